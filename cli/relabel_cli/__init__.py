@@ -1,0 +1,1 @@
+"""The command `relabel`: one file a verb, no logic of its own."""

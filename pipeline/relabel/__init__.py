@@ -1,0 +1,1 @@
+"""relabel: graded relevance labels for image-text retrieval, from captions, judged against human scores."""

@@ -1,0 +1,1 @@
+"""data_manifests/ to verified local files."""

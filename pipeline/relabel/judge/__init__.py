@@ -1,0 +1,1 @@
+"""How good labels are: against human scores and as rankers."""

@@ -1,0 +1,193 @@
+"""What a source promises. A new source is one new file with a `Source`, named in `sources/__init__.py`.
+
+A source has parameters (`SourceParams`), turns the captions of a corpus into an encoding (`Source.encode`), and opens
+an encoding as a `Relevance`, which answers r for any captions. Relevance reads: how well does caption j (the candidate)
+describe what reference set i describes? Rows are reference sets (images), columns are captions.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+
+from relabel.corpus import Corpus, References
+from relabel.errors import UsageError
+from relabel.runtime import Runtime
+from relabel.store.artefact import Manifest, Work
+
+Kind = Literal["vectors", "features", "pairs", "baseline"]
+Pooling = Literal["paired", "max", "mean", "refs"]
+Rows = NDArray[np.int32]
+Scores = NDArray[np.float64]
+
+
+class SourceParams(BaseModel):
+    """Parameters every source has; each source adds its own."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    source: str
+    pooling: Pooling = Field(description="How the references of an image become one number.")
+
+
+P = TypeVar("P", bound=SourceParams)
+
+
+class Relevance(ABC):
+    """An opened encoding: relevance for any captions of its corpus.
+
+    Attributes
+    ----------
+    corpus : Corpus
+    rows : range
+        The corpus rows that are encoded; any other row is an IndexError of the caller's.
+    pooling : Pooling
+        The default where a call gives none.
+    """
+
+    corpus: Corpus
+    rows: range
+    pooling: Pooling
+
+    @abstractmethod
+    def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
+        """Score P pairs of a reference set and a caption.
+
+        Parameters
+        ----------
+        references : References
+            P sets of corpus rows, none of them empty.
+        captions : (P,) int32
+            Corpus rows of the candidates.
+        pooling : Pooling, optional
+
+        Returns
+        -------
+        (P,) float64, in the source's range.
+        """
+
+    @abstractmethod
+    def block(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
+        """Score every one of M reference sets against every one of N captions.
+
+        Returns
+        -------
+        (M, N) float64, equal to `pairs` on each pair.
+        """
+
+    @abstractmethod
+    def query(self, text: str, captions: Rows) -> Scores:
+        """Score N captions against one new text, which stands as the only reference.
+
+        Parameters
+        ----------
+        text : str
+            As a person types it.
+        captions : (N,) int32
+            Corpus rows.
+
+        Returns
+        -------
+        (N,) float64
+        """
+
+
+class Source(ABC, Generic[P]):
+    """One way of measuring relevance.
+
+    Class attributes
+    ----------------
+    name : str
+        The field's name for it, as in `params.yaml`.
+    kind : Kind
+        What it can promise (ARCHITECTURE.md, "The kinds of source").
+    bounds : (float, float)
+        Least and largest relevance.
+    symmetric : bool
+        Whether r(a, b) = r(b, a) for single captions.
+    refused : dict of Pooling to str
+        Poolings that make no sense for it, with the reason.
+    """
+
+    name: ClassVar[str]
+    kind: ClassVar[Kind]
+    bounds: ClassVar[tuple[float, float]]
+    symmetric: ClassVar[bool]
+    refused: ClassVar[dict[Pooling, str]] = {}
+    params_model: ClassVar[type[SourceParams]]
+
+    def __init__(self, params: P) -> None:
+        self.params = params
+        self.check_pooling(params.pooling)
+
+    @classmethod
+    def check_pooling(cls, pooling: Pooling) -> None:
+        """Refuse a pooling that makes no sense here.
+
+        Raises
+        ------
+        UsageError
+            With the reason and the poolings that do.
+        """
+        if pooling in cls.refused:
+            fine = ", ".join(p for p in ("paired", "max", "mean", "refs") if p not in cls.refused)
+            raise UsageError(
+                f"{cls.name} has no pooling {pooling!r}: {cls.refused[pooling]}", todo=f"Use one of {fine}."
+            )
+
+    def tokenizer(self) -> str | None:
+        """Name of the tokenizer whose tokens it reads from the corpus (`ptb`), or None."""
+        return None
+
+    @abstractmethod
+    def semantic(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
+        """Return all but the corpus that can change an encoding: parameters, model revision, sha256 of files used.
+
+        `pooling` is left out where the encoding does not depend on it. JSON-able, cheap next to encoding.
+
+        Raises
+        ------
+        MissingError
+            If an asset is not there, with the command that gets it.
+        """
+
+    @abstractmethod
+    def encode(self, corpus: Corpus, rows: range, rows_per_shard: int, work: Work, runtime: Runtime) -> None:
+        """Write the encoding of the given rows into `work`, shard by shard, and its facts into ``work.facts``.
+
+        Batches never cross a shard; a shard that is done is not computed again.
+        """
+
+    @abstractmethod
+    def open(self, corpus: Corpus, folder: Path, manifest: Manifest, runtime: Runtime) -> Relevance:
+        """Open an encoding that `encode` wrote (its files are already verified against the manifest)."""
+
+
+def pool(values: Scores, indptr: NDArray[np.int64], pooling: Pooling) -> Scores:
+    """Reduce one score a reference to one score a set.
+
+    Parameters
+    ----------
+    values : (indptr[-1], ...) float64
+        Score of each reference.
+    indptr : (P + 1,) int64
+        Set p owns ``values[indptr[p]:indptr[p + 1]]``; no set is empty.
+    pooling : "paired" (the first reference), "max" or "mean"
+
+    Returns
+    -------
+    (P, ...) float64
+    """
+    starts = indptr[:-1]
+    if pooling == "paired":
+        return values[starts]
+    if pooling == "max":
+        return np.maximum.reduceat(values, starts, axis=0)
+    sizes = (indptr[1:] - starts).reshape(-1, *([1] * (values.ndim - 1)))
+    total: Scores = np.add.reduceat(values, starts, axis=0)
+    return total / sizes

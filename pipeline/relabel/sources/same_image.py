@@ -1,0 +1,67 @@
+"""same_image: 1 for a caption of the image itself, 0 for any other. What every binary loss assumes; the baseline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from relabel.corpus import Corpus, References
+from relabel.runtime import Runtime
+from relabel.sources.base import Kind, Pooling, Relevance, Rows, Scores, Source, SourceParams
+from relabel.store.artefact import Manifest, Work
+
+
+class SameImageParams(SourceParams):
+    """Parameters of same_image: none of its own. All poolings give the same number."""
+
+    source: Literal["same_image"] = "same_image"
+    pooling: Pooling = "max"
+
+
+@dataclass(frozen=True)
+class SameImageRelevance(Relevance):
+    """r = [the caption's image is the image of the references]."""
+
+    corpus: Corpus
+    rows: range
+    pooling: Pooling
+
+    def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
+        """See Relevance.pairs."""
+        image = self.corpus.image
+        owner = image[references.rows[references.indptr[:-1]]]
+        return np.asarray(owner == image[captions], np.float64)
+
+    def block(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
+        """See Relevance.block."""
+        image = self.corpus.image
+        owner = image[references.rows[references.indptr[:-1]]]
+        return np.asarray(owner[:, None] == image[captions][None], np.float64)
+
+    def query(self, text: str, captions: Rows) -> Scores:
+        """Return zeros: a new text belongs to no image."""
+        return np.zeros(len(captions))
+
+
+class SameImage(Source[SameImageParams]):
+    """The binary baseline."""
+
+    name: ClassVar[str] = "same_image"
+    kind: ClassVar[Kind] = "baseline"
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    symmetric: ClassVar[bool] = True
+    params_model: ClassVar[type[SourceParams]] = SameImageParams
+
+    def semantic(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
+        """Nothing but the corpus decides."""
+        return {"source": self.name}
+
+    def encode(self, corpus: Corpus, rows: range, rows_per_shard: int, work: Work, runtime: Runtime) -> None:
+        """Write nothing: image ids are in the corpus."""
+
+    def open(self, corpus: Corpus, folder: Path, manifest: Manifest, runtime: Runtime) -> SameImageRelevance:
+        """See Source.open."""
+        return SameImageRelevance(corpus, range(*manifest.facts["rows"]), self.params.pooling)

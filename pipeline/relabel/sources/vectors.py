@@ -1,0 +1,122 @@
+"""What the vectors sources share: shards of unit vectors, a FAISS index beside them, and cosine relevance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from relabel.corpus import Corpus, References
+from relabel.errors import UsageError
+from relabel.sources.base import Pooling, Relevance, Rows, Scores, pool
+from relabel.store.artefact import Manifest, Work, read_parts
+from relabel.store.atomic import void
+
+StoredType = Literal["float32", "float16"]
+REFUSED: dict[Pooling, str] = {"refs": "a cosine compares two captions; a set has no vector of its own"}
+INDEX = "index.faiss"
+_CELLS = 1 << 24  # cosines held at once while a block is pooled: 64 MiB
+
+
+def vector_table(rows: range, vectors: NDArray[np.floating], stored: StoredType) -> pa.Table:
+    """Make one shard: row int32, vector fixed_size_list<float16|float32>[D]."""
+    values = pa.array(np.ascontiguousarray(vectors, dtype=stored).reshape(-1))
+    return pa.table(
+        {
+            "row": np.arange(rows.start, rows.stop, dtype=np.int32),
+            "vector": pa.FixedSizeListArray.from_arrays(values, vectors.shape[1]),
+        }
+    )
+
+
+def read_vectors(folder: Path, manifest: Manifest) -> NDArray[np.float32]:
+    """Read an encoding's (N, D) vectors in row order."""
+    return _vectors(read_parts(folder, manifest, ["vector"]))
+
+
+def write_index(work: Work, factory: str | None) -> None:
+    """Write `index.faiss` over all shards in `work`: inner product, faiss row i = the encoding's i-th row.
+
+    Parameters
+    ----------
+    factory : str or None
+        A faiss index factory string, as `faiss.index_factory` takes it; None writes none.
+
+    Raises
+    ------
+    UsageError
+        If faiss does not take the string.
+    """
+    if factory is None or work.done(INDEX):
+        return
+    import faiss
+    import pyarrow.parquet as pq
+
+    parts = [n for n in sorted(work.entries()) if n.startswith("part-")]
+    vectors = np.concatenate([_vectors(pq.read_table(work.folder / n, columns=["vector"])) for n in parts])
+    try:
+        index = faiss.index_factory(vectors.shape[1], factory, faiss.METRIC_INNER_PRODUCT)
+        if not index.is_trained:
+            index.train(vectors)
+        index.add(vectors)
+    except RuntimeError as error:
+        raise UsageError(f"faiss refuses index {factory!r}: {error}", todo="Use `Flat` for exact search.") from error
+    work.file(INDEX, lambda p: void(faiss.write_index(index, str(p))), rows=len(vectors))
+
+
+@dataclass(frozen=True, eq=False)
+class VectorRelevance(Relevance):
+    """Cosine of unit vectors, pooled over references. A zero vector (nothing known of the text) has relevance 0.
+
+    Attributes
+    ----------
+    vectors : (len(rows), D) float32
+        Unit or zero vectors of the encoded rows.
+    encode_text : callable
+        Turns one new text into a (D,) unit or zero vector.
+    """
+
+    corpus: Corpus
+    rows: range
+    pooling: Pooling
+    vectors: NDArray[np.float32]
+    encode_text: Callable[[str], NDArray[np.float32]]
+
+    def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
+        """See Relevance.pairs."""
+        start = self.rows.start
+        partner = np.repeat(captions, references.indptr[1:] - references.indptr[:-1])
+        cosine = np.empty(len(partner))
+        for a in range(0, len(partner), 1 << 16):
+            part = slice(a, a + (1 << 16))
+            left, right = self.vectors[references.rows[part] - start], self.vectors[partner[part] - start]
+            cosine[part] = np.einsum("nd,nd->n", left, right, dtype=np.float64)
+        return pool(cosine, references.indptr, pooling or self.pooling)
+
+    def block(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
+        """See Relevance.block."""
+        start, how = self.rows.start, pooling or self.pooling
+        right = self.vectors[captions - start].T
+        out = np.empty((len(references), len(captions)))
+        step = max(1, _CELLS // max(1, len(captions)) // 5)
+        for a in range(0, len(references), step):
+            some = references.take(np.arange(a, min(a + step, len(references))))
+            cosine = self.vectors[some.rows - start] @ right
+            out[a : a + step] = pool(cosine, some.indptr, how)
+        return out
+
+    def query(self, text: str, captions: Rows) -> Scores:
+        """See Relevance.query."""
+        return np.asarray(self.vectors[captions - self.rows.start] @ self.encode_text(text), np.float64)
+
+
+def _vectors(table: pa.Table) -> NDArray[np.float32]:
+    column = table["vector"].combine_chunks()
+    column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
+    flat = column.flatten().to_numpy(zero_copy_only=False)
+    return np.asarray(flat, np.float32).reshape(len(column), -1)

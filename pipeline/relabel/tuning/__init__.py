@@ -1,0 +1,1 @@
+"""Makes the model a source takes: `relabel tune SOURCE --on DATA`."""

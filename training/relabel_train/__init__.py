@@ -1,0 +1,1 @@
+"""relabel_train: what a trainer needs of relabel. numpy, pyarrow and torch alone."""

@@ -1,0 +1,1 @@
+"""Retrieval metrics, one a file, numpy alone."""
