@@ -168,12 +168,12 @@ class Source(ABC, Generic[P]):
         """Open an encoding that `encode` wrote (its files are already verified against the manifest)."""
 
 
-def pool(values: Scores, indptr: NDArray[np.int64], pooling: Pooling) -> Scores:
+def pool(values: NDArray[np.floating[Any]], indptr: NDArray[np.int64], pooling: Pooling) -> Scores:
     """Reduce one score a reference to one score a set.
 
     Parameters
     ----------
-    values : (indptr[-1], ...) float64
+    values : (indptr[-1], ...) float
         Score of each reference.
     indptr : (P + 1,) int64
         Set p owns ``values[indptr[p]:indptr[p + 1]]``; no set is empty.
@@ -185,9 +185,9 @@ def pool(values: Scores, indptr: NDArray[np.int64], pooling: Pooling) -> Scores:
     """
     starts = indptr[:-1]
     if pooling == "paired":
-        return values[starts]
+        return np.asarray(values[starts], np.float64)
     if pooling == "max":
-        return np.maximum.reduceat(values, starts, axis=0)
+        return np.asarray(np.maximum.reduceat(values, starts, axis=0), np.float64)
     sizes = (indptr[1:] - starts).reshape(-1, *([1] * (values.ndim - 1)))
-    total: Scores = np.add.reduceat(values, starts, axis=0)
+    total: Scores = np.add.reduceat(values, starts, axis=0, dtype=np.float64)
     return total / sizes
