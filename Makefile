@@ -1,0 +1,39 @@
+# Two commands matter: `make demo` and `make test`. Both set up .venv on their first run and repeat no finished work.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+DEMO   := $(VENV)/.demo
+DEV    := $(VENV)/.dev
+
+.PHONY: demo test test-all check dvc clean
+
+demo: $(DEMO)  ## build labels of five sources for COCO's test captions and show how well each agrees with people
+	@$(BIN)/relabel run
+
+test: $(DEV)  ## lint, types, tests
+	@$(MAKE) --no-print-directory check
+	$(BIN)/pytest
+
+test-all: $(DEV)  ## the slow ones as well
+	@$(MAKE) --no-print-directory check
+	$(BIN)/pytest -m ""
+
+check: $(DEV)
+	$(BIN)/pre-commit run --all-files
+
+dvc: $(DEV)  ## the same labels through DVC's cache
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/dvc repro
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(DEMO): pyproject.toml | $(BIN)/python
+	$(BIN)/pip install --quiet --editable '.[pipeline,offline,java,tune]'
+	@touch $@
+
+$(DEV): pyproject.toml $(DEMO)
+	$(BIN)/pip install --quiet --editable '.[pipeline,offline,java,tune,dvc,dev]'
+	@touch $@
+
+clean:  ## everything but fetched data
+	rm -rf $(VENV) labels

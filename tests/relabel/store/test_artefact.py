@@ -1,0 +1,172 @@
+"""Contract: an artefact is whole or absent, is reused only under the same fingerprint, resumes file by file, and a
+reader refuses what is not as the manifest says, naming the file."""
+
+from __future__ import annotations
+
+import json
+import resource
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from relabel.errors import CheckError, MissingError, PartialError
+from relabel.store.artefact import Draft, Work, build, open_artefact, part_name, part_ranges, read_parts
+
+ROWS = range(3, 10)
+
+
+def draft(**semantic: object) -> Draft:
+    return Draft("encoding", "demo", {"size": 3, **semantic}, {"corpus": "abc"})
+
+
+def filler(made: list[int], stop_at: int | None = None) -> Callable[[Work], None]:
+    def fill(work: Work) -> None:
+        parts = part_ranges(ROWS, 3)
+        for i, rows in enumerate(parts):
+
+            def make(i: int = i, rows: range = rows) -> pa.Table:
+                if i == stop_at:
+                    raise KeyboardInterrupt
+                made.append(i)
+                return pa.table({"row": pa.array(rows, pa.int32())})
+
+            work.part(i, len(parts), make)
+        work.facts["rows"] = [ROWS.start, ROWS.stop]
+
+    return fill
+
+
+def bytes_of(folder: Path) -> dict[str, bytes]:
+    return {p.name: p.read_bytes() for p in folder.iterdir() if p.name != "manifest.json"}
+
+
+def test_shards_have_fixed_rows_and_say_how_many_there_are() -> None:
+    assert part_ranges(ROWS, 3) == [range(3, 6), range(6, 9), range(9, 10)]
+    assert part_name(2, 13) == "part-00002-of-00013.parquet"
+
+
+def test_build_then_read(tmp_path: Path) -> None:
+    manifest, built = build(tmp_path / "out", draft(), filler([]))
+    assert built
+    assert manifest.parts == [part_name(i, 3) for i in range(3)]
+    opened = open_artefact(tmp_path / "out", "encoding")
+    assert opened == manifest
+    assert read_parts(tmp_path / "out", opened)["row"].to_pylist() == list(ROWS)
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["manifest.json", *opened.parts]
+
+
+def test_the_second_build_does_nothing(tmp_path: Path) -> None:
+    build(tmp_path / "out", draft(), filler([]))
+    made: list[int] = []
+    _, built = build(tmp_path / "out", draft(), filler(made))
+    assert (built, made) == (False, [])
+
+
+def test_another_parameter_or_input_builds_anew(tmp_path: Path) -> None:
+    build(tmp_path / "out", draft(), filler([]))
+    for other in (draft(sigma=6.0), Draft("encoding", "demo", {"size": 3}, {"corpus": "abd"})):
+        made: list[int] = []
+        manifest, built = build(tmp_path / "out", other, filler(made))
+        assert (built, made) == (True, [0, 1, 2])
+        assert manifest.fingerprint == other.fingerprint
+
+
+def test_the_name_of_a_label_changes_no_value_and_no_fingerprint() -> None:
+    assert draft().fingerprint == Draft("encoding", "other", {"size": 3}, {"corpus": "abc"}).fingerprint
+
+
+def test_an_interrupted_build_leaves_the_old_one_and_goes_on_where_it_was(tmp_path: Path) -> None:
+    build(tmp_path / "out", draft(), filler([]))
+    old = bytes_of(tmp_path / "out")
+    with pytest.raises(KeyboardInterrupt):
+        build(tmp_path / "out", draft(new=1), filler([], stop_at=2))
+    assert bytes_of(tmp_path / "out") == old
+    made: list[int] = []
+    build(tmp_path / "out", draft(new=1), filler(made))
+    assert made == [2]
+    build(tmp_path / "whole", draft(new=1), filler([]))
+    assert bytes_of(tmp_path / "out") == bytes_of(tmp_path / "whole")
+
+
+def test_a_deleted_out_is_built_again(tmp_path: Path) -> None:
+    """DVC deletes a stage's outs before it runs the stage."""
+    with pytest.raises(KeyboardInterrupt):
+        build(tmp_path / "out", draft(), filler([], stop_at=1))
+    made: list[int] = []
+    build(tmp_path / "out", draft(), filler(made))
+    assert made == [1, 2]
+
+
+def test_a_damaged_finished_shard_is_not_trusted_on_resume(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        build(tmp_path / "out", draft(), filler([], stop_at=2))
+    (shard,) = (tmp_path / ".work").glob(f"*/{part_name(0, 3)}")
+    shard.write_bytes(shard.read_bytes()[:-1])
+    made: list[int] = []
+    build(tmp_path / "out", draft(), filler(made))
+    assert made == [0, 2]
+
+
+def test_a_damaged_artefact_is_refused_by_name_and_rebuilt(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    manifest, _ = build(out, draft(), filler([]))
+    victim = out / manifest.parts[1]
+    body = bytearray(victim.read_bytes())
+    body[len(body) // 2] ^= 1
+    victim.write_bytes(bytes(body))
+    with pytest.raises(CheckError, match=f"{victim.name}.*expected sha256 .*found"):
+        open_artefact(out, "encoding")
+    victim.unlink()
+    with pytest.raises(CheckError, match=victim.name):
+        open_artefact(out, "encoding")
+    assert build(out, draft(), filler([]))[1]
+    open_artefact(out, "encoding")
+
+
+def test_a_reader_refuses_other_kinds_and_formats(tmp_path: Path) -> None:
+    with pytest.raises(MissingError, match="relabel ingest"):
+        open_artefact(tmp_path / "none", "corpus")
+    out = tmp_path / "out"
+    build(out, draft(), filler([]))
+    with pytest.raises(CheckError, match="expected corpus"):
+        open_artefact(out, "corpus")
+    body = json.loads((out / "manifest.json").read_text())
+    (out / "manifest.json").write_text(json.dumps(body | {"format": 99}))
+    with pytest.raises(CheckError, match="format 99"):
+        open_artefact(out, "encoding")
+    (out / "manifest.json").write_text("{")
+    with pytest.raises(CheckError, match="not a manifest"):
+        open_artefact(out, "encoding")
+
+
+@contextmanager
+def file_size_limit(size: int) -> Iterator[None]:
+    """Let no file grow beyond `size` bytes: what a full disk looks like to a writer."""
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, old[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
+        signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_a_full_disk_is_one_clear_error_and_loses_nothing(tmp_path: Path) -> None:
+    big = pa.table({"text": [str(hash((i, "x"))) for i in range(50_000)]})
+
+    def fill(work: Work) -> None:
+        work.part(0, 2, lambda: pa.table({"row": [1]}))
+        work.part(1, 2, lambda: big)
+
+    with file_size_limit(64 << 10), pytest.raises(PartialError, match="run it again"):
+        build(tmp_path / "out", draft(), fill)
+    assert not (tmp_path / "out").exists()
+    assert not list((tmp_path / ".work").rglob("*.part"))
+    manifest, _ = build(tmp_path / "out", draft(), fill)
+    assert pq.read_table(tmp_path / "out" / manifest.parts[1]).num_rows == 50_000

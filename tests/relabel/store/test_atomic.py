@@ -1,0 +1,39 @@
+"""Contract: a file is written whole or not at all, and a failed write leaves the old file and no litter."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from relabel.store.atomic import sha256_file, write_atomic, write_text
+
+
+def test_writes_and_replaces(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "a.txt"
+    write_text(path, "one")
+    write_text(path, "zwei ü")
+    assert path.read_text(encoding="utf-8") == "zwei ü"
+    assert [p.name for p in path.parent.iterdir()] == ["a.txt"]
+
+
+@pytest.mark.parametrize("error", [ValueError("bad"), KeyboardInterrupt(), OSError(28, "No space left on device")])
+def test_a_failed_write_changes_nothing(tmp_path: Path, error: BaseException) -> None:
+    path = tmp_path / "a.txt"
+    write_text(path, "old")
+
+    def fail(temporary: Path) -> None:
+        temporary.write_text("half of the n")
+        raise error
+
+    with pytest.raises(type(error)):
+        write_atomic(path, fail)
+    assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_sha256_is_of_the_whole_file(tmp_path: Path) -> None:
+    body = bytes(range(256)) * 9000
+    (tmp_path / "a").write_bytes(body)
+    assert sha256_file(tmp_path / "a") == hashlib.sha256(body).hexdigest()
