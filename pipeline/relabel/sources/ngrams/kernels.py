@@ -1,0 +1,179 @@
+"""CIDEr and CIDEr-D over sparse rows, compiled.
+
+For a reference set G of R captions and a candidate c, with tf = count of n-gram w in a caption and |x|_k the Euclidean
+norm of caption x's tf * idf over the n-grams of order k (Vedantam et al., CVPR 2015, eq. 2-4 and CIDEr-D)::
+
+    r(G, c) = 10 / (n R) * sum_w 1/|c|_k  sum_r  gauss(len_c - len_r) min(tf_c, tf_r) tf_r idf_w^2 / |r|_k
+
+gauss(d) = exp(-d^2 / (2 sigma^2)) and len = number of bigrams, as the released code has it; plain CIDEr has tf_c for
+min(tf_c, tf_r) and no gauss. The inner sum depends on the candidate through its count and its length alone. So the
+candidates are sorted by length, each n-gram's posting list is cut into segments of equal (count, length), and a
+reference set costs one inner sum a segment plus one multiplication and addition a posting.
+
+`score_pairs` does the same operations in the same order as `score_sets`, hence gives the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from relabel.sources.ngrams.structures import Features, Merge, Postings, Weighting
+
+F = TypeVar("F", bound=Callable[..., object])
+I4 = NDArray[np.int32]
+I8 = NDArray[np.int64]
+F8 = NDArray[np.float64]
+_NOTHING = 1 << 40  # above every n-gram id
+_LARGEST = 10.0
+
+
+def jit(function: F) -> F:
+    """Compile without the GIL; keep the machine code where any folder can be written (numba picks it)."""
+    try:
+        return numba.njit(nogil=True, cache=True)(function)  # type: ignore[no-any-return]
+    except RuntimeError:  # neither the package's folder nor the user's cache can be written
+        return numba.njit(nogil=True)(function)  # type: ignore[no-any-return]
+
+
+@jit
+def _inner(holders: int, merge: Merge, weighting: Weighting, count: int, bigrams: int) -> float:
+    """Sum over the references that hold an n-gram, for candidates that hold it `count` times."""
+    total = 0.0
+    for h in range(holders):
+        shared = merge.counts[h] if weighting.clip and merge.counts[h] < count else count
+        total += merge.weight[h] * shared * weighting.gauss[abs(bigrams - merge.bigrams[h])]
+    return total
+
+
+@jit
+def _hold(gram: int, order: int, rows: I4, refs: Features, weighting: Weighting, merge: Merge) -> int:
+    """Note count, length and idf^2 tf / |r| of the references that stand at `gram`, step them on, and count them."""
+    holders = 0
+    squared = weighting.idf[gram] * weighting.idf[gram]
+    for r in range(len(rows)):
+        at = merge.cursor[r]
+        if at < merge.stop[r] and refs.ids[at] == gram:
+            merge.counts[holders] = refs.counts[at]
+            merge.bigrams[holders] = refs.bigrams[rows[r]]
+            merge.weight[holders] = squared * refs.counts[at] * refs.inverse[rows[r], order]
+            merge.cursor[r] = at + 1
+            holders += 1
+    return holders
+
+
+@jit
+def score_sets(
+    indptr: I8, sets: I4, refs: Features, postings: Postings, weighting: Weighting, merge: Merge, out: F8
+) -> None:
+    """Score every candidate against M reference sets.
+
+    Parameters
+    ----------
+    indptr, sets : (M + 1,) int64, (indptr[-1],) int32
+        Reference sets of rows of `refs`.
+    refs, postings, weighting
+    merge : Merge
+        Room for the largest set.
+    out : (M, N) float64
+        Filled, columns by position in `postings`.
+    """
+    for m in range(len(indptr) - 1):
+        rows = sets[indptr[m] : indptr[m + 1]]
+        scores = out[m]
+        scores[:] = 0.0
+        for r in range(len(rows)):
+            merge.cursor[r], merge.stop[r] = refs.indptr[rows[r]], refs.indptr[rows[r] + 1]
+        order, low = 0, 0
+        while True:
+            gram = _NOTHING
+            for r in range(len(rows)):
+                if merge.cursor[r] < merge.stop[r]:
+                    gram = min(gram, refs.ids[merge.cursor[r]])
+            high = len(postings.ids)
+            while low < high:  # the first candidate n-gram that is not below this one
+                middle = (low + high) >> 1
+                if postings.ids[middle] < gram:
+                    low = middle + 1
+                else:
+                    high = middle
+            if low == len(postings.ids):
+                break
+            while gram >= weighting.starts[order + 1]:
+                order += 1
+            holders = _hold(gram, order, rows, refs, weighting, merge)
+            if postings.ids[low] != gram or weighting.idf[gram] == 0.0:
+                continue
+            for s in range(postings.segments[low], postings.segments[low + 1]):
+                inner = _inner(holders, merge, weighting, postings.counts[s], postings.bigrams[s])
+                for e in range(postings.begin[s], postings.begin[s + 1]):
+                    scores[postings.position[e]] += inner * postings.inverse[e]
+        scale = _LARGEST / (refs.inverse.shape[1] * len(rows))
+        for p in range(len(scores)):
+            scores[p] = min(scores[p] * scale, _LARGEST)
+
+
+@jit
+def score_pairs(
+    indptr: I8, sets: I4, refs: Features, chosen: I4, candidates: Features, weighting: Weighting, merge: Merge, out: F8
+) -> None:
+    """Score reference set p against row ``chosen[p]`` of `candidates`: fill `out`, (P,) float64. See `score_sets`."""
+    for p in range(len(chosen)):
+        rows, c = sets[indptr[p] : indptr[p + 1]], chosen[p]
+        for r in range(len(rows)):
+            merge.cursor[r], merge.stop[r] = refs.indptr[rows[r]], refs.indptr[rows[r] + 1]
+        order, total = 0, 0.0
+        for e in range(candidates.indptr[c], candidates.indptr[c + 1]):
+            gram = int(candidates.ids[e])
+            for r in range(len(rows)):
+                while merge.cursor[r] < merge.stop[r] and refs.ids[merge.cursor[r]] < gram:
+                    merge.cursor[r] += 1
+            while gram >= weighting.starts[order + 1]:
+                order += 1
+            holders = _hold(gram, order, rows, refs, weighting, merge)
+            inner = _inner(holders, merge, weighting, candidates.counts[e], candidates.bigrams[c])
+            total += inner * candidates.inverse[c, order]
+        out[p] = min(total * (_LARGEST / (refs.inverse.shape[1] * len(rows))), _LARGEST)
+
+
+@jit
+def select_top(scores: F8, rows: I4, best_rows: I4, best_scores: F8) -> None:
+    """Keep the K best of N candidates of each of M sets, by (-score, row): a bounded heap, then emptied from the back.
+
+    Parameters
+    ----------
+    scores : (M, N) float64
+        Above -1.
+    rows : (N,) int32
+    best_rows, best_scores : (M, K) int32 and float64, 1 <= K <= N
+        Filled.
+    """
+    count, width = scores.shape[1], best_rows.shape[1]
+    for m in range(len(scores)):
+        s, w = best_scores[m], best_rows[m]  # a heap with the worst on top
+        s[:] = -1.0
+        w[:] = -1
+        for step in range(count + width - 1):
+            size = width
+            if step < count:  # a candidate comes in and takes the top's place
+                score, row = scores[m, step], rows[step]
+                if score < s[0] or (score == s[0] and row > w[0]):
+                    continue
+            else:  # the top goes to the back
+                size = count + width - 1 - step
+                score, row = s[size], w[size]
+                s[size], w[size] = s[0], w[0]
+            at, child = 0, 1
+            while child < size:
+                right = child + 1
+                if right < size and (s[right] < s[child] or (s[right] == s[child] and w[right] > w[child])):
+                    child = right
+                if score < s[child] or (score == s[child] and row > w[child]):
+                    break
+                s[at], w[at] = s[child], w[child]
+                at, child = child, 2 * child + 1
+            s[at], w[at] = score, row
