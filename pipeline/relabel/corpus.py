@@ -1,56 +1,28 @@
 """The corpus: the table of all captions, one row a caption, and the only place where rows get their numbers.
 
 Rows are sorted by (split, image, position): a split is a range of rows, and so are the captions of an image.
-Readers of the many formats captions come in are in `relabel.readers`.
+Readers of the many formats captions come in are in `relabel.readers`; how captions become rows, in `relabel.captions`.
 """
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from relabel.captions import SCHEMA, SPLITS, Caption, caption_table, natural_key, table_digest
 from relabel.errors import CheckError, UsageError
 from relabel.store.artefact import open_artefact, read_parts
 
-SPLITS = ("train", "val", "test")
-"""The splits a corpus knows, in row order. Karpathy's `restval` is part of train."""
-
-SCHEMA = pa.schema(
-    [
-        pa.field("row", pa.int32(), nullable=False),
-        pa.field("caption_id", pa.string(), nullable=False),
-        pa.field("image_id", pa.string(), nullable=False),
-        pa.field("image", pa.int32(), nullable=False),
-        pa.field("split", pa.string(), nullable=False),
-        pa.field("position", pa.int32(), nullable=False),
-        pa.field("text", pa.string(), nullable=False),
-        pa.field("tokens", pa.string()),
-    ]
-)
-"""`image` numbers images in row order; `position` counts the captions of an image from 0; `tokens` are PTB tokens
-joined by one space, null where the corpus was not tokenised."""
+__all__ = ["REFERENCES", "SCHEMA", "SPLITS", "Caption", "Corpus", "References", "natural_key"]
 
 REFERENCES = 5
 """How many captions of an image stand for it wherever a paper's protocol is followed: its first five."""
-
-
-class Caption(NamedTuple):
-    """One caption as a reader found it; `where` is its file and line or record, for messages."""
-
-    caption_id: str
-    image_id: str
-    split: str
-    text: str
-    where: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,12 +68,6 @@ class References:
         return References(indptr, self.rows[np.repeat(self.indptr[:-1][index], sizes) + offsets])
 
 
-def natural_key(identifier: str) -> tuple[object, ...]:
-    """Sort key that orders the digits inside ids as numbers: `coco:9` before `coco:10`."""
-    parts = re.split(r"(\d+)", identifier)
-    return tuple((0, int(p), p) if p.isdecimal() and p.isascii() else (1, 0, p) for p in parts)
-
-
 @dataclass(frozen=True, eq=False)
 class Corpus:
     """All captions of one dataset.
@@ -133,39 +99,12 @@ class Corpus:
             On an empty corpus, a duplicate caption id, a caption without an image, an empty text, an unknown split, or
             an image in two splits. The message names the file and line.
         """
-        items = list(captions)
-        _check(items)
-        image_key = {i: natural_key(i) for i in {c.image_id for c in items}}
-        order = sorted(
-            range(len(items)),
-            key=lambda i: (
-                SPLITS.index(items[i].split),
-                image_key[items[i].image_id],
-                natural_key(items[i].caption_id),
-            ),
-        )
-        images: dict[str, int] = {}
-        image = np.fromiter((images.setdefault(items[i].image_id, len(images)) for i in order), np.int32, len(items))
-        starts = np.searchsorted(image, np.arange(len(images)))
-        table = pa.table(
-            {
-                "row": np.arange(len(items), dtype=np.int32),
-                "caption_id": [items[i].caption_id for i in order],
-                "image_id": [items[i].image_id for i in order],
-                "image": image,
-                "split": [items[i].split for i in order],
-                "position": (np.arange(len(items)) - starts[image]).astype(np.int32),
-                "text": [items[i].text for i in order],
-                "tokens": pa.nulls(len(items), pa.string()) if tokens is None else [tokens[i] for i in order],
-            },
-            schema=SCHEMA,
-        )
-        return cls.from_table(table)
+        return cls.from_table(caption_table(captions, tokens))
 
     @classmethod
     def from_table(cls, table: pa.Table) -> Corpus:
         """Wrap a table that already has `SCHEMA` and row order."""
-        return cls(table.combine_chunks(), _digest(table))
+        return cls(table.combine_chunks(), table_digest(table))
 
     @classmethod
     def open(cls, folder: Path) -> Corpus:
@@ -234,6 +173,13 @@ class Corpus:
         """Image id to image number."""
         return {c: i for i, c in enumerate(self.image_ids)}
 
+    @cached_property
+    def splits(self) -> dict[str, range]:
+        """Range of rows of each split that has any, in row order."""
+        counts = {c["values"]: c["counts"] for c in self.table["split"].value_counts().to_pylist()}
+        stops = np.cumsum([counts.get(split, 0) for split in SPLITS]).tolist()
+        return {s: range(stop - counts[s], stop) for s, stop in zip(SPLITS, stops, strict=True) if s in counts}
+
     def rows(self, splits: Sequence[str]) -> range:
         """Range of rows of the given splits.
 
@@ -242,18 +188,11 @@ class Corpus:
         UsageError
             If a split is unknown or empty here, or the splits are not neighbours in row order.
         """
-        column = self.table["split"].to_numpy(zero_copy_only=False)
-        ranges = []
-        for split in SPLITS:
-            if split not in splits:
-                continue
-            found = np.flatnonzero(column == split)
-            if len(found):
-                ranges.append(range(int(found[0]), int(found[-1]) + 1))
+        ranges = [rows for split, rows in self.splits.items() if split in splits]
         unknown = sorted(set(splits) - set(SPLITS))
         if unknown or not ranges:
             what = f"no split {', '.join(unknown or splits)} in this corpus"
-            raise UsageError(what, todo=f"It has {', '.join(sorted(set(column)))}.")
+            raise UsageError(what, todo=f"It has {', '.join(self.splits)}.")
         if sum(map(len, ranges)) != ranges[-1].stop - ranges[0].start:
             raise UsageError(f"splits {', '.join(splits)} are not neighbours in the corpus", todo="Name all three.")
         return range(ranges[0].start, ranges[-1].stop)
@@ -273,39 +212,12 @@ class Corpus:
         first : int or None
             Keep this many captions of each image, in position order; None keeps all.
         """
-        starts, stops = self.indptr[:-1], self.indptr[1:]
+        m = np.fromiter(images, np.int64)
+        starts = self.indptr[m]
+        sizes = self.indptr[m + 1] - starts
         if first is not None:
-            stops = np.minimum(stops, starts + first)
-        return References.of(np.arange(starts[m], stops[m], dtype=np.int32) for m in images)
-
-
-def _check(items: list[Caption]) -> None:
-    if not items:
-        raise CheckError("no captions at all")
-    seen: dict[str, str] = {}
-    split_of: dict[str, str] = {}
-    for c in items:
-        where = c.where or c.caption_id
-        if not c.caption_id:
-            raise CheckError("a caption without an id", where=where)
-        if not c.image_id:
-            raise CheckError(f"caption {c.caption_id} has no image", where=where)
-        if not c.text.strip():
-            raise CheckError(f"caption {c.caption_id} is empty", where=where)
-        if c.split not in SPLITS:
-            raise CheckError(f"unknown split {c.split!r}", where=where, todo=f"Known: {', '.join(SPLITS)}.")
-        if c.caption_id in seen:
-            first = seen[c.caption_id]
-            raise CheckError(f"caption id {c.caption_id} is there twice (first: {first})", where=where)
-        seen[c.caption_id] = where
-        if split_of.setdefault(c.image_id, c.split) != c.split:
-            raise CheckError(f"image {c.image_id} is in two splits, {split_of[c.image_id]} and {c.split}", where=where)
-
-
-def _digest(table: pa.Table) -> str:
-    digest = hashlib.sha256()
-    for name in ("caption_id", "image_id", "split", "text", "tokens"):
-        digest.update(f"{name}\0".encode())
-        for value in table[name].to_pylist():
-            digest.update(b"\0" if value is None else b"%d:" % len(raw := value.encode()) + raw)
-    return digest.hexdigest()
+            sizes = np.minimum(sizes, first)
+        indptr = np.zeros(len(m) + 1, dtype=np.int64)
+        np.cumsum(sizes, out=indptr[1:])
+        rows = np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], sizes)
+        return References(indptr, rows.astype(np.int32))
