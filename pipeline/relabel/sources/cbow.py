@@ -1,0 +1,265 @@
+"""cbow: cosine of the mean word vectors of two captions, with any GloVe or word2vec text file.
+
+The mean is over all tokens. A token without a vector is skipped; counting it would change the mean's length and not its
+direction. Of the papers, Ladder (Zhou et al., AAAI 2020, section 4.1) labels with GloVe this way, as does GLUE's CBoW.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from relabel.corpus import Corpus
+from relabel.errors import CheckError, MissingError, UsageError
+from relabel.runtime import Runtime
+from relabel.sources.base import Kind, Pooling, Source, SourceParams
+from relabel.sources.noun_weights import noun_weights, tagger_version
+from relabel.sources.vectors import REFUSED, StoredType, VectorRelevance, read_vectors, vector_table, write_index
+from relabel.sources.word_bags import WordBags
+from relabel.sources.word_vectors import WordVectors, WordVectorsFile, read_word_vectors
+from relabel.store.artefact import Manifest, Work, open_artefact, part_ranges
+from relabel.text import Tokenizer, lower_split
+
+TUNED = "word2vec"
+"""Folder below the data folder where `relabel tune cbow` leaves its word vectors."""
+
+_SHOWN = 20  # out-of-vocabulary words that a manifest lists
+
+
+class CbowParams(SourceParams):
+    """Parameters of cbow."""
+
+    source: Literal["cbow"] = "cbow"
+    pooling: Pooling = Field("max", description="How the references of an image become one number.")
+    vectors: str = Field(
+        "word2vec",
+        description="Word vectors: word2vec (what `relabel tune cbow` made), glove (what `relabel fetch glove` got), "
+        "or a GloVe or word2vec text file: plain, .gz, .zip or FILE.zip:MEMBER.",
+    )
+    weighting: Literal["mean", "ladder"] = Field(
+        "mean", description="mean of all tokens; ladder: of spaCy's tokens, nouns twice, as its released code does."
+    )
+    tokenizer: Tokenizer = Field("ptb", description="ptb or lower_split; not used by weighting ladder.")
+    tagger: str = Field("en_core_web_lg", description="spaCy model of weighting ladder.")
+    stored: StoredType = Field("float32", description="Type of the stored vectors.")
+    index: str | None = Field("Flat", description="faiss index factory string; null for no index.")
+
+
+class Cbow(Source[CbowParams]):
+    """Mean word vectors."""
+
+    name: ClassVar[str] = "cbow"
+    kind: ClassVar[Kind] = "vectors"
+    bounds: ClassVar[tuple[float, float]] = (-1.0, 1.0)
+    symmetric: ClassVar[bool] = True
+    refused: ClassVar[dict[Pooling, str]] = REFUSED
+    params_model: ClassVar[type[SourceParams]] = CbowParams
+
+    def tokenizer(self) -> str | None:
+        """See Source.tokenizer."""
+        return "ptb" if (self.params.weighting, self.params.tokenizer) == ("mean", "ptb") else None
+
+    def semantic(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
+        """See Source.semantic."""
+        file = find_vectors(self.params.vectors, runtime.data)
+        known = self.params.model_dump(include={"source", "weighting", "stored", "index"})
+        if self.params.weighting == "ladder":
+            known["tagger"] = tagger_version(self.params.tagger)
+        else:
+            known["tokenizer"] = self.params.tokenizer
+        return known | {"vectors": {"name": file.name, "member": file.member, "sha256": file.sha256()}}
+
+    def encode(self, corpus: Corpus, rows: range, rows_per_shard: int, work: Work, runtime: Runtime) -> None:
+        """Write shards of unit vectors (see `vector_table`), zeros for captions without a known word.
+
+        Raises
+        ------
+        MissingError
+            If the word vectors, or PTB tokens the source asks for, are not there.
+        CheckError
+            If the file of word vectors is not one; names file and line.
+        """
+        file = find_vectors(self.params.vectors, runtime.data)
+        bags = self._bags(corpus, rows, runtime)
+        found = read_word_vectors(file, bags.vocabulary)
+        vectors = _rows_of(found, bags.vocabulary)
+        parts, zeros = part_ranges(rows, rows_per_shard), 0
+        with runtime.progress.task(f"mean word vectors ({file.name})", len(rows), "captions") as task:
+            for i, part in enumerate(parts):
+                unit = bags.unit_vectors(vectors, slice(part.start - rows.start, part.stop - rows.start))
+                work.part(i, len(parts), lambda part=part, unit=unit: vector_table(part, unit, self.params.stored))  # type: ignore[misc]
+                zeros += int((~unit.any(axis=1)).sum())
+                task.advance(len(part))
+        write_index(work, self.params.index)
+        work.runtime["vectors"] = file.where
+        work.facts |= {
+            "tokenizer": self.params.tokenizer if self.params.weighting == "mean" else "spacy",
+            "pooling": self.params.pooling,
+            "vectors": {"name": file.name, "words": found.words, "duplicates": found.duplicates},
+            "width": found.width,
+            **_coverage(bags, found, zeros),
+        }
+
+    def open(self, corpus: Corpus, folder: Path, manifest: Manifest, runtime: Runtime) -> VectorRelevance:
+        """See Source.open. A new text needs the file of word vectors; all else does not."""
+        return VectorRelevance(
+            corpus,
+            range(*manifest.facts["rows"]),
+            self.params.pooling,
+            read_vectors(folder, manifest),
+            _TextEncoder(self, manifest, runtime),
+        )
+
+    def bags_of(self, texts: list[str], runtime: Runtime, tokens: list[str] | None = None) -> WordBags:
+        """Cut texts into weighted words.
+
+        Parameters
+        ----------
+        texts : list of str
+            As written.
+        runtime : Runtime
+        tokens : list of str, optional
+            PTB tokens of each, where they are known already.
+        """
+        if self.params.weighting == "ladder":
+            distinct = list(dict.fromkeys(texts))
+            number = {t: i for i, t in enumerate(distinct)}
+            words = list(noun_weights(distinct, self.params.tagger, runtime.progress))
+            return WordBags.weighted(words, np.array([number[t] for t in texts], np.int64))
+        if self.params.tokenizer == "lower_split":
+            return WordBags.plain([" ".join(lower_split(t)) for t in texts])
+        if tokens is None:
+            from relabel.ptb import tokenize
+
+            tokens = tokenize(texts, runtime)
+        return WordBags.plain(tokens)
+
+    def _bags(self, corpus: Corpus, rows: range, runtime: Runtime) -> WordBags:
+        if self.tokenizer() == "ptb" and corpus.tokens is None:
+            raise MissingError(
+                "this corpus has no PTB tokens",
+                todo="Ingest it again where Java is (`pip install relabel-itr[java]` brings one), or set "
+                "`tokenizer: lower_split`.",
+            )
+        part = slice(rows.start, rows.stop)
+        return self.bags_of(corpus.texts[part], runtime, corpus.tokens[part] if corpus.tokens else None)
+
+
+@dataclass
+class _TextEncoder:
+    """Unit vector of a new text, from the same file of word vectors; words looked up once are kept."""
+
+    source: Cbow
+    manifest: Manifest
+    runtime: Runtime
+    known: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    file: WordVectorsFile | None = None
+
+    def __call__(self, text: str) -> NDArray[np.float32]:
+        bags = self.source.bags_of([text], self.runtime)
+        new = [w for w in bags.vocabulary if w not in self.known]
+        if new:
+            self.known |= dict(zip(new, _rows_of(read_word_vectors(self._file(), new), new), strict=True))
+        width = int(self.manifest.facts["width"])
+        vectors = np.array([self.known[w] for w in bags.vocabulary]).reshape(-1, width)
+        return bags.unit_vectors(vectors, slice(0, 1)).reshape(width)
+
+    def _file(self) -> WordVectorsFile:
+        if self.file is None:
+            file = find_vectors(self.source.params.vectors, self.runtime.data)
+            if file.sha256() != self.manifest.semantic["vectors"]["sha256"]:
+                raise CheckError(
+                    "these are not the word vectors that the encoding was made with",
+                    where=file.where,
+                    todo="Encode again.",
+                )
+            self.file = file
+        return self.file
+
+
+def find_vectors(vectors: str, data: Path) -> WordVectorsFile:
+    """Find the file that `CbowParams.vectors` means.
+
+    Parameters
+    ----------
+    vectors : str
+        `word2vec`, `glove`, a file, or a folder that `relabel tune cbow` wrote.
+    data : Path
+        Folder of fetched and tuned assets.
+
+    Raises
+    ------
+    MissingError
+        With the command that gets it.
+    CheckError
+        If the file is not what its manifest says.
+    UsageError
+        If there are several and none is named.
+    """
+    if vectors == "glove":
+        return _glove(data)
+    folder = data / TUNED if vectors == TUNED else Path(vectors)
+    if vectors != TUNED and not folder.is_dir():
+        return WordVectorsFile.at(vectors)
+    try:
+        manifest = open_artefact(folder, "word_vectors")
+    except MissingError:
+        todo = "Make some with `relabel tune cbow`, or set `vectors` to glove or to a file."
+        raise MissingError("no word vectors here", where=str(folder), todo=todo) from None
+    return WordVectorsFile.at(folder / next(iter(manifest.files)), manifest.name)
+
+
+def _glove(data: Path) -> WordVectorsFile:
+    """The file that was fetched, else one that was put into its folder by hand."""
+    from relabel.datasets import locate
+
+    try:
+        return WordVectorsFile.at(locate("glove", None, data))
+    except MissingError:
+        by_hand = sorted(p for e in ("txt", "txt.gz", "zip") for p in (data / "glove").glob(f"glove.*.{e}"))
+        if not by_hand:
+            raise
+    if len(by_hand) > 1:
+        names = ", ".join(p.name for p in by_hand)
+        raise UsageError(
+            f"several GloVe files: {names}", where=str(data / "glove"), todo="Set `vectors` to one of them."
+        )
+    return WordVectorsFile.at(by_hand[0])
+
+
+def _rows_of(found: WordVectors, vocabulary: list[str]) -> NDArray[np.float64]:
+    """(V, D): the vector of each word of a vocabulary, zeros where there is none."""
+    out = np.zeros((len(vocabulary), found.width))
+    at = np.array([found.index.get(w, -1) for w in vocabulary], np.int64)
+    out[at >= 0] = found.vectors[at[at >= 0]]
+    return out
+
+
+def _coverage(bags: WordBags, found: WordVectors, zeros: int) -> dict[str, Any]:
+    """What has no vector: facts for the manifest."""
+    counts = bags.counts()
+    missing = np.array([w not in found.index for w in bags.vocabulary], bool)
+    tokens, lost = int(counts.sum()), int(counts[missing].sum())
+    order = np.flatnonzero(missing)[np.argsort(-counts[missing], kind="stable")]
+    warnings = []
+    if zeros:
+        warnings.append(f"{zeros} captions have no known word: their relevance is 0")
+    if lost > 0.05 * tokens:
+        warnings.append(f"{lost / tokens:.1%} of the tokens have no vector")
+    return {
+        "oov": {
+            "tokens": lost,
+            "of_tokens": tokens,
+            "rate": round(lost / tokens, 6) if tokens else 0.0,
+            "words": int(missing.sum()),
+            "of_words": len(bags.vocabulary),
+            "most_frequent": [[bags.vocabulary[i], int(counts[i])] for i in order[:_SHOWN].tolist()],
+        },
+        "without_vector": zeros,
+        "warnings": warnings,
+    }
