@@ -10,8 +10,11 @@ import io
 import socket
 import threading
 import time
+import urllib.error
+import urllib.request
 import zipfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -23,6 +26,7 @@ import yaml
 
 from relabel.datasets import download as downloads
 from relabel.datasets import fetch, status
+from relabel.datasets.content import CHUNK
 from relabel.datasets.download import SilentError, download
 from relabel.datasets.manifest import Content
 from relabel.errors import CheckError, MissingError
@@ -84,11 +88,14 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
         def log_message(self, *_: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
+    class Quiet(ThreadingHTTPServer):
+        def handle_error(self, *_: object) -> None:
+            pass  # the client hung up, as it should
+
+    with Quiet(("127.0.0.1", 0), Handler) as http:
         state = Server(f"http://127.0.0.1:{http.server_address[1]}", {"/raw.bin": RAW})
         thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
-        state.close = http.shutdown  # type: ignore[attr-defined]
         yield state
         http.shutdown()
         thread.join()
@@ -187,6 +194,20 @@ def test_a_wrong_file_is_refused_and_nothing_is_left(
     assert len(server.asked) == 1
 
 
+def test_a_wrong_size_is_refused_before_the_transfer(server: Server, tmp_path: Path) -> None:
+    server.files["/raw.bin"] = RAW + b"x"
+    with pytest.raises(CheckError, match="expected 1048576 bytes, the server has 1048577"):
+        get(server, tmp_path / "part")
+
+
+def test_an_endless_file_is_not_swallowed(server: Server, tmp_path: Path) -> None:
+    server.files["/raw.bin"], server.length = RAW * 8, False
+    with pytest.raises(CheckError) as caught:
+        get(server, tmp_path / "part")
+    taken = int(caught.value.what.rpartition("(")[2].split()[0])
+    assert len(RAW) < taken <= len(RAW) + CHUNK
+
+
 def test_a_page_that_is_not_there(server: Server, tmp_path: Path) -> None:
     with pytest.raises(MissingError, match="HTTP 404 Not Found"):
         get(server, tmp_path / "part", "/gone.bin")
@@ -267,6 +288,26 @@ def test_fetch_unpacks_gz_and_takes_plain_files(server: Server, manifests: Path,
     assert left(tmp_path / "data") == ["tiny/plain.gz", "tiny/unpacked"]
 
 
+def test_two_fetches_at_once_download_once(server: Server, manifests: Path, tmp_path: Path) -> None:
+    packed = archive(one=RAW)
+    server.files["/all.zip"] = packed
+    source = {"url": f"{server.url}/all.zip", "member": "in/one", "archive": content(packed).model_dump()}
+    describe(manifests, entry("one", RAW, source))
+    held = threading.Event()
+
+    def wait(*_: object) -> None:
+        held.wait(10)
+
+    server.cuts, server.after = [1000], wait
+    with ThreadPoolExecutor(2) as pool:
+        both = [pool.submit(fetch, "tiny", tmp_path / "data") for _ in range(2)]
+        time.sleep(0.2)
+        held.set()
+        assert [f.result() for f in both] == [[tmp_path / "data" / "tiny" / "one"]] * 2
+    assert server.asked == [("/all.zip", None), ("/all.zip", "bytes=1000-")]
+    assert left(tmp_path / "data") == ["tiny/one"]
+
+
 def test_fetch_goes_on_with_the_next_server(server: Server, manifests: Path, tmp_path: Path) -> None:
     describe(manifests, entry("raw", RAW, {"url": f"{server.url}/gone"}, {"url": f"{server.url}/raw.bin"}))
     assert [p.read_bytes() for p in fetch("tiny", tmp_path / "data")] == [RAW]
@@ -306,7 +347,17 @@ def test_fetch_refuses_what_is_wrong_and_leaves_nothing(
     assert left(tmp_path / "data") == []
 
 
-def test_a_server_that_does_not_answer_is_asked_once(manifests: Path, tmp_path: Path) -> None:
+def test_a_server_that_does_not_answer_is_asked_once(
+    manifests: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def refuse(request: urllib.request.Request, timeout: float) -> None:
+        asked.append(request.full_url)
+        raise urllib.error.URLError(ConnectionRefusedError(111, "Connection refused"))
+
+    monkeypatch.setattr(urllib.request, "urlopen", refuse)
     describe(manifests, *[entry(f"f{i}", RAW[i:], {"url": f"http://127.0.0.1:9/{i}"}) for i in range(3)])
-    with pytest.raises(MissingError, match=r"could not get f0, f1, f2: 127\.0\.0\.1:9: "):
+    with pytest.raises(MissingError, match=r"could not get f0, f1, f2: 127\.0\.0\.1:9: Connection refused\. Or"):
         fetch("tiny", tmp_path / "data")
+    assert asked == ["http://127.0.0.1:9/0"]

@@ -158,7 +158,9 @@ def test_a_wrong_content_is_refused_and_nothing_is_left(
     (own / "m" / "a.txt").write_bytes(wrong)
     with pytest.raises(CheckError, match=r"mirror m/a\.txt: expected") as caught:
         fetch("tiny", data, own)
-    if len(wrong) <= len(A):
+    if len(wrong) > len(A):
+        assert f"expected {len(A)} bytes at most, found more" in caught.value.what
+    else:
         assert sha256(A).hexdigest() in caught.value.what
         assert sha256(wrong).hexdigest() in caught.value.what
     assert files_below(data) == []

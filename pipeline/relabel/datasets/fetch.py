@@ -173,6 +173,8 @@ class _Errand:
         part = self.downloads / f"{accepted[0].sha256[:16]}.part"
         part.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(part.with_suffix(".lock")):
+            if self.present(file) is not None:  # another process got it while this one waited
+                return
             there = part.stat().st_size if part.exists() else 0
             self.need(accepted[0].bytes - there + file.bytes)
             download(source.url, accepted, part, self.progress, f"{self.manifest.name}: {Path(source.url).name}")
