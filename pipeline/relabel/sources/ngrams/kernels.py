@@ -16,6 +16,7 @@ reference set costs one inner sum a segment plus one multiplication and addition
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 
 import numba
@@ -33,11 +34,19 @@ _LARGEST = 10.0
 
 
 def jit(function: F) -> F:
-    """Compile without the GIL; keep the machine code where any folder can be written (numba picks it)."""
+    """Compile without the GIL; keep the machine code where a folder can be written (numba picks it)."""
     try:
-        return numba.njit(nogil=True, cache=True)(function)  # type: ignore[no-any-return]
+        compiled = numba.njit(nogil=True, cache=True)(function)
     except RuntimeError:  # neither the package's folder nor the user's cache can be written
         return numba.njit(nogil=True)(function)  # type: ignore[no-any-return]
+    save = compiled._cache.save_overload
+
+    def save_or_not(*args: object) -> None:
+        with suppress(OSError):  # a full disk costs the next run two seconds, not this run its result
+            save(*args)
+
+    compiled._cache.save_overload = save_or_not
+    return compiled  # type: ignore[no-any-return]
 
 
 @jit
