@@ -2,9 +2,9 @@
 
 Mikolov, Chen, Corrado, Dean: "Efficient Estimation of Word Representations in Vector Space", ICLR workshop 2013.
 
-Two choices make better labels than word2vec's defaults do. A word's context is all that is said of its image: captions of
-one image say one thing in several words, so `sofa` and `couch` meet, which within a caption they never do. And the mean
-vector of all tokens is subtracted from every word, which takes from each caption what all captions share.
+Two choices make better labels than word2vec's defaults do. A word's context is all that is said of its image: captions
+of one image say one thing in several words, so `sofa` and `couch` meet, which within a caption they never do. And the
+mean vector of all tokens is subtracted from every word, which takes from each caption what all captions share.
 """
 
 from __future__ import annotations
