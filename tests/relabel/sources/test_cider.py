@@ -195,6 +195,16 @@ def test_numba_is_not_imported_with_the_source() -> None:
     assert found.stdout.strip() == "[]"
 
 
+@pytest.mark.java
+def test_a_new_text_is_tokenised_as_the_captions_were(tmp_path: Path) -> None:
+    corpus = small_corpus()
+    rows = corpus.rows(["test"])
+    _, relevance = encoded(corpus, tmp_path / "e", rows)
+    found = relevance.query("A MAN, on a horse!", np.array([rows.start, rows.start + 1], np.int32))
+    assert found[0] == pytest.approx(10, abs=1e-9)
+    assert 0 < found[1] < 5
+
+
 @pytest.fixture(scope="session")
 def coco_5k(mirror: Path) -> Corpus:
     """The 25,000 captions of Karpathy's test images."""

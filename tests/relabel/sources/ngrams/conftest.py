@@ -48,7 +48,7 @@ def opened(tmp_path: Path) -> Callable[..., CiderRelevance]:
 
         def fill(work: Any) -> None:
             work.facts["rows"] = [rows.start, rows.stop]
-            source.encode(corpus, rows, 3, work, runtime)
+            source.encode(corpus, rows, 90, work, runtime)
 
         out = tmp_path / "encoding"
         manifest, _ = build(out, Draft("encoding", "cider", semantic, {"corpus": corpus.digest}), fill)

@@ -1,0 +1,211 @@
+"""CIDEr-D of every COCO test image's references against all 25,000 test captions, the 100 best kept.
+
+    python benchmarks/cider.py [--peer DIR]
+
+125 million pairs. Beside relabel: pycocoevalcap on two samples of 5,000 pairs (with the document frequencies of the
+whole), the same product by sparse_dot_topn, and ncs_metric (`--peer`: a clone of furkanbiten/ncs_metric) on 100 images.
+Building the index is timed on both sides. Every peer's scores are held against relabel's: a difference above 1e-9 stops
+the run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from common import coco_test_captions, machine, peak_gib, save, show, timed
+
+from relabel.corpus import Caption, Corpus, References
+from relabel.runtime import Runtime
+from relabel.sources.cider import Cider, CiderParams
+from relabel.sources.ngrams.relevance import CiderRelevance
+from relabel.store.artefact import Draft, build
+
+K = 100
+TOLERANCE = 1e-9
+
+
+def read_corpus(tokenizer: str) -> Corpus:
+    captions = [Caption(f"coco:{c}", f"coco:{i}", "test", text) for c, i, text in coco_test_captions()]
+    corpus = Corpus.from_captions(captions)
+    if tokenizer == "ptb":
+        from relabel.ptb import tokenize
+
+        return corpus.with_tokens(tokenize(corpus.texts, Runtime()))
+    return corpus.with_tokens([" ".join(text.lower().split()) for text in corpus.texts])
+
+
+def opened(corpus: Corpus, folder: Path) -> CiderRelevance:
+    source, rows, runtime = Cider(CiderParams()), range(len(corpus)), Runtime()
+
+    def fill(work: Any) -> None:
+        work.facts["rows"] = [rows.start, rows.stop]
+        source.encode(corpus, rows, 50_000, work, runtime)
+
+    draft = Draft("encoding", "cider", source.semantic(corpus, rows, runtime), {"corpus": corpus.digest})
+    return source.open(corpus, folder, build(folder, draft, fill)[0], runtime)
+
+
+def check(name: str, ours: np.ndarray, theirs: np.ndarray) -> float:
+    worst = float(np.abs(ours - theirs).max())
+    if not worst <= TOLERANCE:
+        raise SystemExit(f"{name} and relabel differ by {worst:.3g}")
+    return worst
+
+
+def by_pycocoevalcap(relevance: CiderRelevance, candidates: np.ndarray) -> Callable[[], np.ndarray]:
+    """One candidate an image, so that the documents are all images; counting n-grams is not timed."""
+    from pycocoevalcap.cider.cider_scorer import CiderScorer
+
+    corpus, scorer = relevance.corpus, CiderScorer(n=4, sigma=6.0)
+    tokens = corpus.tokens or []
+    for m, refs in enumerate(corpus.references(range(len(candidates)))):
+        scorer += (tokens[candidates[m]], [tokens[r] for r in refs])
+    scorer.compute_doc_freq()
+    return lambda: np.array(scorer.compute_cider())
+
+
+def by_sparse_dot_topn(relevance: CiderRelevance, threads: int) -> tuple[np.ndarray, np.ndarray]:
+    """Clipped counts as (n-gram, level) columns, one sparse product a caption length, the best of all merged."""
+    from scipy.sparse import csr_matrix
+    from sparse_dot_topn import sp_matmul_topn, zip_sp_matmul_topn
+
+    features, weighting = relevance.features, relevance.weighting
+    sets = relevance.corpus.references(range(len(relevance.corpus.image_ids)))
+    entry = np.repeat(np.arange(len(features.ids)), features.counts)
+    level = np.arange(len(entry)) - np.repeat(np.cumsum(features.counts) - features.counts, features.counts)
+    row = np.repeat(np.arange(len(features.bigrams)), np.diff(features.indptr))[entry]
+    order = np.searchsorted(weighting.starts, features.ids[entry], side="right") - 1
+    width = int(level.max()) + 1
+    _, column = np.unique(features.ids[entry].astype(np.int64) * width + level, return_inverse=True)
+    inverse = features.inverse[row, order]
+    owner = np.repeat(np.arange(len(sets)), np.diff(sets.indptr))  # captions are in row order: caption r is of owner[r]
+    weight = weighting.idf[features.ids[entry]] ** 2 * features.counts[entry] * inverse
+    shape = (len(sets), int(column.max()) + 1)
+    cells, place = np.unique(owner[row].astype(np.int64) * shape[1] + column, return_inverse=True)
+    indptr = np.searchsorted(cells, np.arange(len(sets) + 1) * shape[1])
+    products, captions = [], []
+    for length in np.unique(features.bigrams):
+        these = np.flatnonzero(features.bigrams == length)
+        gauss = weighting.gauss[np.abs(features.bigrams - length)]
+        left = csr_matrix((np.bincount(place, weight * gauss[row]), cells % shape[1], indptr), shape=shape)
+        mine = np.flatnonzero(features.bigrams[row] == length)
+        local = np.searchsorted(these, row[mine])
+        right = csr_matrix((inverse[mine], (column[mine], local)), shape=(shape[1], len(these)))
+        products.append(sp_matmul_topn(left, right, top_n=K, threshold=0.0, n_threads=threads))
+        captions.append(these)
+    best = zip_sp_matmul_topn(K, products)
+    scores = np.zeros((len(sets), K))
+    kept = np.repeat(np.arange(len(sets)), np.diff(best.indptr))
+    scores[kept, np.arange(len(best.data)) - best.indptr[kept]] = best.data * 10 / 20
+    return np.concatenate(captions)[best.indices], -np.sort(-scores, axis=1)
+
+
+def by_ncs_metric(folder: Path, relevance: CiderRelevance, images: int) -> tuple[float, float, int]:
+    """Its all-pairs function on the first images and their captions; returns seconds, worst difference and pairs."""
+    spec = importlib.util.spec_from_file_location("custom_cider", folder / "custom_cider.py")
+    if spec is None or spec.loader is None:
+        raise SystemExit(f"no custom_cider.py in {folder}")
+    peer = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(peer)
+    small = Corpus.from_table(relevance.corpus.table.slice(0, images * 5))
+    scorer, tokens = peer.CiderScorer(), small.tokens or []
+    for refs in small.references(range(images)):
+        scorer += (None, [tokens[r] for r in refs])
+    seconds, theirs = timed(scorer.compute_fast, 1)
+    with tempfile.TemporaryDirectory() as scratch:
+        mine = opened(small, Path(scratch) / "e")
+        ours = mine.block(small.references(range(images)), np.arange(images * 5, dtype=np.int32))
+    return seconds, check("ncs_metric", ours, theirs.T), ours.size
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peer", type=Path, help="a clone of furkanbiten/ncs_metric")
+    parser.add_argument("--tokenizer", choices=["ptb", "lower_split"], default="ptb", help="ptb needs Java")
+    parser.add_argument("--repeats", type=int, default=5)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        os.environ["NUMBA_CACHE_DIR"] = f"{scratch}/numba"  # so that the first call compiles
+        os.environ["TQDM_DISABLE"] = "1"  # ncs_metric's bars
+        run(args, Path(scratch))
+
+
+def run(args: argparse.Namespace, scratch: Path) -> None:
+    corpus = read_corpus(args.tokenizer)
+    encode_seconds, relevance = timed(lambda: opened(corpus, scratch / "encoding"), 1)
+    images, rows = len(corpus.image_ids), np.arange(len(corpus), dtype=np.int32)
+    sets, pairs, threads = corpus.references(range(images)), images * len(corpus), Runtime().threads
+    first, _ = timed(lambda: relevance.topk(sets.take(np.arange(1)), rows, K), 1)
+    lines: list[dict[str, Any]] = []
+
+    def add(name: str, seconds: float, count: int, **more: Any) -> None:
+        lines.append({"name": name, "seconds": seconds, "pairs": count, "rate": count / seconds} | more)
+
+    seconds, (found, best) = timed(lambda: relevance.topk(sets, rows, K), args.repeats)
+    peak = peak_gib()
+    add(f"relabel, {threads} threads", seconds, pairs)
+    single = replace(relevance, threads=1)
+    seconds, _ = timed(lambda: single.topk(sets, rows, K), args.repeats)
+    add("relabel, 1 thread", seconds, pairs)
+
+    rng = np.random.default_rng(0)
+    rank = rng.integers(0, K, images)
+    for name, chosen in {
+        "of the top 100": found[np.arange(images), rank],
+        "at random": rng.integers(0, len(corpus), images, dtype=np.int32),
+    }.items():
+        seconds, theirs = timed(by_pycocoevalcap(relevance, chosen), 3)
+        worst = check("pycocoevalcap", relevance.pairs(sets, chosen), theirs)
+        if name == "of the top 100":
+            worst = max(worst, check("pycocoevalcap", best[np.arange(images), rank], theirs))
+        add(f"pycocoevalcap, pairs {name}", seconds, images, difference=worst)
+    if importlib.util.find_spec("sparse_dot_topn"):
+        seconds, (_, scores) = timed(lambda: by_sparse_dot_topn(relevance, threads), 3)
+        add(f"sparse_dot_topn, {threads} threads", seconds, pairs, difference=check("sparse_dot_topn", best, scores))
+    if args.peer:
+        seconds, worst, count = by_ncs_metric(args.peer, relevance, 100)
+        add("ncs_metric", seconds, count, difference=worst)
+
+    judged = sets.take(np.repeat(np.arange(images), 9)[:44_833])
+    candidates = np.resize(rows, len(judged))
+    seconds, _ = timed(lambda: relevance.pairs(judged, candidates), args.repeats)
+    batch = References.single(rows[:128])
+    block, _ = timed(lambda: relevance.block(batch, rows[:128]), 50)
+    facts = machine("numba", "numpy", "pycocoevalcap", "scipy", "sparse-dot-topn")
+    extra = {
+        "encode and open, s": encode_seconds,
+        "first call (compiles), s": first,
+        "peak memory after relabel's runs, GiB": peak,
+        "44,833 pairs, s": seconds,
+        "block 128 x 128, s": block,
+    }
+    rate = lines[0]["rate"]
+    table = [
+        [
+            line["name"],
+            f"{line['pairs']:,}",
+            f"{line['seconds']:.2f}",
+            f"{line['rate']:,.0f}",
+            f"{rate / line['rate']:,.1f}",
+            f"{line['difference']:.0e}" if "difference" in line else "",
+        ]
+        for line in lines
+    ]
+    title = f"CIDEr-D, {images:,} reference sets x {len(corpus):,} captions, top {K}, tokens {args.tokenizer}"
+    show(title, ["", "pairs", "seconds", "pairs/s", "relabel is x faster", "largest difference"], table)
+    print("\n" + "\n".join(f"{name}: {value:.4g}" for name, value in extra.items()))
+    print(f"{facts}\nmedians of {args.repeats}")
+    print(save("cider", {"title": title, "repeats": args.repeats, "machine": facts, "rows": lines, "also": extra}))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

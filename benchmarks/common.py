@@ -1,0 +1,87 @@
+"""What the benchmarks share: facts of the machine, medians, a table, a JSON file, and COCO's 25,000 test captions."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import resource
+import statistics
+import time
+import zipfile
+from collections.abc import Callable, Sequence
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+T = TypeVar("T")
+RESULTS = Path(__file__).parent / "results"
+
+
+def machine(*libraries: str) -> dict[str, Any]:
+    """Return what a timing depends on: CPU, cores at hand, OPENBLAS_CORETYPE, versions of Python and `libraries`."""
+    info = Path("/proc/cpuinfo")
+    models = [line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
+    affinity = getattr(os, "sched_getaffinity", None)
+    return {
+        "cpu": models[0] if models else platform.processor(),
+        "cores": len(affinity(0)) if affinity else os.cpu_count(),
+        "OPENBLAS_CORETYPE": os.environ.get("OPENBLAS_CORETYPE", "not set"),
+        "load": round(os.getloadavg()[0], 1),
+        "python": platform.python_version(),
+        "libraries": {name: metadata.version(name) for name in libraries},
+    }
+
+
+def timed(work: Callable[[], T], repeats: int) -> tuple[float, T]:
+    """Run `work` some times; return the median of the seconds and the last result."""
+    seconds = []
+    for _ in range(repeats):
+        started = time.perf_counter()
+        result = work()
+        seconds.append(time.perf_counter() - started)
+    return statistics.median(seconds), result
+
+
+def peak_gib() -> float:
+    """Return the largest resident memory of this process so far, in GiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+def show(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table; the first column to the left, the others to the right."""
+    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+    print(f"\n{title}")
+    for row in [head, ["-" * w for w in widths], *rows]:
+        cells = [
+            cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+        ]
+        print("  ".join(cells).rstrip())
+
+
+def save(name: str, body: dict[str, Any]) -> Path:
+    """Write `results/NAME.json`."""
+    path = RESULTS / f"{name}.json"
+    path.write_text(json.dumps(body, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return path
+
+
+def coco_test_captions() -> list[tuple[int, int, str]]:
+    """Return COCO's 25,000 test captions as (caption id, image id, text), from inside two packages, without a download.
+
+    Ids: eccv_caption. Texts: the annotations in the SPICE jar of pycocoevalcap.
+    """
+    ids = set(np.load(_inside("eccv_caption", "data/coco_test_ids.npy")).tolist())
+    with zipfile.ZipFile(_inside("pycocoevalcap", "spice/spice-1.0.jar")) as jar:
+        body = json.loads(jar.read("coco/annotations/captions_val2014.json"))
+    return [(a["id"], a["image_id"], a["caption"]) for a in body["annotations"] if a["id"] in ids]
+
+
+def _inside(package: str, path: str) -> Path:
+    spec = find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise SystemExit(f"{package} is not installed")
+    return Path(next(iter(spec.submodule_search_locations))) / path
