@@ -184,10 +184,13 @@ def pool(values: NDArray[np.floating[Any]], indptr: NDArray[np.int64], pooling: 
     (P, ...) float64
     """
     starts = indptr[:-1]
+    sizes = indptr[1:] - starts
     if pooling == "paired":
         return np.asarray(values[starts], np.float64)
+    if values.ndim > 1 and len(sizes) and (sizes == sizes[0]).all():  # reduceat along rows is 20 times slower
+        sets = values.reshape(len(sizes), int(sizes[0]), *values.shape[1:])
+        return np.asarray(sets.max(axis=1) if pooling == "max" else sets.mean(axis=1, dtype=np.float64), np.float64)
     if pooling == "max":
         return np.asarray(np.maximum.reduceat(values, starts, axis=0), np.float64)
-    sizes = (indptr[1:] - starts).reshape(-1, *([1] * (values.ndim - 1)))
     total: Scores = np.add.reduceat(values, starts, axis=0, dtype=np.float64)
-    return total / sizes
+    return total / sizes.reshape(-1, *([1] * (values.ndim - 1)))
