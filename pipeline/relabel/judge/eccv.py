@@ -1,0 +1,216 @@
+"""A label as a ranker on ECCV Caption: mAP@R, R-Precision and R@1, both directions.
+
+An image query (i2t) ranks the 25,000 captions of COCO's test split by r(V, T_j), V being its first five captions; a
+caption query (t2i) ranks the 5,000 images by r(V_i, T): the same r, read down a column. R counts all positives of a
+query, also the few that are not among the 25,000.
+
+Scores that agree to 1e-5 of the source's range are ties: an order made by float32 rounding is none. `pessimistic` ties
+put the query's own image or captions first, since their ids say so, and then all that is not positive: no hit by chance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from relabel.corpus import Corpus
+from relabel.errors import CheckError, MissingError, UsageError
+from relabel.judge.eccv_queries import DIRECTIONS, Direction, Eccv
+from relabel.progress import SILENT, Progress, Task
+from relabel.sources.base import Relevance, Rows, Scores, Source
+from relabel.store.artefact import Work
+from relabel_train.metrics import Ties, average_precision_at_r, r_precision, ranked_hits, recall_at_k
+from relabel_train.metrics.ranking import kth_largest
+
+SCHEMA = pa.schema(
+    [
+        pa.field("query", pa.string(), nullable=False),
+        pa.field("positives", pa.int32(), nullable=False),
+        pa.field("ap_at_r", pa.float64(), nullable=False),
+        pa.field("r_precision", pa.float64(), nullable=False),
+        pa.field("r_at_1", pa.float64(), nullable=False),
+    ]
+)
+"""One row a query: its id, its R and its three figures, 0..1."""
+_BATCH = 64  # queries at once: (64, 25,000) float64 is 13 MB
+
+
+@dataclass(frozen=True, eq=False)
+class Gate:
+    """A cheap label that picks what a `pairs` source scores.
+
+    The `top` best items of a query by the gate are re-ranked among themselves; all others follow in the gate's order.
+
+    Attributes
+    ----------
+    label : str
+    relevance : Relevance
+    scale : float
+        Largest magnitude of the gate's scores.
+    top : int
+    """
+
+    label: str
+    relevance: Relevance
+    scale: float = 1.0
+    top: int = 100
+
+
+def score_eccv(
+    corpus: Corpus,
+    relevance: Relevance,
+    source: Source[Any] | type[Source[Any]],
+    eccv: Eccv,
+    work: Work,
+    progress: Progress = SILENT,
+    *,
+    ties: Ties = "pessimistic",
+    gate: Gate | None = None,
+) -> None:
+    """Rank for every query and write its figures: `i2t-00000-of-00001.parquet`, ... with `SCHEMA`.
+
+    A source of kind `pairs` writes many files a direction, so that a killed run goes on where it was.
+
+    Parameters
+    ----------
+    corpus : Corpus
+    relevance : Relevance
+        The opened label; its `pooling` holds. NaN ranks last.
+    source : Source or its class
+        For `kind`, `bounds` and `name`.
+    eccv : Eccv
+    work : Work
+        ``work.facts["eccv"]`` says how ties and the gate were set.
+    progress : Progress
+    ties : "pessimistic" or "row"
+    gate : Gate, optional
+
+    Raises
+    ------
+    UsageError
+        If the source is of kind `pairs` and there is no gate.
+    CheckError
+        If a caption of ECCV Caption was not encoded.
+    """
+    if source.kind == "pairs" and gate is None:
+        full = sum(len(eccv.queries[d]) * len(eccv.gallery(d)) for d in DIRECTIONS)
+        what = f"ranking everything by {source.name} takes {full / 1e6:.0f} million pairs"
+        raise UsageError(what, todo="Name a gate: a label whose best candidates it re-ranks.")
+    for opened in (relevance, *((gate.relevance,) if gate else ())):
+        if eccv.captions[0] < opened.rows.start or eccv.captions[-1] >= opened.rows.stop:
+            raise CheckError("not all captions of ECCV Caption are encoded", todo="Encode the test split.")
+    ranker = _Ranker(corpus, relevance, max(map(abs, source.bounds)), eccv, ties, gate)
+    for direction in DIRECTIONS:
+        count = len(eccv.queries[direction])
+        size = _BATCH if source.kind == "pairs" else count
+        chunks = [range(a, min(a + size, count)) for a in range(0, count, size)]
+        with progress.task(f"eccv {direction}", count, "queries") as bar:
+            for i, chunk in enumerate(chunks):
+                name = f"{direction}-{i:05d}-of-{len(chunks):05d}.parquet"
+                if work.done(name):
+                    bar.advance(len(chunk))
+                else:
+                    table = ranker.table(direction, chunk, bar)
+                    work.table(name, lambda t=table: t)  # type: ignore[misc]
+    work.facts["eccv"] = {
+        "ties": ties,
+        "pooling": relevance.pooling,
+        "gate": gate.label if gate else None,
+        "gate_top": gate.top if gate else None,
+    }
+
+
+def read_eccv_scores(folder: Path) -> dict[Direction, pa.Table]:
+    """Read the tables that `score_eccv` wrote.
+
+    Raises
+    ------
+    MissingError
+        If there are none.
+    """
+    files = {d: sorted(folder.glob(f"{d}-*.parquet")) for d in DIRECTIONS}
+    if not all(files.values()):
+        raise MissingError("no ranking of ECCV Caption", where=str(folder), todo="Make it with `relabel judge`.")
+    return {d: pa.concat_tables([pq.read_table(f) for f in files[d]]) for d in DIRECTIONS}
+
+
+@dataclass(frozen=True, eq=False)
+class _Ranker:
+    corpus: Corpus
+    relevance: Relevance
+    scale: float
+    eccv: Eccv
+    ties: Ties
+    gate: Gate | None
+
+    def table(self, direction: Direction, chunk: range, bar: Task) -> pa.Table:
+        """Make the rows of some queries."""
+        queries = self.eccv.queries[direction]
+        columns: list[NDArray[np.float64]] = []
+        for a in range(chunk.start, chunk.stop, _BATCH):
+            batch = range(a, min(a + _BATCH, chunk.stop))
+            count = queries.positives[batch.start : batch.stop]
+            hits = self.hits(direction, batch, int(count.max()))
+            columns.append(
+                np.stack([average_precision_at_r(hits, count), r_precision(hits, count), recall_at_k(hits, 1)])
+            )
+            bar.advance(len(batch))
+        ap_at_r, precision, r_at_1 = np.concatenate(columns, axis=1)
+        inside = slice(chunk.start, chunk.stop)
+        values = [queries.ids[inside], queries.positives[inside], ap_at_r, precision, r_at_1]
+        return pa.table([pa.array(v, f.type) for v, f in zip(values, SCHEMA, strict=True)], schema=SCHEMA)
+
+    def hits(self, direction: Direction, batch: range, length: int) -> NDArray[np.bool_]:
+        """Rank the gallery for some queries; see `ranked_hits`."""
+        queries, items = self.eccv.queries[direction], len(self.eccv.gallery(direction))
+        index, positive = queries.index[batch.start : batch.stop], queries.positive(batch, items)
+        own = self._own(direction, index)
+        if self.gate is None:
+            scores = self._settled(self._block(self.relevance, direction, index), own, self.scale)
+            return ranked_hits(scores, positive, length, self.ties)
+        coarse = self._settled(self._block(self.gate.relevance, direction, index), own, self.gate.scale)
+        best = _best(coarse, min(self.gate.top, items))
+        fine = self._settled(self._pairs(direction, index, best), np.take_along_axis(own, best, 1), self.scale)
+        head = ranked_hits(fine, np.take_along_axis(positive, best, 1), min(length, best.shape[1]), self.ties)
+        np.put_along_axis(coarse, best, -np.inf, 1)
+        np.put_along_axis(positive, best, False, 1)
+        tail = ranked_hits(coarse, positive, length - head.shape[1], self.ties)
+        return np.concatenate([head, tail], axis=1)
+
+    def _own(self, direction: Direction, index: Rows) -> NDArray[np.bool_]:
+        """Mark the items that are the query's own: (Q, N) bool."""
+        image, eccv = self.corpus.image, self.eccv
+        asked, gallery = (index, image[eccv.captions]) if direction == "i2t" else (image[index], eccv.images)
+        return np.asarray(asked[:, None] == gallery)
+
+    def _settled(self, scores: Scores, own: NDArray[np.bool_], scale: float) -> Scores:
+        """Put scores on a grid of 1e-5 of the range, own items half a step above their equals, NaN last."""
+        steps = np.round(scores * (1e5 / scale))
+        steps[np.isnan(steps)] = -np.inf
+        return steps + own / 2 if self.ties == "pessimistic" else steps
+
+    def _block(self, relevance: Relevance, direction: Direction, index: Rows) -> Scores:
+        if direction == "i2t":
+            return relevance.block(self.corpus.references(index), self.eccv.captions)
+        return relevance.block(self.corpus.references(self.eccv.images), index).T
+
+    def _pairs(self, direction: Direction, index: Rows, best: NDArray[np.int64]) -> Scores:
+        asked, gallery = np.repeat(index, best.shape[1]), self.eccv.gallery(direction)[best.reshape(-1)]
+        images, captions = (asked, gallery) if direction == "i2t" else (gallery, asked)
+        return self.relevance.pairs(self.corpus.references(images), captions).reshape(best.shape)
+
+
+def _best(scores: Scores, n: int) -> NDArray[np.int64]:
+    """Find the n largest of each row, by (-score, column): (Q, n) int64."""
+    worst = kth_largest(scores, n)
+    out = np.empty((len(scores), n), np.int64)
+    for q, row in enumerate(scores):
+        above, level = np.flatnonzero(row > worst[q]), np.flatnonzero(row == worst[q])
+        out[q] = np.concatenate([above[np.argsort(-row[above], kind="stable")], level[: n - len(above)]])
+    return out

@@ -1,0 +1,104 @@
+"""Corpora with CxC's ids, and a relevance that is cheap and odd: neither symmetric nor free of ties."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from relabel.corpus import Caption, Corpus, References
+from relabel.judge.human import Split, human_scores
+from relabel.sources.base import Kind, Pooling, Relevance, Rows, Scores, pool
+from relabel.sources.same_image import SameImage
+from relabel.store.artefact import Work
+
+
+@dataclass(frozen=True, eq=False)
+class Odd(Relevance):
+    """r of a reference and a candidate is a hash of both, asymmetric, with ties; captions of image `nan` give NaN."""
+
+    corpus: Corpus
+    rows: range
+    pooling: Pooling = "max"
+    nan: int = -1
+    calls: ClassVar[list[int]] = []
+
+    def one(self, reference: Rows, caption: Rows) -> Scores:
+        value = ((reference.astype(np.int64) * 7919 + caption.astype(np.int64) * 104729) % 1009) / 1009
+        same = self.corpus.image[reference] == self.corpus.image[caption]
+        out = np.asarray(np.where(same, 0.5 + value / 2, np.round(value, 2)), np.float64)
+        out[self.corpus.image[caption] == self.nan] = np.nan
+        return out
+
+    def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
+        self.calls.append(len(captions))
+        partner = np.repeat(captions, np.diff(references.indptr))
+        how = pooling or self.pooling
+        return pool(self.one(references.rows, partner), references.indptr, "mean" if how == "refs" else how)
+
+    def block(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
+        rows = [
+            self.pairs(references.take(np.full(len(captions), m)), captions, pooling) for m in range(len(references))
+        ]
+        return np.stack(rows)
+
+    def query(self, text: str, captions: Rows) -> Scores:
+        return np.zeros(len(captions))
+
+
+class OddSource(SameImage):
+    """Facts of Odd."""
+
+    name: ClassVar[str] = "odd"
+    kind: ClassVar[Kind] = "features"
+    symmetric: ClassVar[bool] = False
+
+
+class OddPairs(OddSource):
+    """The same, as a source whose scores are dear."""
+
+    kind: ClassVar[Kind] = "pairs"
+
+
+class OddSymmetric(OddSource):
+    """The same, said to be symmetric."""
+
+    symmetric: ClassVar[bool] = True
+
+
+@pytest.fixture(scope="session")
+def odd() -> SimpleNamespace:
+    """Odd and its sources."""
+    return SimpleNamespace(Relevance=Odd, Source=OddSource, Pairs=OddPairs, Symmetric=OddSymmetric)
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Work:
+    (tmp_path / "work" / ".done").mkdir(parents=True)
+    return Work(tmp_path / "work")
+
+
+def cxc_corpus(split: Split, images: int | None = None) -> Corpus:
+    """Make a corpus of CxC's ids with made-up texts; only the first `images` images if given."""
+    sits, sts = human_scores("sits", split), human_scores("sts", split)
+    own = [(c, i) for c, i, m in zip(sits.left, sits.right, sits.method, strict=True) if m == "c2i_original"]
+    kept = sorted({i for _, i in own})[:images]
+    known = set(kept)
+    assert {*sts.left, *sts.right} == {c for c, _ in own}
+    return Corpus.from_captions(Caption(c, i, split, f"caption {c}") for c, i in own if i in known)
+
+
+@pytest.fixture(scope="session")
+def cxc_test() -> Corpus:
+    """The ids of CxC's 25,000 test captions."""
+    return cxc_corpus("test")
+
+
+@pytest.fixture(scope="session")
+def few() -> Corpus:
+    """The first 300 images of the same: most pairs are missing."""
+    return cxc_corpus("test", 300)

@@ -1,0 +1,232 @@
+"""A label ranks ECCV Caption's galleries by r(V_i, T_j) in both directions, with ties and positives counted as stated.
+
+Figures equal eccv_caption's own code on its own queries; same_image gives the known ones; a gate re-ranks its best.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from relabel.corpus import Corpus, References
+from relabel.errors import CheckError, MissingError, UsageError
+from relabel.judge.eccv import Gate, read_eccv_scores, score_eccv
+from relabel.judge.eccv_queries import DIRECTIONS, Direction, Eccv, Queries, read_eccv
+from relabel.sources.base import Pooling, Rows, Scores
+from relabel.sources.same_image import SameImage, SameImageRelevance
+from relabel.sources.vectors import VectorRelevance
+from relabel.store.artefact import Work
+
+
+@pytest.fixture(scope="module")
+def eccv(cxc_test: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Eccv:
+    pytest.importorskip("eccv_caption")
+    return read_eccv(cxc_test, tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture
+def tiny(few: Corpus) -> Eccv:
+    """40 images and their captions; a query has up to 6 positives, one of them outside the gallery."""
+    generator = np.random.default_rng(3)
+    images = np.arange(10, 50, dtype=np.int32)
+    captions = np.sort(few.references(images).rows)
+    queries = {}
+    for direction, asked, items in (("i2t", images, len(captions)), ("t2i", captions, len(images))):
+        index = np.sort(generator.choice(asked, 9, replace=False))
+        found = [np.sort(generator.choice(items, generator.integers(1, 6), replace=False)) for _ in index]
+        count = np.array([len(f) for f in found]) + (np.arange(9) == 4)
+        queries[direction] = Queries([f"q{i}" for i in index], index, found, count)
+    return Eccv(captions, images, queries)
+
+
+def figures(work: Work) -> dict[str, list[float]]:
+    tables = read_eccv_scores(work.folder)
+    return {d: [100 * t[c].to_numpy().mean() for c in ("ap_at_r", "r_precision", "r_at_1")] for d, t in tables.items()}
+
+
+def test_queries_and_galleries(eccv: Eccv, cxc_test: Corpus) -> None:
+    assert (len(eccv.captions), len(eccv.images)) == (25_000, 5_000)
+    i2t, t2i = eccv.queries["i2t"], eccv.queries["t2i"]
+    assert (len(i2t), int(i2t.positives.sum()), i2t.positives.min(), i2t.positives.max()) == (1261, 22_550, 6, 48)
+    assert (len(t2i), int(t2i.positives.sum()), t2i.positives.min(), t2i.positives.max()) == (1332, 11_279, 1, 19)
+    outside = {q: int(r) - len(f) for q, r, f in zip(i2t.ids, i2t.positives, i2t.found, strict=True) if r != len(f)}
+    assert outside == {"coco:575916": 1, "coco:421999": 1}
+    assert sum(map(len, t2i.found)) == 11_279
+    assert [cxc_test.image_ids[i] for i in i2t.index] == i2t.ids
+    assert [cxc_test.caption_ids[i] for i in t2i.index] == t2i.ids
+
+
+def test_same_image_is_the_papers_pairwise(eccv: Eccv, cxc_test: Corpus, work: Work) -> None:
+    relevance = SameImageRelevance(cxc_test, range(len(cxc_test)), "max")
+    score_eccv(cxc_test, relevance, SameImage, eccv, work)
+    found = figures(work)
+    assert found["i2t"][:2] == pytest.approx([31.27, 31.30], abs=0.1)
+    assert found["t2i"][:2] == pytest.approx([13.59, 13.59], abs=0.1)
+    assert work.facts["eccv"] == {"ties": "pessimistic", "pooling": "max", "gate": None, "gate_top": None}
+
+
+def test_equal_to_eccv_caption_without_ties(eccv: Eccv, cxc_test: Corpus, work: Work) -> None:
+    """Random 16-d vectors, close within an image, mean over references; eccv_caption takes ranked id lists."""
+    metrics = pytest.importorskip("eccv_caption").Metrics()
+    generator = np.random.default_rng(0)
+    vectors = generator.normal(size=(5000, 16))[cxc_test.image] + 0.7 * generator.normal(size=(25_000, 16))
+    vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+    relevance = VectorRelevance(cxc_test, range(25_000), "mean", vectors, lambda _: vectors[0])
+    # `row` ties, and ranks of the same rounded scores: eccv_caption has no rule for ties of its own.
+    score_eccv(cxc_test, relevance, SameImage, eccv, work, ties="row")
+    ranked: dict[str, dict[int, list[int]]] = {}
+    for direction in DIRECTIONS:
+        queries, gallery = eccv.queries[direction], eccv.gallery(direction)
+        names = cxc_test.caption_ids if direction == "i2t" else cxc_test.image_ids
+        asked = queries.index if direction == "i2t" else eccv.images
+        block = relevance.block(cxc_test.references(asked), gallery if direction == "i2t" else queries.index)
+        scores = np.round((block if direction == "i2t" else block.T) * 1e5)
+        best = np.sort(np.argpartition(-scores, 200, axis=1)[:, :200])
+        best = np.take_along_axis(best, np.argsort(-np.take_along_axis(scores, best, 1), axis=1, kind="stable"), 1)
+        ranked[direction] = {
+            int(q[5:]): [int(names[gallery[j]][5:]) for j in row] for q, row in zip(queries.ids, best, strict=True)
+        }
+    theirs = metrics.compute_all_metrics(
+        ranked["i2t"], ranked["t2i"], ("eccv_map_at_r", "eccv_rprecision", "eccv_r1"), (1,), False
+    )
+    found = figures(work)
+    for direction in DIRECTIONS:
+        wanted = [100 * theirs[name][direction] for name in ("eccv_map_at_r", "eccv_rprecision", "eccv_r1")]
+        assert found[direction] == pytest.approx(wanted, abs=1e-9)
+        assert 5 < wanted[0] < 60
+
+
+def by_hand(corpus: Corpus, relevance: object, eccv: Eccv, direction: Direction, top: int | None) -> list[list[float]]:
+    """Every query's three figures, by sorting. The gate is the same label, pooled by mean."""
+    queries, gallery, out = eccv.queries[direction], eccv.gallery(direction), []
+
+    def order(q: int, items: list[int], pooling: Pooling) -> list[int]:
+        keys = []
+        for j in items:
+            image, caption = (queries.index[q], gallery[j]) if direction == "i2t" else (gallery[j], queries.index[q])
+            r = relevance.pairs(corpus.references([image]), np.array([caption], np.int32), pooling)[0]  # type: ignore[attr-defined]
+            own = corpus.image[caption] == image
+            keys.append((-np.round(r * 1e5), not own, j in queries.found[q], j))
+        return [j for *_, j in sorted(keys)]
+
+    for q in range(len(queries)):
+        everything = list(range(len(gallery)))
+        if top is None:
+            ranked = order(q, everything, "max")
+        else:
+            # The gate keeps (-score, own, column) order; ties of the rest are pessimistic.
+            coarse = order_of_gate(corpus, relevance, eccv, direction, q)[:top]
+            ranked = order(q, coarse, "max") + order(q, [j for j in everything if j not in coarse], "mean")
+        hits, r = [j in queries.found[q] for j in ranked], int(queries.positives[q])
+        ap = sum(sum(hits[:k]) / k for k in range(1, r + 1) if hits[k - 1]) / r
+        out.append([ap, sum(hits[:r]) / r, float(hits[0])])
+    return out
+
+
+def order_of_gate(corpus: Corpus, relevance: object, eccv: Eccv, direction: Direction, q: int) -> list[int]:
+    queries, gallery, keys = eccv.queries[direction], eccv.gallery(direction), []
+    for j in range(len(gallery)):
+        image, caption = (queries.index[q], gallery[j]) if direction == "i2t" else (gallery[j], queries.index[q])
+        r = relevance.pairs(corpus.references([image]), np.array([caption], np.int32), "mean")[0]  # type: ignore[attr-defined]
+        keys.append((-np.round(r * 1e5), corpus.image[caption] != image, j))
+    return [j for *_, j in sorted(keys)]
+
+
+@dataclass(frozen=True, eq=False)
+class Always:
+    """A relevance with one pooling, whatever is asked."""
+
+    inner: object
+    rows: range
+    pooling: Pooling
+
+    def block(self, references: References, captions: Rows) -> Scores:
+        return self.inner.block(references, captions, self.pooling)  # type: ignore[attr-defined,no-any-return]
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("top", [None, 3, 20, 10_000])
+def test_equal_to_plain_sorting(
+    few: Corpus, odd: SimpleNamespace, tiny: Eccv, work: Work, direction: Direction, top: int | None
+) -> None:
+    relevance = odd.Relevance(few, range(len(few)))
+    gate = None if top is None else Gate("mean", Always(relevance, relevance.rows, "mean"), 1.0, top)  # type: ignore[arg-type]
+    source = odd.Source if top is None else odd.Pairs
+    score_eccv(few, relevance, source, tiny, work, gate=gate)
+    table = read_eccv_scores(work.folder)[direction]
+    assert table["query"].to_pylist() == tiny.queries[direction].ids
+    assert table["positives"].to_pylist() == tiny.queries[direction].positives.tolist()
+    found = np.stack([table[c].to_numpy() for c in ("ap_at_r", "r_precision", "r_at_1")], axis=1)
+    assert found == pytest.approx(np.array(by_hand(few, relevance, tiny, direction, top)), abs=1e-12)
+
+
+def test_rounding_noise_changes_nothing(few: Corpus, odd: SimpleNamespace, tiny: Eccv, tmp_path: Path) -> None:
+    def tables(noise: float) -> dict[str, NDArray[np.float64]]:
+        (tmp_path / f"{noise}" / ".done").mkdir(parents=True)
+        work = Work(tmp_path / f"{noise}")
+        generator = np.random.default_rng(0)
+        inner = odd.Relevance(few, range(len(few)))
+
+        class Noisy(odd.Relevance):  # type: ignore[misc,name-defined]
+            def block(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
+                exact = np.round(inner.block(references, captions), 2)
+                return exact + noise * generator.uniform(-1, 1, exact.shape)
+
+        score_eccv(few, Noisy(few, inner.rows), odd.Source, tiny, work)
+        return {d: t["ap_at_r"].to_numpy() for d, t in read_eccv_scores(work.folder).items()}
+
+    exact, noisy = tables(0.0), tables(1e-6)
+    assert all((exact[d] == noisy[d]).all() for d in DIRECTIONS)
+
+
+def test_undefined_relevance_ranks_last(few: Corpus, odd: SimpleNamespace, tiny: Eccv, work: Work) -> None:
+    gone = int(tiny.images[0])
+    score_eccv(few, odd.Relevance(few, range(len(few)), nan=gone), odd.Source, tiny, work)
+    assert not np.isnan(read_eccv_scores(work.folder)["i2t"]["ap_at_r"].to_numpy()).any()
+
+
+def test_pairs_sources_go_on_where_they_were(
+    few: Corpus, odd: SimpleNamespace, eccv: Eccv, cxc_test: Corpus, work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("relabel.judge.eccv._BATCH", 4)
+    relevance = odd.Relevance(few, range(len(few)))
+    images = np.arange(10, 50, dtype=np.int32)
+    captions = np.sort(few.references(images).rows)
+    queries = {
+        "i2t": Queries(
+            [f"q{i}" for i in range(9)], images[:9], [np.array([i]) for i in range(9)], np.ones(9, np.int64)
+        ),
+        "t2i": Queries(["q"], captions[:1], [np.array([0])], np.ones(1, np.int64)),
+    }
+    small = Eccv(captions, images, queries)  # type: ignore[arg-type]
+    gate = Gate("gate", SameImageRelevance(few, relevance.rows, "max"), 1.0, 7)
+    score_eccv(few, relevance, odd.Pairs, small, work, gate=gate)
+    assert sorted(work.entries()) == [
+        *(f"i2t-0000{i}-of-00003.parquet" for i in range(3)),
+        "t2i-00000-of-00001.parquet",
+    ]
+    before = {n: e.sha256 for n, e in work.entries().items()}
+    (work.folder / "i2t-00001-of-00003.parquet").unlink()
+    odd.Relevance.calls.clear()
+    score_eccv(few, relevance, odd.Pairs, small, work, gate=gate)
+    assert odd.Relevance.calls == [4 * 7]
+    assert {n: e.sha256 for n, e in work.entries().items()} == before
+    assert work.facts["eccv"]["gate"] == "gate"
+
+
+def test_refusals(few: Corpus, odd: SimpleNamespace, eccv: Eccv, cxc_test: Corpus, work: Work, tmp_path: Path) -> None:
+    with pytest.raises(CheckError, match=r"lacks 23,500 of the 25,000 captions .* coco:") as caught:
+        read_eccv(few, tmp_path)
+    assert "Karpathy's test split" in str(caught.value)
+    relevance = odd.Relevance(cxc_test, range(100))
+    with pytest.raises(UsageError, match="takes 38 million pairs"):
+        score_eccv(cxc_test, relevance, odd.Pairs, eccv, work)
+    with pytest.raises(CheckError, match="not all captions of ECCV Caption are encoded"):
+        score_eccv(cxc_test, relevance, odd.Source, eccv, work)
+    with pytest.raises(MissingError, match="relabel judge"):
+        read_eccv_scores(work.folder)
