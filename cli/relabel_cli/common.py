@@ -1,0 +1,46 @@
+"""Options that every verb has, and what they make: a Config, a Runtime and a way to print."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import typer
+from pydantic import BaseModel, ConfigDict, Field
+
+from relabel.config import load_config
+from relabel.runtime import Device, Runtime, default_data
+from relabel.stages import Project
+from relabel_cli.progress import make_progress
+
+
+class Common(BaseModel):
+    """Options that every verb has."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    params: Path | None = Field(None, description="Parameter file; ./params.yaml if there is one, else the defaults.")
+    set: list[str] = Field([], description="Override one parameter: sources.cbow.vectors=glove. Repeatable.")
+    data: Path = Field(default_factory=default_data, description="Folder of fetched files.")
+    labels: Path = Field(Path("labels"), description="Folder of everything that is built.")
+    device: Device = Field("auto", description="auto takes a GPU where there is one.")
+    threads: int | None = Field(None, ge=1, description="CPU threads; all by default.")
+    as_json: bool = Field(False, description="Print the result as JSON.", json_schema_extra={"name": "--json"})
+    quiet: bool = Field(False, description="No progress.", json_schema_extra={"flags": ["-q"]})
+    verbose: bool = Field(False, description="Show tracebacks.", json_schema_extra={"flags": ["-v"]})
+
+    def project(self, overrides: Mapping[str, Any] = {}) -> Project:
+        """Read parameters: the defaults, then the file, then --set, then a verb's own options."""
+        config = load_config(self.params, self.set, overrides)
+        return Project(config, self.runtime(), self.labels)
+
+    def runtime(self) -> Runtime:
+        """Say what a run may use."""
+        more = {} if self.threads is None else {"threads": self.threads}
+        return Runtime(data=self.data, device=self.device, progress=make_progress(self.quiet), **more)
+
+    def show(self, value: Any, text: str) -> None:
+        """Print a result on stdout: as JSON or as text."""
+        typer.echo(json.dumps(value, indent=1, ensure_ascii=False) if self.as_json else text)

@@ -1,0 +1,45 @@
+"""`relabel correlate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from relabel.judge.params import JudgeParams
+from relabel_cli.bridge import Overrides, verb
+from relabel_cli.common import Common
+
+
+def correlate(
+    options: Annotated[dict[str, Any], Overrides(JudgeParams, "judge")],
+    common: Common,
+    cxc: Annotated[
+        bool, typer.Option("--cxc", help="Against Crisscrossed Captions' human scores (the default).")
+    ] = False,
+    eccv: Annotated[bool, typer.Option("--eccv", help="As a ranker on ECCV Caption.")] = False,
+    stsb: Annotated[bool, typer.Option("--stsb", help="Against the STS benchmark, when fetched.")] = False,
+    sources: Annotated[
+        list[str] | None, typer.Option(help="Labels, by comma or repeated; all of params.yaml by default.")
+    ] = None,
+    form: Annotated[
+        Literal["text", "csv", "md", "latex"], typer.Option("--format", help="How tables are printed; or --json.")
+    ] = "text",
+    csv: Annotated[bool, typer.Option("--csv", help="The same as --format csv.")] = False,
+    md: Annotated[bool, typer.Option("--md", help="The same as --format md.")] = False,
+    latex: Annotated[bool, typer.Option("--latex", help="The same as --format latex.")] = False,
+    picture: Annotated[Path | None, typer.Option(help="Write the picture here (PNG) as well.")] = None,
+) -> None:
+    """Show how well each label agrees with human judgement."""
+    from relabel import stages
+
+    project = common.project(options)
+    labels = [name for given in sources or [] for name in given.split(",") if name]
+    chosen = [name for name, on in (("cxc", cxc), ("eccv", eccv), ("stsb", stsb)) if on] or ["cxc"]
+    style = "csv" if csv else "md" if md else "latex" if latex else form
+    report = stages.correlate(project, labels, chosen, picture)
+    common.show(report.data, report.render(style))
+
+
+app = verb(correlate)

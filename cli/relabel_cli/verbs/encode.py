@@ -1,0 +1,26 @@
+"""`relabel encode`."""
+
+from __future__ import annotations
+
+import typer
+
+from relabel_cli.bridge import verb
+from relabel_cli.common import Common
+
+
+def encode(
+    common: Common,
+    label: list[str] = typer.Option([], "--label", "-l", help="Label of params.yaml; all by default. Repeatable."),
+    split: str = typer.Option("test", help="train, val, test or all."),
+) -> None:
+    """Compute every caption's encoding for a source."""
+    from relabel import stages
+
+    project = common.project()
+    for name in label or project.config.sources:
+        manifest, built = stages.encode(project, name, split)
+        folder = project.layout.encoding(split, name)
+        common.show(manifest.facts, stages.status(built, manifest, folder))
+
+
+app = verb(encode)

@@ -1,0 +1,43 @@
+"""`relabel fetch`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from relabel.errors import UsageError
+from relabel_cli.bridge import verb
+from relabel_cli.common import Common
+
+
+def fetch(
+    common: Common,
+    names: Annotated[list[str] | None, typer.Argument(help="Datasets or assets; see --list.")] = None,
+    mirror: Annotated[
+        Path | None, typer.Option(envvar="RELABEL_MIRROR", help="Folder to take files from instead of the network.")
+    ] = None,
+    show_list: Annotated[bool, typer.Option("--list", help="Show what is there and what is missing.")] = False,
+) -> None:
+    """Get datasets and assets, verified against their sha256."""
+    from relabel import datasets
+    from relabel_cli.show import fetch_table
+
+    if show_list:
+        rows = datasets.status(common.data, mirror)
+        common.show([r.__dict__ for r in rows], fetch_table(rows))
+        return
+    if not names:
+        raise UsageError("name what to fetch", todo=f"One of {', '.join(datasets.names())}; or --list.")
+    progress = common.runtime().progress
+    for name in names:
+        files = datasets.fetch(name, common.data, mirror, progress)
+        manifest = datasets.load_manifest(name)
+        common.show(
+            {"name": name, "files": [str(f) for f in files], "licence": manifest.licence},
+            "\n".join([f"{name}: {manifest.licence}", *(f"  {f}" for f in files)]),
+        )
+
+
+app = verb(fetch)

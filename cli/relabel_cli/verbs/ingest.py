@@ -1,0 +1,23 @@
+"""`relabel ingest`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from relabel.ingest import IngestParams
+from relabel_cli.bridge import Overrides, verb
+from relabel_cli.common import Common
+
+
+def ingest(options: Annotated[dict[str, Any], Overrides(IngestParams, "ingest")], common: Common) -> None:
+    """Turn captions of any common format into a corpus."""
+    from relabel import stages
+    from relabel_cli.show import corpus_text
+
+    project = common.project(options)
+    manifest, built = stages.ingest(project)
+    status = stages.status(built, manifest, project.layout.corpus)
+    common.show(manifest.facts, f"{corpus_text(manifest.facts['report'])}\n{status}")
+
+
+app = verb(ingest)

@@ -1,0 +1,29 @@
+"""`relabel judge`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from relabel.judge.params import JudgeParams
+from relabel_cli.bridge import Overrides, verb
+from relabel_cli.common import Common
+
+
+def judge(
+    options: Annotated[dict[str, Any], Overrides(JudgeParams, "judge")],
+    common: Common,
+    label: list[str] = typer.Option([], "--label", "-l", help="Label of params.yaml; all by default. Repeatable."),
+) -> None:
+    """Score the human-judged pairs with a source."""
+    from relabel import stages
+
+    project = common.project(options)
+    for name in label or project.config.sources:
+        manifest, built = stages.judge(project, name)
+        folder = project.layout.judgement(project.config.judge.split, name)
+        common.show(manifest.facts, stages.status(built, manifest, folder))
+
+
+app = verb(judge)

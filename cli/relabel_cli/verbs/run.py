@@ -1,0 +1,35 @@
+"""`relabel run`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from relabel.judge.params import JudgeParams
+from relabel_cli.bridge import Overrides, verb
+from relabel_cli.common import Common
+
+
+def run(
+    options: Annotated[dict[str, Any], Overrides(JudgeParams, "judge")],
+    common: Common,
+    mirror: Annotated[
+        Path | None, typer.Option(envvar="RELABEL_MIRROR", help="Folder to take files from instead of the network.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
+) -> None:
+    """Do everything: fetch, ingest, tune, encode, judge; then print the tables."""
+    from relabel import stages
+
+    project = common.project(options)
+    if dry_run:
+        plan = stages.plan(project)
+        common.show([step.__dict__ for step in plan], "\n".join(step.line for step in plan))
+        return
+    report = stages.run(project, mirror)
+    common.show(report.data, report.text)
+
+
+app = verb(run)

@@ -1,0 +1,30 @@
+"""Where everything that is built lies, below one folder a dataset."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Folders of one dataset: ``labels/coco/{corpus, encodings/SPLIT/LABEL, judgements/SPLIT/LABEL, report/SPLIT}``."""
+
+    root: Path
+
+    @property
+    def corpus(self) -> Path:
+        """The corpus."""
+        return self.root / "corpus"
+
+    def encoding(self, split: str, label: str) -> Path:
+        """One label's encoding of one split."""
+        return self.root / "encodings" / split / label
+
+    def judgement(self, split: str, label: str) -> Path:
+        """One label's scores of the human-judged pairs, and its figures as a ranker."""
+        return self.root / "judgements" / split / label
+
+    def report(self, split: str) -> Path:
+        """Tables and pictures over all labels."""
+        return self.root / "report" / split

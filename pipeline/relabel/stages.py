@@ -1,0 +1,160 @@
+"""The stages as plain functions. Nothing else knows their order: fetch, ingest, tune, encode, judge, correlate.
+
+Each is idempotent: finished work is found by its fingerprint and not repeated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+from relabel.config import Config
+from relabel.corpus import Corpus
+from relabel.errors import UsageError
+from relabel.layout import Layout
+from relabel.runtime import Runtime
+from relabel.sources.base import Relevance
+from relabel.store.artefact import Draft, Manifest, Work, build, open_artefact, read_manifest
+
+
+@dataclass(frozen=True)
+class Project:
+    """Parameters, what a run may use, and where everything lies."""
+
+    config: Config
+    runtime: Runtime
+    labels: Path = Path("labels")
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Folders of this dataset."""
+        return Layout(self.labels / self.config.ingest.dataset)
+
+    @property
+    def word2vec(self) -> Path:
+        """Word vectors trained here."""
+        return self.runtime.data / "word2vec"
+
+    @cached_property
+    def corpus(self) -> Corpus:
+        """The ingested corpus."""
+        return Corpus.open(self.layout.corpus)
+
+    def splits(self, split: str) -> tuple[str, ...]:
+        """Names of the splits that `split` means: itself, or those the corpus has for `all`."""
+        return tuple(self.corpus.splits) if split == "all" else (split,)
+
+
+def ingest(project: Project) -> tuple[Manifest, bool]:
+    """Make the corpus. See relabel.ingest."""
+    from relabel.ingest import ingest
+
+    return ingest(project.config.ingest, project.layout.corpus, project.runtime)
+
+
+def tune(project: Project, source: Literal["cbow"]) -> tuple[Manifest, bool]:
+    """Make the model that a source takes: for cbow, word vectors trained on the corpus. See relabel.tuning."""
+    from relabel.tuning.cbow import tune_cbow
+
+    make = {"cbow": lambda: tune_cbow(project.config.tune.cbow, project.corpus, project.word2vec, project.runtime)}
+    return make[source]()
+
+
+def encode(project: Project, label: str, split: str) -> tuple[Manifest, bool]:
+    """Encode the captions of a split with the source of a label.
+
+    Raises
+    ------
+    UsageError
+        If there is no such label or split.
+    MissingError
+        If the corpus or an asset of the source is not there.
+    """
+    source, corpus, runtime = project.config.source(label), project.corpus, project.runtime
+    rows = corpus.rows(project.splits(split))
+    size = project.config.encode.rows_per_shard
+    semantic = source.semantic(corpus, rows, runtime) | {"rows": [rows.start, rows.stop], "rows_per_shard": size}
+
+    def fill(work: Work) -> None:
+        work.facts |= {
+            "label": label,
+            "kind": source.kind,
+            "rows": [rows.start, rows.stop],
+            "split": split,
+            "bounds": list(source.bounds),
+            "symmetric": source.symmetric,
+            "orientation": "rows are images (reference sets), columns are captions",
+        }
+        source.encode(corpus, rows, size, work, runtime)
+
+    draft = Draft("encoding", label, semantic, {"corpus": corpus.digest})
+    return build(project.layout.encoding(split, label), draft, fill)
+
+
+def open_label(project: Project, label: str, split: str) -> Relevance:
+    """Open an encoding for answers.
+
+    Raises
+    ------
+    MissingError, CheckError
+        If it is not there or not what its manifest says.
+    """
+    folder = project.layout.encoding(split, label)
+    manifest = open_artefact(folder, "encoding")
+    return project.config.source(label).open(project.corpus, folder, manifest, project.runtime)
+
+
+def judge(project: Project, label: str) -> tuple[Manifest, bool]:
+    """Score CxC's human-judged pairs with a label, and rank ECCV Caption with it (test split).
+
+    A source that scores pair by pair ranks only what the gate (`judge.gate`) finds best; with no gate it is not ranked.
+
+    Raises
+    ------
+    UsageError
+        If the corpus is not COCO.
+    MissingError
+        If the encoding is not there.
+    """
+    from relabel.judge.cxc import score_cxc
+    from relabel.judge.eccv import Gate, score_eccv
+    from relabel.judge.eccv_queries import read_eccv
+
+    config, corpus, params = project.config, project.corpus, project.config.judge
+    if config.ingest.prefix != "coco":
+        raise UsageError(f"CxC and ECCV Caption judge COCO's captions, not {config.ingest.dataset}'s")
+    source, split = config.source(label), params.split
+    inputs = {"corpus": corpus.digest, "encoding": _encoded(project, label).fingerprint}
+    gate = (params.gate or None) if source.kind == "pairs" else None
+    ranked = split == "test" and (source.kind != "pairs" or gate is not None)
+    if ranked and gate is not None:
+        inputs["gate"] = _encoded(project, gate).fingerprint
+    semantic = {"source": source.name, "pooling": source.params.pooling, **params.model_dump(include=_JUDGED)}
+
+    def fill(work: Work) -> None:
+        relevance = open_label(project, label, split)
+        progress = project.runtime.progress
+        work.facts |= {"label": label, "params": source.params.model_dump(mode="json")}
+        score_cxc(corpus, relevance, source, split, work, progress, include_self=params.include_self)
+        if ranked:
+            opened = Gate(gate, open_label(project, gate, split), params.gate_top) if gate else None
+            eccv = read_eccv(corpus, project.runtime.data)
+            score_eccv(corpus, relevance, source, eccv, work, progress, ties=params.ties, gate=opened)
+
+    return build(project.layout.judgement(split, label), Draft("judgement", label, semantic, inputs), fill)
+
+
+_JUDGED = {"split", "include_self", "ties", "gate_top"}
+
+
+def _encoded(project: Project, label: str) -> Manifest:
+    return read_manifest(project.layout.encoding(project.config.judge.split, label), "encoding")
+
+
+def status(built: bool, manifest: Manifest, folder: Path) -> str:
+    """Say one line about a stage's artefact."""
+    seconds = manifest.runtime.get("seconds", 0)
+    state = f"built in {seconds:.1f} s" if built else "up to date"
+    return f"{manifest.kind} {manifest.name}: {state} ({folder})"
