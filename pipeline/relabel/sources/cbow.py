@@ -161,7 +161,8 @@ class _TextEncoder:
     file: WordVectorsFile | None = None
 
     def __call__(self, text: str) -> NDArray[np.float32]:
-        bags = self.source.bags_of([text], self.runtime)
+        typed = text.encode(errors="replace").decode()  # a terminal can pass what is no Unicode
+        bags = self.source.bags_of([typed], self.runtime)
         new = [w for w in bags.vocabulary if w not in self.known]
         if new:
             self.known |= dict(zip(new, _rows_of(read_word_vectors(self._file(), new), new), strict=True))

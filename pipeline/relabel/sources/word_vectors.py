@@ -173,7 +173,8 @@ class _Reader:
         start = 1
         if self.width == 1 and fields[0].isdigit() and fields[1].isdigit():
             width = int(fields[1])
-            if width == 1 or len(following) != 2:  # else a file of one column whose first word is a number
+            one_column = len(following) == 2 and _is_number(following[1])
+            if width == 1 or not one_column:  # else the first word happens to be a number
                 self.announced, self.width, start = int(fields[0]), width, 2
         if self.width < 1:
             todo = "A line is a word and its numbers, separated by one space."
@@ -188,8 +189,6 @@ class _Reader:
         fields = line.rstrip(_END).split(b" ")
         if len(fields) - 1 <= self.width or _is_number(fields[-self.width - 1]):
             todo = "The numbers of a line are separated by one space."
-            if self.announced is not None and number == 2:
-                todo = "If this is a binary word2vec file, save it as text (gensim: `save_word2vec_format`)."
             self._refuse(f"a ragged line: expected {self.width} numbers, found {len(fields) - 1}", number, todo)
         return b" ".join(fields[: -self.width]), b" ".join(fields[-self.width :])
 
@@ -223,6 +222,8 @@ class _Reader:
         return matrix
 
     def _refuse(self, what: str, line: int | None = None, todo: str | None = None) -> NoReturn:
+        if line == 2 and self.announced is not None:
+            todo = "If this is a binary word2vec file, save it as text (gensim: `save_word2vec_format`)."
         raise CheckError(what, where=f"{self.where}, line {line}" if line else self.where, todo=todo)
 
 

@@ -5,6 +5,18 @@ Mikolov, Chen, Corrado, Dean: "Efficient Estimation of Word Representations in V
 Two choices make better labels than word2vec's defaults do. A word's context is all that is said of its image: captions
 of one image say one thing in several words, so `sofa` and `couch` meet, which within a caption they never do. And the
 mean vector of all tokens is subtracted from every word, which takes from each caption what all captions share.
+
+Pearson's r with people on Crisscrossed Captions (SITS, all pairs and other images' alone; STS), trained on COCO's
+566,747 train captions. Parameters were chosen on val; another seed moves a figure by 0.001.
+
+| vectors                            | val               | test              |
+|------------------------------------|-------------------|-------------------|
+| GloVe 6B, 100-d                    | 0.696 0.294 0.423 | 0.756 0.421 0.429 |
+| gensim's defaults                  | 0.729 0.402 0.529 | 0.790 0.524 0.525 |
+| ours                               | 0.818 0.626 0.715 | 0.871 0.725 0.722 |
+| ours, but a caption is the context | 0.794 0.574 0.634 | 0.850 0.682 0.638 |
+| ours, but 5 negative samples       | 0.811 0.611 0.686 | 0.863 0.709 0.691 |
+| ours, but not centred              | 0.813 0.613 0.714 | 0.868 0.718 0.722 |
 """
 
 from __future__ import annotations
