@@ -8,6 +8,7 @@ from typing import Any
 
 from relabel.datasets import FileStatus
 from relabel.nearest import Hit
+from relabel.run import Outcome, Step
 
 
 def nearest_table(asked: str, hits: Mapping[str, Sequence[Hit]]) -> str:
@@ -79,3 +80,22 @@ def corpus_text(report: dict[str, Any]) -> str:
     lines = report_lines(report)
     width = max(len(title) for title, _ in lines)
     return "\n".join(f"{title:{width}}  {line}" for title, line in lines)
+
+
+def plan_text(steps: Sequence[Step]) -> str:
+    """List the stages of a run and what is done."""
+    names = [max(len(getattr(s, f)) for s in steps) for f in ("stage", "name", "state")]
+    return "\n".join(f"{s.stage:{names[0]}}  {s.name:{names[1]}}  {s.state:{names[2]}}  {s.out}" for s in steps)
+
+
+def finish(outcome: Outcome) -> None:
+    """Say on stderr where everything lies and which labels are lacking; the exit code is that of the first of these."""
+    import typer
+
+    width = max(map(len, outcome.places), default=0)
+    for what, place in outcome.places.items():
+        typer.echo(f"{what:{width}}  {place}", err=True)
+    for label, error in outcome.problems:
+        typer.echo(f"error: {label} is left out: {error}", err=True)
+    if outcome.problems:
+        raise typer.Exit(outcome.problems[0][1].exit_code)

@@ -5,6 +5,7 @@ Each is idempotent: finished work is found by its fingerprint and not repeated.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -62,8 +63,21 @@ def tune(project: Project, source: Literal["cbow"]) -> tuple[Manifest, bool]:
     return make[source]()
 
 
-def encode(project: Project, label: str, split: str) -> tuple[Manifest, bool]:
-    """Encode the captions of a split with the source of a label.
+@dataclass(frozen=True)
+class Job:
+    """An artefact to be built: where, from what, and how."""
+
+    out: Path
+    draft: Draft
+    fill: Callable[[Work], None]
+
+    def run(self) -> tuple[Manifest, bool]:
+        """Build it, unless it is there."""
+        return build(self.out, self.draft, self.fill)
+
+
+def encode(project: Project, label: str, split: str) -> Job:
+    """Prepare to encode the captions of a split with the source of a label.
 
     Raises
     ------
@@ -89,8 +103,9 @@ def encode(project: Project, label: str, split: str) -> tuple[Manifest, bool]:
         }
         source.encode(corpus, rows, size, work, runtime)
 
-    draft = Draft("encoding", label, semantic, {"corpus": corpus.digest})
-    return build(project.layout.encoding(split, label), draft, fill)
+    return Job(
+        project.layout.encoding(split, label), Draft("encoding", label, semantic, {"corpus": corpus.digest}), fill
+    )
 
 
 def open_label(project: Project, label: str, split: str) -> Relevance:
@@ -106,8 +121,8 @@ def open_label(project: Project, label: str, split: str) -> Relevance:
     return project.config.source(label).open(project.corpus, folder, manifest, project.runtime)
 
 
-def judge(project: Project, label: str) -> tuple[Manifest, bool]:
-    """Score CxC's human-judged pairs with a label, and rank ECCV Caption with it (test split).
+def judge(project: Project, label: str) -> Job:
+    """Prepare to score CxC's human-judged pairs with a label, and to rank ECCV Caption with it (test split).
 
     A source that scores pair by pair ranks only what the gate (`judge.gate`) finds best; with no gate it is not ranked.
 
@@ -143,7 +158,7 @@ def judge(project: Project, label: str) -> tuple[Manifest, bool]:
             eccv = read_eccv(corpus, project.runtime.data)
             score_eccv(corpus, relevance, source, eccv, work, progress, ties=params.ties, gate=opened)
 
-    return build(project.layout.judgement(split, label), Draft("judgement", label, semantic, inputs), fill)
+    return Job(project.layout.judgement(split, label), Draft("judgement", label, semantic, inputs), fill)
 
 
 _JUDGED = {"split", "include_self", "ties", "gate_top"}

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from relabel.judge.params import JudgeParams
+from relabel.run import Against
 from relabel_cli.bridge import Overrides, verb
 from relabel_cli.common import Common
 
@@ -32,14 +33,19 @@ def correlate(
     picture: Annotated[Path | None, typer.Option(help="Write the picture here (PNG) as well.")] = None,
 ) -> None:
     """Show how well each label agrees with human judgement."""
-    from relabel import stages
+    from relabel.run import correlate as hold
+    from relabel_cli.show import finish
 
     project = common.project(options)
     labels = [name for given in sources or [] for name in given.split(",") if name]
-    chosen = [name for name, on in (("cxc", cxc), ("eccv", eccv), ("stsb", stsb)) if on] or ["cxc"]
+    chosen: list[Against] = []
+    chosen += ["cxc"] if cxc or not (eccv or stsb) else []
+    chosen += ["eccv"] if eccv else []
+    chosen += ["stsb"] if stsb else []
     style = "csv" if csv else "md" if md else "latex" if latex else form
-    report = stages.correlate(project, labels, chosen, picture)
-    common.show(report.data, report.render(style))
+    outcome = hold(project, labels, chosen)
+    common.show(outcome.report.data, outcome.report.render(style))
+    finish(outcome)
 
 
 app = verb(correlate)

@@ -18,9 +18,9 @@ def encode(
 
     project = common.project()
     for name in label or project.config.sources:
-        manifest, built = stages.encode(project, name, split)
-        folder = project.layout.encoding(split, name)
-        common.show(manifest.facts, stages.status(built, manifest, folder))
+        job = stages.encode(project, name, split)
+        manifest, built = job.run()
+        common.show(manifest.facts, stages.status(built, manifest, job.out))
 
 
 app = verb(encode)

@@ -21,9 +21,9 @@ def judge(
 
     project = common.project(options)
     for name in label or project.config.sources:
-        manifest, built = stages.judge(project, name)
-        folder = project.layout.judgement(project.config.judge.split, name)
-        common.show(manifest.facts, stages.status(built, manifest, folder))
+        job = stages.judge(project, name)
+        manifest, built = job.run()
+        common.show(manifest.facts, stages.status(built, manifest, job.out))
 
 
 app = verb(judge)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,15 +22,17 @@ def run(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
 ) -> None:
     """Do everything: fetch, ingest, tune, encode, judge; then print the tables."""
-    from relabel import stages
+    from relabel import run as walk
+    from relabel_cli.show import finish, plan_text
 
     project = common.project(options)
     if dry_run:
-        plan = stages.plan(project)
-        common.show([step.__dict__ for step in plan], "\n".join(step.line for step in plan))
+        steps = walk.plan(project)
+        common.show([asdict(step) for step in steps], plan_text(steps))
         return
-    report = stages.run(project, mirror)
-    common.show(report.data, report.text)
+    outcome = walk.run(project, mirror)
+    common.show(outcome.report.data, outcome.report.render())
+    finish(outcome)
 
 
 app = verb(run)

@@ -198,6 +198,11 @@ def build(out: Path, draft: Draft, fill: Callable[[Work], None]) -> tuple[Manife
     return manifest, True
 
 
+def is_current(out: Path, draft: Draft) -> bool:
+    """Whether an artefact is there, whole, under the fingerprint of a draft."""
+    return _current(out, draft.fingerprint) is not None
+
+
 def disk_error(error: OSError, out: Path) -> PartialError:
     """What an operating system error means to a user."""
     what = f"could not write: {error.strerror or error}"
