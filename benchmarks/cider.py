@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
-import sys
+import statistics
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import coco_test_captions, machine, peak_gib, save, show, timed
+from common import coco_test_captions, describe, machine, peak_gib, rounds, save, show, timed
 
-from relabel.corpus import Caption, Corpus, References
+from relabel.corpus import Caption, Corpus
 from relabel.runtime import Runtime
 from relabel.sources.cider import Cider, CiderParams
 from relabel.sources.ngrams.relevance import CiderRelevance
@@ -109,22 +109,22 @@ def by_sparse_dot_topn(relevance: CiderRelevance, threads: int) -> tuple[np.ndar
     return np.concatenate(captions)[best.indices], -np.sort(-scores, axis=1)
 
 
-def by_ncs_metric(folder: Path, relevance: CiderRelevance, images: int) -> tuple[float, float, int]:
-    """Its all-pairs function on the first images and their captions; returns seconds, worst difference and pairs."""
+def by_ncs_metric(folder: Path, corpus: Corpus) -> Callable[[], np.ndarray]:
+    """Its all-pairs function on a corpus: (captions, images)."""
     spec = importlib.util.spec_from_file_location("custom_cider", folder / "custom_cider.py")
-    if spec is None or spec.loader is None:
+    if spec is None or spec.loader is None or not (folder / "custom_cider.py").is_file():
         raise SystemExit(f"no custom_cider.py in {folder}")
     peer = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(peer)
-    small = Corpus.from_table(relevance.corpus.table.slice(0, images * 5))
-    scorer, tokens = peer.CiderScorer(), small.tokens or []
-    for refs in small.references(range(images)):
-        scorer += (None, [tokens[r] for r in refs])
-    seconds, theirs = timed(scorer.compute_fast, 1)
-    with tempfile.TemporaryDirectory() as scratch:
-        mine = opened(small, Path(scratch) / "e")
-        ours = mine.block(small.references(range(images)), np.arange(images * 5, dtype=np.int32))
-    return seconds, check("ncs_metric", ours, theirs.T), ours.size
+    tokens = corpus.tokens or []
+
+    def work() -> np.ndarray:
+        scorer = peer.CiderScorer()
+        for refs in corpus.references(range(len(corpus.image_ids))):
+            scorer += (None, [tokens[r] for r in refs])
+        return np.asarray(scorer.compute_fast())
+
+    return work
 
 
 def main() -> None:
@@ -142,70 +142,79 @@ def main() -> None:
 def run(args: argparse.Namespace, scratch: Path) -> None:
     corpus = read_corpus(args.tokenizer)
     encode_seconds, relevance = timed(lambda: opened(corpus, scratch / "encoding"), 1)
-    images, rows = len(corpus.image_ids), np.arange(len(corpus), dtype=np.int32)
-    sets, pairs, threads = corpus.references(range(images)), images * len(corpus), Runtime().threads
+    images, rows, threads = len(corpus.image_ids), np.arange(len(corpus), dtype=np.int32), relevance.threads
+    sets = corpus.references(range(images))
     first, _ = timed(lambda: relevance.topk(sets.take(np.arange(1)), rows, K), 1)
-    lines: list[dict[str, Any]] = []
-
-    def add(name: str, seconds: float, count: int, **more: Any) -> None:
-        lines.append({"name": name, "seconds": seconds, "pairs": count, "rate": count / seconds} | more)
-
-    seconds, (found, best) = timed(lambda: relevance.topk(sets, rows, K), args.repeats)
+    found, best = relevance.topk(sets, rows, K)
     peak = peak_gib()
-    add(f"relabel, {threads} threads", seconds, pairs)
-    single = replace(relevance, threads=1)
-    seconds, _ = timed(lambda: single.topk(sets, rows, K), args.repeats)
-    add("relabel, 1 thread", seconds, pairs)
 
     rng = np.random.default_rng(0)
     rank = rng.integers(0, K, images)
-    for name, chosen in {
-        "of the top 100": found[np.arange(images), rank],
-        "at random": rng.integers(0, len(corpus), images, dtype=np.int32),
-    }.items():
-        seconds, theirs = timed(by_pycocoevalcap(relevance, chosen), 3)
-        worst = check("pycocoevalcap", relevance.pairs(sets, chosen), theirs)
-        if name == "of the top 100":
-            worst = max(worst, check("pycocoevalcap", best[np.arange(images), rank], theirs))
-        add(f"pycocoevalcap, pairs {name}", seconds, images, difference=worst)
+    top, some = found[np.arange(images), rank], rng.integers(0, len(corpus), images, dtype=np.int32)
+    single = replace(relevance, threads=1)
+    ours, ours_alone = f"relabel, {threads} threads", "relabel, 1 thread"
+    top_peer, some_peer, sparse = "pycocoevalcap, of the top 100", "pycocoevalcap, at random", "sparse_dot_topn"
+    works: dict[str, Callable[[], Any]] = {
+        ours: lambda: relevance.topk(sets, rows, K)[1],
+        ours_alone: lambda: single.topk(sets, rows, K)[1],
+        top_peer: by_pycocoevalcap(relevance, top),
+        some_peer: by_pycocoevalcap(relevance, some),
+    }
+    expected = {ours_alone: best, top_peer: relevance.pairs(sets, top), some_peer: relevance.pairs(sets, some)}
+    pairs = {ours: images * len(corpus), ours_alone: images * len(corpus), top_peer: images, some_peer: images}
+    check("topk", best[np.arange(images), rank], expected[top_peer])
     if importlib.util.find_spec("sparse_dot_topn"):
-        seconds, (_, scores) = timed(lambda: by_sparse_dot_topn(relevance, threads), 3)
-        add(f"sparse_dot_topn, {threads} threads", seconds, pairs, difference=check("sparse_dot_topn", best, scores))
+        works[sparse] = lambda: by_sparse_dot_topn(relevance, threads)[1]
+        expected[sparse], pairs[sparse] = best, images * len(corpus)
     if args.peer:
-        seconds, worst, count = by_ncs_metric(args.peer, relevance, 100)
-        add("ncs_metric", seconds, count, difference=worst)
+        small = Corpus.from_table(corpus.table.slice(0, 500))
+        opened_small = opened(small, scratch / "small")
+        works["ncs_metric"] = by_ncs_metric(args.peer, small)
+        expected["ncs_metric"] = opened_small.block(small.references(range(100)), rows[:500]).T
+        pairs["ncs_metric"] = 50_000
 
-    judged = sets.take(np.repeat(np.arange(images), 9)[:44_833])
-    candidates = np.resize(rows, len(judged))
-    seconds, _ = timed(lambda: relevance.pairs(judged, candidates), args.repeats)
-    batch = References.single(rows[:128])
-    block, _ = timed(lambda: relevance.block(batch, rows[:128]), 50)
-    facts = machine("numba", "numpy", "pycocoevalcap", "scipy", "sparse-dot-topn")
+    timings = rounds(works, args.repeats)
+    seconds = {name: statistics.median(taken) for name, (taken, _) in timings.items()}
+    rates = {name: pairs[name] / seconds[name] for name in works}
+    differences = {name: check(name, expected[name], timings[name][1]) for name in expected}
+    judged = sets.take(np.arange(44_833) % images)
     extra = {
         "encode and open, s": encode_seconds,
         "first call (compiles), s": first,
-        "peak memory after relabel's runs, GiB": peak,
-        "44,833 pairs, s": seconds,
-        "block 128 x 128, s": block,
+        "peak memory after the first run, GiB": peak,
+        "44,833 pairs, s": timed(lambda: relevance.pairs(judged, np.resize(rows, len(judged))), 5)[0],
+        "block 128 x 128, s": timed(lambda: relevance.block(sets.take(np.arange(128)), rows[:128]), 50)[0],
     }
-    rate = lines[0]["rate"]
     table = [
         [
-            line["name"],
-            f"{line['pairs']:,}",
-            f"{line['seconds']:.2f}",
-            f"{line['rate']:,.0f}",
-            f"{rate / line['rate']:,.1f}",
-            f"{line['difference']:.0e}" if "difference" in line else "",
+            name,
+            f"{pairs[name]:,}",
+            f"{seconds[name]:.2f}",
+            f"{rates[name]:,.0f}",
+            f"{rates[ours] / rates[name]:,.1f}",
+            f"{differences[name]:.0e}" if name in differences else "",
         ]
-        for line in lines
+        for name in works
     ]
     title = f"CIDEr-D, {images:,} reference sets x {len(corpus):,} captions, top {K}, tokens {args.tokenizer}"
     show(title, ["", "pairs", "seconds", "pairs/s", "relabel is x faster", "largest difference"], table)
     print("\n" + "\n".join(f"{name}: {value:.4g}" for name, value in extra.items()))
-    print(f"{facts}\nmedians of {args.repeats}")
-    print(save("cider", {"title": title, "repeats": args.repeats, "machine": facts, "rows": lines, "also": extra}))
+    facts = machine("numba", "numpy", "pycocoevalcap", "scipy", "sparse-dot-topn")
+    print(f"{describe(facts)}\nmedians of {args.repeats} rounds")
+    lines = [
+        {
+            "name": name,
+            "pairs": pairs[name],
+            "seconds": seconds[name],
+            "all_seconds": timings[name][0],
+            "pairs_per_second": rates[name],
+            "relabel_is_x_faster": rates[ours] / rates[name],
+            "largest_difference": differences.get(name),
+        }
+        for name in works
+    ]
+    print(save("cider", {"title": title, "rounds": args.repeats, "machine": facts, "rows": lines, "also": extra}))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -9,7 +9,7 @@ import resource
 import statistics
 import time
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -36,14 +36,29 @@ def machine(*libraries: str) -> dict[str, Any]:
     }
 
 
+def describe(facts: dict[str, Any]) -> str:
+    """Say the facts of `machine` in one line."""
+    versions = ", ".join(f"{name} {version}" for name, version in facts["libraries"].items())
+    openblas = f"OPENBLAS_CORETYPE {facts['OPENBLAS_CORETYPE']}"
+    return f"{facts['cpu']}, {facts['cores']} cores, {openblas}, Python {facts['python']}, {versions}"
+
+
 def timed(work: Callable[[], T], repeats: int) -> tuple[float, T]:
     """Run `work` some times; return the median of the seconds and the last result."""
-    seconds = []
-    for _ in range(repeats):
-        started = time.perf_counter()
-        result = work()
-        seconds.append(time.perf_counter() - started)
+    (seconds, result), *_ = rounds({"": work}, repeats).values()
     return statistics.median(seconds), result
+
+
+def rounds(works: Mapping[str, Callable[[], T]], repeats: int) -> dict[str, tuple[list[float], T]]:
+    """Run all works once a round, so that a busy moment hits each; return the seconds and the last results."""
+    found: dict[str, tuple[list[float], T]] = {}
+    for _ in range(repeats):
+        for name, work in works.items():
+            started = time.perf_counter()
+            result = work()
+            seconds = time.perf_counter() - started
+            found[name] = ([*found[name][0], seconds] if name in found else [seconds], result)
+    return found
 
 
 def peak_gib() -> float:
