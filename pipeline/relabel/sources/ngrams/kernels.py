@@ -29,7 +29,7 @@ F = TypeVar("F", bound=Callable[..., object])
 I4 = NDArray[np.int32]
 I8 = NDArray[np.int64]
 F8 = NDArray[np.float64]
-_NOTHING = 1 << 40  # above every n-gram id
+_NOTHING = 1 << 40  # above every n-gram id (ids are cast to int64 below, so that each function compiles once)
 _LARGEST = 10.0
 
 
@@ -60,7 +60,7 @@ def _inner(holders: int, merge: Merge, weighting: Weighting, count: int, bigrams
 
 
 @jit
-def _hold(gram: int, order: int, rows: I4, refs: Features, weighting: Weighting, merge: Merge) -> int:
+def _hold(gram: np.int64, order: int, rows: I4, refs: Features, weighting: Weighting, merge: Merge) -> int:
     """Note count, length and idf^2 tf / |r| of the references that stand at `gram`, step them on, and count them."""
     holders = 0
     squared = weighting.idf[gram] * weighting.idf[gram]
@@ -99,10 +99,10 @@ def score_sets(
             merge.cursor[r], merge.stop[r] = refs.indptr[rows[r]], refs.indptr[rows[r] + 1]
         order, low = 0, 0
         while True:
-            gram = _NOTHING
+            gram = np.int64(_NOTHING)
             for r in range(len(rows)):
                 if merge.cursor[r] < merge.stop[r]:
-                    gram = min(gram, refs.ids[merge.cursor[r]])
+                    gram = min(gram, np.int64(refs.ids[merge.cursor[r]]))
             high = len(postings.ids)
             while low < high:  # the first candidate n-gram that is not below this one
                 middle = (low + high) >> 1
@@ -137,7 +137,7 @@ def score_pairs(
             merge.cursor[r], merge.stop[r] = refs.indptr[rows[r]], refs.indptr[rows[r] + 1]
         order, total = 0, 0.0
         for e in range(candidates.indptr[c], candidates.indptr[c + 1]):
-            gram = int(candidates.ids[e])
+            gram = np.int64(candidates.ids[e])
             for r in range(len(rows)):
                 while merge.cursor[r] < merge.stop[r] and refs.ids[merge.cursor[r]] < gram:
                     merge.cursor[r] += 1
