@@ -5,7 +5,7 @@ caption query (t2i) ranks the 5,000 images by r(V_i, T): the same r, read down a
 query, also the few that are not among the 25,000.
 
 Scores that agree to 1e-5 of the source's range are ties: an order made by float32 rounding is none. `pessimistic` ties
-put the query's own image or captions first, since their ids say so, and then all that is not positive: no hit by chance.
+put the query's own image or captions first, as their ids say, and then all that is not positive: no hit by chance.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ class Gate:
     ----------
     label : str
     relevance : Relevance
+    top : int
     scale : float
         Largest magnitude of the gate's scores.
-    top : int
     """
 
     label: str
     relevance: Relevance
-    scale: float = 1.0
     top: int = 100
+    scale: float = 1.0
 
 
 def score_eccv(

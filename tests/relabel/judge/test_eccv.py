@@ -155,7 +155,7 @@ def test_equal_to_plain_sorting(
     few: Corpus, odd: SimpleNamespace, tiny: Eccv, work: Work, direction: Direction, top: int | None
 ) -> None:
     relevance = odd.Relevance(few, range(len(few)))
-    gate = None if top is None else Gate("mean", Always(relevance, relevance.rows, "mean"), 1.0, top)  # type: ignore[arg-type]
+    gate = None if top is None else Gate("mean", Always(relevance, relevance.rows, "mean"), top)  # type: ignore[arg-type]
     source = odd.Source if top is None else odd.Pairs
     score_eccv(few, relevance, source, tiny, work, gate=gate)
     table = read_eccv_scores(work.folder)[direction]
@@ -204,7 +204,7 @@ def test_pairs_sources_go_on_where_they_were(
         "t2i": Queries(["q"], captions[:1], [np.array([0])], np.ones(1, np.int64)),
     }
     small = Eccv(captions, images, queries)  # type: ignore[arg-type]
-    gate = Gate("gate", SameImageRelevance(few, relevance.rows, "max"), 1.0, 7)
+    gate = Gate("gate", SameImageRelevance(few, relevance.rows, "max"), 7)
     score_eccv(few, relevance, odd.Pairs, small, work, gate=gate)
     assert sorted(work.entries()) == [
         *(f"i2t-0000{i}-of-00003.parquet" for i in range(3)),

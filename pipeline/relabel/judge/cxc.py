@@ -1,0 +1,225 @@
+"""Relevance of CxC's human-judged pairs, by the papers' protocol (SAM, WACV 2022; BCLS, arXiv 2210.11319).
+
+SITS (caption c, image i): r(V_i, c), the references being the first five captions of i. c itself stays among them where
+i is its own image, as in both papers; that is what makes the all-pairs figure high (CIDEr-D: 0.74, without c 0.43).
+
+STS (captions c, d): r with c as the only reference and d as the candidate; the mean of both orders where the source is
+not symmetric.
+
+SIS (images a, b): every caption of b against the reference set of a, then pooled over the captions of b as over the
+references: max for `max`, mean for `mean` and `refs`, the first alone for `paired`; the mean of both orders where the
+source is not symmetric.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from relabel.corpus import REFERENCES, Corpus, References
+from relabel.errors import MissingError
+from relabel.judge.human import SIDES, TASKS, HumanScores, Side, Split, Task, human_scores
+from relabel.progress import SILENT, Progress
+from relabel.sources.base import Relevance, Rows, Scores, Source, pool
+from relabel.store.artefact import Work
+
+SCHEMA = pa.schema(
+    [
+        pa.field("left", pa.string(), nullable=False),
+        pa.field("right", pa.string(), nullable=False),
+        pa.field("human", pa.float64(), nullable=False),
+        pa.field("method", pa.dictionary(pa.int32(), pa.string()), nullable=False),
+        pa.field("relevance", pa.float64()),
+        pa.field("missing", pa.dictionary(pa.int32(), pa.string())),
+        pa.field("cluster", pa.int32()),
+    ]
+)
+"""`relevance` is null where `missing` says why. `cluster` is the corpus's number of the image that a pair counts under
+in the bootstrap: SITS the image, STS the left caption's image, SIS the left image; null where the corpus lacks it."""
+
+SHOWN = 5
+_CHUNK: dict[Task, int] = {"sts": 4096, "sits": 8192, "sis": 1024}  # pairs a file, `pairs` sources: a minute or so lost
+_BATCH = 8192  # pairs between two ticks of the bar, all other sources
+
+
+def score_cxc(
+    corpus: Corpus,
+    relevance: Relevance,
+    source: Source[Any] | type[Source[Any]],
+    split: Split,
+    work: Work,
+    progress: Progress = SILENT,
+    *,
+    include_self: bool = True,
+    tasks: Sequence[Task] = TASKS,
+) -> None:
+    """Write the relevance of every judged pair: `sts-00000-of-00001.parquet`, ... with `SCHEMA`.
+
+    A source of kind `pairs` writes many files a task, so that a killed run goes on where it was; all others write one.
+
+    Parameters
+    ----------
+    corpus : Corpus
+    relevance : Relevance
+        The opened label; its `pooling` holds.
+    source : Source or its class
+        For `kind` and `symmetric`.
+    split : "val" or "test"
+    work : Work
+        What could not be scored is counted in ``work.facts["cxc"]``, the first few named.
+    progress : Progress
+    include_self : bool
+        SITS: keep the judged caption among its own image's references.
+    tasks : sequence of Task
+    """
+    scorer = _Scorer(corpus, relevance, source.symmetric, include_self)
+    missing: dict[str, Any] = {}
+    for task in tasks:
+        human = human_scores(task, split)
+        pairs = _Pairs.of(human, corpus, relevance.rows)
+        missing[task] = pairs.gaps()
+        if gaps := missing[task]["count"]:
+            first = ", ".join(missing[task]["first"])
+            progress.note(f"{task}: {gaps:,} of {len(human):,} pairs are not in the corpus: {first}, ...")
+        size = _CHUNK[task] if source.kind == "pairs" else len(human)
+        chunks = [range(a, min(a + size, len(human))) for a in range(0, len(human), size)]
+        with progress.task(f"{task} {split}", len(human), "pairs") as bar:
+            for i, chunk in enumerate(chunks):
+                name = f"{task}-{i:05d}-of-{len(chunks):05d}.parquet"
+                if work.done(name):
+                    bar.advance(len(chunk))
+                else:
+                    work.table(name, lambda c=chunk, p=pairs, t=task: _table(p, c, scorer.of(t), bar.advance))  # type: ignore[misc]
+    work.facts["cxc"] = {
+        "split": split,
+        "include_self": include_self,
+        "pooling": relevance.pooling,
+        "both_orders": not source.symmetric,
+        "missing": missing,
+    }
+
+
+def read_cxc(folder: Path) -> dict[Task, pa.Table]:
+    """Read the tables that `score_cxc` wrote, a task each, in the order of the human scores.
+
+    Raises
+    ------
+    MissingError
+        If there are none.
+    """
+    found: dict[Task, pa.Table] = {}
+    for task in TASKS:
+        if files := sorted(folder.glob(f"{task}-*.parquet")):
+            found[task] = pa.concat_tables([pq.read_table(f) for f in files]).unify_dictionaries()
+    if not found:
+        raise MissingError("no scores of human-judged pairs", where=str(folder), todo="Make them with `relabel judge`.")
+    return found
+
+
+class _Pairs:
+    """The judged pairs of a task as rows (captions) and numbers (images) of a corpus; -1 where there is none."""
+
+    def __init__(self, human: HumanScores, left: Rows, right: Rows, cluster: Rows, reason: list[str | None]) -> None:
+        self.human, self.left, self.right, self.cluster, self.reason = human, left, right, cluster, reason
+
+    @classmethod
+    def of(cls, human: HumanScores, corpus: Corpus, encoded: range) -> _Pairs:
+        sides = [
+            _locate(ids, side, corpus, encoded)
+            for ids, side in zip((human.left, human.right), SIDES[human.task], strict=True)
+        ]
+        (left, why_left), (right, why_right) = sides
+        owner, side = (right, "image") if human.task == "sits" else (left, SIDES[human.task][0])
+        image = np.where(owner < 0, -1, corpus.image[owner]) if side == "caption" else owner
+        reason = [a or b for a, b in zip(why_left, why_right, strict=True)]
+        return cls(human, left, right, image.astype(np.int32), reason)
+
+    def gaps(self) -> dict[str, Any]:
+        """Count pairs that cannot be scored and name the first few."""
+        found = [i for i, why in enumerate(self.reason) if why]
+        named = [f"{self.human.left[i]} {self.human.right[i]} ({self.reason[i]})" for i in found[:SHOWN]]
+        return {"count": len(found), "first": named}
+
+
+def _locate(ids: list[str], side: Side, corpus: Corpus, encoded: range) -> tuple[Rows, list[str | None]]:
+    lookup = corpus.row_of if side == "caption" else corpus.image_of
+    found = np.fromiter((lookup.get(i, -1) for i in ids), np.int32, len(ids))
+    first = found if side == "caption" else np.where(found < 0, -1, corpus.indptr[:-1][found])
+    reason: list[str | None] = [None] * len(ids)
+    for i in np.flatnonzero((first < encoded.start) | (first >= encoded.stop)):
+        reason[i] = f"{side} not in the corpus" if found[i] < 0 else f"{side} not encoded"
+    return found, reason
+
+
+class _Scorer:
+    """Relevance of pairs by the protocol above. Arguments are rows and image numbers of the corpus, all encoded."""
+
+    def __init__(self, corpus: Corpus, relevance: Relevance, symmetric: bool, include_self: bool) -> None:
+        self.corpus, self.relevance, self.symmetric, self.include_self = corpus, relevance, symmetric, include_self
+
+    def of(self, task: Task) -> Callable[[Rows, Rows], Scores]:
+        return {"sts": self.sts, "sits": self.sits, "sis": self.sis}[task]
+
+    def sts(self, left: Rows, right: Rows) -> Scores:
+        return self._orders(lambda a, b: self.relevance.pairs(References.single(a), b), left, right)
+
+    def sits(self, captions: Rows, images: Rows) -> Scores:
+        references = self.corpus.references(images)
+        if self.include_self:
+            return self.relevance.pairs(references, captions)
+        others = references.rows != np.repeat(captions, np.diff(references.indptr))
+        sizes = np.add.reduceat(others, references.indptr[:-1], dtype=np.int64)
+        scored = sizes > 0
+        indptr = np.concatenate([[0], np.cumsum(sizes[scored])])
+        out = np.full(len(captions), np.nan)
+        if scored.any():
+            out[scored] = self.relevance.pairs(References(indptr, references.rows[others]), captions[scored])
+        return out
+
+    def sis(self, left: Rows, right: Rows) -> Scores:
+        return self._orders(self._set_against_set, left, right)
+
+    def _set_against_set(self, a: Rows, b: Rows) -> Scores:
+        how = self.relevance.pooling
+        candidates = self.corpus.references(b, first=1 if how == "paired" else REFERENCES)
+        references = self.corpus.references(np.repeat(a, np.diff(candidates.indptr)))
+        return pool(
+            self.relevance.pairs(references, candidates.rows), candidates.indptr, "mean" if how == "refs" else how
+        )
+
+    def _orders(self, score: Callable[[Rows, Rows], Scores], left: Rows, right: Rows) -> Scores:
+        return score(left, right) if self.symmetric else (score(left, right) + score(right, left)) / 2
+
+
+def _table(
+    pairs: _Pairs, chunk: range, score: Callable[[Rows, Rows], Scores], advance: Callable[[int], None]
+) -> pa.Table:
+    relevance = np.full(len(chunk), np.nan)
+    reason = pairs.reason[chunk.start : chunk.stop]
+    for a in range(chunk.start, chunk.stop, _BATCH):
+        batch = range(a, min(a + _BATCH, chunk.stop))
+        known = np.array([i for i in batch if pairs.reason[i] is None], np.int64)
+        if len(known):
+            relevance[known - chunk.start] = score(pairs.left[known], pairs.right[known])
+        advance(len(batch))
+    gone = np.isnan(relevance)
+    for i in np.flatnonzero(gone):
+        reason[i] = reason[i] or "relevance undefined"
+    cluster, human = pairs.cluster[chunk.start : chunk.stop], pairs.human
+    return pa.table(
+        {
+            "left": human.left[chunk.start : chunk.stop],
+            "right": human.right[chunk.start : chunk.stop],
+            "human": human.score[chunk.start : chunk.stop],
+            "method": pa.array(human.method[chunk.start : chunk.stop]).dictionary_encode(),
+            "relevance": pa.array(relevance, mask=gone),
+            "missing": pa.array(reason, pa.string()).dictionary_encode(),
+            "cluster": pa.array(cluster, mask=cluster < 0),
+        },
+        schema=SCHEMA,
+    )

@@ -1,0 +1,196 @@
+"""Judged pairs are scored by the papers' protocol, each task as an oracle of loops does; what cannot be is named.
+
+SITS: the image's first five captions, the caption itself included unless told. STS: both orders averaged where the
+source is not symmetric. SIS: every caption of one image against the other's set, pooled over both, in both orders.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from relabel.corpus import Caption, Corpus
+from relabel.errors import MissingError
+from relabel.judge import cxc
+from relabel.judge.cxc import SCHEMA, read_cxc, score_cxc
+from relabel.judge.human import TASKS, HumanScores, Task
+from relabel.sources.base import Pooling
+from relabel.sources.same_image import SameImage, SameImageRelevance
+from relabel.store.artefact import Work
+
+REDUCE = {"max": max, "mean": lambda v: sum(v) / len(v), "refs": lambda v: sum(v) / len(v), "paired": lambda v: v[0]}
+
+
+@pytest.fixture
+def corpus() -> Corpus:
+    """Images with 1, 2, 5, 6 and 7 captions; ids as CxC's."""
+    return Corpus.from_captions(
+        Caption(f"coco:{10 * image + k}", f"coco:{image}", "test", f"caption {k} of {image}")
+        for image, count in enumerate((1, 2, 5, 6, 7), 1)
+        for k in range(count)
+    )
+
+
+def judged(task: Task, pairs: list[tuple[str, str]]) -> HumanScores:
+    left, right = (list(side) for side in zip(*pairs, strict=True))
+    method = {"sts": "c2c_isim", "sits": "c2i_intrasim", "sis": "i2i_csim"}[task]
+    return HumanScores(task, "test", left, right, np.linspace(0, 5, len(pairs)), [method] * len(pairs))
+
+
+@pytest.fixture
+def few_pairs(monkeypatch: pytest.MonkeyPatch) -> dict[Task, HumanScores]:
+    images = [f"coco:{i}" for i in range(1, 6)]
+    captions = ["coco:10", "coco:20", "coco:21", "coco:34", "coco:40", "coco:45", "coco:50", "coco:56"]
+    found: dict[Task, HumanScores] = {
+        "sts": judged("sts", [(a, b) for a in captions for b in captions if a < b]),
+        "sits": judged("sits", [(c, i) for c in captions for i in images]),
+        "sis": judged("sis", [(a, b) for a in images for b in images if a != b]),
+    }
+    monkeypatch.setattr(cxc, "human_scores", lambda task, split: found[task])
+    return found
+
+
+def by_hand(
+    corpus: Corpus, odd: SimpleNamespace, task: Task, left: str, right: str, pooling: Pooling, own: bool
+) -> float:
+    relevance, reduce = odd.Relevance(corpus, range(len(corpus))), REDUCE[pooling]
+
+    def captions(image: str) -> list[int]:
+        return [r for r, i in enumerate(corpus.image) if corpus.image_ids[i] == image][:5]
+
+    def one(reference: int, caption: int) -> float:
+        return float(relevance.one(np.array([reference]), np.array([caption]))[0])
+
+    def sets(a: str, b: str) -> float:
+        inner = [reduce([one(r, c) for r in captions(a)]) for c in captions(b)]
+        return reduce(inner)
+
+    if task == "sis":
+        return (sets(left, right) + sets(right, left)) / 2
+    row = corpus.caption_ids.index(left)
+    if task == "sits":
+        references = [r for r in captions(right) if own or r != row]
+        return reduce([one(r, row) for r in references]) if references else float("nan")
+    other = corpus.caption_ids.index(right)
+    return (one(row, other) + one(other, row)) / 2
+
+
+@pytest.mark.parametrize("pooling", ["max", "mean", "refs", "paired"])
+@pytest.mark.parametrize("own", [True, False])
+def test_every_task_equals_its_definition(
+    corpus: Corpus, odd: SimpleNamespace, few_pairs: dict[Task, HumanScores], work: Work, pooling: Pooling, own: bool
+) -> None:
+    relevance = odd.Relevance(corpus, range(len(corpus)), pooling)
+    score_cxc(corpus, relevance, odd.Source, "test", work, include_self=own)
+    for task, table in read_cxc(work.folder).items():
+        human = few_pairs[task]
+        assert table.schema.equals(SCHEMA)
+        assert table["left"].to_pylist() == human.left
+        assert table["right"].to_pylist() == human.right
+        assert table["human"].to_pylist() == human.score.tolist()
+        wanted = [by_hand(corpus, odd, task, a, b, pooling, own) for a, b in zip(human.left, human.right, strict=True)]
+        found = table["relevance"].to_numpy()
+        assert found == pytest.approx(np.array(wanted), abs=1e-12, nan_ok=True)
+        assert table["relevance"].null_count == int(np.isnan(wanted).sum())
+    assert np.isnan(by_hand(corpus, odd, "sits", "coco:10", "coco:1", pooling, False))
+    assert work.facts["cxc"]["include_self"] is own
+    assert work.facts["cxc"]["both_orders"] is True
+
+
+def test_symmetric_sources_are_asked_once(
+    corpus: Corpus, odd: SimpleNamespace, few_pairs: dict[Task, HumanScores], work: Work
+) -> None:
+    relevance = odd.Relevance(corpus, range(len(corpus)))
+    odd.Relevance.calls.clear()
+    score_cxc(corpus, relevance, odd.Symmetric, "test", work)
+    candidates = [min(5, n) for n in (1, 2, 5, 6, 7)]
+    assert odd.Relevance.calls == [len(few_pairs["sts"]), len(few_pairs["sits"]), 4 * sum(candidates)]
+
+
+def test_same_image_on_real_pairs(cxc_test: Corpus, work: Work) -> None:
+    score_cxc(cxc_test, SameImageRelevance(cxc_test, range(len(cxc_test)), "max"), SameImage, "test", work)
+    tables = read_cxc(work.folder)
+    assert [t.num_rows for t in tables.values()] == [44_045, 44_833, 46_719]
+    assert sum(t["relevance"].null_count for t in tables.values()) == 0
+    own = {
+        m
+        for m, r in zip(tables["sits"]["method"].to_pylist(), tables["sits"]["relevance"].to_pylist(), strict=True)
+        if r
+    }
+    assert own == {"c2i_original"}
+    clusters = [cxc_test.image_ids[i] for i in tables["sits"]["cluster"].to_pylist()[:50]]
+    assert clusters == tables["sits"]["right"].to_pylist()[:50]
+    left = [cxc_test.image[cxc_test.row_of[c]] for c in tables["sts"]["left"].to_pylist()[:50]]
+    assert left == tables["sts"]["cluster"].to_pylist()[:50]
+
+
+def test_missing_ids_are_counted_named_and_null(few: Corpus, odd: SimpleNamespace, work: Work) -> None:
+    notes: list[str] = []
+
+    class Notes(type(cxc.SILENT)):  # type: ignore[misc]
+        def note(self, text: str) -> None:
+            notes.append(text)
+
+    encoded = range(0, 500)  # 100 of the 300 images
+    score_cxc(few, odd.Relevance(few, encoded), odd.Source, "test", work, Notes())
+    for task, table in read_cxc(work.folder).items():
+        reasons, relevance = table["missing"].to_pylist(), table["relevance"].to_pylist()
+        gone = [i for i, why in enumerate(reasons) if why]
+        assert [r is None for r in relevance] == [why is not None for why in reasons]
+        assert {why for why in reasons if why} <= {
+            "caption not in the corpus",
+            "image not in the corpus",
+            "caption not encoded",
+            "image not encoded",
+        }
+        missing = work.facts["cxc"]["missing"][task]
+        assert missing["count"] == len(gone) > 40_000
+        assert len(missing["first"]) == 5
+        assert table["left"][gone[0]].as_py() in missing["first"][0]
+        assert len(gone) < len(relevance)
+    assert [n.partition(":")[0] for n in notes] == list(TASKS)
+
+
+def test_undefined_relevance_is_null_with_a_reason(few: Corpus, odd: SimpleNamespace, work: Work) -> None:
+    score_cxc(few, odd.Relevance(few, range(len(few)), nan=0), odd.Source, "test", work, tasks=("sits",))
+    (table,) = read_cxc(work.folder).values()
+    undefined = [i for i, why in enumerate(table["missing"].to_pylist()) if why == "relevance undefined"]
+    assert undefined
+    assert all(few.image[few.row_of[table["left"][i].as_py()]] == 0 for i in undefined)
+    assert (
+        table["relevance"].null_count
+        == table["missing"].to_pylist().count("relevance undefined") + work.facts["cxc"]["missing"]["sits"]["count"]
+    )
+
+
+def test_pairs_sources_go_on_where_they_were(
+    few: Corpus, odd: SimpleNamespace, work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cxc, "_CHUNK", {"sts": 20_000, "sits": 15_000, "sis": 24_000})
+    relevance = odd.Relevance(few, range(len(few)))
+    odd.Relevance.calls.clear()
+    score_cxc(few, relevance, odd.Pairs, "test", work)
+    total = sum(odd.Relevance.calls)
+    names = [
+        *(f"sis-0000{i}-of-00002.parquet" for i in range(2)),
+        *(f"sits-0000{i}-of-00003.parquet" for i in range(3)),
+    ]
+    assert sorted(work.entries()) == [*names, *(f"sts-0000{i}-of-00003.parquet" for i in range(3))]
+    before = {n: e.sha256 for n, e in work.entries().items()}
+    (work.folder / names[3]).unlink()
+    odd.Relevance.calls.clear()
+    score_cxc(few, relevance, odd.Pairs, "test", work)
+    assert {n: e.sha256 for n, e in work.entries().items()} == before
+    assert 0 < sum(odd.Relevance.calls) < total / 3
+    whole = Work(work.folder.with_name("whole"))
+    (whole.folder / ".done").mkdir(parents=True)
+    score_cxc(few, relevance, odd.Source, "test", whole)
+    for task, table in read_cxc(work.folder).items():
+        assert table.to_pylist() == read_cxc(whole.folder)[task].to_pylist()
+
+
+def test_no_scores_is_said_so(work: Work) -> None:
+    with pytest.raises(MissingError, match="relabel judge"):
+        read_cxc(work.folder)

@@ -1,0 +1,143 @@
+"""A report says the same in every form; a constant reads `undefined`; protocol, gaps and papers stand below it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from relabel.corpus import Corpus
+from relabel.judge.agreement import Scored
+from relabel.judge.cxc import score_cxc
+from relabel.judge.eccv import SCHEMA
+from relabel.judge.rankings import Ranked
+from relabel.judge.report import Report, csv_text, cxc_report, eccv_report, metrics
+from relabel.judge.tables import Table, latex, markdown, text
+from relabel.store.artefact import Work
+
+TABLE = Table("Title & more", ("label", "r"), (("a_b", "0.5"), ("c|d", "undefined")), ("100% of it.", "Second."))
+
+
+@pytest.fixture(scope="module")
+def report(few: Corpus, odd: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> Report:
+    """The pairs of 300 images, as a label that SAM reports on."""
+    folder = tmp_path_factory.mktemp("odd")
+    (folder / ".done").mkdir()
+    params = {"source": "cider", "variant": "cider_d", "tokenizer": "lower_split", "pooling": "refs"}
+    work = Work(folder, {"label": "cider_lower", "params": params})
+    score_cxc(few, odd.Relevance(few, range(len(few))), odd.Source, "test", work)
+    return cxc_report([Scored.open(folder, work.facts)], resamples=100)
+
+
+@pytest.fixture
+def ranked() -> list[Ranked]:
+    import pyarrow as pa
+
+    def table(n: int) -> pa.Table:
+        figures = np.linspace(0, 1, n)
+        values = [[f"q{i}" for i in range(n)], [3] * n, figures, figures / 2, figures.round()]
+        return pa.table([pa.array(v, f.type) for v, f in zip(values, SCHEMA, strict=True)], schema=SCHEMA)
+
+    facts = {"ties": "pessimistic", "pooling": "max", "gate": None, "gate_top": None}
+    tables = {"i2t": table(1261), "t2i": table(1332)}
+    gated = facts | {"gate": "sbert", "gate_top": 100}
+    return [
+        Ranked("sbert", {"source": "sbert", "pooling": "max"}, tables, facts),  # type: ignore[arg-type]
+        Ranked("meteor", {"source": "meteor", "pooling": "refs"}, tables, gated),  # type: ignore[arg-type]
+    ]
+
+
+def test_text_is_aligned_and_fits(report: Report) -> None:
+    shown = report.render("text")
+    assert max(map(len, shown.splitlines())) <= 100
+    assert shown.isascii()
+    lines = shown.splitlines()
+    assert lines[0] == "CxC test, caption and image (SITS): Pearson's r with human scores, 44,833 pairs"
+    assert lines[2].split() == ["label", "all", "GT", "non-GT", "paper", "by"]
+    rows = {line.split()[0]: line for line in lines[4:6]}
+    assert rows["same_image"].split()[-4:] == ["0.711", "/", "0.000", "SAM"]
+    assert rows["same_image"].split().count("undefined") == 2
+    assert rows["cider_lower"].endswith("0.734 / 0.453  SAM")
+
+
+def test_notes_say_protocol_self_interval_missing_and_papers(report: Report) -> None:
+    notes = " ".join(" ".join(table.notes) for table in report.tables)
+    assert "judged caption itself is among the references" in notes
+    assert "100 bootstrap resamples of images, seed 0" in notes
+    assert "cider_lower: " in notes
+    assert "pairs left out: coco:" in notes
+    assert "not in the corpus" in notes
+    assert "WACV 2022, arXiv 2110.02623, Table 1" in notes
+    assert "mean for refs" in notes
+    shown = report.render("text")
+    assert shown.count("bootstrap resamples") == 1
+    assert report.render("md").count("bootstrap resamples") == 3
+
+
+def test_all_forms_hold_the_same_figures(report: Report) -> None:
+    record = next(r for r in report.records if (r["label"], r["task"], r["subset"]) == ("cider_lower", "sits", "all"))
+    cell = f"{record['pearson']:.4f}"
+    for style in ("text", "md", "latex"):
+        assert cell in report.render(style)  # type: ignore[arg-type]
+    read = list(csv.DictReader(io.StringIO(report.render("csv"))))
+    assert len(read) == len(report.records) == 14
+    again = next(r for r in read if (r["label"], r["task"], r["subset"]) == ("cider_lower", "sits", "all"))
+    assert float(again["pearson"]) == record["pearson"]
+    assert int(again["missing"]) == record["missing"] > 40_000
+    assert again["paper"] == "0.734"
+    undefined = next(r for r in read if r["label"] == "same_image" and r["subset"] == "c2i_intrasim")
+    assert undefined["pearson"] == undefined["low"] == undefined["kendall"] == ""
+    data = json.loads(json.dumps(report.data, allow_nan=False))
+    assert data["rows"] == list(report.records)
+
+
+def test_metrics_nest_and_leave_undefined_out(report: Report) -> None:
+    found = metrics(report.records)
+    whole = found["cider_lower"]["sits"]["all"]
+    assert set(whole) == {"n", "missing", "pearson", "low", "high", "spearman", "kendall"}
+    assert whole["pearson"] == round(whole["pearson"], 4)
+    assert set(found["same_image"]["sis"]["all"]) == {"n", "missing"}
+
+
+def test_rankings(ranked: list[Ranked]) -> None:
+    report = eccv_report(ranked)
+    (table,) = report.tables
+    assert table.rows[0][:3] == ("sbert", "50.00", "25.00")
+    assert table.rows[0][-2:] == ("39.93 / 43.73", "37.53 / 44.94")
+    assert table.rows[1][0] == "meteor *"
+    assert table.rows[1][-2:] == ("", "")
+    assert any("* meteor: re-ranks the best of sbert, top 100" in note for note in table.notes)
+    assert max(map(len, report.render("text").splitlines())) <= 100
+    found = metrics(report.records)["meteor"]["eccv"]["t2i"]
+    assert found == {"n": 1332, "map_at_r": 50.0, "r_precision": 25.0, "r_at_1": 50.0}
+    assert eccv_report([]) == Report((), ())
+    assert (report + report).tables == (table, table)
+
+
+def test_text_markdown_and_latex() -> None:
+    assert text(TABLE).splitlines() == [
+        "Title & more",
+        "",
+        "label          r",
+        "----------------",
+        "a_b          0.5",
+        "c|d    undefined",
+        "",
+        "  100% of it.",
+        "  Second.",
+    ]
+    shown = markdown(TABLE).splitlines()
+    assert shown[2:6] == ["| label | r |", "|---|---:|", "| a_b | 0.5 |", r"| c\|d | undefined |"]
+    assert shown[-2:] == ["- 100% of it.", "- Second."]
+    assert r"\caption{Title \& more}" in latex(TABLE)
+    assert r"a\_b & 0.5 \\" in latex(TABLE)
+    assert r"100\% of it." in latex(TABLE)
+    assert latex(TABLE).count(r"\begin") == latex(TABLE).count(r"\end") == 2
+
+
+def test_csv_takes_records_of_different_keys() -> None:
+    assert csv_text([{"a": 1, "b": None}, {"c": 'x,"y'}]) == 'a,b,c\n1,,\n,,"x,""y"'
