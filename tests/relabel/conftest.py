@@ -1,8 +1,12 @@
-"""COCO's captions as every installation of pycocoevalcap holds them, read once a test run."""
+"""COCO's captions as every installation of pycocoevalcap holds them, read once a test run; a Java that misbehaves."""
 
 from __future__ import annotations
 
+import shlex
+import sys
+import textwrap
 import zipfile
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -44,3 +48,21 @@ def coco(coco_folder: Path, coco_test_ids: NDArray[np.int64]) -> Corpus:
     from relabel.splits import cxc_val_images, split_by_ids
 
     return Corpus.from_captions(read_coco(coco_files(coco_folder), split_by_ids(coco_test_ids, cxc_val_images())))
+
+
+@pytest.fixture
+def fake_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+    """Install a `java` that answers `-version` and otherwise runs the given Python, through $RELABEL_JAVA."""
+
+    def install(code: str) -> Path:
+        folder = tmp_path / "fake-java"
+        folder.mkdir(exist_ok=True)
+        version = "if '-version' in sys.argv: sys.exit(print('openjdk version \"17.0.0\"', file=sys.stderr))"
+        (folder / "main.py").write_text(f"import os, sys, time\n{version}\n{textwrap.dedent(code)}", encoding="utf-8")
+        java = folder / "java"
+        java.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {shlex.quote(str(folder / "main.py"))} "$@"\n')
+        java.chmod(0o755)
+        monkeypatch.setenv("RELABEL_JAVA", str(java))
+        return java
+
+    return install
