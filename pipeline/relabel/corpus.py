@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from relabel.captions import SCHEMA, SPLITS, Caption, caption_table, natural_key, table_digest
-from relabel.errors import CheckError, UsageError
+from relabel.errors import CheckError, MissingError, UsageError
 from relabel.store.artefact import open_artefact, read_parts
 
 __all__ = ["REFERENCES", "SCHEMA", "SPLITS", "Caption", "Corpus", "References", "natural_key"]
@@ -141,6 +141,22 @@ class Corpus:
     def tokens(self) -> list[str] | None:
         """PTB tokens joined by spaces, by row; None if the corpus was not tokenised."""
         return None if self.table["tokens"].null_count else self.table["tokens"].to_pylist()
+
+    def ptb_tokens(self) -> list[str]:
+        """Return `tokens`, which must be there.
+
+        Raises
+        ------
+        MissingError
+            If the corpus was not tokenised.
+        """
+        if self.tokens is None:
+            raise MissingError(
+                "this corpus has no PTB tokens",
+                todo="Set `ingest.tokenizer: ptb` (needs Java: `pip install 'relabel-itr[java]'`) and run `relabel ingest`, "
+                "or set `tokenizer: lower_split` where the source has it.",
+            )
+        return self.tokens
 
     @cached_property
     def image(self) -> NDArray[np.int32]:

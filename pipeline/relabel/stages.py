@@ -13,7 +13,7 @@ from typing import Literal
 
 from relabel.config import Config
 from relabel.corpus import Corpus
-from relabel.errors import UsageError
+from relabel.errors import CheckError, MissingError, UsageError
 from relabel.layout import Layout
 from relabel.runtime import Runtime
 from relabel.sources.base import Relevance
@@ -108,16 +108,37 @@ def encode(project: Project, label: str, split: str) -> Job:
     )
 
 
+def encoded(project: Project, label: str, split: str) -> Manifest:
+    """Read the manifest of an encoding, made of this corpus under these parameters.
+
+    Raises
+    ------
+    MissingError
+        If it is not there.
+    CheckError
+        If it was made of another corpus or under other parameters.
+    """
+    job, todo = encode(project, label, split), f"Run `relabel encode --label {label} --split {split}`."
+    try:
+        manifest = read_manifest(job.out, "encoding")
+    except MissingError as error:
+        raise MissingError(error.what, where=error.where, todo=todo) from error
+    if manifest.fingerprint != job.draft.fingerprint:
+        raise CheckError("encoded from another corpus or under other parameters", where=str(job.out), todo=todo)
+    return manifest
+
+
 def open_label(project: Project, label: str, split: str) -> Relevance:
     """Open an encoding for answers.
 
     Raises
     ------
     MissingError, CheckError
-        If it is not there or not what its manifest says.
+        As `encoded`; and CheckError if a file is not what the manifest says.
     """
+    manifest = encoded(project, label, split)
     folder = project.layout.encoding(split, label)
-    manifest = open_artefact(folder, "encoding")
+    open_artefact(folder, "encoding")
     return project.config.source(label).open(project.corpus, folder, manifest, project.runtime)
 
 
@@ -141,11 +162,11 @@ def judge(project: Project, label: str) -> Job:
     if config.ingest.prefix != "coco":
         raise UsageError(f"CxC and ECCV Caption judge COCO's captions, not {config.ingest.dataset}'s")
     source, split = config.source(label), params.split
-    inputs = {"corpus": corpus.digest, "encoding": _encoded(project, label).fingerprint}
+    inputs = {"corpus": corpus.digest, "encoding": encoded(project, label, split).fingerprint}
     gate = (params.gate or None) if source.kind == "pairs" else None
     ranked = split == "test" and (source.kind != "pairs" or gate is not None)
     if ranked and gate is not None:
-        inputs["gate"] = _encoded(project, gate).fingerprint
+        inputs["gate"] = encoded(project, gate, split).fingerprint
     semantic = {"source": source.name, "pooling": source.params.pooling, **params.model_dump(include=_JUDGED)}
 
     def fill(work: Work) -> None:
@@ -162,10 +183,6 @@ def judge(project: Project, label: str) -> Job:
 
 
 _JUDGED = {"split", "include_self", "ties", "gate_top"}
-
-
-def _encoded(project: Project, label: str) -> Manifest:
-    return read_manifest(project.layout.encoding(project.config.judge.split, label), "encoding")
 
 
 def status(built: bool, manifest: Manifest, folder: Path) -> str:

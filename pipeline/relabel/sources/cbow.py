@@ -140,12 +140,8 @@ class Cbow(Source[CbowParams]):
         return WordBags.plain(tokens)
 
     def _bags(self, corpus: Corpus, rows: range, runtime: Runtime) -> WordBags:
-        if self.tokenizer() == "ptb" and corpus.tokens is None:
-            raise MissingError(
-                "this corpus has no PTB tokens",
-                todo="Ingest it again where Java is (`pip install relabel-itr[java]` brings one), or set "
-                "`tokenizer: lower_split`.",
-            )
+        if self.tokenizer() == "ptb":
+            corpus.ptb_tokens()
         part = slice(rows.start, rows.stop)
         return self.bags_of(corpus.texts[part], runtime, corpus.tokens[part] if corpus.tokens else None)
 

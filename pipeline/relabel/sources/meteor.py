@@ -19,7 +19,7 @@ import pyarrow as pa
 from pydantic import Field
 
 from relabel.corpus import Corpus, References
-from relabel.errors import MissingError, PartialError
+from relabel.errors import PartialError
 from relabel.line_process import SILENCE
 from relabel.ptb import tokenize
 from relabel.runtime import Runtime
@@ -32,7 +32,6 @@ from relabel.store.atomic import sha256_file, void
 
 BEAM = 40
 """METEOR keeps this many alignments: in a text of no more words, the one of the text with itself is always kept."""
-_INGEST = "Set `ingest.tokenizer: ptb` (needs Java: `pip install 'relabel-itr[java]'`) and run `relabel ingest`."
 _TODO = "Run it again; if it fails there again, look at these captions."
 _BLOCK = 200_000  # pairs of a block scored at once
 
@@ -185,10 +184,8 @@ class Meteor(Source[MeteorParams]):
         PartialError
             If Java dies or falls silent.
         """
-        if corpus.tokens is None:
-            raise MissingError("this corpus has no PTB tokens, which METEOR reads", todo=_INGEST)
         language, silence = self.params.language, self.params.silence
-        words = normalise(corpus.tokens[rows.start : rows.stop], language, silence)
+        words = normalise(corpus.ptb_tokens()[rows.start : rows.stop], language, silence)
         parts = part_ranges(range(len(words)), rows_per_shard)
         for i, part in enumerate(parts):
             work.part(i, len(parts), lambda part=part: _shard(rows.start, part, words))  # type: ignore[misc]

@@ -115,14 +115,8 @@ def _documents(params: TuneCbowParams, corpus: Corpus, rows: range) -> list[str]
     part = slice(rows.start, rows.stop)
     if params.tokenizer == "lower_split":
         texts = [" ".join(lower_split(t)) for t in corpus.texts[part]]
-    elif corpus.tokens is None:
-        raise MissingError(
-            "this corpus has no PTB tokens",
-            todo="Ingest it again where Java is (`pip install relabel-itr[java]` brings one), or set "
-            "`tokenizer: lower_split`.",
-        )
     else:
-        texts = corpus.tokens[part]
+        texts = corpus.ptb_tokens()[part]
     if params.context == "image":
         image = corpus.image[part]
         starts = [0, *(np.flatnonzero(np.diff(image)) + 1).tolist(), len(texts)]

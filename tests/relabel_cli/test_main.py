@@ -1,0 +1,118 @@
+"""Contract: `relabel --help` imports nothing heavy, every verb is listed with the first line of its docstring, and what
+a user can cause ends in one line on stderr and the documented exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from relabel_cli.main import VERBS
+
+HEAVY = ("torch", "numpy", "pyarrow", "pydantic", "yaml", "rich", "scipy", "numba", "faiss", "sentence_transformers")
+
+
+def relabel(*arguments: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from relabel_cli.main import main; main()", *arguments]
+    return subprocess.run(
+        command, cwd=cwd, env={**os.environ, **env}, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
+    code = (
+        "import sys, json\n"
+        "from relabel_cli.main import app\n"
+        "try: app(['--help'])\n"
+        "except SystemExit: pass\n"
+        f"print(json.dumps([m for m in {HEAVY!r} if m in sys.modules]), file=sys.stderr)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert json.loads(run.stderr) == []
+    for verb, line in VERBS.items():
+        assert verb in run.stdout
+        assert line.split()[0] in run.stdout
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_says_what_the_list_says(verb: str) -> None:
+    module = import_module(f"relabel_cli.verbs.{verb}")
+    docstring = getattr(module, verb).__doc__
+    assert docstring is not None
+    assert docstring.splitlines()[0] == VERBS[verb]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_option_has_a_word_of_help(verb: str, tmp_path: Path) -> None:
+    run = relabel(verb, "--help", cwd=tmp_path, COLUMNS="200")
+    assert run.returncode == 0, run.stderr
+    options = [line.split() for line in run.stdout.splitlines() if line.startswith("  -")]
+    assert options
+    for words in options:
+        assert any(not w.startswith(("-", "[")) and not w.isupper() for w in words[1:]), " ".join(words)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["nonsense"], 2, "No such command"),
+        (["encode", "--label", "nonsense"], 2, "no label 'nonsense'"),
+        (["encode", "--set", "encode.rows_per_shard=0"], 2, "encode.rows_per_shard"),
+        (["encode", "--set", "sources.cider.pooling=refs", "--set", "sources.sbert.pooling=refs"], 3, "relabel ingest"),
+        (["encode", "--params", "gone.yaml"], 3, "gone.yaml"),
+        (["encode", "--label", "cider"], 3, "relabel ingest"),
+        (["ingest"], 3, "relabel fetch coco-captions"),
+        (["fetch", "nonsense"], 2, "nonsense"),
+        (["fetch"], 2, "--list"),
+        (["nearest"], 2, "a caption or --id"),
+        (["nearest", "a dog"], 3, "encode"),
+        (["run", "--set", "ingest.dataset=mine"], 2, "ingest.path"),
+    ],
+)
+def test_what_a_user_can_cause_is_one_line_and_an_exit_code(
+    arguments: list[str], code: int, said: str, tmp_path: Path
+) -> None:
+    run = relabel(*arguments, cwd=tmp_path)
+    assert run.returncode == code, run.stderr
+    assert said in run.stderr
+    assert "Traceback" not in run.stderr
+    assert run.stdout == ""
+    if code != 2 or arguments[0] != "nonsense":
+        assert len([line for line in run.stderr.splitlines() if line.startswith("error:")]) == 1
+
+
+def test_ctrl_c_ends_with_130_and_a_line(tmp_path: Path) -> None:
+    code = (
+        "import time\nimport relabel.doctor\nfrom relabel_cli.main import main\n"
+        "def slow(*_):\n    print('started', flush=True)\n    time.sleep(60)\n"
+        "relabel.doctor.examine = slow\nmain()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "doctor"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "started\n"
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "Run the same command again" in stderr
+    assert "Traceback" not in stderr
+
+
+def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
+    command = f'{sys.executable} -c "from relabel_cli.main import main; main()" fetch --list | head -n 1'
+    run = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
+    assert "Traceback" not in run.stderr
+    assert len(run.stdout.splitlines()) == 1
