@@ -27,7 +27,8 @@ from relabel.corpus import Caption, Corpus
 from relabel.runtime import Runtime
 from relabel.sources.cider import Cider, CiderParams
 from relabel.sources.ngrams.relevance import CiderRelevance
-from relabel.store.artefact import Draft, build
+from relabel.store.artefact import build
+from relabel.store.manifest import Draft
 
 K = 100
 TOLERANCE = 1e-9

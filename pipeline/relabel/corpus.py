@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from relabel.captions import SCHEMA, SPLITS, Caption, caption_table, natural_key, table_digest
 from relabel.errors import CheckError, MissingError, UsageError
-from relabel.store.artefact import open_artefact, read_parts
+from relabel.store.manifest import open_artefact, read_parts
 
 __all__ = ["REFERENCES", "SCHEMA", "SPLITS", "Caption", "Corpus", "References", "natural_key"]
 
@@ -153,8 +153,8 @@ class Corpus:
         if self.tokens is None:
             raise MissingError(
                 "this corpus has no PTB tokens",
-                todo="Set `ingest.tokenizer: ptb` (needs Java: `pip install 'relabel-itr[java]'`) and run `relabel ingest`, "
-                "or set `tokenizer: lower_split` where the source has it.",
+                todo="Set `ingest.tokenizer: ptb` (needs Java: `pip install 'relabel-itr[java]'`) and run "
+                "`relabel ingest`, or set `tokenizer: lower_split` where the source has it.",
             )
         return self.tokens
 

@@ -16,7 +16,9 @@ from relabel.ingest_params import IngestParams
 from relabel.progress import SILENT
 from relabel.readers.open import Input, open_input
 from relabel.runtime import Runtime
-from relabel.store.artefact import Draft, Manifest, Work, build, part_name, part_ranges
+from relabel.store.artefact import build
+from relabel.store.manifest import Draft, Manifest
+from relabel.store.work import Work, part_name, part_ranges
 
 __all__ = ["IngestParams", "ingest"]
 

@@ -126,14 +126,19 @@ def ask(
     for label, relevance in opened.items():
         gate = None
         if project.config.source(label).kind == "pairs":
-            name = project.config.judge.gate
-            if not name:
-                raise UsageError(
-                    f"{label} scores pair by pair and needs a gate", todo="Set judge.gate to a vectors label."
-                )
-            gate = (opened.get(name) or open_label(project, name, split), project.config.judge.gate_top)
+            gate = _gate(project, label, opened, split), project.config.judge.gate_top
         hits[label] = nearest(relevance, asked, k, gate)
     return (asked if isinstance(asked, str) else project.corpus.texts[asked]), hits
+
+
+def _gate(project: Project, label: str, opened: dict[str, Relevance], split: str) -> Relevance:
+    """Choose what picks the candidates of a source that scores pair by pair: `judge.gate`, else the last that can."""
+    able = [n for n in project.config.sources if project.config.source(n).kind in ("vectors", "features")]
+    there = [n for n in able if n in opened or project.layout.encoding(split, n).exists()]
+    name = project.config.judge.gate or (there[-1] if there else None)
+    if name is None:
+        raise UsageError(f"{label} scores pair by pair and needs a gate", todo="Encode a label of vectors or features.")
+    return opened.get(name) or open_label(project, name, split)
 
 
 def _best(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -14,8 +14,9 @@ from relabel.datasets import fetch
 from relabel.errors import MissingError, RelabelError, UsageError
 from relabel.judge.report import Report, metrics
 from relabel.stages import Job, Project
-from relabel.store.artefact import Manifest, is_current
+from relabel.store.artefact import is_current
 from relabel.store.atomic import write_text
+from relabel.store.manifest import Manifest
 
 Against = Literal["cxc", "eccv", "stsb"]
 FETCHED = {"coco": "coco-captions", "flickr30k": "flickr30k"}
@@ -184,11 +185,14 @@ def _judged(project: Project, label: str, judge: bool) -> Manifest:
 
 def _cxc(project: Project, judged: dict[str, Manifest]) -> Report:
     from relabel.judge.agreement import Scored
+    from relabel.judge.picture import draw
     from relabel.judge.report import cxc_report
 
     params, layout = project.config.judge, project.layout
     scored = [Scored.open(layout.judgement(params.split, label), m.facts) for label, m in judged.items()]
-    return cxc_report(scored, params.resamples, params.seed, project.runtime.progress)
+    report = cxc_report(scored, params.resamples, params.seed, project.runtime.progress)
+    draw(scored, report.records, layout.report(params.split) / "cxc.png")
+    return report
 
 
 def _eccv(project: Project, judged: dict[str, Manifest]) -> Report:
@@ -198,9 +202,14 @@ def _eccv(project: Project, judged: dict[str, Manifest]) -> Report:
     split = project.config.judge.split
     if split != "test":
         raise UsageError("ECCV Caption has the test split alone", todo="Use --split test.")
-    return eccv_report(
-        [Ranked.open(project.layout.judgement(split, n), m.facts) for n, m in judged.items() if "eccv" in m.facts]
-    )
+    ranked = {label: m for label, m in judged.items() if "eccv" in m.facts}
+    report = eccv_report([Ranked.open(project.layout.judgement(split, n), m.facts) for n, m in ranked.items()])
+    lacking = [label for label in judged if label not in ranked]
+    if lacking and report.tables:
+        note = f"Not ranked: {', '.join(lacking)}, which score pair by pair; `--gate sbert` re-ranks sbert's best."
+        first = report.tables[0]
+        report = replace(report, tables=(replace(first, notes=(*first.notes, note)), *report.tables[1:]))
+    return report
 
 
 def _stsb(project: Project, judged: dict[str, Manifest]) -> Report:

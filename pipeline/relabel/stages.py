@@ -17,7 +17,9 @@ from relabel.errors import CheckError, MissingError, UsageError
 from relabel.layout import Layout
 from relabel.runtime import Runtime
 from relabel.sources.base import Relevance
-from relabel.store.artefact import Draft, Manifest, Work, build, open_artefact, read_manifest
+from relabel.store.artefact import build
+from relabel.store.manifest import Draft, Manifest, open_artefact, read_manifest
+from relabel.store.work import Work
 
 
 @dataclass(frozen=True)

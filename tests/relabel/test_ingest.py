@@ -20,7 +20,7 @@ from relabel.errors import CheckError, MissingError, RelabelError, UsageError
 from relabel.ingest import IngestParams, ingest
 from relabel.ingest_params import KNOWN, Counts
 from relabel.runtime import Runtime
-from relabel.store.artefact import MANIFEST, read_manifest
+from relabel.store.manifest import MANIFEST, read_manifest
 
 ODD = ["A dog\nruns. ", "a\0cat", "two 🐕‍🦺 dogs", "كلب يركض", "word " * 2000]
 

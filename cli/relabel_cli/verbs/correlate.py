@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -9,6 +10,7 @@ import typer
 
 from relabel.judge.params import JudgeParams
 from relabel.run import Against
+from relabel.store.atomic import void, write_atomic
 from relabel_cli.bridge import Overrides, verb
 from relabel_cli.common import Common
 
@@ -44,6 +46,9 @@ def correlate(
     chosen += ["stsb"] if stsb else []
     style = "csv" if csv else "md" if md else "latex" if latex else form
     outcome = hold(project, labels, chosen)
+    if picture is not None and "cxc" in chosen:
+        drawn = project.layout.report(project.config.judge.split) / "cxc.png"
+        write_atomic(picture, lambda p: void(shutil.copyfile(drawn, p)))
     common.show(outcome.report.data, outcome.report.render(style))
     finish(outcome)
 

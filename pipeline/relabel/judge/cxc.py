@@ -26,7 +26,7 @@ from relabel.errors import MissingError
 from relabel.judge.human import SIDES, TASKS, HumanScores, Side, Split, Task, human_scores
 from relabel.progress import SILENT, Progress
 from relabel.sources.base import Relevance, Rows, Scores, Source, pool
-from relabel.store.artefact import Work
+from relabel.store.work import Work
 
 SCHEMA = pa.schema(
     [

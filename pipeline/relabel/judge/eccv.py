@@ -24,7 +24,7 @@ from relabel.errors import CheckError, MissingError, UsageError
 from relabel.judge.eccv_queries import DIRECTIONS, Direction, Eccv
 from relabel.progress import SILENT, Progress, Task
 from relabel.sources.base import Relevance, Rows, Scores, Source
-from relabel.store.artefact import Work
+from relabel.store.work import Work
 from relabel_train.metrics import Ties, average_precision_at_r, r_precision, ranked_hits, recall_at_k
 from relabel_train.metrics.ranking import kth_largest
 

@@ -22,6 +22,8 @@ class JudgeParams(BaseModel):
     resamples: int = Field(1000, ge=0, description="Bootstrap resamples of the 95% intervals; 0 for none.")
     seed: int = Field(0, description="Seed of the bootstrap.")
     gate: str | None = Field(
-        "sbert", description="Label whose best candidates a pairs source re-ranks (ECCV, nearest)."
+        None,
+        description="Label whose best candidates a pairs source (meteor) re-ranks on ECCV Caption; "
+        "without, it is not ranked.",
     )
     gate_top: int = Field(100, ge=1, description="How many candidates it re-ranks.")

@@ -22,7 +22,9 @@ from relabel.errors import CheckError
 from relabel.judge.statistics import pearson, settled, spearman
 from relabel.runtime import Runtime
 from relabel.sources.base import Pooling, Scores, Source
-from relabel.store.artefact import Draft, Work, build
+from relabel.store.artefact import build
+from relabel.store.manifest import Draft
+from relabel.store.work import Work
 
 SPLITS = ("dev", "test")
 _FIELDS = ("sentence1", "sentence2", "score")

@@ -18,7 +18,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from relabel.corpus import Corpus, References
 from relabel.errors import UsageError
 from relabel.runtime import Runtime
-from relabel.store.artefact import Manifest, Work
+from relabel.store.manifest import Manifest
+from relabel.store.work import Work
 
 Kind = Literal["vectors", "features", "pairs", "baseline"]
 Pooling = Literal["paired", "max", "mean", "refs"]

@@ -22,7 +22,8 @@ from relabel.sources.noun_weights import noun_weights, tagger_version
 from relabel.sources.vectors import REFUSED, StoredType, VectorRelevance, read_vectors, vector_table, write_index
 from relabel.sources.word_bags import WordBags
 from relabel.sources.word_vectors import WordVectors, WordVectorsFile, read_word_vectors
-from relabel.store.artefact import Manifest, Work, open_artefact, part_ranges
+from relabel.store.manifest import Manifest, open_artefact
+from relabel.store.work import Work, part_ranges
 from relabel.text import Tokenizer, lower_split
 
 TUNED = "word2vec"

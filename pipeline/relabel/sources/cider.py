@@ -27,7 +27,8 @@ from relabel.sources.ngrams.index import features_of, idf_of
 from relabel.sources.ngrams.relevance import CiderRelevance, gauss_of
 from relabel.sources.ngrams.structures import Weighting
 from relabel.sources.ngrams.vocabulary import Grams, grams_of
-from relabel.store.artefact import Manifest, Work, part_ranges, read_parts
+from relabel.store.manifest import Manifest, read_parts
+from relabel.store.work import Work, part_ranges
 from relabel.text import Tokenizer, lower_split
 
 VOCABULARY = "vocabulary.parquet"

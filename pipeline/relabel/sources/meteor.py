@@ -27,8 +27,9 @@ from relabel.sources.base import Kind, Pooling, Relevance, Rows, Scores, Source,
 from relabel.sources.meteor_jar import PARAPHRASES, jar, normalise, paraphrases, scorer_command
 from relabel.sources.meteor_process import LineError, MeteorPool
 from relabel.sources.meteor_tables import EXCEPTIONS, SYNSETS, cut_paraphrases, cut_synonyms
-from relabel.store.artefact import Manifest, Work, part_ranges, read_parts
 from relabel.store.atomic import sha256_file, void
+from relabel.store.manifest import Manifest, read_parts
+from relabel.store.work import Work, part_ranges
 
 BEAM = 40
 """METEOR keeps this many alignments: in a text of no more words, the one of the text with itself is always kept."""

@@ -11,7 +11,8 @@ import numpy as np
 from relabel.corpus import Corpus, References
 from relabel.runtime import Runtime
 from relabel.sources.base import Kind, Pooling, Relevance, Rows, Scores, Source, SourceParams
-from relabel.store.artefact import Manifest, Work
+from relabel.store.manifest import Manifest
+from relabel.store.work import Work
 
 
 class SameImageParams(SourceParams):

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from relabel.corpus import Corpus, References
 from relabel.errors import UsageError
 from relabel.sources.base import Pooling, Relevance, Rows, Scores, pool
-from relabel.store.artefact import Manifest, Work, read_parts
 from relabel.store.atomic import void
+from relabel.store.manifest import Manifest, read_parts
+from relabel.store.work import Work
 
 StoredType = Literal["float32", "float16"]
 REFUSED: dict[Pooling, str] = {"refs": "a cosine compares two captions; a set has no vector of its own"}

@@ -35,7 +35,9 @@ from relabel.corpus import Corpus
 from relabel.errors import CheckError, MissingError
 from relabel.progress import Task
 from relabel.runtime import Runtime
-from relabel.store.artefact import Draft, Manifest, Work, build
+from relabel.store.artefact import build
+from relabel.store.manifest import Draft, Manifest
+from relabel.store.work import Work
 from relabel.text import Tokenizer, lower_split
 
 _STEP = 1000  # documents between two moves of the bar

@@ -14,7 +14,7 @@ from relabel.corpus import Caption, Corpus, References
 from relabel.judge.human import Split, human_scores
 from relabel.sources.base import Kind, Pooling, Relevance, Rows, Scores, pool
 from relabel.sources.same_image import SameImage
-from relabel.store.artefact import Work
+from relabel.store.work import Work
 
 
 @dataclass(frozen=True, eq=False)

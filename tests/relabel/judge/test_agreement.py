@@ -18,7 +18,7 @@ from relabel.judge.cxc import score_cxc
 from relabel.judge.published import PAPERS, published_pearson, published_ranking
 from relabel.judge.statistics import kendall, pearson, settled, spearman
 from relabel.sources.same_image import SameImage, SameImageRelevance
-from relabel.store.artefact import Work
+from relabel.store.work import Work
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from relabel.judge.cxc import SCHEMA, read_cxc, score_cxc
 from relabel.judge.human import TASKS, HumanScores, Task
 from relabel.sources.base import Pooling
 from relabel.sources.same_image import SameImage, SameImageRelevance
-from relabel.store.artefact import Work
+from relabel.store.work import Work
 
 REDUCE = {"max": max, "mean": lambda v: sum(v) / len(v), "refs": lambda v: sum(v) / len(v), "paired": lambda v: v[0]}
 

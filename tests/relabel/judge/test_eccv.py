@@ -20,7 +20,7 @@ from relabel.judge.eccv_queries import DIRECTIONS, Direction, Eccv, Queries, rea
 from relabel.sources.base import Pooling, Rows, Scores
 from relabel.sources.same_image import SameImage, SameImageRelevance
 from relabel.sources.vectors import VectorRelevance
-from relabel.store.artefact import Work
+from relabel.store.work import Work
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from relabel.judge.cxc import score_cxc
 from relabel.judge.picture import draw
 from relabel.judge.plots import agreement_points, calibration_points
 from relabel.judge.report import cxc_report
-from relabel.store.artefact import Work
+from relabel.store.work import Work
 
 
 @pytest.fixture(scope="module")

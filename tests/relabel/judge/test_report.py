@@ -17,7 +17,7 @@ from relabel.judge.eccv import SCHEMA
 from relabel.judge.rankings import Ranked
 from relabel.judge.report import Report, csv_text, cxc_report, eccv_report, metrics
 from relabel.judge.tables import Table, latex, markdown, text
-from relabel.store.artefact import Work
+from relabel.store.work import Work
 
 TABLE = Table("Title & more", ("label", "r"), (("a_b", "0.5"), ("c|d", "undefined")), ("100% of it.", "Second."))
 

@@ -23,7 +23,9 @@ from relabel.runtime import Runtime
 from relabel.sources.cbow import Cbow, CbowParams
 from relabel.sources.noun_weights import load_tagger
 from relabel.sources.vectors import VectorRelevance, read_vectors
-from relabel.store.artefact import Draft, Manifest, Work, build
+from relabel.store.artefact import build
+from relabel.store.manifest import Draft, Manifest
+from relabel.store.work import Work
 
 TEXTS = [
     "A dog runs",

@@ -25,7 +25,8 @@ from relabel.errors import MissingError, UsageError
 from relabel.runtime import Runtime
 from relabel.sources.cider import Cider, CiderParams
 from relabel.sources.ngrams.relevance import CiderRelevance
-from relabel.store.artefact import Draft, Manifest, build, open_artefact
+from relabel.store.artefact import build
+from relabel.store.manifest import Draft, Manifest, open_artefact
 
 IMAGES = {
     "train": [["a red bus", "the red bus"], ["a blue bus"], ["a red kite"]],

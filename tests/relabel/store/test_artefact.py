@@ -15,7 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from relabel.errors import CheckError, MissingError, PartialError
-from relabel.store.artefact import Draft, Work, build, open_artefact, part_name, part_ranges, read_parts
+from relabel.store.artefact import build
+from relabel.store.manifest import Draft, open_artefact, read_parts
+from relabel.store.work import Work, part_name, part_ranges
 
 ROWS = range(3, 10)
 

@@ -20,7 +20,7 @@ from relabel.errors import CheckError, MissingError, UsageError
 from relabel.runtime import Runtime
 from relabel.sources.cbow import find_vectors
 from relabel.sources.word_vectors import WordVectors, read_word_vectors
-from relabel.store.artefact import open_artefact
+from relabel.store.manifest import open_artefact
 from relabel.tuning.cbow import TuneCbowParams, tune_cbow
 
 SYNONYMS = [

@@ -15,7 +15,8 @@ from relabel.corpus import SCHEMA, Corpus
 from relabel.runtime import Runtime
 from relabel.sources.cider import Cider, CiderParams
 from relabel.sources.ngrams.relevance import CiderRelevance
-from relabel.store.artefact import Draft, build
+from relabel.store.artefact import build
+from relabel.store.manifest import Draft
 
 Words = list[str]
 
