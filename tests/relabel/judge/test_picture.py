@@ -50,7 +50,7 @@ def test_png_of_a_size_that_grows_with_the_labels(scored: Scored, tmp_path: Path
             assert (np.abs(levels - wanted).max(axis=2) <= 2).any(), colour
     assert heights[0] < heights[1]
     assert sys.modules.get("matplotlib.pyplot") is before
-    assert [p.name for p in sorted(tmp_path.iterdir())] == ["1.png", "4.png"]
+    assert [p.name for p in sorted(tmp_path.iterdir())] == ["1.png", "2.png"]
 
 
 def test_a_label_that_scored_nothing_is_drawn(scored: Scored, tmp_path: Path) -> None:
