@@ -99,6 +99,12 @@ def cxc_test() -> Corpus:
 
 
 @pytest.fixture(scope="session")
+def cxc_val() -> Corpus:
+    """The ids of CxC's 25,000 val captions."""
+    return cxc_corpus("val")
+
+
+@pytest.fixture(scope="session")
 def few() -> Corpus:
     """The first 300 images of the same: most pairs are missing."""
     return cxc_corpus("test", 300)

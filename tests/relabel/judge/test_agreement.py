@@ -73,6 +73,17 @@ def test_same_image_gives_the_known_figures(same: Scored) -> None:
     assert find(rows, "same_image", "sis", "all").figures.pearson is None
 
 
+def test_val_split(cxc_val: Corpus, tmp_path: Path) -> None:
+    work = new_work(tmp_path)
+    relevance = SameImageRelevance(cxc_val, range(len(cxc_val)), "max")
+    score_cxc(cxc_val, relevance, SameImage, "val", work, tasks=("sts", "sits"))
+    rows = correlate([Scored.open(work.folder, work.facts)], resamples=0)
+    assert find(rows, "same_image", "sts", "all").figures.pearson == pytest.approx(0.644, abs=5e-4)
+    whole = find(rows, "same_image", "sits", "all")
+    assert (whole.figures.n, whole.missing, whole.published) == (44_722, 0, None)
+    assert whole.figures.pearson == pytest.approx(0.688, abs=5e-4)
+
+
 def test_baseline_equals_the_source(same: Scored) -> None:
     for task, columns in baseline(same).columns.items():
         assert (columns.relevance == same.columns[task].relevance).all()
