@@ -29,6 +29,12 @@ class Overrides:
 
     model: type[BaseModel]
     section: str
+    without: tuple[str, ...] = ()
+
+    def fields(self) -> list[tuple[str, FieldInfo]]:
+        """List the fields that become options."""
+        named = self.model.model_fields.items()
+        return [(name, info) for name, info in named if name not in self.without and _settable(info)]
 
 
 def verb(function: Callable[..., None]) -> typer.Typer:
@@ -50,8 +56,7 @@ def verb(function: Callable[..., None]) -> typer.Typer:
             parameters += [_option(f, info) for f, info in annotation.model_fields.items()]
         elif marks:
             sections[name] = marks[0]
-            fields = marks[0].model.model_fields.items()
-            parameters += [_option(f, info, unset=True) for f, info in fields if _settable(info)]
+            parameters += [_option(f, info, unset=True) for f, info in marks[0].fields()]
         else:
             parameters.append(parameter.replace(annotation=annotation, kind=inspect.Parameter.KEYWORD_ONLY))
 
@@ -89,7 +94,7 @@ def _collect(
     rest = dict(given)
     made: dict[str, Any] = {}
     for name, mark in sections.items():
-        values = {f: rest.pop(f) for f, info in mark.model.model_fields.items() if _settable(info)}
+        values = {f: rest.pop(f) for f, _ in mark.fields()}
         made[name] = {f"{mark.section}.{f}": v for f, v in values.items() if v is not None and v != []}
     for name, model in models.items():
         values = {f: rest.pop(f) for f in model.model_fields}

@@ -23,6 +23,7 @@ class Common(BaseModel):
 
     params: Path | None = Field(None, description="Parameter file; ./params.yaml if there is one, else the defaults.")
     set: list[str] = Field([], description="Override one parameter: sources.cbow.vectors=glove. Repeatable.")
+    dataset: str | None = Field(None, description="Dataset; the one of params.yaml by default (coco).")
     data: Path = Field(default_factory=default_data, description="Folder of fetched files.")
     labels: Path = Field(Path("labels"), description="Folder of everything that is built.")
     device: Device = Field("auto", description="auto takes a GPU where there is one.")
@@ -33,7 +34,7 @@ class Common(BaseModel):
 
     def project(self, overrides: Mapping[str, Any] = {}) -> Project:
         """Read parameters: the defaults, then the file, then --set, then a verb's own options."""
-        config = load_config(self.params, self.set, overrides)
+        config = load_config(self.params, self.set, {"ingest.dataset": self.dataset, **overrides})
         return Project(config, self.runtime(), self.labels)
 
     def runtime(self) -> Runtime:

@@ -111,7 +111,10 @@ def load_config(path: Path | None, settings: list[str] = [], overrides: Mapping[
         name, equals, text = setting.partition("=")
         if not equals:
             raise UsageError("expected NAME=VALUE", where=f"--set {setting}")
-        _assign(body, name, yaml.safe_load(text), f"--set {setting}")
+        try:
+            _assign(body, name, yaml.safe_load(text), f"--set {setting}")
+        except yaml.YAMLError as error:
+            raise UsageError(f"not YAML: {text}", where=f"--set {setting}") from error
     for name, value in overrides.items():
         if value is not None:
             _assign(body, name, value, name)
@@ -120,7 +123,10 @@ def load_config(path: Path | None, settings: list[str] = [], overrides: Mapping[
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(str(p) for p in first["loc"])
-        raise UsageError(f"{name}: {first['msg']}", where=str(where) if where.exists() else "parameters") from error
+        raise UsageError(
+            f"{name}: {first['msg'].removeprefix('Value error, ')}",
+            where=str(where) if where.exists() else "parameters",
+        ) from error
 
 
 def _assign(body: dict[str, Any], name: str, value: Any, where: str) -> None:
@@ -141,7 +147,16 @@ def _sources(value: Any) -> dict[str, SourceParams]:
         if isinstance(params, SourceParams):
             found[label] = params
         elif isinstance(params, Mapping) and "source" in params:
-            found[label] = source_class(str(params["source"])).params_model(**params)
+            found[label] = _source(label, dict(params))
         else:
             raise ValueError(f"{label} must name its source")
     return found
+
+
+def _source(label: str, params: dict[str, Any]) -> SourceParams:
+    try:
+        return source_class(str(params["source"])).params_model(**params)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join([label, *(str(p) for p in first["loc"])])
+        raise ValueError(f"{name}: {first['msg']} (found {first['input']!r})") from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -40,6 +40,10 @@ KNOWN: dict[str, Expected] = {
 """Counts of the datasets as their own formats (coco, karpathy) hold them."""
 
 
+KARPATHY = ("flickr8k", "flickr30k")
+"""Datasets that come as Karpathy's JSON alone."""
+
+
 class IngestParams(BaseModel):
     """Which captions, and how they become a corpus."""
 
@@ -73,6 +77,14 @@ class IngestParams(BaseModel):
         None, description="Counts to insist on; those of the dataset as published if not given, {} for none."
     )
     rows_per_shard: int = Field(50_000, ge=1, description="Captions a shard.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _know_format(cls, values: Any) -> Any:
+        """Datasets that come as Karpathy's JSON alone need not say so."""
+        if isinstance(values, dict) and values.get("format") is None and values.get("dataset") in KARPATHY:
+            return {**values, "format": "karpathy"}
+        return values
 
     @model_validator(mode="after")
     def _refuse_idle(self) -> IngestParams:

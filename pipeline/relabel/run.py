@@ -186,12 +186,16 @@ def _judged(project: Project, label: str, judge: bool) -> Manifest:
 def _cxc(project: Project, judged: dict[str, Manifest]) -> Report:
     from relabel.judge.agreement import Scored
     from relabel.judge.picture import draw
-    from relabel.judge.report import cxc_report
+    from relabel.judge.plots import agreement_points, calibration_points
+    from relabel.judge.report import csv_text, cxc_report
 
     params, layout = project.config.judge, project.layout
     scored = [Scored.open(layout.judgement(params.split, label), m.facts) for label, m in judged.items()]
     report = cxc_report(scored, params.resamples, params.seed, project.runtime.progress)
-    draw(scored, report.records, layout.report(params.split) / "cxc.png")
+    folder = layout.report(params.split)
+    draw(scored, report.records, folder / "cxc.png")
+    write_text(folder / "cxc.agreement.csv", csv_text(agreement_points(report.records)) + "\n")
+    write_text(folder / "cxc.calibration.csv", csv_text(calibration_points(scored)) + "\n")
     return report
 
 

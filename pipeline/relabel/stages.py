@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from relabel.config import Config
 from relabel.corpus import Corpus
@@ -20,6 +20,9 @@ from relabel.sources.base import Relevance
 from relabel.store.artefact import build
 from relabel.store.manifest import Draft, Manifest, open_artefact, read_manifest
 from relabel.store.work import Work
+
+if TYPE_CHECKING:
+    from relabel.judge.eccv import Gate
 
 
 @dataclass(frozen=True)
@@ -156,8 +159,9 @@ def judge(project: Project, label: str) -> Job:
     MissingError
         If the encoding is not there.
     """
+    from relabel.judge import human
     from relabel.judge.cxc import score_cxc
-    from relabel.judge.eccv import Gate, score_eccv
+    from relabel.judge.eccv import score_eccv
     from relabel.judge.eccv_queries import read_eccv
 
     config, corpus, params = project.config, project.corpus, project.config.judge
@@ -165,6 +169,7 @@ def judge(project: Project, label: str) -> Job:
         raise UsageError(f"CxC and ECCV Caption judge COCO's captions, not {config.ingest.dataset}'s")
     source, split = config.source(label), params.split
     inputs = {"corpus": corpus.digest, "encoding": encoded(project, label, split).fingerprint}
+    inputs |= {f"cxc {task}": human.sha256(task, split) for task in human.TASKS}
     gate = (params.gate or None) if source.kind == "pairs" else None
     ranked = split == "test" and (source.kind != "pairs" or gate is not None)
     if ranked and gate is not None:
@@ -177,11 +182,18 @@ def judge(project: Project, label: str) -> Job:
         work.facts |= {"label": label, "params": source.params.model_dump(mode="json")}
         score_cxc(corpus, relevance, source, split, work, progress, include_self=params.include_self)
         if ranked:
-            opened = Gate(gate, open_label(project, gate, split), params.gate_top) if gate else None
+            opened = _open_gate(project, gate) if gate else None
             eccv = read_eccv(corpus, project.runtime.data)
             score_eccv(corpus, relevance, source, eccv, work, progress, ties=params.ties, gate=opened)
 
     return Job(project.layout.judgement(split, label), Draft("judgement", label, semantic, inputs), fill)
+
+
+def _open_gate(project: Project, gate: str) -> Gate:
+    from relabel.judge.eccv import Gate
+
+    params, scale = project.config.judge, max(map(abs, project.config.source(gate).bounds))
+    return Gate(gate, open_label(project, gate, params.split), params.gate_top, scale)
 
 
 _JUDGED = {"split", "include_self", "ties", "gate_top"}

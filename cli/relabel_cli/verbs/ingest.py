@@ -9,7 +9,9 @@ from relabel_cli.bridge import Overrides, verb
 from relabel_cli.common import Common
 
 
-def ingest(options: Annotated[dict[str, Any], Overrides(IngestParams, "ingest")], common: Common) -> None:
+def ingest(
+    options: Annotated[dict[str, Any], Overrides(IngestParams, "ingest", without=("dataset",))], common: Common
+) -> None:
     """Turn captions of any common format into a corpus."""
     from relabel import stages
     from relabel_cli.show import corpus_text

@@ -13,12 +13,12 @@ from relabel_cli.common import Common
 def tune(
     common: Common,
     source: Literal["cbow"] = typer.Argument(help="The source whose model is made: cbow (word vectors)."),
-    on: str = typer.Option("coco", "--on", help="Dataset whose corpus it is trained on."),
+    on: str | None = typer.Option(None, "--on", help="Dataset whose corpus it is trained on; --dataset says the same."),
 ) -> None:
     """Make the model that a source takes."""
     from relabel import stages
 
-    project = common.project({"ingest.dataset": on})
+    project = common.project({"ingest.dataset": on or common.dataset})
     manifest, built = stages.tune(project, source)
     common.show(manifest.facts, stages.status(built, manifest, project.word2vec))
 

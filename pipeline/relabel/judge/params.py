@@ -17,7 +17,9 @@ class JudgeParams(BaseModel):
         True, description="Keep the judged caption among its own image's references, as the papers do (SITS)."
     )
     ties: Literal["pessimistic", "row"] = Field(
-        "pessimistic", description="ECCV: positives rank last among equals, or equals rank by row."
+        "pessimistic",
+        description="ECCV: among equals (within 1e-5 of the range) the query's own pair comes first, then what is not "
+        "positive; or the order of the corpus.",
     )
     resamples: int = Field(1000, ge=0, description="Bootstrap resamples of the 95% intervals; 0 for none.")
     seed: int = Field(0, description="Seed of the bootstrap.")

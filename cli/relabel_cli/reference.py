@@ -1,0 +1,91 @@
+"""Makes docs/reference.md of verbs and parameter models: ``python -m relabel_cli.reference > docs/reference.md``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+
+import typer
+from pydantic import BaseModel
+
+from relabel.config import DEFAULT_SOURCES, EncodeParams
+from relabel.ingest_params import IngestParams
+from relabel.judge.params import JudgeParams
+from relabel.sources import SOURCES, source_class
+from relabel.tuning.cbow import TuneCbowParams
+from relabel_cli.common import Common
+from relabel_cli.main import VERBS
+
+_HEAD = """# Reference
+
+Made of the parameter models by `python -m relabel_cli.reference > docs/reference.md`; a test holds it to them.
+Exit codes: 0 fine, 1 a bug, 2 usage, 3 something missing, 4 a check failed, 5 partial (run again), 130 interrupted."""
+
+
+def reference() -> str:
+    """Write the whole page as Markdown."""
+    return "\n".join([_HEAD, "", *_verbs(), *_parameters()]) + "\n"
+
+
+def _verbs() -> Iterator[str]:
+    common = {f"--{name.replace('_', '-')}" for name in Common.model_fields} | {"--json"}
+    yield "## Verbs"
+    for verb, line in VERBS.items():
+        command: Any = typer.main.get_command(import_module(f"relabel_cli.verbs.{verb}").app)
+        own = [p for p in command.params if not common & set(p.opts) and p.name != "help"]
+        yield from ["", f"### `relabel {verb}`", "", line]
+        if own:
+            yield from ["", "| option | |", "|---|---|"]
+            yield from (f"| `{_flags(p)}` | {_cell(getattr(p, 'help', '') or '')} |" for p in own)
+    yield from ["", "### Options of every verb", "", "| option | |", "|---|---|"]
+    command = typer.main.get_command(import_module("relabel_cli.verbs.doctor").app)
+    yield from (f"| `{_flags(p)}` | {_cell(p.help)} |" for p in command.params if p.name != "help")
+
+
+def _parameters() -> Iterator[str]:
+    yield from ["", "## params.yaml", "", "Any of these can be given as `--set NAME=VALUE`."]
+    for section, model in (
+        ("ingest", IngestParams),
+        ("tune.cbow", TuneCbowParams),
+        ("encode", EncodeParams),
+        ("judge", JudgeParams),
+    ):
+        yield from ["", f"### `{section}`", "", *_table(model)]
+    yield from ["", "### `sources`", "", "Label name to the parameters of its source. Labels built by default:", ""]
+    yield from (f"- `{label}`: `{params}`" for label, params in DEFAULT_SOURCES.items())
+    for name in SOURCES:
+        source = source_class(name)
+        low, high = source.bounds
+        symmetric = "symmetric" if source.symmetric else "not symmetric"
+        yield from [
+            "",
+            f"#### `source: {name}`",
+            "",
+            f"Kind {source.kind}, relevance {low:g} to {high:g}, {symmetric}.",
+        ]
+        yield from (f"No pooling `{pooling}`: {reason}." for pooling, reason in source.refused.items())
+        yield from ["", *_table(source.params_model)]
+
+
+def _table(model: type[BaseModel]) -> Iterator[str]:
+    yield from ["| parameter | default | |", "|---|---|---|"]
+    for name, info in model.model_fields.items():
+        default = info.get_default(call_default_factory=True)
+        shown = "" if default is None else f"`{list(default) if isinstance(default, tuple) else default}`"
+        yield f"| `{name}` | {shown} | {_cell(info.description or '')} |"
+
+
+def _flags(parameter: Any) -> str:
+    if not parameter.opts[0].startswith("-"):
+        return str(parameter.name).upper()
+    return ", ".join([*parameter.opts, *parameter.secondary_opts])
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    sys.stdout.write(reference())

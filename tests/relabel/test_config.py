@@ -1,0 +1,74 @@
+"""Contract: parameters come from the defaults, then the file, then settings, then options; what is no parameter is
+refused with its name and where it stood."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from relabel.config import Config, load_config
+from relabel.errors import MissingError, UsageError
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_no_file_means_the_defaults() -> None:
+    assert load_config(None) == Config()
+
+
+def test_later_wins(tmp_path: Path) -> None:
+    (tmp_path / "params.yaml").write_text("judge: {seed: 1, resamples: 10}\n")
+    assert load_config(None).judge.seed == 1
+    config = load_config(None, ["judge.seed=2", "sources.cbow.vectors=glove"], {"judge.seed": 3, "judge.split": None})
+    assert (config.judge.seed, config.judge.resamples, config.judge.split) == (3, 10, "test")
+    assert config.sources["cbow"].model_dump()["vectors"] == "glove"
+    assert set(config.sources) == set(Config().sources)
+
+
+def test_sources_of_the_file_are_all_there_is(tmp_path: Path) -> None:
+    (tmp_path / "params.yaml").write_text("sources: {mine: {source: cider, sigma: 3}}\n")
+    config = load_config(None)
+    assert list(config.sources) == ["mine"]
+    assert config.source("mine").params.sigma == 3.0
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("judge: {sead: 1}", "judge.sead"),
+        ("encode: {rows_per_shard: many}", "encode.rows_per_shard"),
+        ("sources: {mine: {sigma: 3}}", "mine must name its source"),
+        ("sources: {mine: {source: cider, sigmma: 3}}", "sigmma"),
+        ("sources: {mine: {source: nothing}}", "no source 'nothing'"),
+        ("- a list", "expected a mapping"),
+        ("a: [", "not YAML"),
+    ],
+)
+def test_what_is_no_parameter_is_refused(body: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "params.yaml").write_text(body)
+    with pytest.raises(UsageError, match=said):
+        load_config(None)
+
+
+@pytest.mark.parametrize(
+    "setting", ["judge", "judge.seed.deep=1", "judge.nothing=1", "judge.seed=[", "judge.split=train"]
+)
+def test_a_wrong_setting_is_refused(setting: str) -> None:
+    with pytest.raises(UsageError):
+        load_config(None, [setting])
+
+
+def test_a_named_file_must_be_there() -> None:
+    with pytest.raises(MissingError, match=r"gone\.yaml"):
+        load_config(Path("gone.yaml"))
+
+
+def test_a_label_without_a_source_and_a_pooling_without_sense_are_refused() -> None:
+    with pytest.raises(UsageError, match="no label 'nothing'"):
+        Config().source("nothing")
+    with pytest.raises(UsageError, match="no pooling 'refs'"):
+        load_config(None, ["sources.cbow.pooling=refs"]).source("cbow")

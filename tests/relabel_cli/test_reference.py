@@ -1,0 +1,19 @@
+"""Contract: docs/reference.md and params.yaml say what the parameter models say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from relabel.config import Config, load_config
+from relabel_cli.reference import reference
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_reference_page_is_of_these_models() -> None:
+    page = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
+    assert page == reference(), "run: python -m relabel_cli.reference > docs/reference.md"
+
+
+def test_params_yaml_holds_the_defaults() -> None:
+    assert load_config(ROOT / "params.yaml") == Config()
