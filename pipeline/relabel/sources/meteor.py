@@ -93,9 +93,10 @@ class MeteorRelevance(Relevance):
         out = np.empty((len(references), len(captions)))
         step = max(1, _BLOCK // max(1, len(captions)))
         for a in range(0, len(references), step):
-            index = np.repeat(np.arange(a, min(a + step, len(references))), len(captions))
-            partner = np.tile(captions, len(index) // max(1, len(captions)))
-            out[a : a + step] = self.pairs(references.take(index), partner, pooling).reshape(-1, len(captions))
+            images = np.arange(a, min(a + step, len(references)))
+            every = references.take(np.repeat(images, len(captions)))
+            found = self.pairs(every, np.tile(captions, len(images)), pooling)
+            out[a : a + step] = found.reshape(len(images), len(captions))
         return out
 
     def query(self, text: str, captions: Rows) -> Scores:

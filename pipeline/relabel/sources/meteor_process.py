@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from relabel.line_process import JavaError, LineProcess
 
-ATTEMPTS = 3
+ATTEMPTS = 2
 """How often one line may end a process before it is named and given up."""
 RESTARTS = 10
 """How many processes may end within one call, whatever the line."""

@@ -24,8 +24,7 @@ from relabel.runtime import Runtime
 from relabel.sources import meteor_process
 from relabel.sources.base import Pooling
 from relabel.sources.meteor import Meteor, MeteorParams, MeteorRelevance
-from relabel.sources.meteor_jar import jar, paraphrases
-from relabel.sources.meteor_tables import LONGEST, cut_paraphrases
+from relabel.sources.meteor_jar import jar
 from relabel.store.artefact import build
 from relabel.store.manifest import Draft, open_artefact
 
@@ -38,7 +37,7 @@ ODD = [
     "dog",
     "the the the the the the the the dog the the the",
     "Call (415) 555-1212 about the café — naïve",
-    "A red dog runs after a blue ball. " * 286,  # 2,002 words
+    "A man sees " + " ".join(f"thing{i}" for i in range(1990)) + " in the street with a dog.",  # 2,000 words
 ]
 
 
@@ -116,12 +115,16 @@ def original() -> Iterator[Callable[[list[list[str]], list[str]], list[float]]]:
 
 
 def sample(corpus: Corpus, count: int) -> tuple[References, np.ndarray]:
-    """Draw pairs of an image and a caption: half of them within the image or its neighbour."""
+    """Draw pairs: half of an image's other captions and one of its own, half of an image and any caption."""
     draw = np.random.default_rng(2)
-    images = draw.integers(0, len(corpus.image_ids), count)
-    near = corpus.indptr[images] + draw.integers(0, 5, count)
-    captions = np.where(draw.random(count) < 0.5, near, draw.integers(0, len(corpus), count))
-    return corpus.references(images), captions.astype(np.int32)
+    references, captions = [], []
+    for k in range(count):
+        image = draw.integers(len(corpus.image_ids))
+        rows = np.arange(*corpus.indptr[image : image + 2], dtype=np.int32)
+        caption = draw.choice(rows) if k % 2 else draw.integers(len(corpus))
+        references.append(rows[rows != caption] if k % 2 else rows[:5])
+        captions.append(caption)
+    return References.of(references), np.array(captions, np.int32)
 
 
 @pytest.mark.java
@@ -130,13 +133,13 @@ def test_equals_pycocoevalcap(
 ) -> None:
     tokens = corpus.tokens
     assert tokens is not None
-    references, captions = sample(corpus, 600)
+    references, captions = sample(corpus, 300)
     expected = original([[tokens[r] for r in group] for group in references], [tokens[c] for c in captions])
     found = meteor.pairs(references, captions)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
-    assert len(set(np.round(found, 6))) > 300  # not all alike
+    assert len(set(np.round(found, 6))) > 100  # not all alike
     assert found.min() >= 0
-    assert found.max() == 1
+    assert found.max() <= 1
 
 
 @pytest.mark.java
@@ -184,21 +187,6 @@ def test_block_and_query_equal_pairs(corpus: Corpus, meteor: MeteorRelevance, mo
         assert not meteor.query(odd, captions).any()
 
 
-@pytest.mark.java
-def test_the_tables_are_small_and_always_the_same(meteor: MeteorRelevance, tmp_path: Path) -> None:
-    kept = cut_paraphrases(paraphrases("en"), meteor.words, tmp_path / "again.gz")
-    assert 100 < kept < 20_000
-    with gzip.open(tmp_path / "again.gz") as file:
-        assert len(file.readlines()) == 3 * kept
-
-
-@pytest.mark.slow
-def test_no_phrase_is_longer_than_the_cut_looks() -> None:
-    with gzip.open(paraphrases("en")) as file:
-        longest = max(phrase.count(b" ") + 1 for i, phrase in enumerate(file) if i % 3)
-    assert longest == LONGEST
-
-
 @pytest.mark.slow
 @pytest.mark.java
 def test_cxc_anchor(coco: Corpus, tmp_path: Path) -> None:
@@ -206,16 +194,8 @@ def test_cxc_anchor(coco: Corpus, tmp_path: Path) -> None:
     from relabel.judge.human import human_scores
 
     rows = coco.rows(["test"])
-    test = Corpus.from_table(coco.table.slice(rows.start, len(rows)))
-    test = Corpus.from_captions(
-        map(
-            Caption,
-            test.caption_ids,
-            [test.image_ids[m - test.image[0]] for m in test.image],
-            ["test"] * len(test),
-            test.texts,
-        )
-    )
+    table = coco.table.slice(rows.start, len(rows)).to_pylist()
+    test = Corpus.from_captions(Caption(r["caption_id"], r["image_id"], "test", r["text"]) for r in table)
     test = test.with_tokens(tokenize(test.texts, Runtime()))
     human = human_scores("sits", "test")
     captions = np.array([test.row_of[c] for c in human.left], np.int32)
@@ -230,8 +210,8 @@ def test_cxc_anchor(coco: Corpus, tmp_path: Path) -> None:
 # ---- with a Java that misbehaves
 
 FAKE = """
-if "edu.cmu.meteor.util.Normalizer" in sys.argv:
-    sys.exit(sys.stdout.write(sys.stdin.read()) and None)
+if "-stdio" not in sys.argv:  # the tokenizer, the normaliser
+    sys.exit(sys.stdout.write(sys.stdin.read().lower()) and None)
 open({log!r}, "a").write(f"start {{os.getpid()}}\\n")
 {start}
 for n, line in enumerate(sys.stdin):
@@ -249,6 +229,10 @@ for n, line in enumerate(sys.stdin):
 """Scores a pair by the length of its line."""
 
 
+def words(texts: list[str]) -> list[str]:
+    return [text.strip(".") for text in texts]
+
+
 class Fake:
     def __init__(self, install: Callable[[str], Path], folder: Path, patch: pytest.MonkeyPatch) -> None:
         self.install, self.folder, self.log = install, folder, folder / "log"
@@ -261,7 +245,7 @@ class Fake:
         self, images: list[list[str]], trouble: str = "pass", start: str = "", **params: object
     ) -> MeteorRelevance:
         self.install(FAKE.format(log=str(self.log), trouble=trouble, start=start))
-        return opened(corpus_of(images, list), self.folder / "meteor", **{"processes": 1, "silence": 20.0} | params)
+        return opened(corpus_of(images, words), self.folder / "meteor", **{"processes": 1, "silence": 20.0} | params)
 
     def lines(self, start: str) -> list[str]:
         return (
@@ -283,7 +267,7 @@ def fake(fake_java: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.M
 
 
 def many(count: int) -> list[list[str]]:
-    return [[f"caption {i} {'x' * (i % 37)}"] for i in range(count)]
+    return [[f"caption {i} {'x' * (1 + i % 37)}"] for i in range(count)]
 
 
 def against_next(relevance: MeteorRelevance) -> tuple[References, np.ndarray, list[float]]:
@@ -306,7 +290,7 @@ def test_answers_belong_to_their_questions(fake: Fake, monkeypatch: pytest.Monke
 
 
 def test_each_question_is_asked_once(fake: Fake) -> None:
-    relevance = fake.opened([["a dog", "a cat", "a dog"], ["a cow"], [" "], ["a cat"]])
+    relevance = fake.opened([["a dog", "a cat", "a dog"], ["a cow"], ["..."], ["a cat"]])
     first, rows = References.of([[0, 1, 2]]), np.array([3], np.int32)
     np.testing.assert_array_equal(relevance.pairs(first, rows), [0.035])
     assert fake.lines("SCORE") == ["SCORE ||| a dog ||| a cat ||| a cow"]
@@ -316,7 +300,7 @@ def test_each_question_is_asked_once(fake: Fake) -> None:
 
 
 def test_no_words_no_question(fake: Fake) -> None:
-    relevance = fake.opened([["a dog", "\u00a0"], [" "], ["\t", "\n"]])
+    relevance = fake.opened([["a dog", "..."], ["."], ["..", "..."]])
     corpus = relevance.corpus
     assert not relevance.block(corpus.references([1, 2]), np.arange(5, dtype=np.int32)).any()
     assert relevance.pairs(corpus.references([0]), np.array([0], np.int32)) == [1.0]
@@ -337,7 +321,7 @@ def test_a_process_that_dies_now_and_then_is_replaced(fake: Fake) -> None:
     ("trouble", "reason"),
     [
         ("if 'poison' in line: sys.exit('java.lang.OutOfMemoryError')", "exit code 1 .*OutOfMemoryError"),
-        ("if 'poison' in line: time.sleep(600)", "said nothing for 0.5 s"),
+        ("if 'poison' in line: time.sleep(600)", "said nothing for 1.5 s"),
         ("if 'poison' in line: line = 'EVAL'", "'Error: specify Meteor stats', which is no answer"),
         ("if 'poison' in line: print('1.0 2.0', flush=True); continue", "'1.0 2.0', which is no answer"),
         ("if 'poison' in line: print('garbage', flush=True); continue", "'garbage', which is no answer"),
@@ -348,24 +332,26 @@ def test_the_pair_at_fault_is_named(
 ) -> None:
     monkeypatch.setattr(meteor_process, "LINES_PER_PROCESS", 20)
     images = [*many(30), ["a poison pill", "another pill"], *many(30)]
-    relevance = fake.opened(images, trouble, processes=processes, silence=0.5)
+    silent = "sleep" in trouble
+    relevance = fake.opened(images, trouble, processes=processes, silence=1.5 if silent else 60.0)
     references = relevance.corpus.references(range(60))
     captions = np.roll(np.arange(60, dtype=np.int32), -1)
-    captions[captions == 30] = 5  # the pill is asked about as a reference alone
+    captions[[29, 30]] = 5  # the pills are references alone, of one question
     with pytest.raises(PartialError, match=reason) as found:
         relevance.pairs(references, captions)
     assert found.value.exit_code == 5
-    assert found.value.where == "references c:30-0, c:30-1; caption c:30-1"
+    assert found.value.where == "references c:30-0, c:30-1; caption c:5-0"
     assert "\n" not in str(found.value)
     assert fake.all_gone()
-    with pytest.raises(PartialError, match=r"and c:30-0|caption c:30-0"):
-        relevance.query("a caption", np.array([1, 30], np.int32))
+    if not silent:
+        with pytest.raises(PartialError, match=r"reference 'a caption'; caption c:30-0"):
+            relevance.query("a caption", np.array([1, 30], np.int32))
     assert relevance.pairs(references.take(np.array([0])), captions[:1]) > 0  # what is fine still is
     relevance.close()
 
 
 def test_a_score_that_cannot_be_got_names_its_pair(fake: Fake) -> None:
-    relevance = fake.opened([["a dog"], ["a cat"], ["a mouse in a house"]], "if '37.0' in line: sys.exit(9)")
+    relevance = fake.opened([["a dog"], ["a cat"], ["a mouse in a house"]], "if '38.0' in line: sys.exit(9)")
     with pytest.raises(PartialError, match="exit code 9") as found:
         relevance.pairs(References.of([[0], [0]]), np.array([1, 2], np.int32))
     assert found.value.where == "references c:0-0; caption c:2-0"
@@ -435,11 +421,11 @@ def test_no_tokens(tmp_path: Path) -> None:
 def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("relabel.java.java_candidates", lambda: iter(()))
     with pytest.raises(MissingError, match=r"no Java that runs.*relabel-itr\[java\]"):
-        opened(corpus_of(many(2), list), tmp_path / "meteor")
+        opened(corpus_of(many(2), words), tmp_path / "meteor")
 
 
 def test_what_can_change_a_score_is_in_the_fingerprint(fake: Fake) -> None:
-    corpus, runtime = corpus_of(many(2), list), Runtime()
+    corpus, runtime = corpus_of(many(2), words), Runtime()
 
     def semantic(**params: object) -> dict[str, object]:
         return Meteor(MeteorParams(**params)).semantic(corpus, range(2), runtime)  # type: ignore[arg-type]

@@ -1,0 +1,71 @@
+"""same_image is 1 for a caption of the references' image and 0 for any other, under every pooling."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from relabel.corpus import Caption, Corpus, References
+from relabel.runtime import Runtime
+from relabel.sources.base import Pooling, Relevance
+from relabel.sources.same_image import SameImage, SameImageParams
+from relabel.store.artefact import Draft, Work, build, open_artefact
+
+IMAGES = [5, 1, 7, 2]
+POOLINGS: list[Pooling] = ["paired", "max", "mean", "refs"]
+
+
+@pytest.fixture(scope="module")
+def corpus() -> Corpus:
+    # The same text everywhere: the image decides, never the words.
+    return Corpus.from_captions(
+        Caption(f"c:{m}-{k}", f"i:{m}", "test", "a dog") for m, n in enumerate(IMAGES) for k in range(n)
+    )
+
+
+@pytest.fixture
+def relevance(corpus: Corpus, tmp_path: Path) -> Relevance:
+    source, runtime, rows = SameImage(SameImageParams()), Runtime(), range(len(corpus))
+
+    def fill(work: Work) -> None:
+        work.facts["rows"] = [rows.start, rows.stop]
+        source.encode(corpus, rows, 4, work, runtime)
+
+    draft = Draft("encoding", "same_image", source.semantic(corpus, rows, runtime), {"corpus": corpus.digest})
+    manifest, _ = build(tmp_path / "same_image", draft, fill)
+    assert not manifest.files
+    return source.open(corpus, tmp_path / "same_image", open_artefact(tmp_path / "same_image", "encoding"), runtime)
+
+
+@pytest.mark.parametrize("pooling", [None, *POOLINGS])
+def test_block_and_pairs_equal_the_definition(corpus: Corpus, relevance: Relevance, pooling: Pooling | None) -> None:
+    owner = [m for m, n in enumerate(IMAGES) for _ in range(n)]
+    sets = [*corpus.references(range(4)), np.array([7], np.int32), np.array([14, 13], np.int32)]
+    images = [0, 1, 2, 3, 2, 3]
+    references, captions = References.of(sets), np.arange(len(corpus), dtype=np.int32)[::-1]
+    block = relevance.block(references, captions, pooling)
+    assert block.shape == (6, 15)
+    assert block.dtype == np.float64
+    for i, image in enumerate(images):
+        for j, caption in enumerate(captions):
+            expected = 1.0 if owner[caption] == image else 0.0
+            assert block[i, j] == expected
+            assert relevance.pairs(references.take(np.array([i])), captions[[j]], pooling) == [expected]
+
+
+def test_a_new_text_belongs_to_no_image(corpus: Corpus, relevance: Relevance) -> None:
+    assert relevance.query("a dog", np.arange(len(corpus), dtype=np.int32)).tolist() == [0.0] * 15
+
+
+def test_nothing_asked(corpus: Corpus, relevance: Relevance) -> None:
+    none = np.empty(0, np.int32)
+    assert relevance.pairs(References.of([]), none).shape == (0,)
+    assert relevance.block(corpus.references([0, 1]), none).shape == (2, 0)
+
+
+def test_what_it_says_of_itself() -> None:
+    assert (SameImage.kind, SameImage.bounds, SameImage.symmetric) == ("baseline", (0.0, 1.0), True)
+    for pooling in POOLINGS:
+        assert SameImage(SameImageParams(pooling=pooling)).tokenizer() is None
