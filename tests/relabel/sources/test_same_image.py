@@ -11,7 +11,9 @@ from relabel.corpus import Caption, Corpus, References
 from relabel.runtime import Runtime
 from relabel.sources.base import Pooling, Relevance
 from relabel.sources.same_image import SameImage, SameImageParams
-from relabel.store.artefact import Draft, Work, build, open_artefact
+from relabel.store.artefact import build
+from relabel.store.manifest import Draft, open_artefact
+from relabel.store.work import Work
 
 IMAGES = [5, 1, 7, 2]
 POOLINGS: list[Pooling] = ["paired", "max", "mean", "refs"]
