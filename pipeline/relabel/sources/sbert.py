@@ -1,0 +1,151 @@
+"""sbert: cosine of sentence embeddings, with any sentence-transformers model (Reimers and Gurevych, EMNLP 2019).
+
+BCLS, S-NDCG and ITM_CLS label with it, max over the five captions of an image. They do not name their checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from pydantic import Field
+
+from relabel.corpus import Corpus
+from relabel.errors import CheckError
+from relabel.runtime import Runtime
+from relabel.sources.base import Kind, Pooling, Source, SourceParams
+from relabel.sources.model_files import DEFAULT_MODEL, ModelFiles, find_model
+from relabel.sources.sentence_encoder import ComputeType, SentenceEncoder
+from relabel.sources.vectors import REFUSED, StoredType, VectorRelevance, read_vectors, vector_table, write_index
+from relabel.store.manifest import Manifest
+from relabel.store.work import Work, part_name, part_ranges
+
+
+class SbertParams(SourceParams):
+    """Parameters of sbert. Vectors are always of unit length."""
+
+    source: Literal["sbert"] = "sbert"
+    pooling: Pooling = Field("max", description="How the references of an image become one number.")
+    model: str = Field(DEFAULT_MODEL, description="A sentence-transformers model: a folder, or a name on the hub.")
+    revision: str | None = Field(None, description="Branch, tag or commit on the hub; null for what is here.")
+    prompt: str | None = Field(None, description="Put before every caption; null for the model's own default.")
+    max_length: int | None = Field(None, ge=3, description="Tokens a caption is cut to; null for the model's own.")
+    dtype: ComputeType = Field("float32", description="What matrix products are computed in: float32 or bfloat16.")
+    stored: StoredType = Field("float32", description="Type of the stored vectors.")
+    index: str | None = Field("Flat", description="faiss index factory string; null for no index.")
+
+
+class Sbert(Source[SbertParams]):
+    """Sentence embeddings."""
+
+    name: ClassVar[str] = "sbert"
+    kind: ClassVar[Kind] = "vectors"
+    bounds: ClassVar[tuple[float, float]] = (-1.0, 1.0)
+    symmetric: ClassVar[bool] = True
+    refused: ClassVar[dict[Pooling, str]] = REFUSED
+    params_model: ClassVar[type[SourceParams]] = SbertParams
+
+    def semantic(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
+        """See Source.semantic. The model is pinned by its files, wherever they lie."""
+        files = self._files(runtime)
+        known = self.params.model_dump(
+            include={"source", "revision", "prompt", "max_length", "dtype", "stored", "index"}
+        )
+        return known | {"model": {"sha256": files.sha256()}, "unit_length": True}
+
+    def encode(self, corpus: Corpus, rows: range, rows_per_shard: int, work: Work, runtime: Runtime) -> None:
+        """Write shards of unit vectors (see `vector_table`), with a column `truncated` (bool).
+
+        Raises
+        ------
+        MissingError
+            If the model is nowhere.
+        CheckError
+            If it gives a vector that is not finite; names the caption.
+        """
+        files = self._files(runtime)
+        encoder = self._encoder(files, runtime)
+        parts = part_ranges(rows, rows_per_shard)
+        with runtime.progress.task(f"sentence embeddings ({files.name})", len(rows), "captions") as task:
+            for i, part in enumerate(parts):
+                if work.done(part_name(i, len(parts))):
+                    task.advance(len(part))
+                    continue
+                work.part(i, len(parts), lambda part=part: self._shard(corpus, part, encoder, task.advance))  # type: ignore[misc]
+        write_index(work, self.params.index)
+        work.runtime |= {"model": files.record(), "backend": encoder.backend, "device": encoder.device}
+        if encoder.left_out:
+            work.runtime["left_out"] = encoder.left_out
+        work.facts |= self._facts(files, encoder, _truncated(work, len(parts)), len(rows))
+
+    def open(self, corpus: Corpus, folder: Path, manifest: Manifest, runtime: Runtime) -> VectorRelevance:
+        """See Source.open. A new text needs the model; all else does not."""
+        rows = range(*manifest.facts["rows"])
+        vectors = read_vectors(folder, manifest)
+        return VectorRelevance(corpus, rows, self.params.pooling, vectors, self._encode_text(manifest, runtime))
+
+    def _files(self, runtime: Runtime) -> ModelFiles:
+        return find_model(self.params.model, self.params.revision, runtime.progress)
+
+    def _encoder(self, files: ModelFiles, runtime: Runtime) -> SentenceEncoder:
+        p = self.params
+        return SentenceEncoder(files.folder, p.prompt, p.max_length, p.dtype, runtime)
+
+    def _shard(self, corpus: Corpus, part: range, encoder: SentenceEncoder, advance: Callable[[int], None]) -> pa.Table:
+        found = encoder.encode(corpus.texts[part.start : part.stop], advance)
+        broken = np.flatnonzero(~np.isfinite(found.vectors).all(axis=1))
+        if len(broken):
+            raise CheckError(
+                f"the model gives no finite vector for {len(broken)} of {len(part)} captions",
+                where=corpus.caption_ids[part.start + int(broken[0])],
+                todo="Use dtype float32, or another model.",
+            )
+        table = vector_table(part, found.vectors, self.params.stored)
+        return table.append_column("truncated", pa.array(found.truncated))
+
+    def _facts(self, files: ModelFiles, encoder: SentenceEncoder, truncated: int, captions: int) -> dict[str, Any]:
+        warnings = []
+        if truncated:
+            warnings.append(f"{truncated} captions are longer than {encoder.max_length} tokens: the rest is not seen")
+        return {
+            "pooling": self.params.pooling,
+            "model": files.name,
+            "width": encoder.width,
+            "unit_length": True,
+            "prompt": encoder.prompt,
+            "max_length": encoder.max_length,
+            "dtype": self.params.dtype,
+            "stored": self.params.stored,
+            "captions": captions,
+            "truncated": truncated,
+            "warnings": warnings,
+        }
+
+    def _encode_text(self, manifest: Manifest, runtime: Runtime) -> Callable[[str], NDArray[np.float32]]:
+        """Load the model at the first new text, and hold it against the one the encoding was made with."""
+
+        @cache
+        def encoder() -> SentenceEncoder:
+            files = self._files(runtime)
+            if files.sha256() != manifest.semantic["model"]["sha256"]:
+                what = "this is not the model that the encoding was made with"
+                raise CheckError(what, where=str(files.folder), todo="Encode again.")
+            return self._encoder(files, runtime)
+
+        def encode(text: str) -> NDArray[np.float32]:
+            typed = text.encode(errors="replace").decode()  # a terminal can pass what is no Unicode
+            vector: NDArray[np.float32] = encoder().encode([typed]).vectors[0]
+            return vector
+
+        return encode
+
+
+def _truncated(work: Work, count: int) -> int:
+    names = [part_name(i, count) for i in range(count)]
+    return sum(int(pq.read_table(work.folder / n, columns=["truncated"])["truncated"].to_numpy().sum()) for n in names)

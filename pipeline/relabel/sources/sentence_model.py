@@ -1,0 +1,124 @@
+"""Load a sentence-transformers model from its files, quietly, and say what it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from relabel.errors import CheckError, MissingError, UsageError
+from relabel.runtime import Device
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+_NO_LIMIT = 1_000_000  # some tokenizers say 1e30
+
+
+def load_model(folder: Path, device: Literal["cpu", "cuda"], max_length: int | None) -> SentenceTransformer:
+    """Load a model in float32, for inference.
+
+    Parameters
+    ----------
+    folder : Path
+    device : "cpu" or "cuda"
+    max_length : int or None
+        Tokens a text is cut to, special tokens included; None leaves the model's.
+
+    Raises
+    ------
+    MissingError
+        If sentence-transformers is not installed.
+    CheckError
+        If the files are not a model that it can load.
+    UsageError
+        If `max_length` is more than the model has positions.
+    """
+    try:
+        from sentence_transformers import SentenceTransformer
+    except ImportError as error:
+        todo = "Run `pip install 'relabel-itr[pipeline]'`."
+        raise MissingError("sentence-transformers is not installed", todo=todo) from error
+    with quiet():
+        try:
+            model = SentenceTransformer(str(folder), device=device, local_files_only=True)
+        except Exception as error:  # whatever a damaged or foreign file makes it raise
+            raise CheckError(
+                f"sentence-transformers cannot load this model ({type(error).__name__}: {_first_line(error)})",
+                where=str(folder),
+                todo="Get it again, or name another `model`.",
+            ) from error
+    model.float().eval()
+    if max_length is not None:
+        _cut(model, max_length)
+    return model
+
+
+def length_limit(model: SentenceTransformer) -> int | None:
+    """Tokens that a text is cut to, special tokens included; None if it is not cut."""
+    limit = model.max_seq_length
+    return int(limit) if limit is not None and limit < _NO_LIMIT else None
+
+
+def default_prompt(model: SentenceTransformer) -> str:
+    """What the model's authors put before every text."""
+    name = model.default_prompt_name
+    return (model.prompts.get(name) or "") if name else ""
+
+
+def pick_device(device: Device) -> Literal["cpu", "cuda"]:
+    """Choose where to compute.
+
+    Raises
+    ------
+    MissingError
+        If CUDA is asked for and not there.
+    """
+    import torch
+
+    there = torch.cuda.is_available()
+    if device == "cuda" and not there:
+        raise MissingError("torch sees no CUDA device", todo="Use `--device cpu`, or install a torch built for CUDA.")
+    return "cuda" if there and device != "cpu" else "cpu"
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Hold back the bars and warnings that transformers prints."""
+    from transformers import utils
+
+    logging: Any = utils.logging  # not typed
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def _cut(model: SentenceTransformer, max_length: int) -> None:
+    positions = _positions(model)
+    if positions is not None and max_length > positions:
+        raise UsageError(f"max_length {max_length} is more than the model's {positions} positions")
+    try:
+        model.max_seq_length = max_length
+    except AttributeError as error:
+        raise UsageError("this model has no max_length", todo="Leave it out.") from error
+
+
+def _positions(model: SentenceTransformer) -> int | None:
+    """How many positions the model has learned (RoBERTa's kin keep the first few for padding)."""
+    from torch import nn
+
+    for name, module in model.named_modules():
+        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
+            return module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
+    return None
+
+
+def _first_line(error: Exception) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), "no reason given")
