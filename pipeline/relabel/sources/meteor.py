@@ -33,7 +33,6 @@ from relabel.store.work import Work, part_ranges
 
 BEAM = 40
 """METEOR keeps this many alignments: in a text of no more words, the one of the text with itself is always kept."""
-_TODO = "Run it again; if it fails there again, look at these captions."
 _BLOCK = 200_000  # pairs of a block scored at once
 
 
@@ -115,7 +114,7 @@ class MeteorRelevance(Relevance):
             except LineError as error:
                 row = captions[read.index(list(distinct)[error.index])]
                 where = f"reference {text!r}; caption {self.corpus.caption_ids[row]}"
-                raise PartialError(error.what, where=where, todo=_TODO) from error
+                raise PartialError(error.what, where=where, todo=error.todo) from error
             finally:
                 scorers.close()
         score = dict(zip(distinct, found, strict=True)) | {"": 0.0}
@@ -149,7 +148,7 @@ class MeteorRelevance(Relevance):
             p = list(asked.values())[error.index][0]
             ids = [self.corpus.caption_ids[row] for row in references[p]]
             where = f"references {', '.join(ids)}; caption {self.corpus.caption_ids[captions[p]]}"
-            raise PartialError(error.what, where=where, todo=_TODO) from error
+            raise PartialError(error.what, where=where, todo=error.todo) from error
         for score, places in zip(found, asked.values(), strict=True):
             scores[places] = score
         return scores

@@ -63,9 +63,12 @@ def normalise(texts: Sequence[str], language: str, silence: float) -> list[str]:
     if not distinct:
         return [""] * len(lines)
     command = java_command("-cp", jar(), "edu.cmu.meteor.util.Normalizer", language, "true")
-    found = map_lines(command, distinct, silence)
-    if len(found) != len(distinct):
-        raise JavaError(f"METEOR's normaliser took {len(distinct):,} lines and gave {len(found):,}")
+    try:
+        found = map_lines(command, distinct, silence)
+        if len(found) != len(distinct):
+            raise JavaError(f"{len(distinct):,} lines went in, {len(found):,} came out")
+    except JavaError as error:
+        raise JavaError(f"METEOR's normaliser fails: {error.what}", todo="Run it again.") from error
     normal = dict(zip(distinct, found, strict=True)) | {"": ""}
     return [normal[line] for line in lines]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import queue
 import re
+import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
@@ -23,6 +24,8 @@ RESTARTS = 10
 LINES_PER_PROCESS = 2000
 """Lines that make another process worth its start."""
 
+_AGAIN = "Run it again; if it fails there again, look at these captions."
+_NO_START = "See `relabel doctor`; the parameter `heap` says how much memory a process may take."
 _IN_FLIGHT = 128
 _NOISE = 20  # lines of other origin borne before a process says it is ready
 _READY = re.compile(r"Error: specify Meteor stats")
@@ -42,8 +45,8 @@ class LineError(JavaError):
         Which of the lines asked.
     """
 
-    def __init__(self, what: str, index: int) -> None:
-        super().__init__(what)
+    def __init__(self, what: str, index: int, todo: str | None) -> None:
+        super().__init__(what, todo=todo)
         self.index = index
 
 
@@ -75,6 +78,7 @@ class MeteorPool:
         self._workers: list[_Worker] = []
         self._asked = 0
         self._scores: dict[str, float] = {}
+        self._lock = threading.Lock()  # two threads share processes by turns
 
     def score(self, lines: Sequence[str]) -> list[float]:
         """Score lines of the form `reference ||| ... ||| candidate`.
@@ -94,20 +98,24 @@ class MeteorPool:
         LineError
             If no process would answer a line, after `ATTEMPTS` tries or `RESTARTS` restarts.
         """
-        statistics = self._ask([f"SCORE ||| {line}" for line in lines], 1, _STATISTICS)
-        new = {s: i for i, s in enumerate(statistics) if s not in self._scores}
-        try:
-            scores = self._ask([f"EVAL ||| {s}" for s in new], 2, _SCORE)
-        except LineError as error:
-            raise LineError(error.what, list(new.values())[error.index]) from error
-        self._scores.update(zip(new, map(float, scores), strict=True))
-        return [self._scores[s] for s in statistics]
+        with self._lock:
+            return self._score(lines)
 
     def close(self) -> None:
         """End all processes."""
         for worker in self._workers:
             worker.process.kill()
         self._workers.clear()
+
+    def _score(self, lines: Sequence[str]) -> list[float]:
+        statistics = self._ask([f"SCORE ||| {line}" for line in lines], 1, _STATISTICS)
+        new = {s: i for i, s in enumerate(statistics) if s not in self._scores}
+        try:
+            scores = self._ask([f"EVAL ||| {s}" for s in new], 2, _SCORE)
+        except LineError as error:
+            raise LineError(error.what, list(new.values())[error.index], error.todo) from error
+        self._scores.update(zip(new, map(float, scores), strict=True))
+        return [self._scores[s] for s in statistics]
 
     def _ask(self, lines: list[str], replies: int, form: re.Pattern[str]) -> list[str]:
         """Return the last of the `replies` replies to each line."""
@@ -192,6 +200,8 @@ class MeteorPool:
         blamed[worker.flight[0] if worker.flight else -1] += 1
         ended = blamed.total()
         if waiting and (blamed[waiting[0]] >= ATTEMPTS or ended >= RESTARTS):
-            story = f"{trouble}; {blamed[waiting[0]]} of {ended} processes that ended did so here"
-            raise LineError(story if worker.ready else f"METEOR does not start: {trouble}", waiting[0])
+            if not worker.ready:
+                raise LineError(f"METEOR does not start: {trouble}", waiting[0], _NO_START)
+            here = f"{blamed[waiting[0]]} of {ended} processes that ended did so here"
+            raise LineError(f"{trouble}; {here}", waiting[0], _AGAIN)
         self._workers.append(self._start())

@@ -8,6 +8,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from zipfile import ZipFile
@@ -211,6 +212,7 @@ def test_cxc_anchor(coco: Corpus, tmp_path: Path) -> None:
 
 FAKE = """
 if "-stdio" not in sys.argv:  # the tokenizer, the normaliser
+    {normaliser}
     sys.exit(sys.stdout.write(sys.stdin.read().lower()) and None)
 open({log!r}, "a").write(f"start {{os.getpid()}}\\n")
 {start}
@@ -242,9 +244,9 @@ class Fake:
         patch.setattr("relabel.sources.meteor.paraphrases", lambda language: table)
 
     def opened(
-        self, images: list[list[str]], trouble: str = "pass", start: str = "", **params: object
+        self, images: list[list[str]], trouble: str = "pass", start: str = "", normaliser: str = "", **params: object
     ) -> MeteorRelevance:
-        self.install(FAKE.format(log=str(self.log), trouble=trouble, start=start))
+        self.install(FAKE.format(log=str(self.log), trouble=trouble, start=start, normaliser=normaliser))
         return opened(corpus_of(images, words), self.folder / "meteor", **{"processes": 1, "silence": 20.0} | params)
 
     def lines(self, start: str) -> list[str]:
@@ -397,6 +399,19 @@ def test_answers_of_a_broken_call_are_not_taken_for_the_next(fake: Fake) -> None
         relevance.pairs(references, captions)
     fine = np.arange(19)[::-1]
     np.testing.assert_array_equal(relevance.pairs(references.take(fine), captions[fine]), np.array(expected)[fine])
+
+
+def test_threads_take_turns(fake: Fake) -> None:
+    relevance = fake.opened(many(300))
+    references, captions, expected = against_next(relevance)
+    with ThreadPoolExecutor(4) as threads:
+        for found in threads.map(lambda _: relevance.pairs(references, captions), range(8)):
+            np.testing.assert_array_equal(found, expected)
+
+
+def test_a_normaliser_that_fails(fake: Fake) -> None:
+    with pytest.raises(PartialError, match="METEOR's normaliser fails: 3 lines went in, 2 came out"):
+        fake.opened(many(3), normaliser="sys.exit(print('a', 'b', sep='\\n'))")
 
 
 # ---- contract
