@@ -115,7 +115,7 @@ def correlate(
         "stsb": _stsb,
     }
     for name in against:
-        report = makers[name](project, present)
+        report = _naming(makers[name](project, present), present)
         outcome.report += report
         if name != "stsb":
             _write(project, name, report)
@@ -181,6 +181,18 @@ def _judged(project: Project, label: str, judge: bool) -> Manifest:
         manifest, built = job.run()
         note(stages.status(built, manifest, job.out))
     return manifest
+
+
+def _naming(report: Report, judged: dict[str, Manifest]) -> Report:
+    """Say which vectors or model a label used: shortly in its name, whole below the first table and in the records."""
+    uses = {label: str(m.facts["uses"]) for label, m in judged.items() if m.facts.get("uses")}
+    short = {label: f"{label} ({name.split()[0]})" for label, name in uses.items() if "/" not in name}
+    tables = [replace(t, rows=tuple((short.get(row[0], row[0]), *row[1:]) for row in t.rows)) for t in report.tables]
+    if uses and tables:
+        note = "; ".join(f"{label}: {name}" for label, name in uses.items())
+        tables[0] = replace(tables[0], notes=(*tables[0].notes, f"Models: {note}."))
+    records = [{**record, "uses": uses.get(record["label"])} for record in report.records]
+    return Report(tuple(tables), tuple(records))
 
 
 def _cxc(project: Project, judged: dict[str, Manifest]) -> Report:

@@ -168,7 +168,8 @@ def judge(project: Project, label: str) -> Job:
     if config.ingest.prefix != "coco":
         raise UsageError(f"CxC and ECCV Caption judge COCO's captions, not {config.ingest.dataset}'s")
     source, split = config.source(label), params.split
-    inputs = {"corpus": corpus.digest, "encoding": encoded(project, label, split).fingerprint}
+    encoding = encoded(project, label, split)
+    inputs = {"corpus": corpus.digest, "encoding": encoding.fingerprint}
     inputs |= {f"cxc {task}": human.sha256(task, split) for task in human.TASKS}
     gate = (params.gate or None) if source.kind == "pairs" else None
     ranked = split == "test" and (source.kind != "pairs" or gate is not None)
@@ -179,7 +180,7 @@ def judge(project: Project, label: str) -> Job:
     def fill(work: Work) -> None:
         relevance = open_label(project, label, split)
         progress = project.runtime.progress
-        work.facts |= {"label": label, "params": source.params.model_dump(mode="json")}
+        work.facts |= {"label": label, "params": source.params.model_dump(mode="json"), "uses": _uses(encoding)}
         score_cxc(corpus, relevance, source, split, work, progress, include_self=params.include_self)
         if ranked:
             opened = _open_gate(project, gate) if gate else None
@@ -194,6 +195,12 @@ def _open_gate(project: Project, gate: str) -> Gate:
 
     params, scale = project.config.judge, max(map(abs, project.config.source(gate).bounds))
     return Gate(gate, open_label(project, gate, params.split), params.gate_top, scale)
+
+
+def _uses(encoding: Manifest) -> str | None:
+    """Name the model or the word vectors that an encoding was made with."""
+    facts = encoding.facts
+    return facts["vectors"]["name"] if "vectors" in facts else facts.get("model")
 
 
 _JUDGED = {"split", "include_self", "ties", "gate_top"}

@@ -22,7 +22,15 @@ from relabel.runtime import Runtime
 from relabel.sources.base import Kind, Pooling, Source, SourceParams
 from relabel.sources.model_files import DEFAULT_MODEL, ModelFiles, find_model
 from relabel.sources.sentence_encoder import ComputeType, SentenceEncoder
-from relabel.sources.vectors import REFUSED, StoredType, VectorRelevance, read_vectors, vector_table, write_index
+from relabel.sources.vectors import (
+    REFUSED,
+    StoredType,
+    VectorRelevance,
+    new_index,
+    read_vectors,
+    vector_table,
+    write_index,
+)
 from relabel.store.manifest import Manifest
 from relabel.store.work import Work, part_name, part_ranges
 
@@ -68,9 +76,13 @@ class Sbert(Source[SbertParams]):
             If the model is nowhere.
         CheckError
             If it gives a vector that is not finite; names the caption.
+        UsageError
+            If faiss does not take `index`, or the model does not take `max_length`.
         """
         files = self._files(runtime)
         encoder = self._encoder(files, runtime)
+        if self.params.index is not None:
+            new_index(self.params.index, encoder.width)
         parts = part_ranges(rows, rows_per_shard)
         with runtime.progress.task(f"sentence embeddings ({files.name})", len(rows), "captions") as task:
             for i, part in enumerate(parts):

@@ -50,8 +50,11 @@ def load_model(folder: Path, device: Literal["cpu", "cuda"], max_length: int | N
                 todo="Get it again, or name another `model`.",
             ) from error
     model.float().eval()
+    limit, positions = length_limit(model), _positions(model)
     if max_length is not None:
-        _cut(model, max_length)
+        _cut(model, max_length, positions)
+    elif limit is not None and positions is not None and limit > positions:
+        model.max_seq_length = positions
     return model
 
 
@@ -100,8 +103,7 @@ def quiet() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def _cut(model: SentenceTransformer, max_length: int) -> None:
-    positions = _positions(model)
+def _cut(model: SentenceTransformer, max_length: int, positions: int | None) -> None:
     if positions is not None and max_length > positions:
         raise UsageError(f"max_length {max_length} is more than the model's {positions} positions")
     try:

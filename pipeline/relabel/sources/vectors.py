@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -60,14 +60,30 @@ def write_index(work: Work, factory: str | None) -> None:
 
     parts = [n for n in sorted(work.entries()) if n.startswith("part-")]
     vectors = np.concatenate([_vectors(pq.read_table(work.folder / n, columns=["vector"])) for n in parts])
+    index = new_index(factory, vectors.shape[1])
     try:
-        index = faiss.index_factory(vectors.shape[1], factory, faiss.METRIC_INNER_PRODUCT)
         if not index.is_trained:
             index.train(vectors)
         index.add(vectors)
     except RuntimeError as error:
-        raise UsageError(f"faiss refuses index {factory!r}: {error}", todo="Use `Flat` for exact search.") from error
+        raise _refused(factory, error) from error
     work.file(INDEX, lambda p: void(faiss.write_index(index, str(p))), rows=len(vectors))
+
+
+def new_index(factory: str, width: int) -> Any:
+    """Make an empty faiss index for inner products; also a cheap look at a factory string before long work.
+
+    Raises
+    ------
+    UsageError
+        If faiss does not take the string.
+    """
+    import faiss
+
+    try:
+        return faiss.index_factory(width, factory, faiss.METRIC_INNER_PRODUCT)
+    except RuntimeError as error:
+        raise _refused(factory, error) from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,30 +106,40 @@ class VectorRelevance(Relevance):
 
     def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
         """See Relevance.pairs."""
-        start = self.rows.start
         partner = np.repeat(captions, references.indptr[1:] - references.indptr[:-1])
         cosine = np.empty(len(partner))
         for a in range(0, len(partner), 1 << 16):
             part = slice(a, a + (1 << 16))
-            left, right = self.vectors[references.rows[part] - start], self.vectors[partner[part] - start]
+            left, right = self.vectors[self._at(references.rows[part])], self.vectors[self._at(partner[part])]
             cosine[part] = np.einsum("nd,nd->n", left, right, dtype=np.float64)
         return pool(cosine, references.indptr, pooling or self.pooling)
 
     def block(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
         """See Relevance.block."""
-        start, how = self.rows.start, pooling or self.pooling
-        right = self.vectors[captions - start].T
+        right = self.vectors[self._at(captions)].T
         out = np.empty((len(references), len(captions)))
-        step = max(1, _CELLS // max(1, len(captions)) // 5)
+        step = max(1, _CELLS * len(references) // max(1, len(captions) * len(references.rows)))
         for a in range(0, len(references), step):
             some = references.take(np.arange(a, min(a + step, len(references))))
-            cosine = self.vectors[some.rows - start] @ right
-            out[a : a + step] = pool(cosine, some.indptr, how)
+            cosine = self.vectors[self._at(some.rows)] @ right
+            out[a : a + step] = pool(cosine, some.indptr, pooling or self.pooling)
         return out
 
     def query(self, text: str, captions: Rows) -> Scores:
         """See Relevance.query."""
-        return np.asarray(self.vectors[captions - self.rows.start] @ self.encode_text(text), np.float64)
+        return np.asarray(self.vectors[self._at(captions)] @ self.encode_text(text), np.float64)
+
+    def _at(self, rows: Rows) -> NDArray[np.int64]:
+        """Where the vectors of corpus rows lie; a row that is not encoded is an IndexError, never another's vector."""
+        index = rows.astype(np.int64) - self.rows.start
+        if len(index) and index.min() < 0:
+            raise IndexError(f"row {rows.min()} is not among the encoded rows {self.rows.start} to {self.rows.stop}")
+        return index
+
+
+def _refused(factory: str, error: RuntimeError) -> UsageError:
+    reason = " ".join(str(error).split("Error: ")[-1].split())
+    return UsageError(f"faiss refuses index {factory!r}: {reason}", todo="Use `Flat` for exact search.")
 
 
 def _vectors(table: pa.Table) -> NDArray[np.float32]:
