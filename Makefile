@@ -1,22 +1,18 @@
 # Two commands matter: `make demo` and `make test`. Both set up .venv on their first run and repeat no finished work.
+TESTS  :=
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 DEMO   := $(VENV)/.demo
 DEV    := $(VENV)/.dev
 
-.PHONY: demo test test-all check dvc clean
+.PHONY: demo test check dvc clean
 
 demo: $(DEMO)  ## build labels of five sources for COCO's test captions and show how well each agrees with people
 	@$(BIN)/relabel run
 
-test: $(DEV)  ## lint, types, tests
-	@$(MAKE) --no-print-directory check
-	$(BIN)/pytest
-
-test-all: $(DEV)  ## the slow ones as well
-	@$(MAKE) --no-print-directory check
-	$(BIN)/pytest -m ""
+test: $(DEV) check  ## lint, types, tests; `make test TESTS='-m ""'` runs the slow ones as well
+	$(BIN)/pytest $(TESTS)
 
 check: $(DEV)
 	$(BIN)/pre-commit run --all-files

@@ -100,7 +100,6 @@ class Cbow(Source[CbowParams]):
         work.runtime["vectors"] = file.where
         work.facts |= {
             "tokenizer": self.params.tokenizer if self.params.weighting == "mean" else "spacy",
-            "pooling": self.params.pooling,
             "vectors": {"name": file.name, "words": found.words, "duplicates": found.duplicates},
             "width": found.width,
             **_coverage(bags, found, zeros),

@@ -96,7 +96,6 @@ class Cider(Source[CiderParams]):
         words = np.diff(grams.indptr)[first : first + len(rows)]
         work.facts |= {
             "tokenizer": self.params.tokenizer,
-            "pooling": self.params.pooling,
             "variant": self.params.variant,
             "documents": len(documents),
             "ngrams": len(grams),

@@ -193,7 +193,7 @@ class Meteor(Source[MeteorParams]):
         distinct = list(dict.fromkeys(words))
         for name, write in _tables(language, distinct).items():
             work.file(name, write)
-        work.facts |= {"tokenizer": "ptb", "pooling": self.params.pooling, "texts": len(distinct)}
+        work.facts |= {"tokenizer": "ptb", "texts": len(distinct)}
 
     def open(self, corpus: Corpus, folder: Path, manifest: Manifest, runtime: Runtime) -> MeteorRelevance:
         """See Source.open. Java starts with the first question."""

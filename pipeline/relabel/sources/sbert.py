@@ -126,7 +126,6 @@ class Sbert(Source[SbertParams]):
         if truncated:
             warnings.append(f"{truncated} captions are longer than {encoder.max_length} tokens: the rest is not seen")
         return {
-            "pooling": self.params.pooling,
             "model": files.name,
             "width": encoder.width,
             "unit_length": True,

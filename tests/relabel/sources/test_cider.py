@@ -85,7 +85,7 @@ def test_shards_hold_every_row_and_spell_its_ngrams(tmp_path: Path) -> None:
 def test_facts(tmp_path: Path) -> None:
     corpus = small_corpus()
     facts = encoded(corpus, tmp_path / "e", corpus.rows(["test"]))[0].facts
-    assert (facts["pooling"], facts["tokenizer"], facts["documents"], facts["warnings"]) == ("refs", "ptb", 2, [])
+    assert (facts["tokenizer"], facts["documents"], facts["warnings"]) == ("ptb", 2, [])
 
 
 @pytest.mark.parametrize(
