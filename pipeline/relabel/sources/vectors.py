@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,13 +61,16 @@ def write_index(work: Work, factory: str | None) -> None:
 
     parts = [n for n in sorted(work.entries()) if n.startswith("part-")]
     vectors = np.concatenate([_vectors(pq.read_table(work.folder / n, columns=["vector"])) for n in parts])
-    index = new_index(factory, vectors.shape[1])
+    index, threads = new_index(factory, vectors.shape[1]), faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)  # a graph (HNSW) built by several threads differs from run to run
     try:
         if not index.is_trained:
             index.train(vectors)
         index.add(vectors)
     except RuntimeError as error:
         raise _refused(factory, error) from error
+    finally:
+        faiss.omp_set_num_threads(threads)
     work.file(INDEX, lambda p: void(faiss.write_index(index, str(p))), rows=len(vectors))
 
 
@@ -138,7 +142,7 @@ class VectorRelevance(Relevance):
 
 
 def _refused(factory: str, error: RuntimeError) -> UsageError:
-    reason = " ".join(str(error).split("Error: ")[-1].split())
+    reason = re.split(r"\.(?:cpp|h):\d+: (?:Error: .* failed: )?", str(error))[-1]
     return UsageError(f"faiss refuses index {factory!r}: {reason}", todo="Use `Flat` for exact search.")
 
 
