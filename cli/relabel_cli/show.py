@@ -6,9 +6,10 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from relabel.correlate import Outcome
 from relabel.datasets import FileStatus
 from relabel.nearest import Hit
-from relabel.run import Outcome, Step
+from relabel.run import Step
 
 
 def nearest_table(asked: str, hits: Mapping[str, Sequence[Hit]]) -> str:

@@ -1,4 +1,4 @@
-"""The stages as plain functions. Nothing else knows their order: fetch, ingest, tune, encode, judge, correlate.
+"""The stages as plain functions: fetch, ingest, tune, encode, judge. `relabel.run` walks them in order.
 
 Each is idempotent: finished work is found by its fingerprint and not repeated.
 """
@@ -16,9 +16,9 @@ from relabel.corpus import Corpus
 from relabel.errors import CheckError, MissingError, UsageError
 from relabel.layout import Layout
 from relabel.runtime import Runtime
-from relabel.sources.base import Relevance
+from relabel.sources.base import Relevance, SourceParams
 from relabel.store.artefact import build
-from relabel.store.manifest import Draft, Manifest, open_artefact, read_manifest
+from relabel.store.manifest import MANIFEST, Draft, Manifest, open_artefact, read_manifest
 from relabel.store.work import Work
 
 if TYPE_CHECKING:
@@ -53,6 +53,31 @@ class Project:
         return tuple(self.corpus.splits) if split == "all" else (split,)
 
 
+FETCHED = {"coco": "coco-captions", "flickr30k": "flickr30k"}
+"""Dataset to what is fetched for it, where no path is given."""
+
+
+def fetch(project: Project, mirror: Path | None = None) -> None:
+    """Get the captions of the dataset, unless they are the user's own.
+
+    Raises
+    ------
+    UsageError
+        If no captions are known for the dataset and no path is given.
+    MissingError, CheckError
+        See relabel.datasets.fetch.
+    """
+    from relabel.datasets import fetch
+
+    params = project.config.ingest
+    if params.path is not None:
+        return
+    if params.dataset not in FETCHED:
+        what, known = f"no captions are known for dataset {params.dataset}", ", ".join(FETCHED)
+        raise UsageError(what, todo=f"Give ingest.path, or use {known}.")
+    fetch(FETCHED[params.dataset], project.runtime.data, mirror, project.runtime.progress)
+
+
 def ingest(project: Project) -> tuple[Manifest, bool]:
     """Make the corpus. See relabel.ingest."""
     from relabel.ingest import ingest
@@ -66,6 +91,36 @@ def tune(project: Project, source: Literal["cbow"]) -> tuple[Manifest, bool]:
 
     make = {"cbow": lambda: tune_cbow(project.config.tune.cbow, project.corpus, project.word2vec, project.runtime)}
     return make[source]()
+
+
+def needs_word2vec(params: SourceParams) -> bool:
+    """Whether a label takes the word vectors that are trained here."""
+    return params.source == "cbow" and getattr(params, "vectors", "") == "word2vec"
+
+
+def models(project: Project, label: str) -> None:
+    """Make the model that a label takes, if it is one that is made here."""
+    if needs_word2vec(project.config.sources[label]):
+        if not (project.layout.corpus / MANIFEST).exists():
+            fetch(project)
+            note(project, ingest(project), project.layout.corpus)
+        note(project, tune(project, "cbow"), project.word2vec)
+
+
+def prepare(project: Project, label: str, judged: bool = True) -> Manifest:
+    """Build all that a label needs, then its encoding and, if asked, its judgement; return the last one's manifest."""
+    if not (project.layout.corpus / MANIFEST).exists():
+        fetch(project)
+        note(project, ingest(project), project.layout.corpus)
+    models(project, label)
+    job = encode(project, label, project.config.judge.split)
+    made = job.run()
+    note(project, made, job.out)
+    if judged:
+        job = judge(project, label)
+        made = job.run()
+        note(project, made, job.out)
+    return made[0]
 
 
 @dataclass(frozen=True)
@@ -204,6 +259,11 @@ def _uses(encoding: Manifest) -> str | None:
 
 
 _JUDGED = {"split", "include_self", "ties", "gate_top"}
+
+
+def note(project: Project, made: tuple[Manifest, bool], folder: Path) -> None:
+    """Tell the progress what became of a stage."""
+    project.runtime.progress.note(status(made[1], made[0], folder))
 
 
 def status(built: bool, manifest: Manifest, folder: Path) -> str:

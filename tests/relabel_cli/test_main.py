@@ -90,7 +90,8 @@ def test_what_a_user_can_cause_is_one_line_and_an_exit_code(
 
 def test_ctrl_c_ends_with_130_and_a_line(tmp_path: Path) -> None:
     code = (
-        "import time\nimport relabel.doctor\nfrom relabel_cli.main import main\n"
+        "import signal, time\nimport relabel.doctor\nfrom relabel_cli.main import main\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it\n"
         "def slow(*_):\n    print('started', flush=True)\n    time.sleep(60)\n"
         "relabel.doctor.examine = slow\nmain()"
     )

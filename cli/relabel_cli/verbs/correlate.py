@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from relabel.correlate import Against
 from relabel.judge.params import JudgeParams
-from relabel.run import Against
 from relabel.store.atomic import void, write_atomic
 from relabel_cli.bridge import Overrides, verb
 from relabel_cli.common import Common
@@ -35,7 +35,7 @@ def correlate(
     picture: Annotated[Path | None, typer.Option(help="Write the picture here (PNG) as well.")] = None,
 ) -> None:
     """Show how well each label agrees with human judgement."""
-    from relabel.run import correlate as hold
+    from relabel.correlate import correlate as hold
     from relabel_cli.show import finish
 
     project = common.project(options)
