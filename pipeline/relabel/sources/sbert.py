@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -21,9 +21,9 @@ from relabel.errors import CheckError
 from relabel.runtime import Runtime
 from relabel.sources.base import Kind, Pooling, Source, SourceParams
 from relabel.sources.model_files import DEFAULT_MODEL, ModelFiles, find_model
-from relabel.sources.sentence_encoder import ComputeType, SentenceEncoder
 from relabel.sources.vectors import (
     REFUSED,
+    ComputeType,
     StoredType,
     VectorRelevance,
     new_index,
@@ -33,6 +33,9 @@ from relabel.sources.vectors import (
 )
 from relabel.store.manifest import Manifest
 from relabel.store.work import Work, part_name, part_ranges
+
+if TYPE_CHECKING:
+    from relabel.sources.sentence_encoder import SentenceEncoder
 
 
 class SbertParams(SourceParams):
@@ -106,6 +109,8 @@ class Sbert(Source[SbertParams]):
         return find_model(self.params.model, self.params.revision, runtime.progress)
 
     def _encoder(self, files: ModelFiles, runtime: Runtime) -> SentenceEncoder:
+        from relabel.sources.sentence_encoder import SentenceEncoder
+
         p = self.params
         return SentenceEncoder(files.folder, p.prompt, p.max_length, p.dtype, runtime)
 

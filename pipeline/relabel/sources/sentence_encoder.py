@@ -2,7 +2,7 @@
 
 - Texts of equal token counts share a batch: nothing is padded, nothing computed for padding.
 - A batch is one thread's: no thread waits for another inside a layer, and a vector depends on its batch alone.
-- Linear layers are packed (relabel.sources.packed_linear).
+- Linear layers and self-attention are swapped for ones that suit a CPU (relabel.sources.packed_layers).
 
 Each is held against the model's own `encode` on a few texts at loading; what a model does not take is left out.
 """
@@ -14,17 +14,18 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from relabel.runtime import Runtime
-from relabel.sources.packed_linear import can_pack, pack
+from relabel.sources.packed_layers import can_pack, pack
 from relabel.sources.sentence_model import default_prompt, length_limit, load_model, pick_device, quiet
 from relabel.sources.torch_threads import inner_threads, one_thread_each
+from relabel.sources.vectors import ComputeType
 
-ComputeType = Literal["float32", "bfloat16"]
 Index = NDArray[np.int64]
 Vectors = NDArray[np.float32]
 
@@ -134,16 +135,14 @@ class SentenceEncoder:
 
     def _choose(self, expected: Vectors) -> str:
         """Take the fastest way that agrees with the model's own."""
-        import torch
-
         self._fast = True
         if self.device == "cpu" and can_pack():
             try:
                 packed = pack(self._model, getattr(torch, self.dtype))
-                if packed and self._agrees(expected, "packed linear layers"):
-                    return "batches of equal length, oneDNN-packed linear layers"
+                if packed and self._agrees(expected, "packed layers"):
+                    return "batches of equal length, packed layers"
             except Exception as error:  # a layer that cannot be packed, or a model that looks into its layers
-                self.left_out.append(f"packed linear layers: {error}")
+                self.left_out.append(f"packed layers: {error}")
             self._model = self._load()
         try:
             if self._agrees(expected, "batches of equal length"):
@@ -187,8 +186,6 @@ class SentenceEncoder:
 
     def _in_batches(self, tokens: list[list[int]], done: Callable[[Index], None]) -> Vectors:
         """(N, D) as the model gives them, of texts given as token ids."""
-        import torch
-
         out = np.empty((len(tokens), self.width), np.float32)
 
         def work(these: Index) -> Index:
@@ -219,8 +216,6 @@ class SentenceEncoder:
         return np.asarray(found.float().cpu().numpy())
 
     def _autocast(self) -> AbstractContextManager[Any]:
-        import torch
-
         return nullcontext() if self.dtype == "float32" else torch.autocast(self.device, dtype=torch.bfloat16)
 
 

@@ -7,6 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import torch
+from torch import nn
+
 from relabel.errors import CheckError, MissingError, UsageError
 from relabel.runtime import Device
 
@@ -78,8 +81,6 @@ def pick_device(device: Device) -> Literal["cpu", "cuda"]:
     MissingError
         If CUDA is asked for and not there.
     """
-    import torch
-
     there = torch.cuda.is_available()
     if device == "cuda" and not there:
         raise MissingError("torch sees no CUDA device", todo="Use `--device cpu`, or install a torch built for CUDA.")
@@ -114,8 +115,6 @@ def _cut(model: SentenceTransformer, max_length: int, positions: int | None) -> 
 
 def _positions(model: SentenceTransformer) -> int | None:
     """How many positions the model has learned (RoBERTa's kin keep the first few for padding)."""
-    from torch import nn
-
     for name, module in model.named_modules():
         if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
             return module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)

@@ -7,6 +7,8 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from typing import TypeVar
 
+import torch
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -17,8 +19,6 @@ def one_thread_each(work: Callable[[T], R], items: Sequence[T], workers: int) ->
     Threads never wait for each other inside an operator, which is where a busy machine loses most of its time, and a
     result cannot depend on how many there are. An error ends the whole; what runs is waited for.
     """
-    import torch
-
     before = torch.get_num_threads()
     pool = ThreadPoolExecutor(max(1, min(workers, len(items))), initializer=torch.set_num_threads, initargs=(1,))
     try:
@@ -32,8 +32,6 @@ def one_thread_each(work: Callable[[T], R], items: Sequence[T], workers: int) ->
 @contextmanager
 def inner_threads(count: int) -> Iterator[None]:
     """Have torch use `count` threads inside each operator."""
-    import torch
-
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

@@ -20,6 +20,7 @@ from relabel.store.manifest import Manifest, read_parts
 from relabel.store.work import Work
 
 StoredType = Literal["float32", "float16"]
+ComputeType = Literal["float32", "bfloat16"]
 REFUSED: dict[Pooling, str] = {"refs": "a cosine compares two captions; a set has no vector of its own"}
 INDEX = "index.faiss"
 _CELLS = 1 << 24  # cosines held at once while a block is pooled: 64 MiB

@@ -78,7 +78,8 @@ def test_relevance_is_the_cosine_of_the_models_vectors(minilm: Path, tmp_path: P
     block = relevance.block(References.single(every), every)
     loop = [[sum(float(x) * float(y) for x, y in zip(a, b, strict=True)) for b in expected] for a in expected]
     np.testing.assert_allclose(block, loop, atol=2e-6)
-    np.testing.assert_array_equal(relevance.vectors[[3, 9]], relevance.vectors[[0, 0]])  # in another shard, too
+    np.testing.assert_array_equal(relevance.vectors[3], relevance.vectors[0])  # the same text but for white space
+    np.testing.assert_allclose(relevance.vectors[9], relevance.vectors[0], atol=1e-6)  # in another shard
     references = corpus().references(range(5))
     np.testing.assert_allclose(relevance.block(references, every), np.maximum(block[::2], block[1::2]), atol=1e-6)
     np.testing.assert_allclose(relevance.query(TEXTS[7], every), block[7], atol=1e-6)

@@ -19,9 +19,10 @@ from torch import nn
 from relabel.errors import CheckError, MissingError, UsageError
 from relabel.runtime import Runtime
 from relabel.sources import sentence_encoder, sentence_model
-from relabel.sources.packed_linear import can_pack, pack
-from relabel.sources.sentence_encoder import ComputeType, SentenceEncoder, equal_lengths
+from relabel.sources.packed_layers import can_pack, pack
+from relabel.sources.sentence_encoder import SentenceEncoder, equal_lengths
 from relabel.sources.sentence_model import load_model
+from relabel.sources.vectors import ComputeType
 
 ODD = [
     "A man rides a bike.",
@@ -33,7 +34,7 @@ ODD = [
     "two men " * 1000,
     "!!!",
 ]
-FASTEST = "batches of equal length" + (", oneDNN-packed linear layers" if can_pack() else "")
+FASTEST = "batches of equal length" + (", packed layers" if can_pack() else "")
 
 
 def encoder(
