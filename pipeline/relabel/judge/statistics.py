@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,7 +82,10 @@ def kendall(x: Vector, y: Vector) -> float | None:
         return None
     from scipy.stats import kendalltau
 
-    return float(kendalltau(x, y, method="asymptotic").statistic)
+    method: Literal["exact", "asymptotic"] = (
+        "exact" if len(x) == 2 else "asymptotic"
+    )  # of the p-value, which is dropped
+    return float(kendalltau(x, y, method=method).statistic)
 
 
 def bootstrap(

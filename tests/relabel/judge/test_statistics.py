@@ -122,3 +122,8 @@ def test_draws_count_each_cluster_once_on_average() -> None:
     counts = statistics._draws(40, 500, 3)
     assert (counts.sum(axis=1) == 40).all()
     assert counts.mean(axis=0) == pytest.approx(np.ones(40), abs=0.2)
+
+
+def test_two_pairs_are_enough_for_every_coefficient() -> None:
+    x, y = np.array([0.0, 1.0]), np.array([5.0, 2.0])
+    assert (pearson(x, y), spearman(x, y), kendall(x, y)) == (-1.0, -1.0, -1.0)
