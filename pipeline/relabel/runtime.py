@@ -28,6 +28,12 @@ class Runtime:
     device : "auto", "cpu" or "cuda"
     threads : int
         CPU threads.
+    memory : int
+        Bytes that one process may hold beside what it must read whole.
+    workers : int
+        Processes of a local Dask cluster; 0 does all work in this process.
+    scheduler : str or None
+        Address of a Dask scheduler (`tcp://...`) whose workers share this file system.
     progress : Progress
     """
 
@@ -38,4 +44,7 @@ class Runtime:
             len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         )
     )
+    memory: int = 4 << 30
+    workers: int = 0
+    scheduler: str | None = None
     progress: Progress = SILENT

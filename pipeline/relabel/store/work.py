@@ -54,6 +54,11 @@ class Work:
         """Write shard `index` of `count` (see `table`)."""
         self.table(part_name(index, count), make)
 
+    def drop(self, name: str) -> None:
+        """Take a file out again: one that was only needed on the way."""
+        self._record(name).unlink(missing_ok=True)
+        (self.folder / name).unlink(missing_ok=True)
+
     def entries(self) -> dict[str, FileEntry]:
         """Every committed file."""
         records = sorted((self.folder / ".done").glob("*.json"))

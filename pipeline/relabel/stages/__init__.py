@@ -1,0 +1,29 @@
+"""The stages as plain functions, one file each: fetch, ingest, tune, encode, judge. `relabel.run` walks them in order.
+
+Each is idempotent: finished work is found by its fingerprint and not repeated.
+"""
+
+from relabel.stages.captions import fetch, ingest
+from relabel.stages.encoding import encode, encoded, open_label
+from relabel.stages.job import Job, note, status
+from relabel.stages.judging import judge
+from relabel.stages.label import prepare
+from relabel.stages.project import Project
+from relabel.stages.tuning import models, needs_word2vec, tune
+
+__all__ = [
+    "Job",
+    "Project",
+    "encode",
+    "encoded",
+    "fetch",
+    "ingest",
+    "judge",
+    "models",
+    "needs_word2vec",
+    "note",
+    "open_label",
+    "prepare",
+    "status",
+    "tune",
+]

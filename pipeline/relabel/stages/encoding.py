@@ -1,0 +1,76 @@
+"""encode: what a source computes once a caption; and encodings opened for answers."""
+
+from __future__ import annotations
+
+from relabel.errors import CheckError, MissingError
+from relabel.sources.base import Relevance
+from relabel.stages.job import Job
+from relabel.stages.project import Project
+from relabel.store.manifest import Draft, Manifest, open_artefact, read_manifest
+from relabel.store.work import Work
+
+
+def encode(project: Project, label: str, split: str) -> Job:
+    """Prepare to encode the captions of a split with the source of a label.
+
+    Raises
+    ------
+    UsageError
+        If there is no such label or split.
+    MissingError
+        If the corpus or an asset of the source is not there.
+    """
+    source, corpus, runtime = project.config.source(label), project.corpus, project.runtime
+    rows = corpus.rows(project.splits(split))
+    size = project.config.encode.rows_per_shard
+    semantic = source.semantic(corpus, rows, runtime) | {"rows": [rows.start, rows.stop], "rows_per_shard": size}
+
+    def fill(work: Work) -> None:
+        work.facts |= {
+            "label": label,
+            "kind": source.kind,
+            "rows": [rows.start, rows.stop],
+            "split": split,
+            "bounds": list(source.bounds),
+            "symmetric": source.symmetric,
+            "orientation": "rows are images (reference sets), columns are captions",
+        }
+        source.encode(corpus, rows, size, work, runtime)
+
+    return Job(
+        project.layout.encoding(split, label), Draft("encoding", label, semantic, {"corpus": corpus.digest}), fill
+    )
+
+
+def encoded(project: Project, label: str, split: str) -> Manifest:
+    """Read the manifest of an encoding, made of this corpus under these parameters.
+
+    Raises
+    ------
+    MissingError
+        If it is not there.
+    CheckError
+        If it was made of another corpus or under other parameters.
+    """
+    job, todo = encode(project, label, split), f"Run `relabel encode --label {label} --split {split}`."
+    try:
+        manifest = read_manifest(job.out, "encoding")
+    except MissingError as error:
+        raise MissingError(error.what, where=error.where, todo=todo) from error
+    if manifest.fingerprint != job.draft.fingerprint:
+        raise CheckError("encoded from another corpus or under other parameters", where=str(job.out), todo=todo)
+    return manifest
+
+
+def open_label(project: Project, label: str, split: str) -> Relevance:
+    """Open an encoding for answers.
+
+    Raises
+    ------
+    MissingError, CheckError
+        As `encoded`; and CheckError if a file is not what the manifest says.
+    """
+    manifest = encoded(project, label, split)
+    folder = project.layout.encoding(split, label)
+    open_artefact(folder, "encoding")
+    return project.config.source(label).open(project.corpus, folder, manifest, project.runtime)
