@@ -39,7 +39,7 @@ class Common(BaseModel):
 
     def runtime(self) -> Runtime:
         """Say what a run may use."""
-        more = {} if self.threads is None else {"threads": self.threads}
+        more: dict[str, Any] = {} if self.threads is None else {"threads": self.threads}
         return Runtime(data=self.data, device=self.device, progress=make_progress(self.quiet), **more)
 
     def show(self, value: Any, text: str) -> None:

@@ -48,7 +48,7 @@ class Phase:
 
 
 class Units(ABC):
-    """How an artefact is made. Every worker has its own, made from the same parameters; they meet in the work folder."""
+    """How an artefact is made. Each worker has its own, made from the same parameters; they meet in the work folder."""
 
     def start(self, work: Work) -> None:  # noqa: B027
         """Write what all units need (a vocabulary); in the asking process, before any unit."""
