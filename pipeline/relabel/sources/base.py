@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from relabel.corpus import Corpus, References
 from relabel.errors import UsageError
+from relabel.neighbours.base import Finder, Search
 from relabel.runtime import Runtime
 from relabel.store.manifest import Manifest
 from relabel.store.work import Work
@@ -96,6 +97,18 @@ class Relevance(ABC):
         -------
         (N,) float64
         """
+
+    def finder(self, search: Search, pooling: Pooling | None, runtime: Runtime) -> Finder:
+        """Search for exact neighbours.
+
+        Raises
+        ------
+        UsageError
+            If this kind of source has none: it scores pair by pair, or knows image ids alone.
+        """
+        raise UsageError(
+            f"{type(self).__name__} has no exact neighbours", todo="Use a source of vectors or features: sbert, cider."
+        )
 
 
 class Source(ABC, Generic[P]):

@@ -1,0 +1,1 @@
+"""The k most relevant captions of every caption or image: exact, blocked, for any source of vectors or features."""
