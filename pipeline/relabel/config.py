@@ -11,8 +11,10 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError, field_validator
 
 from relabel.errors import MissingError, UsageError
+from relabel.export.params import ExportParams
 from relabel.ingest import IngestParams
 from relabel.judge.params import JudgeParams
+from relabel.neighbours.params import NeighboursParams
 from relabel.sources import source_class
 from relabel.sources.base import Source, SourceParams
 from relabel.tuning.cbow import TuneCbowParams
@@ -52,7 +54,9 @@ class Config(BaseModel):
     ingest: IngestParams = IngestParams()
     tune: TuneParams = TuneParams()
     encode: EncodeParams = EncodeParams()
+    neighbours: NeighboursParams = NeighboursParams()
     judge: JudgeParams = JudgeParams()
+    export: ExportParams = ExportParams()
     sources: dict[str, SerializeAsAny[SourceParams]] = Field(default_factory=lambda: _sources(DEFAULT_SOURCES))
 
     @field_validator("sources", mode="before")

@@ -21,9 +21,17 @@ class Layout:
         """One label's encoding of one split."""
         return self.root / "encodings" / split / label
 
+    def neighbours(self, within: str, of: str, label: str) -> Path:
+        """The captions of split `within` nearest to each of its captions or images."""
+        return self.root / "neighbours" / within / of / label
+
     def judgement(self, split: str, label: str) -> Path:
         """One label's scores of the human-judged pairs, and its figures as a ranker."""
         return self.root / "judgements" / split / label
+
+    def lookup(self, split: str, label: str) -> Path:
+        """What answers any block of one label over one split."""
+        return self.root / "exports" / split / "lookup" / label
 
     def report(self, split: str) -> Path:
         """Tables and pictures over all labels."""

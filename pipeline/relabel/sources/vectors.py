@@ -39,7 +39,7 @@ def vector_table(rows: range, vectors: NDArray[np.floating], stored: StoredType)
 
 def read_vectors(folder: Path, manifest: Manifest) -> NDArray[np.float32]:
     """Read an encoding's (N, D) vectors in row order."""
-    return _vectors(read_parts(folder, manifest, ["vector"]))
+    return vectors_of(read_parts(folder, manifest, ["vector"]))
 
 
 def write_index(work: Work, factory: str | None) -> None:
@@ -61,7 +61,7 @@ def write_index(work: Work, factory: str | None) -> None:
     import pyarrow.parquet as pq
 
     parts = [n for n in sorted(work.entries()) if n.startswith("part-")]
-    vectors = np.concatenate([_vectors(pq.read_table(work.folder / n, columns=["vector"])) for n in parts])
+    vectors = np.concatenate([vectors_of(pq.read_table(work.folder / n, columns=["vector"])) for n in parts])
     index, threads = new_index(factory, vectors.shape[1]), faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)  # a graph (HNSW) built by several threads differs from run to run
     try:
@@ -147,7 +147,8 @@ def _refused(factory: str, error: RuntimeError) -> UsageError:
     return UsageError(f"faiss refuses index {factory!r}: {reason}", todo="Use `Flat` for exact search.")
 
 
-def _vectors(table: pa.Table) -> NDArray[np.float32]:
+def vectors_of(table: pa.Table) -> NDArray[np.float32]:
+    """Return the (N, D) float32 vectors of some shards."""
     column = table["vector"].combine_chunks()
     column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
     flat = column.flatten().to_numpy(zero_copy_only=False)

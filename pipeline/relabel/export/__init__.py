@@ -1,0 +1,1 @@
+"""What training code reads: the lookup, and batch plans."""

@@ -1,0 +1,143 @@
+"""The lookup, written: arrays and one description, from an encoding and, if there are any, its neighbours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relabel.corpus import REFERENCES, Corpus
+from relabel.errors import UsageError
+from relabel.export.captions import write_captions
+from relabel.export.neighbours import write_neighbours
+from relabel.export.params import ExportLookupParams
+from relabel.export.vectors import write_vectors
+from relabel.sources.base import Source
+from relabel.store.atomic import write_text
+from relabel.store.manifest import Draft, Manifest
+from relabel.store.work import Work
+from relabel_train.lookup.format import CAPTIONS, DESCRIPTION, FORMAT, KINDS, NEIGHBOURS, ArrayEntry, Description
+
+_DTYPES = {"float32": "<f4", "float16": "<f2"}
+
+
+@dataclass(frozen=True)
+class Made:
+    """An artefact that a lookup is made from."""
+
+    folder: Path
+    manifest: Manifest
+
+
+def refuse_pairs(source: Source[Any], label: str) -> None:
+    """Refuse sources that have no block for any rows.
+
+    Raises
+    ------
+    UsageError
+        If the source scores pair by pair.
+    """
+    if source.kind not in KINDS:
+        what = f"{label} ({source.name}) scores pair by pair: no lookup can answer for any rows"
+        raise UsageError(what, todo=f"Use a batch plan: `relabel export plan --label {label}`.")
+
+
+def lookup_draft(
+    corpus: Corpus,
+    source: Source[Any],
+    label: str,
+    encoding: Manifest,
+    neighbours: Manifest | None,
+    params: ExportLookupParams,
+) -> Draft:
+    """Say what a lookup is made of."""
+    semantic: dict[str, Any] = {"format": FORMAT, "pooling": source.params.pooling, "references": REFERENCES}
+    if source.kind == "vectors":
+        semantic["dtype"] = params.dtype
+    inputs = {"corpus": corpus.digest, "encoding": encoding.fingerprint}
+    if neighbours is not None:
+        inputs["neighbours"] = neighbours.fingerprint
+    return Draft("lookup", label, semantic, inputs)
+
+
+def write_lookup(
+    corpus: Corpus,
+    source: Source[Any],
+    draft: Draft,
+    encoding: Made,
+    neighbours: Made | None,
+    work: Work,
+) -> None:
+    """Write every array, then `lookup.json`, which holds their sha256.
+
+    Parameters
+    ----------
+    corpus, source, draft
+    encoding, neighbours : Made
+        Verified.
+    work : Work
+    """
+    facts = encoding.manifest.facts
+    rows = range(*facts["rows"])
+    failed: NDArray[np.int32] = np.empty(0, np.int32)
+    dtype = _write_kind(source, draft, encoding, rows, failed, work)
+    write_captions(corpus, rows, failed, work)
+    width = None if neighbours is None else write_neighbours(neighbours.folder, neighbours.manifest, rows, work)
+    names = CAPTIONS | KINDS[source.kind] | ({} if neighbours is None else NEIGHBOURS)
+    about = Description(
+        kind=source.kind,
+        source=source.name,
+        label=draft.name,
+        fingerprint=draft.fingerprint,
+        corpus=corpus.digest,
+        encoding=encoding.manifest.fingerprint,
+        neighbours=None if neighbours is None else neighbours.manifest.fingerprint,
+        split=facts["split"],
+        rows=(rows.start, rows.stop),
+        bounds=source.bounds,
+        pooling=source.params.pooling,
+        poolings=tuple(p for p in ("paired", "max", "mean", "refs") if p not in source.refused),
+        references=REFERENCES,
+        symmetric=source.symmetric,
+        dtype=dtype,
+        failed=len(failed),
+        width=width,
+        params=source.params.model_dump(mode="json") | {"encoding": encoding.manifest.semantic},
+        arrays=_entries(work, list(names)),
+    )
+    work.drop(DESCRIPTION)
+    work.file(DESCRIPTION, lambda path: write_text(path, about.to_json()))
+    work.facts |= {
+        "label": draft.name,
+        "rows": [rows.start, rows.stop],
+        "split": facts["split"],
+        "neighbours": width,
+        "failed": len(failed),
+    }
+
+
+def _write_kind(
+    source: Source[Any],
+    draft: Draft,
+    encoding: Made,
+    rows: range,
+    failed: NDArray[np.int32],
+    work: Work,
+) -> str:
+    """Write the arrays of the source's kind; return the dtype of what is stored."""
+    if source.kind == "vectors":
+        dtype = draft.semantic["dtype"]
+        write_vectors(encoding.folder, encoding.manifest, rows, failed, _DTYPES[dtype], work)
+        return str(dtype)
+    return "bool"
+
+
+def _entries(work: Work, names: list[str]) -> dict[str, ArrayEntry]:
+    found = {}
+    for name in names:
+        array = np.load(work.folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+        found[name] = ArrayEntry(array.dtype.str, array.shape, work.entries()[f"{name}.npy"].sha256)
+    return found
