@@ -15,6 +15,7 @@ VERBS = {
     "ingest": "Turn captions of any common format into a corpus.",
     "tune": "Make the model that a source takes.",
     "encode": "Compute every caption's encoding for a source.",
+    "neighbours": "Find the most relevant captions of every caption or image.",
     "judge": "Score the human-judged pairs with a source.",
     "correlate": "Show how well each label agrees with human judgement.",
     "nearest": "Show what each source finds closest to a caption.",

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from relabel.config import DEFAULT_SOURCES, EncodeParams
 from relabel.ingest_params import IngestParams
 from relabel.judge.params import JudgeParams
+from relabel.neighbours.params import NeighboursParams
 from relabel.sources import SOURCES, source_class
 from relabel.tuning.cbow import TuneCbowParams
 from relabel_cli.common import Common
@@ -50,6 +51,7 @@ def _parameters() -> Iterator[str]:
         ("ingest", IngestParams),
         ("tune.cbow", TuneCbowParams),
         ("encode", EncodeParams),
+        ("neighbours", NeighboursParams),
         ("judge", JudgeParams),
     ):
         yield from ["", f"### `{section}`", "", *_table(model)]

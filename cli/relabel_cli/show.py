@@ -83,6 +83,15 @@ def corpus_text(report: dict[str, Any]) -> str:
     return "\n".join(f"{title:{width}}  {line}" for title, line in lines)
 
 
+def neighbours_text(facts: Mapping[str, Any]) -> str:
+    """Say what a table of neighbours holds and how good it is."""
+    recall = facts["recall"]
+    good = "exact"
+    if recall is not None:
+        good = f"recall@{recall['at']} {recall['value']:.4f} against exact, on {recall['queries']:,} queries"
+    return f"  {facts['width']:,} neighbours of each of {facts['queries']:,} {facts['of']}; {good}"
+
+
 def plan_text(steps: Sequence[Step]) -> str:
     """List the stages of a run and what is done."""
     names = [max(len(getattr(s, f)) for s in steps) for f in ("stage", "name", "state")]

@@ -1,6 +1,6 @@
-"""The stages as plain functions, one file each: fetch, ingest, tune, encode, judge. `relabel.run` walks them in order.
+"""The stages as plain functions, one file each: fetch, ingest, tune, encode, neighbours, judge.
 
-Each is idempotent: finished work is found by its fingerprint and not repeated.
+`relabel.run` walks them in order. Each is idempotent: finished work is found by its fingerprint and not repeated.
 """
 
 from relabel.stages.captions import fetch, ingest
@@ -8,22 +8,28 @@ from relabel.stages.encoding import encode, encoded, open_label
 from relabel.stages.job import Job, note, status
 from relabel.stages.judging import judge
 from relabel.stages.label import prepare
+from relabel.stages.planning import Planning, export_plan
 from relabel.stages.project import Project
+from relabel.stages.searching import neighbours, searchable
 from relabel.stages.tuning import models, needs_word2vec, tune
 
 __all__ = [
     "Job",
+    "Planning",
     "Project",
     "encode",
     "encoded",
+    "export_plan",
     "fetch",
     "ingest",
     "judge",
     "models",
     "needs_word2vec",
+    "neighbours",
     "note",
     "open_label",
     "prepare",
+    "searchable",
     "status",
     "tune",
 ]

@@ -118,7 +118,7 @@ def read_manifest(folder: Path, kind: str) -> Manifest:
     return manifest
 
 
-_VERB = {"corpus": "ingest", "encoding": "encode", "judgement": "judge"}
+_VERB = {"corpus": "ingest", "encoding": "encode", "neighbours": "neighbours", "judgement": "judge"}
 
 
 def open_artefact(folder: Path, kind: str, *, verify: bool = True) -> Manifest:

@@ -1,0 +1,33 @@
+"""`relabel neighbours`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from relabel.neighbours.params import NeighboursParams
+from relabel_cli.bridge import Overrides, verb
+from relabel_cli.common import Common
+
+
+def neighbours(
+    options: Annotated[dict[str, Any], Overrides(NeighboursParams, "neighbours")],
+    common: Common,
+    label: list[str] = typer.Option(
+        [], "--label", "-l", "--source", help="Label of params.yaml; all that have neighbours by default. Repeatable."
+    ),
+) -> None:
+    """Find the most relevant captions of every caption or image."""
+    from relabel import stages
+    from relabel_cli.show import neighbours_text
+
+    project = common.project(options)
+    for name in label or stages.searchable(project):
+        job = stages.neighbours(project, name)
+        manifest, built = job.run()
+        said = stages.status(built, manifest, job.out)
+        common.show(manifest.facts, f"{said}\n{neighbours_text(manifest.facts)}")
+
+
+app = verb(neighbours)

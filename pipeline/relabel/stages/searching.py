@@ -1,0 +1,112 @@
+"""neighbours: the most relevant captions of every caption or image of a split."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from relabel.errors import MissingError, UsageError
+from relabel.neighbours.params import NeighboursParams
+from relabel.neighbours.units import NeighbourUnits, Question
+from relabel.sources.base import Source
+from relabel.stages.encoding import encoded, open_label
+from relabel.stages.job import Job
+from relabel.stages.project import Project
+from relabel.store.manifest import MANIFEST, Draft
+from relabel.store.units import make_all
+from relabel.store.work import Work
+
+_NONE = {
+    "pairs": "it scores pair by pair, and all pairs are too many",
+    "baseline": "it knows image ids alone",
+}
+
+
+def neighbours(project: Project, label: str, params: NeighboursParams | None = None) -> Job:
+    """Prepare to find the neighbours of every caption or image of a split under a label.
+
+    Parameters
+    ----------
+    project : Project
+    label : str
+    params : NeighboursParams, optional
+        `neighbours` of params.yaml without.
+
+    Raises
+    ------
+    UsageError
+        If there is no such label or split, its source has no neighbours, or the encoding lacks captions of the split.
+    MissingError, CheckError
+        If the encoding is not there, or was made of another corpus or under other parameters.
+    """
+    params = params or project.config.neighbours
+    source = project.config.source(label)
+    _check(source, label, params)
+    within, split = _splits(project, label, params)
+    corpus = project.corpus
+    rows, searched = corpus.rows(project.splits(within)), corpus.rows(project.splits(split))
+    if not (searched.start <= rows.start and rows.stop <= searched.stop):
+        raise UsageError(f"the encoding of split {split} lacks captions of {within}", todo="Give another --split.")
+    encoding = encoded(project, label, split)
+    size = project.config.encode.rows_per_shard
+    question = Question(label, params.of, rows, params.k, source.params.pooling, size)
+    semantic = question.semantic() | {"source": source.name, "within": within, "index": params.index}
+    inputs = {"corpus": corpus.digest, "encoding": encoding.fingerprint}
+    out = project.layout.neighbours(within, params.of, label)
+    units = NeighbourUnits(question, partial(open_label, project, label, split), project.runtime)
+
+    def fill(work: Work) -> None:
+        work.facts |= facts(source, question) | {"within": within, "split": split}
+        make_all(units, work, project.runtime.progress)
+
+    return Job(out, Draft("neighbours", label, semantic, inputs), fill)
+
+
+def searchable(project: Project) -> list[str]:
+    """Labels that have neighbours."""
+    return [label for label in project.config.sources if project.config.source(label).kind not in _NONE]
+
+
+def facts(source: Source[Any], question: Question) -> dict[str, Any]:
+    """Say what a reader of a table of neighbours must know."""
+    captions = question.of == "captions"
+    return {
+        "label": question.label,
+        "k": question.k,
+        "of": question.of,
+        "rows": [question.rows.start, question.rows.stop],
+        "pooling": question.pooling,
+        "bounds": list(source.bounds),
+        "symmetric": source.symmetric and captions,
+        "orientation": "`row` is the reference, its neighbours are candidates; the text direction is the transpose",
+        "row": "a caption's row" if captions else "an image's number; its first five captions are its references",
+        "order": "by (-score, row), of float64 scores before they were rounded to float32",
+        "itself": "left out" if captions else "an image is no caption: nothing is left out",
+        "same_image": "captions of the same image are kept and marked, by image id",
+    }
+
+
+def _check(source: Source[Any], label: str, params: NeighboursParams) -> None:
+    if source.kind in _NONE:
+        raise UsageError(
+            f"{label} has no neighbours: {_NONE[source.kind]}", todo="Use a label of sbert, cbow or cider."
+        )
+    if params.index is not None and source.kind != "vectors":
+        what = f"{label} takes no index: faiss searches vectors, and {source.name} counts n-grams"
+        raise UsageError(what, todo="Leave `index` out: its exact search is fast.")
+
+
+def _splits(project: Project, label: str, params: NeighboursParams) -> tuple[str, str]:
+    """Find the split that is searched, and the split whose encoding covers it."""
+    there = [s for s in (*project.corpus.splits, "all") if (project.layout.encoding(s, label) / MANIFEST).exists()]
+    if params.within is not None:
+        same = params.within if params.within in there or "all" not in there else "all"
+        return params.within, params.split or same
+    if params.split is not None:
+        return params.split, params.split
+    if not there:
+        todo = f"Run `relabel encode --label {label} --split all`."
+        raise MissingError(f"{label} is not encoded", where=str(project.layout.encoding("all", label)), todo=todo)
+    if len(there) > 1 and "all" not in there:
+        raise UsageError(f"{label} is encoded for {', '.join(there)}", todo="Say which with --within.")
+    return there[-1], there[-1]
