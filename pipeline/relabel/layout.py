@@ -33,6 +33,10 @@ class Layout:
         """What answers any block of one label over one split."""
         return self.root / "exports" / split / "lookup" / label
 
+    def plan(self, split: str, name: str) -> Path:
+        """Batches of one split with their blocks."""
+        return self.root / "exports" / split / "plan" / name
+
     def report(self, split: str) -> Path:
         """Tables and pictures over all labels."""
         return self.root / "report" / split

@@ -6,6 +6,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from relabel.export.plan_params import ExportPlanParams
+
 
 class ExportLookupParams(BaseModel):
     """How a lookup is stored."""
@@ -25,3 +27,4 @@ class ExportParams(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     lookup: ExportLookupParams = ExportLookupParams()
+    plan: ExportPlanParams = ExportPlanParams()

@@ -1,0 +1,132 @@
+"""Which batches a plan holds, as padded arrays in shards of batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from relabel.corpus import Corpus
+from relabel.errors import UsageError
+from relabel.export.plan_params import ExportPlanParams
+from relabel.sources.base import Rows
+from relabel_train.batches.base import Captions, Neighbours, Sampler
+from relabel_train.batches.graded import GradedBatches, quantile_levels
+from relabel_train.batches.neighbour import NeighbourBatches
+from relabel_train.batches.random import RandomBatches
+
+_SHARD = 64 << 20  # bytes of blocks a shard, about
+DEPTH = 100
+"""Neighbours that graded batches look at where nothing is said."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How many batches a plan has, and how they are cut into shards.
+
+    Attributes
+    ----------
+    batch_size : int
+    epochs : tuple of int
+        Batches of each epoch.
+    """
+
+    batch_size: int
+    epochs: tuple[int, ...]
+
+    @property
+    def batches(self) -> int:
+        """Of all epochs."""
+        return sum(self.epochs)
+
+    @property
+    def per_shard(self) -> int:
+        """Batches a shard: its blocks take about 64 MiB."""
+        return max(1, _SHARD // (4 * self.batch_size**2))
+
+    @property
+    def shards(self) -> list[range]:
+        """Numbers of the batches of each shard."""
+        return [range(a, min(a + self.per_shard, self.batches)) for a in range(0, self.batches, self.per_shard)]
+
+
+def make_sampler(
+    params: ExportPlanParams, corpus: Corpus, rows: range, neighbours: Callable[[int], Neighbours]
+) -> Sampler:
+    """Make the sampler that the parameters describe.
+
+    Parameters
+    ----------
+    rows : range
+        Captions that may be used; whole images.
+    neighbours : callable
+        Opens as many neighbours a caption as it is told; asked only by samplers that need them.
+
+    Raises
+    ------
+    UsageError
+        If a parameter makes no sense.
+    """
+    captions = Captions.of(corpus.image[rows.start : rows.stop], first=rows.start)
+    seed, drop_last, size = params.seed, params.drop_last, params.size
+    try:
+        if params.sampler == "random":
+            single = params.one_caption_an_image
+            return RandomBatches(captions, size, seed=seed, drop_last=drop_last, one_caption_an_image=single)
+        depth = params.depth or (DEPTH if params.sampler == "graded" else params.k + 15)
+        near = neighbours(depth)
+        if params.sampler == "neighbour":
+            return NeighbourBatches(
+                captions,
+                near,
+                size,
+                seed=seed,
+                drop_last=drop_last,
+                k=params.k,
+                siblings=params.siblings,
+                depth=depth,
+                anchors=params.anchors,
+            )
+        return GradedBatches(
+            captions,
+            near,
+            size,
+            levels=params.levels or quantile_levels(captions, near, params.quantiles, depth=depth, seed=seed),
+            seed=seed,
+            drop_last=drop_last,
+            group=params.group,
+            siblings=params.siblings,
+            depth=depth,
+        )
+    except ValueError as error:
+        raise UsageError(str(error), where="export.plan") from error
+
+
+def shape_of(params: ExportPlanParams, sampler: Sampler) -> Shape:
+    """Count the batches of a plan.
+
+    Raises
+    ------
+    UsageError
+        If there is none: fewer captions than a batch, and a short one is left out.
+    """
+    count = len(sampler) if params.batches is None else min(len(sampler), params.batches)
+    if not count:
+        what = f"{len(sampler.captions)} captions fill no batch of {params.size}"
+        raise UsageError(what, where="export.plan", todo="Take a smaller batch_size, or keep the last with drop_last.")
+    return Shape(params.size, (count,) * params.epochs)
+
+
+def planned(sampler: Sampler, shape: Shape) -> Iterator[Rows]:
+    """Give the batches of all epochs in order: (B,) int32 rows each, a short one filled with -1."""
+    for epoch, count in enumerate(shape.epochs):
+        for rows in sampler.epoch(epoch)[:count]:
+            padded = np.full(shape.batch_size, -1, np.int32)
+            padded[: len(rows)] = rows
+            yield padded
+
+
+def images_of(corpus: Corpus, rows: Rows) -> Rows:
+    """Give the image number of each row; -1 for -1."""
+    return np.where(rows < 0, np.int32(-1), corpus.image[np.maximum(rows, 0)])

@@ -1,0 +1,73 @@
+"""Neighbours for samplers, read from the table that `relabel neighbours` makes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from relabel.errors import CheckError, UsageError
+from relabel.sources.base import Rows
+from relabel.store.manifest import Manifest
+
+
+@dataclass(frozen=True, eq=False)
+class NeighbourTable:
+    """The nearest captions of a range of captions, best first.
+
+    Attributes
+    ----------
+    first : int
+        The first row of the range.
+    rows, scores, same_image : (N, k) int32, float32 and bool
+    """
+
+    first: int
+    rows: Rows
+    scores: NDArray[np.float32]
+    same_image: NDArray[np.bool_]
+
+    def neighbours(self, rows: Rows, k: int) -> tuple[Rows, NDArray[np.floating[Any]], NDArray[np.bool_]]:
+        """See relabel_train.batches.Neighbours."""
+        at = np.asarray(rows, np.int64) - self.first
+        return self.rows[at, :k], self.scores[at, :k], self.same_image[at, :k]
+
+
+def read_neighbours(folder: Path, manifest: Manifest, rows: range, k: int) -> NeighbourTable:
+    """Read the k nearest of each of a range of captions: 9 bytes each, a shard at a time beside it.
+
+    Raises
+    ------
+    UsageError
+        If the table has fewer than k.
+    CheckError
+        If it does not hold these rows.
+    """
+    shape = len(rows), k
+    found = np.empty(shape, np.int32), np.empty(shape, np.float32), np.empty(shape, np.bool_)
+    seen = 0
+    for name in manifest.parts:
+        table = pq.read_table(folder / name)
+        row = table["row"].to_numpy()
+        wanted = np.flatnonzero((row >= rows.start) & (row < rows.stop))
+        if not len(wanted):
+            continue
+        sizes = pc.list_value_length(table["neighbours"]).to_numpy()
+        if sizes.min() < k:
+            todo = "Look at fewer with --depth, or find more with `relabel neighbours -k`."
+            raise UsageError(f"{k} neighbours a caption are needed, there are {sizes.min()}", where=name, todo=todo)
+        if sizes.max() != sizes.min():
+            raise CheckError("captions differ in how many neighbours they have", where=str(folder / name))
+        for array, column in zip(found, ("neighbours", "scores", "same_image"), strict=True):
+            values = pc.list_flatten(table[column]).to_numpy(zero_copy_only=False).reshape(len(row), -1)
+            array[row[wanted] - rows.start] = values[wanted, :k]
+        seen += len(wanted)
+    if seen != len(rows):
+        what = f"{len(rows) - seen} of rows {rows.start} to {rows.stop - 1} have no neighbours here"
+        raise CheckError(what, where=str(folder), todo="Run `relabel neighbours` again.")
+    return NeighbourTable(rows.start, *found)
