@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,10 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relabel.corpus import Corpus, References
+from relabel.neighbours.base import Search
+from relabel.runtime import Runtime
 from relabel.sources.base import Pooling, Relevance, Rows, Scores, pool
+from relabel.sources.ngrams.finder import CiderFinder
 from relabel.sources.ngrams.index import postings_of
 from relabel.sources.ngrams.new_text import Vocabulary, new_features
 from relabel.sources.ngrams.structures import Features, Merge, Postings, Weighting
+from relabel.sources.ngrams.threads import share
 
 _HELD = 4  # sets whose scores are held at once, a thread
 
@@ -88,6 +91,10 @@ class CiderRelevance(Relevance):
         sets = References(np.arange(len(chosen) + 1), np.zeros(len(chosen), np.int32))
         return self._score(features, weighting, sets, chosen)
 
+    def finder(self, search: Search, pooling: Pooling | None, runtime: Runtime) -> CiderFinder:
+        """See Relevance.finder."""
+        return CiderFinder(self, search, pooling or self.pooling, runtime)
+
     def places(self, references: References, how: Pooling) -> References:
         """Reference sets as places in `features`; `paired` keeps the first caption of each."""
         sets = References.single(references.rows[references.indptr[:-1]]) if how == "paired" else references
@@ -104,7 +111,7 @@ class CiderRelevance(Relevance):
             merge = Merge.room(largest)
             score_pairs(indptr, sets.rows, refs, chosen[part], self.features, weighting, merge, out[part])
 
-        _share(work, len(chosen), self.threads, step=4096)
+        share(work, len(chosen), self.threads, step=4096)
         return out
 
     @cached_property
@@ -191,26 +198,10 @@ class CaptionIndex:
                 score_sets(indptr, sets.rows, relevance.features, self.postings, relevance.weighting, merge, scores)
                 keep(a, b, pool(scores, sets.indptr[a : b + 1] - sets.indptr[a], "max") if how == "max" else scores)
 
-        _share(work, len(sets), relevance.threads, step=16 * _HELD)
+        share(work, len(sets), relevance.threads, step=16 * _HELD)
 
 
 def gauss_of(sigma: float | None, longest: int) -> NDArray[np.float64]:
     """Length penalty exp(-d^2 / (2 sigma^2)) for differences 0..longest; ones where sigma is None."""
     difference = np.arange(longest + 1, dtype=np.float64)
     return np.ones(longest + 1) if sigma is None else np.exp(-(difference**2) / (2 * sigma**2))
-
-
-def _share(work: Callable[[int, int], None], count: int, threads: int, step: int) -> None:
-    """Run work(lo, hi) over 0..count in pieces, on threads (the kernels hold no GIL); an interrupt drops what waits."""
-    pieces = [(a, min(a + step, count)) for a in range(0, count, step)]
-    if threads == 1 or len(pieces) < 2:
-        for piece in pieces:
-            work(*piece)
-        return
-    with ThreadPoolExecutor(threads) as pool:
-        try:
-            for future in [pool.submit(work, *piece) for piece in pieces]:
-                future.result()
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise

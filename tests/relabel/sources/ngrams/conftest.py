@@ -17,6 +17,7 @@ from relabel.sources.cider import Cider, CiderParams
 from relabel.sources.ngrams.relevance import CiderRelevance
 from relabel.store.artefact import build
 from relabel.store.manifest import Draft
+from relabel.store.units import make_all
 
 Words = list[str]
 
@@ -49,7 +50,7 @@ def opened(tmp_path: Path) -> Callable[..., CiderRelevance]:
 
         def fill(work: Any) -> None:
             work.facts["rows"] = [rows.start, rows.stop]
-            source.encode(corpus, rows, 90, work, runtime)
+            make_all(source.units(corpus, rows, 90, runtime), work, runtime.progress)
 
         out = tmp_path / "encoding"
         manifest, _ = build(out, Draft("encoding", "cider", semantic, {"corpus": corpus.digest}), fill)
