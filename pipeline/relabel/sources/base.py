@@ -124,6 +124,8 @@ class Source(ABC, Generic[P]):
         Least and largest relevance.
     symmetric : bool
         Whether r(a, b) = r(b, a) for single captions.
+    version : int
+        Of its encoding's files: goes up when the same captions and parameters come to give other bytes.
     refused : dict of Pooling to str
         Poolings that make no sense for it, with the reason.
     """
@@ -132,6 +134,7 @@ class Source(ABC, Generic[P]):
     kind: ClassVar[Kind]
     bounds: ClassVar[tuple[float, float]]
     symmetric: ClassVar[bool]
+    version: ClassVar[int]
     refused: ClassVar[dict[Pooling, str]] = {}
     params_model: ClassVar[type[SourceParams]]
 

@@ -58,6 +58,7 @@ class Cbow(Source[CbowParams]):
     kind: ClassVar[Kind] = "vectors"
     bounds: ClassVar[tuple[float, float]] = (-1.0, 1.0)
     symmetric: ClassVar[bool] = True
+    version: ClassVar[int] = 1
     refused: ClassVar[dict[Pooling, str]] = REFUSED
     params_model: ClassVar[type[SourceParams]] = CbowParams
 

@@ -59,6 +59,7 @@ class Cider(Source[CiderParams]):
     kind: ClassVar[Kind] = "features"
     bounds: ClassVar[tuple[float, float]] = (0.0, 10.0)
     symmetric: ClassVar[bool] = False
+    version: ClassVar[int] = 1
     params_model: ClassVar[type[SourceParams]] = CiderParams
 
     def tokenizer(self) -> str | None:

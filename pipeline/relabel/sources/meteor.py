@@ -161,6 +161,7 @@ class Meteor(Source[MeteorParams]):
     kind: ClassVar[Kind] = "pairs"
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
     symmetric: ClassVar[bool] = False
+    version: ClassVar[int] = 1
     params_model: ClassVar[type[SourceParams]] = MeteorParams
 
     def tokenizer(self) -> str | None:

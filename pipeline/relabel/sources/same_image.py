@@ -54,6 +54,7 @@ class SameImage(Source[SameImageParams]):
     kind: ClassVar[Kind] = "baseline"
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
     symmetric: ClassVar[bool] = True
+    version: ClassVar[int] = 1
     params_model: ClassVar[type[SourceParams]] = SameImageParams
 
     def semantic(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:

@@ -24,6 +24,7 @@ def encode(project: Project, label: str, split: str) -> Job:
     rows = corpus.rows(project.splits(split))
     size = project.config.encode.rows_per_shard
     semantic = source.semantic(corpus, rows, runtime) | {"rows": [rows.start, rows.stop], "rows_per_shard": size}
+    semantic["version"] = source.version
 
     def fill(work: Work) -> None:
         work.facts |= {
