@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,14 +14,22 @@ import pyarrow as pa
 
 from relabel.corpus import REFERENCES, Corpus, References
 from relabel.neighbours.base import Finder, Rows, Search
+from relabel.neighbours.inner import Inner, drop_inner
+from relabel.neighbours.keys import KEYS, read_keys, shared, write_keys
+from relabel.neighbours.old_lists import OldLists
 from relabel.neighbours.params import Of
 from relabel.neighbours.table import blocks, table_of, write_plain
+from relabel.neighbours.update import Plan, UpdatedFinder, old_table, plan_update
 from relabel.runtime import Runtime
 from relabel.sources.base import Pooling, Relevance
+from relabel.store.atomic import write_text
+from relabel.store.manifest import Manifest, read_manifest
 from relabel.store.units import Advance, Phase, Unit, Units
 from relabel.store.work import Work, part_name, part_ranges
 
-_WRITING = 96 << 20  # bytes that a shard takes while it is written, of which the finder knows nothing
+_UPDATE = "update.json"
+_INNER = "update-"
+_WRITING = 160 << 20  # bytes that a shard takes while it is written, of which the finder knows nothing
 
 
 @dataclass(frozen=True)
@@ -89,26 +98,50 @@ class NeighbourUnits(Units):
     Parameters
     ----------
     question : Question
+    corpus : Corpus
     relevance : callable
-        Opens the label's encoding; called once a worker.
+        Opens the label's encoding; called once a worker, with its first unit.
+    encoding : Path
+        Folder of that encoding.
+    out : Path
+        Where the table is to lie, and where an older one may.
+    semantic : dict
+        All but inputs that can change the table.
     runtime : Runtime
     """
 
-    def __init__(self, question: Question, relevance: Callable[[], Relevance], runtime: Runtime) -> None:
-        self.question, self._open, self.runtime = question, relevance, runtime
+    def __init__(
+        self,
+        question: Question,
+        corpus: Corpus,
+        relevance: Callable[[], Relevance],
+        encoding: Path,
+        out: Path,
+        semantic: dict[str, Any],
+        runtime: Runtime,
+    ) -> None:
+        self.question, self.corpus, self._open = question, corpus, relevance
+        self.encoding, self.out, self.semantic, self.runtime = encoding, out, semantic, runtime
+
+    def start(self, work: Work) -> None:
+        """Write the keys; see what an older table already says."""
+        work.file(KEYS, lambda path: write_keys(path, self.corpus, self.question.rows, self.encoding))
+        found = self._plan(work)
+        work.runtime["update"] = found
+        write_text(work.folder / _UPDATE, json.dumps(found))
 
     def phases(self, work: Work) -> Iterator[Phase]:
         """What queries share, unless all shards are there; then the shards."""
         units = [Unit(name, len(queries)) for name, queries in self._shards.items()]
         if not all(work.done(unit.file) for unit in units):
-            shared = self.finder(work).preliminary(work)
+            shared = self._finder(work).preliminary(work)
             if shared is not None:
                 yield shared
         yield Phase(f"neighbours ({self.question.label})", self.question.of, units)
 
     def make(self, work: Work, unit: Unit, advance: Advance) -> None:
         """Make a shard, or what queries share."""
-        finder = self.finder(work)
+        finder = self._finder(work)
         if unit.file not in self._shards:
             finder.prepare(work, unit, advance)
             return
@@ -126,44 +159,61 @@ class NeighbourUnits(Units):
 
     def finish(self, work: Work) -> None:
         """Drop what queries shared; note the facts."""
-        keep = set(self._shards) | self.kept
-        for name in set(work.entries()) - keep:
+        for name in set(work.entries()) - {*self._shards, KEYS}:
             work.drop(name)
-        width = self.question.search(self.corpus).width
-        work.facts |= {"queries": sum(map(len, self._shards.values())), "width": width} | self.found(work)
-
-    kept: frozenset[str] = frozenset()
-    """Files of the artefact beside its shards."""
-
-    def found(self, work: Work) -> dict[str, Any]:
-        """Say how good the neighbours are."""
-        return {"exact": True, "recall": None}
-
-    def finder(self, work: Work) -> Finder:
-        """Open what finds, once."""
-        return self._finder
+        drop_inner(work, f"{_INNER}*")
+        (work.folder / _UPDATE).unlink(missing_ok=True)
+        search = self.question.search(self.corpus)
+        work.facts |= {"queries": len(search.queries), "candidates": len(search.candidates), "width": search.width}
+        work.facts |= {"exact": True, "recall": None, "values": shared(self.encoding)}
 
     @cached_property
     def relevance(self) -> Relevance:
         """The opened encoding."""
         return self._open()
 
-    @property
-    def corpus(self) -> Corpus:
-        """The corpus of the encoding."""
-        return self.relevance.corpus
-
-    @cached_property
-    def _finder(self) -> Finder:
-        runtime = replace(self.runtime, memory=max(self.runtime.memory - _WRITING, self.runtime.memory // 2))
-        return self.relevance.finder(self.question.search(self.corpus), self.question.pooling, runtime)
-
     @cached_property
     def _shards(self) -> dict[str, range]:
         shards = self.question.shards(self.corpus)
         return {part_name(i, len(shards)): queries for i, queries in enumerate(shards)}
 
+    def _plan(self, work: Work) -> dict[str, Any]:
+        """Plan an update, and say in the progress what is kept, or why nothing is."""
+        manifest = old_table(self.out, self.semantic, shared(self.encoding))
+        if not isinstance(manifest, Manifest):
+            return self._rebuild(manifest, quiet=not self.out.exists())
+        inner = Inner.of(work, f"{_INNER}{manifest.fingerprint[:12]}")
+        search = self.question.search(self.corpus)
+        plan = plan_update(self.out, manifest, self.question.of, search, read_keys(work.folder))
+        if not isinstance(plan, Plan):
+            return self._rebuild(plan)
+        plan.save(inner)
+        said = {"from": manifest.fingerprint, "kept": len(plan.kept), "captions added": len(plan.added)}
+        self.runtime.progress.note(
+            f"neighbours {self.question.label}: {len(plan.added):,} captions are new or changed; the neighbours of "
+            f"{len(plan.kept):,} {self.question.of} are brought up to date, those of "
+            f"{len(search.queries) - len(plan.kept):,} are searched anew"
+        )
+        return said
 
-def path_of(folder: Path, index: int, count: int) -> Path:
-    """Where a shard lies."""
-    return folder / part_name(index, count)
+    def _rebuild(self, why: str, quiet: bool = False) -> dict[str, Any]:
+        if not quiet:
+            self.runtime.progress.note(f"neighbours {self.question.label}: all are searched anew: {why}")
+        return {"from": None, "why": why}
+
+    def _finder(self, work: Work) -> Finder:
+        """Open what finds, once a worker."""
+        if self._found is None:
+            runtime = replace(self.runtime, memory=max(self.runtime.memory - _WRITING, self.runtime.memory // 2))
+            search, pooling = self.question.search(self.corpus), self.question.pooling
+            old = json.loads((work.folder / _UPDATE).read_text(encoding="utf-8"))["from"]
+            if old is None:
+                self._found = self.relevance.finder(search, pooling, runtime)
+            else:
+                name = f"{_INNER}{old[:12]}"
+                lists = OldLists(self.out, read_manifest(self.out, "neighbours"))
+                plan = Plan.load(work.folder / name)
+                self._found = UpdatedFinder(self.relevance, search, pooling, runtime, plan, lists, name)
+        return self._found
+
+    _found: Finder | None = None

@@ -53,7 +53,8 @@ def neighbours(project: Project, label: str, params: NeighboursParams | None = N
     semantic = question.semantic() | {"source": source.name, "within": within, "index": params.index}
     inputs = {"corpus": corpus.digest, "encoding": encoding.fingerprint}
     out = project.layout.neighbours(within, params.of, label)
-    units = NeighbourUnits(question, partial(open_label, project, label, split), project.runtime)
+    opened, folder = partial(open_label, project, label, split), project.layout.encoding(split, label)
+    units = NeighbourUnits(question, corpus, opened, folder, out, semantic, project.runtime)
 
     def fill(work: Work) -> None:
         work.facts |= facts(source, question) | {"within": within, "split": split}
