@@ -1,0 +1,16 @@
+"""Losses that learn from graded labels, one a file, torch alone.
+
+Losses of scores are called `loss(scores, relevance, same_image)`, losses of embeddings `loss(embeddings, distances,
+same_image)`. `loss.terms(...)` returns their named parts.
+"""
+
+from relabel_train.losses.base import Reduction, RelevanceLoss
+from relabel_train.losses.combined import CombinedLoss
+from relabel_train.losses.triplet import TripletLoss
+
+__all__ = [
+    "CombinedLoss",
+    "Reduction",
+    "RelevanceLoss",
+    "TripletLoss",
+]

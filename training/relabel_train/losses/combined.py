@@ -1,0 +1,60 @@
+"""A weighted sum of losses, as one loss with named terms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor, nn
+
+from relabel_train.losses.base import RelevanceLoss
+from relabel_train.losses.checks import number
+
+
+class CombinedLoss(nn.Module):
+    """Sum of weight times loss; each part keeps its own reduction.
+
+    Parameters
+    ----------
+    parts : mapping of name to loss
+        At least one.
+    weights : mapping of name to number, optional
+        0 or more; 1 where not given.
+
+    Raises
+    ------
+    ValueError
+        If there is no part, a weight is negative, or a weight has no part.
+    """
+
+    def __init__(self, parts: Mapping[str, RelevanceLoss], weights: Mapping[str, float] | None = None) -> None:
+        super().__init__()
+        weights = dict(weights or {})
+        if not parts:
+            raise ValueError("a combined loss needs a part")
+        unknown = sorted(set(weights) - set(parts))
+        if unknown:
+            raise ValueError(f"weights name {', '.join(unknown)}; the parts are {', '.join(parts)}")
+        for name, weight in weights.items():
+            number(f"weight of {name}", weight, at_least=0)
+        self.parts = nn.ModuleDict(dict(parts))
+        self.weights = {name: weights.get(name, 1.0) for name in parts}
+
+    def forward(self, scores: Tensor, relevance: Tensor | None = None, same_image: Tensor | None = None) -> Tensor:
+        """Return the loss; parameters and errors as `RelevanceLoss.forward`."""
+        first, *others = self.terms(scores, relevance, same_image).values()
+        return sum(others, start=first)
+
+    def terms(
+        self, scores: Tensor, relevance: Tensor | None = None, same_image: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        """Return the terms of all parts, `PART.TERM`, weighted so that they sum to the loss."""
+        found: dict[str, Tensor] = {}
+        for name, part in self.parts.items():
+            assert isinstance(part, RelevanceLoss)
+            for term, value in part.terms(scores, relevance, same_image).items():
+                found[f"{name}.{term}"] = value * self.weights[name]
+        return found
+
+    def extra_repr(self) -> str:
+        """Return the weights."""
+        return f"weights={self.weights!r}"

@@ -1,0 +1,82 @@
+"""Triplet ranking loss: hardest negative (VSE++), sum of all (VSE0), or a soft maximum (BCLS)."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from relabel_train.losses.base import Reduction, RelevanceLoss, labels, negatives, slack
+from relabel_train.losses.checks import number, one_of
+
+Negatives = Literal["hardest", "sum", "soft"]
+
+
+class TripletLoss(RelevanceLoss):
+    """Hinge [margin + s(q, n) - s(q, p)]_+ of each query q, its pair p and negatives n.
+
+    Parameters
+    ----------
+    margin : float
+        0 or more. 0.2, as VSE++ and every host of the graded losses; BCLS names none (D22).
+    negatives : "hardest", "sum" or "soft"
+        "hardest" takes the most similar negative (VSE++, Faghri et al. 2018), "sum" adds the hinges of all (VSE0),
+        "soft" takes (1 / gamma) log sum exp(gamma s) over them, which is at least their maximum (Triplet-SN, BCLS
+        Eq. 14-15).
+    gamma : float
+        Above 0; of "soft". 50, as BCLS.
+    below : float
+        Of "soft": an item is a negative if its label is below. 1, as BCLS, so that exact duplicates are none.
+    reduction : "sum" or "mean"
+        "sum" as VSE++, SCAN and BCLS; the S-NDCG paper (Eq. 1-3) takes "mean".
+    directions : "sum" or "mean"
+        "sum" as all papers; the released S-NDCG code takes "mean" (D4).
+
+    Notes
+    -----
+    "hardest" and "sum" need no labels. Without `same_image` only the diagonal is kept from being a negative, as in all
+    released code; with it, the query's other own items are as well. A query without a negative costs nothing.
+    Memory and time O(B^2). Labels: any range for "hardest" and "sum", which do not read them; for "soft" a cosine.
+    """
+
+    shown: ClassVar[tuple[str, ...]] = ("margin", "negatives", "gamma", "below")
+
+    def __init__(
+        self,
+        margin: float = 0.2,
+        negatives: Negatives = "hardest",
+        gamma: float = 50.0,
+        below: float = 1.0,
+        reduction: Reduction = "sum",
+        directions: Reduction = "sum",
+    ) -> None:
+        super().__init__(reduction, directions)
+        number("margin", margin, at_least=0)
+        one_of("negatives", negatives, ("hardest", "sum", "soft"))
+        number("gamma", gamma, above=0)
+        number("below", below)
+        self.margin, self.negatives, self.gamma, self.below = margin, negatives, gamma, below
+        self.needs_relevance = negatives == "soft"
+
+    def per_query(self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None) -> dict[str, Tensor]:
+        """Return the hinge of each query."""
+        negative = negatives(scores, same_image)
+        pair = scores.diagonal()
+        if self.negatives == "sum":
+            hinges = (self.margin + scores - pair[:, None]).clamp(min=0)
+            return {"triplet": hinges.masked_fill(~negative, 0).sum(dim=1)}
+        if self.negatives == "hardest":
+            return {"triplet": hardest_hinge(scores, pair, negative, self.margin)}
+        negative = negative & (labels(relevance) < self.below - slack(relevance))
+        some = negative.any(dim=1)
+        # A row of -inf alone has no gradient in logsumexp: rows without a negative are computed with, then dropped.
+        masked = (self.gamma * scores).masked_fill(~negative & some[:, None], -torch.inf)
+        soft = torch.logsumexp(masked, dim=1) / self.gamma
+        return {"triplet": (self.margin + soft - pair).clamp(min=0).masked_fill(~some, 0)}
+
+
+def hardest_hinge(scores: Tensor, pair: Tensor, negative: Tensor, margin: float) -> Tensor:
+    """Return [margin + max over negatives of s - s(q, p)]_+, (Q,); 0 where there is no negative."""
+    hardest = scores.masked_fill(~negative, -torch.inf).amax(dim=1)
+    return (margin + hardest - pair).clamp(min=0)
