@@ -6,10 +6,12 @@ same_image)`. `loss.terms(...)` returns their named parts.
 
 from relabel_train.losses.base import Reduction, RelevanceLoss
 from relabel_train.losses.combined import CombinedLoss
+from relabel_train.losses.kendall import KendallLoss
 from relabel_train.losses.triplet import TripletLoss
 
 __all__ = [
     "CombinedLoss",
+    "KendallLoss",
     "Reduction",
     "RelevanceLoss",
     "TripletLoss",
