@@ -7,6 +7,7 @@ same_image)`. `loss.terms(...)` returns their named parts.
 from relabel_train.losses.base import Reduction, RelevanceLoss
 from relabel_train.losses.combined import CombinedLoss
 from relabel_train.losses.kendall import KendallLoss
+from relabel_train.losses.sliding_window_kendall import SlidingWindowKendallLoss
 from relabel_train.losses.triplet import TripletLoss
 
 __all__ = [
@@ -14,5 +15,6 @@ __all__ = [
     "KendallLoss",
     "Reduction",
     "RelevanceLoss",
+    "SlidingWindowKendallLoss",
     "TripletLoss",
 ]

@@ -1,0 +1,119 @@
+"""SW-HS: the Kendall loss of the hardest pair across each of many windows on the label axis (BCLS Eq. 18-20)."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from relabel_train.losses.base import Reduction, RelevanceLoss, labels, slack
+from relabel_train.losses.checks import number, one_of
+
+Edges = Literal["upper", "lower", "all"]
+
+
+class SlidingWindowKendallLoss(RelevanceLoss):
+    """Windows of width alpha slide by beta over the labels; items above a window must outscore items below it.
+
+    In each window the least similar item above and the most similar item below are taken, and [s_below - s_above]_+ is
+    summed over windows and divided by their number M (Zheng et al., arXiv 2210.11319, Eq. 19-20).
+
+    Parameters
+    ----------
+    alpha : float
+        Width, above 0, in units of the label. 0.2, as the paper.
+    beta : float
+        Stride, above 0. 0.1, as the paper.
+    low, high : float
+        Range of the labels. -1 and 1, of a cosine.
+    edges : "upper", "lower" or "all"
+        Where the windows lie, which the paper does not say (D22): M + 1 of them fit. "upper" drops the lowest, which
+        has nothing below, so that the last is [0.8, 1] and a pair of label 1 is held against all below 0.8, as in Eq.
+        17. "lower" drops the highest. "all" keeps both and still divides by M: the value of "upper".
+    reduction : "sum" or "mean"
+        Over queries; "sum", as the paper. Windows are always averaged.
+    directions : "sum" or "mean"
+        "sum", as the paper.
+
+    Attributes
+    ----------
+    windows : int
+        M = (high - low - alpha) / beta, a fraction dropped: 18 by default.
+
+    Notes
+    -----
+    An item is above a window if its label is at least the upper edge, below if it is less than the lower edge. A window
+    with an empty side costs nothing and still counts in M. Edges come from the window's integer index; a label on an
+    edge within the slack of its dtype lies on it. Labels alone decide; with `same_image`, a query's own items are never
+    below. Scores need not be square. Time O(B^2 log B), memory O(B^2 + B M).
+    """
+
+    shown: ClassVar[tuple[str, ...]] = ("alpha", "beta", "low", "high", "edges")
+    paired: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        alpha: float = 0.2,
+        beta: float = 0.1,
+        low: float = -1.0,
+        high: float = 1.0,
+        edges: Edges = "upper",
+        reduction: Reduction = "sum",
+        directions: Reduction = "sum",
+    ) -> None:
+        super().__init__(reduction, directions)
+        number("alpha", alpha, above=0)
+        number("beta", beta, above=0)
+        number("low", low)
+        number("high", high, above=low)
+        one_of("edges", edges, ("upper", "lower", "all"))
+        self.alpha, self.beta, self.low, self.high, self.edges = alpha, beta, low, high, edges
+        self.windows = math.floor((high - low - alpha) / beta + 1e-6)  # 37.99999999999999 is 38
+        if self.windows < 1:
+            raise ValueError(f"no window of width {alpha} and stride {beta} fits into {low}..{high}")
+
+    def lower_edges(self, like: Tensor) -> Tensor:
+        """Return the lower edges in ascending order, (M,) or (M + 1,), in the dtype and on the device of `like`."""
+        first = 1 if self.edges == "upper" else 0
+        last = self.windows - 1 if self.edges == "lower" else self.windows
+        return self.low + self.beta * torch.arange(first, last + 1, dtype=like.dtype, device=like.device)
+
+    def per_query(self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None) -> dict[str, Tensor]:
+        """Return the mean over windows of each query's hinge."""
+        above, below, both = self.hardest_pairs(scores, relevance, same_image)
+        hinges = (scores.gather(1, below) - scores.gather(1, above)).clamp(min=0)
+        return {"kendall": hinges.masked_fill(~both, 0).sum(dim=1) / self.windows}
+
+    @torch.no_grad()
+    def hardest_pairs(
+        self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return, for each query and window, the least similar item above and the most similar below.
+
+        Parameters
+        ----------
+        scores, relevance, same_image : (Q, N)
+
+        Returns
+        -------
+        above, below : (Q, windows) int64
+            Columns; any where a side is empty.
+        both : (Q, windows) bool
+            Whether both sides have an item.
+        """
+        known, tolerance = labels(relevance), slack(relevance)
+        length = known.shape[1]
+        lows = self.lower_edges(known)
+        ascending, order = known.sort(dim=1)
+        # Items above a window are a suffix of the labels in order, items below a prefix.
+        suffix = torch.searchsorted(ascending, (lows + self.alpha - tolerance).expand(len(known), -1).contiguous())
+        least = scores.gather(1, order).flip(1).cummin(dim=1).indices
+        above = order.flip(1).gather(1, least.gather(1, (length - 1 - suffix).clamp(min=0)))
+        if same_image is not None:
+            ascending, order = known.masked_fill(same_image, torch.inf).sort(dim=1)
+        prefix = torch.searchsorted(ascending, (lows - tolerance).expand(len(known), -1).contiguous())
+        most = scores.gather(1, order).cummax(dim=1).indices
+        below = order.gather(1, most.gather(1, (prefix - 1).clamp(min=0)))
+        return above, below, (suffix < length) & (prefix > 0)
