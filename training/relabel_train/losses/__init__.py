@@ -5,12 +5,14 @@ same_image)`. `loss.terms(...)` returns their named parts.
 """
 
 from relabel_train.losses.base import Reduction, RelevanceLoss
+from relabel_train.losses.bcls import BCLSLoss
 from relabel_train.losses.combined import CombinedLoss
 from relabel_train.losses.kendall import KendallLoss
 from relabel_train.losses.sliding_window_kendall import SlidingWindowKendallLoss
 from relabel_train.losses.triplet import TripletLoss
 
 __all__ = [
+    "BCLSLoss",
     "CombinedLoss",
     "KendallLoss",
     "Reduction",
