@@ -15,7 +15,7 @@ from relabel.export.plan_pairs import PAIR_BYTES, Pairs
 from relabel.export.plan_scores import block_of, references_of
 from relabel.sources.base import Relevance
 
-_WARM, _PAIRS, _BLOCKS = 64, 1024, 4
+_WARM, _PAIRS, _BLOCKS = 1024, 2048, 4  # Java is at its pace after about a thousand questions
 
 
 @dataclass(frozen=True)
@@ -93,15 +93,15 @@ def estimate(outline: Outline, relevance: Relevance) -> Estimate:
 
 
 def _pair_seconds(pairs: Pairs, relevance: Relevance) -> float:
-    """Time one pair; what starts with the first question (Java) is not counted."""
+    """Time one pair, after a start-up that is not counted. The pairs of the sample are scored once more in the plan."""
     keys = pairs.sample(_WARM + _PAIRS)
-    taken = 0.0
-    for some in (keys[:_WARM], keys):  # the warm-up is in both: with few pairs it is all there is
+    warm = min(_WARM, len(keys) // 2)
+    for some in (keys[:warm], keys[warm:]):
         references = references_of(pairs.corpus, some >> 32, pairs.pooling)
         started = time.perf_counter()
         relevance.pairs(references, (some & 0xFFFFFFFF).astype(np.int32), pairs.pooling)
         taken = time.perf_counter() - started
-    return taken / len(keys)
+    return taken / max(1, len(keys) - warm)
 
 
 def _block_seconds(outline: Outline, relevance: Relevance) -> float:

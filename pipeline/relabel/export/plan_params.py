@@ -39,7 +39,7 @@ class ExportPlanParams(BaseModel):
     )
     levels: tuple[float, ...] = Field((), description="graded: thresholds of relevance, falling. Repeatable.")
     quantiles: tuple[float, ...] = Field(
-        (0.1, 0.5, 1.0),
+        (0.1, 0.5, 0.9),
         description="graded, where no levels are given: thresholds that these shares of all neighbours reach.",
     )
     group: int = Field(16, ge=2, description="graded: most captions that are put together.")

@@ -149,8 +149,8 @@ def quantile_levels(
     Parameters
     ----------
     quantiles : sequence of float
-        Rising, in 0..1: 0.1, 0.5, 1 make levels of the best tenth, the next four tenths, and the rest of the
-        candidates (see the algorithm's step 1).
+        Rising, in 0..1, of all candidates (see the algorithm's step 1): 0.1, 0.5, 0.9 make levels of the best tenth,
+        the next four tenths and the four after them.
     depth : int
         Neighbours looked at, of at most 5,000 captions drawn with `seed`.
 
