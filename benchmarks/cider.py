@@ -24,11 +24,13 @@ import numpy as np
 from common import coco_test_captions, describe, machine, peak_gib, rounds, save, show, timed
 
 from relabel.corpus import Caption, Corpus
+from relabel.progress import SILENT
 from relabel.runtime import Runtime
 from relabel.sources.cider import Cider, CiderParams
 from relabel.sources.ngrams.relevance import CiderRelevance
 from relabel.store.artefact import build
 from relabel.store.manifest import Draft
+from relabel.store.units import make_all
 
 K = 100
 TOLERANCE = 1e-9
@@ -49,7 +51,7 @@ def opened(corpus: Corpus, folder: Path) -> CiderRelevance:
 
     def fill(work: Any) -> None:
         work.facts["rows"] = [rows.start, rows.stop]
-        source.encode(corpus, rows, 50_000, work, runtime)
+        make_all(source.units(corpus, rows, 50_000, runtime), work, SILENT)
 
     draft = Draft("encoding", "cider", source.semantic(corpus, rows, runtime), {"corpus": corpus.digest})
     return source.open(corpus, folder, build(folder, draft, fill)[0], runtime)

@@ -24,11 +24,13 @@ from common import coco_test_captions, describe, machine, rounds, save, show
 
 from relabel.corpus import Caption, Corpus, References
 from relabel.java import find_java, java_version
+from relabel.progress import SILENT
 from relabel.ptb import tokenize
 from relabel.runtime import Runtime
 from relabel.sources.meteor import Meteor, MeteorParams, MeteorRelevance
 from relabel.store.artefact import build
 from relabel.store.manifest import Draft, open_artefact
+from relabel.store.units import make_all
 
 TOLERANCE = 1e-12
 
@@ -38,7 +40,7 @@ def opened(corpus: Corpus, folder: Path, processes: int) -> MeteorRelevance:
 
     def fill(work: Any) -> None:
         work.facts["rows"] = [rows.start, rows.stop]
-        source.encode(corpus, rows, 50_000, work, Runtime())
+        make_all(source.units(corpus, rows, 50_000, Runtime()), work, SILENT)
 
     draft = Draft("encoding", "meteor", source.semantic(corpus, rows, Runtime()), {"corpus": corpus.digest})
     build(folder, draft, fill)

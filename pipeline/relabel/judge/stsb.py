@@ -24,6 +24,7 @@ from relabel.runtime import Runtime
 from relabel.sources.base import Pooling, Scores, Source
 from relabel.store.artefact import build
 from relabel.store.manifest import Draft
+from relabel.store.units import make_all
 from relabel.store.work import Work
 
 SPLITS = ("dev", "test")
@@ -152,7 +153,7 @@ def _relevance(source: Source[Any], split: str, pairs: list[SentencePair], folde
 
     def fill(work: Work) -> None:
         work.facts |= {"rows": [rows.start, rows.stop], "label": source.name, "kind": source.kind}
-        source.encode(corpus, rows, _ROWS_PER_SHARD, work, runtime)
+        make_all(source.units(corpus, rows, _ROWS_PER_SHARD, runtime), work, runtime.progress)
 
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix="stsb-", dir=folder) as temporary:

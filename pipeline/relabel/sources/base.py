@@ -1,6 +1,6 @@
 """What a source promises. A new source is one new file with a `Source`, named in `sources/__init__.py`.
 
-A source has parameters (`SourceParams`), turns the captions of a corpus into an encoding (`Source.encode`), and opens
+A source has parameters (`SourceParams`), turns the captions of a corpus into an encoding (`Source.units`), and opens
 an encoding as a `Relevance`, which answers r for any captions. Relevance reads: how well does caption j (the candidate)
 describe what reference set i describes? Rows are reference sets (images), columns are captions.
 """
@@ -20,7 +20,7 @@ from relabel.errors import UsageError
 from relabel.neighbours.base import Finder, Search
 from relabel.runtime import Runtime
 from relabel.store.manifest import Manifest
-from relabel.store.work import Work
+from relabel.store.units import Units
 
 Kind = Literal["vectors", "features", "pairs", "baseline"]
 Pooling = Literal["paired", "max", "mean", "refs"]
@@ -50,11 +50,15 @@ class Relevance(ABC):
         The corpus rows that are encoded; any other row is an IndexError of the caller's.
     pooling : Pooling
         The default where a call gives none.
+    failed : (F,) int32
+        The corpus rows that could not be encoded, ascending. Relevance is NaN wherever one takes part, as the caption
+        or among the references that count; a failed row is nobody's neighbour and has none.
     """
 
     corpus: Corpus
     rows: range
     pooling: Pooling
+    failed: Rows = np.empty(0, np.int32)
 
     @abstractmethod
     def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
@@ -174,15 +178,18 @@ class Source(ABC, Generic[P]):
         """
 
     @abstractmethod
-    def encode(self, corpus: Corpus, rows: range, rows_per_shard: int, work: Work, runtime: Runtime) -> None:
-        """Write the encoding of the given rows into `work`, shard by shard, and its facts into ``work.facts``.
+    def units(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> Units:
+        """Cut the encoding of the given rows into units: a shard is one (see relabel.sources.shards).
 
-        Batches never cross a shard; a shard that is done is not computed again.
+        Batches never cross a shard. Cheap: models and tables are loaded with the first unit that needs them, and kept.
+
+        A row that the source cannot encode fails alone: its shard says why in a column `failed`, the manifest counts
+        it, and the next run makes that shard again. The run fails only where every row would.
         """
 
     @abstractmethod
     def open(self, corpus: Corpus, folder: Path, manifest: Manifest, runtime: Runtime) -> Relevance:
-        """Open an encoding that `encode` wrote (its files are already verified against the manifest)."""
+        """Open an encoding that the units wrote (its files are already verified against the manifest)."""
 
 
 def pool(values: NDArray[np.floating[Any]], indptr: NDArray[np.int64], pooling: Pooling) -> Scores:

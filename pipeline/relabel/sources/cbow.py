@@ -18,18 +18,16 @@ from relabel.corpus import Corpus
 from relabel.errors import CheckError, MissingError, UsageError
 from relabel.runtime import Runtime
 from relabel.sources.base import Kind, Pooling, Source, SourceParams
+from relabel.sources.cbow_units import CbowUnits, rows_of
 from relabel.sources.noun_weights import noun_weights, tagger_version
-from relabel.sources.vectors import REFUSED, StoredType, VectorRelevance, read_vectors, vector_table, write_index
+from relabel.sources.vectors import REFUSED, StoredType, VectorRelevance, read_vectors
 from relabel.sources.word_bags import WordBags
-from relabel.sources.word_vectors import WordVectors, WordVectorsFile, read_word_vectors
+from relabel.sources.word_vectors import WordVectorsFile, read_word_vectors
 from relabel.store.manifest import Manifest, open_artefact
-from relabel.store.work import Work, part_ranges
 from relabel.text import Tokenizer, lower_split
 
 TUNED = "word2vec"
 """Folder below the data folder where `relabel tune cbow` leaves its word vectors."""
-
-_SHOWN = 20  # out-of-vocabulary words that a manifest lists
 
 
 class CbowParams(SourceParams):
@@ -76,8 +74,8 @@ class Cbow(Source[CbowParams]):
             known["tokenizer"] = self.params.tokenizer
         return known | {"vectors": {"name": file.name, "member": file.member, "sha256": file.sha256()}}
 
-    def encode(self, corpus: Corpus, rows: range, rows_per_shard: int, work: Work, runtime: Runtime) -> None:
-        """Write shards of unit vectors (see `vector_table`), zeros for captions without a known word.
+    def units(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> CbowUnits:
+        """Shards of unit vectors (see `vector_table`), zeros for captions without a known word.
 
         Raises
         ------
@@ -86,25 +84,16 @@ class Cbow(Source[CbowParams]):
         CheckError
             If the file of word vectors is not one; names file and line.
         """
-        file = find_vectors(self.params.vectors, runtime.data)
-        bags = self._bags(corpus, rows, runtime)
-        found = read_word_vectors(file, bags.vocabulary)
-        vectors = _rows_of(found, bags.vocabulary)
-        parts, zeros = part_ranges(rows, rows_per_shard), 0
-        with runtime.progress.task(f"mean word vectors ({file.name})", len(rows), "captions") as task:
-            for i, part in enumerate(parts):
-                unit = bags.unit_vectors(vectors, slice(part.start - rows.start, part.stop - rows.start))
-                work.part(i, len(parts), lambda part=part, unit=unit: vector_table(part, unit, self.params.stored))  # type: ignore[misc]
-                zeros += int((~unit.any(axis=1)).sum())
-                task.advance(len(part))
-        write_index(work, self.params.index)
-        work.runtime["vectors"] = file.where
-        work.facts |= {
-            "tokenizer": self.params.tokenizer if self.params.weighting == "mean" else "spacy",
-            "vectors": {"name": file.name, "words": found.words, "duplicates": found.duplicates},
-            "width": found.width,
-            **_coverage(bags, found, zeros),
-        }
+        p, file = self.params, find_vectors(self.params.vectors, runtime.data)
+
+        def bags(part: range) -> WordBags:
+            if self.tokenizer() == "ptb":
+                corpus.ptb_tokens()
+            some = slice(part.start, part.stop)
+            return self.bags_of(corpus.texts[some], runtime, corpus.tokens[some] if corpus.tokens else None)
+
+        tokenizer = p.tokenizer if p.weighting == "mean" else "spacy"
+        return CbowUnits(corpus, rows, rows_per_shard, p.index, file, bags, p.stored, tokenizer)
 
     def open(self, corpus: Corpus, folder: Path, manifest: Manifest, runtime: Runtime) -> VectorRelevance:
         """See Source.open. A new text needs the file of word vectors; all else does not."""
@@ -140,12 +129,6 @@ class Cbow(Source[CbowParams]):
             tokens = tokenize(texts, runtime)
         return WordBags.plain(tokens)
 
-    def _bags(self, corpus: Corpus, rows: range, runtime: Runtime) -> WordBags:
-        if self.tokenizer() == "ptb":
-            corpus.ptb_tokens()
-        part = slice(rows.start, rows.stop)
-        return self.bags_of(corpus.texts[part], runtime, corpus.tokens[part] if corpus.tokens else None)
-
 
 @dataclass
 class _TextEncoder:
@@ -162,10 +145,14 @@ class _TextEncoder:
         bags = self.source.bags_of([typed], self.runtime)
         new = [w for w in bags.vocabulary if w not in self.known]
         if new:
-            self.known |= dict(zip(new, _rows_of(read_word_vectors(self._file(), new), new), strict=True))
+            self.known |= dict(zip(new, self._vectors_of(new), strict=True))
         width = int(self.manifest.facts["width"])
         vectors = np.array([self.known[w] for w in bags.vocabulary]).reshape(-1, width)
         return bags.unit_vectors(vectors, slice(0, 1)).reshape(width)
+
+    def _vectors_of(self, words: list[str]) -> NDArray[np.float64]:
+        found = read_word_vectors(self._file(), words)
+        return rows_of(found.index, found.vectors, words)
 
     def _file(self) -> WordVectorsFile:
         if self.file is None:
@@ -228,36 +215,3 @@ def _glove(data: Path) -> WordVectorsFile:
             f"several GloVe files: {names}", where=str(data / "glove"), todo="Set `vectors` to one of them."
         )
     return WordVectorsFile.at(by_hand[0])
-
-
-def _rows_of(found: WordVectors, vocabulary: list[str]) -> NDArray[np.float64]:
-    """(V, D): the vector of each word of a vocabulary, zeros where there is none."""
-    out = np.zeros((len(vocabulary), found.width))
-    at = np.array([found.index.get(w, -1) for w in vocabulary], np.int64)
-    out[at >= 0] = found.vectors[at[at >= 0]]
-    return out
-
-
-def _coverage(bags: WordBags, found: WordVectors, zeros: int) -> dict[str, Any]:
-    """What has no vector: facts for the manifest."""
-    counts = bags.counts()
-    missing = np.array([w not in found.index for w in bags.vocabulary], bool)
-    tokens, lost = int(counts.sum()), int(counts[missing].sum())
-    order = np.flatnonzero(missing)[np.argsort(-counts[missing], kind="stable")]
-    warnings = []
-    if zeros:
-        warnings.append(f"{zeros} captions have no known word: their relevance is 0")
-    if lost > 0.05 * tokens:
-        warnings.append(f"{lost / tokens:.1%} of the tokens have no vector")
-    return {
-        "oov": {
-            "tokens": lost,
-            "of_tokens": tokens,
-            "rate": round(lost / tokens, 6) if tokens else 0.0,
-            "words": int(missing.sum()),
-            "of_words": len(bags.vocabulary),
-            "most_frequent": [[bags.vocabulary[i], int(counts[i])] for i in order[:_SHOWN].tolist()],
-        },
-        "without_vector": zeros,
-        "warnings": warnings,
-    }

@@ -10,12 +10,10 @@ Vedantam, Zitnick, Parikh: "CIDEr: Consensus-based Image Description Evaluation"
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import Field
@@ -23,15 +21,12 @@ from pydantic import Field
 from relabel.corpus import REFERENCES, Corpus, References
 from relabel.runtime import Runtime
 from relabel.sources.base import Kind, Pooling, Source, SourceParams
+from relabel.sources.cider_units import VOCABULARY, CiderUnits
 from relabel.sources.ngrams.index import features_of, idf_of
 from relabel.sources.ngrams.relevance import CiderRelevance, gauss_of
 from relabel.sources.ngrams.structures import Weighting
-from relabel.sources.ngrams.vocabulary import Grams, grams_of
 from relabel.store.manifest import Manifest, read_parts
-from relabel.store.work import Work, part_ranges
 from relabel.text import Tokenizer, lower_split
-
-VOCABULARY = "vocabulary.parquet"
 
 
 class CiderParams(SourceParams):
@@ -70,11 +65,8 @@ class Cider(Source[CiderParams]):
         """See Source.semantic."""
         return self.params.model_dump(exclude={"pooling"}) | {"references": REFERENCES}
 
-    def encode(self, corpus: Corpus, rows: range, rows_per_shard: int, work: Work, runtime: Runtime) -> None:
-        """Write `vocabulary.parquet` and shards of counted n-grams (see `_vocabulary_table` and `_shard`).
-
-        The n-grams are numbered anew on every run, which takes seconds; shards and vocabulary that are done are kept.
-        About 80 bytes of memory a word beside the corpus: 0.5 GB for the 616,767 captions of COCO.
+    def units(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> CiderUnits:
+        """`vocabulary.parquet` and shards of counted n-grams (see `CiderUnits`).
 
         Raises
         ------
@@ -83,25 +75,13 @@ class Cider(Source[CiderParams]):
         UsageError
             If `df` names a split that the corpus lacks.
         """
-        documents = self._documents(corpus, rows)
-        used = np.union1d(np.arange(rows.start, rows.stop), documents.rows)
-        texts, split = self._texts(corpus)
-        grams = grams_of([texts[i] for i in used.tolist()], split, self.params.n)
-        first = int(np.searchsorted(used, rows.start))
-        work.table(VOCABULARY, lambda: _vocabulary_table(grams, grams.document_frequency(_local(documents, used))))
-        parts = part_ranges(rows, rows_per_shard)
-        with runtime.progress.task(f"n-grams ({self.params.tokenizer})", len(rows), "captions") as task:
-            for i, part in enumerate(parts):
-                work.part(i, len(parts), partial(_shard, grams, part, first + part.start - rows.start))
-                task.advance(len(part))
-        words = np.diff(grams.indptr)[first : first + len(rows)]
-        work.facts |= {
-            "tokenizer": self.params.tokenizer,
-            "variant": self.params.variant,
-            "documents": len(documents),
-            "ngrams": len(grams),
-            "warnings": _warnings(len(documents), int((words == 0).sum())),
-        }
+        p = self.params
+        said = {"tokenizer": p.tokenizer, "variant": p.variant}
+        # CiderScorer splits at any white space, too.
+        texts, split = (
+            (lambda: corpus.texts, lower_split) if p.tokenizer == "lower_split" else (corpus.ptb_tokens, str.split)
+        )
+        return CiderUnits(corpus, rows, rows_per_shard, self._documents(corpus, rows), texts, split, p.n, said)
 
     def open(self, corpus: Corpus, folder: Path, manifest: Manifest, runtime: Runtime) -> CiderRelevance:
         """See Source.open."""
@@ -141,12 +121,6 @@ class Cider(Source[CiderParams]):
             images = corpus.images([self.params.df])
         return corpus.references(images)
 
-    def _texts(self, corpus: Corpus) -> tuple[list[str], Callable[[str], list[str]]]:
-        """What to split into words, and how."""
-        if self.params.tokenizer == "lower_split":
-            return corpus.texts, lower_split
-        return corpus.ptb_tokens(), str.split  # at any white space, as CiderScorer does
-
     def _splitter(self, runtime: Runtime) -> Callable[[str], list[str]]:
         """Tokenizer of new texts."""
         if self.params.tokenizer == "lower_split":
@@ -158,37 +132,3 @@ class Cider(Source[CiderParams]):
             return tokenize([text], runtime)[0].split()
 
         return ptb
-
-
-def _local(documents: References, used: np.ndarray[Any, np.dtype[Any]]) -> References:
-    return References(documents.indptr, np.searchsorted(used, documents.rows).astype(np.int32))
-
-
-def _vocabulary_table(grams: Grams, df: np.ndarray[Any, np.dtype[np.int32]]) -> pa.Table:
-    """Make the vocabulary, by n-gram id: spelling, order 1..n, document frequency, and ids of prefix and last word."""
-    order = np.repeat(np.arange(1, len(grams.starts)), np.diff(grams.starts)).astype(np.int8)
-    columns = {"id": np.arange(len(grams), dtype=np.int32), "ngram": grams.texts(), "order": order, "df": df}
-    return pa.table(columns | {"prefix": grams.prefix, "last": grams.last})
-
-
-def _shard(grams: Grams, rows: range, first: int) -> pa.Table:
-    """Make one shard: row int32, ngrams and counts list<int32> (ids ascending), words int32."""
-    indptr, ids, counts = grams.counts(first, first + len(rows))
-    offsets = pa.array(indptr.astype(np.int32))
-    return pa.table(
-        {
-            "row": np.arange(rows.start, rows.stop, dtype=np.int32),
-            "ngrams": pa.ListArray.from_arrays(offsets, pa.array(ids)),
-            "counts": pa.ListArray.from_arrays(offsets, pa.array(counts)),
-            "words": np.diff(grams.indptr[first : first + len(rows) + 1]).astype(np.int32),
-        }
-    )
-
-
-def _warnings(documents: int, empty: int) -> list[str]:
-    found = []
-    if documents == 1:
-        found.append("document frequencies come from one image: every idf and every relevance is 0")
-    if empty:
-        found.append(f"{empty} captions have no words under this tokenizer: their relevance is 0")
-    return found

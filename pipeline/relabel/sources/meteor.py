@@ -8,14 +8,12 @@ tokens go in, as in pycocoevalcap. A text without words has relevance 0.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-import pyarrow as pa
 from pydantic import Field
 
 from relabel.corpus import Corpus, References
@@ -24,12 +22,11 @@ from relabel.line_process import SILENCE
 from relabel.ptb import tokenize
 from relabel.runtime import Runtime
 from relabel.sources.base import Kind, Pooling, Relevance, Rows, Scores, Source, SourceParams, pool
-from relabel.sources.meteor_jar import PARAPHRASES, jar, normalise, paraphrases, scorer_command
+from relabel.sources.meteor_jar import jar, normalise, paraphrases, scorer_command
 from relabel.sources.meteor_process import LineError, MeteorPool
-from relabel.sources.meteor_tables import EXCEPTIONS, SYNSETS, cut_paraphrases, cut_synonyms
-from relabel.store.atomic import sha256_file, void
+from relabel.sources.meteor_units import MeteorTables, MeteorUnits
+from relabel.store.atomic import sha256_file
 from relabel.store.manifest import Manifest, read_parts
-from relabel.store.work import Work, part_ranges
 
 BEAM = 40
 """METEOR keeps this many alignments: in a text of no more words, the one of the text with itself is always kept."""
@@ -106,8 +103,7 @@ class MeteorRelevance(Relevance):
         if not asked or not distinct:
             return np.zeros(len(captions))
         with tempfile.TemporaryDirectory(prefix="relabel-") as folder:
-            for name, write in _tables(self.params.language, [asked, *distinct]).items():
-                write(Path(folder) / name)
+            MeteorTables(self.params.language, [asked, *distinct]).write_all(Path(folder))
             scorers = _scorers(self.params, Path(folder), self.runtime)
             try:
                 found = scorers.score([f"{asked} ||| {w}" for w in distinct])
@@ -174,8 +170,8 @@ class Meteor(Source[MeteorParams]):
         hashes = {name: sha256_file(path) for name, path in files.items()}
         return {"source": self.name, "language": self.params.language, **hashes}
 
-    def encode(self, corpus: Corpus, rows: range, rows_per_shard: int, work: Work, runtime: Runtime) -> None:
-        """Write what METEOR would otherwise do again for every pair; the pairs themselves are scored when asked.
+    def units(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> MeteorUnits:
+        """What METEOR would otherwise do again for every pair; the pairs themselves are scored when asked.
 
         That is `words`, each row's text normalised, and METEOR's tables cut to these texts (see `meteor_tables`).
 
@@ -186,15 +182,7 @@ class Meteor(Source[MeteorParams]):
         PartialError
             If Java dies or falls silent.
         """
-        language, silence = self.params.language, self.params.silence
-        words = normalise(corpus.ptb_tokens()[rows.start : rows.stop], language, silence)
-        parts = part_ranges(range(len(words)), rows_per_shard)
-        for i, part in enumerate(parts):
-            work.part(i, len(parts), lambda part=part: _shard(rows.start, part, words))  # type: ignore[misc]
-        distinct = list(dict.fromkeys(words))
-        for name, write in _tables(language, distinct).items():
-            work.file(name, write)
-        work.facts |= {"tokenizer": "ptb", "texts": len(distinct)}
+        return MeteorUnits(corpus, rows, rows_per_shard, self.params.language, self.params.silence)
 
     def open(self, corpus: Corpus, folder: Path, manifest: Manifest, runtime: Runtime) -> MeteorRelevance:
         """See Source.open. Java starts with the first question."""
@@ -211,22 +199,6 @@ class Meteor(Source[MeteorParams]):
             params=self.params,
             runtime=runtime,
         )
-
-
-def _shard(start: int, part: range, words: list[str]) -> pa.Table:
-    """Make one shard: row int32, words string."""
-    rows = np.arange(start + part.start, start + part.stop, dtype=np.int32)
-    return pa.table({"row": rows, "words": pa.array(words[part.start : part.stop], pa.string())})
-
-
-def _tables(language: str, texts: list[str]) -> dict[str, Callable[[Path], None]]:
-    """Make what a folder of METEOR's tables holds: file name to what writes it."""
-    synsets, exceptions = cut_synonyms(jar(), texts)
-    return {
-        PARAPHRASES: lambda path: void(cut_paraphrases(paraphrases(language), texts, path)),
-        SYNSETS: lambda path: void(path.write_bytes(synsets)),
-        EXCEPTIONS: lambda path: void(path.write_bytes(exceptions)),
-    }
 
 
 def _scorers(params: MeteorParams, tables: Path, runtime: Runtime) -> MeteorPool:

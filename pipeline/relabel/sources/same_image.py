@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -12,6 +13,7 @@ from relabel.corpus import Corpus, References
 from relabel.runtime import Runtime
 from relabel.sources.base import Kind, Pooling, Relevance, Rows, Scores, Source, SourceParams
 from relabel.store.manifest import Manifest
+from relabel.store.units import Advance, Phase, Unit, Units
 from relabel.store.work import Work
 
 
@@ -20,6 +22,18 @@ class SameImageParams(SourceParams):
 
     source: Literal["same_image"] = "same_image"
     pooling: Pooling = "max"
+
+
+class NoUnits(Units):
+    """An encoding without files."""
+
+    def phases(self, work: Work) -> Iterator[Phase]:
+        """None."""
+        yield from ()
+
+    def make(self, work: Work, unit: Unit, advance: Advance) -> None:
+        """There is no unit to make."""
+        raise NotImplementedError(unit.file)
 
 
 @dataclass(frozen=True)
@@ -61,8 +75,9 @@ class SameImage(Source[SameImageParams]):
         """Nothing but the corpus decides."""
         return {"source": self.name}
 
-    def encode(self, corpus: Corpus, rows: range, rows_per_shard: int, work: Work, runtime: Runtime) -> None:
-        """Write nothing: image ids are in the corpus."""
+    def units(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> NoUnits:
+        """Nothing to do: image ids are in the corpus."""
+        return NoUnits()
 
     def open(self, corpus: Corpus, folder: Path, manifest: Manifest, runtime: Runtime) -> SameImageRelevance:
         """See Source.open."""

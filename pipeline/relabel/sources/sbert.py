@@ -6,13 +6,11 @@ BCLS, S-NDCG and ITM_CLS label with it, max over the five captions of an image. 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pydantic import Field
 
@@ -21,18 +19,10 @@ from relabel.errors import CheckError
 from relabel.runtime import Runtime
 from relabel.sources.base import Kind, Pooling, Source, SourceParams
 from relabel.sources.model_files import DEFAULT_MODEL, ModelFiles, find_model
-from relabel.sources.vectors import (
-    REFUSED,
-    ComputeType,
-    StoredType,
-    VectorRelevance,
-    new_index,
-    read_vectors,
-    vector_table,
-    write_index,
-)
+from relabel.sources.sbert_units import SbertUnits
+from relabel.sources.shards import failed_rows
+from relabel.sources.vectors import REFUSED, ComputeType, StoredType, VectorRelevance, read_vectors
 from relabel.store.manifest import Manifest
-from relabel.store.work import Work, part_name, part_ranges
 
 if TYPE_CHECKING:
     from relabel.sources.sentence_encoder import SentenceEncoder
@@ -71,40 +61,29 @@ class Sbert(Source[SbertParams]):
         )
         return known | {"model": {"sha256": files.sha256()}, "unit_length": True}
 
-    def encode(self, corpus: Corpus, rows: range, rows_per_shard: int, work: Work, runtime: Runtime) -> None:
-        """Write shards of unit vectors (see `vector_table`), with a column `truncated` (bool).
+    def units(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> SbertUnits:
+        """Shards of unit vectors (see `vector_table`), with a column `truncated` (bool).
+
+        A caption for which the model gives no finite vector is a failed row.
 
         Raises
         ------
         MissingError
             If the model is nowhere.
         CheckError
-            If it gives a vector that is not finite; names the caption.
+            If it gives no finite vector for any of the first captions.
         UsageError
             If faiss does not take `index`, or the model does not take `max_length`.
         """
-        files = self._files(runtime)
-        encoder = self._encoder(files, runtime)
-        if self.params.index is not None:
-            new_index(self.params.index, encoder.width)
-        parts = part_ranges(rows, rows_per_shard)
-        with runtime.progress.task(f"sentence embeddings ({files.name})", len(rows), "captions") as task:
-            for i, part in enumerate(parts):
-                if work.done(part_name(i, len(parts))):
-                    task.advance(len(part))
-                    continue
-                work.part(i, len(parts), lambda part=part: self._shard(corpus, part, encoder, task.advance))  # type: ignore[misc]
-        write_index(work, self.params.index)
-        work.runtime |= {"model": files.record(), "backend": encoder.backend, "device": encoder.device}
-        if encoder.left_out:
-            work.runtime["left_out"] = encoder.left_out
-        work.facts |= self._facts(files, encoder, _truncated(work, len(parts)), len(rows))
+        p, files = self.params, self._files(runtime)
+        load = partial(self._encoder, files, runtime)
+        return SbertUnits(corpus, rows, rows_per_shard, p.index, files, load, p.dtype, p.stored)
 
     def open(self, corpus: Corpus, folder: Path, manifest: Manifest, runtime: Runtime) -> VectorRelevance:
         """See Source.open. A new text needs the model; all else does not."""
         rows = range(*manifest.facts["rows"])
-        vectors = read_vectors(folder, manifest)
-        return VectorRelevance(corpus, rows, self.params.pooling, vectors, self._encode_text(manifest, runtime))
+        vectors, failed = read_vectors(folder, manifest), failed_rows(folder, manifest)
+        return VectorRelevance(corpus, rows, self.params.pooling, vectors, self._encode_text(manifest, runtime), failed)
 
     def _files(self, runtime: Runtime) -> ModelFiles:
         return find_model(self.params.model, self.params.revision, runtime.progress)
@@ -114,35 +93,6 @@ class Sbert(Source[SbertParams]):
 
         p = self.params
         return SentenceEncoder(files.folder, p.prompt, p.max_length, p.dtype, runtime)
-
-    def _shard(self, corpus: Corpus, part: range, encoder: SentenceEncoder, advance: Callable[[int], None]) -> pa.Table:
-        found = encoder.encode(corpus.texts[part.start : part.stop], advance)
-        broken = np.flatnonzero(~np.isfinite(found.vectors).all(axis=1))
-        if len(broken):
-            raise CheckError(
-                f"the model gives no finite vector for {len(broken)} of {len(part)} captions",
-                where=corpus.caption_ids[part.start + int(broken[0])],
-                todo="Use dtype float32, or another model.",
-            )
-        table = vector_table(part, found.vectors, self.params.stored)
-        return table.append_column("truncated", pa.array(found.truncated))
-
-    def _facts(self, files: ModelFiles, encoder: SentenceEncoder, truncated: int, captions: int) -> dict[str, Any]:
-        warnings = []
-        if truncated:
-            warnings.append(f"{truncated} captions are longer than {encoder.max_length} tokens: the rest is not seen")
-        return {
-            "model": files.name,
-            "width": encoder.width,
-            "unit_length": True,
-            "prompt": encoder.prompt,
-            "max_length": encoder.max_length,
-            "dtype": self.params.dtype,
-            "stored": self.params.stored,
-            "captions": captions,
-            "truncated": truncated,
-            "warnings": warnings,
-        }
 
     def _encode_text(self, manifest: Manifest, runtime: Runtime) -> Callable[[str], NDArray[np.float32]]:
         """Load the model at the first new text, and hold it against the one the encoding was made with."""
@@ -161,8 +111,3 @@ class Sbert(Source[SbertParams]):
             return vector
 
         return encode
-
-
-def _truncated(work: Work, count: int) -> int:
-    names = [part_name(i, count) for i in range(count)]
-    return sum(int(pq.read_table(work.folder / n, columns=["truncated"])["truncated"].to_numpy().sum()) for n in names)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from relabel.corpus import Corpus, References
@@ -17,12 +18,14 @@ from relabel.errors import UsageError
 from relabel.sources.base import Pooling, Relevance, Rows, Scores, pool
 from relabel.store.atomic import void
 from relabel.store.manifest import Manifest, read_parts
+from relabel.store.units import Advance
 from relabel.store.work import Work
 
 StoredType = Literal["float32", "float16"]
 ComputeType = Literal["float32", "bfloat16"]
 REFUSED: dict[Pooling, str] = {"refs": "a cosine compares two captions; a set has no vector of its own"}
 INDEX = "index.faiss"
+_GRAPH = re.compile("HNSW|NSG|NNDescent")
 _CELLS = 1 << 24  # cosines held at once while a block is pooled: 64 MiB
 
 
@@ -42,13 +45,18 @@ def read_vectors(folder: Path, manifest: Manifest) -> NDArray[np.float32]:
     return vectors_of(read_parts(folder, manifest, ["vector"]))
 
 
-def write_index(work: Work, factory: str | None) -> None:
+def write_index(work: Work, factory: str | None, advance: Advance = lambda _: None) -> None:
     """Write `index.faiss` over all shards in `work`: inner product, faiss row i = the encoding's i-th row.
+
+    Vectors go in shard by shard, but all at once where an index is trained first or a graph is built, which depends on
+    what comes together. The vector of a failed row goes in as zeros, which keep its place.
 
     Parameters
     ----------
     factory : str or None
         A faiss index factory string, as `faiss.index_factory` takes it; None writes none.
+    advance : callable
+        Told how many more vectors are in.
 
     Raises
     ------
@@ -58,21 +66,21 @@ def write_index(work: Work, factory: str | None) -> None:
     if factory is None or work.done(INDEX):
         return
     import faiss
-    import pyarrow.parquet as pq
 
-    parts = [n for n in sorted(work.entries()) if n.startswith("part-")]
-    vectors = np.concatenate([vectors_of(pq.read_table(work.folder / n, columns=["vector"])) for n in parts])
-    index, threads = new_index(factory, vectors.shape[1]), faiss.omp_get_max_threads()
+    parts = [work.folder / n for n in sorted(work.entries()) if n.startswith("part-")]
+    index, threads = new_index(factory, _shard_vectors(parts[0]).shape[1]), faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)  # a graph (HNSW) built by several threads differs from run to run
     try:
         if not index.is_trained:
-            index.train(vectors)
-        index.add(vectors)
+            index.train(_all_vectors(parts))
+        for vectors in [_all_vectors(parts)] if _GRAPH.search(factory) else map(_shard_vectors, parts):
+            index.add(vectors)
+            advance(len(vectors))
     except RuntimeError as error:
         raise _refused(factory, error) from error
     finally:
         faiss.omp_set_num_threads(threads)
-    work.file(INDEX, lambda p: void(faiss.write_index(index, str(p))), rows=len(vectors))
+    work.file(INDEX, lambda p: void(faiss.write_index(index, str(p))), rows=index.ntotal)
 
 
 def new_index(factory: str, width: int) -> Any:
@@ -98,7 +106,7 @@ class VectorRelevance(Relevance):
     Attributes
     ----------
     vectors : (len(rows), D) float32
-        Unit or zero vectors of the encoded rows.
+        Unit or zero vectors of the encoded rows; NaN for failed ones.
     encode_text : callable
         Turns one new text into a (D,) unit or zero vector.
     """
@@ -108,6 +116,7 @@ class VectorRelevance(Relevance):
     pooling: Pooling
     vectors: NDArray[np.float32]
     encode_text: Callable[[str], NDArray[np.float32]]
+    failed: Rows = field(default_factory=lambda: np.empty(0, np.int32))
 
     def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
         """See Relevance.pairs."""
@@ -153,3 +162,20 @@ def vectors_of(table: pa.Table) -> NDArray[np.float32]:
     column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
     flat = column.flatten().to_numpy(zero_copy_only=False)
     return np.asarray(flat, np.float32).reshape(len(column), -1)
+
+
+def _shard_vectors(shard: Path) -> NDArray[np.float32]:
+    """Read a shard's vectors, zeros for NaN."""
+    vectors = vectors_of(pq.read_table(shard, columns=["vector"]))
+    return vectors if np.isfinite(vectors.sum()) else np.nan_to_num(vectors, posinf=0.0, neginf=0.0)
+
+
+def _all_vectors(shards: Sequence[Path]) -> NDArray[np.float32]:
+    """Read the vectors of all shards into one array, holding one shard beside it."""
+    sizes = [pq.read_metadata(shard).num_rows for shard in shards]
+    stops = np.cumsum(sizes)
+    first = _shard_vectors(shards[0])
+    out = np.empty((int(stops[-1]), first.shape[1]), np.float32)
+    for shard, size, stop in zip(shards, sizes, stops.tolist(), strict=True):
+        out[stop - size : stop] = _shard_vectors(shard)
+    return out

@@ -7,6 +7,7 @@ from relabel.sources.base import Relevance
 from relabel.stages.job import Job
 from relabel.stages.project import Project
 from relabel.store.manifest import Draft, Manifest, open_artefact, read_manifest
+from relabel.store.units import make_all
 from relabel.store.work import Work
 
 
@@ -36,7 +37,7 @@ def encode(project: Project, label: str, split: str) -> Job:
             "symmetric": source.symmetric,
             "orientation": "rows are images (reference sets), columns are captions",
         }
-        source.encode(corpus, rows, size, work, runtime)
+        make_all(source.units(corpus, rows, size, runtime), work, runtime.progress)
 
     return Job(
         project.layout.encoding(split, label), Draft("encoding", label, semantic, {"corpus": corpus.digest}), fill

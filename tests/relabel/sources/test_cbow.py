@@ -25,6 +25,7 @@ from relabel.sources.noun_weights import load_tagger
 from relabel.sources.vectors import VectorRelevance, read_vectors
 from relabel.store.artefact import build
 from relabel.store.manifest import Draft, Manifest
+from relabel.store.units import make_all
 from relabel.store.work import Work
 
 TEXTS = [
@@ -61,7 +62,7 @@ def encode(
 
     def fill(work: Work) -> None:
         work.facts["rows"] = [rows.start, rows.stop]
-        source.encode(captions, rows, rows_per_shard, work, runtime)
+        make_all(source.units(captions, rows, rows_per_shard, runtime), work, runtime.progress)
 
     semantic = source.semantic(captions, rows, runtime) | {"rows": [rows.start, rows.stop], "shard": rows_per_shard}
     draft = Draft("encoding", "cbow", semantic, {"corpus": captions.digest})

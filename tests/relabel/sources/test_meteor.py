@@ -28,6 +28,7 @@ from relabel.sources.meteor import Meteor, MeteorParams, MeteorRelevance
 from relabel.sources.meteor_jar import jar
 from relabel.store.artefact import build
 from relabel.store.manifest import Draft, open_artefact
+from relabel.store.units import make_all
 
 ODD = [
     "A dog 😀 runs past the 🇩🇪 flag",
@@ -54,7 +55,7 @@ def opened(corpus: Corpus, folder: Path, **params: object) -> MeteorRelevance:
 
     def fill(work):  # type: ignore[no-untyped-def]
         work.facts["rows"] = [0, len(corpus)]
-        source.encode(corpus, rows, 100, work, runtime)
+        make_all(source.units(corpus, rows, 100, runtime), work, runtime.progress)
 
     build(folder, Draft("encoding", "meteor", source.semantic(corpus, rows, runtime), {"corpus": corpus.digest}), fill)
     return source.open(corpus, folder, open_artefact(folder, "encoding"), runtime)

@@ -13,6 +13,7 @@ from relabel.sources.base import Pooling, Relevance
 from relabel.sources.same_image import SameImage, SameImageParams
 from relabel.store.artefact import build
 from relabel.store.manifest import Draft, open_artefact
+from relabel.store.units import make_all
 from relabel.store.work import Work
 
 IMAGES = [5, 1, 7, 2]
@@ -33,7 +34,7 @@ def relevance(corpus: Corpus, tmp_path: Path) -> Relevance:
 
     def fill(work: Work) -> None:
         work.facts["rows"] = [rows.start, rows.stop]
-        source.encode(corpus, rows, 4, work, runtime)
+        make_all(source.units(corpus, rows, 4, runtime), work, runtime.progress)
 
     draft = Draft("encoding", "same_image", source.semantic(corpus, rows, runtime), {"corpus": corpus.digest})
     manifest, _ = build(tmp_path / "same_image", draft, fill)

@@ -25,11 +25,13 @@ from relabel.judge.human import human_scores
 from relabel.progress import SilentProgress
 from relabel.runtime import Runtime
 from relabel.sources.sbert import Sbert, SbertParams
+from relabel.sources.sbert_units import SbertUnits
 from relabel.sources.sentence_encoder import SentenceEncoder
 from relabel.sources.vectors import INDEX, VectorRelevance, read_vectors
 from relabel.store.artefact import build
 from relabel.store.manifest import Draft, Manifest
-from relabel.store.work import Work
+from relabel.store.units import make_all
+from relabel.store.work import Work, part_ranges
 
 TEXTS = [
     "A dog runs on the beach",
@@ -64,7 +66,7 @@ def encode(
 
     def fill(work: Work) -> None:
         work.facts["rows"] = [rows.start, rows.stop]
-        source.encode(captions, rows, 4, work, runtime)
+        make_all(source.units(captions, rows, 4, runtime), work, runtime.progress)
 
     draft = Draft("encoding", "sbert", source.semantic(captions, rows, runtime), {"corpus": captions.digest})
     manifest, _ = build(out, draft, fill)
@@ -152,15 +154,15 @@ def test_a_run_that_stopped_ends_with_the_same_bytes(
     model = str(make_model())
     _, whole = encode(tmp_path / "whole", corpus(), model=model)
     assert len(whole.parts) == 3
-    shards, done = [], Sbert._shard
+    shards, done = [], SbertUnits.shard
 
-    def stops(self: Sbert, captions: Corpus, part: range, *rest: Any) -> Any:
+    def stops(self: SbertUnits, work: Work, part: range, *rest: Any) -> Any:
         shards.append(part.start)
         if part.start == 4 and shards.count(4) == 1:
             raise KeyboardInterrupt
-        return done(self, captions, part, *rest)
+        return done(self, work, part, *rest)
 
-    monkeypatch.setattr(Sbert, "_shard", stops)
+    monkeypatch.setattr(SbertUnits, "shard", stops)
     with pytest.raises(KeyboardInterrupt):
         encode(tmp_path / "again", corpus(), model=model)
     advanced: list[int] = []
@@ -168,8 +170,11 @@ def test_a_run_that_stopped_ends_with_the_same_bytes(
     class Counting(SilentProgress):
         @contextmanager
         def task(self, title: str, total: int, unit: str) -> Iterator[Any]:
-            assert (total, unit) == (10, "captions")
-            yield SimpleNamespace(advance=advanced.append)
+            if title.startswith("sentence embeddings"):
+                assert (total, unit) == (10, "captions")
+                yield SimpleNamespace(advance=advanced.append)
+            else:
+                yield SimpleNamespace(advance=lambda n: None)
 
     runtime = Runtime(device="cpu", threads=1, progress=Counting())
     _, again = encode(tmp_path / "again", corpus(), runtime=runtime, model=model)
@@ -188,21 +193,46 @@ def test_some_rows_only(make_model: Any, tmp_path: Path) -> None:
     assert manifest.facts["captions"] == 7
 
 
-def test_a_vector_that_is_not_finite_names_its_caption(
+def test_a_caption_without_a_finite_vector_is_a_failed_row_until_it_has_one(
     make_model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = SentenceEncoder.encode
+    plain, asked = SentenceEncoder.encode, []
 
     def broken(self: SentenceEncoder, texts: list[str], *rest: Any) -> Any:
         found = plain(self, texts, *rest)
-        found.vectors[[i for i, text in enumerate(texts) if "bike" in text]] = np.nan
+        found.vectors[[i for i, text in enumerate(texts) if "bike" in text]] = np.inf
         return found
 
-    monkeypatch.setattr(SentenceEncoder, "encode", broken)
-    with pytest.raises(CheckError, match="no finite vector") as caught:
-        encode(tmp_path / "e", corpus(), model=str(make_model()))
-    assert caught.value.where == "t:6"
-    assert not (tmp_path / "e").exists()
+    model = str(make_model())
+    _, whole = encode(tmp_path / "whole", corpus(), model=model)
+    bikes = [row for row, text in enumerate(TEXTS) if "bike" in text]
+    with monkeypatch.context() as patch:
+        patch.setattr(SentenceEncoder, "encode", broken)
+        relevance, manifest = encode(tmp_path / "e", corpus(), model=model)
+    assert manifest.facts["failed"]["rows"] == len(bikes)
+    assert manifest.facts["failed"]["first"] == [[f"t:{row}", "the model gives no finite vector"] for row in bikes]
+    assert relevance.failed.tolist() == bikes
+    every = np.arange(len(TEXTS), dtype=np.int32)
+    block = relevance.block(References.single(every), every)
+    expected = np.isin(every, bikes)[:, None] | np.isin(every, bikes)[None]
+    np.testing.assert_array_equal(np.isnan(block), expected)
+    pairs = relevance.pairs(corpus().references([bikes[0] // 2]), np.array([0], np.int32), "max")
+    assert np.isnan(pairs).all()
+    np.testing.assert_array_equal(np.isnan(relevance.query("a dog", every)), np.isin(every, bikes))
+
+    def counts(self: SentenceEncoder, texts: list[str], *rest: Any) -> Any:
+        asked.extend(texts)
+        return plain(self, texts, *rest)
+
+    monkeypatch.setattr(SentenceEncoder, "encode", counts)
+    relevance, manifest = encode(tmp_path / "e", corpus(), model=model)
+    assert manifest.files == whole.files
+    assert manifest.facts == whole.facts
+    assert len(relevance.failed) == 0
+    again = {
+        text for part in part_ranges(range(10), 4) if set(part) & set(bikes) for text in TEXTS[part.start : part.stop]
+    }
+    assert set(asked[8:]) == again  # eight are asked first, to try the model
 
 
 def test_a_model_with_broken_weights_is_found_out(make_model: Any, tmp_path: Path) -> None:
@@ -234,7 +264,7 @@ def test_a_model_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_a_bad_index_is_seen_before_the_work(make_model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Sbert, "_shard", lambda *_: pytest.fail("encoded in vain"))
+    monkeypatch.setattr(SbertUnits, "shard", lambda *_: pytest.fail("encoded in vain"))
     with pytest.raises(UsageError, match="Flatt"):
         encode(tmp_path / "e", corpus(), model=str(make_model()), index="Flatt")
 
@@ -255,7 +285,7 @@ def test_agrees_with_people_as_measured(dtype: str, coco: Corpus, minilm: Path, 
 
     def fill(work: Work) -> None:
         work.facts["rows"] = [rows.start, rows.stop]
-        source.encode(coco, rows, 50_000, work, runtime)
+        make_all(source.units(coco, rows, 50_000, runtime), work, runtime.progress)
 
     manifest, _ = build(tmp_path / "e", Draft("encoding", "sbert", {}, {}), fill)
     relevance = source.open(coco, tmp_path / "e", manifest, runtime)

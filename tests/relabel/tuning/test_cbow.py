@@ -21,6 +21,7 @@ from relabel.runtime import Runtime
 from relabel.sources.cbow import find_vectors
 from relabel.sources.word_vectors import WordVectors, read_word_vectors
 from relabel.store.manifest import open_artefact
+from relabel.store.units import make_all
 from relabel.tuning.cbow import TuneCbowParams, tune_cbow
 
 SYNONYMS = [
@@ -167,7 +168,7 @@ def test_coco_train_vectors_beat_glove_on_the_test_captions(coco: Corpus, tmp_pa
 
     def fill(work: Work) -> None:
         work.facts["rows"] = [rows.start, rows.stop]
-        source.encode(corpus, rows, 50_000, work, runtime)
+        make_all(source.units(corpus, rows, 50_000, runtime), work, runtime.progress)
 
     manifest, _ = build(tmp_path / "encoding", Draft("encoding", "cbow", {}, {}), fill)
     relevance = source.open(corpus, tmp_path / "encoding", manifest, runtime)
