@@ -6,25 +6,29 @@ never resumed under other inputs or parameters, and a tool that deletes the arte
 
 from __future__ import annotations
 
-import json
 import os
 import platform
+import re
 import shutil
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
 from relabel.errors import CheckError, MissingError, PartialError
-from relabel.store.atomic import sync_folder, write_text
-from relabel.store.manifest import MANIFEST, Draft, Manifest, open_artefact
-from relabel.store.work import Work
+from relabel.progress import SILENT, Progress
+from relabel.store.atomic import make_folder, sync_folder, write_text
+from relabel.store.lock import alone
+from relabel.store.manifest import MANIFEST, Draft, Manifest, open_artefact, read_manifest
+from relabel.store.work import DONE, Work
 
+WORK = ".work"
+"""Folder beside the artefacts where they grow."""
+_OLD = ".old"
 _LIBRARIES = ("numpy", "pyarrow", "torch", "sentence-transformers", "faiss-cpu", "numba", "pycocoevalcap")
 
 
-def build(out: Path, draft: Draft, fill: Callable[[Work], None]) -> tuple[Manifest, bool]:
+def build(out: Path, draft: Draft, fill: Callable[[Work], None], progress: Progress = SILENT) -> tuple[Manifest, bool]:
     """Build an artefact, or find it already built.
 
     Parameters
@@ -34,6 +38,8 @@ def build(out: Path, draft: Draft, fill: Callable[[Work], None]) -> tuple[Manife
     draft : Draft
     fill : callable
         Writes the files through the Work it gets; resumable, since finished files are kept.
+    progress : Progress
+        Told that another run on the same artefact is waited for.
 
     Returns
     -------
@@ -45,22 +51,21 @@ def build(out: Path, draft: Draft, fill: Callable[[Work], None]) -> tuple[Manife
     ------
     PartialError
         On a full disk; finished files are kept for the next run.
+    CheckError
+        If the work folder holds what is no work on this artefact.
     """
-    with _lock(out):
-        current = _current(out, draft.fingerprint)
-        if current is not None:
-            return current, False
-        work = Work(_work_folder(out, draft.fingerprint))
-        started = time.monotonic()
-        try:
-            (work.folder / ".done").mkdir(parents=True, exist_ok=True)
-            fill(work)
-            manifest = _manifest(draft, work, time.monotonic() - started)
-            write_text(work.folder / MANIFEST, manifest.to_json())
-            _move(work.folder, out)
-        except OSError as error:
-            raise disk_error(error, out) from error
-    return manifest, True
+    folder = work_folder(out, draft.fingerprint)
+    try:
+        with alone(out, folder.parent, progress):
+            _drop_old(out)
+            current = _current(out, draft.fingerprint)
+            if current is not None:
+                return current, False
+            manifest = _current(folder, draft.fingerprint) or _fill(folder, draft, fill)
+            _move(folder, out)
+            return manifest, True
+    except OSError as error:
+        raise disk_error(error, out) from error
 
 
 def is_current(out: Path, draft: Draft) -> bool:
@@ -78,20 +83,34 @@ def disk_error(error: OSError, out: Path) -> PartialError:
     )
 
 
+def work_folder(out: Path, wanted: str) -> Path:
+    """Where an artefact of a fingerprint grows."""
+    return out.parent / WORK / f"{out.name}-{wanted[:16]}"
+
+
 def _current(out: Path, wanted: str) -> Manifest | None:
+    """Read the manifest of what is whole, under the wanted fingerprint."""
     try:
-        kind = json.loads((out / MANIFEST).read_text(encoding="utf-8"))["kind"]
-        manifest = open_artefact(out, kind)
-    except (OSError, ValueError, KeyError, TypeError, MissingError, CheckError):
+        manifest = read_manifest(out)
+        if manifest.fingerprint != wanted:
+            return None
+        open_artefact(out, manifest.kind)
+    except (OSError, MissingError, CheckError):
         return None
-    if manifest.fingerprint != wanted:
-        return None
-    shutil.rmtree(out / ".done", ignore_errors=True)  # left by a run that was killed right after its last rename
+    shutil.rmtree(out / DONE, ignore_errors=True)  # left by a run that was killed right after its last rename
     return manifest
 
 
-def _work_folder(out: Path, wanted: str) -> Path:
-    return out.parent / ".work" / f"{out.name}-{wanted[:16]}"
+def _fill(folder: Path, draft: Draft, fill: Callable[[Work], None]) -> Manifest:
+    work, started = Work(folder), time.monotonic()
+    make_folder(folder / DONE)
+    fill(work)
+    manifest = _manifest(draft, work, time.monotonic() - started)
+    for path in folder.iterdir():  # what killed processes left half written, or made and did not commit
+        if path.name not in {*manifest.files, MANIFEST, DONE}:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    write_text(folder / MANIFEST, manifest.to_json())
+    return manifest
 
 
 def _manifest(draft: Draft, work: Work, seconds: float) -> Manifest:
@@ -116,24 +135,20 @@ def _manifest(draft: Draft, work: Work, seconds: float) -> Manifest:
 
 
 def _move(folder: Path, out: Path) -> None:
-    old = folder.with_name(folder.name + ".old")
+    old = folder.with_name(folder.name + _OLD)
     if out.exists():
         shutil.rmtree(old, ignore_errors=True)
         out.rename(old)
     folder.rename(out)
     sync_folder(out.parent)
-    shutil.rmtree(out / ".done", ignore_errors=True)
+    sync_folder(folder.parent)
+    shutil.rmtree(out / DONE, ignore_errors=True)
     shutil.rmtree(old, ignore_errors=True)
 
 
-@contextmanager
-def _lock(out: Path) -> Iterator[None]:
-    from filelock import FileLock
-
-    folder = out.parent / ".work"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise disk_error(error, out) from error
-    with FileLock(folder / f"{out.name}.lock"):
-        yield
+def _drop_old(out: Path) -> None:
+    """Remove what a run that was killed while it put a new artefact into place left of the one before."""
+    name = re.compile(rf"{re.escape(out.name)}-[0-9a-f]{{16}}{re.escape(_OLD)}")
+    for path in (out.parent / WORK).iterdir():
+        if name.fullmatch(path.name):
+            shutil.rmtree(path, ignore_errors=True)

@@ -1,4 +1,8 @@
-"""What `manifest.json` says of an artefact, and reading an artefact against it."""
+"""What `manifest.json` says of an artefact, and reading an artefact against it.
+
+The manifest holds a digest of itself and is read only in the one form in which it is written, so that a change of any
+byte of it is found, as the manifest finds a change of any byte of the files.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ import pyarrow.parquet as pq
 from relabel.errors import CheckError, MissingError
 from relabel.store.atomic import sha256_file
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST = "manifest.json"
 
 
@@ -62,9 +66,14 @@ class Manifest:
         return sorted(n for n in self.files if n.startswith("part-"))
 
     def to_json(self) -> str:
-        """Stable, readable JSON."""
-        body = {**self.__dict__, "files": {n: e.__dict__ for n, e in sorted(self.files.items())}}
-        return json.dumps(body, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+        """Stable, readable JSON, with the digest of all the rest."""
+        body = {**self.__dict__, "files": {n: e.__dict__ for n, e in self.files.items()}}
+        body = json.loads(json.dumps(body, allow_nan=False))  # as a reader gets it: keys are text, and sorted as such
+        return _text(body | {"digest": hashlib.sha256(_text(body).encode()).hexdigest()})
+
+
+def _text(body: dict[str, Any]) -> str:
+    return json.dumps(body, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def fingerprint(kind: str, semantic: dict[str, Any], inputs: dict[str, str]) -> str:
@@ -89,36 +98,55 @@ class Draft:
         return fingerprint(self.kind, self.semantic, self.inputs)
 
 
-def read_manifest(folder: Path, kind: str) -> Manifest:
-    """Read a manifest.
+def read_manifest(folder: Path, kind: str | None = None) -> Manifest:
+    """Read a manifest; of any kind if none is given.
 
     Raises
     ------
     MissingError
         If there is none.
     CheckError
-        If it is of another kind or format, or is not a manifest.
+        If it is of another kind or format, or is not, to the byte, what was written.
     """
-    path = folder / MANIFEST
+    path, todo = folder / MANIFEST, "Delete the folder and run again."
     try:
-        body = json.loads(path.read_text(encoding="utf-8"))
-        body["files"] = {n: FileEntry(**e) for n, e in body["files"].items()}
-        manifest = Manifest(**body)
+        text = path.read_bytes().decode()
+        body = json.loads(text)
+        if body["format"] != FORMAT:
+            raise CheckError(f"expected format {FORMAT}, found format {body['format']}", where=str(path), todo=todo)
+        said = body.pop("digest")
+        manifest = Manifest(**body | {"files": {n: FileEntry(**e) for n, e in body["files"].items()}})
+        found = hashlib.sha256(_text(body).encode()).hexdigest()
     except (FileNotFoundError, NotADirectoryError) as error:
         raise MissingError(
-            f"no {kind} here", where=str(folder), todo=f"Make it with `relabel {_VERB.get(kind, 'run')}`."
+            f"no {kind or 'artefact'} here", where=str(folder), todo=f"Make it with `relabel {verb_of(kind)}`."
         ) from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise CheckError(
-            f"not a manifest ({error})", where=str(path), todo="Delete the folder and run again."
-        ) from error
-    if (manifest.kind, manifest.format) != (kind, FORMAT):
-        found = f"{manifest.kind}, format {manifest.format}"
-        raise CheckError(f"expected {kind}, format {FORMAT}; found {found}", where=str(path))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise CheckError(f"not a manifest ({error})", where=str(path), todo=todo) from error
+    if said != found:
+        raise CheckError(f"expected digest {said}, found {found}", where=str(path), todo=todo)
+    if text != manifest.to_json():
+        raise CheckError("not in the form in which manifests are written", where=str(path), todo=todo)
+    if kind not in (None, manifest.kind):
+        raise CheckError(f"expected {kind}, found {manifest.kind}", where=str(path))
     return manifest
 
 
-_VERB = {"corpus": "ingest", "encoding": "encode", "neighbours": "neighbours", "judgement": "judge"}
+def verb_of(kind: str | None) -> str:
+    """Name the verb that makes a kind of artefact."""
+    return _VERB.get(kind or "", "run")
+
+
+_VERB = {
+    "corpus": "ingest",
+    "word_vectors": "tune cbow",
+    "encoding": "encode",
+    "neighbours": "neighbours",
+    "judgement": "judge",
+    "report": "correlate",
+    "lookup": "export lookup",
+    "plan": "export plan",
+}
 
 
 def open_artefact(folder: Path, kind: str, *, verify: bool = True) -> Manifest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,8 +12,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from relabel.store.atomic import sha256_file, void, write_atomic, write_text
+from relabel.errors import CheckError
+from relabel.store.atomic import sha256_file, void, write_hashed, write_text
 from relabel.store.manifest import FileEntry
+
+DONE = ".done"
+"""Folder of the records, within the work folder."""
+_PART = re.compile(r"part-\d{5,}-of-(?P<count>\d{5,})\.parquet")
 
 
 @dataclass
@@ -22,26 +28,32 @@ class Work:
     folder: Path
     facts: dict[str, Any] = field(default_factory=dict)
     runtime: dict[str, Any] = field(default_factory=dict)
+    _whole: set[str] = field(default_factory=set, init=False, repr=False)  # files read back, or written, by this object
 
     def done(self, name: str) -> bool:
         """Say whether a file is there, whole and as recorded; a damaged one is dropped."""
-        record, path = self._record(name), self.folder / name
-        if not record.exists():
-            return False
-        entry = FileEntry(**json.loads(record.read_text()))
-        if path.exists() and path.stat().st_size == entry.bytes and sha256_file(path) == entry.sha256:
+        path, entry = self.folder / name, self._entry(name)
+        self._same_count(name)
+        there = entry is not None and path.is_file() and path.stat().st_size == entry.bytes
+        if entry is not None and there and (name in self._whole or sha256_file(path) == entry.sha256):
+            self._whole.add(name)
             return True
-        record.unlink()
+        self._record(name).unlink(missing_ok=True)
         return False
 
     def file(self, name: str, write: Callable[[Path], None], rows: int | None = None) -> None:
-        """Have `write` make a file, unless it is already done."""
+        """Have `write` make a file, unless it is already done.
+
+        Raises
+        ------
+        CheckError
+            If it is a shard, and the folder has shards of another count.
+        """
         if self.done(name):
             return
-        path = self.folder / name
-        write_atomic(path, write)
-        entry = FileEntry(sha256_file(path), path.stat().st_size, rows)
-        write_text(self._record(name), json.dumps(entry.__dict__))
+        sha256, size = write_hashed(self.folder / name, write)
+        write_text(self._record(name), json.dumps(FileEntry(sha256, size, rows).__dict__))
+        self._whole.add(name)
 
     def table(self, name: str, make: Callable[[], pa.Table]) -> None:
         """Have `make` compute a table and write it as Parquet, unless it is already done."""
@@ -56,16 +68,37 @@ class Work:
 
     def drop(self, name: str) -> None:
         """Take a file out again: one that was only needed on the way."""
+        self._whole.discard(name)
         self._record(name).unlink(missing_ok=True)
         (self.folder / name).unlink(missing_ok=True)
 
     def entries(self) -> dict[str, FileEntry]:
         """Every committed file."""
-        records = sorted((self.folder / ".done").glob("*.json"))
-        return {r.name.removesuffix(".json"): FileEntry(**json.loads(r.read_text())) for r in records}
+        names = sorted(r.name.removesuffix(".json") for r in (self.folder / DONE).glob("*.json"))
+        found = {name: self._entry(name) for name in names if (self.folder / name).exists()}
+        return {name: entry for name, entry in found.items() if entry is not None}
+
+    def _entry(self, name: str) -> FileEntry | None:
+        """Read a record; None if there is none, or it is damaged."""
+        try:
+            return FileEntry(**json.loads(self._record(name).read_bytes()))
+        except (FileNotFoundError, ValueError, TypeError):
+            return None
+
+    def _same_count(self, name: str) -> None:
+        """Refuse a shard of another count: a folder's name is its fingerprint's, so this is no work of ours."""
+        part = _PART.fullmatch(name)
+        if part is None or name in self._whole:
+            return
+        for record in (self.folder / DONE).glob("part-*.json"):
+            other = _PART.fullmatch(record.name.removesuffix(".json"))
+            if other is not None and other["count"] != part["count"]:
+                found = record.name.removesuffix(".json")
+                todo = "Delete the folder and run again."
+                raise CheckError(f"asked for {name}, found {found}", where=str(self.folder), todo=todo)
 
     def _record(self, name: str) -> Path:
-        return self.folder / ".done" / f"{name}.json"
+        return self.folder / DONE / f"{name}.json"
 
 
 def part_name(index: int, count: int) -> str:
