@@ -8,6 +8,7 @@ from relabel_train.losses.base import Reduction, RelevanceLoss
 from relabel_train.losses.bcls import BCLSLoss
 from relabel_train.losses.combined import CombinedLoss
 from relabel_train.losses.kendall import KendallLoss
+from relabel_train.losses.ladder import LadderLoss
 from relabel_train.losses.sliding_window_kendall import SlidingWindowKendallLoss
 from relabel_train.losses.triplet import TripletLoss
 
@@ -15,6 +16,7 @@ __all__ = [
     "BCLSLoss",
     "CombinedLoss",
     "KendallLoss",
+    "LadderLoss",
     "Reduction",
     "RelevanceLoss",
     "SlidingWindowKendallLoss",

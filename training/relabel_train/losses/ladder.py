@@ -1,0 +1,136 @@
+"""Ladder loss: items of each level of relevance must outscore all items of the levels below."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from relabel_train.losses.base import Reduction, RelevanceLoss, labels, negatives, slack
+from relabel_train.losses.checks import number, one_of
+from relabel_train.losses.pairs import hinge_between
+from relabel_train.losses.triplet import hardest_hinge
+
+Contrast = Literal["hard", "sum"]
+Sets = Literal["levels", "cumulative"]
+
+
+class LadderLoss(RelevanceLoss):
+    """Sum over levels l of beta_l L_l (Zhou et al., AAAI 2020, Eq. 7 and 8).
+
+    Level 1 is the triplet loss, [alpha_1 - s_qq + s_qj]_+ over all other items. Level l >= 2 is
+    [alpha_l - s_qi + s_qj]_+ over items i of N_(l-1) and j of N_l and all lower ones, where N_1 = {r >= theta_1},
+    N_2 = {theta_2 <= r < theta_1} and so on, without q's own pair.
+
+    Parameters
+    ----------
+    thresholds : sequence of float
+        theta_1 > theta_2 > ..., in units of the label; L - 1 of them for L levels. (0.63,), as the released code for
+        its labels; (0.63, 0.56) for a third level; 0.4 for S-BERT cosines (journal version).
+    margins : sequence of float
+        alpha_1..alpha_L, each 0 or more. 0.2, then 0.01 for each further level, as the paper.
+    weights : sequence of float
+        beta_1..beta_L, each 0 or more. 1, 0.25, 0.125, ..., as the paper.
+    contrast : "hard" or "sum"
+        "hard" takes the least similar i and the most similar j (Eq. 8, hard contrastive sampling), with alpha_l, as Eq.
+        7 and the code; Eq. 8 prints alpha_1 in level 2 (D6). "sum" adds all pairs (Eq. 7).
+    sets : "levels" or "cumulative"
+        "levels", as the paper, takes i from N_(l-1) alone. "cumulative", as the released code (D7), takes i from all
+        with r >= theta_(l-1), the query's own pair among them.
+    fillers : bool
+        With "hard" and "cumulative": take the minimum with 1 and the maximum with 0 as soon as an item is on the other
+        side, as the released code does (D7). A query all of whose lower items score below 0 then still pays.
+    reduction : "sum" or "mean"
+        Over queries; "sum", as the paper.
+    directions : "sum" or "mean"
+        "sum", as the paper.
+
+    Raises
+    ------
+    ValueError
+        If thresholds do not descend, counts do not fit, or a number is not in its range.
+
+    Notes
+    -----
+    Labels: any range; [0, 1] in the paper, caption to caption. An empty side of a level costs nothing (paper; unless
+    `fillers`). With `same_image` a query's own items are no j at any level. The terms are `level1_*` .. `levelL_*`.
+    "hard" takes time O(L B^2), "sum" O(L B^2 log B) by sorting; memory O(B^2) a level.
+    """
+
+    shown: ClassVar[tuple[str, ...]] = ("thresholds", "margins", "weights", "contrast", "sets", "fillers")
+
+    def __init__(
+        self,
+        thresholds: Sequence[float] = (0.63,),
+        margins: Sequence[float] | None = None,
+        weights: Sequence[float] | None = None,
+        contrast: Contrast = "hard",
+        sets: Sets = "levels",
+        fillers: bool = False,
+        reduction: Reduction = "sum",
+        directions: Reduction = "sum",
+    ) -> None:
+        super().__init__(reduction, directions)
+        self.thresholds = tuple(thresholds)
+        levels = len(self.thresholds) + 1
+        self.margins = (0.2, *[0.01] * (levels - 1)) if margins is None else tuple(margins)
+        self.weights = (1.0, *[0.5**level for level in range(2, levels + 1)]) if weights is None else tuple(weights)
+        for name, values in (("margins", self.margins), ("weights", self.weights)):
+            if len(values) != levels:
+                raise ValueError(
+                    f"{len(self.thresholds)} thresholds make {levels} levels; there are {len(values)} {name}"
+                )
+            for value in values:
+                number(name, value, at_least=0)
+        for value in self.thresholds:
+            number("thresholds", value)
+        if any(a <= b for a, b in zip(self.thresholds, self.thresholds[1:], strict=False)):
+            raise ValueError(f"thresholds {self.thresholds} do not descend")
+        one_of("contrast", contrast, ("hard", "sum"))
+        one_of("sets", sets, ("levels", "cumulative"))
+        if fillers and (contrast, sets) != ("hard", "cumulative"):
+            raise ValueError('fillers need contrast="hard" and sets="cumulative"')
+        self.contrast, self.sets, self.fillers = contrast, sets, fillers
+        self.needs_relevance = levels > 1
+
+    def per_query(self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None) -> dict[str, Tensor]:
+        """Return the weighted loss of each query at each level."""
+        other = negatives(scores, same_image)
+        pair = scores.diagonal()
+        if self.contrast == "hard":
+            first = hardest_hinge(scores, pair, other, self.margins[0])
+        else:
+            hinges = (self.margins[0] + scores - pair[:, None]).clamp(min=0)
+            first = hinges.masked_fill(~other, 0).sum(dim=1)
+        found = {"level1": first * self.weights[0]}
+        for level in range(2, len(self.margins) + 1):
+            similar, lower = self.level(relevance, other, level)
+            value = self._level_loss(scores, similar, lower, self.margins[level - 1])
+            found[f"level{level}"] = value * self.weights[level - 1]
+        return found
+
+    def level(self, relevance: Tensor | None, other: Tensor, level: int) -> tuple[Tensor, Tensor]:
+        """Return which items are i and which are j at a level, (Q, Q) bool each."""
+        known, tolerance = labels(relevance), slack(relevance)
+        own = torch.eye(len(known), dtype=torch.bool, device=known.device)
+        lower = known < self.thresholds[level - 2] - tolerance
+        if self.sets == "cumulative":
+            return ~lower | own, lower & other
+        similar = ~lower & ~own
+        if level > 2:
+            similar &= known < self.thresholds[level - 3] - tolerance
+        return similar, lower & other
+
+    def _level_loss(self, scores: Tensor, similar: Tensor, lower: Tensor, margin: float) -> Tensor:
+        if self.contrast == "sum":
+            return hinge_between(scores, similar, lower, margin)
+        if self.fillers:
+            least = torch.where(similar, scores, 1.0).amin(dim=1)
+            most = torch.where(lower, scores, 0.0).amax(dim=1)
+            return (margin - least + most).clamp(min=0)
+        # An empty side makes its extreme infinite and the hinge 0, with no gradient.
+        least = scores.masked_fill(~similar, torch.inf).amin(dim=1)
+        most = scores.masked_fill(~lower, -torch.inf).amax(dim=1)
+        return (margin - least + most).clamp(min=0)
