@@ -9,6 +9,7 @@ from relabel_train.losses.bcls import BCLSLoss
 from relabel_train.losses.combined import CombinedLoss
 from relabel_train.losses.kendall import KendallLoss
 from relabel_train.losses.ladder import LadderLoss
+from relabel_train.losses.sam import SAMLoss
 from relabel_train.losses.sliding_window_kendall import SlidingWindowKendallLoss
 from relabel_train.losses.triplet import TripletLoss
 
@@ -19,6 +20,7 @@ __all__ = [
     "LadderLoss",
     "Reduction",
     "RelevanceLoss",
+    "SAMLoss",
     "SlidingWindowKendallLoss",
     "TripletLoss",
 ]

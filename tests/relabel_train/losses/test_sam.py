@@ -1,0 +1,76 @@
+"""SAMLoss equals Eq. 7 for the negatives it draws; draws follow the paper's words and never meet an own item."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from relabel_train.losses import CombinedLoss, SAMLoss, TripletLoss
+
+
+def by_loops(batch: Any, pick: Any, margin_of: str, clamp: float | None, masked: bool) -> float:
+    s, r, own, total = batch.scores.tolist(), batch.relevance.tolist(), batch.same_image, 0.0
+    size = len(s)
+    for p in range(size):
+        allowed = [j for j in range(size) if not (own[p, j] if masked else j == p)]
+        m, k = pick(allowed, s[p]), pick(allowed, [s[i][p] for i in range(size)])
+        other = r[p][k] if margin_of == "image" else r[k][p]
+        for margin, gain in (((r[p][p] - r[p][m]) / 3, s[p][m] - s[p][p]), ((r[p][p] - other) / 3, s[k][p] - s[p][p])):
+            total += max(0.0, (margin if clamp is None else min(clamp, margin)) + gain)
+    return total
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("margin_of", ["image", "query"])
+@pytest.mark.parametrize("clamp", [None, 0.1])
+@pytest.mark.parametrize(("sampling", "extreme"), [("hard", max), ("soft", min)])
+def test_equals_loops(
+    irregular: Any, sampling: Any, extreme: Any, clamp: float | None, margin_of: Any, masked: bool
+) -> None:
+    for seed in range(3):
+        batch = irregular(seed)
+        loss = SAMLoss(sampling=sampling, margin_of=margin_of, clamp=clamp)
+        found = loss(batch.scores, batch.relevance * 5, batch.same_image if masked else None)
+
+        def pick(allowed: list[int], s: list[float]) -> int:
+            return extreme(allowed, key=lambda j: s[j])
+
+        fives = type(batch)(batch.scores, batch.relevance * 5, batch.same_image)
+        assert found.item() == pytest.approx(by_loops(fives, pick, margin_of, clamp, masked), rel=1e-9, abs=1e-9)
+
+
+def test_random_negatives_are_uniform_and_never_own() -> None:
+    loss = SAMLoss(generator=torch.Generator().manual_seed(0))
+    own = torch.eye(5, dtype=torch.bool)
+    own[0, 3] = True
+    count = torch.zeros(5, 5)
+    for _ in range(2000):
+        count += torch.nn.functional.one_hot(loss.draw(torch.zeros(5, 5), ~own)[:, 0], 5)
+    assert bool((count[own] == 0).all())
+    share = count / 2000
+    assert bool(((share - (~own).float() / (~own).sum(dim=1, keepdim=True)).abs() < 0.05).all())
+
+
+def test_a_generator_makes_it_repeatable(batch: Any) -> None:
+    def run() -> Tensor:
+        loss = SAMLoss(generator=torch.Generator().manual_seed(7))
+        return torch.stack([loss(batch.scores, batch.relevance) for _ in range(5)])
+
+    assert torch.equal(run(), run())
+    assert len(set(run().tolist())) > 1
+
+
+@pytest.mark.parametrize("sampling", ["hard", "soft"])
+def test_gradient(smooth: Any, sampling: Any) -> None:
+    scores, relevance = smooth(8)
+    assert torch.autograd.gradcheck(lambda s: SAMLoss(sampling=sampling)(s, relevance), scores.requires_grad_())
+
+
+def test_with_the_triplet_loss(batch: Any) -> None:
+    both = CombinedLoss({"sam": SAMLoss(sampling="hard"), "triplet": TripletLoss()}, {"sam": 5})
+    given = (batch.scores, batch.relevance)
+    torch.testing.assert_close(both(*given), 5 * SAMLoss(sampling="hard")(*given) + TripletLoss()(*given))
+    assert set(both.terms(*given)) == {f"{n}.{n}_{d}" for n in ("sam", "triplet") for d in ("i2t", "t2i")}
