@@ -11,6 +11,8 @@ from relabel_train.losses.kendall import KendallLoss
 from relabel_train.losses.ladder import LadderLoss
 from relabel_train.losses.sam import SAMLoss
 from relabel_train.losses.sliding_window_kendall import SlidingWindowKendallLoss
+from relabel_train.losses.smooth_ndcg import SmoothNDCGLoss
+from relabel_train.losses.smooth_ndcg_triplet import SmoothNDCGTripletLoss
 from relabel_train.losses.triplet import TripletLoss
 
 __all__ = [
@@ -22,5 +24,7 @@ __all__ = [
     "RelevanceLoss",
     "SAMLoss",
     "SlidingWindowKendallLoss",
+    "SmoothNDCGLoss",
+    "SmoothNDCGTripletLoss",
     "TripletLoss",
 ]
