@@ -13,6 +13,7 @@ from relabel_train.losses.sam import SAMLoss
 from relabel_train.losses.sliding_window_kendall import SlidingWindowKendallLoss
 from relabel_train.losses.smooth_ndcg import SmoothNDCGLoss
 from relabel_train.losses.smooth_ndcg_triplet import SmoothNDCGTripletLoss
+from relabel_train.losses.soft_target import SoftTargetLoss
 from relabel_train.losses.triplet import TripletLoss
 
 __all__ = [
@@ -26,5 +27,6 @@ __all__ = [
     "SlidingWindowKendallLoss",
     "SmoothNDCGLoss",
     "SmoothNDCGTripletLoss",
+    "SoftTargetLoss",
     "TripletLoss",
 ]

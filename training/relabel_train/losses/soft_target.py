@@ -1,0 +1,56 @@
+"""Soft targets: the distribution of scores over a list is drawn towards that of the labels."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from relabel_train.losses.base import Reduction, RelevanceLoss, labels, lifted
+from relabel_train.losses.checks import number
+
+
+class SoftTargetLoss(RelevanceLoss):
+    """KL(softmax(r / tau_target) || softmax(s / tau)) of each query's list (CUSA, Huang et al., AAAI 2024).
+
+    Parameters
+    ----------
+    tau : float
+        Above 0. 0.45, where CUSA's released configuration starts (it learns tau from there). A trainer that scales its
+        scores itself, as CLIP does, passes 1.
+    tau_target : float
+        Above 0. 1, as CUSA.
+    reduction : "sum" or "mean"
+        Over queries; "mean", as CUSA.
+    directions : "sum" or "mean"
+        "mean", as CUSA's released code.
+
+    Notes
+    -----
+    Labels: any range, dense; the diagonal takes part. With `same_image` all of a query's own items have the best label
+    among them. Text to text (CUSA's uni-modal part): pass captions' scores and labels of captions; both directions of a
+    symmetric matrix are equal. Scores need not be square. Memory and time O(B^2).
+    """
+
+    shown: ClassVar[tuple[str, ...]] = ("tau", "tau_target")
+    paired: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        tau: float = 0.45,
+        tau_target: float = 1.0,
+        reduction: Reduction = "mean",
+        directions: Reduction = "mean",
+    ) -> None:
+        super().__init__(reduction, directions)
+        number("tau", tau, above=0)
+        number("tau_target", tau_target, above=0)
+        self.tau, self.tau_target = tau, tau_target
+
+    def per_query(self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None) -> dict[str, Tensor]:
+        """Return the divergence of each query."""
+        known = lifted(labels(relevance), same_image).to(scores.dtype)
+        target = torch.log_softmax(known / self.tau_target, dim=1)
+        found = torch.log_softmax(scores / self.tau, dim=1)
+        return {"soft_target": (target.exp() * (target - found)).sum(dim=1)}
