@@ -9,6 +9,7 @@ from relabel_train.losses.bcls import BCLSLoss
 from relabel_train.losses.combined import CombinedLoss
 from relabel_train.losses.kendall import KendallLoss
 from relabel_train.losses.ladder import LadderLoss
+from relabel_train.losses.multi_positive_infonce import MultiPositiveInfoNCE
 from relabel_train.losses.sam import SAMLoss
 from relabel_train.losses.sliding_window_kendall import SlidingWindowKendallLoss
 from relabel_train.losses.smooth_ndcg import SmoothNDCGLoss
@@ -21,6 +22,7 @@ __all__ = [
     "CombinedLoss",
     "KendallLoss",
     "LadderLoss",
+    "MultiPositiveInfoNCE",
     "Reduction",
     "RelevanceLoss",
     "SAMLoss",

@@ -1,0 +1,65 @@
+"""InfoNCE in which all captions of one image share the target."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from relabel_train.losses.base import Reduction, RelevanceLoss, labels, slack
+from relabel_train.losses.checks import number
+
+
+class MultiPositiveInfoNCE(RelevanceLoss):
+    """Cross-entropy of softmax(s / tau) against a target that is even over a query's positives.
+
+    With one positive a query this is the loss of CLIP (Radford et al., 2021); with more, that of UniCL (Yang et al.,
+    CVPR 2022) and, over scores, of SupCon's L_out (Khosla et al., 2020).
+
+    Parameters
+    ----------
+    tau : float
+        Above 0. 0.07, where CLIP starts. A trainer that scales its scores itself passes 1.
+    positive : float, optional
+        Items whose label is at least this are positives as well: 1 takes in exact duplicates. None reads no labels.
+    reduction : "sum" or "mean"
+        Over queries; "mean", as CLIP.
+    directions : "sum" or "mean"
+        "mean", as CLIP.
+
+    Notes
+    -----
+    Positives are the diagonal, `same_image`, and what `positive` adds. Scores need not be square if `same_image` is
+    given. A query without a positive costs nothing. Memory and time O(B^2).
+    """
+
+    shown: ClassVar[tuple[str, ...]] = ("tau", "positive")
+    paired: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        tau: float = 0.07,
+        positive: float | None = None,
+        reduction: Reduction = "mean",
+        directions: Reduction = "mean",
+    ) -> None:
+        super().__init__(reduction, directions)
+        number("tau", tau, above=0)
+        if positive is not None:
+            number("positive", positive)
+        self.tau, self.positive = tau, positive
+        self.needs_relevance = positive is not None
+
+    def per_query(self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None) -> dict[str, Tensor]:
+        """Return the cross-entropy of each query."""
+        if same_image is None:
+            if scores.shape[0] != scores.shape[1]:
+                raise ValueError(f"scores are {tuple(scores.shape)}: without same_image they must be square")
+            same_image = torch.eye(len(scores), dtype=torch.bool, device=scores.device)
+        positives = same_image
+        if self.positive is not None:
+            positives = positives | (labels(relevance) >= self.positive - slack(relevance))
+        found = torch.log_softmax(scores / self.tau, dim=1)
+        count = positives.sum(dim=1).clamp(min=1)
+        return {"infonce": -found.masked_fill(~positives, 0).sum(dim=1) / count}
