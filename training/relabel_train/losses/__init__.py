@@ -7,8 +7,11 @@ same_image)`. `loss.terms(...)` returns their named parts.
 from relabel_train.losses.base import Reduction, RelevanceLoss
 from relabel_train.losses.bcls import BCLSLoss
 from relabel_train.losses.combined import CombinedLoss
+from relabel_train.losses.dense_triplet import DenseTripletLoss
+from relabel_train.losses.distances import DistanceLoss
 from relabel_train.losses.kendall import KendallLoss
 from relabel_train.losses.ladder import LadderLoss
+from relabel_train.losses.log_ratio import LogRatioLoss
 from relabel_train.losses.multi_positive_infonce import MultiPositiveInfoNCE
 from relabel_train.losses.sam import SAMLoss
 from relabel_train.losses.sliding_window_kendall import SlidingWindowKendallLoss
@@ -20,8 +23,11 @@ from relabel_train.losses.triplet import TripletLoss
 __all__ = [
     "BCLSLoss",
     "CombinedLoss",
+    "DenseTripletLoss",
+    "DistanceLoss",
     "KendallLoss",
     "LadderLoss",
+    "LogRatioLoss",
     "MultiPositiveInfoNCE",
     "Reduction",
     "RelevanceLoss",
