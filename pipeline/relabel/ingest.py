@@ -62,7 +62,7 @@ def ingest(params: IngestParams, out: Path, runtime: Runtime) -> tuple[Manifest,
         **source.semantic,
     }
     draft = Draft("corpus", params.dataset, semantic, source.files)
-    manifest, built = build(out, draft, partial(_fill, params, source, runtime))
+    manifest, built = build(out, draft, partial(_fill, params, source, runtime), runtime.progress)
     if not built:
         _check_counts(params, manifest.facts["report"])
     return manifest, built

@@ -39,9 +39,8 @@ def encode(project: Project, label: str, split: str) -> Job:
         }
         make_all(source.units(corpus, rows, size, runtime), work, runtime.progress)
 
-    return Job(
-        project.layout.encoding(split, label), Draft("encoding", label, semantic, {"corpus": corpus.digest}), fill
-    )
+    draft = Draft("encoding", label, semantic, {"corpus": corpus.digest})
+    return Job(project.layout.encoding(split, label), draft, fill, runtime.progress)
 
 
 def encoded(project: Project, label: str, split: str) -> Manifest:

@@ -38,7 +38,7 @@ def export_lookup(project: Project, label: str, split: str) -> Job:
                 open_artefact(artefact.folder, artefact.manifest.kind)
         write_lookup(corpus, source, draft, made, found, work)
 
-    return Job(layout.lookup(split, label), draft, fill)
+    return Job(layout.lookup(split, label), draft, fill, project.runtime.progress)
 
 
 def _neighbours(project: Project, label: str, split: str, encoding: Manifest) -> Manifest | None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from relabel.progress import SILENT, Progress
 from relabel.stages.project import Project
 from relabel.store.artefact import build
 from relabel.store.manifest import Draft, Manifest
@@ -19,10 +20,11 @@ class Job:
     out: Path
     draft: Draft
     fill: Callable[[Work], None]
+    progress: Progress = SILENT
 
     def run(self) -> tuple[Manifest, bool]:
         """Build it, unless it is there."""
-        return build(self.out, self.draft, self.fill)
+        return build(self.out, self.draft, self.fill, self.progress)
 
 
 def note(project: Project, made: tuple[Manifest, bool], folder: Path) -> None:

@@ -55,7 +55,8 @@ def judge(project: Project, label: str) -> Job:
             eccv = read_eccv(corpus, project.runtime.data)
             score_eccv(corpus, relevance, source, eccv, work, progress, ties=params.ties, gate=opened)
 
-    return Job(project.layout.judgement(split, label), Draft("judgement", label, semantic, inputs), fill)
+    draft = Draft("judgement", label, semantic, inputs)
+    return Job(project.layout.judgement(split, label), draft, fill, project.runtime.progress)
 
 
 def _open_gate(project: Project, gate: str) -> Gate:

@@ -83,7 +83,7 @@ def export_plan(project: Project, label: str, split: str, name: str | None = Non
         work.runtime["estimate"] = found.__dict__
         make_all(units, work, project.runtime.progress)
 
-    return Planning(outline, Job(out, draft, fill), open_relevance)
+    return Planning(outline, Job(out, draft, fill, project.runtime.progress), open_relevance)
 
 
 def _name(project: Project, label: str) -> str:

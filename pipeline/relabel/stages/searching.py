@@ -60,7 +60,7 @@ def neighbours(project: Project, label: str, params: NeighboursParams | None = N
         work.facts |= facts(source, question) | {"within": within, "split": split}
         make_all(units, work, project.runtime.progress)
 
-    return Job(out, Draft("neighbours", label, semantic, inputs), fill)
+    return Job(out, Draft("neighbours", label, semantic, inputs), fill, project.runtime.progress)
 
 
 def searchable(project: Project) -> list[str]:

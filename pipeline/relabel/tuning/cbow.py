@@ -109,7 +109,7 @@ def tune_cbow(params: TuneCbowParams, corpus: Corpus, out: Path, runtime: Runtim
 
     name = f"word2vec {trained_on} {params.width}d"
     draft = Draft("word_vectors", name, params.model_dump(mode="json"), {"corpus": corpus.digest})
-    return build(out, draft, fill)
+    return build(out, draft, fill, runtime.progress)
 
 
 def _documents(params: TuneCbowParams, corpus: Corpus, rows: range) -> list[str]:
