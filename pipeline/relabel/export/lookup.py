@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from relabel.corpus import REFERENCES, Corpus
 from relabel.errors import UsageError
 from relabel.export.captions import write_captions
+from relabel.export.features import write_features
 from relabel.export.neighbours import write_neighbours
 from relabel.export.params import ExportLookupParams
 from relabel.export.vectors import write_vectors
-from relabel.sources.base import Source
+from relabel.sources.base import Relevance, Source
+from relabel.sources.shards import failed_rows
 from relabel.store.atomic import write_text
 from relabel.store.manifest import Draft, Manifest
 from relabel.store.work import Work
@@ -69,6 +71,7 @@ def write_lookup(
     draft: Draft,
     encoding: Made,
     neighbours: Made | None,
+    opened: Callable[[], Relevance],
     work: Work,
 ) -> None:
     """Write every array, then `lookup.json`, which holds their sha256.
@@ -78,14 +81,16 @@ def write_lookup(
     corpus, source, draft
     encoding, neighbours : Made
         Verified.
+    opened : callable
+        Opens the encoding; called only where its files alone do not do.
     work : Work
     """
     facts = encoding.manifest.facts
     rows = range(*facts["rows"])
-    failed: NDArray[np.int32] = np.empty(0, np.int32)
-    dtype = _write_kind(source, draft, encoding, rows, failed, work)
+    failed = failed_rows(encoding.folder, encoding.manifest)
+    dtype, sizes = _write_kind(source, draft, encoding, opened, work)
     write_captions(corpus, rows, failed, work)
-    width = None if neighbours is None else write_neighbours(neighbours.folder, neighbours.manifest, rows, work)
+    near = None if neighbours is None else write_neighbours(neighbours.folder, neighbours.manifest, work)
     names = CAPTIONS | KINDS[source.kind] | ({} if neighbours is None else NEIGHBOURS)
     about = Description(
         kind=source.kind,
@@ -94,7 +99,7 @@ def write_lookup(
         fingerprint=draft.fingerprint,
         corpus=corpus.digest,
         encoding=encoding.manifest.fingerprint,
-        neighbours=None if neighbours is None else neighbours.manifest.fingerprint,
+        neighbours=near,
         split=facts["split"],
         rows=(rows.start, rows.stop),
         bounds=source.bounds,
@@ -103,8 +108,8 @@ def write_lookup(
         references=REFERENCES,
         symmetric=source.symmetric,
         dtype=dtype,
+        sizes=sizes,
         failed=len(failed),
-        width=width,
         params=source.params.model_dump(mode="json") | {"encoding": encoding.manifest.semantic},
         arrays=_entries(work, list(names)),
     )
@@ -114,7 +119,7 @@ def write_lookup(
         "label": draft.name,
         "rows": [rows.start, rows.stop],
         "split": facts["split"],
-        "neighbours": width,
+        "neighbours": near,
         "failed": len(failed),
     }
 
@@ -123,16 +128,17 @@ def _write_kind(
     source: Source[Any],
     draft: Draft,
     encoding: Made,
-    rows: range,
-    failed: NDArray[np.int32],
+    opened: Callable[[], Relevance],
     work: Work,
-) -> str:
-    """Write the arrays of the source's kind; return the dtype of what is stored."""
+) -> tuple[str, dict[str, int]]:
+    """Write the arrays of the source's kind; return the dtype of what is stored, and the kind's sizes."""
     if source.kind == "vectors":
-        dtype = draft.semantic["dtype"]
-        write_vectors(encoding.folder, encoding.manifest, rows, failed, _DTYPES[dtype], work)
-        return str(dtype)
-    return "bool"
+        dtype = str(draft.semantic["dtype"])
+        write_vectors(encoding.folder, encoding.manifest, _DTYPES[dtype], work)
+        return dtype, {}
+    if source.kind == "features":
+        return "float64", write_features(opened(), source.bounds[1], work)
+    return "bool", {}
 
 
 def _entries(work: Work, names: list[str]) -> dict[str, ArrayEntry]:

@@ -16,19 +16,13 @@ from relabel.store.manifest import Manifest
 from relabel.store.work import Work
 
 
-def write_vectors(
-    folder: Path, manifest: Manifest, rows: range, failed: NDArray[np.int32], dtype: str, work: Work
-) -> None:
+def write_vectors(folder: Path, manifest: Manifest, dtype: str, work: Work) -> None:
     """Write the `vectors` array.
 
     Parameters
     ----------
     folder, manifest
-        Of the encoding.
-    rows : range
-        Rows it covers.
-    failed : (F,) int32
-        Rows that have no vector: NaN here.
+        Of the encoding; the vectors of its failed rows are NaN, there and here.
     dtype : "<f4" or "<f2"
     work : Work
 
@@ -37,20 +31,15 @@ def write_vectors(
     CheckError
         If a shard does not hold the rows that come next.
     """
+    rows = range(*manifest.facts["rows"])
     width = pq.read_schema(folder / manifest.parts[0]).field("vector").type.list_size
-    write_pieces(work, "vectors", dtype, (len(rows), width), _shards(folder, manifest, rows, failed))
+    write_pieces(work, "vectors", dtype, (len(rows), width), _shards(folder, manifest, rows.start))
 
 
-def _shards(folder: Path, manifest: Manifest, rows: range, failed: NDArray[np.int32]) -> Iterator[NDArray[np.float32]]:
-    row = rows.start
+def _shards(folder: Path, manifest: Manifest, row: int) -> Iterator[NDArray[np.float32]]:
     for name in manifest.parts:
         table = pq.read_table(folder / name, columns=["row", "vector"])
         if not np.array_equal(table["row"].to_numpy(), np.arange(row, row + table.num_rows)):
             raise CheckError(f"expected rows from {row} on, in order", where=str(folder / name), todo="Encode again.")
-        vectors = vectors_of(table)
-        gone = failed[(failed >= row) & (failed < row + len(vectors))] - row
-        if len(gone):
-            vectors = vectors.copy()
-            vectors[gone] = np.nan
-        yield vectors
-        row += len(vectors)
+        yield vectors_of(table)
+        row += table.num_rows

@@ -29,21 +29,31 @@ CAPTIONS: dict[str, tuple[str, int]] = {
 """Arrays of every lookup: name to dtype and number of dimensions.
 
 `image` (N,): image number of each place, from 0. `indptr` (M + 1,): image m's captions are the places
-``indptr[m]:indptr[m + 1]``. `failed`: places that have no encoding. Ids: see `ids`.
+``indptr[m]:indptr[m + 1]``. `failed`: places that have no encoding, ascending. Ids: see `ids`.
 """
 
 KINDS: dict[str, dict[str, tuple[str, int]]] = {
     "vectors": {"vectors": ("<f4 <f2", 2)},
+    "features": {
+        "features.indptr": ("<i8", 1),
+        "features.columns": ("<i4", 1),
+        "features.reference": ("<f8", 1),
+        "features.candidate": ("<f8", 1),
+        "features.length": ("<i4", 1),
+        "features.gauss": ("<f8", 1),
+        "siblings.start": ("<i8", 1),
+        "siblings.scores": ("<f8", 1),
+    },
     "baseline": {},
 }
-"""Arrays of each kind; see `vectors` for what they mean. Several dtypes: any of them."""
+"""Arrays of each kind; see `vectors` and `features` for what they mean. Several dtypes: any of them."""
 
 NEIGHBOURS: dict[str, tuple[str, int]] = {
     "neighbours.indptr": ("<i8", 1),
     "neighbours.rows": ("<i4", 1),
     "neighbours.scores": ("<f4", 1),
 }
-"""CSR over the places covered, rows by (-score, row). Only where they were found before the export."""
+"""CSR over the rows that have neighbours, by (-score, row). Only where they were found before the export."""
 
 
 class LookupFileError(ValueError):
@@ -66,8 +76,12 @@ class Description:
     Attributes
     ----------
     kind, source, label : str
-    fingerprint, corpus, encoding, neighbours : str
-        Of this lookup and of what it was made from; `neighbours` is None where none were found before.
+    fingerprint, corpus, encoding : str
+        Of this lookup and of what it was made from.
+    neighbours : dict or None
+        None where none were found before the export, else what is said of them: `fingerprint`, `rows` (first and one
+        past the last row that has neighbours), `within` (the split whose captions they are), `width` (how many a
+        caption has), `index` (exact, or a faiss index that may miss some).
     split : str
     rows : (int, int)
         The corpus rows covered, first and one past the last; whole images.
@@ -82,10 +96,10 @@ class Description:
         Whether r(a, b) = r(b, a) for single captions.
     dtype : str
         Of stored vectors or weights.
+    sizes : dict of str to int
+        What the kind's reader must know beside its arrays; see `features`.
     failed : int
         Captions without an encoding; whatever asks them is NaN.
-    width : int or None
-        Neighbours a caption.
     params : dict
         Of the source and of what it used: for a methods section, and to make it again.
     arrays : dict of str to ArrayEntry
@@ -97,7 +111,7 @@ class Description:
     fingerprint: str
     corpus: str
     encoding: str
-    neighbours: str | None
+    neighbours: dict[str, Any] | None
     split: str
     rows: tuple[int, int]
     bounds: tuple[float, float]
@@ -106,8 +120,8 @@ class Description:
     references: int
     symmetric: bool
     dtype: str
+    sizes: dict[str, int]
     failed: int
-    width: int | None
     params: dict[str, Any]
     arrays: dict[str, ArrayEntry]
     orientation: str = ORIENTATION

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from relabel_train.lookup.arrays import open_arrays
+from relabel_train.lookup.features import FeatureBlocks
 from relabel_train.lookup.format import Description, LookupFileError, Pooling, read_description
 from relabel_train.lookup.ids import Ids
 from relabel_train.lookup.references import Batch, references
@@ -71,6 +72,10 @@ class Lookup:
         self._image, self._indptr = arrays["image"], arrays["indptr"]
         self._caption_ids, self._image_ids = Ids.open(arrays, "caption_ids"), Ids.open(arrays, "image_ids")
         self._blocks = _blocks(about, arrays)
+        self._failed: NDArray[np.bool_] | None = None
+        if about.failed:
+            self._failed = np.zeros(len(self.rows), np.bool_)
+            self._failed[arrays["failed"]] = True
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -132,6 +137,10 @@ class Lookup:
             some = references(self._image, self._indptr, images[a : a + high], most, how == "paired")
             for b in range(0, len(captions), max(1, step)):
                 self._blocks.fill(some, captions[b : b + step], how, out[a : a + high, b : b + step])
+            if self._failed is not None:
+                out[a : a + high][self._failed[some.places].any(axis=0)] = np.nan
+        if self._failed is not None:
+            out[:, self._failed[captions]] = np.nan
         return out
 
     def same_image(self, rows: ArrayLike, columns: ArrayLike | None = None) -> NDArray[np.bool_]:
@@ -149,7 +158,7 @@ class Lookup:
         ----------
         rows : (B,) int
         k : int, optional
-            At most ``about.width``, which is the default.
+            At most, and by default, ``about.neighbours["width"]``.
 
         Returns
         -------
@@ -158,21 +167,35 @@ class Lookup:
         same_image : (B, k) bool
             Whether the neighbour is of the same image, by id.
 
+        A caption without an encoding has none: its rows are -1, its scores NaN.
+
         Raises
         ------
         ValueError
             If the lookup has no neighbours, or not as many.
+        IndexError
+            Naming the first row that is not covered, or not among those whose neighbours were found.
         """
-        width, k = self.about.width, self.about.width if k is None else k
-        if width is None or k is None:
+        about = self.about.neighbours
+        if about is None:
             todo = "Run `relabel neighbours`, then export again."
             raise ValueError(f"{self.about.label}: this lookup was exported without neighbours. {todo}")
+        width, (first, stop) = int(about["width"]), about["rows"]
+        k = width if k is None else k
         if not 0 < k <= width:
             raise ValueError(f"{self.about.label} has {width} neighbours a caption; {k} were asked for")
         places = self._places(rows)
-        at = self._arrays["neighbours.indptr"][places][:, None] + np.arange(k)
-        found = self._arrays["neighbours.rows"][at]
-        return found, self._arrays["neighbours.scores"][at], self._same(places, found)
+        query = places + (self.rows.start - first)
+        if len(query) and not 0 <= int(query.min()) <= int(query.max()) < stop - first:
+            bad = places[(query < 0) | (query >= stop - first)][0] + self.rows.start
+            raise IndexError(f"row {bad} has no neighbours; rows {first} to {stop - 1} of {about['within']!r} have")
+        indptr = self._arrays["neighbours.indptr"]
+        at = indptr[query][:, None] + np.arange(k)
+        lacking = at >= indptr[query + 1][:, None]  # a caption without an encoding has none
+        at[lacking] = 0
+        found, scores = self._arrays["neighbours.rows"][at], self._arrays["neighbours.scores"][at]
+        found[lacking], scores[lacking] = -1, np.nan
+        return found, scores, self._same(places, found)
 
     def image_of(self, rows: ArrayLike) -> NDArray[np.int32]:
         """Return the image number of each row, counted from 0 within the rows covered."""
@@ -223,6 +246,8 @@ class Lookup:
 def _blocks(about: Description, arrays: dict[str, NDArray[Any]]) -> Blocks:
     if about.kind == "vectors":
         return VectorBlocks(arrays["vectors"])
+    if about.kind == "features":
+        return FeatureBlocks.open(arrays, about.sizes, about.bounds[1])
     return SameImageBlocks(arrays["image"])
 
 

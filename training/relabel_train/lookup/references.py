@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relabel_train.lookup.format import Pooling
+
 
 @dataclass(frozen=True, eq=False)
 class Batch:
@@ -24,19 +26,24 @@ class Batch:
     places: NDArray[np.int64]
     sizes: NDArray[np.int64] | None
 
-    @property
-    def padding(self) -> NDArray[np.bool_]:
-        """(W, B): which of `places` are repeats."""
-        width = len(self.places)
-        sizes = np.full(self.places.shape[1], width) if self.sizes is None else self.sizes
-        return np.asarray(np.arange(width)[:, None] >= sizes)
+    def take(self, index: NDArray[np.int64]) -> Batch:
+        """Select images, repeats allowed."""
+        return Batch(self.places[:, index], None if self.sizes is None else self.sizes[index])
+
+    def pool(self, scores: NDArray[Any], pooling: Pooling) -> NDArray[Any]:
+        """Reduce (W, B, C) scores of references to (B, C). `scores` may be changed."""
+        if len(scores) == 1:
+            return np.asarray(scores[0])
+        if pooling == "max":
+            return np.asarray(scores.max(axis=0))
+        return self.mean(scores)
 
     def mean(self, scores: NDArray[Any]) -> NDArray[Any]:
-        """Average (W, B, C) scores of references to (B, C)."""
+        """Average (W, B, C) scores of references to (B, C). `scores` may be changed."""
         if self.sizes is None:
-            return np.asarray(scores.sum(axis=0) / len(scores))
-        scores[self.padding] = 0
-        return np.asarray(scores.sum(axis=0) / self.sizes[:, None])
+            return np.asarray(scores.sum(axis=0) / scores.dtype.type(len(scores)))
+        scores[np.arange(len(scores))[:, None] >= self.sizes] = 0
+        return np.asarray(scores.sum(axis=0) / self.sizes[:, None].astype(scores.dtype))
 
 
 def references(

@@ -36,7 +36,7 @@ class VectorBlocks:
             np.max(scores, axis=0, out=out)
             return
         if pooling == "mean" and len(places) > 1:  # a mean of products is a product with the mean
-            left = images.mean(left.reshape(*places.shape, -1)).astype(out.dtype, copy=False)
+            left = images.mean(left.reshape(*places.shape, -1))
         np.matmul(left, right.T, out=out)
 
     def _gather(self, places: NDArray[np.int64], dtype: np.dtype[Any]) -> NDArray[Any]:
