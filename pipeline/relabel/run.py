@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from relabel import stages
 from relabel.correlate import Against, Outcome, correlate
-from relabel.errors import MissingError
+from relabel.errors import MissingError, RelabelError
+from relabel.layout import Layout
+from relabel.neighbours.params import Within as Split
 from relabel.stages import Job, Project
 from relabel.store.artefact import is_current
 
@@ -24,28 +26,90 @@ class Step:
     out: str
 
 
-def run(project: Project, mirror: Path | None = None) -> Outcome:
-    """Do everything for one dataset: fetch, ingest, tune, encode, judge, correlate. What is finished is not repeated.
+def run(
+    project: Project, split: Split | None = None, labels: Sequence[str] = (), mirror: Path | None = None
+) -> Outcome:
+    """Do everything for one split of a dataset. What is finished is not repeated.
 
-    A label that lacks something (Java, a model, vectors) is left out and named; all others are built.
+    Fetch, ingest, tune, encode; judge and correlate where people have judged (COCO's val and test); then neighbours and
+    a lookup for training. A label that lacks something (Java, a model, vectors) is left out and named; all others are
+    built.
+
+    Parameters
+    ----------
+    project : Project
+    split : "train", "val", "test" or "all", optional
+        The judged one (`judge.split`) without.
+    labels : sequence of str
+        Those to build; else every label of a judged split, and `export.labels` of any other.
+    mirror : Path, optional
 
     Raises
     ------
     RelabelError
         If the corpus cannot be had, or no label can.
     """
+    project, split, against = _judged(project, split)
     stages.fetch(project, mirror)
     stages.note(project, stages.ingest(project), project.layout.corpus)
-    against: list[Against] = ["cxc", "eccv"] if project.config.ingest.prefix == "coco" else []
-    if project.config.judge.split != "test":
-        against = [a for a in against if a != "eccv"]
-    outcome = correlate(project, [], against)
-    layout, split = project.layout, project.config.judge.split
-    outcome.places |= {"captions": layout.corpus, "labels": layout.encoding(split, "")}
-    if against:
-        outcome.places |= {"scores of judged pairs": layout.judgement(split, "")}
-        outcome.places |= {"tables, pictures": layout.report(split)}
+    outcome = correlate(project, labels, against) if against else _encode(project, split, labels)
+    left_out = {label for label, _ in outcome.problems}
+    for label in exported(project, labels):
+        if label not in left_out:
+            try:
+                _serve(project, split, label)
+            except RelabelError as error:
+                outcome.problems.append((label, error))
+    outcome.places |= _places(project.layout, split, bool(against))
     return outcome
+
+
+def exported(project: Project, labels: Sequence[str]) -> list[str]:
+    """Labels that get neighbours and a lookup: those named, else `export.labels`; never one that cannot have them."""
+    able = stages.searchable(project)
+    return [label for label in labels or project.config.export.labels if label in able]
+
+
+def _judged(project: Project, split: Split | None) -> tuple[Project, Split, list[Against]]:
+    """Settle the split, and what it can be held against."""
+    config = project.config
+    split = split or config.judge.split
+    if config.ingest.prefix != "coco" or (split != "test" and split != "val"):
+        return project, split, []
+    judge = config.judge.model_copy(update={"split": split})
+    project = replace(project, config=config.model_copy(update={"judge": judge}))
+    return project, split, ["cxc", "eccv"] if split == "test" else ["cxc"]
+
+
+def _encode(project: Project, split: Split, labels: Sequence[str]) -> Outcome:
+    outcome = Outcome()
+    for label in labels or project.config.export.labels:
+        try:
+            stages.models(project, label)
+            _done(project, stages.encode(project, label, split))
+        except RelabelError as error:
+            outcome.problems.append((label, error))
+    if outcome.problems and len(outcome.problems) == len(labels or project.config.export.labels):
+        raise outcome.problems[0][1]
+    return outcome
+
+
+def _serve(project: Project, split: Split, label: str) -> None:
+    """Find neighbours of captions within the split and write the lookup."""
+    params = project.config.neighbours.model_copy(update={"within": split, "split": split, "of": "captions"})
+    _done(project, stages.neighbours(project, label, params))
+    _done(project, stages.export_lookup(project, label, split))
+
+
+def _done(project: Project, job: Job) -> None:
+    stages.note(project, job.run(), job.out)
+
+
+def _places(layout: Layout, split: Split, judged: bool) -> dict[str, Path]:
+    places = {"captions": layout.corpus, "labels": layout.encoding(split, "")}
+    if judged:
+        places |= {"scores of judged pairs": layout.judgement(split, ""), "tables, pictures": layout.report(split)}
+    return places | {"neighbours": layout.neighbours(split, "captions", ""), "lookups": layout.lookup(split, "")}
 
 
 def plan(project: Project) -> list[Step]:

@@ -9,13 +9,23 @@ from typing import Annotated, Any
 import typer
 
 from relabel.judge.params import JudgeParams
+from relabel.neighbours.params import Within as Split
 from relabel_cli.bridge import Overrides, verb
 from relabel_cli.common import Common
 
 
 def run(
-    options: Annotated[dict[str, Any], Overrides(JudgeParams, "judge")],
+    options: Annotated[dict[str, Any], Overrides(JudgeParams, "judge", without=("split",))],
     common: Common,
+    split: Annotated[
+        Split | None, typer.Option(help="Split to label; all for every caption. [default: judge.split]")
+    ] = None,
+    label: list[str] = typer.Option(
+        [],
+        "--label",
+        "-l",
+        help="Label to build. Repeatable. [default: all, and export.labels where nobody has judged the split]",
+    ),
     mirror: Annotated[
         Path | None, typer.Option(envvar="RELABEL_MIRROR", help="Folder to take files from instead of the network.")
     ] = None,
@@ -30,7 +40,7 @@ def run(
         steps = walk.plan(project)
         common.show([asdict(step) for step in steps], plan_text(steps))
         return
-    outcome = walk.run(project, mirror)
+    outcome = walk.run(project, split, label, mirror)
     common.show(outcome.report.data, outcome.report.render())
     finish(outcome)
 

@@ -26,5 +26,9 @@ class ExportParams(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    labels: tuple[str, ...] = Field(
+        ("sbert", "cider"), description="Labels that `relabel run` finds neighbours of and writes a lookup of."
+    )
+
     lookup: ExportLookupParams = ExportLookupParams()
     plan: ExportPlanParams = ExportPlanParams()

@@ -1,10 +1,11 @@
-"""The stages as plain functions, one file each: fetch, ingest, tune, encode, neighbours, judge.
+"""The stages as plain functions, one file each: fetch, ingest, tune, encode, neighbours, judge, export.
 
 `relabel.run` walks them in order. Each is idempotent: finished work is found by its fingerprint and not repeated.
 """
 
 from relabel.stages.captions import fetch, ingest
 from relabel.stages.encoding import encode, encoded, open_label
+from relabel.stages.exporting import export_lookup
 from relabel.stages.job import Job, note, status
 from relabel.stages.judging import judge
 from relabel.stages.label import prepare
@@ -19,6 +20,7 @@ __all__ = [
     "Project",
     "encode",
     "encoded",
+    "export_lookup",
     "export_plan",
     "fetch",
     "ingest",
