@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from relabel import stages
 from relabel.errors import RelabelError, UsageError
 from relabel.judge.report import Report, metrics
+from relabel.judge.report_folder import Files, write_report
 from relabel.judge.stsb_report import stsb_report
 from relabel.stages import Project
-from relabel.store.atomic import write_text
 from relabel.store.manifest import Manifest
 
 Against = Literal["cxc", "eccv", "stsb"]
@@ -73,8 +74,9 @@ def correlate(project: Project, labels: Sequence[str], against: Sequence[Against
         judged = {label: judged[label] for label in names if label in judged}
         for name, report_of in (("cxc", _cxc), ("eccv", _eccv)):
             if name in against:
-                report = _naming(report_of(project, judged), judged)
-                _write(project, name, report)
+                found, files = report_of(project, judged)
+                report = _naming(found, judged)
+                _write(project, name, report, files, judged)
                 outcome.report += report
     if "stsb" in against:
         outcome.report += _stsb(project, [label for label in names if kinds[label] != "baseline"], outcome)
@@ -93,7 +95,7 @@ def _naming(report: Report, judged: dict[str, Manifest]) -> Report:
     return Report(tuple(tables), tuple(records))
 
 
-def _cxc(project: Project, judged: dict[str, Manifest]) -> Report:
+def _cxc(project: Project, judged: dict[str, Manifest]) -> tuple[Report, Files]:
     from relabel.judge.agreement import Scored
     from relabel.judge.picture import draw
     from relabel.judge.plots import agreement_points, calibration_points
@@ -102,14 +104,12 @@ def _cxc(project: Project, judged: dict[str, Manifest]) -> Report:
     params, layout = project.config.judge, project.layout
     scored = [Scored.open(layout.judgement(params.split, label), m.facts) for label, m in judged.items()]
     report = cxc_report(scored, params.resamples, params.seed, project.runtime.progress)
-    folder = layout.report(params.split)
-    draw(scored, report.records, folder / "cxc.png")
-    write_text(folder / "cxc.agreement.csv", csv_text(agreement_points(report.records)) + "\n")
-    write_text(folder / "cxc.calibration.csv", csv_text(calibration_points(scored)) + "\n")
-    return report
+    points = {"agreement": agreement_points(report.records), "calibration": calibration_points(scored)}
+    texts = {f"cxc.{name}.csv": csv_text(rows) + "\n" for name, rows in points.items()}
+    return report, Files(texts, {"cxc.png": partial(draw, scored, report.records)})
 
 
-def _eccv(project: Project, judged: dict[str, Manifest]) -> Report:
+def _eccv(project: Project, judged: dict[str, Manifest]) -> tuple[Report, Files]:
     from relabel.judge.rankings import Ranked
     from relabel.judge.report import eccv_report
 
@@ -123,7 +123,7 @@ def _eccv(project: Project, judged: dict[str, Manifest]) -> Report:
         note = f"Not ranked: {', '.join(lacking)}, which score pair by pair; `--gate sbert` re-ranks sbert's best."
         first = report.tables[0]
         report = replace(report, tables=(replace(first, notes=(*first.notes, note)), *report.tables[1:]))
-    return report
+    return report, Files()
 
 
 def _stsb(project: Project, labels: Sequence[str], outcome: Outcome) -> Report:
@@ -142,10 +142,10 @@ def _stsb(project: Project, labels: Sequence[str], outcome: Outcome) -> Report:
     return stsb_report(scores)
 
 
-def _write(project: Project, name: str, report: Report) -> None:
+def _write(project: Project, name: str, report: Report, files: Files, judged: dict[str, Manifest]) -> None:
     """Write a report in every form that people and programs read."""
-    folder = project.layout.report(project.config.judge.split)
-    write_text(folder / f"{name}.csv", report.render("csv") + "\n")
-    write_text(folder / f"{name}.md", report.render("md") + "\n")
-    write_text(folder / f"{name}.tex", report.render("latex") + "\n")
-    write_text(folder / f"{name}.json", json.dumps(metrics(report.records), indent=1) + "\n")
+    forms = {"csv": report.render("csv"), "md": report.render("md"), "tex": report.render("latex")}
+    forms["json"] = json.dumps(metrics(report.records), indent=1)
+    texts = {f"{name}.{form}": text + "\n" for form, text in forms.items()} | files.texts
+    out = project.layout.report(project.config.judge.split)
+    write_report(out, name, Files(texts, files.pictures), judged, project.runtime.progress)
