@@ -4,92 +4,37 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-from relabel.corpus import REFERENCES, Corpus, References
-from relabel.neighbours.base import Finder, Rows, Search
+from relabel.corpus import Corpus
+from relabel.neighbours.approximate import IndexFinder, Sample
+from relabel.neighbours.base import Finder, Search
 from relabel.neighbours.inner import Inner, drop_inner
 from relabel.neighbours.keys import KEYS, read_keys, shared, write_keys
 from relabel.neighbours.old_lists import OldLists
-from relabel.neighbours.params import Of
+from relabel.neighbours.plan import Plan, old_table, plan_update
+from relabel.neighbours.question import Question
 from relabel.neighbours.table import blocks, table_of, write_plain
-from relabel.neighbours.update import Plan, UpdatedFinder, old_table, plan_update
+from relabel.neighbours.update import UpdatedFinder
 from relabel.runtime import Runtime
-from relabel.sources.base import Pooling, Relevance
+from relabel.sources.base import Relevance
+from relabel.sources.vectors import VectorRelevance
 from relabel.store.atomic import write_text
 from relabel.store.manifest import Manifest, read_manifest
 from relabel.store.units import Advance, Phase, Unit, Units
-from relabel.store.work import Work, part_name, part_ranges
+from relabel.store.work import Work, part_name
 
 _UPDATE = "update.json"
 _INNER = "update-"
 _WRITING = 160 << 20  # bytes that a shard takes while it is written, of which the finder knows nothing
-
-
-@dataclass(frozen=True)
-class Question:
-    """Whose neighbours are looked for, and where.
-
-    Attributes
-    ----------
-    label : str
-    of : "captions" or "images"
-    rows : range
-        Corpus rows that ask and are searched.
-    k : int
-    pooling : Pooling
-    rows_per_shard : int
-        Captions that a shard asks for; an image is asked for with its first five.
-    """
-
-    label: str
-    of: Of
-    rows: range
-    k: int
-    pooling: Pooling
-    rows_per_shard: int
-
-    def semantic(self) -> dict[str, Any]:
-        """All of it that can change a table."""
-        return {
-            "of": self.of,
-            "rows": [self.rows.start, self.rows.stop],
-            "k": self.k,
-            "pooling": self.pooling,
-            "references": REFERENCES,
-            "rows_per_shard": self.rows_per_shard,
-        }
-
-    def numbers(self, corpus: Corpus) -> range:
-        """What is in column `row`: rows of captions, or numbers of images."""
-        if self.of == "captions":
-            return self.rows
-        return range(int(corpus.image[self.rows.start]), int(corpus.image[self.rows.stop - 1]) + 1)
-
-    def search(self, corpus: Corpus) -> Search:
-        """Make queries and candidates."""
-        candidates = np.arange(self.rows.start, self.rows.stop, dtype=np.int32)
-        if self.of == "captions":
-            return Search(References.single(candidates), candidates, candidates, self.k)
-        numbers = self.numbers(corpus)
-        return Search(corpus.references(numbers), np.full(len(numbers), -1, np.int32), candidates, self.k)
-
-    def images(self, corpus: Corpus) -> Rows:
-        """(Q,) int32: the image of each query, by number; images have numbers by their ids."""
-        if self.of == "captions":
-            return corpus.image[self.rows.start : self.rows.stop]
-        return np.asarray(self.numbers(corpus), np.int32)
-
-    def shards(self, corpus: Corpus) -> list[range]:
-        """Cut the queries (numbered from 0) into shards; an image and its references are never apart."""
-        each = self.rows_per_shard if self.of == "captions" else max(1, self.rows_per_shard // REFERENCES)
-        return part_ranges(range(len(self.numbers(corpus))), each)
 
 
 class NeighbourUnits(Units):
@@ -122,9 +67,12 @@ class NeighbourUnits(Units):
     ) -> None:
         self.question, self.corpus, self._open = question, corpus, relevance
         self.encoding, self.out, self.semantic, self.runtime = encoding, out, semantic, runtime
+        self.index: str | None = semantic["index"]
 
     def start(self, work: Work) -> None:
         """Write the keys; see what an older table already says."""
+        if self.index is not None:
+            return
         work.file(KEYS, lambda path: write_keys(path, self.corpus, self.question.rows, self.encoding))
         found = self._plan(work)
         work.runtime["update"] = found
@@ -161,11 +109,12 @@ class NeighbourUnits(Units):
         """Drop what queries shared; note the facts."""
         for name in set(work.entries()) - {*self._shards, KEYS}:
             work.drop(name)
-        drop_inner(work, f"{_INNER}*")
         (work.folder / _UPDATE).unlink(missing_ok=True)
         search = self.question.search(self.corpus)
         work.facts |= {"queries": len(search.queries), "candidates": len(search.candidates), "width": search.width}
-        work.facts |= {"exact": True, "recall": None, "values": shared(self.encoding)}
+        work.facts |= {"exact": self.index is None, "recall": self._recall(work, search)}
+        work.facts["values"] = shared(self.encoding)
+        drop_inner(work, f"{_INNER}*")
 
     @cached_property
     def relevance(self) -> Relevance:
@@ -196,6 +145,22 @@ class NeighbourUnits(Units):
         )
         return said
 
+    def _recall(self, work: Work, search: Search) -> dict[str, Any] | None:
+        """Hold a sample of what an index found against an exact search."""
+        if self.index is None:
+            return None
+        sample, inner = Sample.of(search), Inner.of(work, f"{_INNER}recall")
+        finder = self.relevance.finder(sample.search, self.question.pooling, self.runtime)
+        with self.runtime.progress.task("recall", len(sample.numbers), self.question.of) as task:
+            phase = finder.preliminary(inner)
+            for unit in phase.units if phase is not None else ():
+                if not inner.done(unit.file):
+                    finder.prepare(inner, unit, _nothing)
+            exact = finder.find(inner, range(len(sample.numbers)), task.advance)[1]
+        found = [pq.read_table(work.folder / name, columns=["scores"])["scores"] for name in self._shards]
+        scores = [pc.list_flatten(c).to_numpy().reshape(len(c), -1) for c in found]
+        return sample.recall(exact, np.concatenate(scores)[sample.numbers])
+
     def _rebuild(self, why: str, quiet: bool = False) -> dict[str, Any]:
         if not quiet:
             self.runtime.progress.note(f"neighbours {self.question.label}: all are searched anew: {why}")
@@ -206,6 +171,10 @@ class NeighbourUnits(Units):
         if self._found is None:
             runtime = replace(self.runtime, memory=max(self.runtime.memory - _WRITING, self.runtime.memory // 2))
             search, pooling = self.question.search(self.corpus), self.question.pooling
+            if self.index is not None:
+                assert isinstance(self.relevance, VectorRelevance)
+                self._found = IndexFinder(self.relevance, search, pooling, runtime, self.index)
+                return self._found
             old = json.loads((work.folder / _UPDATE).read_text(encoding="utf-8"))["from"]
             if old is None:
                 self._found = self.relevance.finder(search, pooling, runtime)
@@ -217,3 +186,7 @@ class NeighbourUnits(Units):
         return self._found
 
     _found: Finder | None = None
+
+
+def _nothing(_: int) -> None:
+    """Advance nothing."""

@@ -7,8 +7,10 @@ from typing import Any
 
 from relabel.errors import MissingError, UsageError
 from relabel.neighbours.params import NeighboursParams
-from relabel.neighbours.units import NeighbourUnits, Question
+from relabel.neighbours.question import Question
+from relabel.neighbours.units import NeighbourUnits
 from relabel.sources.base import Source
+from relabel.sources.vectors import new_index
 from relabel.stages.encoding import encoded, open_label
 from relabel.stages.job import Job
 from relabel.stages.project import Project
@@ -48,6 +50,8 @@ def neighbours(project: Project, label: str, params: NeighboursParams | None = N
     if not (searched.start <= rows.start and rows.stop <= searched.stop):
         raise UsageError(f"the encoding of split {split} lacks captions of {within}", todo="Give another --split.")
     encoding = encoded(project, label, split)
+    if params.index is not None:
+        new_index(params.index, int(encoding.facts["width"]))
     size = project.config.encode.rows_per_shard
     question = Question(label, params.of, rows, params.k, source.params.pooling, size)
     semantic = question.semantic() | {"source": source.name, "within": within, "index": params.index}
