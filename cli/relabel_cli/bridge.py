@@ -71,6 +71,17 @@ def verb(function: Callable[..., None]) -> typer.Typer:
     return app
 
 
+def group(function: Callable[[], None], **verbs: typer.Typer) -> typer.Typer:
+    """Make a Typer app of several verbs by name: `relabel export lookup`; the function's docstring is its help."""
+    app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
+    app.callback(context_settings={"help_option_names": ["-h", "--help"]})(function)
+    for name, one in verbs.items():
+        (command,) = one.registered_commands
+        command.name = name
+        app.registered_commands.append(command)
+    return app
+
+
 def with_errors(work: Callable[[], None], verbose: bool = False) -> None:
     """Run work; turn what a user can cause into one line and an exit code."""
     try:

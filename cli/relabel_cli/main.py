@@ -17,6 +17,7 @@ VERBS = {
     "encode": "Compute every caption's encoding for a source.",
     "neighbours": "Find the most relevant captions of every caption or image.",
     "judge": "Score the human-judged pairs with a source.",
+    "export": "Write what training code reads: a lookup, or a batch plan.",
     "correlate": "Show how well each label agrees with human judgement.",
     "nearest": "Show what each source finds closest to a caption.",
     "doctor": "Look for Java, models, data, disk and memory; say what each gap costs.",

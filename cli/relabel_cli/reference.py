@@ -11,6 +11,8 @@ import typer
 from pydantic import BaseModel
 
 from relabel.config import DEFAULT_SOURCES, EncodeParams
+from relabel.export.params import ExportLookupParams
+from relabel.export.plan_params import ExportPlanParams
 from relabel.ingest_params import IngestParams
 from relabel.judge.params import JudgeParams
 from relabel.neighbours.params import NeighboursParams
@@ -35,14 +37,19 @@ def _verbs() -> Iterator[str]:
     yield "## Verbs"
     for verb, line in VERBS.items():
         command: Any = typer.main.get_command(import_module(f"relabel_cli.verbs.{verb}").app)
-        own = [p for p in command.params if not common & set(p.opts) and p.name != "help"]
-        yield from ["", f"### `relabel {verb}`", "", line]
-        if own:
-            yield from ["", "| option | |", "|---|---|"]
-            yield from (f"| `{_flags(p)}` | {_cell(getattr(p, 'help', '') or '')} |" for p in own)
+        yield from ["", f"### `relabel {verb}`", "", line, *_options(command, common)]
+        for name, one in getattr(command, "commands", {}).items():
+            yield from ["", f"#### `relabel {verb} {name}`", "", str(one.help), *_options(one, common)]
     yield from ["", "### Options of every verb", "", "| option | |", "|---|---|"]
     command = typer.main.get_command(import_module("relabel_cli.verbs.doctor").app)
     yield from (f"| `{_flags(p)}` | {_cell(p.help)} |" for p in command.params if p.name != "help")
+
+
+def _options(command: Any, common: set[str]) -> Iterator[str]:
+    own = [p for p in command.params if not common & set(p.opts) and p.name != "help"]
+    if own:
+        yield from ["", "| option | |", "|---|---|"]
+        yield from (f"| `{_flags(p)}` | {_cell(getattr(p, 'help', '') or '')} |" for p in own)
 
 
 def _parameters() -> Iterator[str]:
@@ -52,6 +59,8 @@ def _parameters() -> Iterator[str]:
         ("tune.cbow", TuneCbowParams),
         ("encode", EncodeParams),
         ("neighbours", NeighboursParams),
+        ("export.lookup", ExportLookupParams),
+        ("export.plan", ExportPlanParams),
         ("judge", JudgeParams),
     ):
         yield from ["", f"### `{section}`", "", *_table(model)]
