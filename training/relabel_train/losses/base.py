@@ -123,18 +123,21 @@ class RelevanceLoss(nn.Module):
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
     def _own(self, scores: Tensor, same_image: Tensor | None) -> Tensor | None:
-        if same_image is None or scores.shape[0] != scores.shape[1]:
-            return same_image
-        return same_image | torch.eye(len(scores), dtype=torch.bool, device=scores.device)
+        if same_image is None:
+            return None
+        same_image = same_image.contiguous()
+        return (
+            same_image
+            if scores.shape[0] != scores.shape[1]
+            else same_image | torch.eye(len(scores), dtype=torch.bool, device=scores.device)
+        )
 
     def _check(self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None) -> None:
         name = type(self).__name__
         if scores.ndim != 2 or 0 in scores.shape or not scores.is_floating_point():
             raise ValueError(f"{name}: scores are {describe(scores)}, not (images, captions) floats")
         if self.paired and scores.shape[0] != scores.shape[1]:
-            raise ValueError(
-                f"{name}: scores are {describe(scores)}; pairs lie on the diagonal, so they must be square"
-            )
+            raise ValueError(f"{name}: scores are {describe(scores)}, not square; pairs lie on the diagonal")
         if relevance is None and self.needs_relevance:
             raise ValueError(f"{name} needs relevance")
         if relevance is not None and (relevance.shape != scores.shape or not relevance.is_floating_point()):

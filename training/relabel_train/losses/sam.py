@@ -77,7 +77,7 @@ class SAMLoss(RelevanceLoss):
         """Return the hinge of each query."""
         known = labels(relevance).to(scores.dtype)
         negative = negatives(scores, same_image)
-        drawn = self.draw(scores, negative)
+        drawn = self.draw(scores, negative, known)
         margin = (known.diagonal() - known.gather(1, drawn)[:, 0]) / self.tau
         if self.clamp is not None:
             margin = margin.clamp(max=self.clamp)
@@ -85,10 +85,15 @@ class SAMLoss(RelevanceLoss):
         return {"sam": hinges.masked_fill(~negative.any(dim=1), 0)}
 
     @torch.no_grad()
-    def draw(self, scores: Tensor, negative: Tensor) -> Tensor:
-        """Return the column of one negative of each query, (Q, 1) int64; any where there is none."""
+    def draw(self, scores: Tensor, negative: Tensor, known: Tensor) -> Tensor:
+        """Return the column of one negative of each query, (Q, 1) int64; any where there is none.
+
+        Among tied scores the least relevant is taken, so that the order of the batch does not matter.
+        """
         if self.sampling == "random":
             keys = torch.rand(scores.shape, generator=self.generator, device=scores.device)
         else:
             keys = scores if self.sampling == "hard" else -scores
-        return keys.masked_fill(~negative, -torch.inf).argmax(dim=1, keepdim=True)
+        keys = keys.masked_fill(~negative, -torch.inf)
+        tied = keys == keys.amax(dim=1, keepdim=True)
+        return known.masked_fill(~tied, torch.inf).argmin(dim=1, keepdim=True)
