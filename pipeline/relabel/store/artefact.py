@@ -61,6 +61,7 @@ def build(out: Path, draft: Draft, fill: Callable[[Work], None], progress: Progr
             current = _current(out, draft.fingerprint)
             if current is not None:
                 return current, False
+            _salvage(out, folder, draft.fingerprint)
             manifest = _current(folder, draft.fingerprint) or _fill(folder, draft, fill)
             _move(folder, out)
             return manifest, True
@@ -99,6 +100,18 @@ def _current(out: Path, wanted: str) -> Manifest | None:
         return None
     shutil.rmtree(out / DONE, ignore_errors=True)  # left by a run that was killed right after its last rename
     return manifest
+
+
+def _salvage(out: Path, folder: Path, wanted: str) -> None:
+    """Make work of an artefact that has the wanted fingerprint and is damaged: what is whole is not made again."""
+    try:
+        manifest = read_manifest(out)
+    except (MissingError, CheckError):
+        return
+    if manifest.fingerprint == wanted and not folder.exists():
+        out.rename(folder)
+        (folder / MANIFEST).unlink()
+        Work(folder).adopt(manifest.files)
 
 
 def _fill(folder: Path, draft: Draft, fill: Callable[[Work], None]) -> Manifest:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from relabel.errors import CheckError
-from relabel.store.atomic import sha256_file, void, write_hashed, write_text
+from relabel.store.atomic import sha256_file, write_hashed, write_text
 from relabel.store.manifest import FileEntry
+from relabel.store.plain import write_plain
 
 DONE = ".done"
 """Folder of the records, within the work folder."""
@@ -55,12 +56,22 @@ class Work:
         write_text(self._record(name), json.dumps(FileEntry(sha256, size, rows).__dict__))
         self._whole.add(name)
 
-    def table(self, name: str, make: Callable[[], pa.Table]) -> None:
-        """Have `make` compute a table and write it as Parquet, unless it is already done."""
+    def table(self, name: str, make: Callable[[], pa.Table], plain: bool = False) -> None:
+        """Have `make` compute a table and write it as Parquet, unless it is already done.
+
+        Compressed; or plain (see `write_plain`), for vectors, which hardly shrink.
+        """
         if self.done(name):
             return
         table = make()
-        self.file(name, lambda p: void(pq.write_table(table, p, compression="zstd")), rows=table.num_rows)
+
+        def write(path: Path) -> None:
+            if plain:
+                write_plain(path, [table], table.schema)
+            else:
+                pq.write_table(table, path, compression="zstd")
+
+        self.file(name, write, rows=table.num_rows)
 
     def part(self, index: int, count: int, make: Callable[[], pa.Table]) -> None:
         """Write shard `index` of `count` (see `table`)."""
@@ -71,6 +82,15 @@ class Work:
         self._whole.discard(name)
         self._record(name).unlink(missing_ok=True)
         (self.folder / name).unlink(missing_ok=True)
+
+    def adopt(self, entries: Mapping[str, FileEntry]) -> None:
+        """Commit those files of a manifest that are as it says."""
+        make_folder(self.folder / DONE)
+        for name, entry in entries.items():
+            path = self.folder / name
+            if path.is_file() and path.stat().st_size == entry.bytes and sha256_file(path) == entry.sha256:
+                write_text(self._record(name), json.dumps(entry.__dict__))
+                self._whole.add(name)
 
     def entries(self) -> dict[str, FileEntry]:
         """Every committed file."""

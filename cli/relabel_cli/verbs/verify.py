@@ -1,0 +1,32 @@
+"""`relabel verify`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from relabel_cli.bridge import verb
+from relabel_cli.common import Common
+
+
+def verify(
+    common: Common,
+    paths: Annotated[
+        list[Path] | None, typer.Argument(help="Folders; those of labels and of fetched files by default.")
+    ] = None,
+) -> None:
+    """Read everything back against its manifest; name every file that is not as it was written."""
+    from relabel.verify import verify as read_back
+    from relabel_cli.show import verify_text
+
+    given = paths or [folder for folder in (common.labels, common.data) if folder.is_dir()] or [common.labels]
+    findings = read_back(given, common.data, common.runtime().progress)
+    common.show(asdict(findings), verify_text(findings))
+    if findings.problems:
+        raise typer.Exit(4)
+
+
+app = verb(verify)
