@@ -19,6 +19,7 @@ VERBS = {
     "judge": "Score the human-judged pairs with a source.",
     "export": "Write what training code reads: a lookup, or a batch plan.",
     "correlate": "Show how well each label agrees with human judgement.",
+    "verify": "Read everything back against its manifest; name every file that is not as it was written.",
     "nearest": "Show what each source finds closest to a caption.",
     "doctor": "Look for Java, models, data, disk and memory; say what each gap costs.",
 }

@@ -10,6 +10,7 @@ from relabel.correlate import Outcome
 from relabel.datasets import FileStatus
 from relabel.nearest import Hit
 from relabel.run import Step
+from relabel.verify import Findings
 
 
 def nearest_table(asked: str, hits: Mapping[str, Sequence[Hit]]) -> str:
@@ -90,6 +91,15 @@ def neighbours_text(facts: Mapping[str, Any]) -> str:
     if recall is not None:
         good = f"recall@{recall['at']} {recall['value']:.4f} against exact, on {recall['queries']:,} queries"
     return f"  {facts['width']:,} neighbours of each of {facts['queries']:,} {facts['of']}; {good}"
+
+
+def verify_text(findings: Findings) -> str:
+    """Say what is wrong, a line a file; then how much was read."""
+    lines = [*map(str, findings.problems), *findings.unfinished]
+    read = f"{findings.artefacts:,} artefacts and {findings.fetched:,} fetched files"
+    read += f": {findings.files:,} files read, {size(findings.bytes)}"
+    state = f"{len(findings.problems):,} problems" if findings.problems else "all as written"
+    return "\n".join([*lines, f"{read}; {state}"])
 
 
 def plan_text(steps: Sequence[Step]) -> str:
