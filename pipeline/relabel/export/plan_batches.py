@@ -10,7 +10,7 @@ import numpy as np
 from relabel.corpus import Corpus
 from relabel.errors import UsageError
 from relabel.export.plan_params import ExportPlanParams
-from relabel.sources.base import Rows
+from relabel.sources.base import Pooling, Rows
 from relabel_train.batches.base import Captions, Neighbours, Sampler
 from relabel_train.batches.graded import GradedBatches, quantile_levels
 from relabel_train.batches.neighbour import NeighbourBatches
@@ -51,15 +51,31 @@ class Shape:
         return [range(a, min(a + self.per_shard, self.batches)) for a in range(0, self.batches, self.per_shard)]
 
 
-def make_sampler(
-    params: ExportPlanParams, corpus: Corpus, rows: range, neighbours: Callable[[int], Neighbours]
-) -> Sampler:
-    """Make the sampler that the parameters describe.
+def usable_captions(corpus: Corpus, rows: range, failed: Rows, pooling: Pooling) -> Captions:
+    """Take the captions whose relevance is a number.
 
     Parameters
     ----------
     rows : range
-        Captions that may be used; whole images.
+        Whole images.
+    failed : (F,) int32
+        Rows that the source could not encode: left out, and so are all captions of their images unless `paired`.
+    """
+    image = corpus.image[rows.start : rows.stop]
+    if pooling == "paired":
+        usable = ~np.isin(np.arange(rows.start, rows.stop), failed)
+    else:
+        usable = ~np.isin(image, corpus.image[failed])
+    return Captions.of(image, usable, rows.start)
+
+
+def make_sampler(params: ExportPlanParams, captions: Captions, neighbours: Callable[[int], Neighbours]) -> Sampler:
+    """Make the sampler that the parameters describe.
+
+    Parameters
+    ----------
+    captions : Captions
+        Those that may be used.
     neighbours : callable
         Opens as many neighbours a caption as it is told; asked only by samplers that need them.
 
@@ -68,7 +84,6 @@ def make_sampler(
     UsageError
         If a parameter makes no sense.
     """
-    captions = Captions.of(corpus.image[rows.start : rows.stop], first=rows.start)
     seed, drop_last, size = params.seed, params.drop_last, params.size
     try:
         if params.sampler == "random":

@@ -15,7 +15,7 @@ from relabel.export.plan_pairs import PAIR_BYTES, Pairs
 from relabel.export.plan_scores import block_of, references_of
 from relabel.sources.base import Relevance
 
-_WARM, _PAIRS, _BLOCKS = 1024, 2048, 4  # Java is at its pace after about a thousand questions
+_PAIRS, _ROUNDS, _SECONDS, _BLOCKS = 2048, 8, 6.0, 4
 
 
 @dataclass(frozen=True)
@@ -93,15 +93,21 @@ def estimate(outline: Outline, relevance: Relevance) -> Estimate:
 
 
 def _pair_seconds(pairs: Pairs, relevance: Relevance) -> float:
-    """Time one pair, after a start-up that is not counted. The pairs of the sample are scored once more in the plan."""
-    keys = pairs.sample(_WARM + _PAIRS)
-    warm = min(_WARM, len(keys) // 2)
-    for some in (keys[:warm], keys[warm:]):
+    """Time one pair. Java takes seconds to come to its pace, so the fastest of a few rounds counts.
+
+    The pairs of the sample are scored once more when their part is.
+    """
+    keys = pairs.sample(_PAIRS * _ROUNDS)
+    rounds = [keys[a::_ROUNDS] for a in range(_ROUNDS) if len(keys[a::_ROUNDS])]
+    begun, best = time.perf_counter(), float("inf")
+    for some in rounds:
         references = references_of(pairs.corpus, some >> 32, pairs.pooling)
         started = time.perf_counter()
         relevance.pairs(references, (some & 0xFFFFFFFF).astype(np.int32), pairs.pooling)
-        taken = time.perf_counter() - started
-    return taken / max(1, len(keys) - warm)
+        best = min(best, (time.perf_counter() - started) / len(some))
+        if time.perf_counter() - begun > _SECONDS:
+            break
+    return best
 
 
 def _block_seconds(outline: Outline, relevance: Relevance) -> float:

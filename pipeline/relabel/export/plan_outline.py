@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relabel.corpus import Corpus
-from relabel.export.plan_batches import Shape, images_of, make_sampler, planned, shape_of
+from relabel.export.plan_batches import Shape, images_of, make_sampler, planned, shape_of, usable_captions
 from relabel.export.plan_params import ExportPlanParams
 from relabel.sources.base import Pooling, Rows, Source
-from relabel_train.batches.base import Neighbours, Sampler
+from relabel_train.batches.base import Captions, Neighbours, Sampler
 from relabel_train.batches.plan import FORMAT, shard_name
 from relabel_train.lookup.ids import Ids
 
@@ -34,6 +34,8 @@ class Outline:
     source : Source
     rows : range
         The split's rows.
+    failed : (F,) int32
+        Rows that the source could not encode.
     pooling : Pooling
     params : ExportPlanParams
     neighbours : callable
@@ -47,15 +49,21 @@ class Outline:
     neighbours_label: str | None
     source: Source[Any]
     rows: range
+    failed: Rows
     pooling: Pooling
     params: ExportPlanParams
     neighbours: Callable[[int], Neighbours]
     fingerprint: str
 
     @cached_property
+    def captions(self) -> Captions:
+        """What may be in a batch."""
+        return usable_captions(self.corpus, self.rows, self.failed, self.pooling)
+
+    @cached_property
     def sampler(self) -> Sampler:
         """What chooses the batches."""
-        return make_sampler(self.params, self.corpus, self.rows, self.neighbours)
+        return make_sampler(self.params, self.captions, self.neighbours)
 
     @cached_property
     def shape(self) -> Shape:
@@ -82,6 +90,7 @@ class Outline:
             "source_kind": self.source.kind,
             "split": self.split,
             "captions": [self.rows.start, self.rows.stop],
+            "left_out": len(self.rows) - len(self.captions),
             "batch_size": shape.batch_size,
             "batches": shape.batches,
             "epochs": list(shape.epochs),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from hashlib import sha256
+from pathlib import Path
 
 from relabel.errors import CheckError, MissingError, UsageError
 from relabel.export.plan import PlanUnits
@@ -12,10 +14,11 @@ from relabel.export.plan_estimate import Estimate, estimate, refuse_absurd, refu
 from relabel.export.plan_neighbours import read_neighbours
 from relabel.export.plan_outline import Outline
 from relabel.sources.base import Relevance
+from relabel.sources.shards import failed_rows
 from relabel.stages.encoding import encoded, open_label
 from relabel.stages.job import Job
 from relabel.stages.project import Project
-from relabel.store.manifest import Draft, Manifest, open_artefact, read_manifest
+from relabel.store.manifest import MANIFEST, Draft, Manifest, open_artefact, read_manifest
 from relabel.store.units import make_all
 from relabel.store.work import Work
 from relabel_train.batches.base import Neighbours
@@ -44,6 +47,8 @@ class Planning:
 def export_plan(project: Project, label: str, split: str, name: str | None = None) -> Planning:
     """Prepare to plan batches of a split's captions (`export.plan` of the parameters) with a label's blocks.
 
+    Encoding and neighbours are those of the split where there are any, else those of all captions.
+
     Parameters
     ----------
     name : str, optional
@@ -61,18 +66,23 @@ def export_plan(project: Project, label: str, split: str, name: str | None = Non
     source, corpus, params = project.config.source(label), project.corpus, project.config.export.plan
     pooling = params.pooling or source.params.pooling
     source.check_pooling(pooling)
-    rows, encoding = corpus.rows(project.splits(split)), encoded(project, label, split)
+    rows = corpus.rows(project.splits(split))
+    covering = _covering(lambda s: project.layout.encoding(s, label), split)
+    encoding = encoded(project, label, covering)
     inputs = {"corpus": corpus.digest, "encoding": encoding.fingerprint}
+    failed = failed_rows(project.layout.encoding(covering, label), encoding)
+    if len(failed):  # they may come right without another fingerprint of the encoding
+        inputs["failed"] = sha256(failed.tobytes()).hexdigest()
     near = (params.neighbours or label) if params.sampler != "random" else None
     table = _neighbours(project, near, split) if near is not None else None
     if table is not None:
-        inputs["neighbours"] = table.fingerprint
+        inputs["neighbours"] = table.manifest.fingerprint
     semantic = params.semantic | {"source": source.name, "pooling": pooling, "rows": [rows.start, rows.stop]}
     draft = Draft("plan", name or _name(project, label), semantic, inputs)
-    neighbours = partial(_open_neighbours, project, near, split, table, rows)
-    outline = Outline(corpus, label, split, near, source, rows, pooling, params, neighbours, draft.fingerprint)
+    neighbours = partial(_open_neighbours, table, rows)
+    outline = Outline(corpus, label, split, near, source, rows, failed, pooling, params, neighbours, draft.fingerprint)
     out = project.layout.plan(split, draft.name)
-    open_relevance = partial(open_label, project, label, split)
+    open_relevance = partial(open_label, project, label, covering)
 
     def fill(work: Work) -> None:
         refuse_absurd(outline)
@@ -91,26 +101,34 @@ def _name(project: Project, label: str) -> str:
     return f"{label}-{params.sampler}-b{params.size}-e{params.epochs}-s{params.seed}"
 
 
-def _neighbours(project: Project, label: str, split: str) -> Manifest:
-    """Read the manifest of neighbours of the split's captions, found in the encoding that is there now."""
-    folder = project.layout.neighbours(split, "captions", label)
+@dataclass(frozen=True)
+class _Found:
+    folder: Path
+    manifest: Manifest
+
+
+def _neighbours(project: Project, label: str, split: str) -> _Found:
+    """Find the neighbours of captions that cover a split."""
+    covering = _covering(lambda s: project.layout.neighbours(s, "captions", label), split)
+    folder = project.layout.neighbours(covering, "captions", label)
     todo = f"Run `relabel neighbours --label {label} --within {split}`."
     try:
         found = read_manifest(folder, "neighbours")
     except MissingError as error:
         what = f"this sampler takes the neighbours of {label}, and there are none"
-        todo += " Or name another label with --neighbours."
-        raise MissingError(what, where=error.where, todo=todo) from error
+        raise MissingError(what, where=error.where, todo=f"{todo} Or name another label with --neighbours.") from error
     if found.inputs.get("corpus") != project.corpus.digest:
         raise CheckError("neighbours among other captions", where=str(folder), todo=todo)
-    return found
+    return _Found(folder, found)
 
 
-def _open_neighbours(
-    project: Project, label: str | None, split: str, manifest: Manifest | None, rows: range, depth: int
-) -> Neighbours:
-    if label is None or manifest is None:
+def _open_neighbours(found: _Found | None, rows: range, depth: int) -> Neighbours:
+    if found is None:
         raise UsageError("this sampler takes neighbours", where="export.plan")
-    folder = project.layout.neighbours(split, "captions", label)
-    open_artefact(folder, "neighbours")
-    return read_neighbours(folder, manifest, rows, depth)
+    open_artefact(found.folder, "neighbours")
+    return read_neighbours(found.folder, found.manifest, rows, depth)
+
+
+def _covering(folder: Callable[[str], Path], split: str) -> str:
+    """Take the split itself if its folder is there, else `all` if that is."""
+    return "all" if not (folder(split) / MANIFEST).exists() and (folder("all") / MANIFEST).exists() else split
