@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from relabel.corpus import Corpus
-from relabel.neighbours.table import write_plain
 from relabel.sources.vectors import INDEX
 from relabel.store.manifest import Manifest, read_manifest
+from relabel.store.plain import write_plain
 
 KEYS = "keys.parquet"
 SCHEMA = pa.schema(

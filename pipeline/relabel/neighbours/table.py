@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import cache
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from relabel.neighbours.base import Rows, Scores
+from relabel.store.plain import write_plain
 
 SCHEMA = pa.schema(
     [
@@ -53,22 +50,11 @@ def table_of(row: Rows, neighbours: Rows, scores: Scores, same_image: NDArray[np
     return pa.Table.from_arrays([pa.array(row.astype(np.int32)), *lists], schema=SCHEMA)
 
 
-def write_plain(sink: Path | pa.NativeFile, tables: Iterable[pa.Table], schema: pa.Schema = SCHEMA) -> None:
-    """Write tables as the row groups of one Parquet file: uncompressed, no dictionary, no statistics.
-
-    Its size is then a function of the tables' shape (and of the length of their strings), never of their numbers.
-    """
-    plain: dict[str, Any] = {"compression": "none", "use_dictionary": False, "write_statistics": False}
-    with pq.ParquetWriter(sink, schema, version="2.6", data_page_version="1.0", **plain) as writer:
-        for table in tables:
-            writer.write_table(table, row_group_size=max(1, len(table)))
-
-
 @cache
 def shard_bytes(rows: int, width: int) -> int:
     """Bytes of a shard of `rows` rows with `width` neighbours each: exact, by writing zeros to nowhere."""
     sink = pa.MockOutputStream()
-    write_plain(sink, (_zeros(len(block), width) for block in blocks(range(rows), width)))
+    write_plain(sink, (_zeros(len(block), width) for block in blocks(range(rows), width)), SCHEMA)
     return int(sink.size())
 
 

@@ -22,13 +22,14 @@ from relabel.neighbours.keys import KEYS, read_keys, shared, write_keys
 from relabel.neighbours.old_lists import OldLists
 from relabel.neighbours.plan import Plan, old_table, plan_update
 from relabel.neighbours.question import Question
-from relabel.neighbours.table import blocks, table_of, write_plain
+from relabel.neighbours.table import SCHEMA, blocks, table_of
 from relabel.neighbours.update import UpdatedFinder
 from relabel.runtime import Runtime
 from relabel.sources.base import Relevance
 from relabel.sources.vectors import VectorRelevance
 from relabel.store.atomic import write_text
 from relabel.store.manifest import Manifest, read_manifest
+from relabel.store.plain import write_plain
 from relabel.store.units import Advance, Phase, Unit, Units
 from relabel.store.work import Work, part_name
 
@@ -103,7 +104,7 @@ class NeighbourUnits(Units):
                 same = self.corpus.image[rows] == image[block.start : block.stop, None]
                 yield table_of(row, rows, scores, same)
 
-        work.file(unit.file, lambda path: write_plain(path, tables()), rows=len(queries))
+        work.file(unit.file, lambda path: write_plain(path, tables(), SCHEMA), rows=len(queries))
 
     def finish(self, work: Work) -> None:
         """Drop what queries shared; note the facts."""

@@ -42,9 +42,12 @@ class ShardUnits(Units):
         The rows of each shard, by file name.
     derived : tuple of str
         Files made from the shards.
+    plain : bool
+        Whether shards are written uncompressed (see Work.table).
     """
 
     derived: ClassVar[tuple[str, ...]] = ()
+    plain: ClassVar[bool] = False
 
     def __init__(self, corpus: Corpus, rows: range, rows_per_shard: int) -> None:
         self.corpus, self.rows = corpus, rows
@@ -97,7 +100,7 @@ class ShardUnits(Units):
             advance(more)
 
         if unit.file in self.parts:
-            work.table(unit.file, lambda: self.shard(work, self.parts[unit.file], tell))
+            work.table(unit.file, lambda: self.shard(work, self.parts[unit.file], tell), self.plain)
         else:
             self.other(work, unit, tell)
         if left:

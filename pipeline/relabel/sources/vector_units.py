@@ -24,6 +24,7 @@ class VectorUnits(ShardUnits):
     """
 
     derived: ClassVar[tuple[str, ...]] = (INDEX,)
+    plain: ClassVar[bool] = True
 
     def __init__(self, corpus: Corpus, rows: range, rows_per_shard: int, index: str | None) -> None:
         super().__init__(corpus, rows, rows_per_shard)

@@ -9,7 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from relabel.neighbours import table as module
-from relabel.neighbours.table import SCHEMA, block_rows, blocks, shard_bytes, table_of, write_plain
+from relabel.neighbours.table import SCHEMA, block_rows, blocks, shard_bytes, table_of
+from relabel.store.plain import write_plain
 
 
 @pytest.mark.parametrize(("rows", "width"), [(0, 5), (1, 0), (1, 1), (9, 3), (2_000, 100), (50_000, 10), (300, 9_999)])
@@ -22,7 +23,9 @@ def test_the_size_is_known_before(tmp_path: Path, rows: int, width: int) -> None
         rng.random((rows, width)) < 0.3,
     ]
     pieces = [slice(b.start, b.stop) for b in blocks(range(rows), width)]
-    write_plain(path, (table_of(numbers[p], drawn[0][p].astype(np.int32), drawn[1][p], drawn[2][p]) for p in pieces))
+    write_plain(
+        path, (table_of(numbers[p], drawn[0][p].astype(np.int32), drawn[1][p], drawn[2][p]) for p in pieces), SCHEMA
+    )
     assert path.stat().st_size == shard_bytes(rows, width)
     found = pq.read_table(path)
     assert found.schema.equals(SCHEMA)
