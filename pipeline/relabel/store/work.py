@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from relabel.errors import CheckError
-from relabel.store.atomic import sha256_file, write_hashed, write_text
+from relabel.store.atomic import make_folder, sha256_file, write_hashed, write_text
 from relabel.store.manifest import FileEntry
 from relabel.store.plain import write_plain
 
