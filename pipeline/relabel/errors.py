@@ -5,6 +5,8 @@ Anything else that escapes is a bug of ours (exit code 1).
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class RelabelError(Exception):
     """Base of every error that a user can cause.
@@ -25,9 +27,19 @@ class RelabelError(Exception):
         self.what, self.where, self.todo = what, where, todo
         super().__init__(what, where, todo)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (type(self), self.args, self.__dict__)  # whatever a child's own parameters are
+
     def __str__(self) -> str:
         text = f"{self.where}: {self.what}" if self.where else self.what
         return f"{text}. {self.todo}" if self.todo else text
+
+
+def _again(kind: type[RelabelError], args: tuple[Any, ...], state: dict[str, Any]) -> RelabelError:
+    """Make an error that comes from another process."""
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
 
 
 class UsageError(RelabelError):

@@ -36,6 +36,10 @@ class SourceParams(BaseModel):
     source: str
     pooling: Pooling = Field(description="How the references of an image become one number.")
 
+    def anywhere(self) -> SourceParams:
+        """Return the same parameters for a process in another folder: paths made absolute."""
+        return self
+
 
 P = TypeVar("P", bound=SourceParams)
 

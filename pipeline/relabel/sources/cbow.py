@@ -48,6 +48,11 @@ class CbowParams(SourceParams):
     stored: StoredType = Field("float32", description="Type of the stored vectors.")
     index: str | None = Field("Flat", description="faiss index factory string; null for no index.")
 
+    def anywhere(self) -> CbowParams:
+        """See SourceParams.anywhere."""
+        named = self.vectors in (TUNED, "glove")
+        return self if named else self.model_copy(update={"vectors": str(Path(self.vectors).absolute())})
+
 
 class Cbow(Source[CbowParams]):
     """Mean word vectors."""

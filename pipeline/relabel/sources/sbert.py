@@ -41,6 +41,11 @@ class SbertParams(SourceParams):
     stored: StoredType = Field("float32", description="Type of the stored vectors.")
     index: str | None = Field("Flat", description="faiss index factory string; null for no index.")
 
+    def anywhere(self) -> SbertParams:
+        """See SourceParams.anywhere."""
+        folder = Path(self.model).expanduser()
+        return self.model_copy(update={"model": str(folder.absolute())}) if folder.is_dir() else self
+
 
 class Sbert(Source[SbertParams]):
     """Sentence embeddings."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from relabel.errors import CheckError, MissingError
 from relabel.sources.base import Relevance
-from relabel.stages.job import Job
+from relabel.stages.job import Job, make_units
 from relabel.stages.project import Project
 from relabel.store.manifest import Draft, Manifest, open_artefact, read_manifest
-from relabel.store.units import make_all
 from relabel.store.work import Work
 
 
@@ -37,10 +38,11 @@ def encode(project: Project, label: str, split: str) -> Job:
             "symmetric": source.symmetric,
             "orientation": "rows are images (reference sets), columns are captions",
         }
-        make_all(source.units(corpus, rows, size, runtime), work, runtime.progress)
+        make_units(project, units(), draft, work, encode, label, split)
 
     draft = Draft("encoding", label, semantic, {"corpus": corpus.digest})
-    return Job(project.layout.encoding(split, label), draft, fill, runtime.progress)
+    units = partial(source.units, corpus, rows, size, runtime)
+    return Job(project.layout.encoding(split, label), draft, fill, runtime.progress, units)
 
 
 def encoded(project: Project, label: str, split: str) -> Manifest:

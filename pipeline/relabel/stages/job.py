@@ -5,26 +5,65 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from relabel.progress import SILENT, Progress
 from relabel.stages.project import Project
 from relabel.store.artefact import build
 from relabel.store.manifest import Draft, Manifest
+from relabel.store.units import Units
 from relabel.store.work import Work
+from relabel.workers import Order, make
 
 
 @dataclass(frozen=True)
 class Job:
-    """An artefact to be built: where, from what, and how."""
+    """An artefact to be built: where, from what, and how.
+
+    Attributes
+    ----------
+    out : Path
+    draft : Draft
+    fill : callable
+        Writes the files through the Work it gets.
+    progress : Progress
+    units : callable or None
+        Returns the work in units that any worker may make; `fill` has them made (see `make_units`).
+    """
 
     out: Path
     draft: Draft
     fill: Callable[[Work], None]
     progress: Progress = SILENT
+    units: Callable[[], Units] | None = None
 
     def run(self) -> tuple[Manifest, bool]:
         """Build it, unless it is there."""
         return build(self.out, self.draft, self.fill, self.progress)
+
+
+def make_units(
+    project: Project, units: Units, draft: Draft, work: Work, stage: Callable[..., Job], *arguments: Any
+) -> None:
+    """Make units in this process or by workers, as the runtime says.
+
+    Parameters
+    ----------
+    project : Project
+    units : Units
+    draft : Draft
+        The artefact they are for.
+    work : Work
+    stage, arguments
+        ``stage(project, *arguments)`` gives any process the same draft and units: a function known by its module and
+        name, and plain values.
+
+    Raises
+    ------
+    RelabelError
+        See `relabel.workers.make`.
+    """
+    make(units, work, Order(project, stage, arguments, draft, work.folder))
 
 
 def note(project: Project, made: tuple[Manifest, bool], folder: Path) -> None:
