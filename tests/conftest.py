@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
+
+if TYPE_CHECKING:
+    from relabel.stages import Project
 
 
 @pytest.fixture(scope="session")
@@ -15,3 +21,98 @@ def mirror() -> Path:
     if not folder or not Path(folder).is_dir():
         pytest.skip("RELABEL_MIRROR names no folder of real data")
     return Path(folder).resolve()
+
+
+@pytest.fixture(scope="session")
+def small_project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """Return 60 images with 1 to 7 captions in three splits, encoded, with neighbours, and exported as lookups of all.
+
+    Labels: same_image, cbow (vectors), cider and cider_plain (features); neighbours of cbow and cider. Texts repeat
+    within and across images; ids hold more than ASCII.
+    """
+    from relabel import stages
+    from relabel.config import load_config
+    from relabel.runtime import Runtime
+
+    folder = tmp_path_factory.mktemp("small")
+    words = [
+        "a",
+        "the",
+        "man",
+        "dog",
+        "on",
+        "red",
+        "bus",
+        "with",
+        "two",
+        "cats",
+        "in",
+        "street",
+        "riding",
+        "big",
+        "café",
+    ]
+    rng = np.random.default_rng(7)
+    with (folder / "captions.jsonl").open("w", encoding="utf-8") as file:
+        for image in range(60):
+            text = ""
+            for position in range(int(rng.integers(1, 8))):
+                again = position and rng.random() < 0.1
+                text = text if again else " ".join(rng.choice(words[: 8 + image // 6], int(rng.integers(1, 14))))
+                split = ("train", "val", "test")[min(2, image // 20)]
+                names = {"caption_id": f"ç{image}-{position}", "image_id": f"图{image}", "split": split}
+                file.write(json.dumps({**names, "text": text}) + "\n")
+    with (folder / "vectors.txt").open("w", encoding="utf-8") as file:
+        for word in words[:-1]:
+            file.write(" ".join([word, *(f"{x:.4f}" for x in rng.normal(size=16))]) + "\n")
+    settings = ["ingest.format=jsonl", f"ingest.path={folder / 'captions.jsonl'}", "ingest.tokenizer=none"]
+    sources = {
+        "same_image": {"source": "same_image"},
+        "cbow": {"source": "cbow", "vectors": str(folder / "vectors.txt"), "tokenizer": "lower_split"},
+        "cider": {"source": "cider", "tokenizer": "lower_split"},
+        "cider_plain": {"source": "cider", "tokenizer": "lower_split", "variant": "cider"},
+        "meteor": {"source": "meteor"},
+    }
+    settings += ["encode.rows_per_shard=50", "neighbours.k=8", f"sources={json.dumps(sources)}"]
+    project = stages.Project(load_config(None, settings), Runtime(data=folder / "data", threads=1), folder / "labels")
+    stages.ingest(project)
+    for label in ("same_image", "cbow", "cider", "cider_plain"):
+        stages.encode(project, label, "all").run()
+        if label in ("cbow", "cider"):
+            _write_neighbours(project, label, 8)
+        stages.export_lookup(project, label, "all").run()
+    return project
+
+
+def _write_neighbours(project: Project, label: str, k: int) -> None:
+    """Neighbours by a sort of all pairs, in the layout that `relabel neighbours` writes."""
+    import pyarrow as pa
+
+    from relabel import stages
+    from relabel.corpus import References
+    from relabel.store.artefact import build
+    from relabel.store.manifest import Draft
+    from relabel.store.work import Work
+
+    n, image = len(project.corpus), project.corpus.image
+    left, right = (np.asarray(a.reshape(-1), np.int32) for a in np.mgrid[:n, :n])
+    scores = stages.open_label(project, label, "all").pairs(References.single(left), right, "paired").reshape(n, n)
+    np.fill_diagonal(scores, -np.inf)
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+
+    def fill(work: Work) -> None:
+        for i, a in enumerate(range(0, n, 100)):
+            rows = np.arange(a, min(a + 100, n), dtype=np.int32)
+            near = order[rows]
+            table = {
+                "row": rows,
+                "neighbours": pa.array(near.astype(np.int32).tolist(), pa.list_(pa.int32())),
+                "scores": pa.array(scores[rows[:, None], near].tolist(), pa.list_(pa.float32())),
+                "same_image": pa.array((image[near] == image[rows, None]).tolist(), pa.list_(pa.bool_())),
+            }
+            work.part(i, -(-n // 100), lambda table=table: pa.table(table))  # type: ignore[misc]
+        work.facts |= {"rows": [0, n], "k": k}
+
+    inputs = {"corpus": project.corpus.digest, "encoding": stages.encoded(project, label, "all").fingerprint}
+    draft = Draft("neighbours", label, {"within": "all", "index": None}, inputs)
+    build(project.layout.neighbours("all", "captions", label), draft, fill)

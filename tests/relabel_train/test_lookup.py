@@ -1,0 +1,296 @@
+"""Contract of the lookup: any block of any pooling is what explicit loops over single pairs of the pipeline give;
+siblings are marked by id; ids are found without a table in memory; what is not covered is refused by name, what has no
+encoding is NaN; a folder that is not as written is refused, naming the file."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from relabel import stages
+from relabel.corpus import References
+from relabel.stages import Project
+from relabel_train.lookup import Lookup, open_lookup
+from relabel_train.lookup import lookup as module
+from relabel_train.lookup.format import LookupFileError
+
+REDUCE: dict[str, Callable[[list[float]], float]] = {
+    "paired": lambda x: x[0],
+    "max": max,
+    "mean": lambda x: sum(x) / len(x),
+    "refs": lambda x: sum(x) / len(x),
+}
+LABELS = ("same_image", "cbow", "cider", "cider_plain")
+TOLERANCE = {"same_image": 0.0, "cbow": 1e-6, "cider": 1e-9, "cider_plain": 1e-9}
+
+
+def opened(project: Project, label: str) -> Lookup:
+    return open_lookup(project.layout.lookup("all", label), verify=True)
+
+
+def drawn(lookup: Lookup, count: int, seed: int) -> NDArray[np.int64]:
+    return np.random.default_rng(seed).integers(0, len(lookup), count)
+
+
+def by_loops(project: Project, label: str, rows: Any, columns: Any, pooling: str) -> NDArray[np.float64]:
+    """Score single captions by the pipeline, one reference at a time, and pool in Python."""
+    corpus, relevance = project.corpus, stages.open_label(project, label, "all")
+    expected = np.empty((len(rows), len(columns)))
+    for i, row in enumerate(rows):
+        first = int(corpus.indptr[corpus.image[row]])
+        own = int(corpus.indptr[corpus.image[row] + 1]) - first
+        references = [row] if pooling == "paired" else range(first, first + min(5, own))
+        for j, column in enumerate(columns):
+            captions = np.full(len(references), column, np.int32)
+            single = References.of([[r] for r in references])
+            expected[i, j] = REDUCE[pooling](relevance.pairs(single, captions, "paired").tolist())
+    return expected
+
+
+@pytest.mark.parametrize("pooling", list(REDUCE))
+@pytest.mark.parametrize("label", LABELS)
+def test_blocks_equal_loops_over_single_pairs(label: str, pooling: str, small_project: Project) -> None:
+    lookup = opened(small_project, label)
+    if pooling not in lookup.about.poolings:
+        with pytest.raises(ValueError, match=r"no pooling 'refs'. Use one of paired, max, mean"):
+            lookup.block([0], pooling=pooling)  # type: ignore[arg-type]
+        return
+    rows, columns = drawn(lookup, 25, 1), drawn(lookup, 18, 2)
+    columns[:5] = rows[:5]  # the caption itself
+    columns[5:9] = np.minimum(rows[5:9] + 1, len(lookup) - 1)  # mostly siblings
+    expected = by_loops(small_project, label, rows, columns, pooling)
+    found = lookup.block(rows, columns, pooling, dtype=np.float64)  # type: ignore[arg-type]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE[label])
+    single = lookup.block(rows, columns, pooling)  # type: ignore[arg-type]
+    assert single.dtype == np.float32
+    np.testing.assert_allclose(single, expected, rtol=2e-7, atol=1e-6)
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_blocks_are_the_pipelines(label: str, small_project: Project) -> None:
+    lookup, corpus = opened(small_project, label), small_project.corpus
+    rows = drawn(lookup, 60, 3).astype(np.int32)
+    expected = stages.open_label(small_project, label, "all").block(corpus.references(corpus.image[rows]), rows)
+    np.testing.assert_allclose(lookup.block(rows, dtype=np.float64), expected, rtol=0, atol=TOLERANCE[label])
+    np.testing.assert_allclose(lookup.block(rows), expected, rtol=2e-7, atol=1e-6)
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_a_large_block_is_the_small_ones(label: str, small_project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    lookup = opened(small_project, label)
+    rows, columns = drawn(lookup, 33, 4), drawn(lookup, 41, 5)
+    whole = lookup.block(rows, columns, dtype=np.float64)
+    for cells in (1, 600, 5 * 41 * 7):
+        monkeypatch.setattr(module, "_CELLS", cells)
+        np.testing.assert_allclose(lookup.block(rows, columns, dtype=np.float64), whole, rtol=0, atol=1e-12)
+
+
+def test_out_is_filled_and_none_asked_is_none_answered(small_project: Project) -> None:
+    for label in LABELS:
+        lookup = opened(small_project, label)
+        room = np.full((2, 3), 7.0, np.float32)
+        assert lookup.block([0, 9], [1, 2, 3], out=room) is room
+        np.testing.assert_array_equal(room, lookup.block([0, 9], [1, 2, 3]))
+        assert lookup.block([], [1, 2]).shape == (0, 2)
+        assert lookup.block([1, 2], []).shape == (2, 0)
+        with pytest.raises(ValueError, match=r"float32 or float64 \(1, 1\) is needed"):
+            lookup.block([0], out=np.empty((1, 2), np.float32))
+        with pytest.raises(ValueError, match="float32 or float64"):
+            lookup.block([0], dtype=np.int32)
+
+
+def test_the_batch_of_one_thread_leaves_the_next_untouched(small_project: Project) -> None:
+    lookup = opened(small_project, "cider")
+    first = lookup.block([3, 4, 5])
+    for seed in range(5):
+        lookup.block(drawn(lookup, 20, seed))
+    np.testing.assert_array_equal(lookup.block([3, 4, 5]), first)
+
+
+def test_siblings_are_marked_by_id(small_project: Project) -> None:
+    lookup, corpus = opened(small_project, "cbow"), small_project.corpus
+    rows, columns = drawn(lookup, 30, 6), drawn(lookup, 20, 7)
+    image = corpus.table["image_id"].to_pylist()
+    expected = [[image[r] == image[c] for c in columns] for r in rows]
+    np.testing.assert_array_equal(lookup.same_image(rows, columns), expected)
+    assert lookup.same_image(rows).dtype == np.bool_
+    np.testing.assert_array_equal(lookup.same_image(rows), lookup.same_image(rows, rows))
+    block, same = lookup.block(np.arange(len(lookup))), lookup.same_image(np.arange(len(lookup)))
+    assert ((block > 0.9999) & ~same).any()  # equal texts of different images: r = 1 says nothing of ids
+
+
+def test_ids_and_rows(small_project: Project) -> None:
+    lookup, corpus = opened(small_project, "cbow"), small_project.corpus
+    every = np.arange(len(corpus))
+    assert lookup.caption_ids(every) == corpus.caption_ids
+    np.testing.assert_array_equal(lookup.rows_of(corpus.caption_ids[::-1]), every[::-1])
+    assert lookup.image_ids(every) == corpus.table["image_id"].to_pylist()
+    np.testing.assert_array_equal(lookup.rows_of_images(corpus.image_ids), corpus.indptr[:-1])
+    np.testing.assert_array_equal(lookup.image_of(every), corpus.image)
+    with pytest.raises(KeyError, match="covers no caption nowhere, 0, 1, 2, 3 and 2 more"):
+        lookup.rows_of([corpus.caption_ids[0], "nowhere", *map(str, range(6))])
+    with pytest.raises(KeyError, match="covers no image x"):
+        lookup.rows_of_images(["x"])
+    assert lookup.rows_of([]).shape == (0,)
+
+
+def test_a_split_keeps_the_corpus_rows(small_project: Project) -> None:
+    stages.encode(small_project, "cider", "val").run()
+    job = stages.export_lookup(small_project, "cider", "val")
+    job.run()
+    lookup, corpus = open_lookup(job.out), small_project.corpus
+    assert lookup.rows == corpus.splits["val"]
+    rows = np.array(lookup.rows, np.int32)
+    relevance = stages.open_label(small_project, "cider", "val")
+    expected = relevance.block(corpus.references(corpus.image[rows]), rows)
+    np.testing.assert_allclose(lookup.block(rows, dtype=np.float64), expected, rtol=0, atol=1e-9)
+    assert lookup.caption_ids(rows[:3]) == corpus.caption_ids[rows[0] : rows[0] + 3]
+    for outside in (rows[0] - 1, rows[-1] + 1):
+        with pytest.raises(IndexError, match=f"row {outside} is not among rows {rows[0]} to {rows[-1]}"):
+            lookup.block([rows[3], outside])
+    with pytest.raises(ValueError, match="exported without neighbours"):
+        lookup.neighbours(rows[:2], 1)
+
+
+def test_rows_are_numbers_in_a_list(small_project: Project) -> None:
+    lookup = opened(small_project, "cbow")
+    for wrong in ([0.5], [[1, 2]], 3, ["a"]):
+        with pytest.raises(ValueError, match="expected a list of corpus rows"):
+            lookup.block(wrong)
+    with pytest.raises(IndexError, match="row -1 is not among rows 0 to"):
+        lookup.same_image([-1])
+
+
+@pytest.mark.parametrize("label", ["cbow", "cider"])
+def test_neighbours_are_those_of_a_sort(label: str, small_project: Project) -> None:
+    lookup = opened(small_project, label)
+    every = np.arange(len(lookup))
+    scores = by_pairs(small_project, label)
+    scores[every, every] = -np.inf
+    rows = drawn(lookup, 12, 8)
+    found, best, same = lookup.neighbours(rows, 5)
+    for i, row in enumerate(rows):
+        order = sorted(every.tolist(), key=lambda c: (-scores[row, c], c))[:5]
+        assert found[i].tolist() == order
+        np.testing.assert_allclose(best[i], scores[row, order], atol=1e-6)
+    np.testing.assert_array_equal(
+        same, lookup.image_of(found.reshape(-1)).reshape(same.shape) == lookup.image_of(rows)[:, None]
+    )
+    assert (found.dtype, best.dtype, same.dtype) == (np.int32, np.float32, np.bool_)
+    assert lookup.neighbours(rows)[0].shape == (12, 8)
+    for k in (0, 9):
+        with pytest.raises(ValueError, match=f"8 neighbours a caption; {k} were asked for"):
+            lookup.neighbours(rows, k)
+
+
+def by_pairs(project: Project, label: str) -> NDArray[np.float64]:
+    relevance, n = stages.open_label(project, label, "all"), len(project.corpus)
+    left, right = (np.asarray(a.reshape(-1), np.int32) for a in np.mgrid[:n, :n])
+    return relevance.pairs(References.single(left), right, "paired").reshape(n, n)
+
+
+@pytest.mark.parametrize("label", ["cbow", "cider"])
+def test_what_has_no_encoding_is_nan(label: str, small_project: Project, tmp_path: Path) -> None:
+    """A lookup with two failed rows: whatever asks them is NaN, all else is as it was."""
+    whole = opened(small_project, label)
+    folder = shutil.copytree(whole.folder, tmp_path / "lookup")
+    failed = np.array([4, 60], np.int32)
+    body = json.loads((folder / "lookup.json").read_text())
+    np.save(folder / "failed.npy", failed)
+    body["failed"], body["arrays"]["failed"]["shape"] = 2, [2]
+    (folder / "lookup.json").write_text(json.dumps(body))
+    lookup, every = open_lookup(folder), np.arange(len(whole))
+    references = [
+        set(range(a, min(a + 5, b)))
+        for a, b in zip(small_project.corpus.indptr, small_project.corpus.indptr[1:], strict=False)
+    ]
+    for pooling in ("paired", "mean"):
+        expected = whole.block(every, pooling=pooling)  # type: ignore[arg-type]
+        for row in every:
+            sets = {int(row)} if pooling == "paired" else references[small_project.corpus.image[row]]
+            if sets & set(failed.tolist()):
+                expected[row] = np.nan
+        expected[:, failed] = np.nan
+        np.testing.assert_array_equal(lookup.block(every, pooling=pooling), expected)  # type: ignore[arg-type]
+
+
+def test_a_pickle_is_the_folders_name(small_project: Project, tmp_path: Path) -> None:
+    whole = opened(small_project, "cider")
+    folder = shutil.copytree(whole.folder, tmp_path / "lookup")
+    lookup = open_lookup(folder)
+    packed = pickle.dumps(lookup)
+    assert len(packed) < 1000
+    np.testing.assert_array_equal(pickle.loads(packed).block([1, 2]), lookup.block([1, 2]))
+    shutil.rmtree(folder)
+    shutil.copytree(opened(small_project, "cbow").folder, folder)
+    with pytest.raises(LookupFileError, match="another lookup was exported there meanwhile"):
+        pickle.loads(packed)
+
+
+def test_a_folder_that_is_not_as_written_is_refused(small_project: Project, tmp_path: Path) -> None:
+    whole = opened(small_project, "cbow").folder
+
+    def broken(change: Callable[[Path], Any]) -> Path:
+        folder = tmp_path / "broken"
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(whole, folder)
+        change(folder)
+        return folder
+
+    def describe(folder: Path, **changes: Any) -> None:
+        path = folder / "lookup.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+    with pytest.raises(FileNotFoundError, match="relabel export lookup"):
+        open_lookup(tmp_path / "nowhere")
+    with pytest.raises(LookupFileError, match=r"image.npy: not there"):
+        open_lookup(broken(lambda f: (f / "image.npy").unlink()))
+    with pytest.raises(LookupFileError, match=r"vectors.npy: not a whole .npy file"):
+        open_lookup(broken(lambda f: (f / "vectors.npy").write_bytes((f / "vectors.npy").read_bytes()[:-9])))
+    with pytest.raises(LookupFileError, match=r"vectors.npy: expected <f4 or <f2 .* found <f8"):
+        open_lookup(broken(lambda f: np.save(f / "vectors.npy", np.load(f / "vectors.npy").astype("f8"))))
+    with pytest.raises(LookupFileError, match=r"vectors.npy: not a whole .npy file .*objects"):
+        open_lookup(broken(lambda f: np.save(f / "vectors.npy", np.array([[{}]]), allow_pickle=True)))
+    with pytest.raises(LookupFileError, match="expected format 1, found 9"):
+        open_lookup(broken(lambda f: describe(f, format=9)))
+    with pytest.raises(LookupFileError, match="not a description of a lookup"):
+        open_lookup(broken(lambda f: (f / "lookup.json").write_text("[]")))
+    with pytest.raises(LookupFileError, match=r"names no .*vectors"):
+        open_lookup(broken(lambda f: describe(f, arrays={})))
+    flipped = bytearray((whole / "vectors.npy").read_bytes())
+    flipped[-1] ^= 1
+    folder = broken(lambda f: (f / "vectors.npy").write_bytes(flipped))
+    open_lookup(folder)
+    with pytest.raises(LookupFileError, match=r"vectors.npy: expected sha256"):
+        open_lookup(folder, verify=True)
+
+
+def test_it_says_what_it_is(small_project: Project) -> None:
+    lookup = opened(small_project, "cider")
+    about = lookup.about
+    assert about.orientation == "rows are images, columns are captions; the text direction is the transpose"
+    assert (about.kind, about.source, about.label, about.pooling, about.symmetric) == (
+        "features",
+        "cider",
+        "cider",
+        "refs",
+        False,
+    )
+    assert (about.bounds, about.rows, about.split, about.failed) == ((0.0, 10.0), (0, len(lookup)), "all", 0)
+    assert about.neighbours is not None
+    assert {k: about.neighbours[k] for k in ("rows", "within", "width", "index")} == {
+        "rows": [0, len(lookup)],
+        "within": "all",
+        "width": 8,
+        "index": None,
+    }
+    assert "cider" in repr(lookup)
+    assert about.params["sigma"] == 6.0

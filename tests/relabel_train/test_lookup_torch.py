@@ -1,0 +1,96 @@
+"""Contract: labels come with the batch. The collate adds them to what a trainer's own collate makes, in this process
+and in forked and spawned workers alike; tensors are the arrays."""
+
+from __future__ import annotations
+
+from collections import UserDict
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from relabel.stages import Project
+from relabel_train.lookup import Lookup, RelevanceCollate, TorchLookup, open_lookup
+
+
+@dataclass
+class Samples(Dataset[Any]):
+    """Samples as dicts with a caption id."""
+
+    names: list[str]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __getitem__(self, i: int) -> dict[str, Any]:
+        return {"caption_id": self.names[i], "x": torch.tensor([float(i)])}
+
+
+def numbers_alone(samples: list[dict[str, Any]]) -> UserDict[str, Any]:
+    """Like HF's: a UserDict, and a string is too much for it."""
+    return UserDict({k: torch.stack([s[k] for s in samples]) for k in samples[0]})
+
+
+@pytest.fixture(params=["cbow", "cider"])
+def lookup(request: pytest.FixtureRequest, small_project: Project) -> Lookup:
+    return open_lookup(small_project.layout.lookup("all", request.param))
+
+
+def test_tensors_are_the_arrays(lookup: Lookup) -> None:
+    labels, rows = TorchLookup(lookup), [5, 1, 80]
+    for given in (rows, np.array(rows), torch.tensor(rows)):
+        np.testing.assert_array_equal(labels.block(given).numpy(), lookup.block(rows))
+        np.testing.assert_array_equal(labels.block(given, given[:2], "paired"), lookup.block(rows, rows[:2], "paired"))
+        np.testing.assert_array_equal(labels.same_image(given), lookup.same_image(rows))
+    for ours, theirs in zip(labels.neighbours(torch.tensor(rows), 3), lookup.neighbours(rows, 3), strict=True):
+        np.testing.assert_array_equal(ours.numpy(), theirs)
+    assert labels.block(rows).dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("lookup", "context"), [("cbow", "fork"), ("cider", "fork"), ("cider", "spawn")], indirect=["lookup"]
+)
+@pytest.mark.filterwarnings("ignore:This process")  # a fork of a process with threads: what is tested here
+def test_two_workers_give_the_labels_of_none(lookup: Lookup, context: str) -> None:
+    lookup.block([0, 1])  # whatever a call leaves behind goes into the workers as well
+    names = lookup.caption_ids(np.random.default_rng(0).permutation(len(lookup))[:96])
+    loader: DataLoader[Any] = DataLoader(
+        Samples(names),
+        batch_size=16,
+        num_workers=2,
+        multiprocessing_context=context,
+        collate_fn=RelevanceCollate(lookup),
+    )
+    batches = list(loader)
+    assert len(batches) == 6
+    for i, batch in enumerate(batches):
+        rows = lookup.rows_of(names[16 * i : 16 * i + 16])
+        assert batch["caption_id"] == names[16 * i : 16 * i + 16]
+        assert batch["x"].tolist() == [[float(j)] for j in range(16 * i, 16 * i + 16)]
+        np.testing.assert_array_equal(batch["relevance"].numpy(), lookup.block(rows))
+        np.testing.assert_array_equal(batch["same_image"].numpy(), lookup.same_image(rows))
+
+
+def test_any_collate_and_any_key(lookup: Lookup) -> None:
+    names = lookup.caption_ids([7, 3, 9])
+    expected = lookup.block([7, 3, 9], pooling="max")
+    samples = [Samples(names)[i] for i in range(3)]
+    batch = RelevanceCollate(lookup, numbers_alone, pooling="max", keep=False)(samples)
+    assert isinstance(batch, UserDict)
+    assert set(batch) == {"x", "relevance", "same_image"}
+    np.testing.assert_array_equal(batch["relevance"], expected)
+    pairs = [(torch.zeros(2), row) for row in (7, 3, 9)]  # a tuple whose second member is the row
+    x, rows, relevance, same = RelevanceCollate(lookup, key=1, pooling="max")(pairs)
+    assert (x.shape, rows.tolist()) == ((3, 2), [7, 3, 9])
+    np.testing.assert_array_equal(relevance, expected)
+    assert same.dtype == torch.bool
+    named = RelevanceCollate(lookup, key=lambda s: "coco:" + s["id"], pooling="max")
+    batch = named([{"id": name.removeprefix("coco:"), "x": 1} for name in names])
+    np.testing.assert_array_equal(batch["relevance"], expected)
+    with pytest.raises(KeyError, match="covers no caption unheard-of"):
+        RelevanceCollate(lookup)([{"caption_id": "unheard-of"}])
+    with pytest.raises(TypeError, match="a batch that is a Tensor"):
+        RelevanceCollate(lookup, key=lambda _: 0)([torch.zeros(1), torch.zeros(1)])
