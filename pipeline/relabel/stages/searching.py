@@ -12,10 +12,9 @@ from relabel.neighbours.units import NeighbourUnits
 from relabel.sources.base import Source
 from relabel.sources.vectors import new_index
 from relabel.stages.encoding import encoded, open_label
-from relabel.stages.job import Job
+from relabel.stages.job import Job, make_units
 from relabel.stages.project import Project
 from relabel.store.manifest import MANIFEST, Draft
-from relabel.store.units import make_all
 from relabel.store.work import Work
 
 _NONE = {
@@ -58,13 +57,15 @@ def neighbours(project: Project, label: str, params: NeighboursParams | None = N
     inputs = {"corpus": corpus.digest, "encoding": encoding.fingerprint}
     out = project.layout.neighbours(within, params.of, label)
     opened, folder = partial(open_label, project, label, split), project.layout.encoding(split, label)
-    units = NeighbourUnits(question, corpus, opened, folder, out, semantic, project.runtime)
+    units = partial(NeighbourUnits, question, corpus, opened, folder, out, semantic, project.runtime)
+    draft = Draft("neighbours", label, semantic, inputs)
+    told = params.model_copy(update={"within": within, "split": split})
 
     def fill(work: Work) -> None:
         work.facts |= facts(source, question) | {"within": within, "split": split}
-        make_all(units, work, project.runtime.progress)
+        make_units(project, units(), draft, work, neighbours, label, told)
 
-    return Job(out, Draft("neighbours", label, semantic, inputs), fill, project.runtime.progress)
+    return Job(out, draft, fill, project.runtime.progress, units)
 
 
 def searchable(project: Project) -> list[str]:
