@@ -59,7 +59,7 @@ def lookup_draft(
     semantic: dict[str, Any] = {"format": FORMAT, "pooling": source.params.pooling, "references": REFERENCES}
     if source.kind == "vectors":
         semantic["dtype"] = params.dtype
-    inputs = {"corpus": corpus.digest, "encoding": encoding.fingerprint}
+    inputs = {"corpus": corpus.digest, "encoding": encoding.identity}
     if neighbours is not None:
         inputs["neighbours"] = neighbours.fingerprint
     return Draft("lookup", label, semantic, inputs)

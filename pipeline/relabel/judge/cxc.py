@@ -81,11 +81,11 @@ def score_cxc(
     missing: dict[str, Any] = {}
     for task in tasks:
         human = human_scores(task, split)
-        pairs = _Pairs.of(human, corpus, relevance.rows)
+        pairs = _Pairs.of(human, corpus, relevance.rows, relevance.failed)
         missing[task] = pairs.gaps()
         if gaps := missing[task]["count"]:
             first = ", ".join(missing[task]["first"])
-            progress.note(f"{task}: {gaps:,} of {len(human):,} pairs are not in the corpus: {first}, ...")
+            progress.note(f"{task}: {gaps:,} of {len(human):,} pairs cannot be scored: {first}, ...")
         size = _CHUNK[task] if source.kind == "pairs" else len(human)
         chunks = [range(a, min(a + size, len(human))) for a in range(0, len(human), size)]
         with progress.task(f"{task} {split}", len(human), "pairs") as bar:
@@ -128,9 +128,9 @@ class _Pairs:
         self.human, self.left, self.right, self.cluster, self.reason = human, left, right, cluster, reason
 
     @classmethod
-    def of(cls, human: HumanScores, corpus: Corpus, encoded: range) -> _Pairs:
+    def of(cls, human: HumanScores, corpus: Corpus, encoded: range, failed: Rows) -> _Pairs:
         sides = [
-            _locate(ids, side, corpus, encoded)
+            _locate(ids, side, corpus, encoded, failed)
             for ids, side in zip((human.left, human.right), SIDES[human.task], strict=True)
         ]
         (left, why_left), (right, why_right) = sides
@@ -146,13 +146,15 @@ class _Pairs:
         return {"count": len(found), "first": named}
 
 
-def _locate(ids: list[str], side: Side, corpus: Corpus, encoded: range) -> tuple[Rows, list[str | None]]:
+def _locate(ids: list[str], side: Side, corpus: Corpus, encoded: range, failed: Rows) -> tuple[Rows, list[str | None]]:
     lookup = corpus.row_of if side == "caption" else corpus.image_of
     found = np.fromiter((lookup.get(i, -1) for i in ids), np.int32, len(ids))
     first = found if side == "caption" else np.where(found < 0, -1, corpus.indptr[:-1][found])
     reason: list[str | None] = [None] * len(ids)
     for i in np.flatnonzero((first < encoded.start) | (first >= encoded.stop)):
         reason[i] = f"{side} not in the corpus" if found[i] < 0 else f"{side} not encoded"
+    for i in np.flatnonzero(np.isin(found, failed)) if side == "caption" else ():
+        reason[i] = "caption could not be encoded"
     return found, reason
 
 

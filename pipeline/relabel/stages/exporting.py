@@ -59,7 +59,7 @@ def _neighbours(folder: Path, label: str, within: str, encoding: Manifest) -> Ma
         found = read_manifest(folder, "neighbours")
     except MissingError:
         return None
-    if found.inputs.get("encoding") != encoding.fingerprint:
+    if found.inputs.get("encoding") != encoding.identity:
         todo = f"Run `relabel neighbours --label {label} --within {within}` again, or delete them to export without."
         raise CheckError("neighbours by another encoding", where=str(folder), todo=todo)
     return found

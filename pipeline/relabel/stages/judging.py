@@ -37,12 +37,12 @@ def judge(project: Project, label: str) -> Job:
         raise UsageError(f"CxC and ECCV Caption judge COCO's captions, not {config.ingest.dataset}'s")
     source, split = config.source(label), params.split
     encoding = encoded(project, label, split)
-    inputs = {"corpus": corpus.digest, "encoding": encoding.fingerprint}
+    inputs = {"corpus": corpus.digest, "encoding": encoding.identity}
     inputs |= {f"cxc {task}": human.sha256(task, split) for task in human.TASKS}
     gate = (params.gate or None) if source.kind == "pairs" else None
     ranked = split == "test" and (source.kind != "pairs" or gate is not None)
     if ranked and gate is not None:
-        inputs["gate"] = encoded(project, gate, split).fingerprint
+        inputs["gate"] = encoded(project, gate, split).identity
     semantic = {"source": source.name, "pooling": source.params.pooling, **params.model_dump(include=_JUDGED)}
 
     def fill(work: Work) -> None:

@@ -69,7 +69,7 @@ def export_plan(project: Project, label: str, split: str, name: str | None = Non
     rows = corpus.rows(project.splits(split))
     covering = _covering(lambda s: project.layout.encoding(s, label), split)
     encoding = encoded(project, label, covering)
-    inputs = {"corpus": corpus.digest, "encoding": encoding.fingerprint}
+    inputs = {"corpus": corpus.digest, "encoding": encoding.identity}
     failed = failed_rows(project.layout.encoding(covering, label), encoding)
     if len(failed):  # they may come right without another fingerprint of the encoding
         inputs["failed"] = sha256(failed.tobytes()).hexdigest()

@@ -90,10 +90,10 @@ def work_folder(out: Path, wanted: str) -> Path:
 
 
 def _current(out: Path, wanted: str) -> Manifest | None:
-    """Read the manifest of what is whole, under the wanted fingerprint."""
+    """Read the manifest of what is whole, under the wanted fingerprint, no row of it failed."""
     try:
         manifest = read_manifest(out)
-        if manifest.fingerprint != wanted:
+        if manifest.fingerprint != wanted or manifest.failed:
             return None
         open_artefact(out, manifest.kind)
     except (OSError, MissingError, CheckError):
@@ -103,7 +103,7 @@ def _current(out: Path, wanted: str) -> Manifest | None:
 
 
 def _salvage(out: Path, folder: Path, wanted: str) -> None:
-    """Make work of an artefact that has the wanted fingerprint and is damaged: what is whole is not made again."""
+    """Make work of an artefact of the wanted fingerprint that is damaged or has failed rows: what is whole is kept."""
     try:
         manifest = read_manifest(out)
     except (MissingError, CheckError):

@@ -65,6 +65,16 @@ class Manifest:
         """Names of the shards, in order."""
         return sorted(n for n in self.files if n.startswith("part-"))
 
+    @property
+    def failed(self) -> int:
+        """How many rows could not be encoded (see relabel.sources.shards); an artefact with any is made again."""
+        return int(self.facts.get("failed", {}).get("rows", 0))
+
+    @property
+    def identity(self) -> str:
+        """What an artefact made from this one names as its input: the fingerprint, and which rows failed."""
+        return f"{self.fingerprint} without {self.facts['failed']['sha256']}" if self.failed else self.fingerprint
+
     def to_json(self) -> str:
         """Stable, readable JSON, with the digest of all the rest."""
         body = {**self.__dict__, "files": {n: e.__dict__ for n, e in self.files.items()}}
