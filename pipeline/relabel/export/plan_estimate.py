@@ -15,7 +15,7 @@ from relabel.export.plan_pairs import PAIR_BYTES, Pairs
 from relabel.export.plan_scores import block_of, references_of
 from relabel.sources.base import Relevance
 
-_PAIRS, _ROUNDS, _SECONDS, _BLOCKS = 2048, 8, 6.0, 4
+_PAIRS, _ROUNDS, _SECONDS, _BLOCKS = 2048, 16, 12.0, 4
 
 
 @dataclass(frozen=True)
