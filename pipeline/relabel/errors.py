@@ -64,3 +64,7 @@ class PartialError(RelabelError):
     """Work that stopped half-way and lost nothing: run it again (exit code 5)."""
 
     exit_code = 5
+
+
+class FailedRowsError(PartialError):
+    """Rows that a source could not encode, in an artefact that has all others."""

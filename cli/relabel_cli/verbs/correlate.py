@@ -35,6 +35,7 @@ def correlate(
     picture: Annotated[Path | None, typer.Option(help="Write the picture here (PNG) as well.")] = None,
 ) -> None:
     """Show how well each label agrees with human judgement."""
+    from relabel import stages
     from relabel.correlate import correlate as hold
     from relabel_cli.show import finish
 
@@ -46,6 +47,8 @@ def correlate(
     chosen += ["stsb"] if stsb else []
     style = "csv" if csv else "md" if md else "latex" if latex else form
     outcome = hold(project, labels, chosen)
+    if chosen != ["stsb"]:
+        outcome.problems += stages.failed_rows(project, labels or project.config.sources, project.config.judge.split)
     if picture is not None and "cxc" in chosen:
         drawn = project.layout.report(project.config.judge.split) / "cxc.png"
         write_atomic(picture, lambda p: void(shutil.copyfile(drawn, p)))

@@ -17,10 +17,13 @@ def encode(
     from relabel import stages
 
     project = common.project()
-    for name in label or project.config.sources:
+    names = label or list(project.config.sources)
+    for name in names:
         job = stages.encode(project, name, split)
         manifest, built = job.run()
         common.show(manifest.facts, stages.status(built, manifest, job.out))
+    for _, error in stages.failed_rows(project, names, split):
+        raise error
 
 
 app = verb(encode)

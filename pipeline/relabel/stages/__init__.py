@@ -4,7 +4,7 @@
 """
 
 from relabel.stages.captions import fetch, ingest
-from relabel.stages.encoding import encode, encoded, open_label
+from relabel.stages.encoding import encode, encoded, failed_rows, open_label
 from relabel.stages.exporting import export_lookup
 from relabel.stages.job import Job, note, status
 from relabel.stages.judging import judge
@@ -22,6 +22,7 @@ __all__ = [
     "encoded",
     "export_lookup",
     "export_plan",
+    "failed_rows",
     "fetch",
     "ingest",
     "judge",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import suppress
 from functools import partial
 
-from relabel.errors import CheckError, MissingError
+from relabel.errors import CheckError, FailedRowsError, MissingError
 from relabel.sources.base import Relevance
 from relabel.stages.job import Job, make_units
 from relabel.stages.project import Project
@@ -63,6 +65,21 @@ def encoded(project: Project, label: str, split: str) -> Manifest:
     if manifest.fingerprint != job.draft.fingerprint:
         raise CheckError("encoded from another corpus or under other parameters", where=str(job.out), todo=todo)
     return manifest
+
+
+def failed_rows(project: Project, labels: Iterable[str], split: str) -> list[tuple[str, FailedRowsError]]:
+    """Tell which labels' encodings have failed rows, whatever captions and parameters they were made with."""
+    found = []
+    for label in labels:
+        folder = project.layout.encoding(split, label)
+        with suppress(MissingError, CheckError):
+            manifest = read_manifest(folder, "encoding")
+            if manifest.failed:
+                row, reason = manifest.facts["failed"]["first"][0]
+                what = f"{manifest.failed:,} captions could not be encoded; first {row}: {reason}"
+                todo = f"Run `relabel encode --label {label} --split {split}` again: it makes their shards anew."
+                found.append((label, FailedRowsError(what, where=str(folder), todo=todo)))
+    return found
 
 
 def open_label(project: Project, label: str, split: str) -> Relevance:

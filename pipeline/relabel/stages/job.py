@@ -75,4 +75,5 @@ def status(built: bool, manifest: Manifest, folder: Path) -> str:
     """Say one line about a stage's artefact."""
     seconds = manifest.runtime.get("seconds", 0)
     state = f"built in {seconds:.1f} s" if built else "up to date"
+    state += f", {manifest.failed:,} rows failed" if manifest.failed else ""
     return f"{manifest.kind} {manifest.name}: {state} ({folder})"
