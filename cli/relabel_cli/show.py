@@ -8,8 +8,9 @@ from typing import Any
 
 from relabel.correlate import Outcome
 from relabel.datasets import FileStatus
+from relabel.dry_run import Step
+from relabel.errors import FailedRowsError
 from relabel.nearest import Hit
-from relabel.run import Step
 from relabel.verify import Findings
 
 
@@ -103,9 +104,37 @@ def verify_text(findings: Findings) -> str:
 
 
 def plan_text(steps: Sequence[Step]) -> str:
-    """List the stages of a run and what is done."""
-    names = [max(len(getattr(s, f)) for s in steps) for f in ("stage", "name", "state")]
-    return "\n".join(f"{s.stage:{names[0]}}  {s.name:{names[1]}}  {s.state:{names[2]}}  {s.out}" for s in steps)
+    """List the stages of a run: what is done, and what the rest will take."""
+    cells = [
+        (
+            step.stage,
+            step.name,
+            step.state,
+            "" if step.rows is None else f"{step.rows:,}",
+            "" if step.bytes is None else f"{'' if step.exact else '~'}{step.bytes:,}",
+            duration(step.seconds) if step.seconds else "",
+            step.out,
+        )
+        for step in steps
+    ]
+    to_do = [step for step in steps if step.state != "done"]
+    size, seconds = sum(step.bytes or 0 for step in to_do), sum(step.seconds or 0 for step in to_do)
+    rows = [("stage", "name", "state", "rows", "bytes", "time", "where"), *cells]
+    rows.append(("still", "", "", "", f"{size:,}", duration(seconds), ""))
+    widths = [max(len(row[i]) for row in rows) for i in range(6)]
+    lines = [
+        "  ".join((f"{row[i]:>{widths[i]}}" if i in (3, 4, 5) else f"{row[i]:{widths[i]}}") for i in range(6))
+        + f"  {row[6]}"
+        for row in rows
+    ]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def duration(seconds: float) -> str:
+    """Write a time for people."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    return f"{seconds // 60:.0f} min {seconds % 60:.0f} s" if seconds < 3600 else f"{seconds / 3600:.1f} h"
 
 
 def finish(outcome: Outcome) -> None:
@@ -116,6 +145,7 @@ def finish(outcome: Outcome) -> None:
     for what, place in outcome.places.items():
         typer.echo(f"{what:{width}}  {place}", err=True)
     for label, error in outcome.problems:
-        typer.echo(f"error: {label} is left out: {error}", err=True)
+        state = "lacks rows" if isinstance(error, FailedRowsError) else "is left out"
+        typer.echo(f"error: {label} {state}: {error}", err=True)
     if outcome.problems:
         raise typer.Exit(outcome.problems[0][1].exit_code)

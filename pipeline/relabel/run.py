@@ -1,29 +1,18 @@
-"""The order of the stages: `run` walks the whole graph, `plan` says what it would do."""
+"""The order of the stages: `run` walks the whole graph."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 from relabel import stages
 from relabel.correlate import Against, Outcome, correlate
-from relabel.errors import MissingError, RelabelError
+from relabel.errors import RelabelError
 from relabel.layout import Layout
+from relabel.neighbours.params import NeighboursParams
 from relabel.neighbours.params import Within as Split
 from relabel.stages import Job, Project
-from relabel.store.artefact import is_current
-
-
-@dataclass(frozen=True)
-class Step:
-    """One stage of a plan; `state` is "done", "to do" or "waits" (for a stage before it)."""
-
-    stage: str
-    name: str
-    state: Literal["done", "to do", "waits"]
-    out: str
 
 
 def run(
@@ -49,7 +38,7 @@ def run(
     RelabelError
         If the corpus cannot be had, or no label can.
     """
-    project, split, against = _judged(project, split)
+    project, split, against = settle(project, split)
     stages.fetch(project, mirror)
     stages.note(project, stages.ingest(project), project.layout.corpus)
     outcome = correlate(project, labels, against) if against else _encode(project, split, labels)
@@ -60,6 +49,7 @@ def run(
                 _serve(project, split, label)
             except RelabelError as error:
                 outcome.problems.append((label, error))
+    outcome.problems += stages.failed_rows(project, labels or project.config.sources, split)
     outcome.places |= _places(project.layout, split, bool(against))
     return outcome
 
@@ -70,7 +60,7 @@ def exported(project: Project, labels: Sequence[str]) -> list[str]:
     return [label for label in labels or project.config.export.labels if label in able]
 
 
-def _judged(project: Project, split: Split | None) -> tuple[Project, Split, list[Against]]:
+def settle(project: Project, split: Split | None) -> tuple[Project, Split, list[Against]]:
     """Settle the split, and what it can be held against."""
     config = project.config
     split = split or config.judge.split
@@ -96,8 +86,7 @@ def _encode(project: Project, split: Split, labels: Sequence[str]) -> Outcome:
 
 def _serve(project: Project, split: Split, label: str) -> None:
     """Find neighbours of captions within the split and write the lookup."""
-    params = project.config.neighbours.model_copy(update={"within": split, "split": split, "of": "captions"})
-    _done(project, stages.neighbours(project, label, params))
+    _done(project, stages.neighbours(project, label, within(project, split)))
     _done(project, stages.export_lookup(project, label, split))
 
 
@@ -112,28 +101,6 @@ def _places(layout: Layout, split: Split, judged: bool) -> dict[str, Path]:
     return places | {"neighbours": layout.neighbours(split, "captions", ""), "lookups": layout.lookup(split, "")}
 
 
-def plan(project: Project) -> list[Step]:
-    """Say what `run` would do, and do nothing."""
-    layout, split = project.layout, project.config.judge.split
-    steps = [Step("ingest", project.config.ingest.dataset, "to do", str(layout.corpus))]
-    try:
-        rows = len(project.corpus)
-        steps = [Step("ingest", f"{project.config.ingest.dataset}, {rows:,} captions", "done", str(layout.corpus))]
-    except MissingError:
-        pass
-    if any(stages.needs_word2vec(p) for p in project.config.sources.values()):
-        there = (project.word2vec / "manifest.json").exists()
-        steps.append(Step("tune", "cbow", "done" if there else "to do", str(project.word2vec)))
-    makers: dict[str, Callable[[str], Job]] = {"encode": lambda label: stages.encode(project, label, split)}
-    if project.config.ingest.prefix == "coco":
-        makers["judge"] = lambda label: stages.judge(project, label)
-    for stage, make in makers.items():
-        place = layout.encoding if stage == "encode" else layout.judgement
-        for label in project.config.sources:
-            try:
-                job = make(label)
-                state: Literal["done", "to do", "waits"] = "done" if is_current(job.out, job.draft) else "to do"
-            except MissingError:
-                state = "waits"
-            steps.append(Step(stage, label, state, str(place(split, label))))
-    return steps
+def within(project: Project, split: Split) -> NeighboursParams:
+    """Ask for neighbours of captions within a split."""
+    return project.config.neighbours.model_copy(update={"within": split, "split": split, "of": "captions"})

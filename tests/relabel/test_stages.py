@@ -14,10 +14,11 @@ from relabel import stages
 from relabel.config import load_config
 from relabel.corpus import Corpus, References
 from relabel.correlate import correlate
+from relabel.dry_run import plan
 from relabel.errors import CheckError, MissingError, UsageError
 from relabel.judge.human import human_scores
 from relabel.nearest import ask
-from relabel.run import plan, run
+from relabel.run import run
 from relabel.runtime import Runtime
 from relabel.stages import Project
 

@@ -29,18 +29,19 @@ def run(
     mirror: Annotated[
         Path | None, typer.Option(envvar="RELABEL_MIRROR", help="Folder to take files from instead of the network.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done: rows, bytes, time.")] = False,
 ) -> None:
     """Do everything: fetch, ingest, tune, encode, judge; then print the tables."""
-    from relabel import run as walk
+    from relabel.dry_run import plan
+    from relabel.run import run as walk
     from relabel_cli.show import finish, plan_text
 
     project = common.project(options)
     if dry_run:
-        steps = walk.plan(project)
+        steps = plan(project, split, label)
         common.show([asdict(step) for step in steps], plan_text(steps))
         return
-    outcome = walk.run(project, split, label, mirror)
+    outcome = walk(project, split, label, mirror)
     common.show(outcome.report.data, outcome.report.render())
     finish(outcome)
 

@@ -1,0 +1,119 @@
+"""What `run` would do, and what it takes: rows, bytes and seconds, before any work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Literal
+
+from relabel import stages
+from relabel.errors import CheckError, MissingError, RelabelError
+from relabel.neighbours.params import Within as Split
+from relabel.run import exported, settle, within
+from relabel.stages import Job, Project
+from relabel.store.artefact import is_current
+from relabel.store.manifest import MANIFEST, Manifest, read_manifest
+
+
+@dataclass(frozen=True)
+class Step:
+    """One artefact of a plan.
+
+    Attributes
+    ----------
+    stage, name, out : str
+    state : "done", "to do" or "waits"
+        `waits`: what it is made from, or something it needs, is not there.
+    rows, bytes : int or None
+        Of its data files, as they are or will be; None where nobody knows yet.
+    exact : bool
+        Whether `bytes` is exact; else it is about right.
+    seconds : float or None
+        That it will take; 0 where it is done.
+    """
+
+    stage: str
+    name: str
+    out: str
+    state: Literal["done", "to do", "waits"] = "waits"
+    rows: int | None = None
+    bytes: int | None = None
+    exact: bool = False
+    seconds: float | None = None
+
+
+def plan(project: Project, split: Split | None = None, labels: Sequence[str] = ()) -> list[Step]:
+    """Say what `run` would do and what it takes, and build nothing that stays.
+
+    What a label takes is predicted from a few thousand captions that go the whole way in a folder that is thrown away.
+    """
+    project, split, against = settle(project, split)
+    layout, name = project.layout, project.config.ingest.dataset
+    steps = [Step("ingest", name, str(layout.corpus), "to do")]
+    try:
+        corpus = read_manifest(layout.corpus, "corpus")
+    except MissingError:
+        return steps
+    steps = [_as_is(steps[0], corpus)]
+    named = list(labels) or list(project.config.sources if against else project.config.export.labels)
+    if any(stages.needs_word2vec(project.config.sources[label]) for label in named):
+        there = (project.word2vec / MANIFEST).exists()
+        steps.append(Step("tune", "cbow", str(project.word2vec), "done" if there else "to do"))
+    served = exported(project, labels)
+    for label in named:
+        found = [
+            _step(
+                Step("encode", label, str(layout.encoding(split, label))), partial(stages.encode, project, label, split)
+            )
+        ]
+        if against:
+            step = Step("judge", label, str(layout.judgement(split, label)))
+            found.append(_step(step, partial(stages.judge, project, label)))
+        if label in served:
+            found += _served(project, split, label)
+        if label in served and any(step.state != "done" for step in found):
+            found = _predicted(project, split, label, found)
+        steps += found
+    return steps
+
+
+def _served(project: Project, split: Split, label: str) -> list[Step]:
+    near = Step("neighbours", label, str(project.layout.neighbours(split, "captions", label)))
+    lookup = Step("export", label, str(project.layout.lookup(split, label)))
+    return [
+        _step(near, partial(stages.neighbours, project, label, within(project, split))),
+        _step(lookup, partial(stages.export_lookup, project, label, split)),
+    ]
+
+
+def _step(step: Step, job: Callable[[], Job]) -> Step:
+    """Look whether an artefact is there."""
+    try:
+        made = job()
+    except (MissingError, CheckError):
+        return step
+    if not is_current(made.out, made.draft):
+        return replace(step, state="to do")
+    return _as_is(step, read_manifest(made.out, made.draft.kind))
+
+
+def _as_is(step: Step, manifest: Manifest) -> Step:
+    size, rows = sum(entry.bytes for entry in manifest.files.values()), manifest.facts.get("rows")
+    number = rows[1] - rows[0] if isinstance(rows, list) else None
+    return replace(step, state="done", rows=number, bytes=size, exact=True, seconds=0.0)
+
+
+def _predicted(project: Project, split: Split, label: str, steps: list[Step]) -> list[Step]:
+    """Fill in what is still to be built; a label that lacks something stays as it is."""
+    from relabel.predict import predict
+
+    try:
+        found = predict(project, label, split)
+    except RelabelError as error:
+        project.runtime.progress.note(f"{label}: no prediction: {error}")
+        return steps
+    return [
+        replace(step, **asdict(found[step.stage])) if step.stage in found and step.state != "done" else step
+        for step in steps
+    ]
