@@ -27,13 +27,13 @@ def plan(
 
     project = common.project(options)
     for each in label:
-        planning = stages.export_plan(project, each, split, name)
         if dry_run:
-            found = planning.estimate()
-            common.show(asdict(found), f"plan {planning.job.draft.name}: {found.line()}")
+            found = stages.estimate_plan(project, each, split, name)
+            common.show(asdict(found), f"plan of {each}: {found.line()}")
             continue
-        manifest, built = planning.job.run()
-        common.show(manifest.facts, stages.status(built, manifest, planning.job.out))
+        job = stages.export_plan(project, each, split, name)
+        manifest, built = job.run()
+        common.show(manifest.facts, stages.status(built, manifest, job.out))
 
 
 app = verb(plan)

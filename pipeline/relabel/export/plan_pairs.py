@@ -46,10 +46,15 @@ class Pairs:
     pooling: Pooling
 
     @cached_property
+    def files(self) -> list[str]:
+        """Names of the parts."""
+        count = len(self._bounds) - 1
+        return [f"pairs-{part:05d}-of-{count:05d}.npy" for part in range(count)]
+
+    @cached_property
     def units(self) -> list[Unit]:
         """One unit a part, its size the distinct pairs."""
-        count = len(self._bounds) - 1
-        return [Unit(f"pairs-{p:05d}-of-{count:05d}.npy", len(self.keys(p))) for p in range(count)]
+        return [Unit(file, len(self.keys(part))) for part, file in enumerate(self.files)]
 
     @cached_property
     def distinct(self) -> int:
@@ -65,7 +70,7 @@ class Pairs:
 
     def score(self, work: Work, unit: Unit, relevance: Relevance, advance: Advance) -> None:
         """Score a part."""
-        keys = self.keys(self.units.index(unit))
+        keys = self.keys(self.files.index(unit.file))
         scores = np.empty(len(keys))
         for a in range(0, len(keys), _STEP):
             some = keys[a : a + _STEP]
@@ -82,7 +87,7 @@ class Pairs:
     def blocks(self, folder: Path, batches: range, advance: Advance) -> Iterator[Block]:
         """Put the blocks of batches together, out of parts that are all scored: (1, B, B) float32 each."""
         size, first = self.rows.shape[1], self._first
-        parts = [np.load(folder / unit.file, mmap_mode="r") for unit in self.units]
+        parts = [np.load(folder / file, mmap_mode="r") for file in self.files]
         for number in batches:
             rows = self.rows[number][self.rows[number] >= 0]
             named = owners(self.corpus, rows, self.pooling)

@@ -9,17 +9,17 @@ from relabel.stages.exporting import export_lookup
 from relabel.stages.job import Job, note, status
 from relabel.stages.judging import judge
 from relabel.stages.label import prepare
-from relabel.stages.planning import Planning, export_plan
+from relabel.stages.planning import estimate_plan, export_plan
 from relabel.stages.project import Project
 from relabel.stages.searching import neighbours, searchable
 from relabel.stages.tuning import models, needs_word2vec, tune
 
 __all__ = [
     "Job",
-    "Planning",
     "Project",
     "encode",
     "encoded",
+    "estimate_plan",
     "export_lookup",
     "export_plan",
     "failed_rows",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 
 from relabel.errors import CheckError, MissingError, UsageError
@@ -16,35 +15,14 @@ from relabel.export.plan_outline import Outline
 from relabel.sources.base import Relevance
 from relabel.sources.shards import failed_rows
 from relabel.stages.encoding import encoded, open_label
-from relabel.stages.job import Job
+from relabel.stages.job import Job, make_units
 from relabel.stages.project import Project
 from relabel.store.manifest import MANIFEST, Draft, Manifest, open_artefact, read_manifest
-from relabel.store.units import make_all
 from relabel.store.work import Work
 from relabel_train.batches.base import Neighbours
 
 
-@dataclass(frozen=True)
-class Planning:
-    """A plan that can be estimated and made."""
-
-    outline: Outline
-    job: Job
-    open: Callable[[], Relevance]
-
-    def estimate(self) -> Estimate:
-        """Say what it takes; scores a few pairs to time them.
-
-        Raises
-        ------
-        UsageError
-            If it would take more than `max_bytes`, or fills no batch.
-        """
-        refuse_absurd(self.outline)
-        return estimate(self.outline, self.open())
-
-
-def export_plan(project: Project, label: str, split: str, name: str | None = None) -> Planning:
+def export_plan(project: Project, label: str, split: str, name: str | None = None) -> Job:
     """Prepare to plan batches of a split's captions (`export.plan` of the parameters) with a label's blocks.
 
     Encoding and neighbours are those of the split where there are any, else those of all captions.
@@ -63,6 +41,31 @@ def export_plan(project: Project, label: str, split: str, name: str | None = Non
     PartialError
         When it is run, if the disk has no room for it.
     """
+    outline, draft, opened = _outline(project, label, split, name)
+
+    def fill(work: Work) -> None:
+        refuse_absurd(outline)
+        units = PlanUnits(outline, opened)
+        found = estimate(outline, units.relevance)
+        refuse_full_disk(found, work.folder, sum(e.bytes for e in work.entries().values()))
+        project.runtime.progress.note(f"plan {draft.name}: {found.line()}")
+        work.runtime["estimate"] = found.__dict__
+        make_units(project, units, draft, work, export_plan, label, split, name)
+
+    out = project.layout.plan(split, draft.name)
+    return Job(out, draft, fill, project.runtime.progress, partial(PlanUnits, outline, opened))
+
+
+def estimate_plan(project: Project, label: str, split: str, name: str | None = None) -> Estimate:
+    """Say what a plan takes, and write nothing; scores a few pairs to time them. Raises as `export_plan`."""
+    outline, _, opened = _outline(project, label, split, name)
+    refuse_absurd(outline)
+    return estimate(outline, opened())
+
+
+def _outline(
+    project: Project, label: str, split: str, name: str | None
+) -> tuple[Outline, Draft, Callable[[], Relevance]]:
     source, corpus, params = project.config.source(label), project.corpus, project.config.export.plan
     pooling = params.pooling or source.params.pooling
     source.check_pooling(pooling)
@@ -70,30 +73,16 @@ def export_plan(project: Project, label: str, split: str, name: str | None = Non
     covering = _covering(lambda s: project.layout.encoding(s, label), split)
     encoding = encoded(project, label, covering)
     inputs = {"corpus": corpus.digest, "encoding": encoding.identity}
-    failed = failed_rows(project.layout.encoding(covering, label), encoding)
-    if len(failed):  # they may come right without another fingerprint of the encoding
-        inputs["failed"] = sha256(failed.tobytes()).hexdigest()
     near = (params.neighbours or label) if params.sampler != "random" else None
     table = _neighbours(project, near, split) if near is not None else None
     if table is not None:
-        inputs["neighbours"] = table.manifest.fingerprint
+        inputs["neighbours"] = table.manifest.identity
     semantic = params.semantic | {"source": source.name, "pooling": pooling, "rows": [rows.start, rows.stop]}
     draft = Draft("plan", name or _name(project, label), semantic, inputs)
+    failed = failed_rows(project.layout.encoding(covering, label), encoding)
     neighbours = partial(_open_neighbours, table, rows)
     outline = Outline(corpus, label, split, near, source, rows, failed, pooling, params, neighbours, draft.fingerprint)
-    out = project.layout.plan(split, draft.name)
-    open_relevance = partial(open_label, project, label, covering)
-
-    def fill(work: Work) -> None:
-        refuse_absurd(outline)
-        units = PlanUnits(outline, open_relevance)
-        found = estimate(outline, units.relevance)
-        refuse_full_disk(found, work.folder, sum(e.bytes for e in work.entries().values()))
-        project.runtime.progress.note(f"plan {draft.name}: {found.line()}")
-        work.runtime["estimate"] = found.__dict__
-        make_all(units, work, project.runtime.progress)
-
-    return Planning(outline, Job(out, draft, fill, project.runtime.progress), open_relevance)
+    return outline, draft, partial(open_label, project, label, covering)
 
 
 def _name(project: Project, label: str) -> str:
