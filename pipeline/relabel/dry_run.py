@@ -51,15 +51,13 @@ def plan(project: Project, split: Split | None = None, labels: Sequence[str] = (
     project, split, against = settle(project, split)
     layout, name = project.layout, project.config.ingest.dataset
     steps = [Step("ingest", name, str(layout.corpus), "to do")]
-    try:
-        corpus = read_manifest(layout.corpus, "corpus")
-    except MissingError:
-        return steps
-    steps = [_as_is(steps[0], corpus)]
-    named = list(labels) or list(project.config.sources if against else project.config.export.labels)
+    there = (layout.corpus / MANIFEST).exists()
+    if there:
+        steps = [_as_is(steps[0], read_manifest(layout.corpus, "corpus"))]
+    named = list(labels) or (list(project.config.sources) if against else exported(project, []))
     if any(stages.needs_word2vec(project.config.sources[label]) for label in named):
-        there = (project.word2vec / MANIFEST).exists()
-        steps.append(Step("tune", "cbow", str(project.word2vec), "done" if there else "to do"))
+        state: Literal["done", "to do"] = "done" if (project.word2vec / MANIFEST).exists() else "to do"
+        steps.append(Step("tune", "cbow", str(project.word2vec), state))
     served = exported(project, labels)
     for label in named:
         found = [
@@ -72,7 +70,7 @@ def plan(project: Project, split: Split | None = None, labels: Sequence[str] = (
             found.append(_step(step, partial(stages.judge, project, label)))
         if label in served:
             found += _served(project, split, label)
-        if label in served and any(step.state != "done" for step in found):
+        if there and label in served and any(step.state != "done" for step in found):
             found = _predicted(project, split, label, found)
         steps += found
     return steps

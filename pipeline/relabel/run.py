@@ -72,14 +72,14 @@ def settle(project: Project, split: Split | None) -> tuple[Project, Split, list[
 
 
 def _encode(project: Project, split: Split, labels: Sequence[str]) -> Outcome:
-    outcome = Outcome()
-    for label in labels or project.config.export.labels:
+    outcome, named = Outcome(), list(labels) or exported(project, [])
+    for label in named:
         try:
             stages.models(project, label)
             _done(project, stages.encode(project, label, split))
         except RelabelError as error:
             outcome.problems.append((label, error))
-    if outcome.problems and len(outcome.problems) == len(labels or project.config.export.labels):
+    if outcome.problems and len(outcome.problems) == len(named):
         raise outcome.problems[0][1]
     return outcome
 

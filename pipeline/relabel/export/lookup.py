@@ -61,7 +61,7 @@ def lookup_draft(
         semantic["dtype"] = params.dtype
     inputs = {"corpus": corpus.digest, "encoding": encoding.identity}
     if neighbours is not None:
-        inputs["neighbours"] = neighbours.fingerprint
+        inputs["neighbours"] = neighbours.identity
     return Draft("lookup", label, semantic, inputs)
 
 
@@ -120,7 +120,7 @@ def write_lookup(
         "rows": [rows.start, rows.stop],
         "split": facts["split"],
         "neighbours": near,
-        "failed": len(failed),
+        "without_encoding": len(failed),
     }
 
 
