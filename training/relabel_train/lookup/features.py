@@ -119,20 +119,21 @@ class FeatureBlocks:
         ours = Entries(ours.caption.take(shared), number.take(shared), ours.place.take(shared))
         dense = ours.column < self.frequent
         scores = self._dense(ours.take(np.flatnonzero(dense)), len(references), often, len(captions))
-        scores += self._sparse(ours.take(np.flatnonzero(~dense)), len(references), seldom, len(captions))
+        self._add_sparse(ours.take(np.flatnonzero(~dense)), seldom, scores)
         return scores
 
     def _dense(self, ours: Entries, rows: int, theirs: Entries, columns: int) -> NDArray[np.float64]:
         left, right = np.zeros((rows, self.frequent)), np.zeros((self.frequent, columns))
         left[ours.caption, ours.column] = self.reference.take(ours.place)
         right[theirs.column, theirs.caption] = self.candidate.take(theirs.place)
-        out, step = np.empty((rows, columns)), max(1, _ONE_THREAD // max(1, self.frequent * columns))
+        out = np.empty((rows, columns))
+        step = max(1, _ONE_THREAD // max(1, self.frequent * columns))
         for a in range(0, rows, step):
             np.matmul(left[a : a + step], right, out=out[a : a + step])
         return out
 
-    def _sparse(self, ours: Entries, rows: int, theirs: Entries, columns: int) -> NDArray[np.float64]:
-        """Sum over pairs of entries of one column; columns are numbered below ``len(theirs.column)``."""
+    def _add_sparse(self, ours: Entries, theirs: Entries, scores: NDArray[np.float64]) -> None:
+        """Add the pairs of entries of one column; columns are numbered below ``len(theirs.column)``."""
         held = np.bincount(theirs.column, minlength=len(theirs.column))
         begin = np.cumsum(held) - held
         by_column = np.argsort(theirs.column, kind="stable")
@@ -141,9 +142,9 @@ class FeatureBlocks:
         partner = by_column.take(_ranges(begin.take(number), pairs))
         weight = np.repeat(self.reference.take(ours.place), pairs)
         weight *= self.candidate.take(theirs.place).take(partner)
-        cell = np.repeat(ours.caption * columns, pairs)
+        cell = np.repeat(ours.caption * scores.shape[1], pairs)
         cell += theirs.caption.take(partner)
-        return np.asarray(np.bincount(cell, weight, rows * columns), np.float64).reshape(rows, columns)
+        np.add.at(scores.reshape(-1), cell, weight)
 
     def _punish(self, scores: NDArray[np.float64], references: NDArray[np.int64], captions: NDArray[np.int64]) -> None:
         """Multiply by the length penalty: a table over the lengths of references, then one row a reference."""

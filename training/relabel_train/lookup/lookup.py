@@ -15,6 +15,7 @@ from relabel_train.lookup.format import Description, LookupFileError, Pooling, r
 from relabel_train.lookup.ids import Ids
 from relabel_train.lookup.references import Batch, references
 from relabel_train.lookup.same_image import SameImageBlocks
+from relabel_train.lookup.scratch import keep_memory
 from relabel_train.lookup.vectors import VectorBlocks
 
 _CELLS = 1 << 23
@@ -67,6 +68,7 @@ class Lookup:
 
     def __init__(self, folder: Path, about: Description, verify: bool = False) -> None:
         self.folder, self.about, self.rows = folder, about, range(*about.rows)
+        keep_memory()
         arrays = open_arrays(folder, about, verify)
         self._arrays = arrays
         self._image, self._indptr = arrays["image"], arrays["indptr"]
