@@ -60,6 +60,7 @@ def build(out: Path, draft: Draft, fill: Callable[[Work], None], progress: Progr
             _drop_old(out)
             current = _current(out, draft.fingerprint)
             if current is not None:
+                shutil.rmtree(folder, ignore_errors=True)  # a power cut may leave the old name of what was moved
                 return current, False
             _salvage(out, folder, draft.fingerprint)
             manifest = _current(folder, draft.fingerprint) or _fill(folder, draft, fill)

@@ -1,0 +1,140 @@
+"""Contract: whatever a kill or a power cut at any instant of a build leaves on the disk, what is in the artefact's
+place is whole or absent, the next run ends with the same bytes, and what a run said was built outlives the cut."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from relabel.errors import CheckError, MissingError
+from relabel.store.artefact import build, work_folder
+from relabel.store.manifest import MANIFEST, Draft, open_artefact
+from relabel.store.work import Work, part_name
+
+SHARDS = 2
+
+
+def draft(size: int) -> Draft:
+    return Draft("encoding", "demo", {"size": size}, {"corpus": "abc"})
+
+
+def fill(size: int) -> Callable[[Work], None]:
+    """Two phases: a file that is only needed on the way, and shards made from it."""
+
+    def write(work: Work) -> None:
+        work.file("seed.txt", lambda p: p.write_text(str(size)) and None)
+        for i in range(SHARDS):
+            if not work.done(part_name(i, SHARDS)):
+                seed = int((work.folder / "seed.txt").read_text())
+                table = pa.table({"row": pa.array(range(seed * i, seed * (i + 1)), pa.int32())})
+                work.table(part_name(i, SHARDS), lambda table=table: table)
+        work.drop("seed.txt")
+        work.facts["rows"] = [0, SHARDS * size]
+
+    return write
+
+
+def contents(folder: Path, but: str = "no such folder") -> dict[str, bytes]:
+    """Every file but the manifest, which holds timings, the locks, and what lies in a folder named `but`."""
+    files = [p for p in folder.rglob("*") if p.is_file() and p.suffix != ".lock" and p.name != MANIFEST]
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in files if but not in p.parts}
+
+
+def state_of(out: Path) -> int | None:
+    """The size that an artefact was built with, None if there is none; anything half there is an error."""
+    try:
+        return int(open_artefact(out, "encoding").semantic["size"])
+    except MissingError:
+        return None
+
+
+@pytest.mark.parametrize("way", ["killed", "cut"])
+@pytest.mark.parametrize("old", [None, 4])
+def test_whatever_is_left_the_next_run_ends_with_the_same_bytes(
+    way: str,
+    old: int | None,
+    tmp_path: Path,
+    disk: Callable[[Path], Any],
+    lay_tree: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    build(tmp_path / "unbroken" / "out", draft(5), fill(5))
+    whole = contents(tmp_path / "unbroken")
+    with disk(home) as seen:
+        if old is not None:
+            build(home / "out", draft(old), fill(old))
+        build(home / "out", draft(5), fill(5))
+    left, others = getattr(seen, way), work_folder(home / "out", draft(4).fingerprint).name  # may go on later
+    assert seen.calls > 60
+    assert len(left) > 20
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # the runs from here on are not cut
+    found = set()
+    for tree in left:
+        folder = lay_tree(tree, tmp_path / "left")
+        found.add(state_of(folder / "out"))
+        build(folder / "out", draft(5), fill(5))
+        assert contents(folder, but=others) == whole, sorted(tree)
+    assert found == {None, 5} | ({old} if old else set())
+
+
+def test_what_is_said_to_be_built_outlives_a_power_cut(
+    tmp_path: Path, disk: Callable[[Path], Any], lay_tree: Callable[..., Path]
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    with disk(home) as seen:
+        build(home / "deep" / "out", draft(5), fill(5))
+        seen.cut.clear()
+        seen._seen.clear()
+        (home / "later").mkdir()  # any call: the disk is looked at
+    assert seen.cut
+    for tree in seen.cut:
+        assert state_of(lay_tree(tree, tmp_path / "left") / "deep" / "out") == 5
+
+
+def test_the_watched_disk_loses_what_is_not_synced(
+    tmp_path: Path, disk: Callable[[Path], Any], lay_tree: Callable[..., Path]
+) -> None:
+    """The simulation finds the classic mistake: a rename before the content is durable."""
+    with disk(tmp_path) as seen:
+        (tmp_path / "a.part").write_text("new")
+        (tmp_path / "a.part").rename(tmp_path / "a")
+    assert {"a": b"new"} in seen.killed
+    assert {"a": b"\0\0\0"} in seen.cut
+    assert {} in seen.cut
+
+
+def test_a_work_folder_with_shards_of_another_count_is_refused(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+
+    def stop(work: Work) -> None:
+        work.table(part_name(0, SHARDS + 1), lambda: pa.table({"row": [1]}))
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        build(out, draft(5), stop)
+    with pytest.raises(CheckError, match=r"asked for part-00000-of-00002.parquet, found part-00000-of-00003.parquet"):
+        build(out, draft(5), fill(5))
+
+
+def test_work_on_other_inputs_or_another_count_is_never_met(tmp_path: Path) -> None:
+    """A work folder is named by the fingerprint, so nothing made for one draft is seen by another."""
+    names = set()
+    for other in (draft(5), draft(4), Draft("encoding", "demo", {"size": 5}, {"corpus": "abd"})):
+
+        def stop(work: Work) -> None:
+            assert work.entries() == {}
+            names.add(work.folder.name)
+            work.table(part_name(0, SHARDS), lambda: pa.table({"row": [1]}))
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            build(tmp_path / "out", other, stop)
+    assert len(names) == 3
