@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -79,7 +81,8 @@ def _local(runtime: Runtime) -> Iterator[str]:
         before_start = {"distributed.nanny.pre-spawn-environ": dict.fromkeys(THREADS, threads)}
         with dask.config.set(before_start):
             scheduler = {"cls": Scheduler, "options": {**here, "port": 0}}
-            cluster = SpecCluster(workers=workers, scheduler=scheduler, silence_logs=logging.CRITICAL)
+            with _uninterrupted():
+                cluster = SpecCluster(workers=workers, scheduler=scheduler, silence_logs=logging.CRITICAL)
             with cluster:
                 yield cluster.scheduler_address
 
@@ -96,6 +99,23 @@ def gpus() -> list[str]:
         found = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True)
         return found.stdout.split()
     return []
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Put Ctrl-C off till the end, and from whatever threads and processes begin here, those that follow included.
+
+    A terminal sends it to all of them; the asking process alone answers, and half a cluster cannot be ended well.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # else the first process that is begun starts it, and takes the mask away
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager
