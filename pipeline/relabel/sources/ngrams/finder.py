@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from relabel.sources.ngrams.relevance import CiderRelevance
     from relabel.sources.ngrams.screen import Screen
 
-LEAVE_OUT = 0.6
+LEAVE_OUT = 0.4
 _TOGETHER = 128  # queries a piece
 _SMALLEST = 4096  # candidates a slab, however little memory there is
 _EMPTY = np.iinfo(np.int32).max
@@ -108,10 +108,12 @@ class CiderFinder(Finder):
     @cached_property
     def _slabs(self) -> int:
         """Slabs that the candidates are cut into, so that one slab's screen and sums fit into memory."""
+        from relabel.sources.ngrams.screen import LONGEST
+
         features, grams = self.relevance.features, int(self.relevance.weighting.starts[-1])
         postings = len(features.ids) / max(1, len(features.bigrams))
-        each = 8 * postings + 4 * features.inverse.shape[1] + 12 + 8 * self.runtime.threads
-        fit = max(_SMALLEST, int((self.runtime.memory - 12 * grams) / each))
+        each = 4 * postings + 4 * features.inverse.shape[1] + 12 + 11 * self.runtime.threads
+        fit = min(max(_SMALLEST, int((self.runtime.memory - 12 * grams) / each)), LONGEST)
         return max(1, -(-len(self.search.candidates) // fit))
 
     @cached_property

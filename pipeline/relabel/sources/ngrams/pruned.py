@@ -2,7 +2,7 @@
 
 With the words of `kernels`, a candidate c can be worth at most ::
 
-    r(G, c) <= penalty(len_c) * sum_w coef_w tf_c / |c|_k,    coef_w = 10 / (n R) sum_r idf_w^2 tf_r / |r|_k
+    r(G, c) <= penalty(len_c) * sum_w coef_w (idf_w tf_c / |c|_k),    coef_w = 10 / (n R) sum_r idf_w tf_r / |r|_k
 
 where penalty(len) = max_r gauss(len - len_r), as min(tf_c, tf_r) <= tf_c; for a single reference this is hardly ever
 more than r itself. The most frequent n-grams ("a", "on a") own most postings and add least, since idf^2 is small. So
@@ -10,7 +10,8 @@ the sum is taken from the rarest n-gram on and stops where all that is left out 
 best has by then (MaxScore: Turtle and Flood, "Query evaluation: strategies and optimizations", 1995). What is left
 out is bounded once for all candidates (`peak`: a candidate that was not met cannot win) and once a candidate (by its
 own norms). Those that can still reach the k-th best are scored exactly, and the k-th best exact score tells whether
-they were enough. Sums are float32, and every bound is raised by more than their rounding can take away.
+they were enough. Sums are 16-bit integers, one a candidate, every part rounded up; a candidate is noted when its sum
+rises above what is the least that could matter, so that nobody looks at the others again.
 """
 
 from __future__ import annotations
@@ -21,16 +22,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relabel.sources.ngrams.kernels import _LARGEST, _NOTHING, _hold, jit
-from relabel.sources.ngrams.screen import Screen
+from relabel.sources.ngrams.screen import IMPACT_BITS, Screen
 from relabel.sources.ngrams.structures import Features, Merge, Weighting
 
 I4 = NDArray[np.int32]
 I8 = NDArray[np.int64]
-F4 = NDArray[np.float32]
 F8 = NDArray[np.float64]
+U2 = NDArray[np.uint16]
 _HASH = np.int64(2654435761)  # Knuth's multiplicative hashing
-_FIRST_LOOK, _NEXT_LOOK = 16, 3  # the k-th best sum is looked up after 16 k postings, then whenever they tripled
-_LEAST = 1e-30  # of a coefficient: times the least impact it is still a number of float32
+_FULL = 65535  # of a sum: stays, and is worth more than 10
+_RAISE = 1 + 1e-5  # more than float32 peaks and norms can lose by rounding
+_UNIT = 6000.0  # of a sum: 1.0 of relevance
+_TRUST = 0.7  # the part of a promised k-th best, below which the least that could matter is set
+_FIRST_LOOK, _NEXT_LOOK = 40, 4  # the k-th best sum is looked up after 40 k postings, then whenever they quadrupled
 
 
 class Terms(NamedTuple):
@@ -76,25 +80,32 @@ class Sums(NamedTuple):
 
     Attributes
     ----------
-    value : (C,) float32
-        Zeros before and after a search.
+    value : (C,) uint16
+        In steps of 1 / 6000.
     met : (C + 1,) int32
-        Positions whose value is above zero, ~position once they are scored.
-    penalty : (longest + 1,) float32
+        Positions whose value reached the least that could matter.
+    scored : (C,) bool
+        False but for what is in `done`.
+    done : (C,) int32
+        Positions that were scored.
+    penalty : (longest + 1,) float64
     left : (n,) float64
         Sum of `own` over the terms left out, by order.
     """
 
-    value: F4
+    value: U2
     met: I4
-    penalty: F4
+    scored: NDArray[np.bool_]
+    done: I4
+    penalty: F8
     left: F8
 
     @classmethod
     def room(cls, candidates: int, weighting: Weighting) -> Sums:
         """Make room."""
-        value, met = np.zeros(candidates, np.float32), np.empty(candidates + 1, np.int32)
-        return cls(value, met, np.empty(len(weighting.gauss), np.float32), np.empty(len(weighting.starts) - 1))
+        value, met, done = np.zeros(candidates, np.uint16), *np.empty((2, candidates + 1), np.int32)
+        penalty, left = np.empty(len(weighting.gauss)), np.empty(len(weighting.starts) - 1)
+        return cls(value, met, np.zeros(candidates, np.bool_), done, penalty, left)
 
 
 @jit
@@ -124,7 +135,7 @@ def _gather(rows: I4, refs: Features, screen: Screen, weighting: Weighting, merg
             coef += merge.weight[h]
             own += merge.weight[h] * (merge.counts[h] if weighting.clip else 1)
         terms.grams[size], terms.orders[size] = gram, order
-        terms.coef[size], terms.own[size] = max(coef * scale, _LEAST), max(own * scale, _LEAST)
+        terms.coef[size], terms.own[size] = coef * scale / weighting.idf[gram], own * scale
         size += 1
         terms.begin[size] = at + holders
 
@@ -203,16 +214,46 @@ def _push(score: float, row: int, scores: F8, rows: I4, width: int) -> bool:
 
 
 @jit
-def _kth(count: int, itself: int, screen: Screen, sums: Sums, heap: F4) -> float:
-    """Find about the k-th best of the sums so far, 0 where there are fewer; `heap` is room for k."""
+def _add(gram: int, coef: float, least: int, count: int, screen: Screen, sums: Sums) -> int:
+    """Add what an n-gram can be worth, at least one step, to the sums of all that hold it.
+
+    Append those whose sums thereby reach `least` to the `count` that are met; return the new count.
+    """
+    value, met = sums.value, sums.met
+    factor = np.int64(np.ceil(coef * (_UNIT / ((1 << IMPACT_BITS) - 1) * 65536)))
+    for e in range(screen.starts[gram], screen.starts[gram + 1]):
+        posting = np.int64(screen.postings[e])
+        p = posting >> IMPACT_BITS
+        before = np.int64(value[p])
+        added = (factor * (posting & ((1 << IMPACT_BITS) - 1)) >> 16) + 1
+        after = min(int(before + added), _FULL)
+        value[p] = after
+        met[count] = p
+        count += (before < least) & (after >= least)
+    return count
+
+
+@jit
+def _keep(least: int, count: int, sums: Sums) -> int:
+    """Forget those met whose sums are below `least`; return how many are left."""
+    kept = 0
+    for i in range(count):
+        p = sums.met[i]
+        sums.met[kept] = p
+        kept += sums.value[p] >= least
+    return kept
+
+
+@jit
+def _kth(count: int, itself: int, screen: Screen, sums: Sums, heap: F8) -> float:
+    """Find about the k-th best sum of those met, 0 where they are fewer; `heap` is room for k."""
     heap[:] = 0.0
     width = len(heap)
     for i in range(count):
-        p = max(sums.met[i], ~sums.met[i])
-        value = sums.value[p]
-        if value <= heap[0] or p == itself:
+        p = sums.met[i]
+        if sums.value[p] <= heap[0] * _UNIT or p == itself:
             continue
-        value *= sums.penalty[screen.bigrams[p]]
+        value = sums.value[p] / _UNIT * sums.penalty[screen.bigrams[p]]
         if value <= heap[0]:
             continue
         at, child = 0, 1
@@ -225,6 +266,46 @@ def _kth(count: int, itself: int, screen: Screen, sums: Sums, heap: F4) -> float
             at, child = child, 2 * child + 1
         heap[at] = value
     return float(heap[0])
+
+
+@jit
+def _score_above(
+    cut: float,
+    rest: float,
+    count: int,
+    done: int,
+    itself: int,
+    mask: int,
+    scale: float,
+    screen: Screen,
+    terms: Terms,
+    sums: Sums,
+    refs: Features,
+    weighting: Weighting,
+    s: F8,
+    w: I4,
+) -> int:
+    """Score those met that may reach `cut` and were not scored before; return how many are by now."""
+    least = (cut - rest) * _UNIT
+    for i in range(count):
+        p = sums.met[i]
+        if sums.value[p] < least or sums.scored[p] or p == itself:
+            continue
+        bound = sums.value[p] / _UNIT
+        for order in range(len(sums.left)):
+            bound += sums.left[order] * screen.largest[p, order]
+        if bound * sums.penalty[screen.bigrams[p]] * _RAISE >= cut:
+            sums.scored[p], sums.done[done] = True, p
+            done += 1
+            score = _exact(screen.places[p], mask, scale, terms, refs, weighting)
+            _push(score, screen.rows[p], s, w, len(s))
+    return done
+
+
+@jit
+def _least(guess: float, share: float) -> int:
+    """Least sum that could matter, in steps: none if there is no guess."""
+    return max(1, int(_TRUST * (1.0 - share) * guess * _UNIT))
 
 
 @jit
@@ -258,67 +339,59 @@ def search(
     best_rows, best_scores : (M, K) int32 and float64
         Heaps with the worst on top; -1 is the score of an empty place, and the largest int32 its row.
     """
-    width, heap = best_rows.shape[1], np.empty(best_rows.shape[1], np.float32)
-    value, met = sums.value, sums.met
+    heap = np.empty(best_rows.shape[1])
     for m in range(len(indptr) - 1):
         rows, s, w = sets[indptr[m] : indptr[m + 1]], best_scores[m], best_rows[m]
         size = _gather(rows, refs, screen, weighting, merge, terms)
         _rank(size, screen, terms)
         mask, scale = _index(size, terms), _LARGEST / (refs.inverse.shape[1] * len(rows))
-        raised = 1.0 + 3e-7 * (size + 16)
         for d in range(len(sums.penalty)):
-            most = 0.0
+            sums.penalty[d] = 0.0
             for r in range(len(rows)):
-                most = max(most, weighting.gauss[abs(d - refs.bigrams[rows[r]])])
-            sums.penalty[d] = most
-        itself = np.searchsorted(screen.rows, exclude[m]) if exclude[m] >= 0 else len(screen.rows)
+                sums.penalty[d] = max(sums.penalty[d], weighting.gauss[abs(d - refs.bigrams[rows[r]])])
+        itself = np.searchsorted(screen.rows, exclude[m])
         if itself < len(screen.rows) and screen.rows[itself] != exclude[m]:
             itself = len(screen.rows)
-        taken, count, seen, look, guess = 0, 0, 0, _FIRST_LOOK * width, s[0]
+        taken, done, count, seen, look, guess = 0, 0, 0, 0, _FIRST_LOOK * len(s), s[0]
+        least = _least(guess, share)
+        sums.value[:] = 0
         while True:
-            while taken < size and (guess <= 0.0 or terms.rest[taken] * raised > share * guess):
+            while taken < size and (guess <= 0.0 or terms.rest[taken] > share * guess):
                 t = terms.sequence[taken]
-                gram, coef = terms.grams[t], np.float32(terms.coef[t])
-                for e in range(screen.starts[gram], screen.starts[gram + 1]):
-                    p = screen.position[e]
-                    before = value[p]
-                    met[count] = p
-                    count += before == np.float32(0.0)
-                    value[p] = before + coef * screen.impact[e]
-                seen += screen.starts[gram + 1] - screen.starts[gram]
+                count = _add(terms.grams[t], terms.coef[t], least, count, screen, sums)
+                seen += screen.starts[terms.grams[t] + 1] - screen.starts[terms.grams[t]]
                 taken += 1
                 if seen >= look:
                     guess = max(guess, _kth(count, itself, screen, sums, heap))
+                    least = max(least, _least(guess, share))
+                    count = _keep(least, count, sums)
                     look = _NEXT_LOOK * seen
             sums.left[:] = 0.0
             for i in range(taken, size):
                 t = terms.sequence[i]
                 sums.left[terms.orders[t]] += terms.own[t]
+            rest = terms.rest[taken] * _RAISE
             cut = max(0.0, s[0], _kth(count, itself, screen, sums, heap))
             while True:
-                for i in range(count):
-                    p = met[i]
-                    if p < 0 or (value[p] + terms.rest[taken]) * raised < cut or p == itself:
-                        continue
-                    bound = np.float64(value[p])
-                    for order in range(len(sums.left)):
-                        bound += sums.left[order] * screen.largest[p, order]
-                    if bound * sums.penalty[screen.bigrams[p]] * raised >= cut:
-                        met[i] = ~p  # scored
-                        score = _exact(screen.places[p], mask, scale, terms, refs, weighting)
-                        _push(score, screen.rows[p], s, w, width)
+                done = _score_above(
+                    cut, rest, count, done, itself, mask, scale, screen, terms, sums, refs, weighting, s, w
+                )
                 if s[0] >= cut or cut == 0.0:
                     break
                 cut = max(0.0, s[0])  # the sums promised more than the scores hold
-            guess = s[0]
-            if taken == size or terms.rest[taken] * raised < guess:
-                break  # else a candidate that was not met could win
+            if least <= max(1.0, (s[0] - rest) * _UNIT) and (taken == size or rest < s[0]):
+                break
+            # The guess was too high: one that was not met could win. Note all that have a sum, and go on from there.
+            guess, least, count = s[0], 1, 0
+            for p in range(len(screen.rows)):
+                sums.met[count] = p
+                count += sums.value[p] > 0
         if s[0] <= 0.0:
             for p in range(len(screen.rows)):
-                if value[p] == 0.0 and p != itself and not _push(0.0, screen.rows[p], s, w, width):
+                if sums.value[p] == 0 and p != itself and not _push(0.0, screen.rows[p], s, w, len(s)):
                     break
-        for i in range(count):
-            value[max(met[i], ~met[i])] = 0.0
+        for i in range(done):
+            sums.scored[sums.done[i]] = False
 
 
 @jit

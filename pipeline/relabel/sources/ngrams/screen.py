@@ -1,6 +1,6 @@
 """Candidates inverted for screening: for every n-gram, who holds it and how much it can be worth there.
 
-Four-byte numbers, rounded: they serve for upper bounds alone (see `pruned`).
+One posting is four bytes, rounded up: they serve for upper bounds alone (see `pruned`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from relabel.sources.ngrams.structures import Features, Weighting
 I4 = NDArray[np.int32]
 I8 = NDArray[np.int64]
 F4 = NDArray[np.float32]
-LEAST = 1e-6  # below every real impact; keeps products of float32 above zero
+U4 = NDArray[np.uint32]
+IMPACT_BITS = 12
+LONGEST = 1 << (32 - IMPACT_BITS)
+"""Candidates that one screen can hold."""
 
 
 class Screen(NamedTuple):
@@ -28,12 +31,11 @@ class Screen(NamedTuple):
         Corpus row, ascending, and place in the encoding of each position.
     starts : (V + 1,) int64
         The postings of n-gram w are ``starts[w]:starts[w + 1]``.
-    position : (E,) int32
-        Ascending within an n-gram.
-    impact : (E,) float32
-        tf / |c| of the n-gram's order, at least `LEAST`.
+    postings : (E,) uint32
+        position * 2^12 + impact, ascending within an n-gram; the impact idf tf / |c| of the n-gram's order, which is
+        at most 1, in steps of 1 / 4095, rounded up.
     peak : (V,) float32
-        Largest impact of each n-gram.
+        Largest impact of each n-gram, not rounded up.
     largest : (C, n) float32
         What one occurrence on the reference's side can at most be worth, by order: 1 / |c| where counts are clipped,
         else largest tf / |c|.
@@ -43,8 +45,7 @@ class Screen(NamedTuple):
     rows: I4
     places: I4
     starts: I8
-    position: I4
-    impact: F4
+    postings: U4
     peak: F4
     largest: F4
     bigrams: I4
@@ -63,11 +64,10 @@ def screen_of(features: Features, weighting: Weighting, places: I4, rows: I4) ->
     grams, orders = int(weighting.starts[-1]), features.inverse.shape[1]
     starts = np.zeros(grams + 1, np.int64)
     _count(features, places, starts)
-    size = int(starts.sum())
-    position, impact = np.empty(size, np.int32), np.empty(size, np.float32)
+    postings = np.empty(int(starts.sum()), np.uint32)
     peak, largest = np.zeros(grams, np.float32), np.zeros((len(places), orders), np.float32)
-    _fill(features, weighting, places, starts, position, impact, peak, largest)
-    return Screen(rows, places, starts, position, impact, peak, largest, features.bigrams[places])
+    _fill(features, weighting, places, starts, postings, peak, largest)
+    return Screen(rows, places, starts, postings, peak, largest, features.bigrams[places])
 
 
 @jit
@@ -84,8 +84,7 @@ def _fill(
     weighting: Weighting,
     places: I4,
     starts: I8,
-    position: I4,
-    impact: F4,
+    postings: U4,
     peak: F4,
     largest: F4,
 ) -> None:
@@ -98,10 +97,9 @@ def _fill(
             w = features.ids[e]
             while w >= weighting.starts[order + 1]:
                 order += 1
-            value = np.float32(features.counts[e] * features.inverse[c, order])
-            own = np.float32(features.inverse[c, order]) if weighting.clip else value
+            own = features.counts[e] * features.inverse[c, order]
+            value = min(own * weighting.idf[w], 1.0)
             starts[w] -= 1
-            position[starts[w]] = p
-            impact[starts[w]] = max(value, np.float32(LEAST))
-            peak[w] = max(peak[w], impact[starts[w]])
-            largest[p, order] = max(largest[p, order], own)
+            postings[starts[w]] = (p << IMPACT_BITS) | np.int64(np.ceil(value * ((1 << IMPACT_BITS) - 1)))
+            peak[w] = max(peak[w], value)
+            largest[p, order] = max(largest[p, order], features.inverse[c, order] if weighting.clip else own)
