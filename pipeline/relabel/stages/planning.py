@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -46,11 +47,12 @@ def export_plan(project: Project, label: str, split: str, name: str | None = Non
     def fill(work: Work) -> None:
         refuse_absurd(outline)
         units = PlanUnits(outline, opened)
-        found = estimate(outline, units.relevance)
-        refuse_full_disk(found, work.folder, sum(e.bytes for e in work.entries().values()))
-        project.runtime.progress.note(f"plan {draft.name}: {found.line()}")
-        work.runtime["estimate"] = found.__dict__
-        make_units(project, units, draft, work, export_plan, label, split, name)
+        with _closing(units.relevance) as relevance:
+            found = estimate(outline, relevance)
+            refuse_full_disk(found, work.folder, sum(e.bytes for e in work.entries().values()))
+            project.runtime.progress.note(f"plan {draft.name}: {found.line()}")
+            work.runtime["estimate"] = found.__dict__
+            make_units(project, units, draft, work, export_plan, label, split, name)
 
     out = project.layout.plan(split, draft.name)
     return Job(out, draft, fill, project.runtime.progress, partial(PlanUnits, outline, opened))
@@ -60,7 +62,8 @@ def estimate_plan(project: Project, label: str, split: str, name: str | None = N
     """Say what a plan takes, and write nothing; scores a few pairs to time them. Raises as `export_plan`."""
     outline, _, opened = _outline(project, label, split, name)
     refuse_absurd(outline)
-    return estimate(outline, opened())
+    with _closing(opened()) as relevance:
+        return estimate(outline, relevance)
 
 
 def _outline(
@@ -116,6 +119,15 @@ def _open_neighbours(found: _Found | None, rows: range, depth: int) -> Neighbour
         raise UsageError("this sampler takes neighbours", where="export.plan")
     open_artefact(found.folder, "neighbours")
     return read_neighbours(found.folder, found.manifest, rows, depth)
+
+
+@contextmanager
+def _closing(relevance: Relevance) -> Iterator[Relevance]:
+    """End the processes that a source keeps for its answers (Java), if it does."""
+    try:
+        yield relevance
+    finally:
+        getattr(relevance, "close", lambda: None)()
 
 
 def _covering(folder: Callable[[str], Path], split: str) -> str:
