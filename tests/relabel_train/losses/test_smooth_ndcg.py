@@ -45,8 +45,8 @@ def test_labels_in_the_unit_interval_are_taken_as_they_are(batch: Any) -> None:
 def test_chunks_change_nothing(smooth: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     scores, relevance = smooth(0, 7, 7)
     results = []
-    for chunk in (1, 3 * 49, 1 << 22):
-        monkeypatch.setattr(smooth_ndcg, "CHUNK", chunk)
+    for chunk in (1, 20, 49, 3 * 49, 1 << 22):
+        monkeypatch.setitem(smooth_ndcg.CHUNK, "cpu", chunk)
         leaf = scores.clone().requires_grad_()
         loss = SmoothNDCGLoss(0.2)(leaf, relevance)
         loss.backward()

@@ -37,23 +37,37 @@ def hinge_ranked(scores: Tensor, above: Tensor, below: Tensor, gap: float, margi
     Time O(Q N log N), memory O(Q N).
     """
     with torch.no_grad():
-        ranked, order = scores.sort(dim=1, stable=True)
-        place = torch.empty_like(order).scatter_(
-            1, order, torch.arange(order.shape[1], device=order.device).expand_as(order)
-        )
-        raised = below + gap
-        lower, by_below = raised.sort(dim=1, stable=True)
-        upper, by_above = above.sort(dim=1, stable=True)
-        # The same floating-point comparison decides a pair from both its ends, so no pair is open at one end alone.
-        lower_labels = torch.searchsorted(lower, above.contiguous())
-        closed = torch.searchsorted(ranked + margin, scores.contiguous(), right=True)
-        upper_labels = torch.searchsorted(upper, raised.contiguous(), right=True)
-        opened = torch.searchsorted(ranked, (scores + margin).contiguous())
-        values = torch.cat([place.gather(1, by_below), place.gather(1, by_above)])
-        found = count_below(values, torch.cat([lower_labels, upper_labels]), torch.cat([closed, opened]))
-        as_upper = lower_labels - found[: len(scores)]
-        as_lower = opened - found[len(scores) :]
-    return _linear(scores, as_upper, as_lower, margin), lower_labels.sum(dim=1)
+        size = _rows_at_a_time(scores)
+        blocks = zip(scores.split(size), above.split(size), below.split(size), strict=True)  # type: ignore[no-untyped-call]
+        counts = [_open_pairs(s, a, a if below is above else b, gap, margin) for s, a, b in blocks]
+        as_upper, as_lower, pairs = (torch.cat(parts) for parts in zip(*counts, strict=True))
+    return _linear(scores, as_upper, as_lower, margin), pairs
+
+
+def _open_pairs(scores: Tensor, above: Tensor, below: Tensor, gap: float, margin: float) -> tuple[Tensor, ...]:
+    """Count each item's open pairs as the upper one and as the lower one, and each query's pairs."""
+    length = scores.shape[1]
+    ranked, order = scores.sort(dim=1, stable=True)
+    place = inverse(order)
+    upper, by_above = above.sort(dim=1, stable=True)
+    lower, by_below = (upper + gap, by_above) if below is above else (below + gap).sort(dim=1, stable=True)
+    # How many upper items score below a lower one plus the margin, and how many lower items have a small enough label.
+    opened = torch.searchsorted(ranked, ranked + margin)
+    lows = torch.searchsorted(lower, upper)
+    closed, ups = counterpart(opened), counterpart(lows)
+    values = place.gather(1, by_above)
+    if below is above:
+        limits = closed.gather(1, values), opened.gather(1, values)
+        found = count_below(values, torch.cat([lows, ups], dim=1), torch.cat(limits, dim=1))
+        closed_lows, open_ups = found[:, :length], found[:, length:]
+    else:
+        others = place.gather(1, by_below)
+        limits = closed.gather(1, values), opened.gather(1, others)
+        found = count_below(torch.cat([others, values]), torch.cat([lows, ups]), torch.cat(limits))
+        closed_lows, open_ups = found[: len(scores)], found[len(scores) :]
+    as_upper = torch.empty_like(order).scatter_(1, by_above, lows - closed_lows)
+    as_lower = torch.empty_like(order).scatter_(1, by_below, limits[1] - open_ups)
+    return as_upper, as_lower, lows.sum(dim=1)
 
 
 def hinge_between(scores: Tensor, upper: Tensor, lower: Tensor, margin: float) -> Tensor:
@@ -75,12 +89,17 @@ def hinge_between(scores: Tensor, upper: Tensor, lower: Tensor, margin: float) -
     Time O(Q N log N), memory O(Q N).
     """
     with torch.no_grad():
-        raised = scores + margin
-        lows = raised.masked_fill(~lower, -torch.inf).sort(dim=1).values
-        ups = scores.masked_fill(~upper, torch.inf).sort(dim=1).values
-        as_upper = scores.shape[1] - torch.searchsorted(lows, scores.contiguous(), right=True)
-        as_lower = torch.searchsorted(ups, raised.contiguous())
-        as_upper, as_lower = as_upper * upper, as_lower * lower
+        ranked, order = scores.sort(dim=1, stable=True)
+        upper, lower = upper.gather(1, order), lower.gather(1, order)
+        raised = ranked + margin
+        # Of the items up to a place in the order of scores, how many are a k; how many are a j.
+        lows, ups = _running(lower), _running(upper)
+        opened = torch.searchsorted(ranked, raised)
+        closed = counterpart(opened)
+        as_upper = (lows[:, -1:] - lows.gather(1, closed)) * upper
+        as_lower = ups.gather(1, opened) * lower
+        place = inverse(order)
+        as_upper, as_lower = as_upper.gather(1, place), as_lower.gather(1, place)
     return _linear(scores, as_upper, as_lower, margin)
 
 
@@ -110,19 +129,57 @@ def count_below(values: Tensor, first: Tensor, limit: Tensor) -> Tensor:
     total = torch.zeros_like(first)
     at = first
     for bit in range(length.bit_length() - 1, -1, -1):
+        half = 1 << bit
         one = (values >> bit) & 1
         zeros = torch.nn.functional.pad((1 - one).cumsum(dim=1), (1, 0))
-        start = limit >> (bit + 1) << (bit + 1)
+        start = limit & -(2 * half)
         left = zeros.gather(1, at) - (start >> 1)  # zeros of the limit's group among the first
-        goes_right = ((limit >> bit) & 1).bool()
-        total = total + torch.where(goes_right, left, 0)
-        at = torch.where(goes_right, at - left + (1 << bit), start + left)
+        right = (limit >> bit) & 1
+        total = total + left * right
+        at = torch.where(right.bool(), at - left + half, start + left)
         if bit:
-            start = values >> (bit + 1) << (bit + 1)
+            start = values & -(2 * half)
             left = zeros[:, :-1] - (start >> 1)
-            to = torch.where(one.bool(), places - left + (1 << bit), start + left)
+            to = torch.where(one.bool(), places - left + half, start + left)
             values = torch.empty_like(values).scatter_(1, to, values)
     return total
+
+
+def counterpart(counts: Tensor) -> Tensor:
+    """Return, for each place k, how many of an ascending row of counts are at most k.
+
+    If counts_j says how many of one sorted row are below item j of another, the result says how many of the other are
+    not above item k of the first: the same comparisons seen from the other end, so the two never disagree by rounding.
+
+    Parameters
+    ----------
+    counts : (Q, N) int64
+        0..N.
+
+    Returns
+    -------
+    (Q, N) int64
+    """
+    rows, length = counts.shape
+    how_many = counts.new_zeros(rows, length + 1).scatter_add_(1, counts, torch.ones_like(counts))
+    return how_many.cumsum(dim=1)[:, :length]
+
+
+def _rows_at_a_time(scores: Tensor) -> int:
+    """Return how many rows a CPU's cache holds; all, elsewhere or while compiling."""
+    rows, length = scores.shape
+    whole = scores.device.type != "cpu" or torch.compiler.is_compiling()
+    return rows if whole else max(1, (1 << 15) // length)
+
+
+def inverse(order: Tensor) -> Tensor:
+    """Return the place of each item in an order, both (Q, N) int64."""
+    places = torch.arange(order.shape[1], device=order.device).expand_as(order)
+    return torch.empty_like(order).scatter_(1, order, places)
+
+
+def _running(mask: Tensor) -> Tensor:
+    return torch.nn.functional.pad(mask.long().cumsum(dim=1), (1, 0))
 
 
 def _linear(scores: Tensor, as_upper: Tensor, as_lower: Tensor, margin: float) -> Tensor:
