@@ -43,7 +43,7 @@ class Columns:
         owner = np.repeat(image, np.diff(features.indptr))
         ids, counts, level = features.ids, features.counts, 1
         found, captions = [], []
-        while len(ids) and (level == 1 or weighting.clip):
+        while level == 1 or (weighting.clip and len(ids)):
             grams, held, shared = _held(ids, owner)
             wanted = shared & (weighting.idf[grams] > 0)
             found.append(grams[wanted])
@@ -93,7 +93,7 @@ def _held(
     ids: NDArray[np.int32], owner: NDArray[np.int32]
 ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.bool_]]:
     """Of each n-gram that occurs: its id, how many captions hold it, and whether captions of two images do."""
-    size = int(ids.max()) + 1
+    size = int(ids.max(initial=-1)) + 1
     held = np.bincount(ids, minlength=size)
     last, first = np.empty(size, np.int32), np.empty(size, np.int32)
     last[ids] = owner  # of equal indices the last one counts

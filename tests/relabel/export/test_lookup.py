@@ -1,0 +1,159 @@
+"""Contract: a lookup is an artefact. It says what it was made of, is written from shards without holding them whole,
+goes on after a kill with the same bytes, and is refused where it would not be exact."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from relabel import stages
+from relabel.config import load_config
+from relabel.errors import CheckError, MissingError, UsageError
+from relabel.export import arrays
+from relabel.stages import Project
+from relabel.store.artefact import build
+from relabel.store.manifest import Draft, open_artefact
+from relabel.store.work import Work
+from relabel_train.lookup import open_lookup
+from relabel_train.lookup.format import read_description
+
+
+def elsewhere(project: Project, tmp_path: Path, **changes: Any) -> Project:
+    """The same labels, exports apart, under other parameters."""
+    for name in ("corpus", "encodings", "neighbours"):
+        (tmp_path / "coco").mkdir(exist_ok=True)
+        (tmp_path / "coco" / name).symlink_to(project.layout.root / name)
+    return Project(project.config.model_copy(update=changes), project.runtime, tmp_path)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {p.name: p.read_bytes() for p in folder.iterdir() if p.suffix in (".npy", ".json") and p.stem != "manifest"}
+
+
+@pytest.mark.parametrize("label", ["same_image", "cbow", "cider"])
+def test_it_is_an_artefact_and_says_what_it_is_made_of(label: str, small_project: Project) -> None:
+    job = stages.export_lookup(small_project, label, "all")
+    manifest, built = job.run()
+    assert not built
+    assert open_artefact(job.out, "lookup") == manifest
+    about = read_description(job.out)
+    encoding = stages.encoded(small_project, label, "all")
+    assert (about.fingerprint, about.encoding, about.corpus) == (
+        manifest.fingerprint,
+        encoding.fingerprint,
+        small_project.corpus.digest,
+    )
+    assert {f"{n}.npy" for n in about.arrays} | {"lookup.json"} == set(manifest.files)
+    for name, entry in about.arrays.items():
+        assert entry.sha256 == manifest.files[f"{name}.npy"].sha256
+    assert about.params["source"] == small_project.config.sources[label].source
+    assert about.params["encoding"] == encoding.semantic
+    assert (about.neighbours is None) == (label == "same_image")
+
+
+@pytest.mark.parametrize("label", ["cbow", "cider"])
+def test_a_killed_run_goes_on_with_the_same_bytes(
+    label: str, small_project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = files(small_project.layout.lookup("all", label))
+    project, write = elsewhere(small_project, tmp_path), arrays._write
+    for stop in range(40):
+        calls = iter(range(100))
+
+        def killed(*given: Any, stop: int = stop, calls: Any = calls) -> None:
+            if next(calls) == 1:
+                raise KeyboardInterrupt
+            write(*given)
+
+        monkeypatch.setattr(arrays, "_write", killed)
+        job = stages.export_lookup(project, label, "all")
+        try:
+            job.run()
+        except KeyboardInterrupt:
+            assert not job.out.exists()
+            continue
+        break
+    assert stop > 10  # one array a run
+    assert files(job.out) == whole
+
+
+def test_pairs_are_for_a_batch_plan(small_project: Project) -> None:
+    with pytest.raises(UsageError, match=r"scores pair by pair.*relabel export plan --label meteor"):
+        stages.export_lookup(small_project, "meteor", "all")
+    with pytest.raises(MissingError, match="relabel encode"):
+        stages.export_lookup(small_project, "cbow", "train")
+
+
+def test_float16_is_another_lookup_and_says_so(small_project: Project, tmp_path: Path) -> None:
+    export = load_config(None, ["export.lookup.dtype=float16"]).export
+    project = elsewhere(small_project, tmp_path, export=export)
+    job = stages.export_lookup(project, "cbow", "all")
+    job.run()
+    whole, half = open_lookup(small_project.layout.lookup("all", "cbow")), open_lookup(job.out)
+    assert (whole.about.dtype, half.about.dtype) == ("float32", "float16")
+    assert whole.about.fingerprint != half.about.fingerprint
+    rows = np.arange(len(whole))
+    difference = np.abs(half.block(rows, pooling="paired") - whole.block(rows, pooling="paired"))
+    assert 0 < difference.max() < 2e-3
+    stored = np.load(job.out / "vectors.npy").astype(np.float64)
+    product = half.block(rows, pooling="paired", dtype=np.float64)
+    np.testing.assert_allclose(product, stored @ stored.T, atol=1e-12)
+
+
+def test_neighbours_must_be_of_this_encoding(small_project: Project, tmp_path: Path) -> None:
+    project = elsewhere(small_project, tmp_path)
+    (tmp_path / "coco" / "neighbours").unlink()
+    job = stages.export_lookup(project, "cbow", "all")
+    job.run()
+    assert read_description(job.out).neighbours is None
+
+    def fill(work: Work) -> None:
+        work.facts["rows"] = [0, 0]
+
+    draft = Draft("neighbours", "cbow", {"within": "all"}, {"encoding": "another"})
+    build(project.layout.neighbours("all", "captions", "cbow"), draft, fill)
+    with pytest.raises(CheckError, match="relabel neighbours --label cbow --within all"):
+        stages.export_lookup(project, "cbow", "all")
+
+
+def test_neighbours_within_a_split_of_the_encoding(small_project: Project, tmp_path: Path) -> None:
+    project = elsewhere(small_project, tmp_path)
+    (tmp_path / "coco" / "neighbours").unlink()
+    config = load_config(None, ["neighbours.k=3", "neighbours.within=val", "neighbours.split=all"])
+    stages.neighbours(project, "cider", config.neighbours).run()
+    job = stages.export_lookup(project, "cider", "all", "val")
+    job.run()
+    lookup, val = open_lookup(job.out), project.corpus.splits["val"]
+    found, scores, _ = lookup.neighbours(list(val))
+    assert found.shape == (len(val), 3)
+    assert val.start <= found.min() <= found.max() < val.stop
+    assert (np.diff(scores, axis=1) <= 0).all()
+    block = lookup.block([val.start], found[0], "paired")[0]  # symmetric but for rounding: CIDEr-D of single captions
+    assert block.shape == (3,)
+    with pytest.raises(
+        IndexError, match=f"row {val.stop} has no neighbours; rows {val.start} to {val.stop - 1} of 'val'"
+    ):
+        lookup.neighbours([val.start, val.stop])
+
+
+def test_an_array_of_another_length_than_promised_is_a_bug(tmp_path: Path) -> None:
+    (tmp_path / ".done").mkdir()
+    work = Work(tmp_path)
+    with pytest.raises(AssertionError, match="2 rows were written, 3 were promised"):
+        arrays.write_pieces(work, "a", "<i4", (3,), iter([np.zeros(2)]))
+    assert not (tmp_path / "a.npy").exists()
+    arrays.write_pieces(work, "b", "<f4", (5, 2), iter([np.ones((2, 2)), np.zeros((0, 2)), np.full((3, 2), 7)]))
+    np.testing.assert_array_equal(np.load(tmp_path / "b.npy"), [[1, 1]] * 2 + [[7, 7]] * 3)
+    arrays.write_array(work, "c", np.empty(0, "<i8"))
+    assert np.load(tmp_path / "c.npy").shape == (0,)
+
+
+def test_lookup_json_is_readable_by_a_person(small_project: Project) -> None:
+    body = json.loads((small_project.layout.lookup("all", "cider") / "lookup.json").read_text(encoding="utf-8"))
+    assert body["orientation"].startswith("rows are images")
+    assert body["siblings"] == "by image id; never inferred from a value"
+    assert body["sizes"]["frequent"] <= body["sizes"]["columns"]
