@@ -14,6 +14,7 @@ from relabel.run import exported, settle, within
 from relabel.stages import Job, Project
 from relabel.store.artefact import is_current
 from relabel.store.manifest import MANIFEST, Manifest, read_manifest
+from relabel_train.lookup.format import DESCRIPTION
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,8 @@ class Step:
     state : "done", "to do" or "waits"
         `waits`: what it is made from, or something it needs, is not there.
     rows, bytes : int or None
-        Of its data files, as they are or will be; None where nobody knows yet.
+        Of its data files, as they are or will be, without the few KB of `manifest.json` and `lookup.json`; None where
+        nobody knows yet.
     exact : bool
         Whether `bytes` is exact; else it is about right.
     seconds : float or None
@@ -97,7 +99,8 @@ def _step(step: Step, job: Callable[[], Job]) -> Step:
 
 
 def _as_is(step: Step, manifest: Manifest) -> Step:
-    size, rows = sum(entry.bytes for entry in manifest.files.values()), manifest.facts.get("rows")
+    size = sum(entry.bytes for name, entry in manifest.files.items() if name != DESCRIPTION)
+    rows = manifest.facts.get("rows")
     number = rows[1] - rows[0] if isinstance(rows, list) else None
     return replace(step, state="done", rows=number, bytes=size, exact=True, seconds=0.0)
 

@@ -113,7 +113,8 @@ def _searching(large: _Sample, label: str, rows: range, project: Project) -> flo
     opened = stages.open_label(large.project, label, large.split)
     with ExitStack() as stack:
         if isinstance(opened, VectorRelevance):
-            sizes, opened = _VECTORS, many_like(opened, _VECTORS[1])
+            sizes = min(_VECTORS[0], len(rows)), min(_VECTORS[1], len(rows))
+            opened = many_like(opened, sizes[1])
         else:
             more = stack.enter_context(sampled(project, rows, _FEATURES[1]))
             stages.encode(more, label, large.split).run()
