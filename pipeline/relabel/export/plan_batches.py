@@ -9,9 +9,10 @@ import numpy as np
 
 from relabel.corpus import Corpus
 from relabel.errors import UsageError
+from relabel.export.plan_neighbours import NeighbourTable
 from relabel.export.plan_params import ExportPlanParams
 from relabel.sources.base import Pooling, Rows
-from relabel_train.batches.base import Captions, Neighbours, Sampler
+from relabel_train.batches.base import Captions, Sampler
 from relabel_train.batches.graded import GradedBatches, quantile_levels
 from relabel_train.batches.neighbour import NeighbourBatches
 from relabel_train.batches.random import RandomBatches
@@ -69,7 +70,9 @@ def usable_captions(corpus: Corpus, rows: range, failed: Rows, pooling: Pooling)
     return Captions.of(image, usable, rows.start)
 
 
-def make_sampler(params: ExportPlanParams, captions: Captions, neighbours: Callable[[int], Neighbours]) -> Sampler:
+def make_sampler(
+    params: ExportPlanParams, captions: Captions, neighbours: Callable[[int, int], NeighbourTable]
+) -> Sampler:
     """Make the sampler that the parameters describe.
 
     Parameters
@@ -77,7 +80,7 @@ def make_sampler(params: ExportPlanParams, captions: Captions, neighbours: Calla
     captions : Captions
         Those that may be used.
     neighbours : callable
-        Opens as many neighbours a caption as it is told; asked only by samplers that need them.
+        Opens the neighbours, `most` and `least` a caption (see read_neighbours); asked only by samplers that need them.
 
     Raises
     ------
@@ -89,8 +92,9 @@ def make_sampler(params: ExportPlanParams, captions: Captions, neighbours: Calla
         if params.sampler == "random":
             single = params.one_caption_an_image
             return RandomBatches(captions, size, seed=seed, drop_last=drop_last, one_caption_an_image=single)
-        depth = params.depth or (DEPTH if params.sampler == "graded" else params.k + 15)
-        near = neighbours(depth)
+        usual, least = (DEPTH, 1) if params.sampler == "graded" else (params.k + 15, params.k)
+        near = neighbours(params.depth or usual, params.depth or least)
+        depth = near.width
         if params.sampler == "neighbour":
             return NeighbourBatches(
                 captions,

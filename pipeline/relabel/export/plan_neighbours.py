@@ -32,22 +32,36 @@ class NeighbourTable:
     scores: NDArray[np.float32]
     same_image: NDArray[np.bool_]
 
+    @property
+    def width(self) -> int:
+        """Neighbours a caption."""
+        return int(self.rows.shape[1])
+
     def neighbours(self, rows: Rows, k: int) -> tuple[Rows, NDArray[np.floating[Any]], NDArray[np.bool_]]:
         """See relabel_train.batches.Neighbours."""
         at = np.asarray(rows, np.int64) - self.first
         return self.rows[at, :k], self.scores[at, :k], self.same_image[at, :k]
 
 
-def read_neighbours(folder: Path, manifest: Manifest, rows: range, k: int) -> NeighbourTable:
-    """Read the k nearest of each of a range of captions: 9 bytes each, a shard at a time beside it.
+def read_neighbours(folder: Path, manifest: Manifest, rows: range, most: int, least: int) -> NeighbourTable:
+    """Read the nearest of each of a range of captions: 9 bytes each, a shard at a time beside it.
+
+    Parameters
+    ----------
+    most, least : int
+        So many a caption, or as many as there are; if those are fewer than `least`, none.
 
     Raises
     ------
     UsageError
-        If the table has fewer than k.
+        If the table has too few.
     CheckError
         If it does not hold these rows.
     """
+    k = min(most, int(manifest.facts["width"]))
+    if k < least:
+        todo = "Look at fewer with --depth, or find more with `relabel neighbours -k`."
+        raise UsageError(f"{least} neighbours a caption are needed, there are {k}", where=str(folder), todo=todo)
     shape = len(rows), k
     found = np.empty(shape, np.int32), np.empty(shape, np.float32), np.empty(shape, np.bool_)
     seen = 0
@@ -57,12 +71,6 @@ def read_neighbours(folder: Path, manifest: Manifest, rows: range, k: int) -> Ne
         wanted = np.flatnonzero((row >= rows.start) & (row < rows.stop))
         if not len(wanted):
             continue
-        sizes = pc.list_value_length(table["neighbours"]).to_numpy()
-        if sizes.min() < k:
-            todo = "Look at fewer with --depth, or find more with `relabel neighbours -k`."
-            raise UsageError(f"{k} neighbours a caption are needed, there are {sizes.min()}", where=name, todo=todo)
-        if sizes.max() != sizes.min():
-            raise CheckError("captions differ in how many neighbours they have", where=str(folder / name))
         for array, column in zip(found, ("neighbours", "scores", "same_image"), strict=True):
             values = pc.list_flatten(table[column]).to_numpy(zero_copy_only=False).reshape(len(row), -1)
             array[row[wanted] - rows.start] = values[wanted, :k]

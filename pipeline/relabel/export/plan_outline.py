@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from relabel.corpus import Corpus
 from relabel.export.plan_batches import Shape, images_of, make_sampler, planned, shape_of, usable_captions
+from relabel.export.plan_neighbours import NeighbourTable
 from relabel.export.plan_params import ExportPlanParams
 from relabel.sources.base import Pooling, Rows, Source
-from relabel_train.batches.base import Captions, Neighbours, Sampler
+from relabel_train.batches.base import Captions, Sampler
 from relabel_train.batches.plan import FORMAT, shard_name
 from relabel_train.lookup.ids import Ids
 
@@ -52,7 +53,7 @@ class Outline:
     failed: Rows
     pooling: Pooling
     params: ExportPlanParams
-    neighbours: Callable[[int], Neighbours]
+    neighbours: Callable[[int, int], NeighbourTable]
     fingerprint: str
 
     @cached_property

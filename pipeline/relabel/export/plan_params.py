@@ -31,11 +31,13 @@ class ExportPlanParams(BaseModel):
     neighbours: str | None = Field(
         None, description="neighbour, graded: label whose neighbours decide who meets; none: the planned label."
     )
-    k: int = Field(5, ge=0, description="neighbour: nearest captions a batch.")
+    k: int = Field(5, ge=0, description="neighbour: nearest captions a batch.", json_schema_extra={"name": "-k"})
     siblings: bool = Field(False, description="neighbour, graded: let captions of one image be put together.")
     anchors: int | None = Field(None, ge=1, description="neighbour: batches an epoch; none: as many as random has.")
     depth: int | None = Field(
-        None, ge=1, description="neighbour, graded: neighbours looked at; none: k + 15 for neighbour, 100 for graded."
+        None,
+        ge=1,
+        description="neighbour, graded: neighbours looked at; none: up to k + 15 for neighbour, 100 for graded.",
     )
     levels: tuple[float, ...] = Field((), description="graded: thresholds of relevance, falling. Repeatable.")
     quantiles: tuple[float, ...] = Field(

@@ -11,7 +11,7 @@ from pathlib import Path
 from relabel.errors import CheckError, MissingError, UsageError
 from relabel.export.plan import PlanUnits
 from relabel.export.plan_estimate import Estimate, estimate, refuse_absurd, refuse_full_disk
-from relabel.export.plan_neighbours import read_neighbours
+from relabel.export.plan_neighbours import NeighbourTable, read_neighbours
 from relabel.export.plan_outline import Outline
 from relabel.sources.base import Relevance
 from relabel.sources.shards import failed_rows
@@ -20,7 +20,6 @@ from relabel.stages.job import Job, make_units
 from relabel.stages.project import Project
 from relabel.store.manifest import MANIFEST, Draft, Manifest, open_artefact, read_manifest
 from relabel.store.work import Work
-from relabel_train.batches.base import Neighbours
 
 
 def export_plan(project: Project, label: str, split: str, name: str | None = None) -> Job:
@@ -114,11 +113,11 @@ def _neighbours(project: Project, label: str, split: str) -> _Found:
     return _Found(folder, found)
 
 
-def _open_neighbours(found: _Found | None, rows: range, depth: int) -> Neighbours:
+def _open_neighbours(found: _Found | None, rows: range, most: int, least: int) -> NeighbourTable:
     if found is None:
         raise UsageError("this sampler takes neighbours", where="export.plan")
     open_artefact(found.folder, "neighbours")
-    return read_neighbours(found.folder, found.manifest, rows, depth)
+    return read_neighbours(found.folder, found.manifest, rows, most, least)
 
 
 @contextmanager

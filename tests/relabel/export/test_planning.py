@@ -151,8 +151,10 @@ def test_what_is_not_there_is_named(small: Project) -> None:
     with pytest.raises(MissingError, match="relabel encode --label cider --split val"):
         stages.export_plan(small, "cider", "val")
     find_neighbours(small, 10)
-    with pytest.raises(UsageError, match=r"100 neighbours a caption are needed, there are 10.*--depth"):
-        stages.export_plan(again("export.plan.sampler=graded"), "cider", "train").run()
+    with pytest.raises(UsageError, match=r"20 neighbours a caption are needed, there are 10.*--depth"):
+        stages.export_plan(again("export.plan.sampler=graded", "export.plan.depth=20"), "cider", "train").run()
+    _, facts = plan_of(again("export.plan.sampler=graded"), "cider")
+    assert facts["sampler"]["depth"] == 10  # as many as there are, where nothing is said
     lines = Path("captions.jsonl").read_text().replace(" a ", " one ", 1)
     Path("captions.jsonl").write_text(lines)
     stages.ingest(again())
