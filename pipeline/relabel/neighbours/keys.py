@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from relabel.corpus import Corpus
+from relabel.sources.reuse import TEXTS
 from relabel.sources.vectors import INDEX
 from relabel.store.manifest import Manifest, read_manifest
 from relabel.store.plain import write_plain
@@ -74,7 +75,7 @@ def read_keys(folder: Path) -> pa.Table:
 def shared(encoding: Path) -> str:
     """sha256 of what the values of all captions share: parameters, model, vocabulary with document frequencies."""
     manifest = read_manifest(encoding, "encoding")
-    files = {n: e.sha256 for n, e in manifest.files.items() if n not in manifest.parts and n != INDEX}
+    files = {n: e.sha256 for n, e in manifest.files.items() if n not in (*manifest.parts, INDEX, TEXTS)}
     semantic = {name: value for name, value in manifest.semantic.items() if name not in _CUT}
     body = [semantic, files, manifest.facts.get("documents")]
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()

@@ -15,6 +15,7 @@ from relabel.neighbours.question import Question
 from relabel.predict.sample import Ran, sampled
 from relabel.predict.sizes import index_bytes, lookup_bytes, neighbours_bytes, npy_bytes, shards_bytes
 from relabel.predict.timing import line, many_like, parabola, search_seconds
+from relabel.sources.reuse import TEXTS, texts_bytes
 from relabel.sources.vectors import INDEX, VectorRelevance
 from relabel.stages.project import Project
 from relabel_train.lookup.format import KINDS, read_description
@@ -96,7 +97,8 @@ def _encoding(small: _Sample, large: _Sample, label: str, rows: range, project: 
     if INDEX in ran.manifest.files:
         index = index_bytes(getattr(project.config.sources[label], "index", None), ran.manifest.facts["width"], count)
     known = shards is not None and index is not None
-    size = shards + index if shards is not None and index is not None else ran.bytes * count // len(large)
+    texts = texts_bytes(count) if TEXTS in ran.manifest.files else 0
+    size = shards + index + texts if shards is not None and index is not None else ran.bytes * count // len(large)
     return Prediction(count, size, known, _line(small, large, count, "encoding"))
 
 

@@ -54,7 +54,7 @@ class Sbert(Source[SbertParams]):
     kind: ClassVar[Kind] = "vectors"
     bounds: ClassVar[tuple[float, float]] = (-1.0, 1.0)
     symmetric: ClassVar[bool] = True
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
     refused: ClassVar[dict[Pooling, str]] = REFUSED
     params_model: ClassVar[type[SourceParams]] = SbertParams
 

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from relabel.corpus import Corpus
 from relabel.errors import CheckError
 from relabel.sources.model_files import ModelFiles
+from relabel.sources.reuse import TextUnits
 from relabel.sources.shards import with_failed
-from relabel.sources.vector_units import VectorUnits
 from relabel.sources.vectors import ComputeType, StoredType, new_index, vector_table
 from relabel.store.atomic import void
 from relabel.store.units import Advance, Phase, Unit
@@ -29,7 +30,7 @@ _NOT_FINITE = "the model gives no finite vector"
 _TRIED = 8  # captions that tell a broken model from a broken caption
 
 
-class SbertUnits(VectorUnits):
+class SbertUnits(TextUnits):
     """Work on one encoding of sbert; the model is loaded with the first unit that needs it.
 
     A caption for which the model gives no finite vector is a failed row, its vector NaN.
@@ -88,12 +89,14 @@ class SbertUnits(VectorUnits):
         text = json.dumps({"said": said, "ran": ran})
         return work.file(MODEL, lambda path: void(path.write_text(text, encoding="utf-8")))
 
-    def shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
+    def encoded(self, rows: NDArray[np.int64], advance: Advance) -> pa.Table:
         """Make row, vector, truncated (bool)."""
-        found = self.encoder.encode(self.corpus.texts[rows.start : rows.stop], advance)
+        found = self.encoder.encode([self.corpus.texts[i] for i in rows], advance)
         broken = np.flatnonzero(~np.isfinite(found.vectors).all(axis=1))
         found.vectors[broken] = np.nan
-        table = vector_table(rows, found.vectors, self.stored).append_column("truncated", pa.array(found.truncated))
+        table = vector_table(range(len(rows)), found.vectors, self.stored)
+        table = table.set_column(0, "row", pa.array(rows.astype(np.int32)))
+        table = table.append_column("truncated", pa.array(found.truncated))
         return with_failed(table, dict.fromkeys(broken.tolist(), _NOT_FINITE))
 
     def finish(self, work: Work) -> None:

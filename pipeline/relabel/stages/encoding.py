@@ -8,6 +8,7 @@ from functools import partial
 
 from relabel.errors import CheckError, FailedRowsError, MissingError
 from relabel.sources.base import Relevance
+from relabel.sources.reuse import reusing
 from relabel.stages.job import Job, make_units
 from relabel.stages.project import Project
 from relabel.store.manifest import Draft, Manifest, open_artefact, read_manifest
@@ -43,8 +44,9 @@ def encode(project: Project, label: str, split: str) -> Job:
         make_units(project, units(), draft, work, encode, label, split)
 
     draft = Draft("encoding", label, semantic, {"corpus": corpus.digest})
-    units = partial(source.units, corpus, rows, size, runtime)
-    return Job(project.layout.encoding(split, label), draft, fill, runtime.progress, units)
+    out = project.layout.encoding(split, label)
+    units = partial(reusing, partial(source.units, corpus, rows, size, runtime), out, semantic)
+    return Job(out, draft, fill, runtime.progress, units)
 
 
 def encoded(project: Project, label: str, split: str) -> Manifest:
