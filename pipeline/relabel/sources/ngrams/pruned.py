@@ -229,7 +229,7 @@ def _add(gram: int, coef: float, least: int, count: int, screen: Screen, sums: S
         after = min(int(before + added), _FULL)
         value[p] = after
         met[count] = p
-        count += (before < least) & (after >= least)
+        count += int((before < least) & (after >= least))
     return count
 
 
@@ -240,7 +240,7 @@ def _keep(least: int, count: int, sums: Sums) -> int:
     for i in range(count):
         p = sums.met[i]
         sums.met[kept] = p
-        kept += sums.value[p] >= least
+        kept += int(sums.value[p] >= least)
     return kept
 
 
@@ -385,7 +385,7 @@ def search(
             guess, least, count = s[0], 1, 0
             for p in range(len(screen.rows)):
                 sums.met[count] = p
-                count += sums.value[p] > 0
+                count += int(sums.value[p] > 0)
         if s[0] <= 0.0:
             for p in range(len(screen.rows)):
                 if sums.value[p] == 0 and p != itself and not _push(0.0, screen.rows[p], s, w, len(s)):

@@ -1,0 +1,180 @@
+"""Exact CIDEr-D neighbours: captions against themselves, the 100 best of each but itself, and how it grows with N.
+
+    python benchmarks/cider_neighbours.py [--rows 20000 40000 80000 145000] [--mirror DIR]
+
+Flickr30K's training captions where the mirror has them, else as many of COCO's (they lie inside pycocoevalcap). Every N
+has document frequencies of its own captions. Beside relabel: the same scores of all by its unpruned kernel, on a sample
+of queries (with its heap); sparse_dot_topn, which multiplies unclipped tf-idf cosines and knows no length penalty, so
+an approximation, on the same sample; pycocoevalcap on a sample of pairs found. Samples are scaled to all queries.
+CPU seconds stand beside wall seconds: others may use the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from cider import check, opened
+from common import _inside, describe, machine, peak_gib, save, show
+
+from relabel.corpus import Caption, Corpus, References
+from relabel.neighbours.base import Search
+from relabel.readers.karpathy import read_karpathy
+from relabel.runtime import Runtime
+from relabel.sources.ngrams.finder import CiderFinder
+from relabel.sources.ngrams.relevance import CiderRelevance
+from relabel.store.work import Work
+from relabel.text import lower_split
+
+K = 100
+T = TypeVar("T")
+FLICKR = "flickr30k/dataset_flickr30k.json.gz"
+
+
+def read_captions(mirror: Path | None, count: int) -> tuple[str, list[Caption]]:
+    """Return the name of the data and its first `count` training captions."""
+    if mirror is not None and (mirror / FLICKR).is_file():
+        found = (c for c in read_karpathy(mirror / FLICKR, "flickr30k") if c.split == "train")
+        return "Flickr30K train", [c for c, _ in zip(found, range(count), strict=False)]
+    with zipfile.ZipFile(_inside("pycocoevalcap", "spice/spice-1.0.jar")) as jar:
+        both = [
+            json.loads(jar.read(f"coco/annotations/captions_{part}2014.json"))["annotations"]
+            for part in ("train", "val")
+        ]
+    notes = sorted(both[0] + both[1], key=lambda a: (a["image_id"], a["id"]))[:count]
+    return "COCO", [Caption(f"coco:{a['id']}", f"coco:{a['image_id']}", "train", a["caption"]) for a in notes]
+
+
+def clocked(work: Callable[[], T]) -> tuple[float, float, T]:
+    """Return wall seconds, CPU seconds of all threads, and the result."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    result = work()
+    return time.perf_counter() - wall, time.process_time() - cpu, result
+
+
+def by_sparse_dot_topn(relevance: CiderRelevance, queries: np.ndarray, threads: int) -> Callable[[], Any]:
+    """Unclipped cosines of n-grams, all orders joined; its transposed matrix is made beforehand."""
+    from scipy.sparse import csr_matrix
+    from sparse_dot_topn import sp_matmul_topn
+
+    features, weighting = relevance.features, relevance.weighting
+    owner = np.repeat(np.arange(len(features.bigrams)), np.diff(features.indptr))
+    order = np.searchsorted(weighting.starts, features.ids, side="right") - 1
+    values = features.counts * weighting.idf[features.ids] * features.inverse[owner, order]
+    shape = (len(features.bigrams), int(weighting.starts[-1]))
+    left = csr_matrix((values, features.ids, features.indptr), shape=shape)
+    right = csr_matrix(left.T)
+    some = left[queries]
+    return lambda: sp_matmul_topn(some, right, top_n=K + 1, threshold=0.0, n_threads=threads)
+
+
+def by_pycocoevalcap(relevance: CiderRelevance, pairs: list[tuple[int, int]]) -> Callable[[], np.ndarray]:
+    """Score single captions; document frequencies are those of all images."""
+    from pycocoevalcap.cider.cider_scorer import CiderScorer
+
+    corpus, scorer = relevance.corpus, CiderScorer(n=4, sigma=6.0)
+    tokens = corpus.tokens or []
+    for refs in corpus.references(range(len(corpus.image_ids))):
+        scorer += (None, [tokens[r] for r in refs])
+    scorer.compute_doc_freq()
+    documents = len(scorer.crefs)
+    scorer.crefs, scorer.ctest = [], []
+    for query, candidate in pairs:
+        scorer += (tokens[candidate], [tokens[query]])
+
+    def work() -> np.ndarray:
+        # its compute_cider takes the number of documents from the pairs at hand
+        padded = scorer.crefs
+        scorer.crefs = padded + [[]] * (documents - len(padded))
+        try:
+            return np.array(scorer.compute_cider())
+        finally:
+            scorer.crefs = padded
+
+    return work
+
+
+def measure(name: str, captions: list[Caption], args: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    corpus = Corpus.from_captions(captions)
+    corpus = corpus.with_tokens([" ".join(lower_split(text.rstrip(". "))) for text in corpus.texts])
+    relevance = opened(corpus, folder)
+    rows, runtime = np.arange(len(corpus), dtype=np.int32), Runtime(memory=args.memory << 20)
+    single = References.single(rows)
+    finder = CiderFinder(relevance, Search(single, rows, rows, K), "refs", runtime)
+    compiles = CiderFinder(relevance, Search(single, rows, rows[:100], 1), "refs", runtime)
+    compiles.find(Work(folder), range(1), _nothing)
+    wall, cpu, (found, scores) = clocked(lambda: finder.find(Work(folder), range(len(rows)), _nothing))
+    peak = peak_gib()
+
+    rng = np.random.default_rng(0)
+    some = np.sort(rng.choice(rows, min(args.sample, len(rows)), replace=False)).astype(np.int32)
+    scale = len(rows) / len(some)
+    captions_index = relevance.index(rows)
+    _, plain_cpu, (plain, worth) = clocked(lambda: captions_index.topk(References.single(some), K + 1))
+    keep = plain != some[:, None]
+    keep[keep.all(axis=1), -1] = False  # itself is not among the best where its own relevance is 0
+    ours, expected = (found[some], scores[some]), (plain[keep].reshape(-1, K), worth[keep].reshape(-1, K))
+    if not all(np.array_equal(a, b) for a, b in zip(ours, expected, strict=True)):
+        raise SystemExit("the finder and the unpruned kernel differ")
+    line = {
+        "data": name,
+        "captions": len(rows),
+        "seconds": wall,
+        "cpu_seconds": cpu,
+        "peak_gib": peak,
+        "unpruned_cpu_seconds": plain_cpu * scale,
+    }
+    if importlib.util.find_spec("sparse_dot_topn"):
+        work = by_sparse_dot_topn(relevance, some, runtime.threads)
+        sparse_wall, sparse_cpu, product = clocked(work)
+        line |= {"sparse_dot_topn_seconds": sparse_wall * scale, "sparse_dot_topn_cpu_seconds": sparse_cpu * scale}
+        same = [
+            len(np.intersect1d(product.indices[product.indptr[i] : product.indptr[i + 1]], found[q])) / K
+            for i, q in enumerate(some)
+        ]
+        line["sparse_dot_topn_recall"] = float(np.mean(same))
+    if importlib.util.find_spec("pycocoevalcap"):
+        few = [(int(q), int(found[q, 0])) for q in some]
+        _, peer_cpu, theirs = clocked(by_pycocoevalcap(relevance, few))
+        check("pycocoevalcap", np.array([scores[q, 0] for q, _ in few]), theirs)
+        line["pycocoevalcap_pairs_per_cpu_second"] = len(few) / peer_cpu
+        line["relabel_pairs_per_cpu_second"] = len(rows) ** 2 / cpu
+    return line
+
+
+def _nothing(count: int) -> None:
+    """Take no notice of progress."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    mirror = os.environ.get("RELABEL_MIRROR")
+    parser.add_argument("--mirror", type=Path, default=Path(mirror) if mirror else None)
+    parser.add_argument("--rows", type=int, nargs="+", default=[20_000, 40_000, 80_000, 145_000])
+    parser.add_argument("--sample", type=int, default=2000, help="queries of the peers")
+    parser.add_argument("--memory", type=int, default=4096, help="MiB")
+    args = parser.parse_args()
+    name, captions = read_captions(args.mirror, max(args.rows))
+    with tempfile.TemporaryDirectory() as scratch:
+        lines = [measure(name, captions[:count], args, Path(scratch) / str(count)) for count in args.rows]
+    title = f"Exact CIDEr-D top {K} of captions against themselves: {name}, lower-case words"
+    head = ["captions", "seconds", "CPU s", "unpruned CPU s", "sparse_dot_topn CPU s", "its recall", "peak GiB"]
+    columns = ["captions", "seconds", "cpu_seconds", "unpruned_cpu_seconds", "sparse_dot_topn_cpu_seconds"]
+    columns += ["sparse_dot_topn_recall", "peak_gib"]
+    show(title, head, [[f"{line.get(c, float('nan')):,.{2 * (c != 'captions')}f}" for c in columns] for line in lines])
+    facts = machine("numba", "numpy", "scipy")
+    print(describe(facts))
+    print(save("cider_neighbours", {"title": title, "sample": args.sample, "machine": facts, "rows": lines}))
+
+
+if __name__ == "__main__":
+    main()
