@@ -12,6 +12,7 @@ from relabel.sources.base import Pooling, Relevance, Rows, Scores, pool
 from relabel.sources.vectors import VectorRelevance
 
 Block = NDArray[np.float32]
+_CELLS = 1 << 22  # cosines held at once: 32 MiB
 
 
 def owners(corpus: Corpus, rows: Rows, pooling: Pooling) -> Rows:
@@ -46,11 +47,18 @@ def _cosines(relevance: VectorRelevance, references: References, rows: Rows, poo
     A BLAS adds in an order of its own, so float64 sums differ in their last bits. Of those only a sum that stands
     between two float32 can come to be rounded otherwise: it is asked of `pairs`, alone.
     """
-    left, right = (relevance.vectors[r - relevance.rows.start].astype(np.float64) for r in (references.rows, rows))
-    scores: Scores = pool(left @ right.T, references.indptr, pooling)
-    slack = 4 * left.shape[1] * 2.0**-53  # twice what two orders of summing products of unit vectors can differ by
-    found = scores.astype(np.float32)
-    for i, j in np.argwhere((scores - slack).astype(np.float32) != (scores + slack).astype(np.float32)).tolist():
-        if not np.isnan(scores[i, j]):
-            found[i, j] = relevance.pairs(references.take(np.array([i])), rows[j : j + 1], pooling)[0]
+    first, count = relevance.rows.start, len(references)
+    right = relevance.vectors[rows - first].astype(np.float64).T
+    slack = 4 * len(right) * 2.0**-53  # twice what two orders of summing products of unit vectors can differ by
+    found = np.empty((count, len(rows)), np.float32)
+    step = max(1, _CELLS * count // max(1, len(references.rows) * len(rows)))
+    for a in range(0, count, step):
+        some = references.take(np.arange(a, min(a + step, count)))
+        cosines = relevance.vectors[some.rows - first].astype(np.float64) @ right
+        scores: Scores = pool(cosines, some.indptr, pooling)
+        part = found[a : a + step]
+        part[:] = scores
+        unsure = (scores - slack).astype(np.float32) != (scores + slack).astype(np.float32)
+        for i, j in np.argwhere(unsure & ~np.isnan(scores)).tolist():
+            part[i, j] = relevance.pairs(some.take(np.array([i])), rows[j : j + 1], pooling)[0]
     return found

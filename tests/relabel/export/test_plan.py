@@ -15,7 +15,7 @@ import pytest
 
 from relabel.corpus import Caption, Corpus, References
 from relabel.errors import PartialError, UsageError
-from relabel.export import plan_batches, plan_estimate, plan_pairs
+from relabel.export import plan_batches, plan_estimate, plan_pairs, plan_scores
 from relabel.export.plan import PlanUnits
 from relabel.export.plan_estimate import estimate, refuse_absurd, refuse_full_disk
 from relabel.export.plan_outline import Outline
@@ -266,6 +266,13 @@ def test_sums_that_stand_between_two_float32_are_rounded_as_pairs_does(corpus: C
     assert {(0, 1), (1, 0)} <= set(asked)
     assert block[0, 1] == np.float32(spy.pairs(References.of([[0]]), np.array([1], np.int32))[0])
     assert len(set(asked)) < 4  # sums that are clear are not asked again
+
+
+def test_a_large_batch_is_scored_in_pieces(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    relevance, rows = vectors(corpus), np.arange(len(corpus), dtype=np.int32)
+    whole = block_of(relevance, rows, "max")
+    monkeypatch.setattr(plan_scores, "_CELLS", 200)
+    assert np.array_equal(block_of(relevance, rows, "max"), whole)
 
 
 def test_threads_change_no_byte(tmp_path: Path, corpus: Corpus) -> None:
