@@ -1,0 +1,48 @@
+"""Contract: `relabel export plan --dry-run` estimates and writes nothing; without it, writes what was estimated."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from relabel_cli.main import app
+from relabel_train.batches import open_plan
+
+COMMON = ["--dataset", "mine", "--set", "ingest.format=jsonl", "--set", "ingest.path=captions.jsonl", "--quiet"]
+COMMON += ["--set", "ingest.tokenizer=none", "--set", "sources.cider.tokenizer=lower_split", "--threads", "1"]
+
+
+def relabel(*arguments: str) -> tuple[int, str]:
+    run = CliRunner().invoke(app, [*arguments, *COMMON])
+    return run.exit_code, run.output
+
+
+def test_dry_run_then_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with Path("captions.jsonl").open("w", encoding="utf-8") as file:
+        for row in range(60):
+            text = f"a {('dog', 'cat', 'bird')[row % 3]} on a {('chair', 'hill')[row % 2]} number {row // 5}"
+            line = {"caption_id": str(row), "image_id": str(row // 5), "split": "train", "text": text}
+            file.write(json.dumps(line) + "\n")
+    assert relabel("ingest")[0] == 0
+    assert relabel("encode", "--label", "cider", "--split", "train")[0] == 0
+    plan = ["export", "plan", "--label", "cider", "--batch-size", "8", "--epochs", "2", "--seed", "3"]
+    code, said = relabel(*plan, "--dry-run", "--json")
+    assert code == 0, said
+    estimate = json.loads(said)
+    assert (estimate["batches"], estimate["batch_size"], estimate["pairs"]) == (14, 8, 14 * 64)
+    assert not Path("labels/mine/exports").exists()
+    code, said = relabel(*plan)
+    assert code == 0, said
+    folder = Path("labels/mine/exports/train/plan/cider-random-b8-e2-s3")
+    assert sum(p.stat().st_size for p in folder.iterdir() if p.name != "manifest.json") == estimate["bytes"]
+    assert (len(open_plan(folder)), open_plan(folder).epochs) == (14, 2)
+    assert "up to date" in relabel(*plan)[1]
+    code, said = relabel(*plan, "--sampler", "graded")
+    assert (code, "relabel neighbours --label cider --within train" in said) == (3, True)
+    code, said = relabel(*plan, "--max-bytes", "1kB", "--name", "other")
+    assert (code, "--max-bytes" in said) == (2, True)
+    assert not (folder.parent / "other").exists()
