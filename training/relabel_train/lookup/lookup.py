@@ -113,6 +113,12 @@ class Lookup:
         dtype : float32 or float64
             Of the answer where there is no `out`; products are taken in it.
 
+        Returns
+        -------
+        (B_images, B_captions)
+            Products of float32 vectors differ in their last bits between BLAS libraries; ask for float64 where that
+            matters.
+
         Raises
         ------
         IndexError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,15 +33,28 @@ class VectorBlocks:
         else:
             right, left = self._gather(captions, out.dtype), self._gather(places.reshape(-1), out.dtype)
         if pooling == "max" and len(places) > 1:
-            scores = (left @ right.T).reshape(*places.shape, -1)
-            np.max(scores, axis=0, out=out)
+            scores = _product(left, right)
+            np.max(scores.reshape(*places.shape, -1), axis=0, out=out)
             return
         if pooling == "mean" and len(places) > 1:  # a mean of products is a product with the mean
             left = images.mean(left.reshape(*places.shape, -1))
-        np.matmul(left, right.T, out=out)
+        out[...] = _product(left, right)
 
     def _gather(self, places: NDArray[np.int64], dtype: np.dtype[Any]) -> NDArray[Any]:
         return self.vectors.take(places, axis=0).astype(dtype, copy=False)
+
+
+def _product(left: NDArray[Any], right: NDArray[Any]) -> NDArray[Any]:
+    """Multiply left and right.T; in a data loader's worker by torch.
+
+    There torch keeps to one thread. numpy's OpenBLAS does not know that it is in a worker, and the threads of eight
+    workers wait for each other: a thousand times the time of the product.
+    """
+    data = sys.modules.get("torch.utils.data")
+    if data is None or data.get_worker_info() is None:
+        return np.asarray(left @ right.T)
+    torch = sys.modules["torch"]
+    return np.asarray(torch.mm(torch.from_numpy(left), torch.from_numpy(right).T))
 
 
 def _same(a: NDArray[Any], b: NDArray[Any]) -> bool:
