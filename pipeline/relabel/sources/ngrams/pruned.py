@@ -333,7 +333,7 @@ def search(
         Corpus row that is left out of each set's candidates, or -1.
     refs, screen, weighting
     share : float
-        Of the k-th best sum, that may be left out; in 0..1. Nothing but time depends on it; 0 leaves nothing out.
+        Of the k-th best sum, that may be left out: from 0 (nothing) to below 1. Nothing but time depends on it.
     merge, terms, sums
         Room.
     best_rows, best_scores : (M, K) int32 and float64
