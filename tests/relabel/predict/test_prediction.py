@@ -1,5 +1,5 @@
-"""Contract: what a dry run says of rows and bytes is what the run then writes, to the byte where it says exact; a sample
-is whole images of the corpus; seconds are extended along a line or a parabola through two measurements."""
+"""Contract: what a dry run says of rows and bytes is what the run then writes, to the byte where it says exact; a
+sample is whole images of the corpus; seconds are extended along a line or a parabola through two measurements."""
 
 from __future__ import annotations
 
