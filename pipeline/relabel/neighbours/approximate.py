@@ -135,7 +135,7 @@ class IndexFinder(Finder):
 
     def _vectors(self, rows: Rows) -> NDArray[np.float32]:
         places = np.asarray(rows, np.int64) - self.relevance.rows.start
-        return np.ascontiguousarray(self.relevance.vectors[places])
+        return np.nan_to_num(self.relevance.vectors[places])  # faiss takes no NaN, which stands for a failed row
 
 
 @dataclass(frozen=True)
@@ -164,5 +164,5 @@ class Sample:
             Scores of what was found.
         """
         least = exact[:, -1:].astype(np.float32)
-        value = float((found >= least).mean()) if found.size else 1.0
+        value = float((~(found < least)).mean()) if found.size else 1.0  # a failed row has no best to miss
         return {"at": self.search.width, "value": value, "queries": len(self.numbers), "seed": SEED}

@@ -63,6 +63,7 @@ def neighbours(project: Project, label: str, params: NeighboursParams | None = N
 
     def fill(work: Work) -> None:
         work.facts |= facts(source, question) | {"within": within, "split": split}
+        work.facts["without_encoding"] = encoding.failed
         make_units(project, units(), draft, work, neighbours, label, told)
 
     return Job(out, draft, fill, project.runtime.progress, units)
@@ -88,6 +89,7 @@ def facts(source: Source[Any], question: Question) -> dict[str, Any]:
         "row": "a caption's row" if captions else "an image's number; its first five captions are its references",
         "order": "by (-score, row), of float64 scores before they were rounded to float32",
         "itself": "left out" if captions else "an image is no caption: nothing is left out",
+        "nan": "the score of a caption or image that failed to be encoded; see without_encoding",
         "same_image": "captions of the same image are kept and marked, by image id",
     }
 

@@ -69,8 +69,12 @@ class Dataset:
         body = "".join(json.dumps(dict(zip(names, line, strict=True))) + "\n" for line in lines)
         (self.folder / "captions.jsonl").write_text(body, encoding="utf-8")
 
+    @property
+    def all_settings(self) -> list[str]:
+        return [*SETTINGS, *self.settings]
+
     def project(self, *settings: str, **runtime: Any) -> Project:
-        return Project(load_config(None, [*SETTINGS, *self.settings, *settings]), Runtime(**runtime))
+        return Project(load_config(None, [*self.all_settings, *settings]), Runtime(**runtime))
 
     def encoded(self, lines: Iterable[Line], split: str = "all", labels: Iterable[str] = ("near",)) -> Project:
         self.write(lines)

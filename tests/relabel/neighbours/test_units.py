@@ -121,7 +121,7 @@ def test_an_interrupted_run_ends_with_the_same_bytes(
         def note(self, _: str) -> None:
             pass
 
-    for left in (0, 30, 41, 70, 100, 139):
+    for left in (0, 41, 100):
         (job.out / "manifest.json").unlink()
         broken = stages.neighbours(dataset.project(progress=Stopping(left)), "near")
         with pytest.raises(StopError):
