@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from relabel import stages
 from relabel.config import load_config
+from relabel.corpus import SCHEMA, Caption, Corpus, References
 from relabel.errors import CheckError, MissingError, UsageError
 from relabel.export import arrays
+from relabel.runtime import Runtime
 from relabel.stages import Project
 from relabel.store.artefact import build
 from relabel.store.manifest import Draft, open_artefact
@@ -157,3 +160,48 @@ def test_lookup_json_is_readable_by_a_person(small_project: Project) -> None:
     assert body["orientation"].startswith("rows are images")
     assert body["siblings"] == "by image id; never inferred from a value"
     assert body["sizes"]["frequent"] <= body["sizes"]["columns"]
+
+
+def cider_of(corpus: Corpus, folder: Path) -> Project:
+    """A project of one label, cider, encoded and exported."""
+    settings = ["ingest.tokenizer=none", "sources={cider: {source: cider, tokenizer: lower_split}}"]
+    project = Project(load_config(None, settings), Runtime(threads=2), folder)
+    project.__dict__["corpus"] = corpus  # what the cached property would read
+    stages.encode(project, "cider", "all").run()
+    stages.export_lookup(project, "cider", "all").run()
+    return project
+
+
+def test_images_that_share_no_word(tmp_path: Path) -> None:
+    captions = [Caption(f"x:{i}", f"x:{i // 2}", "train", f"word{i // 2} other{i}") for i in range(6)]
+    project = cider_of(Corpus.from_captions(captions), tmp_path)
+    lookup, rows = open_lookup(project.layout.lookup("all", "cider")), np.arange(6, dtype=np.int32)
+    assert lookup.about.sizes == {"columns": 0, "frequent": 0}
+    block = lookup.block(rows, dtype=np.float64)
+    expected = stages.open_label(project, "cider", "all").block(project.corpus.references(rows // 2), rows)
+    np.testing.assert_allclose(block, expected, atol=1e-12)
+    assert (block > 0).sum() == 12  # an image's captions, by the word they share
+
+
+@pytest.mark.slow
+def test_blocks_of_real_captions_are_the_pipelines(coco: Corpus, tmp_path: Path) -> None:
+    """COCO's 25,000 test captions: siblings, repeated texts, repeated words."""
+    rows = coco.splits["test"]
+    images = coco.images(["test"])
+    table = coco.table.slice(rows.start, len(rows))
+    table = table.set_column(0, "row", pa.array(np.arange(len(rows), dtype=np.int32)))
+    image = table["image"].to_numpy() - np.int32(images.start)
+    project = cider_of(Corpus.from_table(table.set_column(3, "image", pa.array(image)).cast(SCHEMA)), tmp_path)
+    lookup, corpus = open_lookup(project.layout.lookup("all", "cider"), verify=True), project.corpus
+    relevance, rng = stages.open_label(project, "cider", "all"), np.random.default_rng(0)
+    for _ in range(10):
+        some = rng.integers(0, len(corpus), 128, dtype=np.int32)
+        some[:20] = np.minimum(some[20:40] + 1, len(corpus) - 1)
+        for pooling, sets in (
+            ("refs", corpus.references(corpus.image[some])),
+            ("max", corpus.references(corpus.image[some])),
+            ("paired", References.single(some)),
+        ):
+            expected = relevance.block(sets, some, pooling)  # type: ignore[arg-type]
+            found = lookup.block(some, pooling=pooling, dtype=np.float64)  # type: ignore[arg-type]
+            np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
