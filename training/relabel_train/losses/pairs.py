@@ -36,27 +36,65 @@ def hinge_ranked(scores: Tensor, above: Tensor, below: Tensor, gap: float, margi
     -----
     Time O(Q N log N), memory O(Q N).
     """
-    with torch.no_grad():
-        size = _rows_at_a_time(scores)
-        blocks = zip(scores.split(size), above.split(size), below.split(size), strict=True)  # type: ignore[no-untyped-call]
-        counts = [_open_pairs(s, a, a if below is above else b, gap, margin) for s, a, b in blocks]
-        as_upper, as_lower, pairs = (torch.cat(parts) for parts in zip(*counts, strict=True))
+    other = None if below is above else below
+    as_upper, as_lower, pairs = count_open_pairs(scores.detach(), above, other, gap, margin)
     return _linear(scores, as_upper, as_lower, margin), pairs
 
 
-def _open_pairs(scores: Tensor, above: Tensor, below: Tensor, gap: float, margin: float) -> tuple[Tensor, ...]:
-    """Count each item's open pairs as the upper one and as the lower one, and each query's pairs."""
+# One opaque operation: a compiler would unroll hundreds of small ones, for minutes.
+@torch.library.custom_op(
+    "relabel_train::count_open_pairs",
+    mutates_args=(),
+    schema="(Tensor scores, Tensor above, Tensor? below, float gap, float margin) -> (Tensor, Tensor, Tensor)",
+)
+def count_open_pairs(
+    scores: Tensor, above: Tensor, below: Tensor | None, gap: float, margin: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Count each item's open pairs as the upper one and as the lower one, and each query's pairs, open or not.
+
+    Parameters
+    ----------
+    scores, above, gap, margin
+        As of `hinge_ranked`.
+    below : (Q, N) float or None
+        None if it is `above`.
+
+    Returns
+    -------
+    as_upper, as_lower : (Q, N) int64
+    pairs : (Q,) int64
+    """
+    size = max(1, (1 << 15) // scores.shape[1]) if scores.device.type == "cpu" else len(scores)  # what a cache holds
+    counts = [
+        _open_pairs(
+            scores[q : q + size], above[q : q + size], None if below is None else below[q : q + size], gap, margin
+        )
+        for q in range(0, len(scores), size)
+    ]
+    as_upper, as_lower, pairs = (torch.cat(parts) for parts in zip(*counts, strict=True))
+    return as_upper, as_lower, pairs
+
+
+@count_open_pairs.register_fake
+def _(scores: Tensor, *_others: object) -> tuple[Tensor, Tensor, Tensor]:
+    counts = torch.empty_like(scores, dtype=torch.int64, memory_format=torch.contiguous_format)
+    return counts, torch.empty_like(counts), counts.new_empty(len(scores))
+
+
+def _open_pairs(
+    scores: Tensor, above: Tensor, below: Tensor | None, gap: float, margin: float
+) -> tuple[Tensor, Tensor, Tensor]:
     length = scores.shape[1]
     ranked, order = scores.sort(dim=1, stable=True)
     place = inverse(order)
     upper, by_above = above.sort(dim=1, stable=True)
-    lower, by_below = (upper + gap, by_above) if below is above else (below + gap).sort(dim=1, stable=True)
+    lower, by_below = (upper + gap, by_above) if below is None else (below + gap).sort(dim=1, stable=True)
     # How many upper items score below a lower one plus the margin, and how many lower items have a small enough label.
     opened = torch.searchsorted(ranked, ranked + margin)
     lows = torch.searchsorted(lower, upper)
     closed, ups = counterpart(opened), counterpart(lows)
     values = place.gather(1, by_above)
-    if below is above:
+    if below is None:
         limits = closed.gather(1, values), opened.gather(1, values)
         found = count_below(values, torch.cat([lows, ups], dim=1), torch.cat(limits, dim=1))
         closed_lows, open_ups = found[:, :length], found[:, length:]
@@ -163,13 +201,6 @@ def counterpart(counts: Tensor) -> Tensor:
     rows, length = counts.shape
     how_many = counts.new_zeros(rows, length + 1).scatter_add_(1, counts, torch.ones_like(counts))
     return how_many.cumsum(dim=1)[:, :length]
-
-
-def _rows_at_a_time(scores: Tensor) -> int:
-    """Return how many rows a CPU's cache holds; all, elsewhere or while compiling."""
-    rows, length = scores.shape
-    whole = scores.device.type != "cpu" or torch.compiler.is_compiling()
-    return rows if whole else max(1, (1 << 15) // length)
 
 
 def inverse(order: Tensor) -> Tensor:
