@@ -15,7 +15,7 @@ from relabel.export.plan_pairs import PAIR_BYTES, Pairs
 from relabel.export.plan_scores import block_of, references_of
 from relabel.sources.base import Relevance
 
-_PAIRS, _ROUNDS, _SECONDS, _BLOCKS = 2048, 16, 12.0, 4
+_PAIRS, _ROUNDS, _SECONDS, _BLOCKS = 4096, 8, 12.0, 4
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def _pair_seconds(pairs: Pairs, relevance: Relevance) -> float:
     The pairs of the sample are scored once more when their part is.
     """
     keys = pairs.sample(_PAIRS * _ROUNDS)
-    rounds = [keys[a::_ROUNDS] for a in range(_ROUNDS) if len(keys[a::_ROUNDS])]
+    rounds = [keys[a : a + _PAIRS] for a in range(0, len(keys), _PAIRS)]
     begun, best = time.perf_counter(), float("inf")
     for some in rounds:
         references = references_of(pairs.corpus, some >> 32, pairs.pooling)

@@ -80,9 +80,8 @@ class Pairs:
         work.file(unit.file, partial(_write, np.stack([keys, scores.view(np.int64)])), rows=len(keys))
 
     def sample(self, count: int) -> Keys:
-        """Take so many distinct pairs, evenly out of one part in the middle."""
-        keys = self.keys((len(self._bounds) - 1) // 2)
-        return keys[:: max(1, len(keys) // count)][:count]
+        """Take so many distinct pairs that are scored one after another, from a part in the middle."""
+        return self.keys((len(self._bounds) - 1) // 2)[:count]
 
     def blocks(self, folder: Path, batches: range, advance: Advance) -> Iterator[Block]:
         """Put the blocks of batches together, out of parts that are all scored: (1, B, B) float32 each."""
