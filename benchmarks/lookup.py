@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -166,6 +167,7 @@ def through_workers(block: Block | None, rows: range, batches: int, workers: int
         made = np.zeros((B, B), np.float32) if block is None else block(np.array(some))
         return torch.from_numpy(np.ascontiguousarray(made))
 
+    warnings.filterwarnings("ignore", message="This DataLoader will create")
     order = np.random.default_rng(1).integers(rows.start, rows.stop, batches * B).tolist()
     loader = DataLoader(order, batch_size=B, num_workers=workers, collate_fn=collate)  # type: ignore[arg-type]
     iterator = iter(loader)
