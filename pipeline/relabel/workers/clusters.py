@@ -70,7 +70,7 @@ def _local(runtime: Runtime) -> Iterator[str]:
     from distributed.deploy.spec import SpecCluster
 
     threads, devices = str(share(runtime)[0]), gpus() if runtime.device != "cpu" else []
-    here = {"host": "127.0.0.1", "dashboard": False, "dashboard_address": None}
+    here = {"host": "127.0.0.1", "dashboard": False, "dashboard_address": "127.0.0.1:0"}
     with TemporaryDirectory(prefix="relabel-", ignore_cleanup_errors=True) as scratch:
         workers = {}
         for i in range(runtime.workers):

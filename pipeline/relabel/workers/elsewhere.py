@@ -55,7 +55,7 @@ class Crew:
 
     def __init__(self, order: Order, work: Work, stack: ExitStack) -> None:
         self._order, self._work, self._stack = order, work, stack
-        self._runtime = order.project.runtime
+        self._runtime, self._met = order.project.runtime, False
 
     @property
     def name(self) -> str:
@@ -72,6 +72,7 @@ class Crew:
         MissingError, CheckError, PartialError, RelabelError
             See `relabel.workers.make`.
         """
+        client = self._client
         from distributed import wait
 
         waiting, flying = deque(units), dict[Any, tuple[Unit, str]]()
@@ -83,7 +84,7 @@ class Crew:
                     unit = waiting.popleft()
                     flying[self._send(unit, address)] = unit, address
                 try:
-                    with self._client.as_current():
+                    with client.as_current():
                         ended = wait(list(flying), timeout=_LOOK, return_when="FIRST_COMPLETED").done
                 except TimeoutError:
                     continue
@@ -117,16 +118,17 @@ class Crew:
 
     def _workers(self) -> list[str]:
         """Wait for at least one worker, and return the addresses of all."""
-        begun, known = time.monotonic(), "_client" in self.__dict__
+        begun = time.monotonic()
         while True:
             try:
                 there = sorted(self._client.nthreads())
             except OSError as error:
                 raise PartialError(f"the Dask scheduler is lost ({error})", where=self.name, todo=_AGAIN) from error
             if there:
+                self._met = True
                 return there
             if time.monotonic() - begun > PATIENCE:
-                if known:
+                if self._met:
                     raise PartialError("all workers are lost", where=self.name, todo=_AGAIN)
                 todo = "Start some: `dask worker ADDRESS`."
                 raise MissingError(f"no worker came within {PATIENCE:.0f} s", where=self.name, todo=todo)

@@ -1,0 +1,127 @@
+"""Contract: a row that a source cannot encode is a failed row with a reason, counted and named in the manifest; the
+next run makes its shard again and no other; then the files are those of a run in which nothing failed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from relabel import stages
+from relabel.config import load_config
+from relabel.corpus import Caption, Corpus
+from relabel.errors import FailedRowsError, PartialError
+from relabel.progress import SILENT
+from relabel.runtime import Runtime
+from relabel.sources.shards import ShardUnits, failed_rows, with_failed
+from relabel.store.artefact import build, is_current
+from relabel.store.manifest import Draft, Manifest, open_artefact
+from relabel.store.units import Advance, Phase, Unit, make_all
+from relabel.store.work import Work
+
+ROWS = range(2, 12)
+SUM = "sum.parquet"
+
+
+class Flaky(ShardUnits):
+    """A shard holds its texts' lengths; texts in `bad` fail. A file made from all shards holds their sum."""
+
+    title = "lengths"
+    derived = (SUM,)
+
+    def __init__(self, corpus: Corpus, bad: set[str], made: list[str], stop_at: int = -1) -> None:
+        super().__init__(corpus, ROWS, 3)
+        self.bad, self.made, self.stop_at = bad, made, stop_at
+
+    def shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
+        if rows.start == self.stop_at:
+            raise KeyboardInterrupt
+        self.made.append(f"{rows.start}")
+        texts = self.corpus.texts[rows.start : rows.stop]
+        lengths = [np.nan if text in self.bad else len(text) for text in texts]
+        table = pa.table({"row": np.arange(rows.start, rows.stop, dtype=np.int32), "length": lengths})
+        return with_failed(table, {i: f"no {text}" for i, text in enumerate(texts) if text in self.bad})
+
+    def after(self, work: Work) -> Iterator[Phase]:
+        yield Phase("sum", "files", [Unit(SUM, 1)])
+
+    def other(self, work: Work, unit: Unit, advance: Advance) -> None:
+        self.made.append("sum")
+        total = np.nansum([np.nansum(column.to_numpy()) for column in self.column(work, "length")])
+        work.table(SUM, lambda: pa.table({"sum": [total]}))
+
+
+def corpus() -> Corpus:
+    return Corpus.from_captions(Caption(f"t:{i}", f"t:{i // 2}", "test", "x" * (i + 1)) for i in range(13))
+
+
+def run(out: Path, bad: set[str], stop_at: int = -1) -> tuple[Manifest, list[str]]:
+    made: list[str] = []
+    units = Flaky(corpus(), bad, made, stop_at)
+    return build(out, Draft("encoding", "flaky", {}, {}), lambda work: make_all(units, work, SILENT))[0], made
+
+
+BAD = {"x" * 6, "x" * 12}  # rows 5 and 11, in the second and the last of four shards
+
+
+def test_failed_rows_are_counted_named_and_read_back(tmp_path: Path) -> None:
+    manifest, made = run(tmp_path / "e", BAD)
+    assert made == ["2", "5", "8", "11", "sum"]
+    assert manifest.failed == 2
+    assert manifest.facts["failed"]["first"] == [["t:5", f"no {'x' * 6}"], ["t:11", f"no {'x' * 12}"]]
+    assert failed_rows(tmp_path / "e", manifest).tolist() == [5, 11]
+    assert pq.read_table(tmp_path / "e" / manifest.parts[1])["failed"].to_pylist() == [f"no {'x' * 6}", None, None]
+    assert "failed" not in pq.read_schema(tmp_path / "e" / manifest.parts[0]).names
+    assert open_artefact(tmp_path / "e", "encoding") == manifest
+
+
+def test_the_next_run_makes_their_shards_again_and_no_other(tmp_path: Path) -> None:
+    whole, _ = run(tmp_path / "whole", set())
+    assert "failed" not in whole.facts
+    assert len(failed_rows(tmp_path / "whole", whole)) == 0
+    first, _ = run(tmp_path / "e", BAD)
+    assert not is_current(tmp_path / "e", Draft("encoding", "flaky", {}, {}))
+    kept = [first.parts[0], first.parts[2]]
+    times = {name: (tmp_path / "e" / name).stat().st_mtime_ns for name in kept}
+    second, made = run(tmp_path / "e", {"x" * 12})
+    assert made == ["5", "11", "sum"]
+    assert second.failed == 1
+    third, made = run(tmp_path / "e", set())
+    assert made == ["11", "sum"]
+    assert (third.files, third.facts) == (whole.files, whole.facts)
+    assert {name: (tmp_path / "e" / name).stat().st_mtime_ns for name in kept} == times
+    assert run(tmp_path / "e", set())[1] == []
+
+
+def test_a_retry_that_is_interrupted_goes_on_where_it_was(tmp_path: Path) -> None:
+    whole, _ = run(tmp_path / "whole", set())
+    run(tmp_path / "e", BAD)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "e", set(), stop_at=11)
+    third, made = run(tmp_path / "e", set())
+    assert made == ["11", "sum"]
+    assert third.files == whole.files
+
+
+def test_what_is_made_from_it_knows_which_rows_failed(tmp_path: Path) -> None:
+    identities = [run(tmp_path / f"e{i}", bad)[0].identity for i, bad in enumerate((set(), {"x" * 6}, {"x" * 12}))]
+    assert len(set(identities)) == 3
+    assert identities[0] == run(tmp_path / "e0", set())[0].fingerprint
+
+
+def test_the_command_is_told(tmp_path: Path) -> None:
+    project = stages.Project(load_config(None), Runtime(data=tmp_path), tmp_path / "labels")
+    folder = project.layout.encoding("test", "flaky")
+    run(folder, BAD)
+    run(project.layout.encoding("test", "fine"), set())
+    ((label, error),) = stages.failed_rows(project, ["fine", "gone", "flaky"], "test")
+    assert label == "flaky"
+    assert isinstance(error, FailedRowsError)
+    assert isinstance(error, PartialError)
+    assert error.exit_code == 5
+    assert str(error).startswith(f"{folder}: 2 captions could not be encoded; first t:5: no {'x' * 6}.")
+    assert "relabel encode --label flaky --split test" in str(error)
