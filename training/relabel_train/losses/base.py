@@ -85,7 +85,7 @@ class RelevanceLoss(nn.Module):
         with torch.autocast(scores.device.type, enabled=False):
             # Contiguous rows, as sorts and searches want them.
             scores = scores.to(torch.promote_types(scores.dtype, torch.float32)).contiguous()
-            relevance = None if relevance is None else relevance.detach().contiguous()
+            relevance = relevance.detach().contiguous() if relevance is not None and self.needs_relevance else None
             same_image = self._own(scores, same_image)
             other_way = None if same_image is None else same_image.T.contiguous()
             found = {
@@ -109,7 +109,7 @@ class RelevanceLoss(nn.Module):
         relevance : (Q, N) float or None
             Detached, in the dtype it was given in.
         same_image : (Q, N) bool or None
-            With a true diagonal; None if it was not given.
+            With a true diagonal. If it was not given: the diagonal alone for a paired loss, else None.
         """
         raise NotImplementedError
 
@@ -123,14 +123,12 @@ class RelevanceLoss(nn.Module):
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
     def _own(self, scores: Tensor, same_image: Tensor | None) -> Tensor | None:
+        square = scores.shape[0] == scores.shape[1]
+        diagonal = torch.eye(len(scores), dtype=torch.bool, device=scores.device) if square else None
         if same_image is None:
-            return None
+            return diagonal if self.paired else None
         same_image = same_image.contiguous()
-        return (
-            same_image
-            if scores.shape[0] != scores.shape[1]
-            else same_image | torch.eye(len(scores), dtype=torch.bool, device=scores.device)
-        )
+        return same_image if diagonal is None else same_image | diagonal
 
     def _check(self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None) -> None:
         name = type(self).__name__
@@ -157,17 +155,16 @@ def labels(relevance: Tensor | None) -> Tensor:
     return relevance.to(torch.promote_types(relevance.dtype, torch.float32))
 
 
+def known_own(same_image: Tensor | None) -> Tensor:
+    """Return a paired loss's mask of own items."""
+    assert same_image is not None  # `terms` has made it
+    return same_image
+
+
 def slack(relevance: Tensor | None) -> float:
     """Return how far from an edge a label still lies on it: what rounding to its dtype can move it, and some more."""
     assert relevance is not None
     return {torch.float64: 1e-9, torch.float32: 1e-6, torch.float16: 1e-3}.get(relevance.dtype, 1e-2)
-
-
-def negatives(scores: Tensor, same_image: Tensor | None) -> Tensor:
-    """Return which items of each query are not its own, (Q, Q) bool: all but the diagonal, or but `same_image`."""
-    if same_image is not None:
-        return ~same_image
-    return ~torch.eye(len(scores), dtype=torch.bool, device=scores.device)
 
 
 def lifted(relevance: Tensor, same_image: Tensor | None) -> Tensor:

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from relabel_train.losses.base import Reduction, RelevanceLoss, labels, negatives, slack
+from relabel_train.losses.base import Reduction, RelevanceLoss, known_own, labels, slack
 from relabel_train.losses.checks import number, one_of
 from relabel_train.losses.pairs import hinge_between
 from relabel_train.losses.triplet import hardest_hinge
@@ -97,31 +97,29 @@ class LadderLoss(RelevanceLoss):
 
     def per_query(self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None) -> dict[str, Tensor]:
         """Return the weighted loss of each query at each level."""
-        other = negatives(scores, same_image)
+        own = known_own(same_image)
         pair = scores.diagonal()
         if self.contrast == "hard":
-            first = hardest_hinge(scores, pair, other, self.margins[0])
+            first = hardest_hinge(scores, pair, own, self.margins[0])
         else:
             hinges = (self.margins[0] + scores - pair[:, None]).clamp(min=0)
-            first = hinges.masked_fill(~other, 0).sum(dim=1)
+            first = hinges.masked_fill(own, 0).sum(dim=1)
         found = {"level1": first * self.weights[0]}
         for level in range(2, len(self.margins) + 1):
-            similar, lower = self.level(relevance, other, level)
+            similar, lower = self.level(relevance, own, level)
             value = self._level_loss(scores, similar, lower, self.margins[level - 1])
             found[f"level{level}"] = value * self.weights[level - 1]
         return found
 
-    def level(self, relevance: Tensor | None, other: Tensor, level: int) -> tuple[Tensor, Tensor]:
+    def level(self, relevance: Tensor | None, own: Tensor, level: int) -> tuple[Tensor, Tensor]:
         """Return which items are i and which are j at a level, (Q, Q) bool each."""
         known, tolerance = labels(relevance), slack(relevance)
-        own = torch.eye(len(known), dtype=torch.bool, device=known.device)
-        lower = known < self.thresholds[level - 2] - tolerance
-        if self.sets == "cumulative":
-            return ~lower | own, lower & other
-        similar = ~lower & ~own
-        if level > 2:
+        similar = known >= self.thresholds[level - 2] - tolerance
+        lower = ~(similar | own)
+        if self.sets == "levels" and level > 2:
             similar &= known < self.thresholds[level - 3] - tolerance
-        return similar, lower & other
+        similar.fill_diagonal_(self.sets == "cumulative")
+        return similar, lower
 
     def _level_loss(self, scores: Tensor, similar: Tensor, lower: Tensor, margin: float) -> Tensor:
         if self.contrast == "sum":

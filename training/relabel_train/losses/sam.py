@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from relabel_train.losses.base import Reduction, RelevanceLoss, labels, negatives
+from relabel_train.losses.base import Reduction, RelevanceLoss, known_own, labels
 from relabel_train.losses.checks import number, one_of
 
 Sampling = Literal["random", "hard", "soft"]
@@ -76,16 +76,16 @@ class SAMLoss(RelevanceLoss):
     def per_query(self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None) -> dict[str, Tensor]:
         """Return the hinge of each query."""
         known = labels(relevance).to(scores.dtype)
-        negative = negatives(scores, same_image)
-        drawn = self.draw(scores, negative, known)
+        own = known_own(same_image)
+        drawn = self.draw(scores, own, known)
         margin = (known.diagonal() - known.gather(1, drawn)[:, 0]) / self.tau
         if self.clamp is not None:
             margin = margin.clamp(max=self.clamp)
         hinges = (margin + scores.gather(1, drawn)[:, 0] - scores.diagonal()).clamp(min=0)
-        return {"sam": hinges.masked_fill(~negative.any(dim=1), 0)}
+        return {"sam": hinges.masked_fill(own.all(dim=1), 0)}
 
     @torch.no_grad()
-    def draw(self, scores: Tensor, negative: Tensor, known: Tensor) -> Tensor:
+    def draw(self, scores: Tensor, own: Tensor, known: Tensor) -> Tensor:
         """Return the column of one negative of each query, (Q, 1) int64; any where there is none.
 
         Among tied scores the least relevant is taken, so that the order of the batch does not matter.
@@ -94,6 +94,6 @@ class SAMLoss(RelevanceLoss):
             keys = torch.rand(scores.shape, generator=self.generator, device=scores.device)
         else:
             keys = scores if self.sampling == "hard" else -scores
-        keys = keys.masked_fill(~negative, -torch.inf)
+        keys = keys.masked_fill(own, -torch.inf)
         tied = keys == keys.amax(dim=1, keepdim=True)
         return known.masked_fill(~tied, torch.inf).argmin(dim=1, keepdim=True)

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from relabel_train.losses.base import Reduction, RelevanceLoss, labels, negatives, slack
+from relabel_train.losses.base import Reduction, RelevanceLoss, known_own, labels, slack
 from relabel_train.losses.checks import number, one_of
 
 Negatives = Literal["hardest", "sum", "soft"]
@@ -61,22 +61,20 @@ class TripletLoss(RelevanceLoss):
 
     def per_query(self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None) -> dict[str, Tensor]:
         """Return the hinge of each query."""
-        negative = negatives(scores, same_image)
+        own = known_own(same_image)
         pair = scores.diagonal()
         if self.negatives == "sum":
             hinges = (self.margin + scores - pair[:, None]).clamp(min=0)
-            return {"triplet": hinges.masked_fill(~negative, 0).sum(dim=1)}
+            return {"triplet": hinges.masked_fill(own, 0).sum(dim=1)}
         if self.negatives == "hardest":
-            return {"triplet": hardest_hinge(scores, pair, negative, self.margin)}
-        negative = negative & (labels(relevance) < self.below - slack(relevance))
-        some = negative.any(dim=1)
-        # A row of -inf alone has no gradient in logsumexp: rows without a negative are computed with, then dropped.
-        masked = (self.gamma * scores).masked_fill(~negative & some[:, None], -torch.inf)
-        soft = torch.logsumexp(masked, dim=1) / self.gamma
-        return {"triplet": (self.margin + soft - pair).clamp(min=0).masked_fill(~some, 0)}
+            return {"triplet": hardest_hinge(scores, pair, own, self.margin)}
+        left_out = own | (labels(relevance) >= self.below - slack(relevance))
+        # Not -inf: of a row without a negative, logsumexp then has a gradient, which the hinge makes 0.
+        soft = torch.logsumexp((self.gamma * scores).masked_fill(left_out, -1e30), dim=1) / self.gamma
+        return {"triplet": (self.margin + soft - pair).clamp(min=0)}
 
 
-def hardest_hinge(scores: Tensor, pair: Tensor, negative: Tensor, margin: float) -> Tensor:
-    """Return [margin + max over negatives of s - s(q, p)]_+, (Q,); 0 where there is no negative."""
-    hardest = scores.masked_fill(~negative, -torch.inf).amax(dim=1)
+def hardest_hinge(scores: Tensor, pair: Tensor, own: Tensor, margin: float) -> Tensor:
+    """Return [margin + max over all but own items of s - s(q, p)]_+, (Q,); 0 where there is no other."""
+    hardest = scores.masked_fill(own, -torch.inf).amax(dim=1)
     return (margin + hardest - pair).clamp(min=0)

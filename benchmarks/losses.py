@@ -1,0 +1,324 @@
+"""Losses forward and backward on random batches, beside plain broadcast versions of the same formulas.
+
+    python benchmarks/losses.py [--sizes 128 512 1024] [--peer DIR] [--threads N] [--device cuda]
+
+The plain versions are what one writes first: every pair of items, or every window, is an axis of a tensor. `--peer` is
+a folder with clones of `ladderloss` (cdluminate) and `Listwise_ITR` (AAA-Zheng): their loss classes are read out of
+their files and run as released. Values and gradients are held against relabel's before anything is timed (not those of
+S-NDCG as released, which does not transpose its labels). Each pair of versions takes turns; times are medians of CPU
+seconds (wall seconds on a GPU), memory is the peak of what torch allocates in a step. A version that would need more
+than `--memory` GiB is left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import statistics
+import time
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from common import describe, machine, save, show
+from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
+
+from relabel_train.losses import (
+    DenseTripletLoss,
+    KendallLoss,
+    LadderLoss,
+    LogRatioLoss,
+    MultiPositiveInfoNCE,
+    SAMLoss,
+    SlidingWindowKendallLoss,
+    SmoothNDCGLoss,
+    SmoothNDCGTripletLoss,
+    SoftTargetLoss,
+    TripletLoss,
+)
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+def both(query: Loss) -> Loss:
+    return lambda s, r: query(s, r) + query(s.T, r.T)
+
+
+def off_diagonal(s: Tensor) -> Tensor:
+    return ~torch.eye(len(s), dtype=torch.bool, device=s.device)
+
+
+def hardest(s: Tensor, _: Tensor) -> Tensor:
+    return (0.2 + s - s.diagonal()[:, None]).clamp(min=0).masked_fill(~off_diagonal(s), 0).amax(dim=1).sum()
+
+
+def soft(s: Tensor, r: Tensor) -> Tensor:
+    masked = (50 * s).masked_fill(r >= 1 - 1e-6, -torch.inf)
+    return (masked.logsumexp(dim=1) / 50 - s.diagonal() + 0.2).clamp(min=0).sum()
+
+
+def kendall(s: Tensor, r: Tensor) -> Tensor:
+    counted = r[:, :, None] > r[:, None, :] + (0.2 + 1e-6)
+    return ((s[:, None, :] - s[:, :, None]).clamp(min=0) * counted).sum()
+
+
+def sliding(s: Tensor, r: Tensor) -> Tensor:
+    low = (-1 + 0.1 * torch.arange(1, 19, device=s.device))[:, None, None]
+    above, below = r >= low + (0.2 - 1e-6), r < low - 1e-6
+    least = s.masked_fill(~above, torch.inf).amin(dim=2)
+    return (s.masked_fill(~below, -torch.inf).amax(dim=2) - least).clamp(min=0).sum() / 18
+
+
+def ladder(s: Tensor, r: Tensor, total: bool = False) -> Tensor:
+    similar, lower = (r >= 0.63 - 1e-6) & off_diagonal(s), r < 0.63 - 1e-6
+    if total:
+        first = (0.2 + s - s.diagonal()[:, None]).clamp(min=0).masked_fill(~off_diagonal(s), 0).sum()
+        pairs = (0.01 + s[:, None, :] - s[:, :, None]).clamp(min=0)
+        return first + 0.25 * (pairs * (similar[:, :, None] & lower[:, None, :])).sum()
+    least, most = s.masked_fill(~similar, torch.inf).amin(dim=1), s.masked_fill(~lower, -torch.inf).amax(dim=1)
+    return hardest(s, r) + 0.25 * (0.01 - least + most).clamp(min=0).sum()
+
+
+def sam(s: Tensor, r: Tensor) -> Tensor:
+    drawn = s.masked_fill(~off_diagonal(s), -torch.inf).argmax(dim=1)
+    margin = (r.diagonal() - r.gather(1, drawn[:, None])[:, 0]) / 3
+    return (margin + s.gather(1, drawn[:, None])[:, 0] - s.diagonal()).clamp(min=0).sum()
+
+
+def ndcg(s: Tensor, r: Tensor) -> Tensor:
+    unit = (1 + r) / 2
+    gains = 2**unit - 1
+    best = 1 + (unit[:, None, :] > unit[:, :, None]).sum(dim=2)
+    ranks = 0.5 + torch.sigmoid((s[:, None, :] - s[:, :, None]) / 0.01).sum(dim=2)
+    ideal = (gains / torch.log2(1.0 + best)).sum(dim=1)
+    return (1 - (gains / torch.log2(1 + ranks)).sum(dim=1) / ideal).mean()
+
+
+def soft_target(s: Tensor, r: Tensor) -> Tensor:
+    target = torch.softmax(r, dim=1)
+    return torch.nn.functional.kl_div(torch.log_softmax(s / 0.45, dim=1), target, reduction="batchmean") / 2
+
+
+def infonce(s: Tensor, _: Tensor) -> Tensor:
+    return torch.nn.functional.cross_entropy(s / 0.07, torch.arange(len(s), device=s.device)) / 2
+
+
+def squared_distances(f: Tensor) -> Tensor:
+    return ((f[:, None, :] - f[None, :, :]) ** 2).sum(dim=2)
+
+
+def ordered(y: Tensor) -> Tensor:
+    """(A, i, j): whether i is nearer to the anchor than j, and neither is the anchor."""
+    used = off_diagonal(y)
+    return (y[:, :, None] < y[:, None, :]) & used[:, :, None] & used[:, None, :]
+
+
+def log_ratio(f: Tensor, y: Tensor) -> Tensor:
+    x = torch.log(squared_distances(f) + 1e-6) - torch.log(y + 1e-6)
+    pairs = ordered(y)
+    return (((x[:, :, None] - x[:, None, :]) ** 2 * pairs).sum(dim=(1, 2)) / pairs.sum(dim=(1, 2))).mean()
+
+
+def dense_triplet(f: Tensor, y: Tensor) -> Tensor:
+    x = squared_distances(torch.nn.functional.normalize(f, dim=1))
+    pairs = ordered(y)
+    hinges = (x[:, :, None] - x[:, None, :] + 0.03).clamp(min=0) * pairs
+    return (hinges.sum(dim=(1, 2)) / pairs.sum(dim=(1, 2))).mean()
+
+
+OURS_AND_PLAIN: dict[
+    str, tuple[Loss, Loss, float]
+] = {  # the last: tensors of B^3 (or 18 B^2) floats the plain one holds
+    "triplet, hardest": (TripletLoss(), both(hardest), 0),
+    "triplet, soft": (TripletLoss(negatives="soft"), both(soft), 0),
+    "Kendall": (KendallLoss(), both(kendall), 4),
+    "SW-HS": (SlidingWindowKendallLoss(), both(sliding), 0),
+    "ladder, hard": (LadderLoss(), both(ladder), 0),
+    "ladder, sum": (LadderLoss(contrast="sum"), both(lambda s, r: ladder(s, r, True)), 4),
+    "SAM": (SAMLoss(sampling="hard", margin_of="query"), both(sam), 0),
+    "S-NDCG": (SmoothNDCGLoss(), both(ndcg), 4),
+    "soft targets": (SoftTargetLoss(), both(soft_target), 0),
+    "InfoNCE": (MultiPositiveInfoNCE(), both(infonce), 0),
+    "log-ratio": (LogRatioLoss(), log_ratio, 4),
+    "dense triplet": (DenseTripletLoss(), dense_triplet, 4),
+}
+
+
+def classes(path: Path, names: set[str], scope: dict[str, Any]) -> dict[str, Any]:
+    """Read definitions out of a released file without its imports (spaCy, ZeroMQ) and without running the rest."""
+    if not path.is_file():
+        raise SystemExit(f"no {path}; clone the repository there")
+    kept = [
+        n for n in ast.parse(path.read_text()).body if isinstance(n, ast.ClassDef | ast.FunctionDef) and n.name in names
+    ]
+    exec(compile(ast.Module(kept, []), str(path), "exec"), scope)
+    return scope
+
+
+def released(folder: Path, scores: Tensor, relevance: Tensor) -> dict[str, tuple[Loss, Loss]]:
+    """Return ours and the released code on the same scores; theirs take embeddings, so one side is the identity."""
+    size, device = len(scores), scores.device
+    eye = torch.eye(size, device=device)
+    path = folder / "ladderloss" / "Code" / "ladderloss.py"
+    ladder_class = classes(path, {"LadderLoss"}, {"th": torch, "np": np})["LadderLoss"]
+    labels = relevance.cpu().numpy()
+    theirs = ladder_class([0.2, 0.01], thresholds=[0.63], betas=[0.25], reldeg=lambda _: labels)
+    found: dict[str, tuple[Loss, Loss]] = {
+        "ladder, hard": (
+            LadderLoss(sets="cumulative", fillers=True),
+            lambda s, _: theirs(s, eye, None, None),
+        )
+    }
+    names = {"TripletSNDCGLoss", "cosine_sim", "l2norm_3d", "sigmoid"}
+    scope = {"torch": torch, "nn": torch.nn}
+    ndcg_class = classes(folder / "Listwise_ITR" / "model.py", names, scope)["TripletSNDCGLoss"]
+    if device.type == "cpu":
+        Tensor.cuda = lambda self, *_: self  # type: ignore[method-assign]  # the released code moves everything there
+    peer = ndcg_class(types.SimpleNamespace(margin=0.2, tau=0.01, sndcg_weight=0.5, batch_size=size))
+    ours = SmoothNDCGTripletLoss(weight=0.5, directions="mean")
+    # Its labels are cosines of caption embeddings, made in the loss: vectors whose cosines are these labels.
+    values, vectors = torch.linalg.eigh((relevance.double() + relevance.double().T) / 2 + 0 * eye.double())
+    texts = (vectors * values.clamp(min=0).sqrt()).float()
+    five = texts[:, None].expand(-1, 5, -1)
+    cosines = torch.nn.functional.normalize(texts, dim=1) @ torch.nn.functional.normalize(texts, dim=1).T
+    found["S-NDCG + triplet"] = (
+        lambda s, _: ours(s, cosines.fill_diagonal_(1)),
+        lambda s, _: peer(s, eye, five, texts)[0],
+    )
+    return found
+
+
+def step(loss: Loss, scores: Tensor, relevance: Tensor) -> tuple[float, Tensor]:
+    leaf = scores.detach().requires_grad_()
+    leaf.grad = None
+    value = loss(leaf, relevance)
+    value.backward()  # type: ignore[no-untyped-call]
+    assert leaf.grad is not None
+    return value.item(), leaf.grad
+
+
+def compare(name: str, ours: Loss, theirs: Loss, scores: Tensor, relevance: Tensor) -> float:
+    (value, gradient), (other, slope) = step(ours, scores, relevance), step(theirs, scores, relevance)
+    worst = float((gradient - slope).abs().max() / slope.abs().max().clamp(min=1e-12))
+    if abs(value - other) > 1e-4 * max(1.0, abs(other)) or worst > 1e-2:
+        raise SystemExit(f"{name}: {value} here, {other} there; gradients differ by {worst:.2g} of the largest")
+    return worst
+
+
+def seconds(loss: Loss, scores: Tensor, relevance: Tensor) -> float:
+    cuda = scores.device.type == "cuda"
+    clock = time.perf_counter if cuda else time.process_time
+    started = clock()
+    step(loss, scores, relevance)
+    if cuda:
+        torch.cuda.synchronize()
+    return clock() - started
+
+
+def peak_mib(loss: Loss, scores: Tensor, relevance: Tensor) -> float:
+    """Return the peak of what torch allocated in one step, in MiB."""
+    if scores.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        step(loss, scores, relevance)
+        return (torch.cuda.max_memory_allocated() - before) / 2**20
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as watched:
+        step(loss, scores, relevance)
+    total, peak = 0, 0
+    for event in sorted(watched.profiler.kineto_results.events(), key=lambda e: e.start_ns()):
+        if event.name() == "[memory]":
+            total += event.nbytes()
+            peak = max(peak, total)
+    return peak / 2**20
+
+
+def batch(size: int, name: str, device: str) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(size)
+    if name in ("log-ratio", "dense triplet"):
+        return torch.randn(size, 128, generator=generator).to(device), torch.rand(size, size, generator=generator).to(
+            device
+        )
+    scores = torch.rand(size, size, generator=generator) * 0.6 - 0.1
+    relevance = (torch.randn(size, size, generator=generator) * 0.12 + 0.09).clamp(-0.9, 0.95)
+    relevance[torch.rand(size, size, generator=generator) < 0.02] += 0.6
+    relevance = ((relevance + relevance.T) / 2).clamp(max=0.99).fill_diagonal_(1)
+    return scores.to(device), relevance.to(device)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[128, 512, 1024])
+    parser.add_argument("--peer", type=Path, help="a folder with clones of ladderloss and Listwise_ITR")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--memory", type=float, default=4.0, help="GiB that a plain version may need")
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--only", nargs="*", help="names of losses")
+    parser.add_argument("--no-save", action="store_true", help="write no results file")
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    rows: list[dict[str, Any]] = []
+    for size in args.sizes:
+        works: list[tuple[str, str, Loss, Loss]] = [
+            (name, "broadcast", ours, plain)
+            for name, (ours, plain, cubes) in OURS_AND_PLAIN.items()
+            if cubes * size**3 * 4 / 2**30 <= args.memory
+        ]
+        left_out = [(name, ours) for name, (ours, _, _) in OURS_AND_PLAIN.items() if name not in {w[0] for w in works}]
+        if args.peer:
+            scores, relevance = batch(size, "", args.device)
+            works += [(n, "released", o, t) for n, (o, t) in released(args.peer, scores, relevance).items()]
+        for name, peer, ours, theirs in works:
+            if args.only and name not in args.only:
+                continue
+            scores, relevance = batch(size, name, args.device)
+            if peer == "released" and size**3 * 40 / 2**30 > args.memory and name.startswith("S-NDCG"):
+                continue
+            if (name, peer) != ("S-NDCG + triplet", "released"):  # whose labels of captions are not transposed (D3)
+                compare(f"{name}, {size}, {peer}", ours, theirs, scores, relevance)
+            taken: list[list[float]] = [[], []]
+            for _ in range(args.repeats):
+                for times, loss in zip(taken, (ours, theirs), strict=True):
+                    times.append(seconds(loss, scores, relevance))
+            mine, other = (statistics.median(times) for times in taken)
+            memory = [peak_mib(loss, scores, relevance) for loss in (ours, theirs)]
+            rows.append(
+                {"size": size, "name": name, "peer": peer, "seconds": mine, "peer_seconds": other}
+                | {"mib": memory[0], "peer_mib": memory[1], "all_seconds": taken}
+            )
+        for name, ours in left_out:
+            if args.only and name not in args.only:
+                continue
+            scores, relevance = batch(size, name, args.device)
+            times = [seconds(ours, scores, relevance) for _ in range(args.repeats)]
+            memory = [peak_mib(ours, scores, relevance)]
+            rows.append(
+                {"size": size, "name": name, "peer": f"over {args.memory:g} GiB", "seconds": statistics.median(times)}
+                | {"mib": memory[0], "peer_seconds": None, "peer_mib": None, "all_seconds": [times]}
+            )
+    table = [
+        [
+            f"{r['size']} {r['name']}",
+            r["peer"],
+            f"{r['seconds'] * 1e3:.2f}",
+            "" if r["peer_seconds"] is None else f"{r['peer_seconds'] * 1e3:.2f}",
+            "" if r["peer_seconds"] is None else f"{r['peer_seconds'] / r['seconds']:.2f}",
+            f"{r['mib']:.1f}",
+            "" if r["peer_mib"] is None else f"{r['peer_mib']:.1f}",
+        ]
+        for r in rows
+    ]
+    title = f"Losses forward and backward on {args.device}, {args.threads} threads"
+    show(title, ["", "beside", "ms", "its ms", "relabel is x faster", "peak MiB", "its peak MiB"], table)
+    facts = machine("numpy", "torch")
+    print(f"{describe(facts)}\nmedians of {args.repeats} rounds")
+    if not args.no_save:
+        print(save("losses", {"title": title, "rounds": args.repeats, "machine": facts, "rows": rows}))
+
+
+if __name__ == "__main__":
+    main()
