@@ -45,7 +45,21 @@ def renamed(make_lines: Any) -> list[Any]:
     return [lines[0]._replace(caption="c99999", image="i99999", text="a dog a dog water"), *lines[1:]]
 
 
-CHANGES = [grown, one_more_percent, without_one, with_another_text, renamed]
+def copied(make_lines: Any) -> list[Any]:
+    """New captions, before all others in row order, of texts that are there already: ties with older neighbours."""
+    lines = make_lines(TRAIN, "train")
+    return [*(lines[i]._replace(caption=f"a{i}", image="a0") for i in (10, 30, 50, 70)), *lines]
+
+
+def other_references(make_lines: Any) -> list[Any]:
+    """An image of four captions gets a fifth, one of six loses its first: their other references are as they were."""
+    lines = make_lines(TRAIN, "train")
+    of = {line.image: [other for other in lines if other.image == line.image] for line in lines}
+    four, six = (next(found for found in of.values() if len(found) == n) for n in (4, 6))
+    return [*(line for line in lines if line != six[0]), four[0]._replace(caption="c99999", text="red bus")]
+
+
+CHANGES = [copied, other_references, grown, one_more_percent, without_one, with_another_text, renamed]
 
 
 class Notes:
