@@ -107,6 +107,24 @@ def test_an_update_is_a_rebuild_to_the_byte(
     assert read_files(again.out) == updated
 
 
+@pytest.mark.parametrize("gone", [0, -1])
+def test_an_image_that_lost_a_reference_is_another_query(
+    dataset: Any, make_lines: Any, read_table: Any, block_finder: None, gone: int
+) -> None:
+    dataset.settings = ["sources.near.pooling=mean"]
+    lines, params = make_lines(TRAIN, "train"), NeighboursParams(k=1, of="images")
+    of = {line.image: [other for other in lines if other.image == line.image] for line in lines}
+    some = [found[gone] for found in of.values() if len(found) == (6 if gone == 0 else 5)]
+    stages.neighbours(dataset.encoded(lines), "near", params).run()
+    dataset.encoded([line for line in lines if line not in some])
+    job = stages.neighbours(dataset.project(), "near", params)
+    assert job.run()[0].runtime["update"]["kept"] > 0
+    updated = read_table(job)
+    job.out.rename("elsewhere")
+    stages.neighbours(dataset.project(), "near", params).run()
+    assert read_table(job).equals(updated)
+
+
 def test_a_split_that_did_not_change_is_not_searched_again(
     dataset: Any, make_lines: Any, read_files: Any, block_finder: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
