@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from relabel.corpus import Corpus, References
 from relabel.errors import UsageError
+from relabel.neighbours.base import Finder, Search
+from relabel.runtime import Runtime
 from relabel.sources.base import Pooling, Relevance, Rows, Scores, pool
 from relabel.store.atomic import void
 from relabel.store.manifest import Manifest, read_parts
@@ -120,13 +122,10 @@ class VectorRelevance(Relevance):
 
     def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
         """See Relevance.pairs."""
-        partner = np.repeat(captions, references.indptr[1:] - references.indptr[:-1])
-        cosine = np.empty(len(partner))
-        for a in range(0, len(partner), 1 << 16):
-            part = slice(a, a + (1 << 16))
-            left, right = self.vectors[self._at(references.rows[part])], self.vectors[self._at(partner[part])]
-            cosine[part] = np.einsum("nd,nd->n", left, right, dtype=np.float64)
-        return pool(cosine, references.indptr, pooling or self.pooling)
+        from relabel.neighbours.rescoring import score_pairs
+
+        sets = References(references.indptr, self._at(references.rows).astype(np.int32))
+        return score_pairs(self.vectors, sets, self._at(captions), pooling or self.pooling)
 
     def block(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
         """See Relevance.block."""
@@ -142,6 +141,12 @@ class VectorRelevance(Relevance):
     def query(self, text: str, captions: Rows) -> Scores:
         """See Relevance.query."""
         return np.asarray(self.vectors[self._at(captions)] @ self.encode_text(text), np.float64)
+
+    def finder(self, search: Search, pooling: Pooling | None, runtime: Runtime) -> Finder:
+        """See Relevance.finder."""
+        from relabel.neighbours.vectors import VectorFinder
+
+        return VectorFinder(self.vectors, self.rows.start, search, pooling or self.pooling, runtime)
 
     def _at(self, rows: Rows) -> NDArray[np.int64]:
         """Where the vectors of corpus rows lie; a row that is not encoded is an IndexError, never another's vector."""
