@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
+from concurrent.futures import CancelledError
 from contextlib import ExitStack
 from functools import cached_property
 from typing import Any
@@ -22,6 +23,7 @@ from relabel.workers.worker import make_unit
 PATIENCE = 60.0
 """Seconds to wait for a first worker, for another after the last one is lost, and for a file to be seen."""
 _LOOK = 0.5  # seconds between looks at which workers are there
+_LOSSES = 3  # workers that may be lost over one unit
 _AGAIN = "Run it again; finished files are kept."
 
 
@@ -72,31 +74,43 @@ class Crew:
         MissingError, CheckError, PartialError, RelabelError
             See `relabel.workers.make`.
         """
-        client = self._client
-        from distributed import wait
-
-        waiting, flying = deque(units), dict[Any, tuple[Unit, str]]()
+        waiting, flying, losses = deque(units), dict[Any, tuple[Unit, str]](), Counter[Unit]()
         try:
             while waiting or flying:
                 there = self._workers()
+                for future in [f for f, (_, address) in flying.items() if address not in there and not f.done()]:
+                    unit, _ = flying.pop(future)
+                    future.cancel(force=True)
+                    losses[unit] += 1
+                    self._lost(unit, losses[unit])
+                    waiting.append(unit)
                 busy = {address for _, address in flying.values()}
                 for address in [a for a in there if a not in busy][: len(waiting)]:
                     unit = waiting.popleft()
                     flying[self._send(unit, address)] = unit, address
-                try:
-                    with client.as_current():
-                        ended = wait(list(flying), timeout=_LOOK, return_when="FIRST_COMPLETED").done
-                except TimeoutError:
-                    continue
-                for future in ended:
+                for future in self._wait(list(flying)):
                     unit, _ = flying.pop(future)
                     if self._ended(future, unit):
                         task.advance(unit.size)
                     else:
+                        losses[unit] += 1
+                        self._lost(unit, losses[unit])
                         waiting.append(unit)
         finally:
             for future in flying:
                 future.cancel(force=True)
+
+    def _wait(self, futures: list[Any]) -> list[Any]:
+        """Wait a little for any of them to end."""
+        from distributed import wait
+
+        try:
+            with self._client.as_current():
+                return list(wait(futures, timeout=_LOOK, return_when="FIRST_COMPLETED").done)
+        except TimeoutError:
+            return []
+        except CancelledError:  # which is how futures end that a scheduler took with it
+            return [future for future in futures if future.done()]
 
     @cached_property
     def _client(self) -> Any:
@@ -111,10 +125,10 @@ class Crew:
         return self._order.portable(token, *share(self._runtime))
 
     def _send(self, unit: Unit, address: str) -> Any:
-        # Bound to a worker so that each has one unit, loosely: if it is lost, Dask gives the unit to another.
+        # Bound to its worker, so that each has one unit. Dask itself would leave a unit that may go elsewhere waiting
+        # for ever where the last worker is lost and a new one comes.
         key = f"{self._order.draft.kind}-{unit.file}-{secrets.token_hex(4)}"
-        options = {"key": key, "workers": [address], "allow_other_workers": True, "pure": False}
-        return self._client.submit(make_unit, self._sent, unit, **options)
+        return self._client.submit(make_unit, self._sent, unit, key=key, workers=[address], pure=False)
 
     def _workers(self) -> list[str]:
         """Wait for at least one worker, and return the addresses of all."""
@@ -123,7 +137,7 @@ class Crew:
             try:
                 there = sorted(self._client.nthreads())
             except OSError as error:
-                raise PartialError(f"the Dask scheduler is lost ({error})", where=self.name, todo=_AGAIN) from error
+                raise PartialError(f"the scheduler is lost ({error})", where=self.name, todo=_AGAIN) from error
             if there:
                 self._met = True
                 return there
@@ -135,14 +149,13 @@ class Crew:
             time.sleep(_LOOK)
 
     def _ended(self, future: Any, unit: Unit) -> bool:
-        """Say whether a unit was made; False if it must be sent again. Raises what the unit raised."""
+        """Say whether a unit was made; False if its worker was lost. Raises what the unit raised."""
         from distributed import KilledWorker
 
         if future.status == "error":
             error = future.exception()
             if isinstance(error, KilledWorker):
-                what = f"{unit.file} ended every worker that tried it: too little memory is the common reason"
-                raise PartialError(what, where=self.name, todo=_AGAIN) from error
+                return False
             raise error
         if future.status != "finished":
             return False
@@ -152,3 +165,9 @@ class Crew:
                 raise PartialError("a worker made it, and it is not seen here", where=unit.file, todo=_AGAIN)
             time.sleep(_LOOK)
         return True
+
+    def _lost(self, unit: Unit, times: int) -> None:
+        """Refuse to give one unit to yet another worker when it has ended too many."""
+        if times > _LOSSES:
+            what = f"{unit.file} ended the {times} workers that tried it; too little memory is the common reason"
+            raise PartialError(what, where=self.name, todo=_AGAIN)

@@ -231,7 +231,7 @@ def test_no_scheduler_no_worker_and_all_workers_lost(
 
 @pytest.mark.slow
 def test_a_unit_that_ends_every_worker_is_named(stage: ModuleType, tmp_path: Path) -> None:
-    with pytest.raises(PartialError, match=r"part-00002-of-00008\.parquet ended every worker"):
+    with pytest.raises(PartialError, match=r"part-00002-of-00008\.parquet ended the 4 workers"):
         stage.demo(project(tmp_path / "notes", workers=1), str(tmp_path / "out"), "deadly").run()
 
 
