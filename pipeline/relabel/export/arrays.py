@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relabel.store.checked import write_values
 from relabel.store.work import Work
 
 
@@ -40,7 +41,7 @@ def _write(dtype: str, shape: tuple[int, ...], pieces: Iterable[NDArray[Any]], p
     with path.open("wb") as file:
         np.lib.format.write_array_header_1_0(file, {"descr": dtype, "fortran_order": False, "shape": shape})
         for piece in pieces:
-            np.ascontiguousarray(piece, dtype).tofile(file)
+            write_values(file, np.ascontiguousarray(piece, dtype))
             count += len(piece)
     if count != shape[0]:
         raise AssertionError(f"{path.name}: {count} rows were written, {shape[0]} were promised")

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from relabel.corpus import Corpus
 from relabel.export.plan_scores import Block, owners, references_of
 from relabel.sources.base import Pooling, Relevance, Rows
+from relabel.store.checked import save_array
 from relabel.store.units import Advance, Unit
 from relabel.store.work import Work
 
@@ -132,5 +133,4 @@ class Pairs:
 
 
 def _write(array: NDArray[np.int64], path: Path) -> None:
-    with path.open("wb") as file:
-        np.lib.format.write_array(file, array, allow_pickle=False)
+    save_array(path, array)

@@ -17,7 +17,7 @@ from relabel.neighbours.base import Finder, Rows, Scores, Search
 from relabel.runtime import Runtime
 from relabel.sources.base import Pooling
 from relabel.sources.vectors import VectorRelevance, new_index
-from relabel.store.atomic import void
+from relabel.store.checked import save_index
 from relabel.store.units import Advance, Phase, Unit
 from relabel.store.work import Work
 
@@ -67,7 +67,7 @@ class IndexFinder(Finder):
             index.add(vectors)
         finally:
             faiss.omp_set_num_threads(threads)
-        work.file(FILE, lambda path: void(faiss.write_index(index, str(path))))
+        work.file(FILE, lambda path: save_index(path, index))
         advance(unit.size)
 
     def find(self, work: Work, queries: range, advance: Advance) -> tuple[Rows, Scores]:

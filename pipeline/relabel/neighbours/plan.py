@@ -22,6 +22,7 @@ from relabel.neighbours.base import Rows, Search
 from relabel.neighbours.keys import KEYS, read_keys
 from relabel.neighbours.old_lists import OldLists
 from relabel.neighbours.params import Of
+from relabel.store.checked import save_array
 from relabel.store.manifest import Manifest, open_artefact
 from relabel.store.work import Work
 
@@ -158,5 +159,4 @@ def _kept_images(search: Search, origin: Numbers, old: pa.Table) -> tuple[Number
 
 
 def _save(path: Path, values: NDArray[Any]) -> None:
-    with path.open("wb") as file:
-        np.save(file, values)
+    save_array(path, values)

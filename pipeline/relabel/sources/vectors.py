@@ -18,7 +18,7 @@ from relabel.errors import UsageError
 from relabel.neighbours.base import Finder, Search
 from relabel.runtime import Runtime
 from relabel.sources.base import Pooling, Relevance, Rows, Scores, pool
-from relabel.store.atomic import void
+from relabel.store.checked import save_index
 from relabel.store.manifest import Manifest, read_parts
 from relabel.store.units import Advance
 from relabel.store.work import Work
@@ -82,7 +82,7 @@ def write_index(work: Work, factory: str | None, advance: Advance = lambda _: No
         raise _refused(factory, error) from error
     finally:
         faiss.omp_set_num_threads(threads)
-    work.file(INDEX, lambda p: void(faiss.write_index(index, str(p))), rows=index.ntotal)
+    work.file(INDEX, lambda p: save_index(p, index), rows=index.ntotal)
 
 
 def new_index(factory: str, width: int) -> Any:
