@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel.neighbours.rescoring import LANES, Exact, score
+from relabel.neighbours.rescoring import LANES, Exact, prefetch, score
 from relabel.sources.ngrams.kernels import jit
 
 F4 = NDArray[np.float32]
@@ -22,6 +22,7 @@ I4 = NDArray[np.int32]
 Tile = NDArray[np.int16] | NDArray[np.int32]
 CHUNK, PART = 64, 16  # scores of a tile that are looked at together, and again where one is kept
 _COUNTED = 8192  # fits int16
+_AHEAD = 4  # vectors on their way from memory while one is scored
 
 
 class Kept(NamedTuple):
@@ -123,6 +124,8 @@ def settle(kept: Kept, exact: Exact, i: int, keep: int) -> F8:
     n, lanes = kept.sizes[i], np.empty(LANES)
     scores, columns, values = np.empty(n), kept.columns[i, :n].copy(), kept.values[i, :n].copy()
     for e in range(n):
+        if e + _AHEAD < n:
+            prefetch(exact.vectors, exact.candidates[columns[e + _AHEAD]])
         scores[e] = score(exact, i, columns[e], lanes)
     by_column = np.argsort(columns)
     order = by_column[np.argsort(-scores[by_column], kind="mergesort")][:keep]
@@ -161,14 +164,6 @@ def _shrink(kept: Kept, exact: Exact, i: int, keep: int, rounding: float) -> Non
 
 
 @jit
-def _add(kept: Kept, exact: Exact, i: int, column: int, value: np.float32, keep: int, rounding: float) -> None:
-    if kept.sizes[i] == kept.columns.shape[1]:
-        _shrink(kept, exact, i, keep, rounding)
-    kept.columns[i, kept.sizes[i]], kept.values[i, kept.sizes[i]] = column, value
-    kept.sizes[i] += 1
-
-
-@jit
 def scan(
     tile: Tile,
     left: Kept,
@@ -201,6 +196,9 @@ def scan(
     mask, widen = (1 << shift) - 1, 31 - shift
     one = np.empty(1, np.int32)
     as_float = one.view(np.float32)
+    left_columns, left_values, left_sizes = left.columns, left.values, left.sizes
+    right_columns, right_values, right_sizes = right.columns, right.values, right.sizes
+    left_room, right_room = left_columns.shape[1], right_columns.shape[1]
     high = np.empty(columns, tile.dtype)
     if both:
         high[:] = right.limit[j0 : j0 + columns]
@@ -224,10 +222,18 @@ def scan(
                         continue
                     one[0] = bits << widen
                     if key >= low:
-                        _add(left, left_exact, i0 + i, j0 + j, as_float[0], keep, rounding)
+                        if left_sizes[i0 + i] == left_room:
+                            _shrink(left, left_exact, i0 + i, keep, rounding)
+                        n = left_sizes[i0 + i]
+                        left_columns[i0 + i, n], left_values[i0 + i, n] = j0 + j, as_float[0]
+                        left_sizes[i0 + i] = n + 1
                         low = left.limit[i0 + i]
                     if both and key >= high[j]:
-                        _add(right, right_exact, j0 + j, i0 + i, as_float[0], keep, rounding)
+                        if right_sizes[j0 + j] == right_room:
+                            _shrink(right, right_exact, j0 + j, keep, rounding)
+                        n = right_sizes[j0 + j]
+                        right_columns[j0 + j, n], right_values[j0 + j, n] = i0 + i, as_float[0]
+                        right_sizes[j0 + j] = n + 1
                         high[j] = right.limit[j0 + j]
 
 

@@ -6,9 +6,12 @@ bits. The order of additions is written out below; nothing else is rounded.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from relabel.corpus import References
@@ -69,6 +72,29 @@ def score_pairs(vectors: F4, sets: References, candidates: I8, pooling: Pooling)
     exact = Exact(np.ascontiguousarray(vectors), sets.indptr, places, np.asarray(candidates, np.int64), CODES[pooling])
     _score_pairs(exact, out)
     return out
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _touch(typing: Any, address: Any) -> Any:  # noqa: ARG001
+    """Have the processor fetch the line of memory at an address."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:  # noqa: ARG001
+        pointer = ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [pointer, *[ir.IntType(32)] * 3])
+        fetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        read, everywhere, data = (ir.Constant(ir.IntType(32), x) for x in (0, 3, 1))
+        builder.call(fetch, [builder.inttoptr(values[0], pointer), read, everywhere, data])
+        return context.get_dummy_value()
+
+    return types.void(types.uintp), generate
+
+
+@jit
+def prefetch(vectors: F4, at: int) -> None:
+    """Begin to fetch a vector: they lie all over memory, and waiting for one takes longer than to score it."""
+    start = np.uintp(vectors.ctypes.data) + np.uintp(at) * np.uintp(4 * vectors.shape[1])
+    for line in range(0, 4 * vectors.shape[1], 64):
+        _touch(start + np.uintp(line))
 
 
 @jit

@@ -57,7 +57,7 @@ class VectorFinder(Finder):
 
     def preliminary(self, work: Work) -> Phase | None:
         """See Finder.preliminary: all candidates against all, if most of them ask."""
-        return self._together.phase(work) if self._all_ask and self.search.width else None
+        return self._together.phase(work) if self._all_ask and min(self._keep, self.search.width) else None
 
     def prepare(self, work: Work, unit: Unit, advance: Advance) -> None:
         """See Finder.prepare."""
@@ -82,7 +82,7 @@ class VectorFinder(Finder):
             np.full((len(sets), self.search.width), -1, np.int32),
             np.full((len(sets), self.search.width), np.nan),
         )
-        if len(fine) and self._keep:
+        if len(fine) and min(self._keep, self.search.width):
             some = sets.take(fine)
             indptr, members, lists = self._lists(work, some)
             found = Lists.room(len(fine), self.search.width)
