@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import inspect
 import sys
@@ -16,6 +17,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from relabel.errors import RelabelError, UsageError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,11 @@ def with_errors(work: Callable[[], None], verbose: bool = False) -> None:
     except BrokenPipeError:
         sys.stderr.close()
         raise typer.Exit(0) from None
+    except OSError as error:
+        if verbose or error.errno not in _FULL:
+            raise
+        typer.echo(f"error: {error.filename or 'disk'}: {error.strerror}. Free some space and run it again.", err=True)
+        raise typer.Exit(5) from None
 
 
 def _collect(
