@@ -32,6 +32,7 @@ def save_index(path: Path, index: Any) -> None:
     """Write a faiss index, the same bytes as `faiss.write_index`."""
     import faiss
 
+    library: Any = faiss  # its stubs lack the writer
     errors: list[OSError] = []
     with path.open("wb") as file:
 
@@ -43,7 +44,7 @@ def save_index(path: Path, index: Any) -> None:
                 raise
 
         try:
-            faiss.write_index(index, faiss.PyCallbackIOWriter(write, _STEP))
+            library.write_index(index, library.PyCallbackIOWriter(write, _STEP))
         except Exception:  # of faiss's own, whatever the callback raised
             if errors:
                 raise errors[0] from None
