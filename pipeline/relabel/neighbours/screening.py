@@ -29,7 +29,7 @@ _PROBE = 512
 _SECONDS = 0.02
 _TINY = 1e-30  # covers products that vanish
 _UP = 1 + 1e-9  # covers the rounding of the bounds themselves
-_STEP = 1 << 14
+_STEP = 1 << 12
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,7 +147,7 @@ class Products:
             return values[part]  # type: ignore[no-any-return]
         import torch
 
-        values[part] = torch.from_numpy(exact)
+        values[part] = torch.from_numpy(np.require(exact, requirements="W"))
         return values[part].float().numpy()  # type: ignore[no-any-return]
 
 
