@@ -143,7 +143,7 @@ def main() -> None:
     options = parser.parse_args()
     facts = machine("pyarrow", "numpy")
     print(describe(facts))
-    body: dict[str, Any] = {"machine": facts, "options": {k: str(v) for k, v in vars(options).items()}, "tables": {}}
+    body: dict[str, Any] = {"machine": facts, "options": {k: v for k, v in vars(options).items() if k != "folder"}, "tables": {}}
     stages = {
         "vectors": (vectors(options.rows, options.width), encode_seconds(options.rows)),
         "neighbours": (neighbours(options.rows, options.k), search_seconds(options.rows, options.width)),
