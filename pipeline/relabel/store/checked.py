@@ -22,7 +22,7 @@ def write_values(file: BinaryIO, array: NDArray[Any]) -> None:
 
 def save_array(path: Path, array: NDArray[Any]) -> None:
     """Write a `.npy` file, the same bytes as `numpy.save`."""
-    about: Any = np.lib.format.header_data_from_array_1_0(np.ascontiguousarray(array))
+    about: Any = np.lib.format.header_data_from_array_1_0(np.asarray(array, order="C"))  # 0-d stays 0-d
     with path.open("wb") as file:
         np.lib.format.write_array_header_1_0(file, about)
         write_values(file, array)

@@ -21,6 +21,7 @@ ARRAYS = [
     np.arange(12, dtype="<f4").reshape(3, 4)[:, ::2],
     np.array(["ä", "bc"]),
     np.array([True, False]),
+    np.array(7, np.int32),
 ]
 
 
@@ -50,7 +51,7 @@ def fails_short_of(path: Path, write: Callable[[], Any]) -> None:
 
 @pytest.mark.parametrize("array", ARRAYS, ids=lambda a: f"{a.dtype}{a.shape}")
 def test_an_array_is_what_numpy_writes(array: Any, tmp_path: Path) -> None:
-    np.save(tmp_path / "theirs.npy", np.ascontiguousarray(array))
+    np.save(tmp_path / "theirs.npy", np.asarray(array, order="C"))
     save_array(tmp_path / "ours.npy", array)
     assert (tmp_path / "ours.npy").read_bytes() == (tmp_path / "theirs.npy").read_bytes()
     np.testing.assert_array_equal(np.load(tmp_path / "ours.npy", mmap_mode="r" if array.size else None), array)
