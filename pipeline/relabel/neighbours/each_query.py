@@ -68,11 +68,11 @@ class EachQuery:
     def _search(self, sets: References, found: Lists) -> None:
         products, threads = self._products, self.runtime.threads
         exact = Exact(self.vectors, sets.indptr, np.asarray(sets.rows, np.int64), self.places, CODES[self.pooling])
-        asked, length = self._asked(sets)
+        asked, length = self.asked(sets)
         addends = int(np.diff(sets.indptr).max()) + self.vectors.shape[1]
         queries = Screened(asked.values, length, asked.held, asked.lost)
         unknown = np.full(len(sets), -np.inf)
-        slack = products.slack(queries, self._largest, addends)
+        slack = products.slack(queries, self.largest, addends)
         room = room_for(self.keep, len(self.places))
         floor = np.where(length > 0, unknown, np.inf)
         kept = kept_for(slack, floor, room, products.tile, products.rounding)
@@ -85,7 +85,7 @@ class EachQuery:
         rows, candidates = range(len(sets)), range(len(self.places))
         settled_lists(left, length, unknown, rows, found, candidates, products.rounding, threads)
 
-    def _asked(self, sets: References) -> tuple[Screened, F8]:
+    def asked(self, sets: References) -> tuple[Screened, F8]:
         """The vectors that sets are screened with, and how long a set's own vectors are on average."""
         vectors, length = np.empty((len(sets), self.vectors.shape[1])), np.empty(len(sets))
         sizes = np.diff(sets.indptr) if self.pooling == "mean" else np.ones(len(sets), np.int64)
@@ -109,7 +109,8 @@ class EachQuery:
         return [range(a, min(a + fit, len(self.places))) for a in range(0, len(self.places), fit)]
 
     @cached_property
-    def _largest(self) -> Largest:
+    def largest(self) -> Largest:
+        """Largest norms of all candidates."""
         largest = Largest(0.0, 0.0, 0.0)
         for slab in self._slabs:
             largest = largest.join(Largest.of(self._held(slab)))

@@ -17,6 +17,7 @@ from relabel.corpus import References
 from relabel.neighbours.base import Finder, Rows, Scores, Search
 from relabel.neighbours.each_query import EachQuery
 from relabel.neighbours.merging import Lists, join, list_bytes
+from relabel.neighbours.on_gpu import OnGpu
 from relabel.neighbours.pairs_of_groups import PairsOfGroups
 from relabel.neighbours.screening import Arithmetic
 from relabel.runtime import Runtime
@@ -159,7 +160,7 @@ class VectorFinder(Finder):
     @cached_property
     def _all_ask(self) -> bool:
         """Say whether the candidates ask, and most of them: else it takes fewer products to search for each query."""
-        if self.pooling == "mean" and len(self._sets.rows) > len(self._sets):
+        if self._device != "cpu" or (self.pooling == "mean" and len(self._sets.rows) > len(self._sets)):
             return False
         asked = np.unique(self._sets.rows[self._finite[self._sets.rows]])
         return 2 * len(asked) > len(self._places) and bool(np.isin(asked, self._places).all())
@@ -176,6 +177,14 @@ class VectorFinder(Finder):
         return PairsOfGroups(self.vectors, self._places, self._keep, self.runtime, self.arithmetic)
 
     @cached_property
-    def _each(self) -> EachQuery:
+    def _each(self) -> EachQuery | OnGpu:
         pooling: Pooling = "mean" if self.pooling == "mean" else "paired"
+        if self._device != "cpu":
+            return OnGpu(self.vectors, self._places, self._keep, pooling, self.runtime, self._device)
         return EachQuery(self.vectors, self._places, self._keep, pooling, self.runtime, self.arithmetic)
+
+    @cached_property
+    def _device(self) -> str:
+        from relabel.sources.sentence_model import pick_device
+
+        return "cpu" if self.arithmetic else pick_device(self.runtime.device)
