@@ -83,7 +83,7 @@ class EachQuery:
                 products, left, Side(self._held(slab).values, kept, exact), "one way", slab.start, self.keep, threads
             )
         rows, candidates = range(len(sets)), range(len(self.places))
-        settled_lists(left, length, unknown, rows, found, candidates, products.rounding, threads)
+        settled_lists(left, length, unknown, rows, found, candidates, threads)
 
     def asked(self, sets: References) -> tuple[Screened, F8]:
         """The vectors that sets are screened with, and how long a set's own vectors are on average."""

@@ -13,14 +13,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel.neighbours.rescoring import LANES, Exact, prefetch, score
+from relabel.neighbours.dots import prefetch
+from relabel.neighbours.reaching import TOGETHER, as_bits, as_float, lowest_bit, reaching
+from relabel.neighbours.rescoring import Exact, score
 from relabel.sources.ngrams.kernels import jit
 
 F4 = NDArray[np.float32]
 F8 = NDArray[np.float64]
 I4 = NDArray[np.int32]
 Tile = NDArray[np.int16] | NDArray[np.int32]
-CHUNK, PART = 64, 16  # scores of a tile that are looked at together, and again where one is kept
 _COUNTED = 8192  # fits int16
 _AHEAD = 4  # vectors on their way from memory while one is scored
 
@@ -40,6 +41,8 @@ class Kept(NamedTuple):
         See above.
     limit : (n,) int16 or int32
         Key (see `scan`) from which on a screened score is kept.
+    rounding : float
+        Half the distance from 1 to the next screened score; 0 where `slack` says it all.
     """
 
     columns: I4
@@ -48,6 +51,7 @@ class Kept(NamedTuple):
     floor: F8
     slack: F8
     limit: Tile
+    rounding: float
 
 
 def kept_for(slack: F8, floor: F8, room: int, tile: np.dtype[np.signedinteger], rounding: float) -> Kept:
@@ -62,12 +66,12 @@ def kept_for(slack: F8, floor: F8, room: int, tile: np.dtype[np.signedinteger], 
     tile : dtype
         int16 for screened scores in bfloat16, int32 for float32.
     rounding : float
-        Half the distance from 1 to the next screened score; 0 where `slack` says it all.
+        See Kept.
     """
     n = len(slack)
     columns, values = np.empty((n, room), np.int32), np.empty((n, room), np.float32)
-    made = Kept(columns, values, np.zeros(n, np.int32), floor.copy(), slack, np.empty(n, tile))
-    _limits(made, rounding)
+    made = Kept(columns, values, np.zeros(n, np.int32), floor.copy(), slack, np.empty(n, tile), rounding)
+    _limits(made)
     return made
 
 
@@ -92,7 +96,7 @@ def _lowest(floor: float, slack: float, rounding: float) -> float:
 
 
 @jit
-def _set_limit(kept: Kept, i: int, rounding: float) -> None:
+def _set_limit(kept: Kept, i: int) -> None:
     limit, floor = kept.limit, kept.floor[i]
     shift = 8 * limit.itemsize - 1
     if floor == -np.inf:
@@ -102,7 +106,7 @@ def _set_limit(kept: Kept, i: int, rounding: float) -> None:
         limit[i] = (1 << shift) - 1
         return
     one = np.empty(1, np.float32)
-    one[0] = _lowest(floor, kept.slack[i], rounding) - 1e-38
+    one[0] = _lowest(floor, kept.slack[i], kept.rounding) - 1e-38
     t = one[0] - abs(one[0]) * np.float32(2.0**-22)  # float32 rounds either way
     one[0] = t
     bits = np.int64(one.view(np.int32)[0])
@@ -113,54 +117,96 @@ def _set_limit(kept: Kept, i: int, rounding: float) -> None:
 
 
 @jit
-def _limits(kept: Kept, rounding: float) -> None:
+def _limits(kept: Kept) -> None:
     for i in range(len(kept.sizes)):
-        _set_limit(kept, i, rounding)
+        _set_limit(kept, i)
 
 
 @jit
 def settle(kept: Kept, exact: Exact, i: int, keep: int) -> F8:
     """Keep the best `keep` by exact score and column, best first; return their scores."""
-    n, lanes = kept.sizes[i], np.empty(LANES)
-    scores, columns, values = np.empty(n), kept.columns[i, :n].copy(), kept.values[i, :n].copy()
+    n = drop_hopeless(kept, i, keep)
+    columns, values = kept.columns[i, :n].copy(), kept.values[i, :n].copy()
+    best, order = np.empty(min(n, keep)), np.empty(min(n, keep), np.int64)
+    size, lowest = 0, -np.inf
     for e in range(n):
+        if values[e] < lowest:
+            break
         if e + _AHEAD < n:
             prefetch(exact.vectors, exact.candidates[columns[e + _AHEAD]])
-        scores[e] = score(exact, i, columns[e], lanes)
-    by_column = np.argsort(columns)
-    order = by_column[np.argsort(-scores[by_column], kind="mergesort")][:keep]
-    for e in range(len(order)):
+        one, at = score(exact, i, columns[e]), size
+        if size == keep:
+            at = keep - 1
+            if best[at] > one or (best[at] == one and columns[order[at]] < columns[e]):
+                continue
+        else:
+            size += 1
+        # screened scores are nearly in order, so that few move
+        while at > 0 and (best[at - 1] < one or (best[at - 1] == one and columns[order[at - 1]] > columns[e])):
+            best[at], order[at] = best[at - 1], order[at - 1]
+            at -= 1
+        best[at], order[at] = one, e
+        if size == keep:
+            lowest = _lowest(best[keep - 1], kept.slack[i], kept.rounding)
+    for e in range(size):
         kept.columns[i, e], kept.values[i, e] = columns[order[e]], values[order[e]]
-    kept.sizes[i] = len(order)
-    if len(order) == keep:
-        kept.floor[i] = max(kept.floor[i], scores[order[keep - 1]])
-    return scores[order]
+    kept.sizes[i] = size
+    if size == keep:
+        kept.floor[i] = max(kept.floor[i], best[keep - 1])
+    return best[:size]
 
 
 @jit
-def drop_hopeless(kept: Kept, i: int, keep: int, rounding: float) -> int:
-    """Drop what cannot be among the best; return how much is left."""
+def drop_hopeless(kept: Kept, i: int, keep: int) -> int:
+    """Drop what cannot be among the best, order the rest by descending screened score; return how much is left."""
     n = kept.sizes[i]
-    values = kept.values[i, :n]
+    _descending(kept, i)
+    values = kept.values[i]
     if n >= keep:
-        worst = np.float64(np.partition(values, n - keep)[n - keep])
-        kept.floor[i] = max(kept.floor[i], worst - kept.slack[i] - _half_step(worst, rounding))
-    lowest, left = _lowest(kept.floor[i], kept.slack[i], rounding), 0
-    for e in range(n):
-        if values[e] >= lowest:
-            kept.columns[i, left], kept.values[i, left] = kept.columns[i, e], values[e]
-            left += 1
-    kept.sizes[i] = left
-    return left
+        worst = np.float64(values[keep - 1])
+        kept.floor[i] = max(kept.floor[i], worst - kept.slack[i] - _half_step(worst, kept.rounding))
+    lowest = _lowest(kept.floor[i], kept.slack[i], kept.rounding)
+    while n > 0 and not values[n - 1] >= lowest:
+        n -= 1
+    kept.sizes[i] = n
+    return int(n)
 
 
 @jit
-def _shrink(kept: Kept, exact: Exact, i: int, keep: int, rounding: float) -> None:
+def _descending(kept: Kept, i: int) -> None:
+    """Order a query's candidates by descending screened score, a byte of it at a time from the last."""
+    n = kept.sizes[i]
+    values, columns = kept.values[i, :n], kept.columns[i, :n]
+    some, other = np.empty(n, np.uint64), np.empty(n, np.uint64)
+    for e in range(n):
+        bits = as_bits(values[e])
+        key = bits ^ ((bits >> 31) & 0x7FFFFFFF)
+        some[e] = (np.uint64(0x7FFFFFFF - key) << np.uint64(32)) | np.uint64(columns[e])
+    starts = np.empty(257, np.int64)
+    for byte in range(8 - kept.limit.itemsize, 8):  # the others of a bfloat16 are 0
+        shift = np.uint64(8 * byte)
+        starts[:] = 0
+        for e in range(n):
+            starts[((some[e] >> shift) & np.uint64(255)) + np.uint64(1)] += 1
+        for digit in range(256):
+            starts[digit + 1] += starts[digit]
+        for e in range(n):
+            digit = (some[e] >> shift) & np.uint64(255)
+            other[starts[digit]] = some[e]
+            starts[digit] += 1
+        some, other = other, some
+    for e in range(n):
+        key = 0x7FFFFFFF - np.int64(some[e] >> np.uint64(32))
+        columns[e], values[e] = np.int32(some[e] & np.uint64(0xFFFFFFFF)), as_float(key ^ ((key >> 31) & 0x7FFFFFFF))
+
+
+@jit
+def _shrink(kept: Kept, exact: Exact, i: int, keep: int) -> None:
     """Make room: drop what cannot be among the best; if too much can, find out."""
-    left, room = drop_hopeless(kept, i, keep, rounding), kept.columns.shape[1]
+    left, room = drop_hopeless(kept, i, keep), kept.columns.shape[1]
     if left > room - (room - keep + 1) // 2:
         settle(kept, exact, i, keep)
-    _set_limit(kept, i, rounding)
+    _set_limit(kept, i)
 
 
 @jit
@@ -174,7 +220,6 @@ def scan(
     j0: int,
     both: bool,
     keep: int,
-    rounding: float,
 ) -> None:
     """Keep what a tile of screened scores has for its rows and, if `both`, for its columns.
 
@@ -189,56 +234,52 @@ def scan(
     i0, j0 : int
     both : bool
     keep : int
-    rounding : float
     """
     rows, columns = tile.shape
-    shift = 8 * tile.itemsize - 1
-    mask, widen = (1 << shift) - 1, 31 - shift
-    one = np.empty(1, np.int32)
-    as_float = one.view(np.float32)
-    left_columns, left_values, left_sizes = left.columns, left.values, left.sizes
-    right_columns, right_values, right_sizes = right.columns, right.values, right.sizes
-    left_room, right_room = left_columns.shape[1], right_columns.shape[1]
-    high = np.empty(columns, tile.dtype)
+    # no tuple where a score is kept: to count its references takes longer than to keep the score
+    left_columns, left_values, left_sizes, left_limit = left.columns, left.values, left.sizes, left.limit
+    right_columns, right_values, right_sizes, right_limit = right.columns, right.values, right.sizes, right.limit
+    left_room, right_room, widen = left_columns.shape[1], right_columns.shape[1], 32 - 8 * tile.itemsize
+    rest = columns % TOGETHER
+    padded = columns - rest + TOGETHER
+    few = (np.uint64(1) << np.uint64(rest)) - np.uint64(1)
+    row, high = np.zeros(padded, tile.dtype), np.zeros(padded, tile.dtype)
     if both:
-        high[:] = right.limit[j0 : j0 + columns]
-    else:
-        high[:] = mask
+        high[:columns] = right_limit[j0 : j0 + columns]
     for i in range(rows):
-        row, low = tile[i], left.limit[i0 + i]
-        for start in range(0, columns, CHUNK):
-            if start + CHUNK <= columns and not _any(
-                row[start : start + CHUNK], low, high[start : start + CHUNK], CHUNK
-            ):
-                continue
-            for part in range(start, min(start + CHUNK, columns), PART):
-                stop = min(part + PART, columns)
-                if stop == part + PART and not _any(row[part:stop], low, high[part:stop], PART):
-                    continue
-                for j in range(part, stop):
-                    bits = np.int64(row[j])
-                    key = bits ^ ((bits >> shift) & mask)
-                    if key < low and key < high[j]:
-                        continue
-                    one[0] = bits << widen
-                    if key >= low:
-                        if left_sizes[i0 + i] == left_room:
-                            _shrink(left, left_exact, i0 + i, keep, rounding)
-                        n = left_sizes[i0 + i]
-                        left_columns[i0 + i, n], left_values[i0 + i, n] = j0 + j, as_float[0]
-                        left_sizes[i0 + i] = n + 1
-                        low = left.limit[i0 + i]
-                    if both and key >= high[j]:
-                        if right_sizes[j0 + j] == right_room:
-                            _shrink(right, right_exact, j0 + j, keep, rounding)
-                        n = right_sizes[j0 + j]
-                        right_columns[j0 + j, n], right_values[j0 + j, n] = i0 + i, as_float[0]
-                        right_sizes[j0 + j] = n + 1
-                        high[j] = right.limit[j0 + j]
+        if rest:
+            row[:columns] = tile[i]
+        else:
+            row = tile[i]
+        for start in range(0, columns, TOGETHER):
+            for_row, for_column = reaching(row, start, left_limit[i0 + i]), np.uint64(0)
+            if both:
+                for_column = reaching(row, start, high)
+            if start + TOGETHER > columns:
+                for_row, for_column = for_row & few, for_column & few
+            while for_row:
+                j = start + lowest_bit(for_row)
+                for_row &= for_row - np.uint64(1)
+                if left_sizes[i0 + i] == left_room:
+                    _shrink(left, left_exact, i0 + i, keep)
+                n = left_sizes[i0 + i]
+                left_columns[i0 + i, n] = j0 + j
+                left_values[i0 + i, n] = as_float(np.int64(row[j]) << widen)
+                left_sizes[i0 + i] = n + 1
+            while for_column:
+                j = start + lowest_bit(for_column)
+                for_column &= for_column - np.uint64(1)
+                if right_sizes[j0 + j] == right_room:
+                    _shrink(right, right_exact, j0 + j, keep)
+                    high[j] = right_limit[j0 + j]
+                n = right_sizes[j0 + j]
+                right_columns[j0 + j, n] = i0 + i
+                right_values[j0 + j, n] = as_float(np.int64(row[j]) << widen)
+                right_sizes[j0 + j] = n + 1
 
 
 @jit
-def raise_floor(kept: Kept, tile: Tile, i0: int, keep: int, rounding: float) -> None:
+def raise_floor(kept: Kept, tile: Tile, i0: int, keep: int) -> None:
     """Raise the floors of queries by their keep-th best screened scores among some candidates.
 
     Parameters
@@ -247,7 +288,6 @@ def raise_floor(kept: Kept, tile: Tile, i0: int, keep: int, rounding: float) -> 
     tile : (m, n) int16 or int32
         See `scan`; queries i0, i0 + 1, ... against any n candidates, at least `keep`.
     i0, keep : int
-    rounding : float
     """
     shift = 8 * tile.itemsize - 1
     one = np.empty(1, np.int32)
@@ -265,8 +305,8 @@ def raise_floor(kept: Kept, tile: Tile, i0: int, keep: int, rounding: float) -> 
         bits = low ^ ((low >> shift) & ((1 << shift) - 1))
         one[0] = bits << (31 - shift)
         worst = np.float64(as_float[0])
-        kept.floor[i0 + i] = worst - kept.slack[i0 + i] - _half_step(worst, rounding)
-        _set_limit(kept, i0 + i, rounding)
+        kept.floor[i0 + i] = worst - kept.slack[i0 + i] - _half_step(worst, kept.rounding)
+        _set_limit(kept, i0 + i)
 
 
 @jit
@@ -283,15 +323,3 @@ def _reaching(row: Tile, least: int) -> int:
             found += row.dtype.type(key >= low)
         total += int(found)
     return total
-
-
-@jit
-def _any(row: Tile, low: int, high: Tile, count: int) -> bool:
-    """Say whether any of `count` keys reaches the row's limit or its column's; without a branch, so that it is fast."""
-    shift = row.dtype.type(8 * row.itemsize - 1)
-    mask = row.dtype.type((1 << (8 * row.itemsize - 1)) - 1)
-    found = row.dtype.type(0)
-    for j in range(count):
-        key = row.dtype.type(row[j] ^ row.dtype.type(row.dtype.type(row[j] >> shift) & mask))
-        found |= row.dtype.type(key >= low) | row.dtype.type(key >= high[j])
-    return bool(found)

@@ -80,7 +80,7 @@ class OnGpu:
         exact = Exact(self.vectors, sets.indptr, np.asarray(sets.rows, np.int64), self.places, CODES[self.pooling])
         side, before = Side(asked.values, kept, exact), np.full(len(sets), -np.inf)
         rows, candidates = range(len(sets)), range(len(self.places))
-        settled_lists(side, length, before, rows, found, candidates, 0.0, self.runtime.threads)
+        settled_lists(side, length, before, rows, found, candidates, self.runtime.threads)
         return ~sure
 
     def _pick(self, asked: Any) -> tuple[F4, NDArray[np.int32]]:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relabel.neighbours.groups import Groups, planned, read_plan, room_for
-from relabel.neighbours.kept import Kept, drop_hopeless, kept_for, settle
+from relabel.neighbours.kept import Kept, kept_for, settle
 from relabel.neighbours.list_files import TOGETHER, batches, merge_file, write_lists
 from relabel.neighbours.merging import Lists, floors
 from relabel.neighbours.rescoring import PAIRED, Exact
@@ -76,7 +76,7 @@ class PairsOfGroups:
         pieces = (
             piece
             for g, other in ((a, b), (b, a))[: 1 + (a != b)]
-            for piece in self._settled(sides[g], held[g].length, before[g], groups[other], products.rounding)
+            for piece in self._settled(sides[g], held[g].length, before[g], groups[other])
         )
         work.file(unit.file, lambda path: write_lists(path, pieces))
 
@@ -128,17 +128,17 @@ class PairsOfGroups:
         kept = kept_for(slack, floor, room_for(self.keep, len(theirs)), products.tile, products.rounding)
         return Side(held[g].values, kept, exact)
 
-    def _settled(self, side: Side, length: F8, before: F8, candidates: range, rounding: float) -> Iterator[Lists]:
+    def _settled(self, side: Side, length: F8, before: F8, candidates: range) -> Iterator[Lists]:
         """Settle the lists of a side, a piece at a time."""
         for start in range(0, len(length), TOGETHER):
             rows = range(start, min(start + TOGETHER, len(length)))
             lists = Lists.room(len(rows), self.keep)
-            settled_lists(side, length, before, rows, lists, candidates, rounding, self.runtime.threads)
+            settled_lists(side, length, before, rows, lists, candidates, self.runtime.threads)
             yield lists
 
 
 def settled_lists(
-    side: Side, length: F8, before: F8, rows: range, lists: Lists, candidates: range, rounding: float, threads: int
+    side: Side, length: F8, before: F8, rows: range, lists: Lists, candidates: range, threads: int
 ) -> None:
     """Settle some queries of a side: their best by exact score, but for those below what was known `before`.
 
@@ -154,7 +154,6 @@ def settled_lists(
         Filled.
     candidates : range
         Numbers of the candidates.
-    rounding : float
     threads : int
     """
     step = -(-len(rows) // (4 * threads))
@@ -162,7 +161,7 @@ def settled_lists(
     def run(lo: int) -> None:
         first, stop = candidates.start, candidates.stop
         hi = min(lo + step, rows.stop)
-        _settle_all(side.kept, side.exact, length, before, lo, hi, rows.start, lists, first, stop, rounding)
+        _settle_all(side.kept, side.exact, length, before, lo, hi, rows.start, lists, first, stop)
 
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(run, range(rows.start, rows.stop, step)))
@@ -180,7 +179,6 @@ def _settle_all(
     lists: Lists,
     first: int,
     stop: int,
-    rounding: float,
 ) -> None:
     keep = lists.numbers.shape[1]
     for i in range(lo, hi):
@@ -190,7 +188,6 @@ def _settle_all(
             for e in range(n):
                 lists.numbers[row, e], lists.scores[row, e] = first + e, 0.0
         else:
-            drop_hopeless(kept, i, keep, rounding)
             scores = settle(kept, exact, i, keep)
             while n < len(scores) and scores[n] >= before[i]:
                 lists.numbers[row, n], lists.scores[row, n] = first + kept.columns[i, n], scores[n]

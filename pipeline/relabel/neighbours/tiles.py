@@ -79,10 +79,7 @@ def screen(
             bits = products.multiply(left.values[a.start : a.stop], right.values[b.start : b.stop], room.tile)
             both = mode == "both ways" or (mode == "itself" and i != j)
             with row_locks[i], column_locks[j] if both else nullcontext():
-                scan(
-                    bits, left.kept, right.kept, left.exact, right.exact, a.start, first + b.start, both, keep,
-                    products.rounding,
-                )  # fmt: skip
+                scan(bits, left.kept, right.kept, left.exact, right.exact, a.start, first + b.start, both, keep)
             done += len(a) * len(b)
         return done
 
@@ -118,7 +115,7 @@ def raise_floors(products: Products, side: Side, candidates: Any, keep: int, thr
 
     def run(start: int) -> None:
         bits = products.multiply(side.values[start : start + step], candidates[:sample], products.room(step, sample))
-        raise_floor(side.kept, bits, start, keep, products.rounding)
+        raise_floor(side.kept, bits, start, keep)
 
     with products.alone():
         list(one_thread_each(run, range(unknown[0], unknown[-1] + 1, step), threads))

@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from relabel.corpus import References
 from relabel.neighbours import groups, tiles
 from relabel.neighbours.base import Rows, Scores, Search
+from relabel.neighbours.dots import LANES
 from relabel.neighbours.kept import kept_for, settle
-from relabel.neighbours.rescoring import LANES, PAIRED, Exact, score_pairs
+from relabel.neighbours.rescoring import PAIRED, Exact, score_pairs
 from relabel.neighbours.screening import Arithmetic, Largest, Products, as_floats, fastest
 from relabel.neighbours.vectors import VectorFinder
 from relabel.runtime import Runtime
