@@ -13,10 +13,11 @@ from relabel.store.atomic import void
 from relabel.store.work import Work
 
 PLAN = "groups.json"
-_LARGEST = 1 << 16  # rows of a group: a unit then takes seconds, which is what a killed run loses
+_LARGEST = 1 << 17  # rows of a group: a unit then takes a minute or two at most, which is what a killed run loses
 _LEAST = 256
-_FIXED = 24 << 20  # bytes, about, of tiles and pieces in passing
-_UNITS_EACH = 4  # units a worker has at least, so that all end together
+_FIXED = 24 << 20  # bytes, about, of pieces in passing
+_TILE = 4 << 20  # bytes of a tile, which every thread has
+_UNITS_EACH = 3  # units a worker has at least, so that all end together; more would score more that comes to nothing
 
 
 def room_for(keep: int, candidates: int) -> int:
@@ -68,12 +69,13 @@ class Groups:
 
 def fitting(count: int, keep: int, width: int, runtime: Runtime) -> Groups:
     """Cut so that two groups fit into the memory of a run, and every worker has several pairs of groups."""
-    room = max(0, runtime.memory - _FIXED) // 2
+    room = max(0, runtime.memory - _FIXED - runtime.threads * _TILE) // 2
     low, high = _LEAST, max(_LEAST, min(_LARGEST, count))
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if bytes_of(middle, keep, width) <= room else (low, middle - 1)
-    wanted = math.isqrt(2 * _UNITS_EACH * max(1, runtime.workers)) + 1 if count > 8 * _LEAST else 1
+    units = _UNITS_EACH * max(1, runtime.workers) if count > 8 * _LEAST else 1
+    wanted = math.ceil((math.sqrt(8 * units + 1) - 1) / 2)  # G groups have G (G + 1) / 2 pairs
     return Groups(count, max(1, -(-count // low), wanted))
 
 

@@ -127,14 +127,16 @@ def settle(kept: Kept, exact: Exact, i: int, keep: int) -> F8:
     """Keep the best `keep` by exact score and column, best first; return their scores."""
     n = drop_hopeless(kept, i, keep)
     columns, values = kept.columns[i, :n].copy(), kept.values[i, :n].copy()
+    vectors, indptr, places, candidates, pooling = exact
+    lo, hi, slack, rounding = indptr[i], indptr[i + 1], kept.slack[i], kept.rounding
     best, order = np.empty(min(n, keep)), np.empty(min(n, keep), np.int64)
     size, lowest = 0, -np.inf
     for e in range(n):
         if values[e] < lowest:
             break
         if e + _AHEAD < n:
-            prefetch(exact.vectors, exact.candidates[columns[e + _AHEAD]])
-        one, at = score(exact, i, columns[e]), size
+            prefetch(vectors, candidates[columns[e + _AHEAD]])
+        one, at = score(vectors, places, lo, hi, candidates[columns[e]], pooling), size
         if size == keep:
             at = keep - 1
             if best[at] > one or (best[at] == one and columns[order[at]] < columns[e]):
@@ -147,7 +149,7 @@ def settle(kept: Kept, exact: Exact, i: int, keep: int) -> F8:
             at -= 1
         best[at], order[at] = one, e
         if size == keep:
-            lowest = _lowest(best[keep - 1], kept.slack[i], kept.rounding)
+            lowest = _lowest(best[keep - 1], slack, rounding)
     for e in range(size):
         kept.columns[i, e], kept.values[i, e] = columns[order[e]], values[order[e]]
     kept.sizes[i] = size

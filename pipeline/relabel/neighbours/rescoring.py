@@ -72,25 +72,27 @@ def score_pairs(vectors: F4, sets: References, candidates: I8, pooling: Pooling)
 
 
 @jit
-def score(exact: Exact, i: int, j: int) -> float:
-    """Score set i against candidate j; NaN where a vector that counts is not finite."""
-    vectors, other = exact.vectors, exact.candidates[j]
-    lo, hi = exact.indptr[i], exact.indptr[i + 1]
-    total: float = dot(vectors, exact.places[lo], other)
-    if exact.pooling == PAIRED or hi == lo + 1:
+def score(vectors: F4, places: I8, lo: int, hi: int, other: int, pooling: int) -> float:
+    """Score the set ``places[lo:hi]`` against the vector at `other`; NaN where one that counts is not finite.
+
+    It takes no Exact: to count the references of a tuple's arrays takes longer than a score.
+    """
+    total: float = dot(vectors, places[lo], other)
+    if pooling == PAIRED or hi == lo + 1:
         return total
     for r in range(lo + 1, hi):
-        one: float = dot(vectors, exact.places[r], other)
-        if exact.pooling == MEAN:
+        one: float = dot(vectors, places[r], other)
+        if pooling == MEAN:
             total += one
         elif one > total or one != one:
             total = one
         if total != total:
             return total
-    return total / (hi - lo) if exact.pooling == MEAN else total
+    return total / (hi - lo) if pooling == MEAN else total
 
 
 @jit
 def _score_pairs(exact: Exact, out: F8) -> None:
+    vectors, indptr, places, candidates, pooling = exact
     for i in range(len(out)):
-        out[i] = score(exact, i, i)
+        out[i] = score(vectors, places, indptr[i], indptr[i + 1], candidates[i], pooling)

@@ -104,6 +104,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiles, "_SAMPLE", 2)
     monkeypatch.setattr(groups, "_LEAST", 32)
     monkeypatch.setattr(groups, "_FIXED", 0)
+    monkeypatch.setattr(groups, "_TILE", 0)
 
 
 @pytest.fixture(autouse=True)
