@@ -16,7 +16,7 @@ PLAN = "groups.json"
 _LARGEST = 1 << 17  # rows of a group: a unit then takes a minute or two at most, which is what a killed run loses
 _LEAST = 256
 _FIXED = 24 << 20  # bytes, about, of pieces in passing
-_TILE = 4 << 20  # bytes of a tile, which every thread has
+_TILE = 4 << 20  # bytes a thread takes, about, for a tile and the product that fills it
 _UNITS_EACH = 3  # units a worker has at least, so that all end together; more would score more that comes to nothing
 
 
