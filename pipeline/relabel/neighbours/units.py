@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -168,22 +169,24 @@ class NeighbourUnits(Units):
         return {"from": None, "why": why}
 
     def _finder(self, work: Work) -> Finder:
-        """Open what finds, once a worker."""
+        """Open what finds, once a worker; it gets the memory that this process does not hold already."""
         if self._found is None:
-            runtime = replace(self.runtime, memory=max(self.runtime.memory - _WRITING, self.runtime.memory // 2))
+            relevance = self.relevance
+            left = self.runtime.memory - _WRITING - psutil.Process().memory_info().rss
+            runtime = replace(self.runtime, memory=max(left, self.runtime.memory // 8))
             search, pooling = self.question.search(self.corpus), self.question.pooling
             if self.index is not None:
-                assert isinstance(self.relevance, VectorRelevance)
-                self._found = IndexFinder(self.relevance, search, pooling, runtime, self.index)
+                assert isinstance(relevance, VectorRelevance)
+                self._found = IndexFinder(relevance, search, pooling, runtime, self.index)
                 return self._found
             old = json.loads((work.folder / _UPDATE).read_text(encoding="utf-8"))["from"]
             if old is None:
-                self._found = self.relevance.finder(search, pooling, runtime)
+                self._found = relevance.finder(search, pooling, runtime)
             else:
                 name = f"{_INNER}{old[:12]}"
                 lists = OldLists(self.out, read_manifest(self.out, "neighbours"))
                 plan = Plan.load(work.folder / name)
-                self._found = UpdatedFinder(self.relevance, search, pooling, runtime, plan, lists, name)
+                self._found = UpdatedFinder(relevance, search, pooling, runtime, plan, lists, name)
         return self._found
 
     _found: Finder | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -47,13 +48,12 @@ def line(small: tuple[int, float], large: tuple[int, float], count: int) -> floa
     return max(0.0, large[1] - slope * large[0]) + slope * count
 
 
-def parabola(small: tuple[int, float], large: tuple[int, float], count: int) -> float:
-    """Extend seconds that are a multiple of the count plus one of its square through two measurements."""
-    if large[0] <= small[0]:
+def power(small: tuple[int, float], large: tuple[int, float], count: int) -> float:
+    """Extend what grows with a power of the count, no more than the count itself, through two measurements."""
+    if large[0] <= small[0] or not 0 < small[1] < large[1]:
         return large[1] * count / large[0]
-    each = [seconds / n for n, seconds in (small, large)]
-    square = max(0.0, (each[1] - each[0]) / (large[0] - small[0]))
-    return max(0.0, each[1] - square * large[0]) * count + square * count**2
+    exponent = min(1.0, math.log(large[1] / small[1]) / math.log(large[0] / small[0]))
+    return float(large[1] * (count / large[0]) ** exponent)
 
 
 def _unheard(_: int) -> None:

@@ -19,7 +19,7 @@ from relabel.neighbours.base import Finder, Search
 from relabel.runtime import Runtime
 from relabel.sources.base import Pooling, Relevance, Rows, Scores, pool
 from relabel.store.checked import save_index
-from relabel.store.manifest import Manifest, read_parts
+from relabel.store.manifest import Manifest
 from relabel.store.units import Advance
 from relabel.store.work import Work
 
@@ -34,17 +34,24 @@ _CELLS = 1 << 24  # cosines held at once while a block is pooled: 64 MiB
 def vector_table(rows: range, vectors: NDArray[np.floating], stored: StoredType) -> pa.Table:
     """Make one shard: row int32, vector fixed_size_list<float16|float32>[D]."""
     values = pa.array(np.ascontiguousarray(vectors, dtype=stored).reshape(-1))
+    kind = pa.list_(pa.field("element", values.type), vectors.shape[1])  # as Parquet names it when it is read
     return pa.table(
         {
             "row": np.arange(rows.start, rows.stop, dtype=np.int32),
-            "vector": pa.FixedSizeListArray.from_arrays(values, vectors.shape[1]),
+            "vector": pa.FixedSizeListArray.from_arrays(values, type=kind),
         }
     )
 
 
 def read_vectors(folder: Path, manifest: Manifest) -> NDArray[np.float32]:
-    """Read an encoding's (N, D) vectors in row order."""
-    return vectors_of(read_parts(folder, manifest, ["vector"]))
+    """Read an encoding's (N, D) vectors in row order; one shard at a time, so that none is held twice."""
+    sizes = [pq.read_metadata(folder / name).num_rows for name in manifest.parts]
+    width = pq.read_schema(folder / manifest.parts[0]).field("vector").type.list_size
+    vectors, start = np.empty((sum(sizes), width), np.float32), 0
+    for name, size in zip(manifest.parts, sizes, strict=True):
+        vectors[start : start + size] = vectors_of(pq.read_table(folder / name, columns=["vector"]))
+        start += size
+    return vectors
 
 
 def write_index(work: Work, factory: str | None, advance: Advance = lambda _: None) -> None:

@@ -1,5 +1,5 @@
 """Contract: what a dry run says of rows and bytes is what the run then writes, to the byte where it says exact; a
-sample is whole images of the corpus; seconds are extended along a line or a parabola through two measurements."""
+sample is whole images of the corpus; what grows is extended along a line or a power through two measurements."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from relabel.corpus import Corpus
 from relabel.dry_run import Step, plan
 from relabel.predict.sample import sample
 from relabel.predict.sizes import index_bytes
-from relabel.predict.timing import line, parabola
+from relabel.predict.timing import line, power
 from relabel.run import run
 from relabel.runtime import Runtime
 from relabel.sources.vectors import new_index
@@ -101,6 +101,6 @@ def test_a_flat_index_is_as_large_as_said_and_others_are_not_guessed() -> None:
 
 def test_seconds_are_extended_along_what_was_measured() -> None:
     assert line((100, 3.0), (300, 7.0), 1000) == pytest.approx(21)
-    assert parabola((10, 10 * 2 + 100 * 0.5), (30, 30 * 2 + 900 * 0.5), 100) == pytest.approx(200 + 5000)
+    assert power((10, 5 * 10**0.5), (40, 5 * 40**0.5), 10_000) == pytest.approx(500)
     assert line((100, 3.0), (300, 2.0), 1000) == pytest.approx(2.0)  # noise: never less than was seen
-    assert parabola((10, 9.0), (30, 9.0), 60) == pytest.approx(18.0)
+    assert power((10, 9.0), (30, 90.0), 60) == pytest.approx(180.0)  # noise: never faster than the count
