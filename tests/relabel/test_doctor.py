@@ -25,3 +25,21 @@ def test_gaps_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     gaps = {f.what: f for f in doctor.examine(Runtime(data=tmp_path), tmp_path) if not f.fine}
     assert {"all-MiniLM-L6-v2", "gensim", "disk"} <= set(gaps)
     assert "relabel-itr[offline]" in gaps["all-MiniLM-L6-v2"].cure
+
+
+def test_a_slow_openblas_is_noticed_by_measuring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = {"Haswell": 110.0, "SkylakeX": 230.0, None: 235.0}
+    monkeypatch.setattr(doctor, "sgemm_rate", lambda environment: rates[environment.get("OPENBLAS_CORETYPE")])
+    for told, fine in {"Haswell": False, "SkylakeX": True, None: True}.items():
+        monkeypatch.delenv("OPENBLAS_CORETYPE", raising=False)
+        if told is not None:
+            monkeypatch.setenv("OPENBLAS_CORETYPE", told)
+        found = {f.what: f for f in doctor.examine(Runtime(data=tmp_path), tmp_path)}["numpy's products"]
+        assert found.fine == fine
+        assert fine or ("47%" in found.cost and found.cure == "unset OPENBLAS_CORETYPE")
+
+
+def test_the_rate_of_products_is_a_measurement() -> None:
+    import os
+
+    assert doctor.sgemm_rate(dict(os.environ)) > 0.1
