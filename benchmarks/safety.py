@@ -143,7 +143,8 @@ def main() -> None:
     options = parser.parse_args()
     facts = machine("pyarrow", "numpy")
     print(describe(facts))
-    body: dict[str, Any] = {"machine": facts, "options": {k: v for k, v in vars(options).items() if k != "folder"}, "tables": {}}
+    said = {name: value for name, value in vars(options).items() if name != "folder"}
+    body: dict[str, Any] = {"machine": facts, "options": said, "tables": {}}
     stages = {
         "vectors": (vectors(options.rows, options.width), encode_seconds(options.rows)),
         "neighbours": (neighbours(options.rows, options.k), search_seconds(options.rows, options.width)),
