@@ -136,8 +136,7 @@ class _Older:
         """Read a shard; the last one is kept."""
         if self._last is None or self._last[0] != name:
             table = pq.read_table(self.folder / name)
-            kept = table.drop_columns([c for c in ("row", FAILED) if c in table.column_names])
-            self._last = name, kept.cast(pa.schema([pa.field(f.name, _written(f.type)) for f in kept.schema]))
+            self._last = name, table.drop_columns([c for c in ("row", FAILED) if c in table.column_names])
         return self._last[1]
 
 
@@ -155,11 +154,6 @@ def _open(folder: Path, semantic: dict[str, Any]) -> _Older | None:
 def _found(older: _Older, table: pa.Table) -> dict[str, Any]:
     count = int((older.places(table["digest"]) >= 0).sum())
     return {"from": older.manifest.fingerprint if count else None, "captions": count}
-
-
-def _written(kind: Any) -> Any:
-    """Return the type that a column was written with; Parquet calls the items of a list by another name."""
-    return pa.list_(kind.value_type, kind.list_size) if pa.types.is_fixed_size_list(kind) else kind
 
 
 def _uncut(semantic: dict[str, Any]) -> Any:
