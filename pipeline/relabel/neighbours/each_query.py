@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,27 @@ F8 = NDArray[np.float64]
 I8 = NDArray[np.int64]
 _FIXED = 24 << 20  # bytes, about, of tiles and pieces in passing
 _LEAST = 1024  # candidates a slab
+
+
+class Asked(NamedTuple):
+    """q sets that are searched for.
+
+    Attributes
+    ----------
+    values : tensor or array, (q, D)
+        What screens them, as `Products` holds it.
+    length : (q,) float64
+        How long a set's own vectors are on average.
+    slack : (q,) float64
+        What a screened score is off by at most; see Products.slack.
+    exact : Exact
+        How they are scored against candidates by number.
+    """
+
+    values: Any
+    length: F8
+    slack: F8
+    exact: Exact
 
 
 @dataclass(eq=False)
@@ -66,41 +88,41 @@ class EachQuery:
         return found
 
     def _search(self, sets: References, found: Lists) -> None:
-        products, threads = self._products, self.runtime.threads
-        exact = Exact(self.vectors, sets.indptr, np.asarray(sets.rows, np.int64), self.places, CODES[self.pooling])
-        asked, length = self.asked(sets)
-        addends = int(np.diff(sets.indptr).max()) + self.vectors.shape[1]
-        queries = Screened(asked.values, length, asked.held, asked.lost)
+        products, threads = self.products, self.runtime.threads
+        values, length, slack, exact = self.asked(sets)
         unknown = np.full(len(sets), -np.inf)
-        slack = products.slack(queries, self.largest, addends)
         room = room_for(self.keep, len(self.places))
         floor = np.where(length > 0, unknown, np.inf)
         kept = kept_for(slack, floor, room, products.tile, products.rounding)
-        left = Side(asked.values, kept, exact)
+        left = Side(values, kept, exact)
         raise_floors(products, left, self._held(self._slabs[0]).values, self.keep, threads)
         for slab in self._slabs:
             screen(
                 products, left, Side(self._held(slab).values, kept, exact), "one way", slab.start, self.keep, threads
             )
-        rows, candidates = range(len(sets)), range(len(self.places))
-        settled_lists(left, length, unknown, rows, found, candidates, threads)
+        settled_lists(left, length, unknown, range(len(sets)), found, range(len(self.places)), threads)
 
-    def asked(self, sets: References) -> tuple[Screened, F8]:
-        """The vectors that sets are screened with, and how long a set's own vectors are on average."""
+    def asked(self, sets: References) -> Asked:
+        """Prepare sets of places to be searched for."""
         vectors, length = np.empty((len(sets), self.vectors.shape[1])), np.empty(len(sets))
         sizes = np.diff(sets.indptr) if self.pooling == "mean" else np.ones(len(sets), np.int64)
-        _means(self.vectors, sets.indptr[:-1], sizes, np.asarray(sets.rows, np.int64), vectors, length)
-        return self._products.hold(vectors), length * (1 + 1e-9)
+        places = np.asarray(sets.rows, np.int64)
+        _means(self.vectors, sets.indptr[:-1], sizes, places, vectors, length)
+        held, length = self.products.hold(vectors), length * (1 + 1e-9)
+        queries = Screened(held.values, length, held.held, held.lost)
+        addends = int(np.diff(sets.indptr).max()) + self.vectors.shape[1]
+        exact = Exact(self.vectors, sets.indptr, places, self.places, CODES[self.pooling])
+        return Asked(held.values, length, self.products.slack(queries, self._largest, addends), exact)
 
     def _held(self, slab: range) -> Screened:
         """Hold the candidates of a slab; all of them once, if they are one slab."""
         if slab == range(len(self.places)):
             return self._all
-        return self._products.hold(self.vectors[self.places[slab.start : slab.stop]])
+        return self.products.hold(self.vectors[self.places[slab.start : slab.stop]])
 
     @cached_property
     def _all(self) -> Screened:
-        return self._products.hold(self.vectors[self.places])
+        return self.products.hold(self.vectors[self.places])
 
     @cached_property
     def _slabs(self) -> list[range]:
@@ -109,15 +131,15 @@ class EachQuery:
         return [range(a, min(a + fit, len(self.places))) for a in range(0, len(self.places), fit)]
 
     @cached_property
-    def largest(self) -> Largest:
-        """Largest norms of all candidates."""
+    def _largest(self) -> Largest:
         largest = Largest(0.0, 0.0, 0.0)
         for slab in self._slabs:
             largest = largest.join(Largest.of(self._held(slab)))
         return largest
 
     @cached_property
-    def _products(self) -> Products:
+    def products(self) -> Products:
+        """What screens."""
         return Products(self.arithmetic or fastest(self.vectors.shape[1]))
 
 

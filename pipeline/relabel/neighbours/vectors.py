@@ -179,9 +179,10 @@ class VectorFinder(Finder):
     @cached_property
     def _each(self) -> EachQuery | OnGpu:
         pooling: Pooling = "mean" if self.pooling == "mean" else "paired"
-        if self._device != "cpu":
-            return OnGpu(self.vectors, self._places, self._keep, pooling, self.runtime, self._device)
-        return EachQuery(self.vectors, self._places, self._keep, pooling, self.runtime, self.arithmetic)
+        on_gpu = self._device != "cpu"
+        arithmetic: Arithmetic | None = "float32" if on_gpu else self.arithmetic
+        each = EachQuery(self.vectors, self._places, self._keep, pooling, self.runtime, arithmetic)
+        return OnGpu(each, self._device) if on_gpu else each
 
     @cached_property
     def _device(self) -> str:

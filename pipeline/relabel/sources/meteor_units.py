@@ -38,6 +38,7 @@ class MeteorUnits(ShardUnits):
         super().__init__(corpus, rows, rows_per_shard)
         self.language, self.silence = language, silence
         self._distinct: list[str] | None = None
+        self._tables: MeteorTables | None = None
 
     def shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
         """Make row int32, words string."""
@@ -53,7 +54,10 @@ class MeteorUnits(ShardUnits):
         """Cut one table."""
         if unit.file not in self.derived:
             return super().other(work, unit, advance)
-        return work.file(unit.file, lambda path: MeteorTables(self.language, self.texts(work)).write(unit.file, path))
+        if self._tables is None:  # two of them are cut together
+            self._tables = MeteorTables(self.language, self.texts(work))
+        tables = self._tables
+        return work.file(unit.file, lambda path: tables.write(unit.file, path))
 
     def finish(self, work: Work) -> None:
         """Note the facts."""

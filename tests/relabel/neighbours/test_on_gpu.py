@@ -43,7 +43,7 @@ def test_lists_are_those_of_the_processor(
     vectors, places = drawn(700, 24, zeros, copies), np.arange(3, 700, dtype=np.int64)
     sets = References.of([np.arange(a, a + 1 + a % 4 * (pooling == "mean")) for a in range(0, 600, 3)])
     want = EachQuery(vectors, places, 11, pooling, Runtime()).lists(sets)
-    gpu = OnGpu(vectors, places, 11, pooling, Runtime(), "cpu")
+    gpu = OnGpu(EachQuery(vectors, places, 11, pooling, Runtime(), "float32"), "cpu")
     asked: list[int] = []
     real = EachQuery.lists
 
