@@ -165,5 +165,7 @@ def _plain(annotation: Any) -> Any:
     """Reduce a field's type to what Typer takes."""
     inner = _inner(annotation)
     if get_origin(inner) in (tuple, list):
-        return list[_plain(get_args(inner)[0])]  # type: ignore[misc]
+        element = get_args(inner)[0]
+        # Typer takes no list of choices: the model checks them.
+        return list[str if get_origin(element) is Literal else _plain(element)]  # type: ignore[misc]
     return Union[inner, None] if inner is not annotation else inner  # noqa: UP007

@@ -239,7 +239,7 @@ def makers(place: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Config, Ma
         each = [changed(changed(config, place, "path", Path(p)), place, "format", f) for f, p in formats.items()]
         return [(one, lambda p: captured(monkeypatch, ingesting, lambda: stages.ingest(p))) for one in each]
     if place == "tune.cbow":
-        return [(config, lambda p: captured(monkeypatch, tuning, lambda: stages.tune(p, "cbow")))]
+        return [(config, lambda p: captured(monkeypatch, tuning, lambda: stages.tune_cbow(p)))]
     if place == "encode":
         return [(config, lambda p: stages.encode(p, "cider", "train").draft)]
     if place == "judge":

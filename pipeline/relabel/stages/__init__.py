@@ -12,7 +12,7 @@ from relabel.stages.label import prepare
 from relabel.stages.planning import estimate_plan, export_plan
 from relabel.stages.project import Project
 from relabel.stages.searching import neighbours, searchable
-from relabel.stages.tuning import models, needs_word2vec, tune
+from relabel.stages.tuning import models, needs_word2vec, tune_cbow
 
 __all__ = [
     "Job",
@@ -34,5 +34,5 @@ __all__ = [
     "prepare",
     "searchable",
     "status",
-    "tune",
+    "tune_cbow",
 ]

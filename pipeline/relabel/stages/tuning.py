@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from relabel.sources.base import SourceParams
 from relabel.stages.captions import fetch, ingest
 from relabel.stages.job import note
@@ -11,12 +9,11 @@ from relabel.stages.project import Project
 from relabel.store.manifest import MANIFEST, Manifest
 
 
-def tune(project: Project, source: Literal["cbow"]) -> tuple[Manifest, bool]:
-    """Make the model that a source takes: for cbow, word vectors trained on the corpus. See relabel.tuning."""
-    from relabel.tuning.cbow import tune_cbow
+def tune_cbow(project: Project) -> tuple[Manifest, bool]:
+    """Train word vectors on the corpus. See relabel.tuning.cbow."""
+    from relabel.tuning import cbow
 
-    make = {"cbow": lambda: tune_cbow(project.config.tune.cbow, project.corpus, project.word2vec, project.runtime)}
-    return make[source]()
+    return cbow.tune_cbow(project.config.tune.cbow, project.corpus, project.word2vec, project.runtime)
 
 
 def needs_word2vec(params: SourceParams) -> bool:
@@ -30,4 +27,4 @@ def models(project: Project, label: str) -> None:
         if not (project.layout.corpus / MANIFEST).exists():
             fetch(project)
             note(project, ingest(project), project.layout.corpus)
-        note(project, tune(project, "cbow"), project.word2vec)
+        note(project, tune_cbow(project), project.word2vec)
