@@ -75,8 +75,7 @@ def _encode(project: Project, split: Split, labels: Sequence[str]) -> Outcome:
     outcome, named = Outcome(), list(labels) or exported(project, [])
     for label in named:
         try:
-            stages.models(project, label)
-            _done(project, stages.encode(project, label, split))
+            stages.prepare_encoding(project, label, split)
         except RelabelError as error:
             outcome.problems.append((label, error))
     if outcome.problems and len(outcome.problems) == len(named):

@@ -8,7 +8,9 @@ describe what reference set i describes? Rows are reference sets (images), colum
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
@@ -22,7 +24,7 @@ from relabel.runtime import Runtime
 from relabel.store.manifest import Manifest
 from relabel.store.units import Units
 
-Kind = Literal["vectors", "features", "pairs", "baseline"]
+Kind = Literal["vectors", "features", "pairs", "others", "baseline"]
 Pooling = Literal["paired", "max", "mean", "refs"]
 Rows = NDArray[np.int32]
 Scores = NDArray[np.float64]
@@ -119,6 +121,10 @@ class Relevance(ABC):
         )
 
 
+NO_PARTS: Mapping[str, Relevance] = MappingProxyType({})
+"""What most sources are made of: no other label."""
+
+
 class Source(ABC, Generic[P]):
     """One way of measuring relevance.
 
@@ -136,6 +142,8 @@ class Source(ABC, Generic[P]):
         Of its encoding's files: goes up when the same captions and parameters come to give other bytes.
     refused : dict of Pooling to str
         Poolings that make no sense for it, with the reason.
+    no_neighbours : str or None
+        Why it cannot find neighbours; None if it can.
     """
 
     name: ClassVar[str]
@@ -144,6 +152,7 @@ class Source(ABC, Generic[P]):
     symmetric: ClassVar[bool]
     version: ClassVar[int]
     refused: ClassVar[dict[Pooling, str]] = {}
+    no_neighbours: ClassVar[str | None] = None
     params_model: ClassVar[type[SourceParams]]
 
     def __init__(self, params: P) -> None:
@@ -169,6 +178,10 @@ class Source(ABC, Generic[P]):
         """Name of the tokenizer whose tokens it reads from the corpus (`ptb`), or None."""
         return None
 
+    def parts(self) -> tuple[str, ...]:
+        """Name the labels that it is made of or gated by: they are encoded first, and opened with it."""
+        return ()
+
     @abstractmethod
     def semantic(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
         """Return all but the corpus that can change an encoding: parameters, model revision, sha256 of files used.
@@ -192,8 +205,18 @@ class Source(ABC, Generic[P]):
         """
 
     @abstractmethod
-    def open(self, corpus: Corpus, folder: Path, manifest: Manifest, runtime: Runtime) -> Relevance:
-        """Open an encoding that the units wrote (its files are already verified against the manifest)."""
+    def open(
+        self,
+        corpus: Corpus,
+        folder: Path,
+        manifest: Manifest,
+        runtime: Runtime,
+        parts: Mapping[str, Relevance] = NO_PARTS,
+    ) -> Relevance:
+        """Open an encoding that the units wrote (its files are already verified against the manifest).
+
+        `parts` holds, by label, the opened encodings of all that `parts()` names, for the same rows.
+        """
 
 
 def pool(values: NDArray[np.floating[Any]], indptr: NDArray[np.int64], pooling: Pooling) -> Scores:

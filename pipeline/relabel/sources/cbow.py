@@ -6,6 +6,7 @@ direction. Of the papers, Ladder (Zhou et al., AAAI 2020, section 4.1) labels wi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -17,7 +18,7 @@ from pydantic import Field
 from relabel.corpus import Corpus
 from relabel.errors import CheckError, MissingError, UsageError
 from relabel.runtime import Runtime
-from relabel.sources.base import Kind, Pooling, Source, SourceParams
+from relabel.sources.base import NO_PARTS, Kind, Pooling, Relevance, Source, SourceParams
 from relabel.sources.cbow_units import CbowUnits, rows_of
 from relabel.sources.noun_weights import noun_weights, tagger_version
 from relabel.sources.vectors import REFUSED, StoredType, VectorRelevance, read_vectors
@@ -100,7 +101,14 @@ class Cbow(Source[CbowParams]):
         tokenizer = p.tokenizer if p.weighting == "mean" else "spacy"
         return CbowUnits(corpus, rows, rows_per_shard, p.index, file, bags, p.stored, tokenizer)
 
-    def open(self, corpus: Corpus, folder: Path, manifest: Manifest, runtime: Runtime) -> VectorRelevance:
+    def open(
+        self,
+        corpus: Corpus,
+        folder: Path,
+        manifest: Manifest,
+        runtime: Runtime,
+        parts: Mapping[str, Relevance] = NO_PARTS,
+    ) -> VectorRelevance:
         """See Source.open. A new text needs the file of word vectors; all else does not."""
         return VectorRelevance(
             corpus,

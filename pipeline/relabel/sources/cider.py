@@ -9,7 +9,7 @@ Vedantam, Zitnick, Parikh: "CIDEr: Consensus-based Image Description Evaluation"
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -20,7 +20,7 @@ from pydantic import Field
 
 from relabel.corpus import REFERENCES, Corpus, References
 from relabel.runtime import Runtime
-from relabel.sources.base import Kind, Pooling, Source, SourceParams
+from relabel.sources.base import NO_PARTS, Kind, Pooling, Relevance, Source, SourceParams
 from relabel.sources.cider_units import VOCABULARY, CiderUnits
 from relabel.sources.ngrams.index import features_of, idf_of
 from relabel.sources.ngrams.relevance import CiderRelevance, gauss_of
@@ -83,7 +83,14 @@ class Cider(Source[CiderParams]):
         )
         return CiderUnits(corpus, rows, rows_per_shard, self._documents(corpus, rows), texts, split, p.n, said)
 
-    def open(self, corpus: Corpus, folder: Path, manifest: Manifest, runtime: Runtime) -> CiderRelevance:
+    def open(
+        self,
+        corpus: Corpus,
+        folder: Path,
+        manifest: Manifest,
+        runtime: Runtime,
+        parts: Mapping[str, Relevance] = NO_PARTS,
+    ) -> CiderRelevance:
         """See Source.open."""
         table = read_parts(folder, manifest, ["ngrams", "counts", "words"])
         vocabulary = pq.read_table(folder / VOCABULARY, columns=["order", "df"])

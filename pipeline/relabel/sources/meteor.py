@@ -8,6 +8,7 @@ tokens go in, as in pycocoevalcap. A text without words has relevance 0.
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,7 @@ from relabel.errors import PartialError
 from relabel.line_process import SILENCE
 from relabel.ptb import tokenize
 from relabel.runtime import Runtime
-from relabel.sources.base import Kind, Pooling, Relevance, Rows, Scores, Source, SourceParams, pool
+from relabel.sources.base import NO_PARTS, Kind, Pooling, Relevance, Rows, Scores, Source, SourceParams, pool
 from relabel.sources.meteor_jar import jar, normalise, paraphrases, scorer_command
 from relabel.sources.meteor_process import LineError, MeteorPool
 from relabel.sources.meteor_units import MeteorTables, MeteorUnits
@@ -158,6 +159,7 @@ class Meteor(Source[MeteorParams]):
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
     symmetric: ClassVar[bool] = False
     version: ClassVar[int] = 1
+    no_neighbours: ClassVar[str | None] = "it scores pair by pair, and all pairs are too many"
     params_model: ClassVar[type[SourceParams]] = MeteorParams
 
     def tokenizer(self) -> str | None:
@@ -184,7 +186,14 @@ class Meteor(Source[MeteorParams]):
         """
         return MeteorUnits(corpus, rows, rows_per_shard, self.params.language, self.params.silence)
 
-    def open(self, corpus: Corpus, folder: Path, manifest: Manifest, runtime: Runtime) -> MeteorRelevance:
+    def open(
+        self,
+        corpus: Corpus,
+        folder: Path,
+        manifest: Manifest,
+        runtime: Runtime,
+        parts: Mapping[str, Relevance] = NO_PARTS,
+    ) -> MeteorRelevance:
         """See Source.open. Java starts with the first question."""
         words = {"": 0}
         read = read_parts(folder, manifest, ["words"])["words"].to_pylist()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -11,7 +11,7 @@ import numpy as np
 
 from relabel.corpus import Corpus, References
 from relabel.runtime import Runtime
-from relabel.sources.base import Kind, Pooling, Relevance, Rows, Scores, Source, SourceParams
+from relabel.sources.base import NO_PARTS, Kind, Pooling, Relevance, Rows, Scores, Source, SourceParams
 from relabel.store.manifest import Manifest
 from relabel.store.units import Advance, Phase, Unit, Units
 from relabel.store.work import Work
@@ -69,6 +69,7 @@ class SameImage(Source[SameImageParams]):
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
     symmetric: ClassVar[bool] = True
     version: ClassVar[int] = 1
+    no_neighbours: ClassVar[str | None] = "it knows image ids alone"
     params_model: ClassVar[type[SourceParams]] = SameImageParams
 
     def semantic(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
@@ -79,6 +80,13 @@ class SameImage(Source[SameImageParams]):
         """Nothing to do: image ids are in the corpus."""
         return NoUnits()
 
-    def open(self, corpus: Corpus, folder: Path, manifest: Manifest, runtime: Runtime) -> SameImageRelevance:
+    def open(
+        self,
+        corpus: Corpus,
+        folder: Path,
+        manifest: Manifest,
+        runtime: Runtime,
+        parts: Mapping[str, Relevance] = NO_PARTS,
+    ) -> SameImageRelevance:
         """See Source.open."""
         return SameImageRelevance(corpus, range(*manifest.facts["rows"]), self.params.pooling)

@@ -5,7 +5,7 @@ BCLS, S-NDCG and ITM_CLS label with it, max over the five captions of an image. 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -17,7 +17,7 @@ from pydantic import Field
 from relabel.corpus import Corpus
 from relabel.errors import CheckError
 from relabel.runtime import Runtime
-from relabel.sources.base import Kind, Pooling, Source, SourceParams
+from relabel.sources.base import NO_PARTS, Kind, Pooling, Relevance, Source, SourceParams
 from relabel.sources.model_files import DEFAULT_MODEL, ModelFiles, find_model
 from relabel.sources.sbert_units import SbertUnits
 from relabel.sources.shards import failed_rows
@@ -84,7 +84,14 @@ class Sbert(Source[SbertParams]):
         load = partial(self._encoder, files, runtime)
         return SbertUnits(corpus, rows, rows_per_shard, p.index, files, load, p.dtype, p.stored)
 
-    def open(self, corpus: Corpus, folder: Path, manifest: Manifest, runtime: Runtime) -> VectorRelevance:
+    def open(
+        self,
+        corpus: Corpus,
+        folder: Path,
+        manifest: Manifest,
+        runtime: Runtime,
+        parts: Mapping[str, Relevance] = NO_PARTS,
+    ) -> VectorRelevance:
         """See Source.open. A new text needs the model; all else does not."""
         rows = range(*manifest.facts["rows"])
         vectors, failed = read_vectors(folder, manifest), failed_rows(folder, manifest)

@@ -8,7 +8,7 @@ from relabel.stages.encoding import encode, encoded, failed_rows, open_label
 from relabel.stages.exporting import export_lookup
 from relabel.stages.job import Job, note, status
 from relabel.stages.judging import judge
-from relabel.stages.label import prepare
+from relabel.stages.label import prepare, prepare_encoding
 from relabel.stages.planning import estimate_plan, export_plan
 from relabel.stages.project import Project
 from relabel.stages.searching import neighbours, searchable
@@ -32,6 +32,7 @@ __all__ = [
     "note",
     "open_label",
     "prepare",
+    "prepare_encoding",
     "searchable",
     "status",
     "tune_cbow",

@@ -23,7 +23,7 @@ def encode(project: Project, label: str, split: str) -> Job:
     UsageError
         If there is no such label or split.
     MissingError
-        If the corpus or an asset of the source is not there.
+        If the corpus, an asset of the source or the encoding of a label that it is made of is not there.
     """
     source, corpus, runtime = project.config.source(label), project.corpus, project.runtime
     rows = corpus.rows(project.splits(split))
@@ -43,7 +43,8 @@ def encode(project: Project, label: str, split: str) -> Job:
         }
         make_units(project, units(), draft, work, encode, label, split)
 
-    draft = Draft("encoding", label, semantic, {"corpus": corpus.digest})
+    parts = {f"encoding {part}": encoded(project, part, split).identity for part in source.parts()}
+    draft = Draft("encoding", label, semantic, {"corpus": corpus.digest} | parts)
     out = project.layout.encoding(split, label)
     units = partial(reusing, partial(source.units, corpus, rows, size, runtime), out, semantic)
     return Job(out, draft, fill, runtime.progress, units)
@@ -95,4 +96,6 @@ def open_label(project: Project, label: str, split: str) -> Relevance:
     manifest = encoded(project, label, split)
     folder = project.layout.encoding(split, label)
     open_artefact(folder, "encoding")
-    return project.config.source(label).open(project.corpus, folder, manifest, project.runtime)
+    source = project.config.source(label)
+    parts = {part: open_label(project, part, split) for part in source.parts()}
+    return source.open(project.corpus, folder, manifest, project.runtime, parts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from relabel.stages.captions import fetch, ingest
 from relabel.stages.encoding import encode
-from relabel.stages.job import note
+from relabel.stages.job import Job, note
 from relabel.stages.judging import judge
 from relabel.stages.project import Project
 from relabel.stages.tuning import models
@@ -16,12 +16,19 @@ def prepare(project: Project, label: str, judged: bool = True) -> Manifest:
     if not (project.layout.corpus / MANIFEST).exists():
         fetch(project)
         note(project, ingest(project), project.layout.corpus)
+    made = prepare_encoding(project, label, project.config.judge.split)
+    return _done(project, judge(project, label)) if judged else made
+
+
+def prepare_encoding(project: Project, label: str, split: str) -> Manifest:
+    """Make a label's model, the encodings that it is made of, and its own."""
     models(project, label)
-    job = encode(project, label, project.config.judge.split)
+    for part in project.config.source(label).parts():
+        prepare_encoding(project, part, split)
+    return _done(project, encode(project, label, split))
+
+
+def _done(project: Project, job: Job) -> Manifest:
     made = job.run()
     note(project, made, job.out)
-    if judged:
-        job = judge(project, label)
-        made = job.run()
-        note(project, made, job.out)
     return made[0]

@@ -17,11 +17,6 @@ from relabel.stages.project import Project
 from relabel.store.manifest import MANIFEST, Draft
 from relabel.store.work import Work
 
-_NONE = {
-    "pairs": "it scores pair by pair, and all pairs are too many",
-    "baseline": "it knows image ids alone",
-}
-
 
 def neighbours(project: Project, label: str, params: NeighboursParams | None = None) -> Job:
     """Prepare to find the neighbours of every caption or image of a split under a label.
@@ -71,7 +66,7 @@ def neighbours(project: Project, label: str, params: NeighboursParams | None = N
 
 def searchable(project: Project) -> list[str]:
     """Labels that have neighbours."""
-    return [label for label in project.config.sources if project.config.source(label).kind not in _NONE]
+    return [label for label in project.config.sources if project.config.source(label).no_neighbours is None]
 
 
 def facts(source: Source[Any], question: Question) -> dict[str, Any]:
@@ -95,12 +90,12 @@ def facts(source: Source[Any], question: Question) -> dict[str, Any]:
 
 
 def _check(source: Source[Any], label: str, params: NeighboursParams) -> None:
-    if source.kind in _NONE:
+    if source.no_neighbours is not None:
         raise UsageError(
-            f"{label} has no neighbours: {_NONE[source.kind]}", todo="Use a label of sbert, cbow or cider."
+            f"{label} has no neighbours: {source.no_neighbours}", todo="Use a label of sbert, cbow or cider."
         )
     if params.index is not None and source.kind != "vectors":
-        what = f"{label} takes no index: faiss searches vectors, and {source.name} counts n-grams"
+        what = f"{label} takes no index: faiss searches vectors, and {source.name} has none"
         raise UsageError(what, todo="Leave `index` out: its exact search is fast.")
 
 
