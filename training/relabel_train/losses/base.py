@@ -41,6 +41,8 @@ class RelevanceLoss(nn.Module):
     needs_relevance: bool = True
     paired: ClassVar[bool] = True
     """Whether the diagonal must hold the pairs, so that scores must be square."""
+    sorts: ClassVar[bool] = True
+    """Whether rows are sorted or searched, so that the transposes must be copied."""
 
     def __init__(self, reduction: Reduction = "sum", directions: Reduction = "sum") -> None:
         super().__init__()
@@ -71,8 +73,8 @@ class RelevanceLoss(nn.Module):
         ValueError
             If shapes or dtypes do not fit.
         """
-        terms = list(self.terms(scores, relevance, same_image).values())
-        return torch.stack(terms).sum()
+        first, *others = self.terms(scores, relevance, same_image).values()
+        return sum(others, start=first)
 
     def terms(
         self, scores: Tensor, relevance: Tensor | None = None, same_image: Tensor | None = None
@@ -83,14 +85,13 @@ class RelevanceLoss(nn.Module):
         """
         self._check(scores, relevance, same_image)
         with torch.autocast(scores.device.type, enabled=False):
-            # Contiguous rows, as sorts and searches want them.
-            scores = scores.to(torch.promote_types(scores.dtype, torch.float32)).contiguous()
-            relevance = relevance.detach().contiguous() if relevance is not None and self.needs_relevance else None
+            scores = self.rows(scores.to(torch.promote_types(scores.dtype, torch.float32)))
+            relevance = self.rows(relevance.detach()) if relevance is not None and self.needs_relevance else None
             same_image = self._own(scores, same_image)
-            other_way = None if same_image is None else same_image.T.contiguous()
+            other_way = None if same_image is None else self.rows(same_image.T)
             found = {
                 "i2t": self.per_query(scores, relevance, same_image),
-                "t2i": self.per_query(scores.T.contiguous(), self.turned(relevance), other_way),
+                "t2i": self.per_query(self.rows(scores.T), self.turned(relevance), other_way),
             }
             share = 0.5 if self.directions == "mean" else 1.0
             reduced: dict[str, Tensor] = {}
@@ -115,7 +116,11 @@ class RelevanceLoss(nn.Module):
 
     def turned(self, relevance: Tensor | None) -> Tensor | None:
         """Return the labels of the text-to-image queries."""
-        return None if relevance is None else relevance.T.contiguous()
+        return None if relevance is None else self.rows(relevance.T)
+
+    def rows(self, matrix: Tensor) -> Tensor:
+        """Return the matrix, its rows contiguous if they are sorted or searched."""
+        return matrix.contiguous() if self.sorts else matrix
 
     def extra_repr(self) -> str:
         """Return the parameters."""
@@ -127,7 +132,7 @@ class RelevanceLoss(nn.Module):
         diagonal = torch.eye(len(scores), dtype=torch.bool, device=scores.device) if square else None
         if same_image is None:
             return diagonal if self.paired else None
-        same_image = same_image.contiguous()
+        same_image = self.rows(same_image)
         return same_image if diagonal is None else same_image | diagonal
 
     def _check(self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None) -> None:

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from relabel_train.losses.base import Reduction, RelevanceLoss, labels, slack
 from relabel_train.losses.checks import number
@@ -35,6 +36,7 @@ class MultiPositiveInfoNCE(RelevanceLoss):
     """
 
     shown: ClassVar[tuple[str, ...]] = ("tau", "positive")
+    sorts: ClassVar[bool] = False
     paired: ClassVar[bool] = False
 
     def __init__(
@@ -56,10 +58,13 @@ class MultiPositiveInfoNCE(RelevanceLoss):
         if same_image is None:
             if scores.shape[0] != scores.shape[1]:
                 raise ValueError(f"scores are {tuple(scores.shape)}: without same_image they must be square")
-            same_image = torch.eye(len(scores), dtype=torch.bool, device=scores.device)
+            own = torch.arange(len(scores), device=scores.device)
+            if self.positive is None:
+                return {"infonce": cross_entropy(scores / self.tau, own, reduction="none")}
+            same_image = own[:, None] == own
         positives = same_image
         if self.positive is not None:
             positives = positives | (labels(relevance) >= self.positive - slack(relevance))
-        found = torch.log_softmax(scores / self.tau, dim=1)
-        count = positives.sum(dim=1).clamp(min=1)
-        return {"infonce": -found.masked_fill(~positives, 0).sum(dim=1) / count}
+        shares = positives.to(scores.dtype)
+        shares = shares / shares.sum(dim=1, keepdim=True).clamp(min=1)
+        return {"infonce": cross_entropy(scores / self.tau, shares, reduction="none")}

@@ -49,6 +49,7 @@ class SAMLoss(RelevanceLoss):
     """
 
     shown: ClassVar[tuple[str, ...]] = ("tau", "sampling", "margin_of", "clamp")
+    sorts: ClassVar[bool] = False
 
     def __init__(
         self,

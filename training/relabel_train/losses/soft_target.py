@@ -34,6 +34,7 @@ class SoftTargetLoss(RelevanceLoss):
     """
 
     shown: ClassVar[tuple[str, ...]] = ("tau", "tau_target")
+    sorts: ClassVar[bool] = False
     paired: ClassVar[bool] = False
 
     def __init__(

@@ -41,6 +41,7 @@ class TripletLoss(RelevanceLoss):
     """
 
     shown: ClassVar[tuple[str, ...]] = ("margin", "negatives", "gamma", "below")
+    sorts: ClassVar[bool] = False
 
     def __init__(
         self,
