@@ -25,7 +25,7 @@ def example(monkeypatch: pytest.MonkeyPatch) -> object:
     monkeypatch.syspath_prepend(str(EXAMPLES))
 
     def load(name: str) -> ModuleType:
-        for known in ("plain_loop", "hf_trainer"):
+        for known in ("plain_loop", "hf_trainer", "clip_loop", "sentence_transformers_trainer"):
             monkeypatch.delitem(sys.modules, known, raising=False)
         return import_module(name)
 
@@ -58,3 +58,52 @@ def test_hf_trainer_learns(example, small_project: Project, tmp_path: Path) -> N
     lookup = open_lookup(small_project.layout.lookup("all", "cider"))
     first, *_, last = example("hf_trainer").train(lookup, tmp_path, epochs=6, use_cpu=True, disable_tqdm=True)
     assert last < 0.8 * first
+
+
+def test_a_clip_trainer_learns_from_soft_targets(example, small_project: Project) -> None:  # type: ignore[no-untyped-def]
+    train = example("clip_loop").train
+    for label in ("cbow", "cider"):
+        lookup = open_lookup(small_project.layout.lookup("all", label))
+        first, *_, last = train(lookup, epochs=8)
+        assert last < 0.9 * first
+    graded, hard = train(lookup, epochs=1), train(lookup, epochs=1, share=0.0)
+    assert graded != hard  # the labels take part
+
+
+def test_clip_loss_without_labels_is_clips_own(example) -> None:  # type: ignore[no-untyped-def]
+    import torch
+    from torch.nn.functional import cross_entropy, normalize
+
+    images, texts = (normalize(torch.randn(5, 4, generator=torch.Generator().manual_seed(n)), dim=1) for n in (1, 2))
+    loss = example("clip_loop").GradedClipLoss(share=0.0)
+    eye = torch.eye(5, dtype=torch.bool)
+    scores, own = 10 * images @ texts.T, torch.arange(5)
+    want = (cross_entropy(scores, own) + cross_entropy(scores.T, own)) / 2
+    assert loss(images, texts, torch.tensor(10.0), torch.eye(5), eye).item() == pytest.approx(want.item(), rel=1e-5)
+
+
+@pytest.mark.skipif(not find_spec("accelerate"), reason="sentence-transformers' trainer needs accelerate")
+def test_a_sentence_encoder_learns_a_lookup(example, small_project: Project, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    lookup = open_lookup(small_project.layout.lookup("all", "cider"))
+    corpus = small_project.corpus
+    texts = dict(zip(corpus.caption_ids, corpus.texts, strict=True))
+    train = example("sentence_transformers_trainer").train
+    model = _tiny_encoder(tmp_path / "model", sorted({w for t in texts.values() for w in t.split()}))
+    first, *_, last = train(model, texts, lookup, tmp_path, epochs=4, use_cpu=True, disable_tqdm=True)
+    assert last < 0.8 * first
+
+
+def _tiny_encoder(folder: Path, words: list[str]):  # type: ignore[no-untyped-def]
+    """Make a sentence encoder of random weights that knows these words."""
+    from sentence_transformers import SentenceTransformer, models
+    from transformers import BertConfig, BertModel, BertTokenizerFast
+
+    folder.mkdir()
+    vocabulary = folder / "vocab.txt"
+    vocabulary.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]), encoding="utf-8")
+    tokenizer = BertTokenizerFast(vocab_file=str(vocabulary), do_lower_case=False, strip_accents=False)
+    size = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    BertModel(BertConfig(vocab_size=len(tokenizer), **size)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    body = models.Transformer(str(folder))
+    return SentenceTransformer(modules=[body, models.Pooling(32)], device="cpu")
