@@ -1,0 +1,53 @@
+"""What a report holds and how deep it looks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from relabel_train.metrics.ranking import Ties
+
+
+@dataclass(frozen=True)
+class ReportSettings:
+    """Depths, ties and what is left out.
+
+    Attributes
+    ----------
+    ties : "pessimistic" or "row"
+        Among equal scores the less relevant item comes first, or the lower row or column.
+    recall_ks, ncs_ks : tuple of int
+        Three each; RSUM and Nsum add them up.
+    cs_ks : tuple of int
+        Of CS@K.
+    ndcg_ks : tuple of int or None
+        None is the whole list.
+    distance_ks : tuple of int
+        Of the mean label distance.
+    semantic_ms : tuple of int
+        How many more captions (images) Semantic Recall takes as relevant; empty leaves it out.
+    label_top : float
+        The label's largest value, 1 for cosines: label distance is `label_top` - r.
+    kendall_tau : bool
+        Kendall's tau over whole lists: the one figure that takes seconds on 5,000 x 25,000.
+    tau_queries : int, optional
+        Take it over this many queries a direction, drawn with `seed`; all where not given.
+    seed : int
+    one_caption : bool
+        CS@K as Ladder takes it: of each image only its first caption is in the gallery and asks.
+    threads : int, optional
+        All cores at hand where not given; no figure depends on it.
+    """
+
+    ties: Ties = "pessimistic"
+    recall_ks: tuple[int, ...] = (1, 5, 10)
+    ncs_ks: tuple[int, ...] = (1, 5, 10)
+    cs_ks: tuple[int, ...] = (100,)
+    ndcg_ks: tuple[int | None, ...] = (None,)
+    distance_ks: tuple[int, ...] = (1, 10)
+    semantic_ms: tuple[int, ...] = ()
+    label_top: float = 1.0
+    kendall_tau: bool = True
+    tau_queries: int | None = None
+    seed: int = 0
+    one_caption: bool = False
+    threads: int | None = None
