@@ -18,6 +18,7 @@ VERBS = {
     "neighbours": "Find the most relevant captions of every caption or image.",
     "judge": "Score the human-judged pairs with a source.",
     "export": "Write what training code reads: a lookup, or a batch plan.",
+    "proxy-features": "Stand in for images where there are none: token vectors of one caption each, which is held out.",
     "correlate": "Show how well each label agrees with human judgement.",
     "verify": "Read everything back against its manifest; name every file that is not as it was written.",
     "nearest": "Show what each source finds closest to a caption.",
@@ -37,7 +38,7 @@ class LazyGroup(TyperGroup):
         """Import one verb."""
         if cmd_name not in VERBS:
             return None
-        app: typer.Typer = import_module(f"relabel_cli.verbs.{cmd_name}").app
+        app: typer.Typer = import_module(f"relabel_cli.verbs.{cmd_name.replace('-', '_')}").app
         command = typer.main.get_command(app)
         command.name = cmd_name
         return command

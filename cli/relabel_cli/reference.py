@@ -16,6 +16,7 @@ from relabel.export.plan_params import ExportPlanParams
 from relabel.ingest_params import IngestParams
 from relabel.judge.params import JudgeParams
 from relabel.neighbours.params import NeighboursParams
+from relabel.proxy.params import ProxyFeaturesParams
 from relabel.sources import SOURCES, source_class
 from relabel.tuning.cbow import TuneCbowParams
 from relabel_cli.common import Common
@@ -36,7 +37,7 @@ def _verbs() -> Iterator[str]:
     common = {f"--{name.replace('_', '-')}" for name in Common.model_fields} | {"--json"}
     yield "## Verbs"
     for verb, line in VERBS.items():
-        command: Any = typer.main.get_command(import_module(f"relabel_cli.verbs.{verb}").app)
+        command: Any = typer.main.get_command(import_module(f"relabel_cli.verbs.{verb.replace('-', '_')}").app)
         yield from ["", f"### `relabel {verb}`", "", line, *_options(command, common)]
         for name, one in getattr(command, "commands", {}).items():
             yield from ["", f"#### `relabel {verb} {name}`", "", str(one.help), *_options(one, common)]
@@ -62,6 +63,7 @@ def _parameters() -> Iterator[str]:
         ("export.lookup", ExportLookupParams),
         ("export.plan", ExportPlanParams),
         ("judge", JudgeParams),
+        ("proxy_features", ProxyFeaturesParams),
     ):
         yield from ["", f"### `{section}`", "", *_table(model)]
     yield from ["", "### `sources`", "", "Label name to the parameters of its source. Labels built by default:", ""]

@@ -15,6 +15,7 @@ from relabel.export.params import ExportParams
 from relabel.ingest import IngestParams
 from relabel.judge.params import JudgeParams
 from relabel.neighbours.params import NeighboursParams
+from relabel.proxy.params import ProxyFeaturesParams
 from relabel.sources import source_class
 from relabel.sources.base import Source, SourceParams
 from relabel.tuning.cbow import TuneCbowParams
@@ -57,6 +58,7 @@ class Config(BaseModel):
     neighbours: NeighboursParams = NeighboursParams()
     judge: JudgeParams = JudgeParams()
     export: ExportParams = ExportParams()
+    proxy_features: ProxyFeaturesParams = ProxyFeaturesParams()
     sources: dict[str, SerializeAsAny[SourceParams]] = Field(default_factory=lambda: _sources(DEFAULT_SOURCES))
 
     @field_validator("sources", mode="before")

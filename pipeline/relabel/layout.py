@@ -37,6 +37,11 @@ class Layout:
         """Batches of one split with their blocks."""
         return self.root / "exports" / split / "plan" / name
 
+    @property
+    def proxy(self) -> Path:
+        """A stand-in for images; see relabel.proxy."""
+        return self.root / "proxy"
+
     def report(self, split: str) -> Path:
         """Tables and pictures over all labels."""
         return self.root / "report" / split

@@ -43,8 +43,9 @@ def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_says_what_the_list_says(verb: str) -> None:
-    module = import_module(f"relabel_cli.verbs.{verb}")
-    docstring = getattr(module, verb).__doc__
+    name = verb.replace("-", "_")
+    module = import_module(f"relabel_cli.verbs.{name}")
+    docstring = getattr(module, name).__doc__
     assert docstring is not None
     assert docstring.splitlines()[0] == VERBS[verb]
 

@@ -11,6 +11,7 @@ from relabel.stages.judging import judge
 from relabel.stages.label import prepare, prepare_encoding
 from relabel.stages.planning import estimate_plan, export_plan
 from relabel.stages.project import Project
+from relabel.stages.proxying import left_project, proxy_features
 from relabel.stages.searching import neighbours, searchable
 from relabel.stages.tuning import models, needs_word2vec, tune_cbow
 
@@ -26,6 +27,7 @@ __all__ = [
     "fetch",
     "ingest",
     "judge",
+    "left_project",
     "models",
     "needs_word2vec",
     "neighbours",
@@ -33,6 +35,7 @@ __all__ = [
     "open_label",
     "prepare",
     "prepare_encoding",
+    "proxy_features",
     "searchable",
     "status",
     "tune_cbow",

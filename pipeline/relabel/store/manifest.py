@@ -156,6 +156,7 @@ _VERB = {
     "report": "correlate",
     "lookup": "export lookup",
     "plan": "export plan",
+    "proxy_features": "proxy-features",
 }
 
 

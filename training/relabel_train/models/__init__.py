@@ -1,0 +1,32 @@
+"""Reference models, one a file: `encode_images`, `encode_captions`, `scores`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from relabel_train.models.base import Model
+from relabel_train.models.gpo import GPO
+from relabel_train.models.vocabulary import Vocabulary
+from relabel_train.models.vse_inf import VSEInfinity
+from relabel_train.models.vsepp import VSEPP
+
+MODELS: dict[str, type[VSEPP] | type[VSEInfinity]] = {"vsepp": VSEPP, "vse_inf": VSEInfinity}
+"""Name to model."""
+
+__all__ = ["GPO", "MODELS", "VSEPP", "Model", "VSEInfinity", "Vocabulary", "make_model"]
+
+
+def make_model(name: str, width: int, vocabulary: Vocabulary, embed: int, word: int, text: str = "gru") -> Model:
+    """Make a model by name.
+
+    Raises
+    ------
+    ValueError
+        If there is no such model, or it has no such text encoder.
+    """
+    if name not in MODELS:
+        raise ValueError(f"no model {name!r}; there are {', '.join(MODELS)}")
+    more: dict[str, Any] = {"text": text} if name == "vse_inf" else {}
+    if name == "vsepp" and text != "gru":
+        raise ValueError(f"vsepp reads captions by a GRU, not by {text!r}")
+    return MODELS[name](width, vocabulary, embed, word, **more)

@@ -1,0 +1,160 @@
+"""VSE-infinity: generalized pooling of regions and of words (Chen et al., CVPR 2021)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from relabel_train.models.base import Model, counted, unit
+from relabel_train.models.gpo import GPO
+from relabel_train.models.vocabulary import PAD, UNKNOWN, Vocabulary
+
+
+class VSEInfinity(Model):
+    """Regions: a linear layer plus a two-layer MLP, pooled. Captions: states of a BiGRU or of a transformer, pooled.
+
+    Parameters
+    ----------
+    width : int
+        D of an image's vectors.
+    vocabulary : Vocabulary
+        Of the BiGRU.
+    embed, word : int
+        E, and the width of word vectors; 1024 and 300.
+    text : str
+        "gru", or a transformers model by name or folder (`bert-base-uncased`, as the paper): its states, then a linear
+        layer.
+    region_drop, word_drop : float
+        Share of regions, and of words, that a training step does not show; 0.2 each, as the paper. Of dropped words
+        half become unknown (a transformer's mask), a tenth another word, the rest are left out.
+
+    Raises
+    ------
+    ImportError
+        If `text` names a transformer and transformers is not installed.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        vocabulary: Vocabulary,
+        embed: int = 1024,
+        word: int = 300,
+        text: str = "gru",
+        region_drop: float = 0.2,
+        word_drop: float = 0.2,
+    ) -> None:
+        super().__init__()
+        self.region_drop, self.word_drop = region_drop, word_drop
+        self.fc = nn.Linear(width, embed)
+        half = max(1, embed // 2)
+        self.mlp = nn.Sequential(
+            nn.Linear(width, half), nn.BatchNorm1d(half), nn.ReLU(inplace=True), nn.Linear(half, embed)
+        )
+        nn.init.xavier_uniform_(self.fc.weight)
+        nn.init.zeros_(self.fc.bias)
+        self.image_pool, self.text_pool = GPO(), GPO()
+        self.text: nn.Module = _Words(vocabulary, embed, word) if text == "gru" else _Transformer(text, embed)
+
+    def tokens(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """See Model."""
+        found: tuple[Tensor, Tensor] = self.text.tokens(texts)  # type: ignore[operator]
+        return found
+
+    def encode_images(self, features: Tensor, lengths: Tensor) -> Tensor:
+        """See Model."""
+        seen = counted(lengths, features.shape[1])
+        if self.training and self.region_drop:
+            features, seen = _dropped(features, seen, torch.rand(seen.shape, device=seen.device) < self.region_drop)
+        flat = features[seen]  # so that padding is no part of the batch norm's mean
+        found = self.fc(flat) + self.mlp(flat)
+        out = found.new_zeros(*seen.shape, found.shape[1])
+        out[seen] = found
+        return unit(self.image_pool(out, seen.sum(dim=1)))
+
+    def encode_captions(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        """See Model."""
+        if self.training and self.word_drop:
+            tokens, lengths = self._words_dropped(tokens, lengths)
+        return unit(self.text_pool(self.text(tokens, lengths), lengths))
+
+    def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
+        """See Model: a transformer learns at a tenth of the rate."""
+        if not isinstance(self.text, _Transformer):
+            return super().parameter_groups(lr)
+        slow = {id(p) for p in self.text.model.parameters()}
+        fast = [p for p in self.parameters() if id(p) not in slow]
+        return [{"params": fast, "lr": lr}, {"params": list(self.text.model.parameters()), "lr": lr * 0.1}]
+
+    def _words_dropped(self, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        seen = counted(lengths, tokens.shape[1])
+        place = torch.arange(tokens.shape[1], device=tokens.device)
+        inner = (place > 0) & (place < lengths[:, None] - 1)  # start and end stay
+        drawn, fate = torch.rand(2, *tokens.shape, device=tokens.device)
+        hit = inner & (drawn < self.word_drop)
+        mask, first, size = self.text.mask, self.text.first, self.text.size
+        random = torch.randint(first, max(size, first + 1), tokens.shape, device=tokens.device)  # type: ignore[arg-type, call-overload]
+        tokens = torch.where(hit & (fate < 0.5), mask, tokens)  # type: ignore[arg-type]
+        tokens = torch.where(hit & (fate >= 0.5) & (fate < 0.6), random.clamp(max=size - 1), tokens)  # type: ignore[operator]
+        kept, seen = _dropped(tokens, seen, hit & (fate >= 0.6))
+        return kept.masked_fill(~seen, PAD), seen.sum(dim=1)
+
+
+class _Words(nn.Module):
+    """States of a bidirectional GRU, the mean of both directions."""
+
+    mask, first = UNKNOWN, 4
+
+    def __init__(self, vocabulary: Vocabulary, embed: int, word: int) -> None:
+        super().__init__()
+        self.vocabulary, self.size = vocabulary, len(vocabulary)
+        self.words = nn.Embedding(len(vocabulary), word)
+        self.gru = nn.GRU(word, embed, batch_first=True, bidirectional=True)
+        nn.init.uniform_(self.words.weight, -0.1, 0.1)
+
+    def tokens(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+        return self.vocabulary(texts)
+
+    def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        packed = pack_padded_sequence(self.words(tokens), lengths.cpu(), batch_first=True, enforce_sorted=False)
+        states, _ = pad_packed_sequence(self.gru(packed)[0], batch_first=True, total_length=tokens.shape[1])
+        forward, backward = states.chunk(2, dim=-1)
+        return (forward + backward) / 2
+
+
+class _Transformer(nn.Module):
+    """Last states of a transformers model, through a linear layer."""
+
+    def __init__(self, name: str, embed: int) -> None:
+        super().__init__()
+        from transformers import AutoModel, AutoTokenizer
+
+        self.tokenizer: Any = AutoTokenizer.from_pretrained(name)
+        self.model: Any = AutoModel.from_pretrained(name)
+        self.fc = nn.Linear(self.model.config.hidden_size, embed)
+        self.size = len(self.tokenizer)
+        self.mask = self.tokenizer.mask_token_id if self.tokenizer.mask_token_id is not None else 0
+        self.first = 0
+
+    def tokens(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+        found = self.tokenizer(list(texts), padding=True, truncation=True, return_tensors="pt")
+        return found["input_ids"], found["attention_mask"].sum(dim=1)
+
+    def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        mask = counted(lengths, tokens.shape[1]).long()
+        states = self.model(input_ids=tokens, attention_mask=mask).last_hidden_state
+        return torch.as_tensor(self.fc(states))
+
+
+def _dropped(values: Tensor, seen: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
+    """Leave out places of (B, N, ...) values; what stays, at least one of each row, moves to the front, in order."""
+    kept = seen & ~out
+    empty = ~kept.any(dim=1)
+    kept[empty, 0] = True
+    order = (~kept).to(torch.int8).sort(dim=1, stable=True).indices
+    moved = values.gather(1, order.reshape(*order.shape, *(1,) * (values.ndim - 2)).expand_as(values))
+    return moved, counted(kept.sum(dim=1), seen.shape[1])

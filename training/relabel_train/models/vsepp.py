@@ -1,0 +1,58 @@
+"""VSE++ on regions: the baseline that the papers of listwise and graded losses train.
+
+Faghri et al., VSE++, BMVC 2018; with bottom-up regions as Zheng et al. (S-NDCG) train it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence
+
+from relabel_train.models.base import Model, counted, unit
+from relabel_train.models.vocabulary import Vocabulary
+
+
+class VSEPP(Model):
+    """Regions: a linear layer, the largest over regions, length 1. Captions: the last state of a GRU, length 1.
+
+    Parameters
+    ----------
+    width : int
+        D of an image's vectors.
+    vocabulary : Vocabulary
+    embed, word : int
+        E, and the width of word vectors; 1024 and 300 in the papers.
+
+    Notes
+    -----
+    Linear layer: Xavier-uniform, bias 0. Words: uniform in -0.1..0.1. The GRU as torch makes it. No dropout.
+    """
+
+    def __init__(self, width: int, vocabulary: Vocabulary, embed: int = 1024, word: int = 300) -> None:
+        super().__init__()
+        self.vocabulary = vocabulary
+        self.fc = nn.Linear(width, embed)
+        self.words = nn.Embedding(len(vocabulary), word)
+        self.gru = nn.GRU(word, embed, batch_first=True)
+        nn.init.xavier_uniform_(self.fc.weight)
+        nn.init.zeros_(self.fc.bias)
+        nn.init.uniform_(self.words.weight, -0.1, 0.1)
+
+    def tokens(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """See Model."""
+        return self.vocabulary(texts)
+
+    def encode_images(self, features: Tensor, lengths: Tensor) -> Tensor:
+        """See Model."""
+        seen = counted(lengths, features.shape[1])[:, :, None]
+        found = self.fc(features).masked_fill(~seen, -torch.inf)
+        return unit(found.amax(dim=1))
+
+    def encode_captions(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        """See Model."""
+        packed = pack_padded_sequence(self.words(tokens), lengths.cpu(), batch_first=True, enforce_sorted=False)
+        _, last = self.gru(packed)
+        return unit(last[0])
