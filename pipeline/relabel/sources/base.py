@@ -182,6 +182,9 @@ class Source(ABC, Generic[P]):
         """Name the labels that it is made of or gated by: they are encoded first, and opened with it."""
         return ()
 
+    def check_parts(self, parts: Mapping[str, Manifest]) -> None:
+        """Refuse the encodings of `parts()`, by label, if this source cannot be made of them (CheckError)."""
+
     @abstractmethod
     def semantic(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
         """Return all but the corpus that can change an encoding: parameters, model revision, sha256 of files used.

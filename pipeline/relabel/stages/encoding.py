@@ -10,6 +10,7 @@ from relabel.errors import CheckError, FailedRowsError, MissingError
 from relabel.sources.base import Relevance
 from relabel.sources.reuse import reusing
 from relabel.stages.job import Job, make_units
+from relabel.stages.parts import refuse_cycle
 from relabel.stages.project import Project
 from relabel.store.manifest import Draft, Manifest, open_artefact, read_manifest
 from relabel.store.work import Work
@@ -21,10 +22,11 @@ def encode(project: Project, label: str, split: str) -> Job:
     Raises
     ------
     UsageError
-        If there is no such label or split.
+        If there is no such label or split, or the label is made of itself.
     MissingError
         If the corpus, an asset of the source or the encoding of a label that it is made of is not there.
     """
+    refuse_cycle(project.config, label)
     source, corpus, runtime = project.config.source(label), project.corpus, project.runtime
     rows = corpus.rows(project.splits(split))
     size = project.config.encode.rows_per_shard
@@ -43,8 +45,10 @@ def encode(project: Project, label: str, split: str) -> Job:
         }
         make_units(project, units(), draft, work, encode, label, split)
 
-    parts = {f"encoding {part}": encoded(project, part, split).identity for part in source.parts()}
-    draft = Draft("encoding", label, semantic, {"corpus": corpus.digest} | parts)
+    parts = {part: encoded(project, part, split) for part in source.parts()}
+    source.check_parts(parts)
+    identities = {f"encoding {part}": manifest.identity for part, manifest in parts.items()}
+    draft = Draft("encoding", label, semantic, {"corpus": corpus.digest} | identities)
     out = project.layout.encoding(split, label)
     units = partial(reusing, partial(source.units, corpus, rows, size, runtime), out, semantic)
     return Job(out, draft, fill, runtime.progress, units)

@@ -6,6 +6,7 @@ from relabel.stages.captions import fetch, ingest
 from relabel.stages.encoding import encode
 from relabel.stages.job import Job, note
 from relabel.stages.judging import judge
+from relabel.stages.parts import refuse_cycle
 from relabel.stages.project import Project
 from relabel.stages.tuning import models
 from relabel.store.manifest import MANIFEST, Manifest
@@ -23,6 +24,7 @@ def prepare(project: Project, label: str, judged: bool = True) -> Manifest:
 def prepare_encoding(project: Project, label: str, split: str) -> Manifest:
     """Make a label's model, the encodings that it is made of, and its own."""
     models(project, label)
+    refuse_cycle(project.config, label)
     for part in project.config.source(label).parts():
         prepare_encoding(project, part, split)
     return _done(project, encode(project, label, split))
