@@ -7,17 +7,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from relabel_train.metrics.figures import Figure
 from relabel_train.metrics.folds import cut
+from relabel_train.metrics.hits import first_hits
 from relabel_train.metrics.ir_recall import ir_recall
 from relabel_train.metrics.map_at_r import average_precision_at_r
 from relabel_train.metrics.mean_rank import mean_rank
 from relabel_train.metrics.median_rank import median_rank
 from relabel_train.metrics.positives import Positives, QueryPositives, own_positives
 from relabel_train.metrics.r_precision import r_precision
-from relabel_train.metrics.ranking import ranked_hits
 from relabel_train.metrics.ranks import best_ranks
 from relabel_train.metrics.recall_percent import recall_percent
 from relabel_train.metrics.rsum import rsum
-from relabel_train.metrics.scores import DIRECTIONS, Direction, Scores, blocks
+from relabel_train.metrics.scores import DIRECTIONS, Direction, Scores
+from relabel_train.metrics.semantic_recall import extended_by_images, extended_by_items
 from relabel_train.metrics.settings import ReportSettings
 
 Ranks = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -32,10 +33,45 @@ def recall_figures(protocol: str, scores: Scores, own: Positives, settings: Repo
         Figure(protocol, "median_rank", median_rank(ranks[0]), median_rank(ranks[1]), queries=counts),
         Figure(protocol, "mean_rank", mean_rank(ranks[0]), mean_rank(ranks[1]), queries=counts),
     ]
-    found = [_hits(scores, d, side, max(settings.recall_ks), settings) for d, side in _sides(own)]
+    return figures + _shares(protocol, "ir_recall", scores, own, settings)
+
+
+def semantic_figures(
+    protocol: str, scores: Scores, labels: Scores, own: Positives, settings: ReportSettings
+) -> list[Figure]:
+    """Semantic Recall in both forms: the paper's with GT in the set, the code's without GT in set and list."""
+    figures: list[Figure] = []
+    for m in settings.semantic_ms:
+        paper, code = (
+            extended_by_items(labels, own, m),
+            extended_by_images(labels, own, m, max(settings.recall_ks)),
+        )
+        figures += _shares(protocol, "semantic_recall", scores, paper, settings, f"_m{m}")
+        figures += _shares(protocol, "semantic_recall_code", scores, code, settings, f"_m{m}", own)
+    return figures
+
+
+def _shares(
+    protocol: str,
+    name: str,
+    scores: Scores,
+    sets: Positives,
+    settings: ReportSettings,
+    suffix: str = "",
+    without: Positives | None = None,
+) -> list[Figure]:
+    """The share of each query's set among its K best, in percent."""
+    length, ties = max(settings.recall_ks), settings.ties
+    i2t = first_hits(scores, "i2t", sets.i2t, length, ties, without.i2t if without else None)
+    t2i = first_hits(scores, "t2i", sets.t2i, length, ties, without.t2i if without else None)
+    counts = (len(i2t), len(t2i))
+    figures = []
     for k in settings.recall_ks:
-        shares = [float(np.mean(ir_recall(h, p.total, k)) * 100) for h, (_, p) in zip(found, _sides(own), strict=True)]
-        figures.append(Figure(protocol, f"ir_recall{k}_percent", shares[0], shares[1], queries=counts))
+        shares = (
+            mean_percent(ir_recall(i2t, sets.i2t.total, k)),
+            mean_percent(ir_recall(t2i, sets.t2i.total, k)),
+        )
+        figures.append(Figure(protocol, f"{name}{k}{suffix}_percent", *shares, queries=counts))
     return figures
 
 
@@ -56,9 +92,9 @@ def positive_figures(name: str, scores: Scores, positives: Positives, settings: 
     figures = _recalls(name, [_ranks(scores, positives, settings)], settings, with_sum=False)
     values: dict[str, list[float]] = {"map_at_r_percent": [], "r_precision_percent": []}
     for direction, side in _sides(positives):
-        hits = _hits(scores, direction, side, int(side.total.max(initial=1)), settings)
-        values["map_at_r_percent"].append(_mean_percent(average_precision_at_r(hits, side.total)))
-        values["r_precision_percent"].append(_mean_percent(r_precision(hits, side.total)))
+        hits = first_hits(scores, direction, side, int(side.total.max(initial=1)), settings.ties)
+        values["map_at_r_percent"].append(mean_percent(average_precision_at_r(hits, side.total)))
+        values["r_precision_percent"].append(mean_percent(r_precision(hits, side.total)))
     return figures + [Figure(name, metric, i2t, t2i, queries=counts) for metric, (i2t, t2i) in values.items()]
 
 
@@ -79,22 +115,10 @@ def _ranks(scores: Scores, positives: Positives, settings: ReportSettings) -> Ra
     return i2t, t2i
 
 
-def _hits(
-    scores: Scores, direction: Direction, positives: QueryPositives, length: int, settings: ReportSettings
-) -> NDArray[np.bool_]:
-    """Say what stands at the first places: (Q, length) bool; a shorter gallery has nothing behind its end."""
-    items = scores.shape[1 if direction == "i2t" else 0]
-    hits = np.zeros((len(positives), length), np.bool_)
-    for some in blocks(scores, direction, len(positives)):
-        part = positives.take(some)
-        lists = scores.lists(direction, part.queries)
-        hits[some, :items] = ranked_hits(lists, part.dense(items), min(length, items), settings.ties)
-    return hits
-
-
 def _sides(positives: Positives) -> list[tuple[Direction, QueryPositives]]:
     return list(zip(DIRECTIONS, (positives.i2t, positives.t2i), strict=True))
 
 
-def _mean_percent(values: NDArray[np.float64]) -> float:
+def mean_percent(values: NDArray[np.float64]) -> float:
+    """Take the mean of fractions in percent; NaN where there is none."""
     return float(values.mean() * 100) if len(values) else float("nan")

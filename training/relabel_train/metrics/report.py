@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relabel_train.metrics.figures import RetrievalReport
+from relabel_train.metrics.graded_figures import graded_figures, one_caption_figures
 from relabel_train.metrics.positives import Positives, own_positives
-from relabel_train.metrics.recall_figures import fold_figures, positive_figures, recall_figures
-from relabel_train.metrics.scores import open_scores
+from relabel_train.metrics.recall_figures import fold_figures, positive_figures, recall_figures, semantic_figures
+from relabel_train.metrics.scores import open_labels, open_scores
 from relabel_train.metrics.settings import ReportSettings
 
 Relevance = Callable[[NDArray[np.int64], NDArray[np.int64]], ArrayLike]
@@ -67,5 +68,9 @@ def retrieval_report(
     for name, some in (positives or {}).items():
         figures += positive_figures(name, opened, some, chosen)
     if relevance is not None:
-        raise NotImplementedError("metrics of graded labels come with the next commit")
+        labels = open_labels(relevance, opened.shape)
+        figures += semantic_figures("labels", opened, labels, own, chosen)
+        figures += graded_figures("labels", opened, labels, own, chosen)
+        if chosen.one_caption:
+            figures += one_caption_figures(opened, labels, own, chosen)
     return RetrievalReport(images, captions, chosen.ties, tuple(figures))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -12,8 +12,12 @@ from numpy.typing import NDArray
 Floats = NDArray[np.floating[Any]]
 Direction = Literal["i2t", "t2i"]
 DIRECTIONS: tuple[Direction, ...] = ("i2t", "t2i")
+Places = NDArray[np.int64]
 _CELLS = 1 << 22
-"""Scores held at once where they are computed or turned: 16 MiB of float32."""
+"""Scores asked for at once: 16 MiB of float32."""
+_HELD = 1 << 30
+"""Bytes of float32 scores that are computed once and held; more are computed as they are asked for. 5,000 x 25,000 are
+half of it. float64 is never held."""
 
 
 class Scores(Protocol):
@@ -24,11 +28,11 @@ class Scores(Protocol):
         """(M, N): images and captions."""
         ...
 
-    def lists(self, direction: Direction, queries: NDArray[np.int64]) -> Floats:
+    def lists(self, direction: Direction, queries: Places) -> Floats:
         """Score the whole gallery for some queries: (Q, N) for images, (Q, M) for captions."""
         ...
 
-    def part(self, images: NDArray[np.int64], captions: NDArray[np.int64]) -> Scores:
+    def part(self, images: NDArray[np.int64], captions: Places) -> Scores:
         """Keep some images and captions."""
         ...
 
@@ -44,11 +48,11 @@ class MatrixScores:
         """(M, N)."""
         return self.matrix.shape[0], self.matrix.shape[1]
 
-    def lists(self, direction: Direction, queries: NDArray[np.int64]) -> Floats:
+    def lists(self, direction: Direction, queries: Places) -> Floats:
         """Views where the queries are consecutive."""
         return _taken(self.matrix, queries) if direction == "i2t" else _taken(self.matrix.T, queries)
 
-    def part(self, images: NDArray[np.int64], captions: NDArray[np.int64]) -> MatrixScores:
+    def part(self, images: NDArray[np.int64], captions: Places) -> MatrixScores:
         """A view where both are consecutive."""
         return MatrixScores(_taken(_taken(self.matrix, images).T, captions).T)
 
@@ -65,14 +69,73 @@ class VectorScores:
         """(M, N)."""
         return len(self.images), len(self.captions)
 
-    def lists(self, direction: Direction, queries: NDArray[np.int64]) -> Floats:
+    def lists(self, direction: Direction, queries: Places) -> Floats:
         """One product; the last bits may differ between directions, which never compare."""
         asked, gallery = (self.images, self.captions) if direction == "i2t" else (self.captions, self.images)
         return _taken(asked, queries) @ gallery.T
 
-    def part(self, images: NDArray[np.int64], captions: NDArray[np.int64]) -> VectorScores:
+    def part(self, images: NDArray[np.int64], captions: Places) -> VectorScores:
         """Keep some images and captions."""
         return VectorScores(_taken(self.images, images), _taken(self.captions, captions))
+
+
+@dataclass(frozen=True, eq=False)
+class ComputedScores:
+    """Labels that a function gives for some images and captions; `shape` is that of the whole."""
+
+    function: Callable[[Places, Places], Any]
+    images: Places
+    captions: Places
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(M, N)."""
+        return len(self.images), len(self.captions)
+
+    def lists(self, direction: Direction, queries: Places) -> Floats:
+        """Ask for whole rows or whole columns."""
+        if direction == "i2t":
+            return self._block(self.images[queries], self.captions)
+        return self._block(self.images, self.captions[queries]).T
+
+    def part(self, images: Places, captions: Places) -> ComputedScores:
+        """Keep some images and captions."""
+        return ComputedScores(self.function, self.images[images], self.captions[captions])
+
+    def _block(self, images: Places, captions: Places) -> Floats:
+        block = as_floats(self.function(images, captions), "relevance")
+        if block.shape != (len(images), len(captions)):
+            raise ValueError(f"relevance gave {block.shape} for {len(images)} images and {len(captions)} captions")
+        return block
+
+
+def open_labels(relevance: Any, shape: tuple[int, int]) -> Scores:
+    """Take a matrix of labels, or a function of images and captions, asked now where the labels are not too many.
+
+    Raises
+    ------
+    ValueError
+        If it does not fit the scores, or a label is NaN.
+    """
+    if not callable(relevance) or hasattr(relevance, "detach"):
+        labels: Scores = MatrixScores(as_floats(relevance, "relevance"))
+    else:
+        given = getattr(relevance, "shape", shape)
+        if tuple(given) != shape:
+            raise ValueError(f"scores are {shape}, relevance is {tuple(given)}")
+        labels = _held(ComputedScores(relevance, np.arange(shape[0]), np.arange(shape[1])))
+    if labels.shape != shape:
+        raise ValueError(f"scores are {shape}, relevance is {labels.shape}")
+    return labels
+
+
+def _held(scores: Scores) -> Scores:
+    """Compute everything once where it fits into `_HELD` bytes of float32."""
+    images, captions = scores.shape
+    if not images or 4 * images * captions > _HELD:
+        return scores
+    parts = [scores.lists("i2t", np.arange(some.start, some.stop)) for some in blocks(scores, "i2t", images)]
+    return MatrixScores(np.concatenate(parts)) if parts[0].dtype == np.float32 else scores
 
 
 def open_scores(scores: Any) -> Scores:
@@ -96,7 +159,7 @@ def open_scores(scores: Any) -> Scores:
             raise ValueError(f"the vector of {name} {bad} is not finite")
     if images.dtype != captions.dtype:
         images, captions = images.astype(np.float64), captions.astype(np.float64)
-    return VectorScores(images, captions)
+    return _held(VectorScores(images, captions))
 
 
 def as_floats(values: Any, what: str) -> Floats:
@@ -139,10 +202,10 @@ def blocks(scores: Scores, direction: Direction, count: int) -> Iterator[slice]:
         yield slice(start, min(start + step, count))
 
 
-def consecutive(places: NDArray[np.int64]) -> bool:
+def consecutive(places: Places) -> bool:
     """Say whether places are a, a + 1, a + 2, ..."""
     return len(places) > 0 and bool((np.diff(places) == 1).all())
 
 
-def _taken(array: Floats, places: NDArray[np.int64]) -> Floats:
+def _taken(array: Floats, places: Places) -> Floats:
     return array[places[0] : places[-1] + 1] if consecutive(places) else array[places]

@@ -27,10 +27,12 @@ class ReportSettings:
         How many more captions (images) Semantic Recall takes as relevant; empty leaves it out.
     label_top : float
         The label's largest value, 1 for cosines: label distance is `label_top` - r.
+    label_low : float, optional
+        Where given, nDCG's labels are (r - low) / (top - low): -1 turns cosines into S-NDCG's (1 + cosine) / 2.
     kendall_tau : bool
         Kendall's tau over whole lists: the one figure that takes seconds on 5,000 x 25,000.
     tau_queries : int, optional
-        Take it over this many queries a direction, drawn with `seed`; all where not given.
+        Take it over this many queries a direction, drawn with `seed`; all where not given. Others count as left out.
     seed : int
     one_caption : bool
         CS@K as Ladder takes it: of each image only its first caption is in the gallery and asks.
@@ -44,8 +46,9 @@ class ReportSettings:
     cs_ks: tuple[int, ...] = (100,)
     ndcg_ks: tuple[int | None, ...] = (None,)
     distance_ks: tuple[int, ...] = (1, 10)
-    semantic_ms: tuple[int, ...] = ()
+    semantic_ms: tuple[int, ...] = (1,)
     label_top: float = 1.0
+    label_low: float | None = None
     kendall_tau: bool = True
     tau_queries: int | None = None
     seed: int = 0

@@ -1,0 +1,53 @@
+"""What stands at the first places of each query's list."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relabel_train.metrics.positives import QueryPositives
+from relabel_train.metrics.ranking import Ties, ranked_hits
+from relabel_train.metrics.scores import Direction, Scores, blocks
+
+
+def first_hits(
+    scores: Scores,
+    direction: Direction,
+    positives: QueryPositives,
+    length: int,
+    ties: Ties = "pessimistic",
+    without: QueryPositives | None = None,
+) -> NDArray[np.bool_]:
+    """Say which of the `length` best items of each query are positive, best first.
+
+    Parameters
+    ----------
+    scores : Scores
+        (M, N).
+    direction : "i2t" or "t2i"
+    positives : QueryPositives
+        Q queries.
+    length : int
+        A shorter gallery has nothing behind its end.
+    ties : "pessimistic" or "row"
+    without : QueryPositives, optional
+        Items that are taken out of the lists of these queries.
+
+    Returns
+    -------
+    (Q, length) bool
+    """
+    queries, items = scores.shape if direction == "i2t" else scores.shape[::-1]
+    hits = np.zeros((len(positives), length), np.bool_)
+    place = np.full(queries, -1, np.int64)
+    for some in blocks(scores, direction, len(positives)):
+        part = positives.take(some)
+        lists = np.ascontiguousarray(scores.lists(direction, part.queries))
+        if without is not None:
+            lists = lists.copy()
+            place[part.queries] = np.arange(len(part))
+            row = place[without.queries[without.owner()]]
+            lists[row[row >= 0], without.items[row >= 0]] = -np.inf
+            place[part.queries] = -1
+        hits[some, :items] = ranked_hits(lists, part.dense(items), min(length, items), ties)
+    return hits
