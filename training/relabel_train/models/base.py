@@ -38,7 +38,8 @@ class Model(nn.Module):
 
     def scores(self, images: Tensor, captions: Tensor) -> Tensor:
         """Return s(V_i, T_j) of embeddings, (B_images, B_captions): the cosine."""
-        return images @ captions.T
+        found: Tensor = images @ captions.T
+        return found
 
     def forward(self, features: Tensor, regions: Tensor, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """Embed pairs: images and captions, both (B, E). What DistributedDataParallel calls."""

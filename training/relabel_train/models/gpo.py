@@ -42,13 +42,14 @@ class GPO(nn.Module):
 
     def coefficients(self, lengths: Tensor, most: int) -> Tensor:
         """Return theta, (B, most) float32: 0 beyond the length, sum 1."""
-        distinct, which = lengths.unique(return_inverse=True)  # theta depends on the length alone
+        distinct, which = torch.unique(lengths, return_inverse=True)  # theta depends on the length alone
         encoded = encodings(most, self.positions).to(lengths.device).expand(len(distinct), -1, -1)
         packed = pack_padded_sequence(encoded, distinct.cpu(), batch_first=True, enforce_sorted=False)
         states, _ = pad_packed_sequence(self.gru(packed)[0], batch_first=True, total_length=most)
         forward, backward = states.float().chunk(2, dim=-1)
         logits = self.weight((forward + backward) / 2)[:, :, 0].float() / self.temperature
-        return logits.masked_fill(~counted(distinct, most), -torch.inf).softmax(dim=1)[which]
+        theta: Tensor = logits.masked_fill(~counted(distinct, most), -torch.inf).softmax(dim=1)
+        return theta[which]
 
 
 def encodings(count: int, width: int) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -58,12 +59,11 @@ class VSEInfinity(Model):
         nn.init.xavier_uniform_(self.fc.weight)
         nn.init.zeros_(self.fc.bias)
         self.image_pool, self.text_pool = GPO(), GPO()
-        self.text: nn.Module = _Words(vocabulary, embed, word) if text == "gru" else _Transformer(text, embed)
+        self.text: _Text = _Words(vocabulary, embed, word) if text == "gru" else _Transformer(text, embed)
 
     def tokens(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
         """See Model."""
-        found: tuple[Tensor, Tensor] = self.text.tokens(texts)  # type: ignore[operator]
-        return found
+        return self.text.tokens(texts)
 
     def encode_images(self, features: Tensor, lengths: Tensor) -> Tensor:
         """See Model."""
@@ -96,15 +96,35 @@ class VSEInfinity(Model):
         inner = (place > 0) & (place < lengths[:, None] - 1)  # start and end stay
         drawn, fate = torch.rand(2, *tokens.shape, device=tokens.device)
         hit = inner & (drawn < self.word_drop)
-        mask, first, size = self.text.mask, self.text.first, self.text.size
-        random = torch.randint(first, max(size, first + 1), tokens.shape, device=tokens.device)  # type: ignore[arg-type, call-overload]
-        tokens = torch.where(hit & (fate < 0.5), mask, tokens)  # type: ignore[arg-type]
-        tokens = torch.where(hit & (fate >= 0.5) & (fate < 0.6), random.clamp(max=size - 1), tokens)  # type: ignore[operator]
+        others = self.text.first, max(self.text.size, self.text.first + 1)
+        other = torch.randint(*others, tokens.shape, device=tokens.device)
+        tokens = torch.where(hit & (fate < 0.5), self.text.mask, tokens)
+        tokens = torch.where(hit & (fate >= 0.5) & (fate < 0.6), other.clamp(max=self.text.size - 1), tokens)
         kept, seen = _dropped(tokens, seen, hit & (fate >= 0.6))
         return kept.masked_fill(~seen, PAD), seen.sum(dim=1)
 
 
-class _Words(nn.Module):
+class _Text(nn.Module):
+    """States of words: (B, T, E), by their tokens.
+
+    Attributes
+    ----------
+    mask : int
+        The token that stands for a word that is not shown.
+    first, size : int
+        Tokens of words are first..size - 1.
+    """
+
+    mask: int
+    first: int
+    size: int
+
+    @abstractmethod
+    def tokens(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """See Model."""
+
+
+class _Words(_Text):
     """States of a bidirectional GRU, the mean of both directions."""
 
     mask, first = UNKNOWN, 4
@@ -126,7 +146,7 @@ class _Words(nn.Module):
         return (forward + backward) / 2
 
 
-class _Transformer(nn.Module):
+class _Transformer(_Text):
     """Last states of a transformers model, through a linear layer."""
 
     def __init__(self, name: str, embed: int) -> None:

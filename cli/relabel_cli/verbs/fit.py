@@ -1,0 +1,32 @@
+"""`relabel fit`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel
+
+from relabel_cli.bridge import verb
+from relabel_cli.training import Machine, filled, model_of, trainer_errors
+from relabel_train.training.options import FitOptions
+
+if TYPE_CHECKING:
+    Options = BaseModel
+else:
+    Options = model_of(FitOptions)
+
+
+def fit(options: Options, machine: Machine) -> None:
+    """Train a retrieval model with graded labels, or go on training it."""
+    run = filled(FitOptions, options)
+    tell = machine.tell()
+    with trainer_errors():
+        from relabel_train.fit import fit as train
+
+        found = train(run, machine.device, tell)
+    text = f"best RSUM {found.best:.1f} on {run.val} after {found.step:,} steps ({run.out})"
+    machine.show({**asdict(found), "out": str(run.out)}, text)
+
+
+app = verb(fit)

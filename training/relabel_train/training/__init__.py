@@ -1,0 +1,1 @@
+"""What `relabel_train.fit` is made of, one idea a file."""

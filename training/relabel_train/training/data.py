@@ -1,0 +1,248 @@
+"""Captions, features and labels, joined by id; and the batches that are made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from relabel_train.batches import Captions, GradedBatches, NeighbourBatches, RandomBatches, Sampler, quantile_levels
+from relabel_train.features import Features
+from relabel_train.lookup import Lookup
+from relabel_train.training.errors import FitError
+from relabel_train.training.options import FitOptions, settings
+
+if TYPE_CHECKING:
+    from relabel_train.batches import Plan
+    from relabel_train.models import Model
+
+QUANTILES = (0.05, 0.2, 0.5)
+"""Where no levels are given, graded batches take the best twentieth, fifth and half of all neighbours' scores."""
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """N captions of one split, sorted by row, and their images.
+
+    Attributes
+    ----------
+    caption_ids, texts : list of str, length N
+    image_ids : list of str, length M
+    image : (N,) int64
+        Place of each caption's image among the M.
+    place : (M,) int64
+        Where each image stands among the features.
+    """
+
+    caption_ids: list[str]
+    texts: list[str]
+    image_ids: list[str]
+    image: NDArray[np.int64]
+    place: NDArray[np.int64]
+
+
+def read_split(folder: Path, split: str, features: Features) -> Split:
+    """Read a split of a corpus, images without features left out.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no corpus.
+    FitError
+        If it has no such split, or no image of it has features.
+    """
+    import pyarrow.parquet as pq
+
+    parts = sorted(folder.glob("part-*.parquet"))
+    if not parts:
+        raise FileNotFoundError(f"{folder}: no corpus here. Make one with `relabel ingest`.")
+    columns = ["caption_id", "image_id", "text"]
+    found: dict[str, list[str]] = {name: [] for name in columns}
+    for part in parts:
+        table = pq.read_table(part, columns=columns, filters=[("split", "=", split)])
+        for name in columns:
+            found[name] += table[name].to_pylist()
+    if not found["text"]:
+        raise FitError(f"{folder}: no captions of split {split!r}")
+    if lacking := [i for i in dict.fromkeys(found["image_id"]) if i not in features]:
+        keep = [i in features for i in found["image_id"]]
+        if not any(keep):
+            what = f"no image of split {split} has features; the first is {lacking[0]}, features have"
+            raise FitError(f"{folder}: {what} {features.image_ids[0]}. Do `namespace` and `ids` fit?")
+        found = {name: [v for v, k in zip(values, keep, strict=True) if k] for name, values in found.items()}
+    names = list(dict.fromkeys(found["image_id"]))
+    number = {name: i for i, name in enumerate(names)}
+    image = np.array([number[i] for i in found["image_id"]], np.int64)
+    return Split(found["caption_id"], found["text"], names, image, features.places(names))
+
+
+class Batch(NamedTuple):
+    """A batch of B pairs on its way to the model: this process's share of inputs, the whole batch's labels.
+
+    Attributes
+    ----------
+    features : (b, R, D) float32
+    regions, lengths : (b,) int64
+    tokens : (b, T) int64
+    relevance, paired : (B, B) float32 or None
+        See objective.Pairs.
+    same_image : (B, B) bool
+    """
+
+    features: Tensor
+    regions: Tensor
+    tokens: Tensor
+    lengths: Tensor
+    relevance: Tensor | None
+    paired: Tensor | None
+    same_image: Tensor
+
+    def to(self, device: torch.device) -> Batch:
+        """Move to a device."""
+        moved: list[Any] = [t if t is None else t.to(device, non_blocking=True) for t in self]
+        return Batch(*moved)
+
+
+class Batches:
+    """The batches of each epoch, and what each holds.
+
+    Parameters
+    ----------
+    options : FitOptions
+    split : Split
+    features : Features
+    model : Model
+        For `tokens` alone.
+    labels : Lookup or None
+    plan : Plan or None
+    paired : bool
+        Whether labels of captions among themselves are wanted.
+    rank, world : int
+        Which share of each batch is this process's.
+    """
+
+    def __init__(
+        self,
+        options: FitOptions,
+        split: Split,
+        features: Features,
+        model: Model,
+        labels: Lookup | None,
+        plan: Plan | None,
+        paired: bool,
+        rank: int = 0,
+        world: int = 1,
+    ) -> None:
+        self.split, self.features, self.labels, self.plan = split, features, labels, plan
+        self.rank, self.world, self.pooling, self.scale, self.paired = (
+            rank,
+            world,
+            options.pooling,
+            options.scale,
+            paired,
+        )
+        self._tokens = model.tokens
+        if labels is not None:
+            refuse_held_out(labels, features)
+            rows = labels.rows_of(split.caption_ids)
+        elif plan is not None:
+            rows = (plan.caption_ids.find(split.caption_ids, "caption") + plan.first_row).astype(np.int32)
+        else:
+            rows = np.arange(len(split.caption_ids), dtype=np.int32)
+        self._order = np.argsort(rows, kind="stable")
+        self.captions = Captions(rows[self._order], split.image[self._order].astype(np.int32))
+        self.sampler = None if plan is not None else make_sampler(options, self.captions, labels)
+        if not len(self):
+            raise FitError(f"no batch of {options.batch_size}: the split has {len(rows):,} captions")
+
+    def __len__(self) -> int:
+        if self.plan is not None:
+            return len(self.plan.epoch(0))
+        assert self.sampler is not None
+        return len(self.sampler)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What decides which batches there are."""
+        made = self.sampler.parameters if self.sampler is not None else {"plan": self.plan.about["fingerprint"]}  # type: ignore[union-attr]
+        return {**made, "captions": len(self.captions)}
+
+    def epoch(self, epoch: int) -> list[Any]:
+        """List an epoch's batches: caption rows, or the numbers of a plan's batches."""
+        if self.plan is not None:
+            return list(self.plan.epoch(epoch % self.plan.epochs))
+        assert self.sampler is not None
+        return [rows for rows in self.sampler.epoch(epoch) if len(rows) >= max(2, self.world)]
+
+    def make(self, batch: Any) -> Batch:
+        """Read one batch. Runs in workers where there are any."""
+        relevance = paired = None
+        if self.plan is not None:
+            found = self.plan.tensors(int(batch))
+            rows, relevance, same = found.rows.numpy(), found.relevance, found.same_image
+        else:
+            rows = np.asarray(batch)
+            image = self.captions.image[self.captions.places(rows)]
+            same = torch.from_numpy(image[:, None] == image)
+        if self.labels is not None:
+            relevance = torch.from_numpy(self.labels.block(rows, pooling=self.pooling))  # type: ignore[arg-type]
+            if self.paired:
+                paired = torch.from_numpy(self.labels.block(rows, pooling="paired"))
+        if self.scale != 1:
+            relevance, paired = (None if t is None else t / self.scale for t in (relevance, paired))
+        places = self.captions.places(rows)
+        if (places < 0).any():
+            raise FitError(f"the plan's caption in row {rows[places < 0][0]} has no features or is not of this split")
+        mine = np.array_split(self._order[places], self.world)[self.rank]
+        features, regions = self.features.take(self.split.place[self.split.image[mine]])
+        tokens, lengths = self._tokens([self.split.texts[i] for i in mine])
+        vectors = torch.from_numpy(features)
+        return Batch(vectors, torch.from_numpy(regions), tokens, lengths, relevance, paired, same)
+
+
+def make_sampler(options: FitOptions, captions: Captions, labels: Lookup | None) -> Sampler:
+    """Make the sampler that the options name.
+
+    Raises
+    ------
+    FitError
+        If a parameter makes no sense, or the lookup has no neighbours.
+    """
+    more: dict[str, Any] = {"seed": options.seed, "drop_last": False, **settings(options.sampler_set)}
+    try:
+        if options.sampler == "random":
+            return RandomBatches(captions, options.batch_size, **more)
+        assert labels is not None
+        if options.sampler == "neighbour":
+            return NeighbourBatches(captions, labels, options.batch_size, **more)
+        width = (labels.about.neighbours or {}).get("width", 100)
+        more.setdefault("depth", int(width))
+        if "levels" not in more:
+            more["levels"] = quantile_levels(captions, labels, QUANTILES, depth=more["depth"], seed=options.seed)
+        return GradedBatches(captions, labels, options.batch_size, **more)
+    except (ValueError, TypeError, IndexError) as error:
+        raise FitError(f"{options.sampler} batches: {error}") from error
+
+
+def refuse_held_out(labels: Lookup, features: Features) -> None:
+    """Refuse a lookup that knows captions which stand in for images: its labels would tell what the model sees.
+
+    Raises
+    ------
+    FitError
+        Naming the first such caption.
+    """
+    held_out: Sequence[str] = features.about.get("held_out", ())
+    for name in held_out[:: max(1, len(held_out) // 50)]:
+        try:
+            labels.rows_of([name])
+        except KeyError:
+            continue
+        what = f"{labels.folder}: covers {name}, which stands in for its image"
+        raise FitError(f"{what}. Export a lookup of the captions that are left: see `relabel proxy-features`.")

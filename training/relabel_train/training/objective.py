@@ -1,0 +1,156 @@
+"""Losses by name, and what a training step asks of them: one number from embeddings, scores and labels."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+
+from relabel_train import losses
+from relabel_train.losses import DistanceLoss, TripletLoss
+from relabel_train.training.errors import FitError
+from relabel_train.training.options import settings
+
+LOSSES: dict[str, Any] = {
+    "triplet": losses.TripletLoss,
+    "kendall": losses.KendallLoss,
+    "sliding_window_kendall": losses.SlidingWindowKendallLoss,
+    "bcls": losses.BCLSLoss,
+    "ladder": losses.LadderLoss,
+    "sam": losses.SAMLoss,
+    "smooth_ndcg": losses.SmoothNDCGLoss,
+    "smooth_ndcg_triplet": losses.SmoothNDCGTripletLoss,
+    "log_ratio": losses.LogRatioLoss,
+    "dense_triplet": losses.DenseTripletLoss,
+    "soft_target": losses.SoftTargetLoss,
+    "multi_positive_infonce": losses.MultiPositiveInfoNCE,
+}
+"""Name to class; each is a file of `relabel_train.losses`."""
+
+
+class Pairs(NamedTuple):
+    """What a step has: B pairs.
+
+    Attributes
+    ----------
+    scores : (B, B) float
+        Rows are images.
+    images, captions : (B, E) float
+    relevance : (B, B) float or None
+        r(V_i, T_j).
+    paired : (B, B) float or None
+        r(T_i, T_j), captions alone; for losses of embeddings.
+    same_image : (B, B) bool
+    """
+
+    scores: Tensor
+    images: Tensor
+    captions: Tensor
+    relevance: Tensor | None
+    paired: Tensor | None
+    same_image: Tensor
+
+
+class Objective(nn.Module):
+    """A weighted sum of losses by name.
+
+    Losses of embeddings (log-ratio, dense triplet) order items of one kind, as they are defined: they are taken of the
+    images and of the captions, with distances ``top`` - r, and a hardest-negative triplet loss (mean over the batch)
+    ties the two kinds together.
+
+    Parameters
+    ----------
+    names : sequence of str
+        NAME or NAME:WEIGHT.
+    given : sequence of str
+        PARAMETER=VALUE if there is one loss, NAME.PARAMETER=VALUE always.
+    top : float
+        The label's upper bound.
+
+    Raises
+    ------
+    FitError
+        If there is no such loss or parameter, or a loss refuses a value.
+    """
+
+    def __init__(self, names: Sequence[str], given: Sequence[str] = (), top: float = 1.0) -> None:
+        super().__init__()
+        self.top = top
+        weights = dict(_weighted(name) for name in names)
+        if not weights:
+            raise FitError(f"no loss; there are {', '.join(LOSSES)}")
+        chosen: dict[str, dict[str, Any]] = {name: {} for name in weights}
+        for key, value in settings(tuple(given)).items():
+            name, dot, parameter = key.partition(".")
+            if not dot:
+                name, parameter = next(iter(weights)), key
+            if name not in weights or (not dot and len(weights) > 1):
+                raise FitError(f"{key}: write LOSS.PARAMETER=VALUE with one of {', '.join(weights)}")
+            chosen[name][parameter] = value
+        self.weights = weights
+        self.losses = nn.ModuleDict({name: _make(name, values) for name, values in chosen.items()})
+        self.tie = TripletLoss(reduction="mean")
+
+    @property
+    def needs_relevance(self) -> bool:
+        """Whether any loss reads labels."""
+        return any(isinstance(loss, DistanceLoss) or _needs(loss) for loss in self.losses.values())
+
+    @property
+    def needs_paired(self) -> bool:
+        """Whether any loss reads labels of captions among themselves."""
+        return any(isinstance(loss, DistanceLoss) for loss in self.losses.values())
+
+    def forward(self, pairs: Pairs) -> Tensor:
+        """Return the loss of a batch: the sum of `terms`."""
+        first, *others = self.terms(pairs).values()
+        return sum(others, start=first)
+
+    def terms(self, pairs: Pairs) -> dict[str, Tensor]:
+        """Return the named parts, weighted so that they sum to the loss."""
+        found: dict[str, Tensor] = {}
+        for name, loss in self.losses.items():
+            weight = self.weights[name]
+            if isinstance(loss, DistanceLoss):
+                assert pairs.relevance is not None and pairs.paired is not None  # noqa: PT018
+                images = (pairs.relevance + pairs.relevance.T) / 2  # a distance of two images is symmetric
+                for kind, vectors, labels in (
+                    ("images", pairs.images, images),
+                    ("captions", pairs.captions, pairs.paired),
+                ):
+                    apart = (self.top - labels).clamp(min=0)
+                    found[f"{name}.{kind}"] = weight * loss(vectors, apart, pairs.same_image)
+                tied = self.tie.terms(pairs.scores, None, pairs.same_image)
+                found |= {f"{name}.tie.{term}": weight * value for term, value in tied.items()}
+                continue
+            parts: dict[str, Tensor] = loss.terms(pairs.scores, pairs.relevance, pairs.same_image)  # type: ignore[operator]
+            found |= {f"{name}.{term}": weight * value for term, value in parts.items()}
+        return found
+
+
+def _needs(loss: nn.Module) -> bool:
+    return any(getattr(part, "needs_relevance", False) for part in loss.modules())
+
+
+def _weighted(name: str) -> tuple[str, float]:
+    name, colon, weight = name.partition(":")
+    try:
+        return name, float(weight) if colon else 1.0
+    except ValueError:
+        raise FitError(f"loss {name}: {weight!r} is no weight") from None
+
+
+def _make(name: str, values: dict[str, Any]) -> nn.Module:
+    if name not in LOSSES:
+        raise FitError(f"no loss {name!r}; there are {', '.join(LOSSES)}")
+    known = inspect.signature(LOSSES[name]).parameters
+    unknown = sorted(set(values) - set(known))
+    if unknown:
+        raise FitError(f"{name} has no parameter {', '.join(unknown)}; it has {', '.join(known)}")
+    try:
+        made: nn.Module = LOSSES[name](**values)
+    except (ValueError, TypeError) as error:
+        raise FitError(f"{name}: {error}") from error
+    return made
