@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from relabel.corpus import Corpus
+from relabel.memory import held
 from relabel.neighbours.approximate import IndexFinder, Sample
 from relabel.neighbours.base import Finder, Search
 from relabel.neighbours.inner import Inner, drop_inner
@@ -172,7 +172,7 @@ class NeighbourUnits(Units):
         """Open what finds, once a worker; it gets the memory that this process does not hold already."""
         if self._found is None:
             relevance = self.relevance
-            left = self.runtime.memory - _WRITING - psutil.Process().memory_info().rss
+            left = self.runtime.memory - _WRITING - held()
             runtime = replace(self.runtime, memory=max(left, self.runtime.memory // 8))
             search, pooling = self.question.search(self.corpus), self.question.pooling
             if self.index is not None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from relabel.memory import release
 from relabel.progress import SILENT, Progress
 from relabel.stages.project import Project
 from relabel.store.artefact import build
@@ -39,7 +40,9 @@ class Job:
 
     def run(self) -> tuple[Manifest, bool]:
         """Build it, unless it is there."""
-        return build(self.out, self.draft, self.fill, self.progress)
+        made = build(self.out, self.draft, self.fill, self.progress)
+        release()
+        return made
 
 
 def make_units(
