@@ -139,7 +139,7 @@ def of_block(
 
 def dots(part: VectorRelevance, left: Rows, right: Rows) -> Scores:
     """Make the cosines of M rows and N rows, (M, N) float64: the bits of `pairs`, which a matrix product has not."""
-    from relabel.sources.fuse_dots import all_dots
+    from relabel.sources.fuse_kernels import all_dots
 
     places = [rows.astype(np.int64) - part.rows.start for rows in (left, right)]
     for rows, some in zip((left, right), places, strict=True):

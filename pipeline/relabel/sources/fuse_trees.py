@@ -7,12 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel.sources.ngrams.kernels import jit
 from relabel.sources.ngrams.threads import share
 
 I4 = NDArray[np.int32]
 F8 = NDArray[np.float64]
-_PAIRS = 256  # whose features stay in the nearest cache while all trees pass over them
 _STEP = 1 << 14  # pairs that a thread takes at once
 
 
@@ -66,17 +64,6 @@ def add_trees(trees: Trees, features: F8, out: F8, threads: int = 1) -> None:
     threads : int
     """
     if len(trees.roots):
-        share(lambda lo, hi: _add(trees, features[lo:hi], out[lo:hi]), len(out), threads, _STEP)
+        from relabel.sources.fuse_kernels import sum_trees
 
-
-@jit
-def _add(trees: Trees, features: F8, out: F8) -> None:
-    roots, nodes, values = trees
-    for start in range(0, len(out), _PAIRS):
-        stop = min(start + _PAIRS, len(out))
-        for t in range(len(roots)):
-            for p in range(start, stop):
-                n = roots[t]
-                while nodes[n, 0] >= 0:
-                    n = nodes[n, 1] if features[p, nodes[n, 0]] <= values[n] else nodes[n, 2]
-                out[p] += values[n]
+        share(lambda lo, hi: sum_trees(*trees, features[lo:hi], out[lo:hi]), len(out), threads, _STEP)

@@ -1,0 +1,57 @@
+"""tune fuse: what its parts need first, then the fit."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from relabel.errors import UsageError
+from relabel.stages.encoding import encoded, open_label
+from relabel.stages.label import prepare_encoding
+from relabel.stages.parts import refuse_cycle
+from relabel.stages.project import Project
+from relabel.store.manifest import Manifest
+
+
+def tune_fuse(project: Project, out: Path) -> tuple[Manifest, bool]:
+    """Fit a fuse of the labels that `tune.fuse.parts` names; their encodings of val are made if they are not there.
+
+    Raises
+    ------
+    UsageError
+        If the corpus is not COCO, a part is no label or made of what is to be fitted here.
+    RelabelError
+        See `prepare_encoding` and `relabel.tuning.fuse.tune_fuse`.
+    """
+    from relabel.tuning.fuse import SPLIT, Ingredient, tune_fuse
+
+    config, params = project.config, project.config.tune.fuse
+    if config.ingest.prefix != "coco":
+        raise UsageError(f"people judged COCO's captions, not {config.ingest.dataset}'s")
+    parts = {}
+    for label in params.parts:
+        refuse_fuse_of_itself(project, label, out)
+        prepare_encoding(project, label, SPLIT)
+        source = config.source(label)
+        parts[label] = Ingredient(source, encoded(project, label, SPLIT), partial(open_label, project, label, SPLIT))
+    return tune_fuse(params, parts, project.corpus, out, project.runtime)
+
+
+def refuse_fuse_of_itself(project: Project, label: str, out: Path, above: tuple[str, ...] = ()) -> None:
+    """Refuse a part whose model is the one to be fitted, or that is made of such a part.
+
+    Raises
+    ------
+    UsageError
+        With the way from the part to it.
+    """
+    source = project.config.source(label)
+    folder = getattr(source.params, "folder", None)
+    way = (*above, label)
+    if source.kind == "others" and isinstance(folder, Path) and folder.absolute() == out.absolute():
+        what = f"part {way[0]} is made of the fuse that is to be fitted: {' -> '.join(way)} has its model in {out}"
+        raise UsageError(what, todo="Take it out of --parts, or give another --out.")
+    if label == way[0]:
+        refuse_cycle(project.config, label)
+    for part in source.parts():
+        refuse_fuse_of_itself(project, part, out, way)
