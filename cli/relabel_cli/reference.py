@@ -18,7 +18,9 @@ from relabel.judge.params import JudgeParams
 from relabel.neighbours.params import NeighboursParams
 from relabel.proxy.params import ProxyFeaturesParams
 from relabel.sources import SOURCES, source_class
+from relabel.tuning.bert_sts import TuneBertStsParams
 from relabel.tuning.cbow import TuneCbowParams
+from relabel.tuning.fuse import TuneFuseParams
 from relabel_cli.common import Common
 from relabel_cli.main import VERBS
 
@@ -58,6 +60,8 @@ def _parameters() -> Iterator[str]:
     for section, model in (
         ("ingest", IngestParams),
         ("tune.cbow", TuneCbowParams),
+        ("tune.fuse", TuneFuseParams),
+        ("tune.bert_sts", TuneBertStsParams),
         ("encode", EncodeParams),
         ("neighbours", NeighboursParams),
         ("export.lookup", ExportLookupParams),

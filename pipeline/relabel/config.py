@@ -18,7 +18,9 @@ from relabel.neighbours.params import NeighboursParams
 from relabel.proxy.params import ProxyFeaturesParams
 from relabel.sources import source_class
 from relabel.sources.base import Source, SourceParams
+from relabel.tuning.bert_sts import TuneBertStsParams
 from relabel.tuning.cbow import TuneCbowParams
+from relabel.tuning.fuse import TuneFuseParams
 
 DEFAULT_SOURCES: dict[str, dict[str, Any]] = {
     "same_image": {"source": "same_image"},
@@ -45,6 +47,8 @@ class TuneParams(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     cbow: TuneCbowParams = TuneCbowParams()
+    fuse: TuneFuseParams = TuneFuseParams()
+    bert_sts: TuneBertStsParams = TuneBertStsParams()
 
 
 class Config(BaseModel):

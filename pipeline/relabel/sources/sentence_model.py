@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,7 +54,7 @@ def load_model(folder: Path, device: Literal["cpu", "cuda"], max_length: int | N
                 todo="Get it again, or name another `model`.",
             ) from error
     model.float().eval()
-    limit, positions = length_limit(model), _positions(model)
+    limit, positions = length_limit(model), positions_of(model)
     if max_length is not None:
         _cut(model, max_length, positions)
     elif limit is not None and positions is not None and limit > positions:
@@ -89,19 +90,22 @@ def pick_device(device: Device) -> Literal["cpu", "cuda"]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Hold back the bars and warnings that transformers prints."""
+    """Hold back the bars and warnings that transformers and sentence-transformers print."""
     from transformers import utils
 
-    logging: Any = utils.logging  # not typed
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    other = logging.getLogger("sentence_transformers")
+    theirs: Any = utils.logging  # not typed
+    level, others, bars = theirs.get_verbosity(), other.level, theirs.is_progress_bar_enabled()
+    theirs.set_verbosity_error()
+    other.setLevel(logging.ERROR)
+    theirs.disable_progress_bar()
     try:
         yield
     finally:
-        logging.set_verbosity(level)
+        theirs.set_verbosity(level)
+        other.setLevel(others)
         if bars:
-            logging.enable_progress_bar()
+            theirs.enable_progress_bar()
 
 
 def _cut(model: SentenceTransformer, max_length: int, positions: int | None) -> None:
@@ -113,7 +117,7 @@ def _cut(model: SentenceTransformer, max_length: int, positions: int | None) -> 
         raise UsageError("this model has no max_length", todo="Leave it out.") from error
 
 
-def _positions(model: SentenceTransformer) -> int | None:
+def positions_of(model: SentenceTransformer) -> int | None:
     """How many positions the model has learned (RoBERTa's kin keep the first few for padding)."""
     for name, module in model.named_modules():
         if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):

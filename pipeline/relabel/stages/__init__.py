@@ -6,6 +6,7 @@
 from relabel.stages.captions import fetch, ingest
 from relabel.stages.encoding import encode, encoded, failed_rows, open_label
 from relabel.stages.exporting import export_lookup
+from relabel.stages.fusing import tune_fuse
 from relabel.stages.job import Job, note, status
 from relabel.stages.judging import judge
 from relabel.stages.label import prepare, prepare_encoding
@@ -13,7 +14,7 @@ from relabel.stages.planning import estimate_plan, export_plan
 from relabel.stages.project import Project
 from relabel.stages.proxying import left_project, proxy_features
 from relabel.stages.searching import neighbours, searchable
-from relabel.stages.tuning import models, needs_word2vec, tune_cbow
+from relabel.stages.tuning import models, needs_cross_encoder, needs_word2vec, tune_bert_sts, tune_cbow
 
 __all__ = [
     "Job",
@@ -29,6 +30,7 @@ __all__ = [
     "judge",
     "left_project",
     "models",
+    "needs_cross_encoder",
     "needs_word2vec",
     "neighbours",
     "note",
@@ -38,5 +40,7 @@ __all__ = [
     "proxy_features",
     "searchable",
     "status",
+    "tune_bert_sts",
     "tune_cbow",
+    "tune_fuse",
 ]

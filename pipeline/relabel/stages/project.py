@@ -30,6 +30,11 @@ class Project:
         """Word vectors trained here."""
         return self.runtime.data / "word2vec"
 
+    @property
+    def cross_encoder(self) -> Path:
+        """The cross-encoder tuned here."""
+        return self.runtime.data / "bert_sts"
+
     @cached_property
     def corpus(self) -> Corpus:
         """The ingested corpus."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from relabel.sources.base import SourceParams
 from relabel.stages.captions import fetch, ingest
 from relabel.stages.job import note
@@ -16,6 +18,18 @@ def tune_cbow(project: Project) -> tuple[Manifest, bool]:
     return cbow.tune_cbow(project.config.tune.cbow, project.corpus, project.word2vec, project.runtime)
 
 
+def tune_bert_sts(project: Project, out: Path | None = None) -> tuple[Manifest, bool]:
+    """Tune a cross-encoder on STS-B. See relabel.tuning.bert_sts."""
+    from relabel.tuning import bert_sts
+
+    return bert_sts.tune_bert_sts(project.config.tune.bert_sts, out or project.cross_encoder, project.runtime)
+
+
+def needs_cross_encoder(params: SourceParams) -> bool:
+    """Whether a label takes the cross-encoder that is tuned here."""
+    return params.source == "bert_sts" and getattr(params, "model", "") == "tuned"
+
+
 def needs_word2vec(params: SourceParams) -> bool:
     """Whether a label takes the word vectors that are trained here."""
     return params.source == "cbow" and getattr(params, "vectors", "") == "word2vec"
@@ -28,3 +42,5 @@ def models(project: Project, label: str) -> None:
             fetch(project)
             note(project, ingest(project), project.layout.corpus)
         note(project, tune_cbow(project), project.word2vec)
+    if needs_cross_encoder(project.config.sources[label]):
+        note(project, tune_bert_sts(project), project.cross_encoder)

@@ -1,0 +1,212 @@
+"""Coarse to fine: a gate looks at every pair, a cross-encoder at what passes, each unordered pair of texts once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relabel.corpus import Corpus, References
+from relabel.neighbours.base import Finder, Search
+from relabel.runtime import Runtime
+from relabel.sources.base import Pooling, Relevance, Rows, Scores, pool
+from relabel.sources.cross_encoder.pieces import Texts
+
+if TYPE_CHECKING:
+    from relabel.sources.cross_encoder.scorer import PairScorer
+
+Below = Literal["zero", "gate"]
+Orders = Literal["both", "one"]
+Keys = NDArray[np.int64]
+
+_BLOCK = 1 << 18  # pairs of a block looked at together
+_LOW = 0xFFFFFFFF
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What lets pairs through.
+
+    Attributes
+    ----------
+    label : str or None
+        Name of the label; None lets all pairs through.
+    threshold : float
+        A pair passes whose score by the gate is at least this.
+    below : "zero" or "gate"
+        Relevance of a pair that does not pass: 0, or the gate's score cut to 0..1.
+    """
+
+    label: str | None
+    threshold: float
+    below: Below
+
+    def passes(self, coarse: Scores | None, count: int) -> NDArray[np.bool_]:
+        """Say of P pairs whether they pass; a NaN does not."""
+        return np.ones(count, bool) if coarse is None else np.asarray(coarse >= self.threshold)
+
+    def rest(self, coarse: Scores | None, count: int) -> Scores:
+        """Relevance of P pairs as if none passed: NaN where the gate has none."""
+        if coarse is None:
+            return np.zeros(count)
+        if self.below == "gate":
+            return np.clip(coarse, 0.0, 1.0)
+        return np.where(np.isnan(coarse), np.nan, 0.0)
+
+    def said(self) -> str:
+        """Say what passes, in a few words."""
+        return "there is no gate" if self.label is None else f"{self.label} >= {self.threshold:g}"
+
+
+@dataclass(frozen=True, eq=False)
+class BertStsRelevance(Relevance):
+    """Scores of a cross-encoder where the gate lets a pair through.
+
+    A text against itself has relevance 1 without asking, as in the released code of Ladder.
+
+    Attributes
+    ----------
+    texts : Texts
+        Distinct texts of the encoded captions, as token ids.
+    text : (len(rows),) int32
+        Which of them each encoded row reads.
+    gate : Gate
+    coarse : Relevance or None
+        The gate's label, opened.
+    orders : "both" or "one"
+        Mean of both orders of a pair, or the reference first.
+    scorer : callable
+        Loads the cross-encoder; asked again, returns the same.
+    max_pairs : int or None
+        See `promise`.
+    runtime : Runtime
+    tally : dict of str to int
+        Counts since it was opened: pairs of captions `asked` for and `passed`, pairs of texts `refined`.
+    """
+
+    corpus: Corpus
+    rows: range
+    pooling: Pooling
+    failed: Rows
+    texts: Texts
+    text: Rows
+    gate: Gate
+    coarse: Relevance | None
+    orders: Orders
+    scorer: Callable[[], PairScorer]
+    max_pairs: int | None
+    runtime: Runtime
+    tally: dict[str, int] = field(default_factory=lambda: {"asked": 0, "passed": 0, "refined": 0})
+
+    def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
+        """See Relevance.pairs. Each distinct pair of texts that passes is scored once a call."""
+        how = pooling or self.pooling
+        if how == "paired":
+            references = References.single(references.rows[references.indptr[:-1]])
+        each = np.repeat(captions, np.diff(references.indptr)).astype(np.int32)
+        return pool(self._singles(references.rows, each, self.refine), references.indptr, how)
+
+    def count(self, references: References, captions: Rows) -> Keys:
+        """List the keys of the pairs of texts that `pairs` would refine, (D,) int64 ascending; nothing is scored."""
+        found: list[Keys] = []
+
+        def none(keys: Keys) -> Scores:
+            found.append(keys)
+            return np.zeros(len(keys))
+
+        before = dict(self.tally)
+        self._singles(references.rows, np.repeat(captions, np.diff(references.indptr)).astype(np.int32), none)
+        self.tally.update(before)
+        return found[0]
+
+    def block(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
+        """See Relevance.block. Each distinct pair of texts that passes is scored once a step."""
+        out = np.empty((len(references), len(captions)))
+        sizes = np.diff(references.indptr)
+        step = max(1, _BLOCK // max(1, len(captions) * int(sizes.max(initial=1))))
+        for a in range(0, len(references), step):
+            images = np.arange(a, min(a + step, len(references)))
+            every = references.take(np.repeat(images, len(captions)))
+            found = self.pairs(every, np.tile(captions, len(images)), pooling)
+            out[a : a + step] = found.reshape(len(images), len(captions))
+        return out
+
+    def query(self, text: str, captions: Rows) -> Scores:
+        """See Relevance.query."""
+        typed = text.encode(errors="replace").decode()  # a terminal can pass what is no Unicode
+        coarse = None if self.coarse is None else self.coarse.query(typed, captions)
+        out, passes = self.gate.rest(coarse, len(captions)), self.gate.passes(coarse, len(captions))
+        asked, which = np.unique(self._text(captions[passes]), return_inverse=True)
+        ids = self.scorer().tokenize([typed])[0]
+        joined = Texts(
+            np.append(self.texts.ids, np.array(ids, np.int32)),
+            np.append(self.texts.indptr, len(self.texts.ids) + len(ids)),
+        )
+        new = np.full(len(asked), len(self.texts))
+        scores = self._ordered(joined, new, asked.astype(np.int64))
+        for i, t in enumerate(asked.tolist()):
+            if np.array_equal(self.texts[t], ids):
+                scores[i] = 1.0
+        out[passes] = scores[which.reshape(-1)]
+        return out
+
+    def finder(self, search: Search, pooling: Pooling | None, runtime: Runtime) -> Finder:
+        """See Relevance.finder."""
+        from relabel.sources.cross_encoder.finder import GatedFinder
+
+        return GatedFinder(self, search, pooling or self.pooling, runtime)
+
+    def refine(self, keys: Keys, advance: Callable[[int], None] = lambda _: None) -> Scores:
+        """Score D pairs of texts, (D,) float64 in 0..1; `keys` hold the first text above, the second below 32 bits."""
+        self.tally["refined"] += len(keys)
+        return self._ordered(self.texts, keys >> 32, keys & _LOW, advance)
+
+    def keys(self, first: Rows, second: Rows) -> Keys:
+        """Keys of P pairs of texts: ascending within a pair where both orders count."""
+        one, two = first.astype(np.int64), second.astype(np.int64)
+        if self.orders == "both":
+            one, two = np.minimum(one, two), np.maximum(one, two)
+        return (one << 32) | two
+
+    def _ordered(
+        self, texts: Texts, first: Keys, second: Keys, advance: Callable[[int], None] = lambda _: None
+    ) -> Scores:
+        if not len(first):
+            return np.empty(0)
+        scorer = self.scorer()
+        if self.orders == "one":
+            return scorer.score(texts, first, second, advance)
+        left = 0
+
+        def half(more: int) -> None:
+            nonlocal left
+            whole, left = divmod(left + more, 2)
+            advance(whole)
+
+        ones, twos = np.concatenate([first, second]), np.concatenate([second, first])
+        found = scorer.score(texts, ones, twos, half)
+        return (found[: len(first)] + found[len(first) :]) / 2
+
+    def _singles(self, references: Rows, captions: Rows, refine: Callable[[Keys], Scores]) -> Scores:
+        """Score P pairs of captions."""
+        count = len(captions)
+        coarse = self.coarse.pairs(References.single(references), captions, "paired") if self.coarse else None
+        out = self.gate.rest(coarse, count)
+        one, two = self._text(references), self._text(captions)
+        same = (one == two) & ~np.isnan(out)
+        out[same] = 1.0
+        ask = self.gate.passes(coarse, count) & ~same
+        keys, which = np.unique(self.keys(one[ask], two[ask]), return_inverse=True)
+        self.tally["asked"] += count
+        self.tally["passed"] += len(which)
+        out[ask] = refine(keys)[which.reshape(-1)]
+        return out
+
+    def _text(self, rows: Rows) -> Rows:
+        if len(rows) and (rows.min() < self.rows.start or rows.max() >= self.rows.stop):
+            raise IndexError(f"rows {rows.min()} to {rows.max()} asked, {self.rows.start} to {self.rows.stop} encoded")
+        found: Rows = self.text[rows - self.rows.start]
+        return found
