@@ -38,7 +38,7 @@ def cut(scores: Scores, image_of_caption: NDArray[np.int64], folds: int | ArrayL
     else:
         fold = np.asarray(folds)
         if fold.shape != (images,):
-            raise ValueError(f"folds are {fold.shape}; one a image is needed, ({images},)")
+            raise ValueError(f"folds are {fold.shape}; one an image is needed, ({images},)")
     of_caption = np.where(image_of_caption >= 0, fold[image_of_caption], fold.min(initial=0) - 1)
     for name in np.unique(fold):
         rows, columns = np.flatnonzero(fold == name), np.flatnonzero(of_caption == name)

@@ -35,7 +35,8 @@ def ndcg(
     """
     depth = ranked.shape[1] if k is None else min(k, ranked.shape[1])
     discount = 1 / np.log2(np.arange(2, depth + 2))
-    found, best = (_gains(values[:, :depth], gain) @ discount for values in (ranked, ideal))
+    # no matrix product: its last bits depend on how many queries it is given
+    found, best = ((_gains(values[:, :depth], gain) * discount).sum(axis=1) for values in (ranked, ideal))
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(np.where(best > 0, found / best, np.nan))
 

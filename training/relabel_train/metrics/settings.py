@@ -34,10 +34,16 @@ class ReportSettings:
     tau_queries : int, optional
         Take it over this many queries a direction, drawn with `seed`; all where not given. Others count as left out.
     seed : int
+        Draws them.
     one_caption : bool
         CS@K as Ladder takes it: of each image only its first caption is in the gallery and asks.
     threads : int, optional
         All cores at hand where not given; no figure depends on it.
+
+    Raises
+    ------
+    ValueError
+        Naming the first that makes no sense.
     """
 
     ties: Ties = "pessimistic"
@@ -54,3 +60,16 @@ class ReportSettings:
     seed: int = 0
     one_caption: bool = False
     threads: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.ties not in ("pessimistic", "row"):
+            raise ValueError(f"ties is {self.ties!r}, not 'pessimistic' or 'row'")
+        for name in ("recall_ks", "ncs_ks", "cs_ks", "ndcg_ks", "distance_ks", "semantic_ms"):
+            given: tuple[int | None, ...] = getattr(self, name)
+            depths = [k for k in given if not (k is None and name == "ndcg_ks")]
+            if not all(isinstance(k, int) and k >= 1 for k in depths):
+                raise ValueError(f"{name} is {given}; whole numbers of 1 or more are needed")
+        for name in ("threads", "tau_queries"):
+            number = getattr(self, name)
+            if number is not None and number < 1:
+                raise ValueError(f"{name} is {number}, not 1 or more")
