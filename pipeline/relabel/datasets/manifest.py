@@ -80,7 +80,16 @@ class UrlSource(_Model):
         return self
 
 
-Source = PackageSource | UrlSource | MirrorSource
+class MavenSource(_Model):
+    """A jar by its Maven coordinate, `group:artifact:version` or `group:artifact:version:classifier`."""
+
+    maven: Annotated[str, StringConstraints(pattern=r"^[\w.-]+(:[\w.-]+){2,3}$")]
+
+    def __str__(self) -> str:
+        return f"Maven {self.maven}"
+
+
+Source = PackageSource | UrlSource | MavenSource | MirrorSource
 
 
 class DataFile(Content):

@@ -9,7 +9,16 @@ from importlib import metadata
 from pathlib import Path
 
 from relabel.datasets.content import check_file
-from relabel.datasets.manifest import DataFile, Manifest, MirrorSource, PackageSource, Source, UrlSource, load_manifest
+from relabel.datasets.manifest import (
+    DataFile,
+    Manifest,
+    MavenSource,
+    MirrorSource,
+    PackageSource,
+    Source,
+    UrlSource,
+    load_manifest,
+)
 from relabel.errors import CheckError, MissingError, UsageError
 
 MIRROR = "RELABEL_MIRROR"
@@ -37,7 +46,7 @@ def sources_of(manifest: Manifest, file: DataFile, mirror: Path | None) -> list[
     same_layout = MirrorSource(mirror=f"{manifest.name}/{file.name}")
     listed = [*file.sources, *([] if same_layout in file.sources else [same_layout])]
     kept = [s for s in listed if mirror is not None or not isinstance(s, MirrorSource)]
-    return sorted(kept, key=lambda s: isinstance(s, UrlSource))
+    return sorted(kept, key=lambda s: isinstance(s, UrlSource | MavenSource))
 
 
 def local_path(source: PackageSource | MirrorSource, mirror: Path | None) -> Path:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from relabel.datasets.content import check_file
-from relabel.datasets.manifest import DataFile, Manifest, PackageSource, UrlSource, load_manifest, names
+from relabel.datasets.manifest import DataFile, Manifest, MavenSource, PackageSource, UrlSource, load_manifest, names
 from relabel.datasets.places import local_path, mirror_folder, sources_of
 from relabel.errors import CheckError, MissingError
 
@@ -71,8 +71,8 @@ def _status(manifest: Manifest, file: DataFile, data: Path, mirror: Path | None)
         except (CheckError, OSError):
             return say("damaged", path)
     for source in sources_of(manifest, file, mirror):
-        if isinstance(source, UrlSource):
-            return say("remote", source.url)
+        if isinstance(source, UrlSource | MavenSource):
+            return say("remote", source.url if isinstance(source, UrlSource) else source)
         member = source.member if isinstance(source, PackageSource) else None
         try:
             found = local_path(source, mirror)
@@ -80,7 +80,7 @@ def _status(manifest: Manifest, file: DataFile, data: Path, mirror: Path | None)
                 return say("local", source if isinstance(source, PackageSource) else found)
         except (MissingError, OSError, KeyError, zipfile.BadZipFile):
             continue
-    return say("missing", next(s for s in reversed(file.sources) if not isinstance(s, UrlSource)))
+    return say("missing", next(s for s in reversed(file.sources) if not isinstance(s, UrlSource | MavenSource)))
 
 
 def _size(path: Path, member: str | None) -> int:
