@@ -182,6 +182,10 @@ class Source(ABC, Generic[P]):
         """Name the labels that it is made of or gated by: they are encoded first, and opened with it."""
         return ()
 
+    def pair_by_pair(self) -> bool:
+        """Whether it scores pair by pair, and so has no block of any captions; or is made of a label that does."""
+        return self.kind == "pairs"
+
     def check_parts(self, parts: Mapping[str, Manifest]) -> None:
         """Refuse the encodings of `parts()`, by label, if this source cannot be made of them (CheckError)."""
 
