@@ -125,7 +125,7 @@ def ask(
     hits = {}
     for label, relevance in opened.items():
         gate = None
-        if project.config.source(label).kind == "pairs":
+        if project.config.source(label).pair_by_pair():
             gate = _gate(project, label, opened, split), project.config.judge.gate_top
         hits[label] = nearest(relevance, asked, k, gate)
     return (asked if isinstance(asked, str) else project.corpus.texts[asked]), hits

@@ -89,7 +89,7 @@ class PlanUnits(Units):
 
     @property
     def _pairwise(self) -> bool:
-        return self.outline.source.kind == "pairs"
+        return self.outline.source.pair_by_pair()
 
     @cached_property
     def relevance(self) -> Relevance:

@@ -82,7 +82,7 @@ def refuse_full_disk(estimate: Estimate, folder: Path, there: int) -> None:
 def estimate(outline: Outline, relevance: Relevance) -> Estimate:
     """Count what a plan takes and time a sample of it."""
     shape, batches = outline.shape, outline.batches
-    if outline.source.kind == "pairs":
+    if outline.source.pair_by_pair():
         pairs = Pairs(outline.corpus, batches, outline.pooling)
         count, work = pairs.distinct, pairs.distinct * PAIR_BYTES
         seconds = count * _pair_seconds(pairs, relevance)

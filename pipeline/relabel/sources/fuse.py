@@ -18,7 +18,7 @@ from relabel.corpus import Corpus
 from relabel.errors import CheckError
 from relabel.runtime import Runtime, default_data
 from relabel.sources.base import NO_PARTS, Kind, Pooling, Relevance, Source, SourceParams
-from relabel.sources.fuse_model import BOUNDS, model_manifest, read_model, read_parts, unrowed
+from relabel.sources.fuse_model import BOUNDS, Part, model_manifest, read_model, read_parts, unrowed
 from relabel.sources.fuse_relevance import FuseRelevance
 from relabel.sources.same_image import NoUnits
 from relabel.store.manifest import Manifest
@@ -70,11 +70,16 @@ class Fuse(Source[FuseParams]):
         gate = () if self.params.gate is None else (self.params.gate,)
         return tuple(dict.fromkeys((*self._parts, *gate)))
 
+    def pair_by_pair(self) -> bool:
+        """See Source.pair_by_pair; raises as `parts`."""
+        return any(part.pair_by_pair for part in self._parts.values())
+
     def semantic(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
         """See Source.semantic. The model is pinned by its files, wherever they lie."""
         manifest = model_manifest(self.params.folder)
         files = {name: entry.sha256 for name, entry in manifest.files.items()}
-        return {"source": self.name, "model": {"fingerprint": manifest.fingerprint, "files": files}}
+        gate = {"gate": self.params.gate, "gate_top": self.params.gate_top} if self.params.gate else {}
+        return {"source": self.name, "model": {"fingerprint": manifest.fingerprint, "files": files}} | gate
 
     def check_parts(self, parts: Mapping[str, Manifest]) -> None:
         """See Source.check_parts.
@@ -119,5 +124,5 @@ class Fuse(Source[FuseParams]):
         )
 
     @cached_property
-    def _parts(self) -> dict[str, Any]:
-        return dict(read_parts(self.params.folder))
+    def _parts(self) -> dict[str, Part]:
+        return read_parts(self.params.folder)

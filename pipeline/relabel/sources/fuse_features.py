@@ -141,10 +141,11 @@ def dots(part: VectorRelevance, left: Rows, right: Rows) -> Scores:
     """Make the cosines of M rows and N rows, (M, N) float64: the bits of `pairs`, which a matrix product has not."""
     from relabel.sources.fuse_kernels import all_dots
 
-    places = [rows.astype(np.int64) - part.rows.start for rows in (left, right)]
-    for rows, some in zip((left, right), places, strict=True):
+    start = part.rows.start
+    here, there = left.astype(np.int64) - start, right.astype(np.int64) - start
+    for rows, some in ((left, here), (right, there)):
         if len(some) and not (some.min() >= 0 and some.max() < len(part.vectors)):
             raise IndexError(f"rows {rows.min()} to {rows.max()} are not all among the encoded {part.rows}")
     out = np.empty((len(left), len(right)))
-    all_dots(np.ascontiguousarray(part.vectors), *places, out)
+    all_dots(np.ascontiguousarray(part.vectors), here, there, out)
     return out

@@ -67,7 +67,7 @@ class Head:
         for f, weight in enumerate(self.weights.tolist()):  # one order of additions, which a matrix product has not
             out += values[:, f] * weight
         add_trees(self.trees, np.ascontiguousarray(values), out, threads)
-        return np.clip(out, *BOUNDS)
+        return np.asarray(np.clip(out, *BOUNDS), np.float64)
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,8 @@ class Part:
     Attributes
     ----------
     source, kind : str
+    pair_by_pair : bool
+        See Source.pair_by_pair.
     semantic : dict
         Of its encoding, but for what says which captions: see `unrowed`.
     out_of_fold : str or None
@@ -85,6 +87,7 @@ class Part:
 
     source: str
     kind: str
+    pair_by_pair: bool
     semantic: dict[str, Any]
     out_of_fold: str | None = None
 

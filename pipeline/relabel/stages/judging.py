@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 def judge(project: Project, label: str) -> Job:
     """Prepare to score CxC's human-judged pairs with a label, and to rank ECCV Caption with it (test split).
 
-    A source that scores pair by pair ranks only what the gate (`judge.gate`) finds best; with no gate it is not ranked.
+    A label that scores pair by pair, or is made of one that does, ranks only what the gate (`judge.gate`) finds best;
+    with no gate it is not ranked.
 
     Raises
     ------
@@ -39,8 +40,9 @@ def judge(project: Project, label: str) -> Job:
     encoding = encoded(project, label, split)
     inputs = {"corpus": corpus.digest, "encoding": encoding.identity}
     inputs |= {f"cxc {task}": human.sha256(task, split) for task in human.TASKS}
-    gate = (params.gate or None) if source.kind == "pairs" else None
-    ranked = split == "test" and (source.kind != "pairs" or gate is not None)
+    slow = source.pair_by_pair()
+    gate = (params.gate or None) if slow else None
+    ranked = split == "test" and (not slow or gate is not None)
     if ranked and gate is not None:
         inputs["gate"] = encoded(project, gate, split).identity
     semantic = {"source": source.name, "pooling": source.params.pooling, **params.model_dump(include=_JUDGED)}

@@ -72,7 +72,8 @@ class Ingredient:
     def part(self) -> Part:
         """What the model keeps of it."""
         sha256 = None if self.tuned is None else sha256_file(self.tuned)
-        return Part(self.source.name, self.source.kind, unrowed(self.encoding.semantic), sha256)
+        source = self.source
+        return Part(source.name, source.kind, source.pair_by_pair(), unrowed(self.encoding.semantic), sha256)
 
 
 def tune_fuse(

@@ -70,7 +70,7 @@ class Sample:
 
     def score(self, head: Head) -> Scores:
         """Score the pairs, (P,) float64: the mean over S."""
-        return np.mean([head.score(np.ascontiguousarray(values)) for values in self.values], axis=0)
+        return np.asarray(np.mean([head.score(v) for v in self.values], axis=0), np.float64)
 
 
 def fit(sample: Sample, params: FitParams) -> Head:
@@ -129,7 +129,8 @@ def cross_validate(sample: Sample, params: FitParams) -> Scores:
     sides = np.sort(fold[np.searchsorted(numbers, sample.images)], axis=1)
     out = np.full(len(sample.human), np.nan)
     for held in combinations_with_replacement(range(params.folds), 2):
-        train, test = ~np.isin(sides, held).any(axis=1), (sides == held).all(axis=1)
+        train = np.logical_not(np.isin(sides, held).any(axis=1))
+        test = np.asarray((sides == held).all(axis=1))
         if train.any() and test.any():
             out[test] = sample.take(test).score(fit(sample.take(train), params))
     return out

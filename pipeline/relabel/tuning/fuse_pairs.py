@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -85,7 +85,8 @@ class Judged:
 
     def table(self, label: str, relevance: Relevance, looks: Sequence[Look], progress: Progress) -> pa.Table:
         """Ask a part: one column a pooling and way (`max 0`), one row a pair."""
-        features, columns = [Feature(label, look) for look in looks], {}
+        features = [Feature(label, look) for look in looks]
+        columns: dict[str, Scores] = {}
         title = f"{label}, {self.task} val"
         with progress.task(title, len(self.left) * len(self.ways), "pairs") as bar:
             for way, (references, captions) in enumerate(self.ways):
@@ -119,7 +120,7 @@ class Judged:
         return pa.table({f"{look} {way}": columns[look] for way in range(len(self.ways)) for look in looks})
 
 
-def looks_of(source: Source[object], task: Task) -> tuple[Look, ...]:
+def looks_of(source: Source[Any], task: Task) -> tuple[Look, ...]:
     """Say how a part is looked at. A single reference has one score, whatever the pooling.
 
     A source that takes the set itself is asked for that, in place of the mean; if it scores pair by pair, which is
@@ -129,7 +130,7 @@ def looks_of(source: Source[object], task: Task) -> tuple[Look, ...]:
         return ("max",)
     if "refs" in source.refused:
         return SINGLES
-    return ("refs",) if source.kind == "pairs" else ("refs", "max", "second")
+    return ("refs",) if source.pair_by_pair() else ("refs", "max", "second")
 
 
 def values_of(table: pa.Table, looks: Sequence[Look], ways: int) -> Scores:
