@@ -72,6 +72,7 @@ def test_ndcg_of_cosines_as_s_ndcg_takes_them() -> None:
     assert found != pytest.approx(retrieval_report(scores, IMAGE, relevance=cosines)["labels.ndcg"].i2t, abs=1e-3)
 
 
+@pytest.mark.slow  # its import alone takes seconds
 def test_ndcg_equals_sklearn() -> None:
     metrics = pytest.importorskip("sklearn.metrics")
     scores, labels = (v.astype(np.float64) for v in random(5))

@@ -10,9 +10,9 @@ import pytest
 from numpy.typing import NDArray
 
 from relabel_train.metrics import Ranking, cs_at_k, ideal_labels, kendall_tau
-from relabel_train.metrics.codes import decode, encode
+from relabel_train.metrics.codes import decode, encode, smallest
 from relabel_train.metrics.inversions import count_inversions
-from relabel_train.metrics.ranked_labels import smallest, tied_pairs
+from relabel_train.metrics.ranked_labels import tied_pairs
 
 Make = Callable[[np.random.Generator, int], NDArray[Any]]
 KINDS: dict[str, Make] = {

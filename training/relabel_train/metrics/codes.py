@@ -44,6 +44,15 @@ def decode(codes: Codes, table: Floats | None) -> NDArray[np.floating[Any]]:
     return np.asarray((codes ^ ((codes >> 31) & _FLIP)).view(np.float32))
 
 
+def smallest(values: NDArray[Any], depth: int | None) -> NDArray[Any]:
+    """Sort the `depth` smallest of each row; `values` are used up. (Q, n) to (Q, min(depth, n))."""
+    if depth is not None and depth < values.shape[1]:
+        values.partition(max(0, depth - 1), axis=1)
+        values = values[:, :depth].copy()
+    values.sort(axis=1)
+    return values
+
+
 def _counted(values: Floats) -> tuple[Codes, Floats]:
     order = np.argsort(values, axis=1)
     ordered = np.take_along_axis(values, order, axis=1)

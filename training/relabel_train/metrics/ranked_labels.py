@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel_train.metrics.codes import Codes, decode, encode
+from relabel_train.metrics.codes import Codes, decode, encode, smallest
 from relabel_train.metrics.ranking import Ties
 from relabel_train.metrics.scores import Floats
 
@@ -97,15 +97,6 @@ def ideal_labels(labels: Floats, depth: int | None = None, without: Items | None
     best = -smallest(np.ascontiguousarray(negative), depth).astype(np.float64)
     best[np.isneginf(best)] = 0
     return best
-
-
-def smallest(values: NDArray[Any], depth: int | None) -> NDArray[Any]:
-    """Sort the `depth` smallest of each row; `values` are used up. (Q, n) to (Q, min(depth, n))."""
-    if depth is not None and depth < values.shape[1]:
-        values.partition(max(0, depth - 1), axis=1)
-        values = values[:, :depth].copy()
-    values.sort(axis=1)
-    return values
 
 
 def tied_pairs(ordered: NDArray[Any]) -> NDArray[np.int64]:
