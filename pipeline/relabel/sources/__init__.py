@@ -16,6 +16,7 @@ SOURCES = {
     "cider": ("relabel.sources.cider", "Cider"),
     "meteor": ("relabel.sources.meteor", "Meteor"),
     "sbert": ("relabel.sources.sbert", "Sbert"),
+    "spice": ("relabel.sources.spice", "Spice"),
     "wmd": ("relabel.sources.wmd", "Wmd"),
     "fuse": ("relabel.sources.fuse", "Fuse"),
     "bert_sts": ("relabel.sources.bert_sts", "BertSts"),

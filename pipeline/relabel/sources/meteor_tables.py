@@ -82,11 +82,11 @@ def cut_synonyms(jar: Path, texts: Iterable[str]) -> tuple[bytes, bytes]:
     synsets, exceptions : bytes
         Contents for `SYNSETS` and `EXCEPTIONS`.
     """
-    sets, bases = _wordnet(jar)
+    sets, bases = wordnet(jar)
     words = sorted({word.decode() for text in texts for word in _words(text)})
     members: dict[str, list[str]] = defaultdict(list)
     for word in words:
-        stems = bases.get(word) or [_base(word, sets)]
+        stems = bases.get(word) or [base_form(word, sets)]
         for synset in {s for form in (word, *stems) for s in sets.get(form, ())}:
             members[synset].append(word)
     kept: dict[str, list[str]] = defaultdict(list)
@@ -102,7 +102,7 @@ def cut_synonyms(jar: Path, texts: Iterable[str]) -> tuple[bytes, bytes]:
     return "".join(lines).encode(), f" \n{' '.join(words)}\n".encode()
 
 
-def _wordnet(jar: Path) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+def wordnet(jar: Path) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
     """Read word -> synonym sets and inflected form -> base forms."""
     with ZipFile(jar) as file:
         synsets, exceptions = (file.read(f"synonym/{n}").decode().splitlines() for n in (SYNSETS, EXCEPTIONS))
@@ -113,7 +113,7 @@ def _wordnet(jar: Path) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
     return {w: s.split() for w, s in zip(synsets[::2], synsets[1::2], strict=True)}, bases
 
 
-def _base(word: str, known: dict[str, list[str]]) -> str:
+def base_form(word: str, known: dict[str, list[str]]) -> str:
     """Base form of a word by its ending, as METEOR finds it; empty if it finds none."""
     if word.endswith("ss") or len(word) <= 2:
         return word

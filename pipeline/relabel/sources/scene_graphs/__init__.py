@@ -1,0 +1,1 @@
+"""Scene graphs of captions (SPICE): tuples merged into graphs, matched by WordNet's synonyms, scored and searched."""
