@@ -6,9 +6,9 @@ i is its own image, as in both papers; that is what makes the all-pairs figure h
 STS (captions c, d): r with c as the only reference and d as the candidate; the mean of both orders where the source is
 not symmetric.
 
-SIS (images a, b): every caption of b against the reference set of a, then pooled over the captions of b as over the
-references: max for `max`, mean for `mean` and `refs`, the first alone for `paired`; the mean of both orders where the
-source is not symmetric.
+SIS (images a, b): the references of b against those of a (`Relevance.sets`). As a rule every caption of b against the
+reference set of a, then pooled over the captions of b as over the references: max for `max`, mean for `mean` and
+`refs`, the first alone for `paired`. The mean of both orders where the source is not symmetric.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from relabel.corpus import REFERENCES, Corpus, References
+from relabel.corpus import Corpus, References
 from relabel.errors import MissingError
 from relabel.judge.human import SIDES, TASKS, HumanScores, Side, Split, Task, human_scores
 from relabel.progress import SILENT, Progress
-from relabel.sources.base import Relevance, Rows, Scores, Source, pool
+from relabel.sources.base import Relevance, Rows, Scores, Source
 from relabel.store.work import Work
 
 SCHEMA = pa.schema(
@@ -187,12 +187,7 @@ class _Scorer:
         return self._orders(self._set_against_set, left, right)
 
     def _set_against_set(self, a: Rows, b: Rows) -> Scores:
-        how = self.relevance.pooling
-        candidates = self.corpus.references(b, first=1 if how == "paired" else REFERENCES)
-        references = self.corpus.references(np.repeat(a, np.diff(candidates.indptr)))
-        return pool(
-            self.relevance.pairs(references, candidates.rows), candidates.indptr, "mean" if how == "refs" else how
-        )
+        return self.relevance.sets(self.corpus.references(a), self.corpus.references(b))
 
     def _orders(self, score: Callable[[Rows, Rows], Scores], left: Rows, right: Rows) -> Scores:
         return score(left, right) if self.symmetric else (score(left, right) + score(right, left)) / 2

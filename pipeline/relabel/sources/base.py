@@ -92,6 +92,29 @@ class Relevance(ABC):
         (M, N) float64, equal to `pairs` on each pair.
         """
 
+    def sets(self, references: References, others: References, pooling: Pooling | None = None) -> Scores:
+        """Score P pairs of two reference sets: of images, say.
+
+        Every caption of the other set against the reference set, pooled over them as over references: `refs` by their
+        mean. A source with a measure of two sets of its own says so.
+
+        Parameters
+        ----------
+        references, others : References
+            P sets each, none of them empty.
+        pooling : Pooling, optional
+
+        Returns
+        -------
+        (P,) float64
+        """
+        how = pooling or self.pooling
+        if how == "paired":
+            others = References.single(others.rows[others.indptr[:-1]])
+        sizes = others.indptr[1:] - others.indptr[:-1]
+        scores = self.pairs(references.take(np.repeat(np.arange(len(sizes)), sizes)), others.rows, how)
+        return pool(scores, others.indptr, "mean" if how == "refs" else how)
+
     @abstractmethod
     def query(self, text: str, captions: Rows) -> Scores:
         """Score N captions against one new text, which stands as the only reference.

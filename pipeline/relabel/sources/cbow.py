@@ -19,10 +19,11 @@ from relabel.corpus import Corpus
 from relabel.errors import CheckError, MissingError, UsageError
 from relabel.runtime import Runtime
 from relabel.sources.base import NO_PARTS, Kind, Pooling, Relevance, Source, SourceParams
-from relabel.sources.cbow_units import CbowUnits, rows_of
+from relabel.sources.cbow_units import CbowUnits
 from relabel.sources.noun_weights import noun_weights, tagger_version
 from relabel.sources.vectors import REFUSED, StoredType, VectorRelevance, read_vectors
 from relabel.sources.word_bags import WordBags
+from relabel.sources.word_tables import rows_of
 from relabel.sources.word_vectors import WordVectorsFile, read_word_vectors
 from relabel.store.manifest import Manifest, open_artefact
 from relabel.text import Tokenizer, lower_split
