@@ -16,7 +16,7 @@ from relabel.ingest import IngestParams
 from relabel.judge.params import JudgeParams
 from relabel.neighbours.params import NeighboursParams
 from relabel.proxy.params import ProxyFeaturesParams
-from relabel.sources import source_class
+from relabel.sources import SOURCES, source_class
 from relabel.sources.base import Source, SourceParams
 from relabel.tuning.bert_sts import TuneBertStsParams
 from relabel.tuning.cbow import TuneCbowParams
@@ -70,6 +70,22 @@ class Config(BaseModel):
     def _read_sources(cls, value: Any) -> dict[str, SourceParams]:
         return _sources(value)
 
+    def params(self, label: str) -> SourceParams:
+        """Return the parameters of a label; a source's own name is a label, too, with the source's defaults.
+
+        Raises
+        ------
+        UsageError
+            If there is no such label.
+        """
+        if label in self.sources:
+            return self.sources[label]
+        if label in SOURCES:
+            return _source(label, {"source": label})
+        others = [name for name in SOURCES if name not in self.sources]
+        there = f"There are {', '.join(self.sources)}, and with default parameters {', '.join(others)}"
+        raise UsageError(f"no label {label!r}", todo=f"{there}; see `sources` in params.yaml.")
+
     def source(self, label: str) -> Source[Any]:
         """Make the source that a label names.
 
@@ -78,11 +94,7 @@ class Config(BaseModel):
         UsageError
             If there is no such label, or its pooling makes no sense for its source.
         """
-        if label not in self.sources:
-            raise UsageError(
-                f"no label {label!r}", todo=f"There are {', '.join(self.sources)}; see `sources` in params.yaml."
-            )
-        params = self.sources[label]
+        params = self.params(label)
         return source_class(params.source)(params)
 
 

@@ -57,7 +57,7 @@ def plan(project: Project, split: Split | None = None, labels: Sequence[str] = (
     if there:
         steps = [_as_is(steps[0], read_manifest(layout.corpus, "corpus"))]
     named = list(labels) or (list(project.config.sources) if against else exported(project, []))
-    if any(stages.needs_word2vec(project.config.sources[label]) for label in named):
+    if any(stages.needs_word2vec(project.config.params(label)) for label in named):
         state: Literal["done", "to do"] = "done" if (project.word2vec / MANIFEST).exists() else "to do"
         steps.append(Step("tune", "cbow", str(project.word2vec), state))
     served = exported(project, labels)

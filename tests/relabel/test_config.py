@@ -36,6 +36,16 @@ def test_sources_of_the_file_are_all_there_is(tmp_path: Path) -> None:
     assert config.source("mine").params.sigma == 3.0
 
 
+def test_the_name_of_a_source_is_a_label_with_its_defaults(tmp_path: Path) -> None:
+    (tmp_path / "params.yaml").write_text("sources: {mine: {source: cider, sigma: 3}}\n")
+    config = load_config(None)
+    assert config.params("cider").model_dump()["sigma"] == 6.0
+    assert config.params("mine").model_dump()["sigma"] == 3.0
+    assert list(config.sources) == ["mine"]  # it is built only where it is asked for
+    with pytest.raises(UsageError, match="no label 'ciderr'"):
+        config.params("ciderr")
+
+
 @pytest.mark.parametrize(
     ("body", "said"),
     [

@@ -101,7 +101,7 @@ def _encoding(small: _Sample, large: _Sample, label: str, rows: range, project: 
     shards = shards_bytes(ran.folder / ran.manifest.parts[0], rows, project.config.encode.rows_per_shard)
     index: int | None = 0
     if INDEX in ran.manifest.files:
-        index = index_bytes(getattr(project.config.sources[label], "index", None), ran.manifest.facts["width"], count)
+        index = index_bytes(getattr(project.config.params(label), "index", None), ran.manifest.facts["width"], count)
     known = shards is not None and index is not None
     texts = texts_bytes(count) if TEXTS in ran.manifest.files else 0
     if shards is not None and index is not None:
@@ -112,7 +112,7 @@ def _encoding(small: _Sample, large: _Sample, label: str, rows: range, project: 
 
 
 def _neighbours(large: _Sample, label: str, rows: range, project: Project) -> Prediction:
-    params, pooling = project.config.neighbours, project.config.sources[label].pooling
+    params, pooling = project.config.neighbours, project.config.params(label).pooling
     question = Question(label, "captions", rows, params.k, pooling, project.config.encode.rows_per_shard)
     size = neighbours_bytes(project.corpus, question)
     return Prediction(len(rows), size, params.index is None, _searching(large, label, rows, project))

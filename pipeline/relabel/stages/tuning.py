@@ -37,10 +37,10 @@ def needs_word2vec(params: SourceParams) -> bool:
 
 def models(project: Project, label: str) -> None:
     """Make the model that a label takes, if it is one that is made here."""
-    if needs_word2vec(project.config.sources[label]):
+    if needs_word2vec(project.config.params(label)):
         if not (project.layout.corpus / MANIFEST).exists():
             fetch(project)
             note(project, ingest(project), project.layout.corpus)
         note(project, tune_cbow(project), project.word2vec)
-    if needs_cross_encoder(project.config.sources[label]):
+    if needs_cross_encoder(project.config.params(label)):
         note(project, tune_bert_sts(project), project.cross_encoder)
