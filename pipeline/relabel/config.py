@@ -21,6 +21,7 @@ from relabel.sources.base import Source, SourceParams
 from relabel.tuning.bert_sts import TuneBertStsParams
 from relabel.tuning.cbow import TuneCbowParams
 from relabel.tuning.fuse import TuneFuseParams
+from relabel.tuning.sbert import TuneSbertParams
 
 DEFAULT_SOURCES: dict[str, dict[str, Any]] = {
     "same_image": {"source": "same_image"},
@@ -48,6 +49,7 @@ class TuneParams(BaseModel):
 
     cbow: TuneCbowParams = TuneCbowParams()
     fuse: TuneFuseParams = TuneFuseParams()
+    sbert: TuneSbertParams = TuneSbertParams()
     bert_sts: TuneBertStsParams = TuneBertStsParams()
 
 

@@ -15,7 +15,7 @@ from relabel.errors import CheckError, MissingError
 from relabel.progress import SILENT, Progress, Task
 from relabel.store.artefact import WORK
 from relabel.store.manifest import MANIFEST, Manifest, read_manifest, verb_of
-from relabel.store.work import DONE, Work
+from relabel.store.work import DONE, Work, strays
 
 Fault = Literal["damaged", "missing", "stray"]
 _CHUNK = 1 << 22
@@ -141,11 +141,9 @@ def _artefact(folder: Path, findings: Findings) -> Iterator[_Check]:
     findings.bytes += (folder / MANIFEST).stat().st_size
     for name, entry in manifest.files.items():
         yield _Check(folder / name, ((entry.sha256, entry.bytes),), _again(manifest))
-    for path in sorted(folder.iterdir()):
-        if path.name == DONE:
-            findings.unfinished.append(f"{path}: left by a run that was killed; the next one removes it")
-        elif path.name not in {*manifest.files, MANIFEST, *_OTHERS}:
-            findings.problems.append(_stray(path))
+    if (folder / DONE).is_dir():
+        findings.unfinished.append(f"{folder / DONE}: left by a run that was killed; the next one removes it")
+    findings.problems += [_stray(path) for path in strays(folder, manifest) if path.name not in _OTHERS]
 
 
 def _read(check: _Check, findings: Findings, task: Task) -> None:

@@ -30,7 +30,10 @@ _ORGANISATION = "sentence-transformers"  # of a name without one
 _SECONDS = 5.0  # a hub that has not answered by then is not there
 _WEIGHTS = (".safetensors", ".bin")
 _SLOW_TOKENIZER = {"vocab.txt", "vocab.json", "merges.txt", "added_tokens.json"}  # tokenizer.json says it all
-_NO_VALUES = {"manifest.json", "data_config.json", "training_args.bin", "optimizer.bin", "scheduler.bin"}
+_NO_VALUES = {
+    *("manifest.json", "folds.json", "training.json"),  # what tuning writes beside a model
+    *("data_config.json", "training_args.bin", "optimizer.bin", "scheduler.bin"),
+}
 _OTHER_BACKENDS = ("onnx", "openvino")
 
 

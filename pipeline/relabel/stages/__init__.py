@@ -14,7 +14,7 @@ from relabel.stages.planning import estimate_plan, export_plan
 from relabel.stages.project import Project
 from relabel.stages.proxying import left_project, proxy_features
 from relabel.stages.searching import neighbours, searchable
-from relabel.stages.tuning import models, needs_cross_encoder, needs_word2vec, tune_bert_sts, tune_cbow
+from relabel.stages.tuning import models, needs_cross_encoder, needs_word2vec, tune_bert_sts, tune_cbow, tune_sbert
 
 __all__ = [
     "Job",
@@ -43,4 +43,5 @@ __all__ = [
     "tune_bert_sts",
     "tune_cbow",
     "tune_fuse",
+    "tune_sbert",
 ]

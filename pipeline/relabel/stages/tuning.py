@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from relabel.errors import UsageError
 from relabel.sources.base import SourceParams
 from relabel.stages.captions import fetch, ingest
 from relabel.stages.job import note
@@ -23,6 +24,22 @@ def tune_bert_sts(project: Project, out: Path | None = None) -> tuple[Manifest, 
     from relabel.tuning import bert_sts
 
     return bert_sts.tune_bert_sts(project.config.tune.bert_sts, out or project.cross_encoder, project.runtime)
+
+
+def tune_sbert(project: Project, out: Path) -> tuple[Manifest, bool]:
+    """Fine-tune a sentence encoder on human scores. See relabel.tuning.sbert.
+
+    Raises
+    ------
+    UsageError
+        If the corpus is not COCO.
+    """
+    from relabel.tuning import sbert
+
+    if project.config.ingest.prefix != "coco":
+        raise UsageError(f"people judged COCO's captions, not {project.config.ingest.dataset}'s")
+    sbert.check_folder(out)
+    return sbert.tune_sbert(project.config.tune.sbert, project.corpus, out, project.runtime)
 
 
 def needs_cross_encoder(params: SourceParams) -> bool:

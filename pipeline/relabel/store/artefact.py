@@ -20,7 +20,7 @@ from relabel.progress import SILENT, Progress
 from relabel.store.atomic import make_folder, sync_folder, write_text
 from relabel.store.lock import alone
 from relabel.store.manifest import MANIFEST, Draft, Manifest, open_artefact, read_manifest
-from relabel.store.work import DONE, Work
+from relabel.store.work import DONE, Work, strays
 
 WORK = ".work"
 """Folder beside the artefacts where they grow."""
@@ -120,9 +120,8 @@ def _fill(folder: Path, draft: Draft, fill: Callable[[Work], None]) -> Manifest:
     make_folder(folder / DONE)
     fill(work)
     manifest = _manifest(draft, work, time.monotonic() - started)
-    for path in folder.iterdir():  # what killed processes left half written, or made and did not commit
-        if path.name not in {*manifest.files, MANIFEST, DONE}:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for path in strays(folder, manifest):  # what killed processes left half written, or made and did not commit
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
     write_text(folder / MANIFEST, manifest.to_json())
     return manifest
 

@@ -150,6 +150,7 @@ def verb_of(kind: str | None) -> str:
 _VERB = {
     "corpus": "ingest",
     "word_vectors": "tune cbow",
+    "sentence_encoder": "tune sbert",
     "fuse_model": "tune fuse",
     "encoding": "encode",
     "neighbours": "neighbours",

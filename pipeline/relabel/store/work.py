@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pyarrow as pa
@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from relabel.errors import CheckError
 from relabel.store.atomic import make_folder, sha256_file, write_hashed, write_text
-from relabel.store.manifest import FileEntry
+from relabel.store.manifest import MANIFEST, FileEntry, Manifest
 from relabel.store.plain import write_plain
 
 DONE = ".done"
@@ -93,8 +93,9 @@ class Work:
                 self._whole.add(name)
 
     def entries(self) -> dict[str, FileEntry]:
-        """Every committed file."""
-        names = sorted(r.name.removesuffix(".json") for r in (self.folder / DONE).glob("*.json"))
+        """Every committed file, those in folders of their own (`fold-0/config.json`) too."""
+        records = self.folder / DONE
+        names = sorted(r.relative_to(records).as_posix().removesuffix(".json") for r in records.rglob("*.json"))
         found = {name: self._entry(name) for name in names if (self.folder / name).exists()}
         return {name: entry for name, entry in found.items() if entry is not None}
 
@@ -129,3 +130,19 @@ def part_name(index: int, count: int) -> str:
 def part_ranges(rows: range, rows_per_shard: int) -> list[range]:
     """Cut a range of rows into shards of fixed size; the last may be shorter."""
     return [range(a, min(a + rows_per_shard, rows.stop)) for a in range(rows.start, rows.stop, rows_per_shard)]
+
+
+def strays(folder: Path, manifest: Manifest) -> Iterator[Path]:
+    """List files and folders of an artefact's folder that hold nothing of it, sorted; a folder for all it holds."""
+    known = {MANIFEST, *manifest.files}
+    inside = {parent.as_posix() for name in manifest.files for parent in PurePosixPath(name).parents}
+
+    def walk(part: Path) -> Iterator[Path]:
+        for path in sorted(part.iterdir()):
+            name = path.relative_to(folder).as_posix()
+            if path.is_dir() and name in inside:
+                yield from walk(path)
+            elif name not in known and name != DONE:
+                yield path
+
+    return walk(folder)
