@@ -21,7 +21,6 @@ from relabel.sources import SOURCES, source_class
 from relabel.tuning.bert_sts import TuneBertStsParams
 from relabel.tuning.cbow import TuneCbowParams
 from relabel.tuning.fuse import TuneFuseParams
-from relabel_cli.common import Common
 from relabel_cli.main import VERBS
 
 _HEAD = """# Reference
@@ -36,7 +35,8 @@ def reference() -> str:
 
 
 def _verbs() -> Iterator[str]:
-    common = {f"--{name.replace('_', '-')}" for name in Common.model_fields} | {"--json"}
+    doctor: Any = typer.main.get_command(import_module("relabel_cli.verbs.doctor").app)
+    common = {(p.opts[0], p.help) for p in doctor.params}
     yield "## Verbs"
     for verb, line in VERBS.items():
         command: Any = typer.main.get_command(import_module(f"relabel_cli.verbs.{verb.replace('-', '_')}").app)
@@ -44,12 +44,11 @@ def _verbs() -> Iterator[str]:
         for name, one in getattr(command, "commands", {}).items():
             yield from ["", f"#### `relabel {verb} {name}`", "", str(one.help), *_options(one, common)]
     yield from ["", "### Options of every verb", "", "| option | |", "|---|---|"]
-    command = typer.main.get_command(import_module("relabel_cli.verbs.doctor").app)
-    yield from (f"| `{_flags(p)}` | {_cell(p.help)} |" for p in command.params if p.name != "help")
+    yield from (f"| `{_flags(p)}` | {_cell(p.help)} |" for p in doctor.params if p.name != "help")
 
 
-def _options(command: Any, common: set[str]) -> Iterator[str]:
-    own = [p for p in command.params if not common & set(p.opts) and p.name != "help"]
+def _options(command: Any, common: set[tuple[str, str]]) -> Iterator[str]:
+    own = [p for p in command.params if (p.opts[0], getattr(p, "help", "")) not in common and p.name != "help"]
     if own:
         yield from ["", "| option | |", "|---|---|"]
         yield from (f"| `{_flags(p)}` | {_cell(getattr(p, 'help', '') or '')} |" for p in own)

@@ -165,7 +165,8 @@ def open_proxy(folder: Path) -> Features:
     path = folder / DESCRIPTION
     try:
         about = json.loads(path.read_text(encoding="utf-8"))
-        files, names, shape = about["files"], about["image_ids"], (about["vectors"], about["width"])
+        files, names = list(about["files"]), list(about["image_ids"])
+        shape = about["vectors"], about["width"]
         if about["format"] != FORMAT:
             raise FeaturesError(f"{path}: expected format {FORMAT}, found {about['format']}. Make it again.")
     except (json.JSONDecodeError, KeyError, TypeError) as error:

@@ -53,7 +53,8 @@ class Model(nn.Module):
 def unit(x: Tensor, eps: float = 1e-8) -> Tensor:
     """Divide vectors by their length plus eps, in float32."""
     x = x.float()
-    return x / (x.norm(dim=-1, keepdim=True) + eps)
+    length: Tensor = x.norm(dim=-1, keepdim=True)
+    return x / (length + eps)
 
 
 def counted(lengths: Tensor, most: int) -> Tensor:

@@ -219,10 +219,9 @@ def make_sampler(options: FitOptions, captions: Captions, labels: Lookup | None)
         if options.sampler == "random":
             return RandomBatches(captions, options.batch_size, **more)
         assert labels is not None
+        more.setdefault("depth", int((labels.about.neighbours or {}).get("width", 100)))
         if options.sampler == "neighbour":
             return NeighbourBatches(captions, labels, options.batch_size, **more)
-        width = (labels.about.neighbours or {}).get("width", 100)
-        more.setdefault("depth", int(width))
         if "levels" not in more:
             more["levels"] = quantile_levels(captions, labels, QUANTILES, depth=more["depth"], seed=options.seed)
         return GradedBatches(captions, labels, options.batch_size, **more)

@@ -1,0 +1,167 @@
+"""Contract: models give unit vectors by the papers' formulas, whatever an image or caption is batched with; GPO is its
+formula; words are numbered by how often they stand."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from relabel_train.models import GPO, MODELS, Vocabulary, make_model
+from relabel_train.models.gpo import encodings
+from relabel_train.models.vocabulary import words
+from relabel_train.models.vse_inf import VSEInfinity, _dropped
+from relabel_train.models.vsepp import VSEPP
+
+TEXTS = ["A man's dog.", "two dogs, running!", "", "a a a a a a a a a a a dog"]
+
+
+@pytest.fixture
+def vocabulary() -> Vocabulary:
+    return Vocabulary.of(["a dog", "a man", "two dogs", "a dog running"], least=1)
+
+
+def test_words_are_lower_letters_and_digits_and_keep_their_apostrophes() -> None:
+    assert words("A man's dog, 2 cats-- ÉTÉ_x") == ["a", "man's", "dog", "2", "cats", "été", "x"]
+    assert words("...") == []
+
+
+def test_a_vocabulary_counts_and_orders_and_comes_back_from_its_file(tmp_path: Path) -> None:
+    found = Vocabulary.of(["b b a", "a c", "b"], least=2)
+    assert found.words == ("<pad>", "<unk>", "<start>", "<end>", "b", "a")
+    path = tmp_path / "vocabulary.json"
+    path.write_text(found.to_json(), encoding="utf-8")
+    assert Vocabulary.read(path).words == found.words
+    tokens, lengths = found(["a c b", ""])
+    assert tokens.tolist() == [[2, 5, 1, 4, 3], [2, 3, 0, 0, 0]]
+    assert lengths.tolist() == [5, 2]
+    path.write_text(json.dumps(["a"]), encoding="utf-8")
+    with pytest.raises(ValueError, match="not a vocabulary"):
+        Vocabulary.read(path)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_unit_vectors_that_do_not_depend_on_the_batch_or_on_padding(name: str, vocabulary: Vocabulary) -> None:
+    torch.manual_seed(0)
+    model = make_model(name, 6, vocabulary, embed=8, word=5).eval()
+    features, regions = torch.randn(4, 7, 6), torch.tensor([7, 1, 3, 5])
+    tokens, lengths = model.tokens(TEXTS)
+    images, captions = model(features, regions, tokens, lengths)
+    assert images.shape == captions.shape == (4, 8)
+    for found in (images, captions):
+        torch.testing.assert_close(found.norm(dim=1), torch.ones(4))
+    torch.testing.assert_close(model.scores(images, captions), images @ captions.T)
+    for i in range(4):
+        alone = model.encode_images(features[i : i + 1, : regions[i]], regions[i : i + 1])
+        torch.testing.assert_close(alone[0], images[i])
+        one = model.tokens([TEXTS[i]])
+        torch.testing.assert_close(model.encode_captions(*one)[0], captions[i])
+    features[1, 1:] = 1e6  # beyond the length
+    torch.testing.assert_close(model.encode_images(features, regions), images)
+
+
+def test_vsepp_is_linear_max_and_the_last_state(vocabulary: Vocabulary) -> None:
+    torch.manual_seed(1)
+    model = VSEPP(6, vocabulary, embed=4, word=3)
+    assert not model.fc.bias.any()
+    assert float(model.words.weight.detach().abs().max()) <= 0.1
+    bound = math.sqrt(6 / (6 + 4))
+    assert float(model.fc.weight.detach().abs().max()) <= bound
+    features = torch.randn(1, 2, 6)
+    by_hand = torch.stack([model.fc.weight @ features[0, r] for r in range(2)]).amax(dim=0)
+    found = model.encode_images(features, torch.tensor([2]))[0]
+    torch.testing.assert_close(found, by_hand / by_hand.norm())
+    tokens, lengths = model.tokens(["a dog"])
+    state = torch.zeros(4)
+    for token in tokens[0].tolist():
+        state = gru_step(model, model.words.weight[token], state)
+    torch.testing.assert_close(model.encode_captions(tokens, lengths)[0], state / state.norm())
+
+
+def gru_step(model: VSEPP, x: Tensor, h: Tensor) -> Tensor:
+    gru = model.gru
+    left = gru.weight_ih_l0 @ x + gru.bias_ih_l0
+    right = gru.weight_hh_l0 @ h + gru.bias_hh_l0
+    (ir, iz, inn), (hr, hz, hn) = left.chunk(3), right.chunk(3)
+    r, z = torch.sigmoid(ir + hr), torch.sigmoid(iz + hz)
+    return (1 - z) * torch.tanh(inn + r * hn) + z * h
+
+
+def test_gpo_is_a_weighted_sum_of_sorted_values() -> None:
+    torch.manual_seed(2)
+    pool = GPO(positions=8, hidden=4)
+    values, lengths = torch.randn(3, 5, 2), torch.tensor([5, 2, 1])
+    found = pool(values, lengths)
+    for b, n in enumerate(lengths.tolist()):
+        states = pool.gru(encodings(n, 8)[None])[0][0]
+        logits = [float(pool.weight((s[:4] + s[4:]) / 2).detach()) / 0.1 for s in states]
+        total = sum(math.exp(x) for x in logits)
+        for d in range(2):
+            ordered = sorted(values[b, :n, d].tolist(), reverse=True)
+            wanted = sum(math.exp(x) / total * v for x, v in zip(logits, ordered, strict=True))
+            assert float(found[b, d]) == pytest.approx(wanted, abs=1e-5)
+    assert not pool.coefficients(lengths, 5)[1, 2:].any()
+
+
+def test_encodings_are_sines_and_cosines() -> None:
+    found = encodings(4, 6)
+    for p in range(4):
+        for i in range(3):
+            angle = p / 10000 ** (2 * i / 6)
+            assert float(found[p, 2 * i]) == pytest.approx(math.sin(angle), abs=1e-6)
+            assert float(found[p, 2 * i + 1]) == pytest.approx(math.cos(angle), abs=1e-6)
+
+
+def test_dropped_places_leave_the_others_in_order_and_one_at_least() -> None:
+    values = torch.arange(1, 9).reshape(2, 4)
+    seen = torch.tensor([[True, True, True, False], [True, True, False, False]])
+    out = torch.tensor([[True, False, False, False], [True, True, True, True]])
+    moved, left = _dropped(values, seen, out)
+    assert moved[0, :2].tolist() == [2, 3]
+    assert left.sum(dim=1).tolist() == [2, 1]
+    assert moved[1, 0] == 5
+
+
+def test_vse_infinity_drops_in_training_alone_and_learns_from_real_regions_only(vocabulary: Vocabulary) -> None:
+    torch.manual_seed(3)
+    model = VSEInfinity(6, vocabulary, embed=8, word=5)
+    features, regions = torch.randn(4, 7, 6), torch.tensor([7, 4, 3, 5])
+    tokens, lengths = model.tokens(TEXTS)
+    model.eval()
+    torch.testing.assert_close(model.encode_images(features, regions), model.encode_images(features, regions))
+    model.train()
+    assert not torch.equal(model.encode_captions(tokens, lengths), model.encode_captions(tokens, lengths))
+    model.region_drop = 0.0
+    norm = model.mlp[1]
+    assert isinstance(norm, torch.nn.BatchNorm1d)
+    norm.momentum, norm.running_mean = 1.0, torch.zeros(4)
+    model.encode_images(features, regions)
+    flat = torch.cat([features[i, :n] for i, n in enumerate(regions.tolist())])
+    torch.testing.assert_close(norm.running_mean, model.mlp[0](flat).mean(dim=0).detach())
+
+
+def test_models_that_are_not_there_are_named(vocabulary: Vocabulary) -> None:
+    with pytest.raises(ValueError, match="no model 'sgraf'; there are vsepp, vse_inf"):
+        make_model("sgraf", 6, vocabulary, 8, 5)
+    with pytest.raises(ValueError, match="by a GRU"):
+        make_model("vsepp", 6, vocabulary, 8, 5, text="bert-base-uncased")
+
+
+def test_a_transformer_reads_captions_and_learns_slower(vocabulary: Vocabulary, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    known = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "dog", "man", "two"]
+    (tmp_path / "vocab.txt").write_text("\n".join(known), encoding="utf-8")
+    transformers.BertTokenizerFast(vocab_file=str(tmp_path / "vocab.txt")).save_pretrained(tmp_path)
+    small = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    transformers.BertModel(transformers.BertConfig(vocab_size=len(known), **small)).save_pretrained(tmp_path)
+    model = make_model("vse_inf", 6, vocabulary, embed=8, word=5, text=str(tmp_path)).eval()
+    tokens, lengths = model.tokens(["a dog", "two"])
+    found = model.encode_captions(tokens, lengths)
+    torch.testing.assert_close(model.encode_captions(tokens[1:, :3], lengths[1:])[0], found[1])
+    fast, slow = model.parameter_groups(1.0)
+    assert (fast["lr"], slow["lr"]) == (1.0, 0.1)
+    assert len(fast["params"]) + len(slow["params"]) == len(list(model.parameters()))

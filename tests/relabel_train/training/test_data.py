@@ -1,0 +1,105 @@
+"""Contract: captions, features and labels are joined by id; a batch holds the labels of exactly its captions, whatever
+the sampler, a plan or the share of a process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from relabel import stages
+from relabel.export.plan_params import ExportPlanParams
+from relabel.stages import Project
+from relabel_train.batches import open_plan
+from relabel_train.features import open_features
+from relabel_train.lookup import open_lookup
+from relabel_train.models import Vocabulary, make_model
+from relabel_train.training.data import Batch, Batches, read_split
+from relabel_train.training.errors import FitError
+from relabel_train.training.options import FitOptions
+
+
+def batches(options: FitOptions, paired: bool = False, rank: int = 0, world: int = 1) -> Batches:
+    features = open_features(options.data, namespace=options.namespace)
+    split = read_split(options.captions, options.split, features)
+    model = make_model("vsepp", features.width, Vocabulary.of(split.texts, 1), 4, 4)
+    labels = open_lookup(options.labels) if options.labels is not None else None
+    plan = open_plan(options.plan) if options.plan is not None else None
+    return Batches(options, split, features, model, labels, plan, paired, rank, world)
+
+
+@pytest.mark.parametrize(
+    ("sampler", "given"), [("random", ()), ("neighbour", ("k=3",)), ("graded", ("group=4", "depth=8"))]
+)
+def test_a_batch_is_what_its_rows_say(
+    run: Callable[..., FitOptions], small_project: Project, sampler: str, given: tuple[str, ...]
+) -> None:
+    options = run(sampler=sampler, sampler_set=given, scale=2.0)
+    found, corpus = batches(options, paired=True), small_project.corpus
+    lookup, features = open_lookup(options.labels or ""), open_features(options.data, namespace="coco")
+    todo = found.epoch(0)
+    assert len(todo) == len(found)
+    for rows in todo:
+        batch = found.make(rows)
+        assert batch.relevance is not None
+        assert batch.paired is not None
+        np.testing.assert_allclose(batch.relevance, lookup.block(rows) / 2)
+        np.testing.assert_allclose(batch.paired, lookup.block(rows, pooling="paired") / 2)
+        np.testing.assert_array_equal(batch.same_image, lookup.same_image(rows))
+        for i, row in enumerate(rows.tolist()):
+            vectors, _ = features[[corpus.image_ids[corpus.image[row]]]]
+            np.testing.assert_array_equal(batch.features[i], vectors[0])
+            tokens, lengths = found._tokens([corpus.texts[row]])
+            assert batch.tokens[i, : lengths[0]].tolist() == tokens[0].tolist()
+
+
+def test_processes_share_a_batch_and_see_all_its_labels(run: Callable[..., FitOptions]) -> None:
+    whole = batches(run())
+    shares = [batches(run(), rank=r, world=3) for r in range(3)]
+    for rows in whole.epoch(1):
+        full, parts = whole.make(rows), [share.make(rows) for share in shares]
+        torch.testing.assert_close(torch.cat([p.features for p in parts]), full.features)
+        assert torch.cat([p.lengths for p in parts]).tolist() == full.lengths.tolist()
+        for part in parts:
+            torch.testing.assert_close(part.relevance, full.relevance)
+
+
+def test_no_labels_and_labels_of_a_plan(run: Callable[..., FitOptions], small_project: Project, tmp_path: Path) -> None:
+    none = batches(run(labels=None))
+    batch: Batch = none.make(none.epoch(0)[0])
+    assert batch.relevance is None
+    assert batch.same_image.diagonal().all()
+    settled = small_project.config.export.model_copy(update={"plan": ExportPlanParams(batch_size=16, epochs=1)})
+    project = replace(small_project, config=small_project.config.model_copy(update={"export": settled}))
+    job = stages.export_plan(project, "cbow", "all")
+    job.run()
+    plan = open_plan(job.out)
+    features = open_features(run().data, namespace="coco")
+    split = small_project.corpus.splits["train"]
+    inside = [n for n in range(len(plan)) if set(plan.rows(n).tolist()) <= set(split)]
+    found = batches(run(labels=None, plan=job.out))
+    assert len(features) == 60
+    for number in inside:
+        assert torch.equal(found.make(number).relevance, plan.tensors(number).relevance)  # type: ignore[arg-type]
+    outside = next(n for n in range(len(plan)) if n not in inside)
+    with pytest.raises(FitError, match="has no features or is not of this split"):
+        found.make(outside)
+
+
+def test_what_does_not_fit_is_named(run: Callable[..., FitOptions], tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="relabel ingest"):
+        batches(run(captions=tmp_path))
+    with pytest.raises(FitError, match="no captions of split 'dev'"):
+        batches(run(split="dev"))
+    with pytest.raises(FitError, match="Do `namespace` and `ids` fit"):
+        batches(run(namespace="other"))
+    with pytest.raises(FitError, match=r"graded batches: group is 1"):
+        batches(run(sampler="graded", sampler_set=("group=1", "depth=8")))
+    with pytest.raises(FitError, match="need neighbours"):
+        run(sampler="graded", labels=None)
+    with pytest.raises(FitError, match="batch_size is 1"):
+        run(batch_size=1)

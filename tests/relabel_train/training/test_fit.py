@@ -1,0 +1,235 @@
+"""Contract: a run is its options and its folder: the same bits again, the same bits after any kill, and from several
+processes the gradients of one. It learns; what it cannot work with it names."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from relabel_train.fit import BEST, LAST, fit, load_model
+from relabel_train.training.checkpoint import load_checkpoint
+from relabel_train.training.errors import FitError
+from relabel_train.training.options import FitOptions
+
+CHILD = """
+import sys, json, torch
+from pathlib import Path
+from relabel_train.fit import fit
+from relabel_train.training.options import FitOptions
+torch.set_num_threads(1)
+given = json.loads(sys.argv[1])
+given = {k: Path(v) if k in ("data", "captions", "out", "labels") else tuple(v) if isinstance(v, list) else v
+         for k, v in given.items()}
+fit(FitOptions(**given), "cpu", lambda line: print(line, flush=True))
+"""
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Any:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def child(options: FitOptions) -> list[str]:
+    given = {name: str(v) if isinstance(v, Path) else v for name, v in asdict(options).items()}
+    return [sys.executable, "-c", CHILD, json.dumps(given)]
+
+
+def state(options: FitOptions, name: str = LAST) -> dict[str, Any]:
+    found = load_checkpoint(options.out / name)
+    found["position"].pop("seconds")
+    found.pop("log", None)
+    return found
+
+
+def assert_same(a: Any, b: Any, where: str = "") -> None:
+    if isinstance(a, dict):
+        assert list(a) == list(b), where
+        for key in a:
+            assert_same(a[key], b[key], f"{where}/{key}")
+    elif isinstance(a, list | tuple):
+        assert len(a) == len(b), where
+        for i, (x, y) in enumerate(zip(a, b, strict=True)):
+            assert_same(x, y, f"{where}/{i}")
+    elif isinstance(a, torch.Tensor):
+        assert torch.equal(a, b), where
+    else:
+        assert a == b, where
+
+
+def lines(options: FitOptions) -> list[dict[str, Any]]:
+    found = [json.loads(line) for line in (options.out / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [{k: v for k, v in line.items() if k != "seconds"} for line in found]
+
+
+def test_it_learns_and_says_so(run: Callable[..., FitOptions]) -> None:
+    told: list[str] = []
+    options = run(epochs=12, lr=0.02)
+    found = fit(options, "cpu", told.append)
+    log = lines(options)
+    losses = [line["loss"] for line in log if line["kind"] == "train"]
+    rsums = [line["rsum"] for line in log if line["kind"] == "evaluation"]
+    assert losses[-1] < losses[0] / 2
+    assert len(rsums) == 12
+    assert found.best == max(rsums) > rsums[0]
+    assert found.finished
+    assert any("RSUM" in line for line in told)
+    model, about = load_model(options.out)
+    assert about["position"]["best"] == found.best
+    assert not model.training
+    assert fit(options, "cpu").step == found.step  # finished: nothing is repeated
+    assert lines(options) == log
+
+
+@pytest.mark.parametrize(
+    ("changed", "killed_at"),
+    [
+        ({"loss": ("sam",), "loss_set": ("sampling=random",), "save_every": 2}, "step 5:"),
+        ({"model": "vse_inf", "sampler": "graded", "sampler_set": ("group=4", "depth=8"), "decay_at": 1}, "step 7:"),
+    ],
+)
+def test_a_killed_run_ends_as_one_that_was_not(
+    run: Callable[..., FitOptions], changed: dict[str, Any], killed_at: str
+) -> None:
+    options, unbroken = (run(name, **{"save_every": 3, **changed}) for name in ("killed", "unbroken"))
+    with subprocess.Popen(child(options), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith(killed_at):
+                process.send_signal(signal.SIGKILL)
+        _, error = process.communicate()
+    assert process.returncode == -signal.SIGKILL, error
+    at = state(options)["position"]
+    assert 0 < at["step"] < int(killed_at.split()[1].rstrip(":"))
+    fit(options, "cpu")
+    fit(unbroken, "cpu")
+    for name in (LAST, BEST):
+        a, b = state(options, name), state(unbroken, name)
+        assert_same(a, b, name)
+    assert lines(options) == lines(unbroken)
+
+
+def test_more_epochs_go_on(run: Callable[..., FitOptions]) -> None:
+    short, long = run("short", epochs=1), run("long", epochs=3, evaluate_every=4)
+    fit(short, "cpu")
+    fit(replace(short, epochs=3), "cpu")
+    fit(replace(long, evaluate_every=0), "cpu")
+    assert_same(state(short)["model"], state(long)["model"])
+
+
+def test_a_run_that_no_longer_gets_better_stops(run: Callable[..., FitOptions]) -> None:
+    options = run(epochs=50, lr=1e-12, patience=2, evaluate_every=3)
+    found = fit(options, "cpu")
+    rsums = [line["rsum"] for line in lines(options) if line["kind"] == "evaluation"]
+    assert found.finished
+    assert found.step == 9
+    assert rsums[0] >= max(rsums[1:])
+    assert fit(options, "cpu").step == 9
+
+
+def test_bfloat16_trains(run: Callable[..., FitOptions]) -> None:
+    full, half = run("full"), run("half", precision="bfloat16")
+    fit(full, "cpu")
+    fit(half, "cpu")
+    a, b = ([line["loss"] for line in lines(options) if line["kind"] == "train"] for options in (full, half))
+    assert a != b
+    assert b == pytest.approx(a, rel=0.1)
+
+
+def test_warm_up_is_the_summed_triplet_loss(run: Callable[..., FitOptions]) -> None:
+    warm = run("warm", warm_up=1, epochs=1, loss=("soft_target",))
+    triplet = run("sum", epochs=1, loss_set=("negatives=sum",))
+    fit(warm, "cpu")
+    fit(triplet, "cpu")
+    assert_same(state(warm)["model"], state(triplet)["model"])
+
+
+def test_workers_read_ahead_and_change_nothing(run: Callable[..., FitOptions]) -> None:
+    none, two = run("none", epochs=1), run("two", epochs=1, workers=1)
+    fit(none, "cpu")
+    fit(two, "cpu")
+    a, b = state(none)["model"], state(two)["model"]
+    for name in a:  # another library multiplies in a worker: see relabel_train.lookup.vectors
+        torch.testing.assert_close(a[name], b[name])
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"labels": None, "loss": ("bcls",)}, "give --labels"),
+        ({"model": "sgraf"}, "no model 'sgraf'"),
+        ({"batch_size": 1000, "sampler_set": ("drop_last=true",)}, "no batch of 1000"),
+    ],
+)
+def test_what_cannot_be_trained_is_named(run: Callable[..., FitOptions], changed: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        fit(run(**changed), "cpu")
+
+
+def test_another_run_is_not_gone_on_with(run: Callable[..., FitOptions]) -> None:
+    fit(run(epochs=1), "cpu")
+    with pytest.raises(FitError, match=r"last\.npz: another run \(lr was 0\.0005, is 0\.1\)"):
+        fit(run(epochs=1, lr=0.1), "cpu")
+
+
+def test_two_processes_have_the_gradients_of_one(run: Callable[..., FitOptions], tmp_path: Path) -> None:
+    script = Path(__file__).with_name("two_processes.py")
+    options = {name: run(name, epochs=1, batch_size=15, **more) for name, more in RUNS.items()}
+    given = {n: {k: str(v) if isinstance(v, Path) else v for k, v in asdict(o).items()} for n, o in options.items()}
+    told = {"options": given, "ports": free_ports(2 * len(given))}
+    (tmp_path / "told.json").write_text(json.dumps(told), encoding="utf-8")
+    group = {"MASTER_ADDR": "localhost", "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}  # as torchrun sets them
+    started = [
+        subprocess.Popen(
+            [sys.executable, str(script), str(tmp_path)],
+            env={**os.environ, **group, "RANK": rank, "LOCAL_RANK": rank},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in "01"
+    ]
+    try:
+        errors = [process.communicate(timeout=200)[1] for process in started]
+    finally:
+        for process in started:
+            process.kill()
+    assert [process.returncode for process in started] == [0, 0], errors[0][-2000:] + errors[1][-2000:]
+    for name, one in options.items():
+        alone, shared = (load_checkpoint(tmp_path / f"{name}-{world}.npz") for world in (1, 2))
+        assert alone["loss"] == pytest.approx(shared["loss"], rel=1e-5)
+        for key, gradient in alone["gradients"].items():
+            torch.testing.assert_close(shared["gradients"][key], gradient, rtol=1e-4, atol=1e-6, msg=f"{name} {key}")
+        found = state(one)
+        assert found["position"]["epoch"] == 1
+        assert found["identity"]["world"] == 2
+
+
+def free_ports(count: int) -> list[int]:
+    """A group that is left and one that is joined must not meet: each has a port of its own."""
+    held = [socket.socket() for _ in range(count)]
+    for one in held:
+        one.bind(("localhost", 0))
+    found = [one.getsockname()[1] for one in held]
+    for one in held:
+        one.close()
+    return found
+
+
+RUNS: dict[str, dict[str, Any]] = {
+    "triplet": {},
+    "sam": {"loss": ("sam",), "loss_set": ("sampling=random",)},
+    "log_ratio": {"loss": ("log_ratio",)},
+}

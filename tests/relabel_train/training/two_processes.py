@@ -1,0 +1,59 @@
+"""What each of two processes of test_fit does: the first batch's gradients together and, in the first, alone; a run."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from relabel_train.features import open_features
+from relabel_train.fit import _step, fit
+from relabel_train.lookup import open_lookup
+from relabel_train.models import Vocabulary, make_model
+from relabel_train.training.checkpoint import save_checkpoint
+from relabel_train.training.data import Batches, read_split
+from relabel_train.training.objective import Objective
+from relabel_train.training.options import FitOptions
+from relabel_train.training.processes import Processes, processes
+
+
+def gradients(options: FitOptions, here: Processes) -> dict[str, Any]:
+    features = open_features(options.data, namespace=options.namespace)
+    split, labels = read_split(options.captions, "train", features), open_lookup(options.labels or "")
+    torch.manual_seed(0)
+    model: Any = make_model("vsepp", features.width, Vocabulary.of(split.texts, 1), options.embed, options.word)
+    objective = Objective(options.loss, options.loss_set)
+    batches = Batches(options, split, features, model, labels, None, True, here.rank, here.world)
+    wrapped = DistributedDataParallel(model) if here.world > 1 else model
+    optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.0), torch.amp.GradScaler("cpu", enabled=False)
+    batch = batches.make(batches.epoch(0)[0])
+    loss, _ = _step(wrapped, objective, batch, optimizer, scaler, options, here, 0)
+    return {"loss": float(loss), "gradients": {name: p.grad for name, p in model.named_parameters()}}
+
+
+def main(folder: Path) -> None:
+    told = json.loads((folder / "told.json").read_text(encoding="utf-8"))
+    ports = iter(told["ports"])
+    for name, given in told["options"].items():
+        paths = {key: Path(given[key]) for key in ("data", "captions", "labels", "out")}
+        lists = {key: tuple(given[key]) for key in ("loss", "loss_set", "sampler_set")}
+        options = FitOptions(**{**given, **paths, **lists})
+        os.environ["MASTER_PORT"] = str(next(ports))
+        with processes("cpu") as here:
+            together = gradients(options, here)
+            alone = gradients(options, Processes(0, 1, here.device))
+            if here.first:
+                save_checkpoint(folder / f"{name}-1.npz", alone)
+                save_checkpoint(folder / f"{name}-2.npz", together)
+            here.barrier()
+        os.environ["MASTER_PORT"] = str(next(ports))
+        fit(options, "cpu")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
