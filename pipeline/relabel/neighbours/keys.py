@@ -77,12 +77,16 @@ def shared(encoding: Path) -> str:
     manifest = read_manifest(encoding, "encoding")
     files = {n: e.sha256 for n, e in manifest.files.items() if n not in (*manifest.parts, INDEX, TEXTS)}
     semantic = {name: value for name, value in manifest.semantic.items() if name not in _CUT}
-    body = [semantic, files, manifest.facts.get("documents")]
+    body: list[Any] = [semantic, files, manifest.facts.get("documents")]
+    parts = {name: identity for name, identity in manifest.inputs.items() if name != "corpus"}
+    body += [parts] if parts else []  # labels that it is made of or gated by
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
 def _digests(folder: Path, manifest: Manifest, rows: range) -> Iterator[bytes]:
-    """Digest of the encoding of each row, in row order; shard by shard."""
+    """Digest of the encoding of each row, in row order; shard by shard. One that has no files: see `shared`."""
+    if not manifest.parts:
+        yield from (bytes(16) for _ in rows)
     for name in manifest.parts:
         table = pq.read_table(folder / name)
         row = table["row"].to_numpy()
