@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from relabel import stages
 from relabel.errors import RelabelError, UsageError
 from relabel.judge.report import Report, metrics
 from relabel.judge.report_folder import Files, write_report
 from relabel.judge.stsb_report import stsb_report
+from relabel.sources.base import Source
 from relabel.stages import Project
 from relabel.store.manifest import Manifest
 
@@ -133,13 +134,26 @@ def _stsb(project: Project, labels: Sequence[str], outcome: Outcome) -> Report:
     for label in labels:
         source, folder = project.config.source(label), project.layout.root / "stsb" / label
         try:
-            stages.models(project, label)
-            scores[label] = judge_stsb(source, project.runtime.data, folder, project.runtime)
+            parts = _parts(project, label)
+            for part in (label, *parts):
+                stages.models(project, part)
+            scores[label] = judge_stsb(source, project.runtime.data, folder, project.runtime, parts=parts)
+            if getattr(source.params, "gate", None) is not None and source.name == "bert_sts":  # what the gate costs
+                alone = type(source)(source.params.model_copy(update={"gate": None}))
+                scores[f"{label} without its gate"] = judge_stsb(alone, project.runtime.data, folder, project.runtime)
         except RelabelError as error:
             outcome.problems.append((label, error))
     if not scores and outcome.problems:
         raise outcome.problems[0][1]
     return stsb_report(scores)
+
+
+def _parts(project: Project, label: str) -> dict[str, Source[Any]]:
+    """Sources of all labels that a label is made of or gated by, and theirs."""
+    found: dict[str, Source[Any]] = {}
+    for part in project.config.source(label).parts():
+        found |= {part: project.config.source(part)} | _parts(project, part)
+    return found
 
 
 def _write(project: Project, name: str, report: Report, files: Files, judged: dict[str, Manifest]) -> None:

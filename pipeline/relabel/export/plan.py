@@ -16,6 +16,7 @@ from relabel.export.plan_outline import Outline
 from relabel.export.plan_pairs import Pairs
 from relabel.export.plan_scores import block_of
 from relabel.sources.base import Relevance, Rows
+from relabel.sources.tally import take_tally
 from relabel.store.atomic import void
 from relabel.store.units import Advance, Phase, Unit, Units
 from relabel.store.work import Work
@@ -67,6 +68,8 @@ class PlanUnits(Units):
 
     def finish(self, work: Work) -> None:
         """See Units."""
+        if (refined := take_tally(work)) is not None:
+            work.facts["refined"] = refined
         for name in work.entries():
             if name.startswith("pairs-"):
                 work.drop(name)

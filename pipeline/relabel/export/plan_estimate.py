@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from relabel.corpus import References
 from relabel.errors import PartialError, UsageError
 from relabel.export.plan_outline import Outline
 from relabel.export.plan_pairs import PAIR_BYTES, Pairs
 from relabel.export.plan_scores import block_of, references_of
-from relabel.sources.base import Relevance
+from relabel.sources.base import Relevance, Rows
 
 _PAIRS, _ROUNDS, _SECONDS, _BLOCKS = 4096, 8, 12.0, 4
 
@@ -85,7 +87,8 @@ def estimate(outline: Outline, relevance: Relevance) -> Estimate:
     if outline.source.pair_by_pair():
         pairs = Pairs(outline.corpus, batches, outline.pooling)
         count, work = pairs.distinct, pairs.distinct * PAIR_BYTES
-        seconds = count * _pair_seconds(pairs, relevance)
+        foreseen = getattr(relevance, "foresee", None)  # behind a gate, pairs cost more or nothing
+        seconds = count * _pair_seconds(pairs, relevance) if foreseen is None else _foreseen(pairs, foreseen)
     else:
         count, work = int((batches >= 0).sum(axis=1, dtype=np.int64) @ (batches >= 0).sum(axis=1)), 0
         seconds = len(batches) * _block_seconds(outline, relevance)
@@ -108,6 +111,13 @@ def _pair_seconds(pairs: Pairs, relevance: Relevance) -> float:
         if time.perf_counter() - begun > _SECONDS:
             break
     return best
+
+
+def _foreseen(pairs: Pairs, foresee: Callable[[References, Rows, int, str], float]) -> float:
+    """Ask a gated source what the distinct pairs of a plan take, of a sample of them."""
+    keys = pairs.sample(_PAIRS * _ROUNDS)
+    references = references_of(pairs.corpus, keys >> 32, pairs.pooling)
+    return foresee(references, (keys & 0xFFFFFFFF).astype(np.int32), pairs.distinct, "plan")
 
 
 def _block_seconds(outline: Outline, relevance: Relevance) -> float:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from relabel.corpus import Corpus
 from relabel.export.plan_scores import Block, owners, references_of
 from relabel.sources.base import Pooling, Relevance, Rows
+from relabel.sources.tally import tallied
 from relabel.store.checked import save_array
 from relabel.store.units import Advance, Unit
 from relabel.store.work import Work
@@ -73,11 +74,12 @@ class Pairs:
         """Score a part."""
         keys = self.keys(self.files.index(unit.file))
         scores = np.empty(len(keys))
-        for a in range(0, len(keys), _STEP):
-            some = keys[a : a + _STEP]
-            references = references_of(self.corpus, some >> 32, self.pooling)
-            scores[a : a + _STEP] = relevance.pairs(references, (some & 0xFFFFFFFF).astype(np.int32), self.pooling)
-            advance(len(some))
+        with tallied(relevance, work, unit.file):
+            for a in range(0, len(keys), _STEP):
+                some = keys[a : a + _STEP]
+                references = references_of(self.corpus, some >> 32, self.pooling)
+                scores[a : a + _STEP] = relevance.pairs(references, (some & 0xFFFFFFFF).astype(np.int32), self.pooling)
+                advance(len(some))
         work.file(unit.file, partial(_write, np.stack([keys, scores.view(np.int64)])), rows=len(keys))
 
     def sample(self, count: int) -> Keys:

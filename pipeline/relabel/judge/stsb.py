@@ -7,10 +7,11 @@ Focused Evaluation", SemEval 2017. Only `correlate --stsb` reads it; no label de
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,9 +22,9 @@ from relabel.datasets import locate
 from relabel.errors import CheckError
 from relabel.judge.statistics import pearson, settled, spearman
 from relabel.runtime import Runtime
-from relabel.sources.base import Pooling, Scores, Source
+from relabel.sources.base import Pooling, Relevance, Scores, Source
 from relabel.store.artefact import build
-from relabel.store.manifest import Draft
+from relabel.store.manifest import Draft, Manifest
 from relabel.store.units import make_all
 from relabel.store.work import Work
 
@@ -52,7 +53,12 @@ class StsbScore:
 
 
 def judge_stsb(
-    source: Source[Any], data: Path, folder: Path, runtime: Runtime, splits: Sequence[str] = SPLITS
+    source: Source[Any],
+    data: Path,
+    folder: Path,
+    runtime: Runtime,
+    splits: Sequence[str] = SPLITS,
+    parts: Mapping[str, Source[Any]] = MappingProxyType({}),
 ) -> list[StsbScore]:
     """Score the pairs of STS-B and hold them against people's scores.
 
@@ -69,6 +75,8 @@ def judge_stsb(
     runtime : Runtime
     splits : sequence of str
         Of train, dev, test.
+    parts : mapping of str to Source
+        The labels that it is made of or gated by, and theirs.
 
     Raises
     ------
@@ -80,7 +88,7 @@ def judge_stsb(
     scores = []
     for split in splits:
         pairs = read_stsb(_find(f"stsb-en-{split}.csv", data))
-        relevance = settled(_relevance(source, split, pairs, folder, runtime))
+        relevance = settled(_relevance(source, split, pairs, folder, runtime, parts))
         human = np.array([p.score for p in pairs])
         scores.append(StsbScore(split, len(pairs), pearson(relevance, human), spearman(relevance, human)))
     return scores
@@ -140,31 +148,47 @@ def _find(file: str, data: Path) -> Path:
     return beside if beside.is_file() else locate("stsb", file, data)
 
 
-def _relevance(source: Source[Any], split: str, pairs: list[SentencePair], folder: Path, runtime: Runtime) -> Scores:
+def _relevance(
+    source: Source[Any],
+    split: str,
+    pairs: list[SentencePair],
+    folder: Path,
+    runtime: Runtime,
+    parts: Mapping[str, Source[Any]],
+) -> Scores:
     """(P,) float64: the source's relevance of each pair."""
     corpus = _corpus(split, pairs)
-    if source.tokenizer() == "ptb":
+    if "ptb" in {one.tokenizer() for one in (source, *parts.values())}:
         from relabel.ptb import tokenize
 
         corpus = corpus.with_tokens(tokenize(corpus.texts, runtime))
-    rows = range(len(corpus))
     first, second = (np.arange(k, len(corpus), 2, dtype=np.int32) for k in (0, 1))
     how: Pooling = "refs" if "paired" in source.refused else "paired"
+    folder.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix="stsb-", dir=folder) as temporary:
+        relevance = _opened(source, "label", corpus, Path(temporary), runtime, parts)[1]
+        scores: Scores = relevance.pairs(References.single(first), second, how)
+        if not source.symmetric:
+            scores = (scores + relevance.pairs(References.single(second), first, how)) / 2
+    return scores
+
+
+def _opened(
+    source: Source[Any], name: str, corpus: Corpus, folder: Path, runtime: Runtime, parts: Mapping[str, Source[Any]]
+) -> tuple[Manifest, Relevance]:
+    """Encode all sentences with a source and open the encoding, after those that it is made of."""
+    rows = range(len(corpus))
+    made = {p: _opened(parts[p], f"part {p}", corpus, folder, runtime, parts) for p in source.parts()}
+    source.check_parts({part: manifest for part, (manifest, _) in made.items()})
 
     def fill(work: Work) -> None:
         work.facts |= {"rows": [rows.start, rows.stop], "label": source.name, "kind": source.kind}
         make_all(source.units(corpus, rows, _ROWS_PER_SHARD, runtime), work, runtime.progress)
 
-    folder.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix="stsb-", dir=folder) as temporary:
-        out = Path(temporary) / split
-        draft = Draft("encoding", f"stsb-{split}", source.semantic(corpus, rows, runtime), {"corpus": corpus.digest})
-        manifest, _ = build(out, draft, fill)
-        relevance = source.open(corpus, out, manifest, runtime)
-        scores: Scores = relevance.pairs(References.single(first), second, how)
-        if not source.symmetric:
-            scores = (scores + relevance.pairs(References.single(second), first, how)) / 2
-    return scores
+    draft = Draft("encoding", "stsb", source.semantic(corpus, rows, runtime), {"corpus": corpus.digest})
+    manifest, _ = build(folder / name, draft, fill)
+    opened = source.open(corpus, folder / name, manifest, runtime, {p: relevance for p, (_, relevance) in made.items()})
+    return manifest, opened
 
 
 def _corpus(split: str, pairs: list[SentencePair]) -> Corpus:

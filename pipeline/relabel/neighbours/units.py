@@ -27,6 +27,7 @@ from relabel.neighbours.table import SCHEMA, blocks, table_of
 from relabel.neighbours.update import UpdatedFinder
 from relabel.runtime import Runtime
 from relabel.sources.base import Relevance
+from relabel.sources.tally import take_tally
 from relabel.sources.vectors import VectorRelevance
 from relabel.store.atomic import write_text
 from relabel.store.manifest import Manifest, read_manifest
@@ -109,6 +110,8 @@ class NeighbourUnits(Units):
 
     def finish(self, work: Work) -> None:
         """Drop what queries shared; note the facts."""
+        if (refined := take_tally(work)) is not None:
+            work.facts["refined"] = refined
         for name in set(work.entries()) - {*self._shards, KEYS}:
             work.drop(name)
         (work.folder / _UPDATE).unlink(missing_ok=True)

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from relabel import stages
+from relabel.errors import UsageError
 from relabel.neighbours.question import Question
 from relabel.predict.sample import Ran, sampled
 from relabel.predict.sizes import index_bytes, lookup_bytes, neighbours_bytes, npy_bytes, shards_bytes
@@ -82,9 +83,11 @@ def predict(project: Project, label: str, split: str) -> dict[str, Prediction]:
     RelabelError
         Whatever keeps the label from being encoded.
     """
-    rows = project.corpus.rows(project.splits(split))
+    rows, kind = project.corpus.rows(project.splits(split)), project.config.source(label).kind
+    if kind not in _SAMPLES:
+        raise UsageError(f"what {label} takes depends on which pairs it scores: it says so when it begins")
     with ExitStack() as stack:
-        sizes = _SAMPLES[project.config.source(label).kind]
+        sizes = _SAMPLES[kind]
         _, small, large = (
             _Sample.of(stack.enter_context(sampled(project, rows, n)), label, split)
             for n in (sizes[0] // 2, *sizes)  # the first pays for what is compiled and loaded once

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from relabel.errors import UsageError
+from relabel.sources.tally import Counting, take_tally
 from relabel.stages.encoding import encoded, open_label
 from relabel.stages.job import Job
 from relabel.stages.project import Project
@@ -48,14 +49,22 @@ def judge(project: Project, label: str) -> Job:
     semantic = {"source": source.name, "pooling": source.params.pooling, **params.model_dump(include=_JUDGED)}
 
     def fill(work: Work) -> None:
+        own = params.include_self
         relevance = open_label(project, label, split)
         progress = project.runtime.progress
         work.facts |= {"label": label, "params": source.params.model_dump(mode="json"), "uses": _uses(encoding)}
-        score_cxc(corpus, relevance, source, split, work, progress, include_self=params.include_self)
+        if source.name == "bert_sts":
+            from relabel.sources.cross_encoder.forecast import foretold
+
+            foretold(relevance, lambda twin, at: score_cxc(corpus, twin, source, split, at, include_self=own))
+        work = Counting.of(work, relevance)
+        score_cxc(corpus, relevance, source, split, work, progress, include_self=own)
         if ranked:
             opened = _open_gate(project, gate) if gate else None
             eccv = read_eccv(corpus, project.runtime.data)
             score_eccv(corpus, relevance, source, eccv, work, progress, ties=params.ties, gate=opened)
+        if (refined := take_tally(work)) is not None:
+            work.facts["refined"] = refined
 
     draft = Draft("judgement", label, semantic, inputs)
     return Job(project.layout.judgement(split, label), draft, fill, project.runtime.progress)

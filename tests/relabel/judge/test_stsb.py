@@ -122,3 +122,27 @@ def test_real_stsb_with_real_glove(mirror: Path, tmp_path: Path) -> None:
     assert (dev.n, test.n) == (1500, 1379)
     assert dev.pearson == pytest.approx(0.3857, abs=0.001)
     assert test.pearson == pytest.approx(0.3075, abs=0.001)
+
+
+def test_a_source_that_another_label_gates(tmp_path: Path) -> None:
+    """The parts are encoded over the same sentences and opened with it; here both are one gate's cosine, or nothing."""
+    from relabel.sources.vectors import VectorRelevance
+
+    vectors = dict(zip(WORDS, np.random.default_rng(0).normal(size=(len(WORDS), 5)).round(3), strict=True))
+    file = tmp_path / "vectors.txt"
+    file.write_text("".join(f"{w} {' '.join(map(str, v))}\n" for w, v in vectors.items()))
+    gate = Cbow(CbowParams(vectors=str(file), tokenizer="lower_split", index=None))
+    seen = []
+
+    class Gated(SameImage):
+        def parts(self) -> tuple[str, ...]:
+            return ("near",)
+
+        def open(self, corpus, folder, manifest, runtime, parts={}):  # type: ignore[no-untyped-def]  # noqa: B006
+            seen.append(parts["near"])
+            return parts["near"]
+
+    found = judge_stsb(Gated(SameImageParams()), write(tmp_path), tmp_path / "work", Runtime(), ["dev"], {"near": gate})
+    alone = judge_stsb(gate, tmp_path, tmp_path / "work", Runtime(), ["dev"])
+    assert isinstance(seen[0], VectorRelevance)
+    assert found == alone

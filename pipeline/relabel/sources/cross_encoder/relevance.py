@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -24,6 +24,7 @@ Keys = NDArray[np.int64]
 
 _BLOCK = 1 << 18  # pairs of a block looked at together
 _LOW = 0xFFFFFFFF
+_MET = 64  # keys that are kept of each call, about
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,6 @@ class BertStsRelevance(Relevance):
     corpus: Corpus
     rows: range
     pooling: Pooling
-    failed: Rows
     texts: Texts
     text: Rows
     gate: Gate
@@ -99,6 +99,7 @@ class BertStsRelevance(Relevance):
     scorer: Callable[[], PairScorer]
     max_pairs: int | None
     runtime: Runtime
+    failed: Rows = field(default_factory=lambda: np.empty(0, np.int32))
     tally: dict[str, int] = field(default_factory=lambda: {"asked": 0, "passed": 0, "refined": 0})
 
     def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
@@ -107,20 +108,21 @@ class BertStsRelevance(Relevance):
         if how == "paired":
             references = References.single(references.rows[references.indptr[:-1]])
         each = np.repeat(captions, np.diff(references.indptr)).astype(np.int32)
-        return pool(self._singles(references.rows, each, self.refine), references.indptr, how)
+        return pool(self._singles(references.rows, each), references.indptr, how)
 
-    def count(self, references: References, captions: Rows) -> Keys:
-        """List the keys of the pairs of texts that `pairs` would refine, (D,) int64 ascending; nothing is scored."""
-        found: list[Keys] = []
+    def counting(self) -> CountingRelevance:
+        """Make a twin that looks through the gate and refines nothing."""
+        own = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "tally"}
+        return CountingRelevance(**own)
 
-        def none(keys: Keys) -> Scores:
-            found.append(keys)
-            return np.zeros(len(keys))
+    def foresee(self, references: References, captions: Rows, total: int, what: str) -> float:
+        """Say what refining `total` pairs like the given P takes, in seconds; see `foretell`."""
+        from relabel.sources.cross_encoder.forecast import foretell
 
-        before = dict(self.tally)
-        self._singles(references.rows, np.repeat(captions, np.diff(references.indptr)).astype(np.int32), none)
-        self.tally.update(before)
-        return found[0]
+        twin = self.counting()
+        twin.pairs(references, captions)
+        share = twin.tally["refined"] / max(1, len(captions))
+        return foretell(self, round(share * total), twin.sample, what)
 
     def block(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
         """See Relevance.block. Each distinct pair of texts that passes is scored once a step."""
@@ -190,7 +192,7 @@ class BertStsRelevance(Relevance):
         found = scorer.score(texts, ones, twos, half)
         return (found[: len(first)] + found[len(first) :]) / 2
 
-    def _singles(self, references: Rows, captions: Rows, refine: Callable[[Keys], Scores]) -> Scores:
+    def _singles(self, references: Rows, captions: Rows) -> Scores:
         """Score P pairs of captions."""
         count = len(captions)
         coarse = self.coarse.pairs(References.single(references), captions, "paired") if self.coarse else None
@@ -202,7 +204,7 @@ class BertStsRelevance(Relevance):
         keys, which = np.unique(self.keys(one[ask], two[ask]), return_inverse=True)
         self.tally["asked"] += count
         self.tally["passed"] += len(which)
-        out[ask] = refine(keys)[which.reshape(-1)]
+        out[ask] = self.refine(keys)[which.reshape(-1)]
         return out
 
     def _text(self, rows: Rows) -> Rows:
@@ -210,3 +212,21 @@ class BertStsRelevance(Relevance):
             raise IndexError(f"rows {rows.min()} to {rows.max()} asked, {self.rows.start} to {self.rows.stop} encoded")
         found: Rows = self.text[rows - self.rows.start]
         return found
+
+
+@dataclass(frozen=True, eq=False)
+class CountingRelevance(BertStsRelevance):
+    """Looks through the gate and counts; every refined score is 0. Keeps some of the keys it met."""
+
+    met: list[Keys] = field(default_factory=list)
+
+    @property
+    def sample(self) -> Keys:
+        """Some pairs of texts that pass."""
+        return np.concatenate(self.met) if self.met else np.empty(0, np.int64)
+
+    def refine(self, keys: Keys, advance: Callable[[int], None] = lambda _: None) -> Scores:
+        """Count D pairs of texts."""
+        self.tally["refined"] += len(keys)
+        self.met.append(keys[:: max(1, len(keys) // _MET)])
+        return np.zeros(len(keys))
