@@ -38,6 +38,7 @@ def examine(runtime: Runtime, labels: Path) -> list[Finding]:
         _minilm,
         _gpu,
         _gensim,
+        lambda: _spice(runtime),
         _products,
         lambda: _data(runtime),
         lambda: _disk(labels),
@@ -86,6 +87,20 @@ def _gensim() -> Finding:
     return Finding(
         "gensim", "not installed", False, "`relabel tune cbow` cannot run", "pip install 'relabel-itr[tune]'"
     )
+
+
+def _spice(runtime: Runtime) -> Finding:
+    from relabel.sources.spice_jars import corenlp_jars
+
+    cost = "spice parses no captions; what is encoded already answers"
+    if not find_spec("jpype"):
+        return Finding("spice", "JPype1 is not installed", False, cost, "pip install 'relabel-itr[spice]'")
+    try:
+        place = corenlp_jars(runtime.data)[0].parent
+    except RelabelError as error:
+        where = f" ({error.where})" if error.where else ""
+        return Finding("spice", f"{error.what}{where}", False, cost, error.todo or "")
+    return Finding("spice", f"CoreNLP 3.6.0 in {place}")
 
 
 def _products() -> Finding:

@@ -27,6 +27,21 @@ def test_gaps_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert "relabel-itr[offline]" in gaps["all-MiniLM-L6-v2"].cure
 
 
+def test_a_missing_or_cut_corenlp_is_a_gap_with_the_command_that_closes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("jpype")
+    monkeypatch.setenv("RELABEL_CORENLP", str(tmp_path))
+    for cut in (None, b"half"):
+        if cut:
+            (tmp_path / "stanford-corenlp-3.6.0.jar").write_bytes(cut)
+        found = {f.what: f for f in doctor.examine(Runtime(data=tmp_path), tmp_path)}["spice"]
+        assert not found.fine
+        assert "stanford-corenlp-3.6.0.jar" in found.found
+        assert "relabel fetch corenlp" in found.cure
+        assert "\n" not in found.found + found.cure
+
+
 def test_a_slow_openblas_is_noticed_by_measuring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rates = {"Haswell": 110.0, "SkylakeX": 230.0, None: 235.0}
     monkeypatch.setattr(doctor, "sgemm_rate", lambda environment: rates[environment.get("OPENBLAS_CORETYPE")])

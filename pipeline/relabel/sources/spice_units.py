@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Protocol
 
 import numpy as np
@@ -127,7 +127,7 @@ class SpiceUnits(ShardUnits):
         for chunk, texts in cut.chunks.items():
             table = held.slice(done, len(texts)).combine_chunks()
             if table[FAILED].null_count == len(texts):
-                work.table(chunk, lambda table=table: table)
+                work.table(chunk, partial(_same, table))
             done += len(texts)
 
     def _cut_anew(self, name: str) -> _Cut:
@@ -152,6 +152,10 @@ class _Cut:
 def collapsed(text: str) -> str:
     """Collapse white space, as goes into the parser: a caption of several lines is still one caption."""
     return " ".join(text.split())
+
+
+def _same(table: pa.Table) -> pa.Table:
+    return table
 
 
 def _chunk_table(parsed: Sequence[Parsed]) -> pa.Table:

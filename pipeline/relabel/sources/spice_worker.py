@@ -73,7 +73,8 @@ class Parser:
 
     def tuples(self, text: str) -> list[list[str]]:
         """Parse a caption, as SpiceParser.generateTuples does."""
-        annotation = self.annotation(self.jpype.JString(text))
+        whole = text.encode("utf-8", "replace").decode()  # half a surrogate pair is no Java string to JPype
+        annotation = self.annotation(self.jpype.JString(whole))
         self.split.annotate(annotation)
         for sentence in annotation.get(self.sentences):
             self.parse(annotation, sentence)
