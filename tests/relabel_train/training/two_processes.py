@@ -51,8 +51,9 @@ def main(folder: Path) -> None:
                 save_checkpoint(folder / f"{name}-1.npz", alone)
                 save_checkpoint(folder / f"{name}-2.npz", together)
             here.barrier()
-        os.environ["MASTER_PORT"] = str(next(ports))
-        fit(options, "cpu")
+        if name == told["trained"]:
+            os.environ["MASTER_PORT"] = str(next(ports))
+            fit(options, "cpu")
 
 
 if __name__ == "__main__":
