@@ -88,12 +88,12 @@ def write_lookup(
     facts = encoding.manifest.facts
     rows = range(*facts["rows"])
     failed = failed_rows(encoding.folder, encoding.manifest)
-    dtype, sizes = _write_kind(source, draft, encoding, opened, work)
+    kind, dtype, sizes = _write_kind(source, draft, encoding, opened, work)
     write_captions(corpus, rows, failed, work)
     near = None if neighbours is None else write_neighbours(neighbours.folder, neighbours.manifest, work)
-    names = CAPTIONS | KINDS[source.kind] | ({} if neighbours is None else NEIGHBOURS)
+    names = CAPTIONS | KINDS[kind] | ({} if neighbours is None else NEIGHBOURS)
     about = Description(
-        kind=source.kind,
+        kind=kind,
         source=source.name,
         label=draft.name,
         fingerprint=draft.fingerprint,
@@ -130,15 +130,21 @@ def _write_kind(
     encoding: Made,
     opened: Callable[[], Relevance],
     work: Work,
-) -> tuple[str, dict[str, int]]:
-    """Write the arrays of the source's kind; return the dtype of what is stored, and the kind's sizes."""
+) -> tuple[str, str, dict[str, int]]:
+    """Write the arrays of one of `KINDS`; return which, the dtype of what is stored, and the kind's sizes."""
     if source.kind == "vectors":
         dtype = str(draft.semantic["dtype"])
         write_vectors(encoding.folder, encoding.manifest, _DTYPES[dtype], work)
-        return dtype, {}
+        return "vectors", dtype, {}
     if source.kind == "features":
-        return "float64", write_features(opened(), source.bounds[1], work)
-    return "bool", {}
+        from relabel.export.scene_graphs import write_scene_graphs
+        from relabel.sources.scene_graphs.relevance import SceneGraphRelevance
+
+        relevance = opened()
+        if isinstance(relevance, SceneGraphRelevance):
+            return "scene_graphs", "int32", write_scene_graphs(relevance, work)
+        return "features", "float64", write_features(relevance, source.bounds[1], work)
+    return "baseline", "bool", {}
 
 
 def _entries(work: Work, names: list[str]) -> dict[str, ArrayEntry]:

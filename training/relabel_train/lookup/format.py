@@ -44,9 +44,21 @@ KINDS: dict[str, dict[str, tuple[str, int]]] = {
         "siblings.start": ("<i8", 1),
         "siblings.scores": ("<f8", 1),
     },
+    "scene_graphs": {
+        "scene_graphs.indptr": ("<i8", 1),
+        "scene_graphs.tuples": ("<i4", 1),
+        "scene_graphs.caption_indptr": ("<i8", 1),
+        "scene_graphs.caption_matches": ("<i4", 1),
+        "scene_graphs.image_indptr": ("<i8", 1),
+        "scene_graphs.image_matches": ("<i4", 1),
+        "scene_graphs.image_size": ("<i4", 1),
+    },
     "baseline": {},
 }
-"""Arrays of each kind; see `vectors` and `features` for what they mean. Several dtypes: any of them."""
+"""Arrays of each kind; see `vectors`, `features` and `scene_graphs` for what they mean. Several dtypes: any of them.
+
+A kind here is a way to answer: sources of features have two, n-grams (`features`) and tuples (`scene_graphs`).
+"""
 
 NEIGHBOURS: dict[str, tuple[str, int]] = {
     "neighbours.indptr": ("<i8", 1),

@@ -15,6 +15,7 @@ from relabel_train.lookup.format import Description, LookupFileError, Pooling, r
 from relabel_train.lookup.ids import Ids
 from relabel_train.lookup.references import Batch, references
 from relabel_train.lookup.same_image import SameImageBlocks
+from relabel_train.lookup.scene_graphs import SceneGraphBlocks
 from relabel_train.lookup.scratch import keep_memory
 from relabel_train.lookup.vectors import VectorBlocks
 
@@ -256,6 +257,8 @@ def _blocks(about: Description, arrays: dict[str, NDArray[Any]]) -> Blocks:
         return VectorBlocks(arrays["vectors"])
     if about.kind == "features":
         return FeatureBlocks.open(arrays, about.sizes, about.bounds[1])
+    if about.kind == "scene_graphs":
+        return SceneGraphBlocks.open(arrays, about.sizes)
     return SameImageBlocks(arrays["image"])
 
 

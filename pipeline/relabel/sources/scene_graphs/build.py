@@ -74,9 +74,9 @@ def scenes_of(tuples: pa.ChunkedArray, table: pa.Table) -> Scenes:
     start = np.zeros(len(held) + 1, np.int64)
     np.cumsum(held, out=start[1:])
     numbers, synsets = np.unique(pc.list_flatten(table["synsets"]).to_numpy(), return_inverse=True)
-    synsets = synsets.reshape(-1).astype(np.int32)
+    sets = synsets.reshape(-1).astype(np.int32)
     nothing = np.zeros(len(spelling) + 1, np.int64), np.empty(0, np.int32)
-    words = Words(start, synsets, signatures(start, synsets), *nothing)
+    words = Words(start, sets, signatures(start, sets), *nothing)
     size = sizes_of(rows, words)
     graphs, multiple = _graphs(rows, words, size)
     concepts = len(spelling) + len(multiple[0]) - 1
@@ -160,7 +160,7 @@ def _merge_each(
     for i in range(len(rows.start) - 1):
         one[0] = i
         merge(one, rows, words, room)
-        nodes, seen, members = room.count[NODES], room.count[SEEN], room.count[RELATED]
+        nodes, seen, members = room.used[NODES], room.used[SEEN], room.used[RELATED]
         for s in range(seen):
             owner_of[s] = room.node_of[room.seen[s]]
         first = tuples
@@ -169,7 +169,7 @@ def _merge_each(
             concepts[tuples, 0] = _several(size, room.seen, owner_of, seen, n, state, multiple_start, multiple)
             tuples += 1
         for relations in range(2):
-            for e in range(room.count[ATTRIBUTES] + room.count[RELATIONS]):
+            for e in range(room.used[ATTRIBUTES] + room.used[RELATIONS]):
                 if (room.target[e] >= 0) != (relations == 1):
                     continue
                 size = room.size[room.related[e]]

@@ -77,22 +77,11 @@ class SceneGraphFinder(Finder):
         scenes, most = relevance.scenes, relevance.largest(sets, how)
 
         def work(lo: int, hi: int) -> None:
-            room = relevance.room(most)
             counts = Counts.room(len(holders.rows), len(self._listing.concepts))
             indptr, best = sets.indptr[lo : hi + 1], (rows[lo:hi], scores[lo:hi])
-            search(
-                indptr,
-                sets.rows,
-                how,
-                exclude[lo:hi],
-                scenes.rows,
-                scenes.words,
-                self._listing,
-                holders,
-                room,
-                counts,
-                *best,
-            )
+            rows_of, words, listing, out = scenes.rows, scenes.words, self._listing, exclude[lo:hi]
+            with relevance.room(most) as room:
+                search(indptr, sets.rows, how, out, rows_of, words, listing, holders, room, counts, *best)
 
         share(work, len(sets), self.runtime.threads, _TOGETHER, done)
 

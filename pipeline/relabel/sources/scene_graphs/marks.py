@@ -30,17 +30,17 @@ def mark(words: Words, room: Room) -> None:
     """Mark every concept with what it matches of the graph in `room`."""
     la, lr, bits, of_nodes = room.limbs[0], room.limbs[1], room.bits, room.node_bits
     touched, count = room.touched, 0
-    for n in range(room.count[NODES]):
+    for n in range(room.used[NODES]):
         for k in range(la + 2 * lr):
             of_nodes[n, k] = 0
-    for e in range(room.count[ATTRIBUTES] + room.count[RELATIONS]):
+    for e in range(room.used[ATTRIBUTES] + room.used[RELATIONS]):
         limb, bit = room.number[e] // LIMB, _ONE << np.uint64(room.number[e] % LIMB)
         if room.target[e] < 0:
             of_nodes[room.source[e], limb] |= bit
         else:
             of_nodes[room.source[e], la + limb] |= bit
             of_nodes[room.target[e], la + lr + limb] |= bit
-    for i in range(room.count[SEEN]):
+    for i in range(room.used[SEEN]):
         word = room.seen[i]
         node = room.node_of[word]
         for s in range(words.near_start[word], words.near_start[word + 1]):
@@ -53,7 +53,7 @@ def mark(words: Words, room: Room) -> None:
                 bits[c, 1 + k] |= of_nodes[node, k]
             for k in range(2 * lr):
                 bits[c, 1 + 2 * la + k] |= of_nodes[node, la + k]
-    for m in range(room.count[RELATED]):
+    for m in range(room.used[RELATED]):
         word, e = room.member[m], room.member_of[m]
         column = 1 + la if room.target[e] < 0 else 1 + 2 * la + 2 * lr
         column += room.number[e] // LIMB
@@ -65,7 +65,7 @@ def mark(words: Words, room: Room) -> None:
                 count += 1
             bits[c, 0] |= _TOUCHED
             bits[c, column] |= bit
-    room.count[TOUCHED] = count
+    room.used[TOUCHED] = count
 
 
 @jit
@@ -78,21 +78,22 @@ def matches(first: int, second: int, third: int, bits: U8, la: int, lr: int) -> 
         return False
     if second < 0:
         return bool(bits[first, 0] & _NODE != 0)
-    shared = np.uint64(0)
     if third < 0:
-        for k in range(1, 1 + la):
-            shared |= bits[first, k] & bits[second, k + la]
-    else:
-        for k in range(1 + 2 * la, 1 + 2 * la + lr):
-            shared |= bits[first, k] & bits[second, k + lr] & bits[third, k + 2 * lr]
-    return bool(shared != 0)
+        for k in range(1, 1 + la):  # noqa: SIM110 - numba compiles no any(...)
+            if bits[first, k] & bits[second, k + la] != 0:
+                return True
+        return False
+    for k in range(1 + 2 * la, 1 + 2 * la + lr):
+        if bits[first, k] & bits[second, k + lr] & bits[third, k + 2 * lr] != 0:
+            return True
+    return False
 
 
 @jit
 def clear_marks(room: Room) -> None:
     """Take all marks away."""
     bits = room.bits
-    for i in range(room.count[TOUCHED]):
+    for i in range(room.used[TOUCHED]):
         for k in range(bits.shape[1]):
             bits[room.touched[i], k] = 0
-    room.count[TOUCHED] = 0
+    room.used[TOUCHED] = 0

@@ -91,7 +91,7 @@ def merge(captions: I4, rows: Rows, words: Words, room: Room) -> None:
     room : Room
     """
     count, signature, head, value, link_of, stamp = (
-        room.count,
+        room.used,
         room.signature,
         room.head,
         room.value,
@@ -194,8 +194,8 @@ def merge(captions: I4, rows: Rows, words: Words, room: Room) -> None:
 @jit
 def clear_graph(room: Room) -> None:
     """Empty the graph in `room`."""
-    for i in range(room.count[SEEN]):
+    for i in range(room.used[SEEN]):
         room.node_of[room.seen[i]] = -1
-    stamp = room.count[STAMP]
-    room.count[:] = 0
-    room.count[STAMP] = stamp
+    stamp = room.used[STAMP]
+    room.used[:] = 0
+    room.used[STAMP] = stamp

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -20,6 +21,7 @@ from relabel.sources.scene_graphs.scoring import BEST, MEAN, TOGETHER, count_pai
 from relabel.sources.scene_graphs.structures import I8, Room, Words
 from relabel.sources.scene_graphs.structures import Rows as TupleRows
 
+_USUAL = np.array([128, 64, 64, 4096])  # see `Room.of`: holds the five captions of nearly any image
 NewText = Callable[[str, Scenes], tuple[TupleRows, Words]]
 
 
@@ -57,8 +59,9 @@ class SceneGraphRelevance(Relevance):
 
         def work(lo: int, hi: int) -> None:
             indptr, scenes = sets.indptr[lo : hi + 1], self.scenes
-            rows, words, graphs, room = scenes.rows, scenes.words, scenes.graphs, self.room(most)
-            score_pairs(indptr, sets.rows, how, rows, words, graphs, ordered[lo:hi], room, found[lo:hi])
+            rows, words, graphs = scenes.rows, scenes.words, scenes.graphs
+            with self.room(most) as room:
+                score_pairs(indptr, sets.rows, how, rows, words, graphs, ordered[lo:hi], room, found[lo:hi])
 
         share(work, len(chosen), self.threads, step=16384)
         found[self._broken_sets(sets) | self.broken[ordered]] = np.nan
@@ -73,8 +76,9 @@ class SceneGraphRelevance(Relevance):
 
         def work(lo: int, hi: int) -> None:
             indptr, scenes = sets.indptr[lo : hi + 1], self.scenes
-            rows, words, graphs, room = scenes.rows, scenes.words, scenes.graphs, self.room(most)
-            score_block(indptr, sets.rows, how, rows, words, graphs, chosen, room, out[lo:hi])
+            rows, words, graphs = scenes.rows, scenes.words, scenes.graphs
+            with self.room(most) as room:
+                score_block(indptr, sets.rows, how, rows, words, graphs, chosen, room, out[lo:hi])
 
         share(work, len(sets), self.threads, step=256)
         if len(self.failed):
@@ -92,12 +96,9 @@ class SceneGraphRelevance(Relevance):
             jar's own F1 of objects, attributes or relations is NaN where the references have none; see `f1`.
         """
         sets, chosen = self.places(references, "refs"), self.at(captions)
-        out, scenes, room = (
-            np.empty((len(chosen), 3, 3), np.int64),
-            self.scenes,
-            self.room(self.largest(sets, TOGETHER)),
-        )
-        count_pairs(sets.indptr, sets.rows, scenes.rows, scenes.words, scenes.graphs, chosen, room, out)
+        out, scenes = np.empty((len(chosen), 3, 3), np.int64), self.scenes
+        with self.room(self.largest(sets, TOGETHER)) as room:
+            count_pairs(sets.indptr, sets.rows, scenes.rows, scenes.words, scenes.graphs, chosen, room, out)
         return out
 
     def query(self, text: str, captions: Rows) -> Scores:
@@ -114,7 +115,8 @@ class SceneGraphRelevance(Relevance):
         graphs, sets = self.scenes.graphs, References.single(np.zeros(1, np.int32))
         score_block(sets.indptr, sets.rows, TOGETHER, rows, words, graphs, chosen, room, out)
         out[:, self.broken[chosen]] = np.nan
-        return out[0]
+        found: Scores = out[0]
+        return found
 
     def finder(self, search: Search, pooling: Pooling | None, runtime: Runtime) -> SceneGraphFinder:
         """See Relevance.finder."""
@@ -134,18 +136,34 @@ class SceneGraphRelevance(Relevance):
 
     def how(self, pooling: Pooling) -> int:
         """Say how the kernels take references."""
-        return {"max": BEST, "mean": MEAN}.get(pooling, TOGETHER)
+        found: dict[Pooling, int] = {"max": BEST, "mean": MEAN}
+        return found.get(pooling, TOGETHER)
 
     def largest(self, sets: References, how: int) -> I8:
         """Bound the graphs of some sets: see `Room.of`."""
         size = self.scenes.size[sets.rows]
         if how == TOGETHER and len(sets):
-            size = np.add.reduceat(size, sets.indptr[:-1], axis=0)
-        return np.asarray(size.max(axis=0, initial=1))
+            size = np.asarray(np.add.reduceat(size, sets.indptr[:-1], axis=0), np.int64)
+        return np.asarray(size.max(axis=0, initial=1), np.int64)
 
-    def room(self, most: I8) -> Room:
-        """Make room for graphs that are no larger."""
-        return Room.of(self.scenes.words, self.scenes.concepts, most)
+    @contextmanager
+    def room(self, most: I8) -> Iterator[Room]:
+        """Make room for graphs that are no larger, or take what another call has left: kernels leave it empty.
+
+        New memory costs a small block more than its scores.
+        """
+        try:
+            room = self._spare.pop()
+        except IndexError:
+            room = None
+        if room is None or not room.holds(most):
+            room = Room.of(self.scenes.words, self.scenes.concepts, np.maximum(most, _USUAL))
+        yield room
+        self._spare.append(room)  # not after an interrupt
+
+    @cached_property
+    def _spare(self) -> list[Room]:
+        return []
 
     @cached_property
     def broken(self) -> NDArray[np.bool_]:

@@ -42,7 +42,7 @@ def begin(captions: I4, rows: Rows, words: Words, room: Room) -> int:
     """Merge some captions into a graph, mark what it matches, and count its tuples."""
     merge(captions, rows, words, room)
     mark(words, room)
-    return int(room.count[NODES] + room.count[ATTRIBUTES] + room.count[RELATIONS])
+    return int(room.used[NODES] + room.used[ATTRIBUTES] + room.used[RELATIONS])
 
 
 @jit
@@ -117,7 +117,7 @@ def count_pairs(
             kind = int(second >= 0) + int(third >= 0)
             out[p, kind, 0] += int(matches(first, second, third, room.bits, room.limbs[0], room.limbs[1]))
             out[p, kind, 1] += 1
-        out[p, 0, 2] = room.count[NODES]
-        out[p, 1, 2] = room.count[ATTRIBUTES]
-        out[p, 2, 2] = room.count[RELATIONS]
+        out[p, 0, 2] = room.used[NODES]
+        out[p, 1, 2] = room.used[ATTRIBUTES]
+        out[p, 2, 2] = room.used[RELATIONS]
         end(room)

@@ -52,7 +52,7 @@ class Counts(NamedTuple):
 def _matching(listing: Listing, room: Room, out: I4) -> int:
     """List the distinct tuples that match the graph in `room`; return how many."""
     la, lr, bits, count = room.limbs[0], room.limbs[1], room.bits, 0
-    for i in range(room.count[TOUCHED]):
+    for i in range(room.used[TOUCHED]):
         c = room.touched[i]
         if listing.object_of[c] >= 0 and matches(c, -1, -1, bits, la, lr):
             out[count] = listing.object_of[c]
@@ -162,3 +162,39 @@ def search(
         for p in ever[:held]:
             matched[p] = 0
             total[p] = 0.0
+
+
+@jit
+def list_matches(
+    indptr: I8,
+    sets: I4,
+    rows: Rows,
+    words: Words,
+    listing: Listing,
+    room: Room,
+    buffer: I4,
+    sizes: I8,
+    counts: I8,
+    out: I4,
+) -> None:
+    """List the tuples that M reference sets match.
+
+    Parameters
+    ----------
+    indptr, sets, rows, words, listing, room
+        See `search`.
+    buffer : (D + 1,) int32
+        Room.
+    sizes, counts : (M,) int64
+        Filled: tuples of each merged set, and distinct tuples of candidates that match.
+    out : int32
+        Filled set by set, each ascending, if it is not empty: ``counts.sum()`` numbers.
+    """
+    at = 0
+    for m in range(len(indptr) - 1):
+        sizes[m] = begin(sets[indptr[m] : indptr[m + 1]], rows, words, room)
+        counts[m] = _matching(listing, room, buffer)
+        end(room)
+        if len(out):
+            out[at : at + counts[m]] = np.sort(buffer[: counts[m]])
+            at += counts[m]

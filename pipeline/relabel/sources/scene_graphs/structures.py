@@ -11,7 +11,7 @@ I4 = NDArray[np.int32]
 I8 = NDArray[np.int64]
 U8 = NDArray[np.uint64]
 NODES, ATTRIBUTES, RELATIONS, CONCEPTS, SEEN, RELATED, LINKS, STAMP, TOUCHED = range(9)
-"""Places of `Room.count`."""
+"""Places of `Room.used`."""
 LIMB = 64
 
 
@@ -75,7 +75,7 @@ class Room(NamedTuple):
 
     Attributes
     ----------
-    count : (9,) int64
+    used : (9,) int64
         How much of the arrays is used, and the last stamp; see `NODES` and others.
     limbs : (2,) int64
         64-bit words it takes to number the attributes and the relations.
@@ -107,7 +107,7 @@ class Room(NamedTuple):
         Concepts that have bits.
     """
 
-    count: I8
+    used: I8
     limbs: I8
     node_of: I4
     seen: I4
@@ -149,7 +149,17 @@ class Room(NamedTuple):
             np.zeros(9, np.int64),
             limbs,
             np.full(len(words.signature), -1, np.int32),
-            *every,
+            every[0],
+            every[1],
+            every[2],
+            every[3],
+            every[4],
+            every[5],
+            every[6],
+            every[7],
+            every[8],
+            every[9],
+            every[10],
             np.empty(3 * tuples + 1, np.uint64),
             link[0],
             link[1],
@@ -158,3 +168,9 @@ class Room(NamedTuple):
             np.zeros((concepts, wide), np.uint64),
             np.empty(concepts, np.int32),
         )
+
+    def holds(self, most: NDArray[np.integer]) -> bool:
+        """Say whether a graph of at most this size fits: see `of`."""
+        tuples, attributes, relations, links = (int(n) for n in most)
+        long = 3 * tuples < len(self.seen) and links < len(self.value)
+        return long and attributes <= LIMB * self.limbs[0] and relations <= LIMB * self.limbs[1]
