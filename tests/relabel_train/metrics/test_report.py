@@ -289,7 +289,14 @@ def test_refusals() -> None:
     refused("scores: NaN at row 1, column 2", hole, image)
     refused("relevance: NaN at row 1, column 2", scores, image, relevance=hole)
     refused("relevance: NaN at row 1, column 2", scores, image, relevance=lambda i, c: hole[np.ix_(i, c)])
-    refused("vector of caption 2 is not finite", (np.zeros((2, 2)), np.array([[0, 1], [0, 1], [0, np.inf]])), image)
+    refused("vector of caption 2 is not finite", (np.zeros((2, 2)), np.array([[0, 1], [0, 1], [0, -np.inf]])), image)
+    refused(r"scores: \+inf at row 0, column 2", np.array([[0, 1, np.inf], [-np.inf, 0, 0]]), image)
+    refused("a label is -inf", scores, image, relevance=np.array([[0, 1, -np.inf], [0, 0, 0]]))
+    refused(
+        r"scores of images and captions: \+inf at row 0, column 0",
+        (np.full((2, 4), 1e30, np.float32), np.float32([[1e30, -1e30] * 2] * 3)),
+        image,
+    )
     refused("caption vectors: NaN at row 0, column 1", (np.zeros((2, 2)), np.array([[0, np.nan]] * 3)), image)
     refused("widths differ", (np.zeros((2, 2)), np.zeros((3, 4))), image)
     refused("pair", (scores, scores, scores), image)

@@ -13,7 +13,7 @@ from relabel_train.metrics.figures import Figure
 from relabel_train.metrics.graded_values import Values, graded_values
 from relabel_train.metrics.positives import Positives, QueryPositives
 from relabel_train.metrics.ranked_labels import Ranking
-from relabel_train.metrics.scores import DIRECTIONS, Direction, Scores, refuse_nan
+from relabel_train.metrics.scores import DIRECTIONS, Direction, Scores, refuse_unordered
 from relabel_train.metrics.settings import ReportSettings
 
 _CELLS = 1 << 18
@@ -73,7 +73,7 @@ def _values(
         some = np.arange(start, min(start + step, queries))
         mine = own.items[indptr[start] : indptr[some[-1] + 1]]
         found = labels.lists(direction, some)
-        refuse_nan(found, f"labels, {direction}, queries {start} to {some[-1]}")
+        refuse_unordered(found, f"labels, {direction}, queries {start} to {some[-1]}")
         without = (np.repeat(np.arange(len(some)), count[some]), mine)
         return graded_values(scores.lists(direction, some), found, without, drawn[some], settings)
 

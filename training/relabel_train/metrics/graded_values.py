@@ -40,9 +40,11 @@ def graded_values(
     Raises
     ------
     ValueError
-        If a label is above `label_top`.
+        If a label is above `label_top`, or -inf.
     """
     top = settings.label_top
+    if np.isneginf(labels.min(initial=0)):
+        raise ValueError("a label is -inf. Labels are finite.")
     if labels.size and labels.max() > top + _SLACK * max(1.0, abs(top)):
         raise ValueError(f"a label is {labels.max():g}, above label_top = {top:g}. Give the label's largest value.")
     deepest = max([*settings.ncs_ks, *settings.cs_ks, *settings.distance_ks, *(k or 0 for k in settings.ndcg_ks), 1])

@@ -44,6 +44,13 @@ class QueryPositives:
         items = self.items[indptr[0] : indptr[-1]]
         return QueryPositives(self.queries[start:stop], indptr - indptr[0], items, self.total[start:stop])
 
+    def spread(self, count: int) -> QueryPositives:
+        """Make every one of `count` possible queries a query, in order, most without positives; R is not kept."""
+        counts = np.zeros(count, np.int64)
+        counts[self.queries] = np.diff(self.indptr)
+        order = np.argsort(self.queries[self.owner()], kind="stable")
+        return QueryPositives(np.arange(count), _indptr(counts), self.items[order], counts)
+
     def owner(self) -> Ints:
         """Say which of the Q queries each item belongs to: (P,) int64."""
         return np.repeat(np.arange(len(self)), np.diff(self.indptr))

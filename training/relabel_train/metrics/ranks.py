@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from relabel_train.metrics.positives import QueryPositives
 from relabel_train.metrics.ranking import Ties
-from relabel_train.metrics.scores import Direction, Floats, Scores, blocks
+from relabel_train.metrics.scores import Direction, Floats, Scores, blocks, consecutive
 
 _BYTE = 255
 """Items counted in one byte a query."""
@@ -35,6 +35,9 @@ def best_ranks(
     (Q,) int64
         The size of the gallery where it holds no positive of the query.
     """
+    possible = scores.shape[0 if direction == "i2t" else 1]
+    if len(positives) > possible // 2 and not consecutive(positives.queries):  # views, where most are asked anyway
+        return best_ranks(scores, direction, positives.spread(possible), ties)[positives.queries]
     out = np.empty(len(positives), np.int64)
     for some in blocks(scores, direction, len(positives)):
         part = positives.take(some)
@@ -58,7 +61,6 @@ def _ranks(lists: Floats, positives: QueryPositives, ties: Ties) -> NDArray[np.i
         ranks[here] = at_least[here] - np.add.reduceat(level.astype(np.int64), starts)
         return ranks
     above = count_at_least(lists, np.nextafter(best, lists.dtype.type(np.inf)))
-    above[np.isposinf(best)] = 0
     first = np.minimum.reduceat(np.where(level, positives.items, lists.shape[1]), starts)
     ranks[here] = above[here]
     for q, place in zip(here.tolist(), first.tolist(), strict=True):
@@ -67,27 +69,75 @@ def _ranks(lists: Floats, positives: QueryPositives, ties: Ties) -> NDArray[np.i
     return ranks
 
 
+def item_ranks(
+    scores: Scores, direction: Direction, positives: QueryPositives, ties: Ties = "pessimistic"
+) -> NDArray[np.int64]:
+    """Find the rank of every positive of each query, counted from 0; quick where queries have a few.
+
+    Parameters
+    ----------
+    scores : Scores
+        (M, N).
+    direction : "i2t" or "t2i"
+    positives : QueryPositives
+        P items.
+    ties : "pessimistic" or "row"
+
+    Returns
+    -------
+    (P,) int64
+    """
+    out = np.empty(len(positives.items), np.int64)
+    for some in blocks(scores, direction, len(positives)):
+        part = positives.take(some)
+        lists = scores.lists(direction, part.queries)
+        out[positives.indptr[some.start] : positives.indptr[some.stop]] = _item_ranks(lists, part, ties)
+    return out
+
+
+def _item_ranks(lists: Floats, positives: QueryPositives, ties: Ties) -> NDArray[np.int64]:
+    owner = positives.owner()
+    slot = np.arange(len(owner)) - positives.indptr[owner]
+    values = lists[owner, positives.items]
+    level = np.full((len(lists), int(slot.max(initial=-1)) + 1), np.inf, lists.dtype)
+    level[owner, slot] = values
+    at_least = count_at_least(lists, level)
+    if ties == "pessimistic":
+        # all that reach it come before, but itself and its equals in later slots
+        ranks = at_least - np.triu(level[:, :, None] == level[:, None, :]).sum(axis=2)
+        return np.asarray(ranks[owner, slot], np.int64)
+    above = count_at_least(lists, np.nextafter(level, lists.dtype.type(np.inf)))
+    ranks = above[owner, slot]
+    for p in np.flatnonzero(at_least[owner, slot] - ranks > 1):
+        ranks[p] += np.count_nonzero(lists[owner[p], : positives.items[p]] == values[p])
+    return ranks
+
+
 def count_at_least(lists: Floats, level: NDArray[np.floating[Any]]) -> NDArray[np.int64]:
-    """Count the scores of each query that reach its level.
+    """Count the scores of each query that reach each of its levels.
 
     Parameters
     ----------
     lists : (Q, n) float
         Fast for rows in memory order, and for views of columns.
-    level : (Q,) float
+    level : (Q,) or (Q, L) float
 
     Returns
     -------
-    (Q,) int64
+    (Q,) or (Q, L) int64
     """
-    out = np.zeros(len(lists), np.int64)
+    levels = level[:, None] if level.ndim == 1 else level
+    out = np.zeros(levels.shape, np.int64)
     if lists.strides[1] <= lists.strides[0]:
         reached = np.empty(lists.shape[1], np.bool_)
+        asked = levels < np.inf
         for q, row in enumerate(lists):
-            out[q] = np.count_nonzero(np.greater_equal(row, level[q], out=reached))
-        return out
-    items = lists.T
-    for a in range(0, len(items), _BYTE):
-        reached = items[a : a + _BYTE] >= level
-        out += reached.view(np.uint8).sum(axis=0, dtype=np.uint8)
-    return out
+            for slot in np.flatnonzero(asked[q]):
+                out[q, slot] = np.count_nonzero(np.greater_equal(row, levels[q, slot], out=reached))
+    else:
+        items = lists.T
+        for a in range(0, len(items), _BYTE):
+            for slot in range(levels.shape[1]):
+                here = items[a : a + _BYTE] >= levels[:, slot]
+                out[:, slot] += here.view(np.uint8).sum(axis=0, dtype=np.uint8)
+    return out.reshape(level.shape)

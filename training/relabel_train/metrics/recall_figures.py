@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from relabel_train.metrics.figures import Figure
 from relabel_train.metrics.folds import cut
-from relabel_train.metrics.hits import first_hits
+from relabel_train.metrics.hits import first_hits, ranks_and_hits
 from relabel_train.metrics.ir_recall import ir_recall
 from relabel_train.metrics.map_at_r import average_precision_at_r
 from relabel_train.metrics.mean_rank import mean_rank
@@ -15,6 +15,7 @@ from relabel_train.metrics.median_rank import median_rank
 from relabel_train.metrics.positives import Positives, QueryPositives, own_positives
 from relabel_train.metrics.r_precision import r_precision
 from relabel_train.metrics.ranks import best_ranks
+from relabel_train.metrics.recall_at_k import recall_at_k
 from relabel_train.metrics.recall_percent import recall_percent
 from relabel_train.metrics.rsum import rsum
 from relabel_train.metrics.scores import DIRECTIONS, Direction, Scores
@@ -26,14 +27,17 @@ Ranks = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 def recall_figures(protocol: str, scores: Scores, own: Positives, settings: ReportSettings) -> list[Figure]:
     """R@K, RSUM, median and mean rank, IR recall."""
-    ranks = _ranks(scores, own, settings)
+    (i2t, i2t_hits), (t2i, t2i_hits) = (
+        ranks_and_hits(scores, d, side, max(settings.recall_ks), settings.ties) for d, side in _sides(own)
+    )
+    ranks = (i2t, t2i)
     figures = _recalls(protocol, [ranks], settings)
     counts = (len(ranks[0]), len(ranks[1]))
     figures += [
         Figure(protocol, "median_rank", median_rank(ranks[0]), median_rank(ranks[1]), queries=counts),
         Figure(protocol, "mean_rank", mean_rank(ranks[0]), mean_rank(ranks[1]), queries=counts),
     ]
-    return figures + _shares(protocol, "ir_recall", scores, own, settings)
+    return figures + _shares(protocol, "ir_recall", own, i2t_hits, t2i_hits, settings)
 
 
 def semantic_figures(
@@ -46,24 +50,29 @@ def semantic_figures(
             extended_by_items(labels, own, m),
             extended_by_images(labels, own, m, max(settings.recall_ks)),
         )
-        figures += _shares(protocol, "semantic_recall", scores, paper, settings, f"_m{m}")
-        figures += _shares(protocol, "semantic_recall_code", scores, code, settings, f"_m{m}", own)
+        for name, sets, without in (("semantic_recall", paper, None), ("semantic_recall_code", code, own)):
+            hits = (
+                first_hits(
+                    scores, "i2t", sets.i2t, max(settings.recall_ks), settings.ties, without.i2t if without else None
+                ),
+                first_hits(
+                    scores, "t2i", sets.t2i, max(settings.recall_ks), settings.ties, without.t2i if without else None
+                ),
+            )
+            figures += _shares(protocol, name, sets, *hits, settings, f"_m{m}")
     return figures
 
 
 def _shares(
     protocol: str,
     name: str,
-    scores: Scores,
     sets: Positives,
+    i2t: NDArray[np.bool_],
+    t2i: NDArray[np.bool_],
     settings: ReportSettings,
     suffix: str = "",
-    without: Positives | None = None,
 ) -> list[Figure]:
     """The share of each query's set among its K best, in percent."""
-    length, ties = max(settings.recall_ks), settings.ties
-    i2t = first_hits(scores, "i2t", sets.i2t, length, ties, without.i2t if without else None)
-    t2i = first_hits(scores, "t2i", sets.t2i, length, ties, without.t2i if without else None)
     counts = (len(i2t), len(t2i))
     figures = []
     for k in settings.recall_ks:
@@ -89,13 +98,18 @@ def fold_figures(
 def positive_figures(name: str, scores: Scores, positives: Positives, settings: ReportSettings) -> list[Figure]:
     """R@K, mAP@R and R-Precision on positives that people found."""
     counts = (len(positives.i2t), len(positives.t2i))
-    figures = _recalls(name, [_ranks(scores, positives, settings)], settings, with_sum=False)
-    values: dict[str, list[float]] = {"map_at_r_percent": [], "r_precision_percent": []}
+    if name in settings.recall_only:
+        return _recalls(name, [_ranks(scores, positives, settings)], settings, with_sum=False)
+    values: dict[str, list[float]] = {f"r{k}_percent": [] for k in settings.recall_ks}
+    values |= {"map_at_r_percent": [], "r_precision_percent": []}
     for direction, side in _sides(positives):
-        hits = first_hits(scores, direction, side, int(side.total.max(initial=1)), settings.ties)
+        length = max(int(side.total.max(initial=1)), *settings.recall_ks)
+        hits = first_hits(scores, direction, side, length, settings.ties)
+        for k in settings.recall_ks:
+            values[f"r{k}_percent"].append(mean_percent(recall_at_k(hits, k)))
         values["map_at_r_percent"].append(mean_percent(average_precision_at_r(hits, side.total)))
         values["r_precision_percent"].append(mean_percent(r_precision(hits, side.total)))
-    return figures + [Figure(name, metric, i2t, t2i, queries=counts) for metric, (i2t, t2i) in values.items()]
+    return [Figure(name, metric, i2t, t2i, queries=counts) for metric, (i2t, t2i) in values.items()]
 
 
 def _recalls(protocol: str, folds: list[Ranks], settings: ReportSettings, with_sum: bool = True) -> list[Figure]:

@@ -40,7 +40,8 @@ def retrieval_report(
     relevance : (M, N) array or tensor, or a function of (images, captions), optional
         r(V_i, T_j) for the metrics of graded labels; one matrix serves both directions. See `LookupRelevance`.
     positives : mapping of name to Positives, optional
-        Such as `eccv` and `cxc`: R@K, mAP@R and R-Precision of each.
+        Such as `eccv` and `cxc`: R@K, mAP@R and R-Precision of each; R@K alone of those in `recall_only`. Means are
+        over the queries given: of CxC 24,972 of the 25,000 captions, as eccv_caption takes them.
     folds : int or (M,) int, optional
         COCO 1K: 5. Images are cut into this many consecutive parts of one size, each with its own captions, and figures
         are means over folds; or the fold of each image.

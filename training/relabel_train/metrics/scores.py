@@ -72,7 +72,10 @@ class VectorScores:
     def lists(self, direction: Direction, queries: Places) -> Floats:
         """One product; the last bits may differ between directions, which never compare."""
         asked, gallery = (self.images, self.captions) if direction == "i2t" else (self.captions, self.images)
-        return _taken(asked, queries) @ gallery.T
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = _taken(asked, queries) @ gallery.T
+        refuse_unordered(found, "scores of images and captions")
+        return found
 
     def part(self, images: NDArray[np.int64], captions: Places) -> VectorScores:
         """Keep some images and captions."""
@@ -168,7 +171,7 @@ def as_floats(values: Any, what: str) -> Floats:
     Raises
     ------
     ValueError
-        If it is no matrix of numbers, or holds NaN.
+        If it is no matrix of numbers, or holds NaN or +inf.
     """
     if hasattr(values, "detach"):  # a tensor; torch itself is not needed here
         values = values.detach().cpu()
@@ -178,21 +181,21 @@ def as_floats(values: Any, what: str) -> Floats:
         raise ValueError(f"{what}: expected a matrix of numbers, found {array.dtype} {array.shape}")
     if array.dtype not in (np.float32, np.float64):
         array = array.astype(np.float32 if array.dtype == np.float16 else np.float64)
-    refuse_nan(array, what)
+    refuse_unordered(array, what)
     return array
 
 
-def refuse_nan(array: Floats, what: str) -> None:
-    """Refuse NaN.
+def refuse_unordered(array: Floats, what: str) -> None:
+    """Refuse NaN and +inf, which no list can rank; -inf is fine.
 
     Raises
     ------
     ValueError
-        Naming its place.
+        Naming the place.
     """
-    if array.size and np.isnan(array.max()):  # a maximum passes NaN on; one pass without a mask
-        row, column = np.argwhere(np.isnan(array))[0].tolist()
-        raise ValueError(f"{what}: NaN at row {row}, column {column}")
+    if array.size and not array.max() < np.inf:  # a maximum passes NaN on; one pass without a mask
+        row, column = np.argwhere(~(array < np.inf))[0].tolist()
+        raise ValueError(f"{what}: {'NaN' if np.isnan(array[row, column]) else '+inf'} at row {row}, column {column}")
 
 
 def blocks(scores: Scores, direction: Direction, count: int) -> Iterator[slice]:

@@ -35,6 +35,8 @@ class ReportSettings:
         Take it over this many queries a direction, drawn with `seed`; all where not given. Others count as left out.
     seed : int
         Draws them.
+    recall_only : tuple of str
+        Sets of positives on which R@K is all that is taken, as CxC's authors do.
     one_caption : bool
         CS@K as Ladder takes it: of each image only its first caption is in the gallery and asks.
     threads : int, optional
@@ -58,6 +60,7 @@ class ReportSettings:
     kendall_tau: bool = True
     tau_queries: int | None = None
     seed: int = 0
+    recall_only: tuple[str, ...] = ("cxc",)
     one_caption: bool = False
     threads: int | None = None
 
