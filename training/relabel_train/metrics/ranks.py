@@ -107,7 +107,7 @@ def _item_ranks(lists: Floats, positives: QueryPositives, ties: Ties) -> NDArray
         ranks = at_least - np.triu(level[:, :, None] == level[:, None, :]).sum(axis=2)
         return np.asarray(ranks[owner, slot], np.int64)
     above = count_at_least(lists, np.nextafter(level, lists.dtype.type(np.inf)))
-    ranks = above[owner, slot]
+    ranks = np.asarray(above[owner, slot], np.int64)
     for p in np.flatnonzero(at_least[owner, slot] - ranks > 1):
         ranks[p] += np.count_nonzero(lists[owner[p], : positives.items[p]] == values[p])
     return ranks
@@ -132,7 +132,7 @@ def count_at_least(lists: Floats, level: NDArray[np.floating[Any]]) -> NDArray[n
         reached = np.empty(lists.shape[1], np.bool_)
         asked = levels < np.inf
         for q, row in enumerate(lists):
-            for slot in np.flatnonzero(asked[q]):
+            for slot in np.flatnonzero(asked[q]).tolist():
                 out[q, slot] = np.count_nonzero(np.greater_equal(row, levels[q, slot], out=reached))
     else:
         items = lists.T
