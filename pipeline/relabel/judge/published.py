@@ -60,6 +60,7 @@ _SITS: list[tuple[dict[str, str], str, Published]] = [
     (_CIDER_SPLIT, "c2i_intrasim", Published(0.453, "SAM", "NCS with CIDEr")),
     ({"source": "meteor"}, "all", Published(0.757, "BCLS", "METEOR")),
     (_SBERT, "all", Published(0.877, "BCLS", "S-BERT, checkpoint not named")),
+    ({"source": "vectors", "pooling": "refs"}, "all", Published(0.373, "BCLS", "CLIP's image and caption vectors")),
 ]
 
 _ECCV: list[tuple[dict[str, str], str, PublishedRanking]] = [

@@ -19,6 +19,7 @@ SOURCES = {
     "spice": ("relabel.sources.spice", "Spice"),
     "wmd": ("relabel.sources.wmd", "Wmd"),
     "fuse": ("relabel.sources.fuse", "Fuse"),
+    "vectors": ("relabel.sources.given_vectors", "GivenVectors"),
     "bert_sts": ("relabel.sources.bert_sts", "BertSts"),
 }
 """Source name to (module, class)."""
