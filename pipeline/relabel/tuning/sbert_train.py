@@ -43,8 +43,6 @@ class Trainer:
     params : TuneSbertParams
     checkpoint : Path
         A file; what it holds is gone on with.
-    seconds : float
-        Between two checkpoints.
 
     Attributes
     ----------
@@ -56,7 +54,6 @@ class Trainer:
     batches: Batches
     params: TuneSbertParams
     checkpoint: Path
-    seconds: float = CHECKPOINT_SECONDS
     losses: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -104,7 +101,7 @@ class Trainer:
                     self._sums[epoch] += value
                     self.step += 1
                     bar.advance(1)
-                    if time.monotonic() - last > self.seconds:
+                    if time.monotonic() - last > CHECKPOINT_SECONDS:
                         self._save()
                         last = time.monotonic()
 
