@@ -19,10 +19,10 @@ import pytest
 
 import relabel
 from relabel.datasets import load_manifest, names
-from relabel.datasets.manifest import MirrorSource, PackageSource, UrlSource, manifests_folder
+from relabel.datasets.manifest import MavenSource, MirrorSource, PackageSource, UrlSource, manifests_folder
 from relabel.errors import CheckError, UsageError
 
-DATASETS = ["coco-captions", "cxc", "eccv", "flickr30k", "glove", "karpathy-splits", "stsb"]
+DATASETS = ["coco-captions", "corenlp", "cxc", "eccv", "flickr30k", "glove", "karpathy-splits", "stsb"]
 FILES = [(d, f.name) for d in DATASETS for f in load_manifest(d).files]
 PACKAGED = [(d, f) for d, f in FILES if any(isinstance(s, PackageSource) for s in load_manifest(d).file(f).sources)]
 
@@ -50,7 +50,7 @@ def test_a_manifest_says_all_it_should(name: str) -> None:
         for content in file.contents:
             assert re.fullmatch("[0-9a-f]{64}", content.sha256)
             assert content.bytes > 0
-        kinds = [(PackageSource, UrlSource, MirrorSource).index(type(s)) for s in file.sources]
+        kinds = [(PackageSource, UrlSource, MavenSource, MirrorSource).index(type(s)) for s in file.sources]
         assert kinds == sorted(kinds)  # package, URL, mirror
         assert MirrorSource in map(type, file.sources)
 
@@ -66,6 +66,8 @@ def test_hashes_are_those_of_the_packages(name: str, file: str) -> None:
     for source in found.sources:
         if isinstance(source, PackageSource):
             path = packaged(source)
+            if name == "corenlp" and not path.is_file():
+                pytest.skip("the package's own downloader, which puts it there, has not run")
             raw = path.read_bytes() if source.member is None else zipfile.ZipFile(path).read(source.member)
             assert (len(raw), sha256(raw).hexdigest()) == (found.bytes, found.sha256)
 
@@ -109,7 +111,7 @@ def test_both_editions_of_coco_hold_the_same_captions(split: str, crc: int) -> N
 
 
 def test_an_unknown_dataset_or_file_is_a_usage_error() -> None:
-    with pytest.raises(UsageError, match=r"no dataset 'coco'\. There are coco-captions, cxc"):
+    with pytest.raises(UsageError, match=r"no dataset 'coco'\. There are coco-captions, corenlp, cxc"):
         load_manifest("coco")
     with pytest.raises(UsageError, match=r"no dataset '\.\./manifest'"):
         load_manifest("../manifest")
