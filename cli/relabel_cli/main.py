@@ -21,6 +21,7 @@ VERBS = {
     "proxy-features": "Stand in for images where there are none: token vectors of one caption each, which is held out.",
     "fit": "Train a retrieval model with graded labels, or go on training it.",
     "eval": "Take every metric of a trained model.",
+    "fit-table": "Train every loss with one budget on proxy features, and write one table.",
     "correlate": "Show how well each label agrees with human judgement.",
     "verify": "Read everything back against its manifest; name every file that is not as it was written.",
     "nearest": "Show what each source finds closest to a caption.",

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from relabel.config import DEFAULT_SOURCES, EncodeParams
 from relabel.export.params import ExportLookupParams
 from relabel.export.plan_params import ExportPlanParams
+from relabel.fitting.params import FitTableParams
 from relabel.ingest_params import IngestParams
 from relabel.judge.params import JudgeParams
 from relabel.neighbours.params import NeighboursParams
@@ -67,6 +68,7 @@ def _parameters() -> Iterator[str]:
         ("export.plan", ExportPlanParams),
         ("judge", JudgeParams),
         ("proxy_features", ProxyFeaturesParams),
+        ("fit_table", FitTableParams),
     ):
         yield from ["", f"### `{section}`", "", *_table(model)]
     yield from ["", "### `sources`", "", "Label name to the parameters of its source. Labels built by default:", ""]

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationErr
 
 from relabel.errors import MissingError, UsageError
 from relabel.export.params import ExportParams
+from relabel.fitting.params import FitTableParams
 from relabel.ingest import IngestParams
 from relabel.judge.params import JudgeParams
 from relabel.neighbours.params import NeighboursParams
@@ -65,6 +66,7 @@ class Config(BaseModel):
     judge: JudgeParams = JudgeParams()
     export: ExportParams = ExportParams()
     proxy_features: ProxyFeaturesParams = ProxyFeaturesParams()
+    fit_table: FitTableParams = FitTableParams()
     sources: dict[str, SerializeAsAny[SourceParams]] = Field(default_factory=lambda: _sources(DEFAULT_SOURCES))
 
     @field_validator("sources", mode="before")

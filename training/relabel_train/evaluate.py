@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -153,10 +153,7 @@ def _graded(
     relevance = LookupRelevance(lookup, lookup.rows_of_images(split.image_ids[:count]), rows)
     low, top = lookup.about.bounds
     settings = ReportSettings(label_top=top, label_low=low, semantic_ms=())
-    found = retrieval_report(
-        (images[:count], captions[mine]), split.image[mine], relevance=relevance, settings=settings
-    )
-    return replace(found, figures=tuple(f for f in found if f.protocol == "labels"))
+    return retrieval_report((images[:count], captions[mine]), split.image[mine], relevance=relevance, settings=settings)
 
 
 def _read(path: Path, namespace: str) -> Mapping[str, Sequence[str]]:

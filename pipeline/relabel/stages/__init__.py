@@ -6,6 +6,7 @@
 from relabel.stages.captions import fetch, ingest
 from relabel.stages.encoding import encode, encoded, failed_rows, open_label
 from relabel.stages.exporting import export_lookup
+from relabel.stages.fitting import fit_table
 from relabel.stages.fusing import tune_fuse
 from relabel.stages.job import Job, note, status
 from relabel.stages.judging import judge
@@ -26,6 +27,7 @@ __all__ = [
     "export_plan",
     "failed_rows",
     "fetch",
+    "fit_table",
     "ingest",
     "judge",
     "left_project",

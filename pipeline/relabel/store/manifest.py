@@ -159,6 +159,7 @@ _VERB = {
     "lookup": "export lookup",
     "plan": "export plan",
     "proxy_features": "proxy-features",
+    "fit_table": "fit-table",
 }
 
 

@@ -1,0 +1,1 @@
+"""Every loss trained with the same budget and seeds, and one table of it."""
