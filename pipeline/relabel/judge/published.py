@@ -48,6 +48,8 @@ PAPERS = {
 
 _CIDER_PTB = {"source": "cider", "variant": "cider_d", "tokenizer": "ptb"}
 _CIDER_SPLIT = {"source": "cider", "variant": "cider_d", "tokenizer": "lower_split"}
+_SPICE_RAW = {"source": "spice", "text": "raw"}
+_SPICE_PTB = {"source": "spice", "text": "ptb"}
 _SBERT = {"source": "sbert", "pooling": "max"}
 
 # CxC SITS test, Pearson: parameters that a label must have, subset, figure. Both papers take the first five references,
@@ -59,6 +61,9 @@ _SITS: list[tuple[dict[str, str], str, Published]] = [
     (_CIDER_SPLIT, "all", Published(0.734, "SAM", "NCS with CIDEr")),
     (_CIDER_SPLIT, "c2i_intrasim", Published(0.453, "SAM", "NCS with CIDEr")),
     ({"source": "meteor"}, "all", Published(0.757, "BCLS", "METEOR")),
+    (_SPICE_RAW, "all", Published(0.729, "SAM", "NCS with SPICE")),
+    (_SPICE_RAW, "c2i_intrasim", Published(0.536, "SAM", "NCS with SPICE")),
+    (_SPICE_PTB, "all", Published(0.728, "BCLS", "SPICE")),
     (_SBERT, "all", Published(0.877, "BCLS", "S-BERT, checkpoint not named")),
     ({"source": "vectors", "pooling": "refs"}, "all", Published(0.373, "BCLS", "CLIP's image and caption vectors")),
 ]

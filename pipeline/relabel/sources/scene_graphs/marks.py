@@ -22,7 +22,7 @@ from relabel.sources.scene_graphs.structures import (
     Words,
 )
 
-_NODE, _TOUCHED, _ONE = np.uint64(1), np.uint64(2), np.uint64(1)
+NODE, _TOUCHED, _ONE = np.uint64(1), np.uint64(2), np.uint64(1)
 
 
 @jit
@@ -48,7 +48,7 @@ def mark(words: Words, room: Room) -> None:
             if bits[c, 0] == 0:
                 touched[count] = c
                 count += 1
-            bits[c, 0] |= _NODE | _TOUCHED
+            bits[c, 0] |= NODE | _TOUCHED
             for k in range(la):
                 bits[c, 1 + k] |= of_nodes[node, k]
             for k in range(2 * lr):
@@ -77,7 +77,7 @@ def matches(first: int, second: int, third: int, bits: U8, la: int, lr: int) -> 
     if bits[first, 0] == 0:
         return False
     if second < 0:
-        return bool(bits[first, 0] & _NODE != 0)
+        return bool(bits[first, 0] & NODE != 0)
     if third < 0:
         for k in range(1, 1 + la):  # noqa: SIM110 - numba compiles no any(...)
             if bits[first, k] & bits[second, k + la] != 0:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relabel.sources.ngrams.kernels import jit
-from relabel.sources.scene_graphs.marks import clear_marks, mark, matches
+from relabel.sources.scene_graphs.marks import NODE, clear_marks, mark, matches
 from relabel.sources.scene_graphs.merge import clear_graph, merge
 from relabel.sources.scene_graphs.structures import (
     ATTRIBUTES,
@@ -63,12 +63,14 @@ def _score(set_: I4, how: int, rows: Rows, words: Words, graphs: Graphs, chosen:
         for i in range(len(chosen)):
             lo, hi, matched = graphs.start[chosen[i]], graphs.start[chosen[i] + 1], 0
             for t in range(lo, hi):
-                matched += int(matches(concepts[t, 0], concepts[t, 1], concepts[t, 2], bits, la, lr))
-            score = f1(matched, hi - lo, reference)
-            if how == BEST:
-                out[i] = max(out[i], score)
-            else:
-                out[i] += score
+                first, second, third = concepts[t, 0], concepts[t, 1], concepts[t, 2]
+                if second < 0:
+                    matched += int(bits[first, 0] & NODE)  # as `matches` does, without a call
+                elif bits[first, 0] != 0:
+                    matched += int(matches(first, second, third, bits, la, lr))
+            if matched:
+                score = f1(matched, hi - lo, reference)
+                out[i] = max(out[i], score) if how == BEST else out[i] + score
         end(room)
     if how == MEAN:
         out /= len(set_)
