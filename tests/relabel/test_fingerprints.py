@@ -24,12 +24,14 @@ from relabel.progress import SilentProgress
 from relabel.runtime import Runtime
 from relabel.sources import SOURCES, source_class
 from relabel.stages import Job, Project
+from relabel.stages.fitting import table_draft
 from relabel.store.manifest import Draft
 from relabel.tuning import bert_sts as cross_tuning
 from relabel.tuning import cbow as tuning
 
 TEXTS = ("a dog", "the dog runs", "a cat", "two cats sit", "a red bus", "buses", "a man", "men walk", "grass", "sky")
 SETTINGS = ["ingest={format: jsonl, path: captions.jsonl, tokenizer: none, namespace: coco}", "judge.gate=near"]
+SETTINGS.append("proxy_features={train: 2, val: 1, test: 1}")
 SOURCE_SETTINGS: dict[str, dict[str, Any]] = {
     "same_image": {},
     "cbow": {"vectors": "words.txt"},
@@ -72,6 +74,17 @@ VALUES: dict[tuple[str, str], list[Any]] = {
     ("export.plan", "quantiles"): [(0.5,)],
     ("export.plan", "max_bytes"): ["1GiB"],
     ("export.plan", "batch_size"): [3],
+    ("proxy_features", "images"): [1],
+    ("proxy_features", "val"): [0],
+    ("proxy_features", "test"): [0],
+    ("proxy_features", "model"): ["another"],
+    ("proxy_features", "revision"): ["main"],
+    ("fit_table", "train_labels"): [("cider",)],
+    ("fit_table", "judge"): ["cider"],
+    ("fit_table", "ncs"): ["sbert"],
+    ("fit_table", "rows"): [{"one": {"loss": ["bcls"]}}],
+    ("fit_table", "seeds"): [(0,)],
+    ("fit_table", "model"): ["vse_inf"],
     ("sources.cbow", "vectors"): ["others.txt"],
     ("sources.cbow", "tagger"): ["en_core_web_sm"],
     ("sources.cbow", "index"): [None, "IVF1,Flat"],
@@ -119,6 +132,7 @@ SAME: dict[tuple[str, str], str] = {
     ("judge", "seed"): "as resamples",
     ("neighbours", "split"): "which encoding is searched: its fingerprint is an input",
     ("export", "labels"): "which artefacts are made",
+    ("proxy_features", "revision"): "which files are taken: their sha256 is an input",
     ("export.plan", "max_bytes"): "refuses a plan, changes none",
     ("export.plan", "neighbours"): "whose table is read: its fingerprint is an input",
 }
@@ -142,6 +156,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setattr("relabel.sources.cbow.tagger_version", lambda name: f"{name} 1")
         patch.setattr("relabel.sources.sbert.Sbert._files", lambda self, runtime: Model(self.params.model))
         patch.setattr("relabel.sources.bert_sts.BertSts._files", lambda self, runtime: Model(self.params.model))
+        patch.setattr("relabel.sources.model_files.find_model", lambda name, *_: Model(name))
         patch.setattr(cross_tuning, "find_model", lambda name, *_: Model(name))
         patch.setattr(cross_tuning, "stsb_files", lambda runtime: {"dev": Path("words.txt")})
         _make()
@@ -264,6 +279,10 @@ def makers(place: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Config, Ma
         return [(config, lambda p: captured(monkeypatch, tuning, lambda: stages.tune_cbow(p)))]
     if place == "tune.bert_sts":
         return [(config, lambda p: captured(monkeypatch, cross_tuning, lambda: stages.tune_bert_sts(p)))]
+    if place == "proxy_features":
+        return [(config, lambda p: stages.proxy_features(p).draft)]
+    if place == "fit_table":
+        return [(config, lambda p: table_draft(p, {"features": "x"}, eccv=True))]
     if place == "encode":
         return [(config, lambda p: stages.encode(p, "cider", "train").draft)]
     if place == "judge":

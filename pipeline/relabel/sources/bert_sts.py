@@ -59,7 +59,9 @@ class BertStsParams(SourceParams):
     max_length: int | None = Field(None, ge=8, description="Tokens a pair is cut to; null for the model's own.")
     dtype: ComputeType = Field("float32", description="What matrix products are computed in: float32 or bfloat16.")
     max_pairs: int | None = Field(
-        None, ge=1, description="Refuse, with an estimate, to refine more pairs for one artefact; null for no limit."
+        10_000_000,
+        ge=1,
+        description="Refuse, with an estimate, to refine more pairs for one artefact; null for no limit.",
     )
 
     def anywhere(self) -> BertStsParams:

@@ -95,7 +95,7 @@ class GatedFinder(Finder):
         rows, score = rows[order], score[order]
         if len(rows) == width:
             return rows, score
-        rest = self._fine[: width + 1] if len(rows) == 0 else self._fine
+        rest = self._fine[: width + len(rows) + 1]  # of which that many may be left out
         rest = rest[(rest != exclude) & ~np.isin(rest, rows)][: width - len(rows)]
         rows, score = np.append(rows, rest).astype(np.int32), np.append(score, np.zeros(len(rest)))
         lost = self._failed[self._failed != exclude][: width - len(rows)]

@@ -138,8 +138,8 @@ def test_bad_input_is_one_clear_line(gated: Gated, make_cross: Any, tmp_path: Pa
         stages.encode(changed(model=str(make_cross(labels=2))), "fine", "all").run()
     with pytest.raises(MissingError, match="relabel tune bert_sts"):
         stages.encode(changed(model="tuned"), "fine", "all")
-    with pytest.raises(UsageError, match="no label 'cbow'"):
-        stages.encode(changed(gate="cbow"), "fine", "all")
+    with pytest.raises(UsageError, match="no label 'nowhere'"):
+        stages.encode(changed(gate="nowhere"), "fine", "all")
     other = changed(gate="again")
     sources = {**other.config.sources, "again": project.config.sources["fine"]}
     twice = replace(other, config=other.config.model_copy(update={"sources": sources}))
