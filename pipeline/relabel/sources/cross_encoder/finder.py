@@ -130,7 +130,8 @@ class GatedFinder(Finder):
         if most >= len(value):
             return asked
         least = np.partition(value, len(value) - most)[len(value) - most] - 2 * classes.slack
-        return asked[value >= least]
+        near: I8 = asked[value >= least]
+        return near
 
     def _rows_of(self, known: I8) -> Rows:
         """Candidate rows of some classes, class by class."""

@@ -140,7 +140,7 @@ class PairScorer:
             out[these] = found.reshape(-1)[: len(these)].double().cpu().numpy()
             return len(these)
 
-        for done in one_thread_each(work, equal_lengths(lengths, _TOKENS[self.device]), self._threads):
+        for done in one_thread_each(work, equal_lengths(lengths.tolist(), _TOKENS[self.device]), self._threads):
             advance(done)
         return out
 
