@@ -1,4 +1,4 @@
-"""Contract of the lookup of spice: every block is `Relevance.block`, bit for bit, of any pooling and from numpy alone."""
+"""Contract of a lookup of spice: every block is `Relevance.block`, bit for bit, of any pooling, from numpy alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Contract of spice's relevance: pairs and blocks of any pooling are what explicit loops give, bit for bit, however many
+"""Contract of the relevance of spice: pairs and blocks of any pooling are what loops give, bit for bit, however many
 tuples there are; no tuples is 0, a failed row NaN; a new text is scored as if it were a caption."""
 
 from __future__ import annotations
