@@ -1,6 +1,6 @@
-"""Vectors taken over from an older encoding: a caption whose text was encoded before keeps its vector.
+"""Rows taken over from an older encoding: a caption whose text was encoded before keeps its vector, or its tuples.
 
-For sources whose vectors depend on a caption's text alone. What was encoded is known by digests of the texts, which
+For sources whose rows depend on a caption's text alone. What was encoded is known by digests of the texts, which
 lie beside the shards; row numbers of the older corpus mean nothing to the new one.
 """
 
@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from relabel.errors import RelabelError
-from relabel.sources.shards import FAILED, failed_rows
+from relabel.sources.shards import FAILED, ShardUnits, failed_rows
 from relabel.sources.vector_units import VectorUnits
 from relabel.store.atomic import write_text
 from relabel.store.manifest import Manifest, open_artefact
@@ -38,14 +38,14 @@ _SCHEMA = pa.schema([pa.field("row", pa.int32()), pa.field("digest", pa.binary(1
 Numbers = NDArray[np.int64]
 
 
-class TextUnits(VectorUnits):
-    """Work on vectors that depend on a caption's text alone."""
+class ReusingUnits(ShardUnits):
+    """Work on rows that depend on a caption's text alone."""
 
     _older: tuple[Path, dict[str, Any]] | None = None
 
-    @abstractmethod
-    def encoded(self, rows: Numbers, advance: Advance) -> pa.Table:
-        """Encode the captions at n >= 1 corpus rows: a shard's columns, in the order of `rows`."""
+    def read_texts(self) -> list[str]:
+        """Return the text of each row as it is encoded."""
+        return self.corpus.texts[self.rows.start : self.rows.stop]
 
     def look_at(self, out: Path, semantic: dict[str, Any]) -> None:
         """Name the place of an encoding that may be older, and what the new one's vectors depend on."""
@@ -54,26 +54,17 @@ class TextUnits(VectorUnits):
     def start(self, work: Work) -> None:
         """Write the digests of all texts; see which of them an older encoding holds."""
         super().start(work)
-        table = _texts_table(self.rows, self.corpus.texts[self.rows.start : self.rows.stop])
+        table = _texts_table(self.rows, self.read_texts())
         work.file(TEXTS, lambda path: write_plain(path, [table], _SCHEMA), rows=len(self.rows))
         older = _open(*self._older) if self._older is not None else None
         found = {"from": None, "captions": 0} if older is None else _found(older, table)
         work.runtime["reused"] = found
         write_text(work.folder / _REUSE, json.dumps(found))
 
-    def shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
-        """Make one shard: see `encoded`."""
-        every = np.arange(rows.start, rows.stop)
-        if json.loads((work.folder / _REUSE).read_text(encoding="utf-8"))["from"] is None:
-            return self.encoded(every, advance)
-        digests = pq.read_table(work.folder / TEXTS)["digest"].slice(rows.start - self.rows.start, len(rows))
-        places = self._old.places(digests)
-        known, new = np.flatnonzero(places >= 0), np.flatnonzero(places < 0)
-        if not len(known):
-            return self.encoded(every, advance)
-        old = self._old.take(places[known])
-        fresh = self.encoded(every[new], advance) if len(new) else old.slice(0, 0)
-        return _joined(old, known, fresh, new, every)
+    def older(self, work: Work) -> Older | None:
+        """Open the older encoding that this work takes rows from; None if it takes none."""
+        found = json.loads((work.folder / _REUSE).read_text(encoding="utf-8"))
+        return None if found["from"] is None else self._old
 
     def finish(self, work: Work) -> None:
         """Drop what was only needed on the way."""
@@ -81,19 +72,48 @@ class TextUnits(VectorUnits):
         (work.folder / _REUSE).unlink(missing_ok=True)
 
     @cached_property
-    def _old(self) -> _Older:
+    def _old(self) -> Older:
         assert self._older is not None
         found = _open(*self._older)
         assert found is not None
         return found
 
 
+class TextUnits(ReusingUnits, VectorUnits):
+    """Work on vectors that depend on a caption's text alone."""
+
+    @abstractmethod
+    def encoded(self, rows: Numbers, advance: Advance) -> pa.Table:
+        """Encode the captions at n >= 1 corpus rows: a shard's columns, in the order of `rows`."""
+
+    def shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
+        """Make one shard: see `encoded`."""
+        every = np.arange(rows.start, rows.stop)
+        older = self.older(work)
+        if older is None:
+            return self.encoded(every, advance)
+        digests = pq.read_table(work.folder / TEXTS)["digest"].slice(rows.start - self.rows.start, len(rows))
+        places = older.places(digests)
+        known, new = np.flatnonzero(places >= 0), np.flatnonzero(places < 0)
+        if not len(known):
+            return self.encoded(every, advance)
+        old = older.take(places[known])
+        fresh = self.encoded(every[new], advance) if len(new) else old.slice(0, 0)
+        return _joined(old, known, fresh, new, every)
+
+
 def reusing(make: Callable[[], Units], out: Path, semantic: dict[str, Any]) -> Units:
     """Make units, and let them take over what an older encoding at `out` holds, if their kind can."""
     units = make()
-    if isinstance(units, TextUnits):
+    if isinstance(units, ReusingUnits):
         units.look_at(out, semantic)
     return units
+
+
+def digests_of(texts: Iterable[str]) -> pa.Array:
+    """Digest texts, as they lie in `TEXTS`."""
+    found = [hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest() for text in texts]
+    return pa.array(found, pa.binary(16))
 
 
 def texts_bytes(rows: int) -> int:
@@ -102,7 +122,7 @@ def texts_bytes(rows: int) -> int:
     return plain_bytes(pa.table([pa.array(np.zeros(rows, np.int32)), digest], schema=_SCHEMA))
 
 
-class _Older:
+class Older:
     """An older encoding, by the digests of its texts; failed rows are not known."""
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
@@ -113,7 +133,7 @@ class _Older:
         self._digests = table["digest"].combine_chunks()
         self._last: tuple[str, pa.Table] | None = None
 
-    def places(self, digests: pa.ChunkedArray) -> Numbers:
+    def places(self, digests: pa.ChunkedArray | pa.Array) -> Numbers:
         """Where each text stands in the older encoding, -1 where it does not."""
         usable = np.flatnonzero(self._usable)
         at = pc.fill_null(pc.index_in(digests, value_set=self._digests.take(pa.array(usable))), -1).to_numpy()
@@ -140,7 +160,7 @@ class _Older:
         return self._last[1]
 
 
-def _open(folder: Path, semantic: dict[str, Any]) -> _Older | None:
+def _open(folder: Path, semantic: dict[str, Any]) -> Older | None:
     """Open an older encoding whose vectors depend on the same; None where there is none."""
     try:
         manifest = open_artefact(folder, "encoding")
@@ -148,10 +168,10 @@ def _open(folder: Path, semantic: dict[str, Any]) -> _Older | None:
         return None
     if TEXTS not in manifest.files or _uncut(manifest.semantic) != _uncut(semantic):
         return None
-    return _Older(folder, manifest)
+    return Older(folder, manifest)
 
 
-def _found(older: _Older, table: pa.Table) -> dict[str, Any]:
+def _found(older: Older, table: pa.Table) -> dict[str, Any]:
     count = int((older.places(table["digest"]) >= 0).sum())
     return {"from": older.manifest.fingerprint if count else None, "captions": count}
 
@@ -161,9 +181,8 @@ def _uncut(semantic: dict[str, Any]) -> Any:
 
 
 def _texts_table(rows: range, texts: Iterable[str]) -> pa.Table:
-    digests = [hashlib.blake2b(text.encode(), digest_size=16).digest() for text in texts]
     row = pa.array(np.arange(rows.start, rows.stop, dtype=np.int32))
-    return pa.table([row, pa.array(digests, pa.binary(16))], schema=_SCHEMA)
+    return pa.table([row, digests_of(texts)], schema=_SCHEMA)
 
 
 def _joined(old: pa.Table, known: Numbers, fresh: pa.Table, new: Numbers, rows: Numbers) -> pa.Table:

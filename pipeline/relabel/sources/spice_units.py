@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from relabel.corpus import Corpus
 from relabel.runtime import Runtime
-from relabel.sources.shards import FAILED, ShardUnits, with_failed
+from relabel.sources.reuse import ReusingUnits, digests_of
+from relabel.sources.shards import FAILED, with_failed
 from relabel.sources.spice_parser import Parsed, SpiceParser, Unparsed, worker_command
 from relabel.store.units import Advance, Phase, Unit
 from relabel.store.work import Work
@@ -41,8 +42,8 @@ class Parses(Protocol):
         ...
 
 
-class SpiceUnits(ShardUnits):
-    """Work on one encoding of spice: row int32, tuples (see `TUPLES`).
+class SpiceUnits(ReusingUnits):
+    """Work on one encoding of spice: row int32, tuples (see `TUPLES`). Tuples of an older encoding are taken over.
 
     A caption that the parser dies of, refuses or takes too long for is a failed row, its tuples null.
 
@@ -98,7 +99,7 @@ class SpiceUnits(ShardUnits):
         if found is None:
             return super().other(work, unit, advance)
         texts = self._cut(list(self.parts)[int(found[1])]).chunks[unit.file]
-        return work.table(unit.file, lambda: _chunk_table(self._parser.parse(texts, advance)))
+        return work.table(unit.file, lambda: _chunk_table(self._parsed(work, texts, advance)))
 
     def shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
         """Put one shard together."""
@@ -118,6 +119,25 @@ class SpiceUnits(ShardUnits):
         for name in self.parts:
             for chunk in self._cut(name).chunks:
                 work.drop(chunk)
+
+    def read_texts(self) -> list[str]:
+        """See ReusingUnits."""
+        return [collapsed(text) for text in self._texts()[self.rows.start : self.rows.stop]]
+
+    def _parsed(self, work: Work, texts: list[str], advance: Advance) -> list[Parsed]:
+        """Parse texts, but for those whose tuples an older encoding holds."""
+        older = self.older(work)
+        places = older.places(digests_of(texts)) if older is not None else np.full(len(texts), -1)
+        known = np.flatnonzero(places >= 0)
+        held: list[Parsed] = []
+        if older is not None and len(known):
+            held = older.take(places[known])["tuples"].to_pylist()
+            advance(len(known))
+        found = dict(zip(known.tolist(), held, strict=True))
+        new = np.flatnonzero(places < 0).tolist()
+        if new:
+            found |= zip(new, self._parser.parse([texts[i] for i in new], advance), strict=True)
+        return [found[i] for i in range(len(texts))]
 
     def _keep(self, work: Work, name: str) -> None:
         """Make the chunks of a shard anew from what it holds, but for those in which a caption failed."""

@@ -15,6 +15,7 @@ import pytest
 from relabel.corpus import Caption, Corpus
 from relabel.runtime import Runtime
 from relabel.sources import spice_units
+from relabel.sources.reuse import TEXTS, reusing
 from relabel.sources.shards import FAILED
 from relabel.sources.spice_parser import Parsed, Unparsed
 from relabel.sources.spice_units import SpiceUnits, collapsed
@@ -53,14 +54,15 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 def encode(out: Path, parser: Parser, per_shard: int = 30, lines: Sequence[str] = LINES) -> Manifest:
     corpus = Corpus.from_captions(Caption(f"c:{i}", f"i:{i // 5}", "test", text) for i, text in enumerate(lines))
     rows = range(2, len(lines))
-    units = SpiceUnits(corpus, rows, per_shard, partial(read, corpus), Runtime(), parser=parser)
+    made = partial(SpiceUnits, corpus, rows, per_shard, partial(read, corpus), Runtime(), parser=parser)
+    semantic = {"rows_per_shard": per_shard, "rows": [rows.start, rows.stop]}
+    units = reusing(made, out, semantic)
 
     def fill(work: Work) -> None:
         work.facts["rows"] = [rows.start, rows.stop]
         make_all(units, work, Runtime().progress)
 
-    draft = Draft("encoding", "spice", {"rows_per_shard": per_shard}, {"corpus": corpus.digest})
-    return build(out, draft, fill)[0]
+    return build(out, Draft("encoding", "spice", semantic, {"corpus": corpus.digest}), fill)[0]
 
 
 def read(corpus: Corpus) -> list[str]:
@@ -91,7 +93,7 @@ def test_rows_hold_their_captions_tuples_and_equal_texts_are_parsed_once(tmp_pat
     assert parser.asked == sum(
         (Counter({collapsed(LINES[row].replace(".", "")) for row in rows}) for rows in per_shard), Counter()
     )
-    assert set(manifest.files) == set(manifest.parts)
+    assert set(manifest.files) == {*manifest.parts, TEXTS}
     assert manifest.facts["captions"] == len(LINES) - 2
     assert manifest.facts["without_tuples"] == 1
 
@@ -138,6 +140,16 @@ def test_a_damaged_shard_is_made_from_its_own_captions(tmp_path: Path) -> None:
     parser = Parser()
     assert digests(encode(tmp_path / "e", parser)) == digests(whole)
     assert set(parser.asked) == {collapsed(LINES[row]) for row in range(62, 92)}
+
+
+def test_captions_that_were_parsed_before_keep_their_tuples(tmp_path: Path) -> None:
+    encode(tmp_path / "e", Parser(bad=[collapsed(LINES[40])]))
+    more = [*LINES[:50], "a new horse", *LINES[50:], "another  tree"]
+    parser = Parser()
+    manifest = encode(tmp_path / "e", parser, per_shard=40, lines=more)
+    assert set(parser.asked) == {"a new horse", "another tree", collapsed(LINES[40])}
+    assert manifest.runtime["reused"]["captions"] == len(more) - 2 - 3
+    assert digests(manifest) == digests(encode(tmp_path / "whole", Parser(), per_shard=40, lines=more))
 
 
 def test_a_shard_without_any_text_and_a_chunk_unknown(tmp_path: Path) -> None:
