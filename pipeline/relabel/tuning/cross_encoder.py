@@ -59,7 +59,7 @@ def train(
         "device": device,
         "steps": trainer.args.max_steps,
         "best_step": best,
-        "dev_pearson_at": {e["step"]: round(e[_AT], 5) for e in trainer.state.log_history if _AT in e},
+        "dev_pearson_at": {str(e["step"]): round(e[_AT], 5) for e in trainer.state.log_history if _AT in e},
     }
 
 
