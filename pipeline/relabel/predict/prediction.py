@@ -23,6 +23,7 @@ from relabel.stages.project import Project
 from relabel_train.lookup.format import KINDS, read_description
 
 _SAMPLES = {"vectors": (400, 2_400), "features": (6_000, 24_000)}  # captions; the larger show what one more takes
+_SLOW = {"spice": (200, 800)}  # by source: fifty captions a second
 _VECTORS = 40_000  # of a search among vectors that are made up
 _GROWTH = {"vectors": 1.75, "features": 1.3}
 
@@ -87,7 +88,7 @@ def predict(project: Project, label: str, split: str) -> dict[str, Prediction]:
     if kind not in _SAMPLES:
         raise UsageError(f"what {label} takes depends on which pairs it scores: it says so when it begins")
     with ExitStack() as stack:
-        sizes = _SAMPLES[kind]
+        sizes = _SLOW.get(project.config.source(label).name, _SAMPLES[kind])
         _, small, large = (
             _Sample.of(stack.enter_context(sampled(project, rows, n)), label, split)
             for n in (sizes[0] // 2, *sizes)  # the first pays for what is compiled and loaded once
