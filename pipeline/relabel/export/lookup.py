@@ -21,7 +21,7 @@ from relabel.sources.shards import failed_rows
 from relabel.store.atomic import write_text
 from relabel.store.manifest import Draft, Manifest
 from relabel.store.work import Work
-from relabel_train.lookup.format import CAPTIONS, DESCRIPTION, FORMAT, KINDS, NEIGHBOURS, ArrayEntry, Description
+from relabel_train.lookup.format import CAPTIONS, DESCRIPTION, FORMAT, NEIGHBOURS, ArrayEntry, Description, kind_arrays
 
 _DTYPES = {"float32": "<f4", "float16": "<f2"}
 
@@ -40,9 +40,9 @@ def refuse_pairs(source: Source[Any], label: str) -> None:
     Raises
     ------
     UsageError
-        If the source scores pair by pair.
+        If the source scores pair by pair, or is made of a label that does.
     """
-    if source.kind not in KINDS:
+    if source.pair_by_pair():
         what = f"{label} ({source.name}) scores pair by pair: no lookup can answer for any rows"
         raise UsageError(what, todo=f"Use a batch plan: `relabel export plan --label {label}`.")
 
@@ -88,10 +88,19 @@ def write_lookup(
     facts = encoding.manifest.facts
     rows = range(*facts["rows"])
     failed = failed_rows(encoding.folder, encoding.manifest)
-    kind, dtype, sizes = _write_kind(source, draft, encoding, opened, work)
+    params = source.params.model_dump(mode="json") | {"encoding": encoding.manifest.semantic}
+    sizes: dict[str, int] = {}
+    if source.kind == "others":
+        from relabel.export.others import write_others
+
+        relevance = opened()
+        params["fuse"], failed = write_others(relevance, work), relevance.failed
+        kind, dtype = "others", "float64"
+    else:
+        kind, dtype, sizes = _write_kind(source, draft, encoding, opened, work)
     write_captions(corpus, rows, failed, work)
     near = None if neighbours is None else write_neighbours(neighbours.folder, neighbours.manifest, work)
-    names = CAPTIONS | KINDS[kind] | ({} if neighbours is None else NEIGHBOURS)
+    names = CAPTIONS | kind_arrays(kind, params) | ({} if neighbours is None else NEIGHBOURS)
     about = Description(
         kind=kind,
         source=source.name,
@@ -110,7 +119,7 @@ def write_lookup(
         dtype=dtype,
         sizes=sizes,
         failed=len(failed),
-        params=source.params.model_dump(mode="json") | {"encoding": encoding.manifest.semantic},
+        params=params,
         arrays=_entries(work, list(names)),
     )
     work.drop(DESCRIPTION)

@@ -20,6 +20,7 @@ from relabel.sources.base import Scores
 from relabel.sources.fuse_features import Feature
 from relabel.sources.fuse_model import Head
 from relabel.sources.fuse_trees import trees_of
+from relabel_train.lookup.trees import LEAVES
 
 Bools = NDArray[np.bool_]
 
@@ -33,7 +34,7 @@ class FitParams(BaseModel):
     penalty: float = Field(1e-3, ge=0, description="Ridge penalty of the linear fit, its features standardised.")
     trunk: float = Field(0.5, ge=0, le=1, description="Share of the linear fit that trees are boosted upon.")
     trees: int = Field(150, ge=1, description="How many trees.")
-    leaves: int = Field(8, ge=2, description="Most leaves of a tree.")
+    leaves: int = Field(8, ge=2, le=LEAVES, description="Most leaves of a tree; a lookup reads no more than 8.")
     leaf_pairs: int = Field(60, ge=1, description="Fewest judged pairs in a leaf.")
     rate: float = Field(0.06, gt=0, le=1, description="What is taken of each tree.")
     folds: int = Field(5, ge=2, description="Folds of images that the fit is cross-validated over.")

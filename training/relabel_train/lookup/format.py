@@ -53,12 +53,28 @@ KINDS: dict[str, dict[str, tuple[str, int]]] = {
         "scene_graphs.image_matches": ("<i4", 1),
         "scene_graphs.image_size": ("<i4", 1),
     },
+    "others": {
+        f"{head}.{name}": spec
+        for head in ("single", "set")
+        for name, spec in {
+            "weights": ("<f8", 1),
+            "roots": ("<i4", 1),
+            "nodes": ("<i4", 2),
+            "values": ("<f8", 1),
+        }.items()
+    },
     "baseline": {},
 }
 """Arrays of each kind; see `vectors`, `features` and `scene_graphs` for what they mean. Several dtypes: any of them.
 
-A kind here is a way to answer: sources of features have two, n-grams (`features`) and tuples (`scene_graphs`).
+A kind here is a way to answer: sources of features have two, n-grams (`features`) and tuples (`scene_graphs`). Made of
+`others` is a function of them: the arrays of its part i stand under the part's own names, after ``part{i}.``. Its heads
+have weights (the intercept first) and trees: `roots` (T,) says where each begins, `nodes` (N, 3) has feature (-1: a
+leaf), left and right child, `values` (N,) a leaf's value or a node's threshold, up to which one goes left.
 """
+
+HEADS = ("single", "set")
+"""Functions of others: of one reference, and of several."""
 
 NEIGHBOURS: dict[str, tuple[str, int]] = {
     "neighbours.indptr": ("<i8", 1),
@@ -66,6 +82,14 @@ NEIGHBOURS: dict[str, tuple[str, int]] = {
     "neighbours.scores": ("<f4", 1),
 }
 """CSR over the rows that have neighbours, by (-score, row). Only where they were found before the export."""
+
+
+def kind_arrays(kind: str, params: dict[str, Any]) -> dict[str, tuple[str, int]]:
+    """List the arrays of a kind; those of others' parts among them, which ``params["fuse"]`` names."""
+    found = dict(KINDS[kind])
+    for i, part in enumerate(params["fuse"]["parts"] if kind == "others" else ()):
+        found |= {f"part{i}.{name}": spec for name, spec in KINDS[part["kind"]].items()}
+    return found
 
 
 class LookupFileError(ValueError):
@@ -147,7 +171,7 @@ class Description:
     @property
     def schema(self) -> dict[str, tuple[str, int]]:
         """Arrays that must be there."""
-        found = CAPTIONS | KINDS[self.kind]
+        found = CAPTIONS | kind_arrays(self.kind, self.params)
         return found if self.neighbours is None else found | NEIGHBOURS
 
 

@@ -13,6 +13,7 @@ from relabel_train.lookup.arrays import open_arrays
 from relabel_train.lookup.features import FeatureBlocks
 from relabel_train.lookup.format import Description, LookupFileError, Pooling, read_description
 from relabel_train.lookup.ids import Ids
+from relabel_train.lookup.others import FuseBlocks
 from relabel_train.lookup.references import Batch, references
 from relabel_train.lookup.same_image import SameImageBlocks
 from relabel_train.lookup.scene_graphs import SceneGraphBlocks
@@ -253,12 +254,24 @@ class Lookup:
 
 
 def _blocks(about: Description, arrays: dict[str, NDArray[Any]]) -> Blocks:
-    if about.kind == "vectors":
+    if about.kind != "others":
+        return _own_blocks(about.kind, arrays, about.sizes, about.bounds[1])
+    said, parts = about.params["fuse"], []
+    for i, part in enumerate(said["parts"]):
+        start = f"part{i}."
+        own = {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
+        shared = {name: arrays[name] for name in ("image", "indptr")}
+        parts.append(_own_blocks(part["kind"], shared | own, part["sizes"], part["bounds"][1]))
+    return FuseBlocks.open(arrays, parts, said["heads"])
+
+
+def _own_blocks(kind: str, arrays: dict[str, NDArray[Any]], sizes: dict[str, int], largest: float) -> Blocks:
+    if kind == "vectors":
         return VectorBlocks(arrays["vectors"])
-    if about.kind == "features":
-        return FeatureBlocks.open(arrays, about.sizes, about.bounds[1])
-    if about.kind == "scene_graphs":
-        return SceneGraphBlocks.open(arrays, about.sizes)
+    if kind == "features":
+        return FeatureBlocks.open(arrays, sizes, largest)
+    if kind == "scene_graphs":
+        return SceneGraphBlocks.open(arrays, sizes)
     return SameImageBlocks(arrays["image"])
 
 
