@@ -11,6 +11,7 @@ import json
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -74,6 +75,7 @@ class SpiceParser:
         self._command, self._silence, self._start_limit = command, silence, start
         self._process: LineProcess | None = None
         self._lines: list[str] = []
+        self._lock = threading.Lock()  # two threads share the process by turns
 
     def parse(self, texts: Sequence[str], advance: Callable[[int], None] = lambda _: None) -> list[Parsed]:
         """Parse captions.
@@ -100,6 +102,16 @@ class SpiceParser:
         if not any(texts):
             advance(len(texts))
             return [[] for _ in texts]
+        with self._lock:
+            return self._parse(texts, advance)
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.kill()
+        self._process, self._lines = None, []
+
+    def _parse(self, texts: Sequence[str], advance: Callable[[int], None]) -> list[Parsed]:
         found: list[Parsed] = []
         attempts = 0
         while len(found) < len(texts):
@@ -120,12 +132,6 @@ class SpiceParser:
                 self.close()  # what is in flight must not be taken for an answer to the next call
                 raise
         return found
-
-    def close(self) -> None:
-        """End the process."""
-        if self._process is not None:
-            self._process.kill()
-        self._process, self._lines = None, []
 
     def _answers(self, texts: Sequence[str]) -> Iterator[Parsed]:
         """Yield an answer a caption, in order; _Ended when the process will give no more."""
