@@ -52,21 +52,22 @@ class TuneSbertParams(BaseModel):
     base: str = Field(DEFAULT_MODEL, description="The model to start from: a folder, or a name on the hub.")
     revision: str | None = Field(None, description="Branch, tag or commit on the hub; null for what is here.")
     folds: int = Field(0, ge=0, description="Models trained without a fold of images each; 0 for none.")
-    layers: int = Field(0, ge=0, description="How many layers learn, counted from the last; 0 for all.")
-    epochs: int = Field(4, ge=1, description="Passes over the captions.")
+    layers: int = Field(3, ge=0, description="How many layers learn, counted from the last; 0 for all.")
+    epochs: int = Field(3, ge=1, description="Passes over the captions.")
     batch_images: int = Field(64, ge=2, description="Images a batch, all their captions with them.")
     rate: float = Field(1e-4, gt=0, description="Learning rate of the last layer, at its highest.")
     layer_decay: float = Field(0.9, gt=0, le=1, description="Factor of the rate from a layer to the one below.")
     weight_decay: float = Field(0.01, ge=0, description="AdamW's.")
     warmup: float = Field(0.1, ge=0, lt=1, description="Share of the steps in which the rate rises; then it falls.")
-    average: float = Field(0.3, ge=0, le=1, description="Share of the steps, the last, whose weights are averaged.")
+    average: float = Field(0.4, ge=0, le=1, description="Share of the steps, the last, whose weights are averaged.")
+    distance: float = Field(
+        1.0, gt=0, le=1, description="How far from the base to the trained weights the result lies (WiSE-FT)."
+    )
     dropout: float = Field(0.0, ge=0, lt=1, description="Share of a layer's output that is dropped in training.")
     embeddings: bool = Field(False, description="Whether word embeddings learn, too.")
-    error: float = Field(1.0, ge=0, description="Weight of the squared error of an affine map of the cosine.")
-    pearson: float = Field(0.0, ge=0, description="Weight of 1 - Pearson's r within a batch.")
     ranking: float = Field(0.0, ge=0, description="Weight of CoSENT's ranking loss.")
     scale: float = Field(20.0, gt=0, description="CoSENT's factor of a difference of cosines.")
-    sits: float = Field(1.0, ge=0, description="Weight of pairs of caption and image; those of captions have 1.")
+    sits: float = Field(0.7, ge=0, description="Weight of pairs of caption and image; those of captions have 1.")
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
         "auto", description="What products are computed in while training; auto: bfloat16 where it is fast."
     )

@@ -1,19 +1,22 @@
-"""What `tune sbert` minimises: how far cosines are from what people said, and how badly they order it.
+"""What `tune sbert` minimises: how little cosines agree with what people said, as agreement is judged.
 
-Three terms, weighted, of a batch's caption pairs (STS) and of its pairs of caption and image (SITS), a caption against
-an image being the largest of its cosines to the captions that stand for the image, itself left out:
+The terms are of a batch's caption pairs (STS) and of its pairs of caption and image (SITS), a caption against an image
+being the largest of its cosines to the captions that stand for the image, itself left out:
 
-- squared error of an affine map of the cosine; the map is learned.
-- 1 - Pearson's r within the batch: what the label is judged by. An image's own captions enter SITS as they will be
-  judged, at cosine 1, since the label finds the caption among its references.
-- CoSENT (Su, 2022): log(1 + sum exp(s (cos_j - cos_i))) over all pairs that people put the other way round.
+- 1 - Pearson's r within the batch, which is what is left of a squared error once the best affine map of the cosine is
+  taken. (A map that is learned by steps pulls cosines about until it has settled, and made worse labels.)
+- the same of all pairs of caption and image together, an image's own captions at cosine 1: the label finds the caption
+  among its references.
+- CoSENT (Su, 2022): log(1 + sum exp(s (cos_j - cos_i))) / s over all pairs that people put the other way round.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from relabel.tuning.sbert_batches import Batch
@@ -22,30 +25,14 @@ _LEAST = 4  # pairs that a coefficient needs
 
 
 class Weights(NamedTuple):
-    """How much each term counts."""
+    """How much terms count: CoSENT's beside Pearson's 1, its scale s, and SITS beside STS's 1."""
 
-    error: float
-    pearson: float
     ranking: float
     scale: float
     sits: float
 
 
-class Maps(torch.nn.Module):
-    """The affine maps of STS and of SITS from cosine to score: score = a cos + b."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.a = torch.nn.Parameter(torch.ones(2))
-        self.b = torch.nn.Parameter(torch.zeros(2))
-
-    def forward(self, cosine: Tensor, task: int) -> Tensor:
-        """Map (P,) cosines of task 0 (sts) or 1 (sits)."""
-        mapped: Tensor = self.a[task] * cosine + self.b[task]
-        return mapped
-
-
-def loss_of(vectors: Tensor, batch: Batch, maps: Maps, weights: Weights) -> Tensor:
+def loss_of(vectors: Tensor, batch: Batch, weights: Weights) -> Tensor:
     """Loss of one batch.
 
     Parameters
@@ -53,7 +40,6 @@ def loss_of(vectors: Tensor, batch: Batch, maps: Maps, weights: Weights) -> Tens
     vectors : (C, D) float32
         Unit vectors of the batch's captions.
     batch : Batch
-    maps : Maps
     weights : Weights
 
     Returns
@@ -63,38 +49,26 @@ def loss_of(vectors: Tensor, batch: Batch, maps: Maps, weights: Weights) -> Tens
     device = vectors.device
     left, right = torch.from_numpy(batch.sts).to(device).T
     sts = (vectors[left] * vectors[right]).sum(-1)
-    others = ~batch.own
-    cosines = _largest(vectors, batch, others)
-    sts_score = torch.from_numpy(batch.sts_score).to(device)
-    sits_score = torch.from_numpy(batch.sits_score).to(device)
-    sits = sits_score[torch.from_numpy(others).to(device)]
-    total = _task(sts, sts_score, maps(sts, 0), weights)
-    total = total + weights.sits * _task(cosines, sits, maps(cosines, 1), weights)
-    if weights.pearson:  # all pairs as they are judged
-        own = sits_score[torch.from_numpy(batch.own).to(device)]
-        joined = torch.cat([cosines, torch.ones_like(own)])
-        total = total + weights.sits * weights.pearson * _unlike(joined, torch.cat([sits, own]))
-    return total
+    others = _largest(vectors, batch, ~batch.own)
+    score, others_score, own_score = (
+        torch.from_numpy(values).to(device)
+        for values in (batch.sts_score, batch.sits_score[~batch.own], batch.sits_score[batch.own])
+    )
+    every = torch.cat([others, torch.ones_like(own_score)])
+    sits = _task(others, others_score, weights) + _unlike(every, torch.cat([others_score, own_score]))
+    return _task(sts, score, weights) + weights.sits * sits
 
 
-def _largest(vectors: Tensor, batch: Batch, which: object) -> Tensor:
-    references = torch.from_numpy(batch.references[which]).to(vectors.device)  # type: ignore[index]
-    captions = torch.from_numpy(batch.sits[which]).to(vectors.device)  # type: ignore[index]
+def _largest(vectors: Tensor, batch: Batch, which: NDArray[np.bool_]) -> Tensor:
+    references = torch.from_numpy(batch.references[which]).to(vectors.device)
+    captions = torch.from_numpy(batch.sits[which]).to(vectors.device)
     cosines = (vectors[captions][:, None, :] * vectors[references.clamp(min=0)]).sum(-1)
     return cosines.masked_fill(references < 0, -2.0).amax(dim=1) if len(captions) else cosines.sum(dim=1)
 
 
-def _task(cosine: Tensor, score: Tensor, mapped: Tensor, weights: Weights) -> Tensor:
-    total = cosine.sum() * 0
-    if not len(cosine):
-        return total
-    if weights.error:
-        total = total + weights.error * (mapped - score).square().mean()
-    if weights.pearson:
-        total = total + weights.pearson * _unlike(cosine, score)
-    if weights.ranking:
-        total = total + weights.ranking * _disorder(cosine, score, weights.scale)
-    return total
+def _task(cosine: Tensor, score: Tensor, weights: Weights) -> Tensor:
+    total = _unlike(cosine, score)
+    return total + weights.ranking * _disorder(cosine, score, weights.scale) if weights.ranking else total
 
 
 def _unlike(cosine: Tensor, score: Tensor) -> Tensor:
@@ -106,7 +80,7 @@ def _unlike(cosine: Tensor, score: Tensor) -> Tensor:
 
 
 def _disorder(cosine: Tensor, score: Tensor, scale: float) -> Tensor:
-    """CoSENT's loss of (P,) cosines, a P-th root of the sum so to say: divided by log(1 + pairs)."""
+    """CoSENT's loss of (P,) cosines."""
     wrong = scale * (cosine[None, :] - cosine[:, None])
     ordered = score[:, None] > score[None, :]
     if not bool(ordered.any()):

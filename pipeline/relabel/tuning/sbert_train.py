@@ -20,7 +20,7 @@ from relabel.sources.torch_threads import inner_threads
 from relabel.store.atomic import write_atomic
 from relabel.tuning.sbert_batches import Batches
 from relabel.tuning.sbert_gradients import Gradients
-from relabel.tuning.sbert_loss import Maps, Weights, loss_of
+from relabel.tuning.sbert_loss import Weights, loss_of
 from relabel.tuning.sbert_lower import layer_of
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 CHECKPOINT_SECONDS = 60.0
 _CLIP = 1.0  # norm of a step's gradient
-_MAPS_RATE = 0.01  # a map is two numbers: they settle in a few dozen steps
 
 
 @dataclass
@@ -60,11 +59,10 @@ class Trainer:
         p = self.params
         self._depth = 1 + max((at for n in self.model.parameters if (at := layer_of(n)) is not None), default=-1)
         self.step, self.steps = 0, p.epochs * len(self.batches)
-        self.maps = Maps().to(self.model.device)
-        self.weights = Weights(p.error, p.pearson, p.ranking, p.scale, p.sits)
+        self.weights = Weights(p.ranking, p.scale, p.sits)
         self._sums = [0.0] * p.epochs
-        self._learned = {**self.model.parameters, **{f"maps.{n}": q for n, q in self.maps.named_parameters()}}
         self._average = {n: torch.zeros_like(q) for n, q in self.model.parameters.items()}
+        self._start = {n: q.detach().clone() for n, q in self.model.parameters.items()}
         self.optimizer = torch.optim.AdamW(self._groups(), betas=(0.9, 0.98), eps=1e-6)
         self._rates = [group["lr"] for group in self.optimizer.param_groups]
 
@@ -83,7 +81,7 @@ class Trainer:
         self.losses = [total / len(self.batches) for total in self._sums]
         with torch.no_grad():
             for name, parameter in self.model.parameters.items():
-                parameter.copy_(self._average[name])
+                parameter.copy_(torch.lerp(self._start[name], self._average[name], self.params.distance))
 
     def _steps(self, progress: Progress, title: str) -> None:
         last = time.monotonic()
@@ -94,7 +92,7 @@ class Trainer:
                 for batch in self.batches.epoch(epoch)[first:]:
                     value, gradients = self.model.gradients(
                         batch.captions,
-                        lambda vectors, b=batch: loss_of(vectors, b, self.maps, self.weights),  # type: ignore[misc]
+                        lambda vectors, b=batch: loss_of(vectors, b, self.weights),  # type: ignore[misc]
                         [self.params.seed, self.step],
                     )
                     self._update(gradients)
@@ -115,8 +113,7 @@ class Trainer:
             below = top - at - 1 if at is not None else (top if "embeddings" in name else 0)
             key = (p.rate * p.layer_decay**below, p.weight_decay if parameter.ndim > 1 else 0.0)
             groups.setdefault(key, []).append(parameter)
-        made: list[dict[str, object]] = [{"params": v, "lr": r, "weight_decay": d} for (r, d), v in groups.items()]
-        return [*made, {"params": list(self.maps.parameters()), "lr": _MAPS_RATE, "weight_decay": 0.0}]
+        return [{"params": v, "lr": r, "weight_decay": d} for (r, d), v in groups.items()]
 
     def _update(self, gradients: dict[str, Tensor]) -> None:
         for name, parameter in self.model.parameters.items():
@@ -136,9 +133,9 @@ class Trainer:
     def _save(self) -> None:
         from safetensors.torch import save_file
 
-        state = {f"weight.{n}": q.detach() for n, q in self._learned.items()}
+        state = {f"weight.{n}": q.detach() for n, q in self.model.parameters.items()}
         state |= {f"average.{n}": q for n, q in self._average.items()}
-        for name, parameter in self._learned.items():
+        for name, parameter in self.model.parameters.items():
             state |= {f"{k}.{name}": v for k, v in self.optimizer.state[parameter].items()}
         state["sums"] = torch.tensor(self._sums, dtype=torch.float64)
         write_atomic(self.checkpoint, lambda path: save_file(state, path, {"step": str(self.step)}))
@@ -155,7 +152,7 @@ class Trainer:
         except (SafetensorError, OSError):  # a power cut may leave a file without its end: the work begins again
             return
         with torch.no_grad():
-            for name, parameter in self._learned.items():
+            for name, parameter in self.model.parameters.items():
                 parameter.copy_(state[f"weight.{name}"])
                 moments = ("step", "exp_avg", "exp_avg_sq")
                 self.optimizer.state[parameter] = {k: state[f"{k}.{name}"] for k in moments}

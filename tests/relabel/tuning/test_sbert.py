@@ -4,12 +4,14 @@ after a kill at any step; models of folds that have not seen their fold; what th
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from tests.relabel.tuning.tiny_encoder import IMAGES, small_corpus, small_scores, tiny_encoder, use_small_scores
 
 from relabel.config import load_config
 from relabel.errors import CheckError, MissingError, UsageError
@@ -21,7 +23,6 @@ from relabel.tuning.sbert import TuneSbertParams, tune_sbert
 from relabel.tuning.sbert_judged import read_judged
 from relabel.tuning.sbert_train import Trainer, rate_share
 from relabel.verify import verify
-from tests.relabel.tuning.tiny_encoder import IMAGES, small_corpus, small_scores, tiny_encoder, use_small_scores
 
 PARAMS: dict[str, Any] = {"epochs": 3, "batch_images": 6, "rate": 3e-3, "layers": 2, "dtype": "float32", "seed": 5}
 
@@ -75,7 +76,7 @@ def test_what_tuning_writes_beside_a_model_is_not_the_model(base: Path, tmp_path
     assert find_model(str(out)).sha256() == sha256
 
 
-class Killed(Exception):
+class KilledError(Exception):
     pass
 
 
@@ -90,14 +91,14 @@ def test_a_killed_run_goes_on_to_the_same_bytes(
 
     def killing(self: Trainer, gradients: Any) -> None:
         if len(steps) == killed_at:
-            raise Killed
+            raise KilledError
         steps.append(self.step)
         update(self, gradients)
 
     with monkeypatch.context() as patch:
         patch.setattr(sbert_train, "CHECKPOINT_SECONDS", 0.0)
         patch.setattr(Trainer, "_update", killing)
-        with pytest.raises(Killed):
+        with pytest.raises(KilledError):
             tune(base, tmp_path / "killed", dropout=0.2)
     assert not (tmp_path / "killed").exists()
     rest: list[int] = []
@@ -188,8 +189,8 @@ def test_a_rate_that_rises_and_falls() -> None:
     shares = [rate_share(step, 100, 0.1) for step in range(100)]
     assert max(shares) == pytest.approx(1, abs=1e-3)
     assert shares.index(max(shares)) in (9, 10)
-    assert all(a < b for a, b in zip(shares[:9], shares[1:10], strict=True))
-    assert all(a > b for a, b in zip(shares[10:-1], shares[11:], strict=True))
+    assert all(a < b for a, b in pairwise(shares[:10]))
+    assert all(a > b for a, b in pairwise(shares[10:]))
     assert 0 < shares[-1] < 0.01
 
 

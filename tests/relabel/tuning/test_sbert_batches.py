@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.relabel.tuning.tiny_encoder import IMAGES, small_corpus, use_small_scores
 
 from relabel.tuning.sbert_batches import Batches
 from relabel.tuning.sbert_judged import Judged, read_judged
-from tests.relabel.tuning.tiny_encoder import IMAGES, small_corpus, use_small_scores
 
 
 @pytest.fixture

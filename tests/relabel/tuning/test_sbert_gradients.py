@@ -1,5 +1,5 @@
-"""Contract of gradients: those of the plain computation, whatever the pieces, on any number of threads to the bit; layers
-that do not learn are run once and change nothing; dropout follows its seed."""
+"""Contract of gradients: those of the plain computation, whatever the pieces, on any number of threads to the bit;
+layers that do not learn are run once and change nothing; dropout follows its seed."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.relabel.tuning.tiny_encoder import texts, tiny_encoder
 
 from relabel.runtime import Runtime
 from relabel.tuning.sbert_gradients import Gradients, cut_by_length
-from tests.relabel.tuning.tiny_encoder import texts, tiny_encoder
 
 TEXTS = texts(300)
 WHICH = np.arange(0, 300, 2)

@@ -1,13 +1,13 @@
-"""Contract of groups and folds: every image is in one; images that are judged together meet; a fold keeps most pairs."""
+"""Contract of groups and folds: every image is in one; images that are judged together meet; folds keep most pairs."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.relabel.tuning.tiny_encoder import IMAGES, small_corpus, use_small_scores
 
 from relabel.tuning.sbert_groups import cut_folds, grow, links
 from relabel.tuning.sbert_judged import Judged, read_judged
-from tests.relabel.tuning.tiny_encoder import IMAGES, small_corpus, use_small_scores
 
 
 @pytest.fixture
@@ -66,11 +66,8 @@ def test_few_pairs_of_cxc_cross_folds() -> None:
     from relabel.corpus import Caption, Corpus
     from relabel.judge.human import human_scores
 
-    owner: dict[str, str] = {}
     sits = human_scores("sits", "val")
-    for caption, image, method in zip(sits.left, sits.right, sits.method, strict=True):
-        if method == "c2i_original":
-            owner[caption] = image
+    owner = {c: i for c, i, method in zip(sits.left, sits.right, sits.method, strict=True) if method == "c2i_original"}
     corpus = Corpus.from_captions(Caption(c, i, "val", "a dog") for c, i in owner.items())
     judged = read_judged(corpus)
     fold = cut_folds(judged, 5, 0)

@@ -11,7 +11,7 @@ import pytest
 from relabel.corpus import Caption, Corpus
 from relabel.judge.human import HumanScores, Split, Task
 
-WORDS = "a the man dog on red bus with two cats in street riding big".split()
+WORDS = ["a", "the", "man", "dog", "on", "red", "bus", "with", "two", "cats", "in", "street", "riding", "big"]
 IMAGES = 24
 
 
