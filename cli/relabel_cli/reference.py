@@ -22,6 +22,7 @@ from relabel.sources import SOURCES, source_class
 from relabel.tuning.bert_sts import TuneBertStsParams
 from relabel.tuning.cbow import TuneCbowParams
 from relabel.tuning.fuse import TuneFuseParams
+from relabel.tuning.sbert import TuneSbertParams
 from relabel_cli.main import VERBS
 
 _HEAD = """# Reference
@@ -62,6 +63,7 @@ def _parameters() -> Iterator[str]:
         ("tune.cbow", TuneCbowParams),
         ("tune.fuse", TuneFuseParams),
         ("tune.bert_sts", TuneBertStsParams),
+        ("tune.sbert", TuneSbertParams),
         ("encode", EncodeParams),
         ("neighbours", NeighboursParams),
         ("export.lookup", ExportLookupParams),
