@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -25,11 +26,20 @@ engine, which Java lost in 15."""
 PAIRS = 8
 
 
+def scripting_java() -> Path:
+    """Find a Java with `javax.script`, which a runtime cut to relabel's needs may lack."""
+    for java in (str(find_java()), shutil.which("java")):
+        listed = [java, "--list-modules"] if java else ["true"]
+        if "java.scripting" in subprocess.run(listed, capture_output=True, text=True, check=False).stdout:
+            return Path(str(java))
+    pytest.skip("no Java here has the module java.scripting, which the jar's `-out` needs")
+
+
 @pytest.fixture
 def jars() -> list[Path]:
     try:
         found = class_path(default_data())
-        version = java_version(find_java())
+        version = java_version(scripting_java())
     except RelabelError as error:
         pytest.skip(str(error))
     if "1.8" in version or any(f" {v}." in version for v in range(9, 15)):
@@ -68,7 +78,8 @@ def test_the_jars_command_line_agrees(
         str(tmp_path / "in.json"),
         *options,
     ]
-    subprocess.run(command, check=True, capture_output=True, cwd=tmp_path)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-2000:]
     theirs = json.loads((tmp_path / "out.json").read_text())
     counted = relevance.counts(references, captions)
     scores = relevance.pairs(references, captions)
