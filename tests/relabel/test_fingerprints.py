@@ -9,9 +9,11 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace as Namespace
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
+import numpy as np
 import pytest
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -23,15 +25,23 @@ from relabel.errors import RelabelError
 from relabel.progress import SilentProgress
 from relabel.runtime import Runtime
 from relabel.sources import SOURCES, source_class
+from relabel.sources.fuse_features import Feature
+from relabel.sources.fuse_model import FuseModel, Head, Part, unrowed
 from relabel.stages import Job, Project
 from relabel.stages.fitting import table_draft
+from relabel.store.artefact import build
 from relabel.store.manifest import Draft
 from relabel.tuning import bert_sts as cross_tuning
 from relabel.tuning import cbow as tuning
+from relabel.tuning import fuse as fuse_tuning
+from relabel.tuning import sbert as encoder_tuning
 
 TEXTS = ("a dog", "the dog runs", "a cat", "two cats sit", "a red bus", "buses", "a man", "men walk", "grass", "sky")
-SETTINGS = ["ingest={format: jsonl, path: captions.jsonl, tokenizer: none, namespace: coco}", "judge.gate=near"]
-SETTINGS.append("proxy_features={train: 2, val: 1, test: 1}")
+SETTINGS = [
+    "ingest={format: jsonl, path: captions.jsonl, tokenizer: none, namespace: coco}",
+    "judge.gate=near",
+    "proxy_features={train: 2, val: 1, test: 1}",
+]
 SOURCE_SETTINGS: dict[str, dict[str, Any]] = {
     "same_image": {},
     "cbow": {"vectors": "words.txt"},
@@ -40,6 +50,8 @@ SOURCE_SETTINGS: dict[str, dict[str, Any]] = {
     "sbert": {},
     "wmd": {"vectors": "words.txt"},
     "near": {"source": "cbow", "vectors": "words.txt"},
+    "vectors": {"captions": "given.npy", "images": "images.npy", "pooling": "max"},
+    "fuse": {"model": "fuse", "gate": "near"},
     "bert_sts": {"gate": "near", "model": "one"},
     "ladder": {"source": "cbow", "vectors": "words.txt", "weighting": "ladder"},
 }
@@ -91,6 +103,23 @@ VALUES: dict[tuple[str, str], list[Any]] = {
     ("sources.wmd", "vectors"): ["others.txt"],
     ("sources.wmd", "stop_words"): ["none"],
     ("tune.bert_sts", "base"): ["another"],
+    ("tune.fuse", "parts"): [("cider",)],
+    ("tune.fuse", "leaves"): [4],
+    ("tune.sbert", "base"): ["another"],
+    ("tune.sbert", "revision"): ["main"],
+    ("tune.sbert", "folds"): [3],
+    ("tune.sbert", "layer_decay"): [0.8],
+    ("tune.sbert", "distance"): [0.5],
+    ("tune.sbert", "dropout"): [0.1],
+    ("tune.sbert", "ranking"): [1.0],
+    ("sources.fuse", "model"): ["fuse2"],
+    ("sources.fuse", "gate"): ["cbow", None],
+    ("sources.vectors", "captions"): ["given2.npy"],
+    ("sources.vectors", "caption_ids"): ["given2.ids.txt"],
+    ("sources.vectors", "images"): ["images2.npy"],
+    ("sources.vectors", "image_ids"): ["images2.ids.txt"],
+    ("sources.vectors", "tensor"): ["text"],
+    ("sources.vectors", "index"): [None],
     ("tune.bert_sts", "revision"): ["main"],
     ("sources.bert_sts", "model"): ["another"],
     ("sources.bert_sts", "revision"): ["main"],
@@ -123,6 +152,11 @@ SAME: dict[tuple[str, str], str] = {
     ("sources.bert_sts", "source"): ONE_VALUE,
     ("sources.bert_sts", "max_pairs"): "refuses work, changes none",
     ("tune.bert_sts", "on"): ONE_VALUE,
+    ("tune.fuse", "on"): ONE_VALUE,
+    ("tune.sbert", "on"): ONE_VALUE,
+    ("tune.sbert", "revision"): "which files are taken: their sha256 is an input",
+    ("sources.fuse", "source"): ONE_VALUE,
+    ("sources.vectors", "source"): ONE_VALUE,
     ("tune.bert_sts", "revision"): "which files are taken: their sha256 is an input",
     ("sources.wmd", "source"): ONE_VALUE,
     ("sources.meteor", "heap"): "Java's memory",
@@ -158,6 +192,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setattr("relabel.sources.bert_sts.BertSts._files", lambda self, runtime: Model(self.params.model))
         patch.setattr("relabel.sources.model_files.find_model", lambda name, *_: Model(name))
         patch.setattr(cross_tuning, "find_model", lambda name, *_: Model(name))
+        patch.setattr(encoder_tuning, "find_model", lambda name, *_: Model(name))
+        patch.setattr(encoder_tuning, "read_judged", lambda corpus: Namespace(digest=corpus.digest))
         patch.setattr(cross_tuning, "stsb_files", lambda runtime: {"dev": Path("words.txt")})
         _make()
         yield folder
@@ -180,8 +216,17 @@ def _make() -> None:
     write_captions("others.jsonl", (*TEXTS[:-1], "a sky"))
     Path("words.txt").write_text("dog 1 0\ncat 0 1\n")
     Path("others.txt").write_text("dog 1 0\ncat 1 1\n")
+    for side in ("given", "images"):
+        for i, name in enumerate((side, f"{side}2")):
+            np.save(f"{name}.npy", np.full((10, 2), i + 1.0))
+            Path(f"{name}.ids.txt").write_text("\n".join(map(str, range(i, 10 + i))))
     whole = project(base())
     stages.ingest(whole)
+    near = Part("cbow", "vectors", False, unrowed(stages.encode(whole, "near", "train").draft.semantic))
+    for i, name in enumerate(("fuse", "fuse2")):
+        head = Head((Feature("near", "max"),), 0.0, np.array([i + 1.0]))
+        model = FuseModel({"near": near}, {"set": head, "single": head})
+        build(Path(name), Draft("fuse_model", name, {"weight": i}, {}), model.write)
     for label in whole.config.sources:
         for split in ("train", "val", "test", "all"):
             fake(stages.encode(whole, label, split))
@@ -279,6 +324,10 @@ def makers(place: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Config, Ma
         return [(config, lambda p: captured(monkeypatch, tuning, lambda: stages.tune_cbow(p)))]
     if place == "tune.bert_sts":
         return [(config, lambda p: captured(monkeypatch, cross_tuning, lambda: stages.tune_bert_sts(p)))]
+    if place == "tune.sbert":
+        return [(config, lambda p: captured(monkeypatch, encoder_tuning, lambda: stages.tune_sbert(p, Path("tuned"))))]
+    if place == "tune.fuse":
+        return [(config, lambda p: captured(monkeypatch, fuse_tuning, lambda: stages.tune_fuse(p, Path("fuse3"))))]
     if place == "proxy_features":
         return [(config, lambda p: stages.proxy_features(p).draft)]
     if place == "fit_table":

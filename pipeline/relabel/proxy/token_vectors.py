@@ -24,6 +24,7 @@ class TokenEncoder(SentenceEncoder):
     ) -> NDArray[np.float16]:
         """Encode N texts: (N, most, D) float16, the states of a text's first words, then zeros; the ends left out.
 
+        A text without words has the state of its end alone.
         Texts of equal token counts share a batch, as `SentenceEncoder.encode` has them, so a vector depends on its
         text alone (to the last bit of float16, on any number of threads).
         """

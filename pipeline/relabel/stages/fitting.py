@@ -52,10 +52,7 @@ def fit_table(project: Project) -> Job:
     places = Places(features.out, layout.corpus, runs, lookups, _eccv(project), identity)
     sources = {label: type(left.config.source(label)) for label in wanted}
     trials = make_trials(params, places, sources)
-    rows = {name: row.model_dump(mode="json") for name, row in params.settled().items()}
-    semantic = {"version": 1, **params.model_dump(mode="json", exclude={"rows"}), "rows": rows}
-    semantic["eccv"] = places.eccv is not None
-    draft = Draft("fit_table", project.config.ingest.dataset, semantic, inputs)
+    draft = table_draft(project, inputs, places.eccv is not None)
 
     def fill(work: Work) -> None:
         from relabel_train.training.trial import run_trials
@@ -67,6 +64,14 @@ def fit_table(project: Project) -> Job:
         _write(results, params, work)
 
     return Job(layout.root / "fit", draft, fill, project.runtime.progress)
+
+
+def table_draft(project: Project, inputs: dict[str, str], eccv: bool) -> Draft:
+    """Say what a table is made of."""
+    params = project.config.fit_table
+    rows = {name: row.model_dump(mode="json") for name, row in params.settled().items()}
+    semantic = {"version": 1, **params.model_dump(mode="json", exclude={"rows"}), "rows": rows, "eccv": eccv}
+    return Draft("fit_table", project.config.ingest.dataset, semantic, inputs)
 
 
 def _write(results: Mapping[str, list[dict[str, Any]]], params: FitTableParams, work: Work) -> None:
