@@ -36,7 +36,12 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("base")
     tokenizer = AutoTokenizer.from_pretrained(package.get_model_path())
     torch.manual_seed(3)
-    sizes: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    sizes: dict[str, Any] = {
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "initializer_range": 0.3,
+    }
     config = AutoConfig.for_model("bert", vocab_size=len(tokenizer), intermediate_size=32, **sizes)
     AutoModel.from_config(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -79,7 +84,7 @@ class Bar:
         pass
 
 
-PARAMS: dict[str, Any] = {"epochs": 2, "batch_size": 8, "checkpoints": 2, "rate": 1e-3, "precision": "float32"}
+PARAMS: dict[str, Any] = {"epochs": 2, "batch_size": 8, "checkpoints": 2, "rate": 1e-2, "precision": "float32"}
 
 
 def tune(base: Path, out: Path, bar: Bar | None = None, **params: Any) -> Any:
