@@ -115,7 +115,7 @@ def test_a_folder_that_is_taken_as_it_is_and_the_same_after_a_kill(
         pairs = read_stsb(stsb / f"stsb-en-{split}.csv")
         scores = model.predict([(p.first, p.second) for p in pairs], show_progress_bar=False)
         expected = pearsonr(scores, [p.score for p in pairs])[0]
-        assert manifest.facts["stsb"][split]["pearson"] == pytest.approx(expected, abs=1e-5)
+        assert manifest.facts["stsb"][split]["pearson"] == pytest.approx(expected, abs=1e-3)
     scorer = PairScorer(find_model(str(tmp_path / "whole")).folder, None, None, None, "float32", Runtime(threads=1))
     assert scorer.output == "sigmoid"
 
