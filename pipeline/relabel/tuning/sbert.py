@@ -105,12 +105,11 @@ def tune_sbert(params: TuneSbertParams, corpus: Corpus, out: Path, runtime: Runt
         raise UsageError("one fold holds out everything", where="folds", todo="Ask for 0, or for 2 or more.")
     base = find_model(params.base, params.revision, runtime.progress)
     judged = read_judged(corpus)
-    dtype = training_type(params.dtype, runtime.device)
-    run = _Tuning(params, dtype, base, judged, runtime)
+    run = _Tuning(params, base, judged, runtime)
     draft = Draft(
         KIND,
         f"{base.name} on cxc-val",
-        params.model_dump(mode="json", exclude={"base", "revision"}) | {"dtype": dtype},
+        params.model_dump(mode="json", exclude={"base", "revision"}),
         {
             "base": base.sha256(),
             "captions": judged.digest,
@@ -155,7 +154,6 @@ def training_type(asked: str, device: Device) -> Literal["float32", "bfloat16"]:
 @dataclass
 class _Tuning:
     params: TuneSbertParams
-    dtype: str
     base: ModelFiles
     judged: Judged
     runtime: Runtime
@@ -206,33 +204,37 @@ class _Tuning:
         from relabel.tuning.sbert_train import Trainer
 
         p, started = self.params, time.monotonic()
+        dtype = training_type(p.dtype, self.runtime.device)
         model = Gradients(
             self.base.folder,
             self.judged.texts,
             self.runtime,
-            getattr(torch, self.dtype),
+            getattr(torch, dtype),
             p.dropout,
             p.embeddings,
             p.layers,
             self.hidden,
         )
         self.hidden = model.hidden
-        checkpoint = work.folder / f"{prefix.strip('/') or 'model'}.{_CHECKPOINT}"
+        checkpoint = work.folder / f"{prefix.strip('/') or 'model'}.{dtype}.{_CHECKPOINT}"
         try:
             trainer = Trainer(model, Batches(self.judged, images, p.batch_images, p.seed), p, checkpoint)
             trainer.run(self.runtime.progress, title)
         finally:
             model.close()
         self._save(work, prefix, model.model)
-        said = {"losses": trainer.losses, "images": len(images), "steps": trainer.steps}
+        said = {"dtype": dtype, "losses": trainer.losses, "images": len(images), "steps": trainer.steps}
         text = json.dumps(said | {"seconds": round(time.monotonic() - started, 1)})
         work.file(prefix + TRAINING, lambda path: void(path.write_text(text, encoding="utf-8")))
         checkpoint.unlink(missing_ok=True)
 
     def _save(self, work: Work, prefix: str, model: Any) -> None:
         """Have sentence-transformers write its files, and take them over one by one."""
+        from relabel.sources.sentence_model import quiet
+
         with tempfile.TemporaryDirectory(dir=work.folder) as folder:
-            model.save(Path(folder))
+            with quiet():
+                model.save(folder, create_model_card=False)
             for file in sorted(p for p in Path(folder).rglob("*") if p.is_file()):
                 name = prefix + file.relative_to(folder).as_posix()
                 work.file(name, lambda path, file=file: void(shutil.copyfile(file, path)))  # type: ignore[misc]

@@ -98,7 +98,7 @@ class Gradients:
         top = depth(self.model)
         for name, parameter in self.model.named_parameters():
             at = layer_of(name)
-            frozen = layers and (top - at > layers if at is not None else "embeddings" in name)
+            frozen = layers and (top - at > layers if at is not None else name.startswith("0."))  # 0: the transformer
             parameter.requires_grad_(not frozen and (embeddings or not name.endswith("word_embeddings.weight")))
         threads = runtime.threads if self.device == "cpu" else 1
         self._pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))

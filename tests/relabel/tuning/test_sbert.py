@@ -119,7 +119,7 @@ def test_a_checkpoint_without_its_end_is_begun_again(base: Path, tmp_path: Path)
     manifest, _ = tune(base, whole)
     work = tmp_path / ".work" / f"broken-{manifest.fingerprint[:16]}"
     work.mkdir(parents=True)
-    (work / "model.checkpoint.safetensors").write_bytes(b"\x80\x00\x00\x00\x00\x00\x00\x00{")
+    (work / "model.float32.checkpoint.safetensors").write_bytes(b"\x80\x00\x00\x00\x00\x00\x00\x00{")
     tune(base, broken)
     assert weights(broken) == weights(whole)
 
