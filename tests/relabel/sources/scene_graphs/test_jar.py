@@ -70,7 +70,7 @@ def test_the_jars_command_line_agrees(
     path = os.pathsep.join(map(str, jars))
     options = ["-out", str(tmp_path / "out.json"), "-subset", "-silent", "-threads", "1"]
     command = [
-        str(find_java()),
+        str(scripting_java()),
         "-Xmx4G",
         "-cp",
         path,
