@@ -89,5 +89,5 @@ def trainer_errors() -> Iterator[None]:
         raise CheckError(
             str(error.args[0]), todo="Features, captions and labels must be of the same corpus."
         ) from error
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise MissingError(str(error), todo="Run `pip install 'relabel-itr[train]'`.") from error
