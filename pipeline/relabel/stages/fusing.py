@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from relabel.errors import UsageError
-from relabel.stages.encoding import encoded, open_label
+from relabel.stages.encoding import encode, encoded, open_label
 from relabel.stages.label import prepare_encoding
 from relabel.stages.parts import refuse_cycle
 from relabel.stages.project import Project
@@ -23,7 +23,7 @@ def tune_fuse(project: Project, out: Path) -> tuple[Manifest, bool]:
     RelabelError
         See `prepare_encoding` and `relabel.tuning.fuse.tune_fuse`.
     """
-    from relabel.tuning.fuse import SPLIT, Ingredient, tune_fuse
+    from relabel.tuning.fuse import SPLIT, Ingredient, out_of_fold, tune_fuse
 
     config, params = project.config, project.config.tune.fuse
     if config.ingest.prefix != "coco":
@@ -31,9 +31,14 @@ def tune_fuse(project: Project, out: Path) -> tuple[Manifest, bool]:
     parts = {}
     for label in params.parts:
         refuse_fuse_of_itself(project, label, out)
-        prepare_encoding(project, label, SPLIT)
-        source = config.source(label)
-        parts[label] = Ingredient(source, encoded(project, label, SPLIT), partial(open_label, project, label, SPLIT))
+        source, opened = config.source(label), partial(open_label, project, label, SPLIT)
+        if out_of_fold(source) is not None:  # its own vectors of val are not asked
+            draft = encode(project, label, SPLIT).draft
+            parts[label] = Ingredient(source, draft.semantic, draft.fingerprint, opened)
+        else:
+            prepare_encoding(project, label, SPLIT)
+            encoding = encoded(project, label, SPLIT)
+            parts[label] = Ingredient(source, encoding.semantic, encoding.identity, opened)
     return tune_fuse(params, parts, project.corpus, out, project.runtime)
 
 

@@ -27,7 +27,7 @@ from relabel.sources.fuse_features import Feature, Look
 from relabel.sources.fuse_model import KIND, FuseModel, Head, HeadName, Part, unrowed
 from relabel.store.artefact import build
 from relabel.store.atomic import sha256_file
-from relabel.store.manifest import Draft, Manifest
+from relabel.store.manifest import MANIFEST, Draft, Manifest, read_manifest
 from relabel.store.work import Work
 from relabel.tuning.fuse_fit import FitParams, Sample, agreement, cross_validate, fit
 from relabel.tuning.fuse_pairs import OUT_OF_FOLD, TASKS, Judged, Task, looks_of, values_of
@@ -52,28 +52,50 @@ class Ingredient:
     Attributes
     ----------
     source : Source
-    encoding : Manifest
-        Of val.
+    semantic : dict
+        Of its encoding of val.
+    identity : str
+        What an artefact made from that encoding names as its input.
     opened : callable
         Opens it.
     """
 
     source: Source[Any]
-    encoding: Manifest
+    semantic: dict[str, Any]
+    identity: str
     opened: Callable[[], Relevance]
 
     @property
     def tuned(self) -> Path | None:
-        """Its out-of-fold predictions, if it was itself tuned on val."""
-        folder = getattr(self.source.params, "model", None)
-        path = Path(folder).expanduser() / OUT_OF_FOLD if isinstance(folder, str) else None
-        return path if path is not None and path.is_file() else None
+        """See `out_of_fold`."""
+        return out_of_fold(self.source)
 
     def part(self) -> Part:
         """What the model keeps of it."""
         sha256 = None if self.tuned is None else sha256_file(self.tuned)
         source = self.source
-        return Part(source.name, source.kind, source.pair_by_pair(), unrowed(self.encoding.semantic), sha256)
+        return Part(source.name, source.kind, source.pair_by_pair(), unrowed(self.semantic), sha256)
+
+
+def out_of_fold(source: Source[Any]) -> Path | None:
+    """Find the out-of-fold predictions of a label whose model was itself tuned on val.
+
+    Raises
+    ------
+    UsageError
+        If it was tuned on val and left none.
+    """
+    named = getattr(source.params, "model", None)
+    folder = Path(named).expanduser() if isinstance(named, str) else None
+    if folder is None or not (folder / MANIFEST).is_file():
+        return None
+    manifest = read_manifest(folder)
+    if (folder / OUT_OF_FOLD).is_file():
+        return folder / OUT_OF_FOLD
+    if manifest.kind != KIND and any(name.startswith("cxc") and name.endswith(SPLIT) for name in manifest.inputs):
+        what = "this model was tuned on val and left no predictions of models that had not seen a pair's images"
+        raise UsageError(what, where=str(folder), todo="Tune it again with --folds 3.")
+    return None
 
 
 def tune_fuse(
@@ -111,7 +133,7 @@ def tune_fuse(
         raise UsageError(f"parts must be some labels, each once; found {found}", where="tune.fuse.parts")
     known = {label: one.part() for label, one in parts.items()}
     semantic = params.model_dump(mode="json") | {"made_of": {label: asdict(part) for label, part in known.items()}}
-    inputs = {"corpus": corpus.digest} | {f"encoding {label}": one.encoding.identity for label, one in parts.items()}
+    inputs = {"corpus": corpus.digest} | {f"encoding {label}": one.identity for label, one in parts.items()}
     inputs |= {f"cxc {task} {SPLIT}": human.sha256(task, SPLIT) for task in TASKS}
 
     def fill(work: Work) -> None:

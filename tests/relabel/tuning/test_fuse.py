@@ -25,9 +25,12 @@ from relabel.sources.fuse_features import Feature
 from relabel.sources.fuse_model import Head, read_model
 from relabel.sources.meteor import Meteor, MeteorParams
 from relabel.sources.sbert import Sbert, SbertParams
-from relabel.store.manifest import Manifest
+from relabel.store.artefact import build
+from relabel.store.manifest import Draft
+from relabel.store.work import Work
 from relabel.tuning import fuse_fit
 from relabel.tuning.fuse import Ingredient, TuneFuseParams, tune_fuse
+from relabel.tuning.fuse import out_of_fold as find_out_of_fold
 from relabel.tuning.fuse_fit import FitParams, Sample, cross_validate, fit, linear
 from relabel.tuning.fuse_pairs import OUT_OF_FOLD, Judged, looks_of
 
@@ -166,8 +169,8 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> Corpus:
 
 
 def ingredient(corpus: Corpus, source: Source[Any], seed: int = 0, **extra: Any) -> Ingredient:
-    manifest = Manifest("encoding", "x", f"finger-{seed}", {"source": source.name, "rows": [0, 9]}, {}, {}, {}, {})
-    return Ingredient(source, manifest, extra.get("opened", lambda: Table(corpus, seed)))
+    semantic = {"source": source.name, "rows": [0, 9]}
+    return Ingredient(source, semantic, f"finger-{seed}", extra.get("opened", lambda: Table(corpus, seed)))
 
 
 def parts_of(corpus: Corpus) -> dict[str, Ingredient]:
@@ -239,8 +242,11 @@ def out_of_fold(folder: Path, corpus: Corpus, change: Callable[[dict[str, list[A
                 for name, value in zip(columns, row, strict=True):
                     columns[name].append(value)
     change(columns)
-    folder.mkdir()
-    pq.write_table(pa.table(columns), folder / OUT_OF_FOLD)
+
+    def fill(work: Work) -> None:
+        work.file(OUT_OF_FOLD, lambda path: pq.write_table(pa.table(columns), path))
+
+    build(folder, Draft("sentence_encoder", "tuned", {}, {"cxc sits val": "x"}), fill)
     return folder
 
 
@@ -270,6 +276,15 @@ def test_out_of_fold_predictions_without_a_column(judged: Corpus, tmp_path: Path
     parts = {"tuned": ingredient(judged, Sbert(SbertParams(model=str(folder))))}
     with pytest.raises(CheckError, match=r"out_of_fold.parquet: no column second"):
         tune_fuse(TuneFuseParams(parts=("tuned",)), parts, judged, tmp_path / "fuse", Runtime(threads=1))
+
+
+def test_a_part_tuned_on_val_without_folds_is_refused(tmp_path: Path) -> None:
+    build(tmp_path / "tuned", Draft("sentence_encoder", "tuned", {}, {"cxc sits val": "x"}), lambda work: None)
+    with pytest.raises(UsageError, match=r"tuned on val and left no predictions.*--folds"):
+        find_out_of_fold(Sbert(SbertParams(model=str(tmp_path / "tuned"))))
+    build(tmp_path / "other", Draft("sentence_encoder", "other", {}, {"stsb": "x"}), lambda work: None)
+    assert find_out_of_fold(Sbert(SbertParams(model=str(tmp_path / "other")))) is None
+    assert find_out_of_fold(Sbert(SbertParams())) is None
 
 
 def void(_: Any) -> None:
