@@ -6,6 +6,16 @@ test share no image.
 
 With folds it also trains a model an image fold without that fold, and writes what each says of the pairs it has not
 learned from: what a `fuse` must be fitted on.
+
+Pearson's r with people, all-MiniLM-L6-v2 as the base, every parameter at its default but three folds. Out of fold: what
+models that learned from two thirds of val say of the rest. Parameters were chosen on val alone, from few tries.
+
+|                            | STS   | SITS all | SITS of other images |
+|----------------------------|-------|----------|----------------------|
+| val, the base              | 0.771 | 0.829    | 0.662                |
+| val, out of fold           | 0.778 | 0.840    | 0.690                |
+| test, the base             | 0.777 | 0.881    | 0.761                |
+| test, tuned                | 0.803 | 0.899    | 0.801                |
 """
 
 from __future__ import annotations

@@ -80,7 +80,9 @@ class KilledError(Exception):
     pass
 
 
-@pytest.mark.parametrize("killed_at", [1, 7, 11])
+@pytest.mark.parametrize(
+    "killed_at", [pytest.param(1, marks=pytest.mark.slow), 7, pytest.param(11, marks=pytest.mark.slow)]
+)
 def test_a_killed_run_goes_on_to_the_same_bytes(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_at: int
 ) -> None:
