@@ -18,7 +18,7 @@ check: $(DEV)
 	$(BIN)/pre-commit run --all-files
 
 dvc: $(DEV)  ## the same labels through DVC's cache
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/dvc repro
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/dvc repro correlate neighbours export
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
