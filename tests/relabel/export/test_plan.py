@@ -82,6 +82,9 @@ class Fake:
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
 
+    def pair_by_pair(self) -> bool:
+        return self.kind == "pairs"
+
 
 def vectors(corpus: Corpus) -> VectorRelevance:
     values = np.random.default_rng(0).normal(size=(len(corpus), 48))

@@ -195,9 +195,9 @@ class BertStsRelevance(Relevance):
     def _singles(self, references: Rows, captions: Rows) -> Scores:
         """Score P pairs of captions."""
         count = len(captions)
+        one, two = self._text(references), self._text(captions)
         coarse = self.coarse.pairs(References.single(references), captions, "paired") if self.coarse else None
         out = self.gate.rest(coarse, count)
-        one, two = self._text(references), self._text(captions)
         same = (one == two) & ~np.isnan(out)
         out[same] = 1.0
         ask = self.gate.passes(coarse, count) & ~same
