@@ -86,7 +86,7 @@ def _encode(project: Project, split: Split, labels: Sequence[str]) -> Outcome:
 def _serve(project: Project, split: Split, label: str) -> None:
     """Find neighbours of captions within the split and write the lookup."""
     _done(project, stages.neighbours(project, label, within(project, split)))
-    if project.config.source(label).kind != "pairs":  # such a label has batch plans, and no lookup
+    if project.config.source(label).no_lookup() is None:
         _done(project, stages.export_lookup(project, label, split))
 
 

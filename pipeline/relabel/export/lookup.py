@@ -34,16 +34,17 @@ class Made:
     manifest: Manifest
 
 
-def refuse_pairs(source: Source[Any], label: str) -> None:
-    """Refuse sources that have no block for any rows.
+def refuse_without_lookup(source: Source[Any], label: str) -> None:
+    """Refuse sources that no lookup can answer for.
 
     Raises
     ------
     UsageError
-        If the source scores pair by pair, or is made of a label that does.
+        If the source scores pair by pair, is made of a label that does, or has vectors of images.
     """
-    if source.pair_by_pair():
-        what = f"{label} ({source.name}) scores pair by pair: no lookup can answer for any rows"
+    reason = source.no_lookup()
+    if reason is not None:
+        what = f"{label} ({source.name}) has no lookup: {reason}"
         raise UsageError(what, todo=f"Use a batch plan: `relabel export plan --label {label}`.")
 
 

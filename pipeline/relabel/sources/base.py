@@ -209,6 +209,10 @@ class Source(ABC, Generic[P]):
         """Whether it scores pair by pair, and so has no block of any captions; or is made of a label that does."""
         return self.kind == "pairs"
 
+    def no_lookup(self) -> str | None:
+        """Say why no lookup can answer for it; None if one can."""
+        return "it scores pair by pair" if self.pair_by_pair() else None
+
     def check_parts(self, parts: Mapping[str, Manifest]) -> None:
         """Refuse the encodings of `parts()`, by label, if this source cannot be made of them (CheckError)."""
 

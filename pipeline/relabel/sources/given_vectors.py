@@ -78,6 +78,11 @@ class GivenVectors(Source[VectorsParams]):
             todo = "Use one of paired, max, mean; or give `images`."
             raise UsageError(f"{self.name} has no pooling {pooling!r} without vectors of images", todo=todo)
 
+    def no_lookup(self) -> str | None:
+        """See Source.no_lookup."""
+        own = "its images have vectors of their own, and a lookup holds those of captions"
+        return None if self.params.images is None else own
+
     def semantic(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
         """See Source.semantic. Files are pinned by what they hold, wherever they lie."""
         p = self.params

@@ -33,10 +33,10 @@ def export_lookup(project: Project, label: str, split: str, within: str | None =
     CheckError
         If the encoding or the neighbours were made of other captions or under other parameters.
     """
-    from relabel.export.lookup import Made, lookup_draft, refuse_pairs, write_lookup
+    from relabel.export.lookup import Made, lookup_draft, refuse_without_lookup, write_lookup
 
     source, corpus, layout = project.config.source(label), project.corpus, project.layout
-    refuse_pairs(source, label)
+    refuse_without_lookup(source, label)
     encoding = encoded(project, label, split)
     near = layout.neighbours(within or split, "captions", label)
     neighbours = _neighbours(near, label, within or split, encoding)

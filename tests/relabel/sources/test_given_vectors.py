@@ -18,6 +18,7 @@ from tests.relabel.sources.fuse_fixtures import small_corpus
 
 from relabel.corpus import Corpus, References
 from relabel.errors import CheckError, MissingError, RelabelError, UsageError
+from relabel.export.lookup import refuse_without_lookup
 from relabel.neighbours.base import Search
 from relabel.runtime import Runtime
 from relabel.sources.base import Pooling
@@ -302,6 +303,12 @@ def test_refs_needs_vectors_of_images() -> None:
         GivenVectors(VectorsParams(captions="x.npy", pooling="refs"))
     assert GivenVectors(VectorsParams(images="x.npy", pooling="refs")).symmetric
     assert not GivenVectors(VectorsParams(images="x.npy", captions="y.npy", pooling="refs")).symmetric
+
+
+def test_vectors_of_images_have_no_lookup() -> None:
+    with pytest.raises(UsageError, match="images have vectors of their own"):
+        refuse_without_lookup(GivenVectors(VectorsParams(images="x.npy", pooling="refs")), "clip")
+    refuse_without_lookup(GivenVectors(VectorsParams(captions="y.npy")), "mine")
 
 
 def test_a_new_text_has_no_vector(tmp_path: Path) -> None:
