@@ -46,6 +46,7 @@ SOURCE_SETTINGS: dict[str, dict[str, Any]] = {
     "same_image": {},
     "cbow": {"vectors": "words.txt"},
     "cider": {},
+    "spice": {},
     "meteor": {},
     "sbert": {},
     "wmd": {"vectors": "words.txt"},
@@ -129,6 +130,7 @@ VALUES: dict[tuple[str, str], list[Any]] = {
     ("sources.bert_sts", "max_length"): [20],
     ("sources.bert_sts", "max_pairs"): [5],
     ("sources.meteor", "heap"): ["3G"],
+    ("sources.spice", "heap"): ["3G"],
     ("sources.meteor", "processes"): [2],
     ("sources.sbert", "model"): ["another"],
     ("sources.sbert", "revision"): ["main"],
@@ -159,6 +161,9 @@ SAME: dict[tuple[str, str], str] = {
     ("sources.vectors", "source"): ONE_VALUE,
     ("tune.bert_sts", "revision"): "which files are taken: their sha256 is an input",
     ("sources.wmd", "source"): ONE_VALUE,
+    ("sources.spice", "source"): ONE_VALUE,
+    ("sources.spice", "heap"): "Java's memory",
+    ("sources.spice", "silence"): "when the parser counts as hung",
     ("sources.meteor", "heap"): "Java's memory",
     ("sources.meteor", "processes"): "how many ask at once",
     ("sources.meteor", "silence"): "when Java counts as hung",
@@ -412,7 +417,7 @@ def test_pooling_belongs_to_what_pools(name: str, folder: Path) -> None:
     if name in stages.searchable(before):
         one, two = (stages.neighbours(p, name).draft.fingerprint for p in (before, after))
         assert one != two
-    if not before.config.source(name).pair_by_pair():
+    if before.config.source(name).no_lookup() is None:
         one, two = (stages.export_lookup(p, name, "train").draft.fingerprint for p in (before, after))
         assert one != two
 
