@@ -56,8 +56,9 @@ def run(
 
 def exported(project: Project, labels: Sequence[str]) -> list[str]:
     """Labels that get neighbours and a lookup: those named, else `export.labels`; never one that cannot have them."""
-    named = labels or project.config.export.labels
-    return [label for label in named if project.config.source(label).no_neighbours is None]
+    config = project.config
+    named = labels or [label for label in config.export.labels if label in config.sources]
+    return [label for label in named if config.source(label).no_neighbours is None]
 
 
 def settle(project: Project, split: Split | None) -> tuple[Project, Split, list[Against]]:
