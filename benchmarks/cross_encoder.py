@@ -100,7 +100,7 @@ def main() -> None:
     show(title, ["scorer", "CPU s, 1 thread", "pairs asked/s", "ratio", "largest difference"], table)
     body = {
         "machine": facts,
-        "model": files.record() | {"sha256": files.sha256()},
+        "model": files.record() | {"name": files.folder.name, "sha256": files.sha256()},  # no path of this machine
         "torch": torch.__version__,
         "captions": len(texts),
         "ordered pairs": len(rows),
