@@ -98,7 +98,8 @@ class MeteorRelevance(Relevance):
 
     def query(self, text: str, captions: Rows) -> Scores:
         """See Relevance.query. Takes seconds: the paraphrase table is cut anew, for the words of the text."""
-        asked = normalise(tokenize([text], self.runtime), self.params.language, self.params.silence)[0]
+        tokens = tokenize([text], self.runtime)
+        asked = normalise(tokens, self.params.language, self.params.silence)[0] if tokens[0].strip() else ""
         read = [self.words[i] for i in self._text(captions)]
         distinct = dict.fromkeys(w for w in read if w)
         if not asked or not distinct:
