@@ -10,13 +10,16 @@ from torch import Tensor, nn
 from relabel_train.losses.checks import one_of
 
 Reduction = Literal["sum", "mean"]
+Parts = dict[str, Tensor]
+"""Losses of each query, (Q,), by name."""
 
 
 class RelevanceLoss(nn.Module):
     """A loss of a batch's scores, given its labels: `loss(scores, relevance, same_image)`.
 
     Rows are images, columns captions; the pair (V_i, T_i) is on the diagonal. Image-to-text queries are the rows,
-    text-to-image queries the rows of the transposes: a caption's labels are its column (D3).
+    text-to-image queries the rows of the transposes: a caption's labels are its column (D3). A loss writes `per_query`
+    or `both_ways`.
 
     Parameters
     ----------
@@ -41,8 +44,6 @@ class RelevanceLoss(nn.Module):
     needs_relevance: bool = True
     paired: ClassVar[bool] = True
     """Whether the diagonal must hold the pairs, so that scores must be square."""
-    sorts: ClassVar[bool] = True
-    """Whether rows are sorted or searched, so that the transposes must be copied."""
 
     def __init__(self, reduction: Reduction = "sum", directions: Reduction = "sum") -> None:
         super().__init__()
@@ -85,42 +86,36 @@ class RelevanceLoss(nn.Module):
         """
         self._check(scores, relevance, same_image)
         with torch.autocast(scores.device.type, enabled=False):
-            scores = self.rows(scores.to(torch.promote_types(scores.dtype, torch.float32)))
-            relevance = self.rows(relevance.detach()) if relevance is not None and self.needs_relevance else None
-            same_image = self._own(scores, same_image)
-            other_way = None if same_image is None else self.rows(same_image.T)
-            found = {
-                "i2t": self.per_query(scores, relevance, same_image),
-                "t2i": self.per_query(self.rows(scores.T), self.turned(relevance), other_way),
-            }
-            share = 0.5 if self.directions == "mean" else 1.0
+            scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+            relevance = relevance.detach() if relevance is not None and self.needs_relevance else None
+            found = self.both_ways(scores, relevance, self._own(scores, same_image))
             reduced: dict[str, Tensor] = {}
-            for direction, parts in found.items():
+            for direction, parts in zip(("i2t", "t2i"), found, strict=True):
                 for name, losses in parts.items():
                     total = losses.sum() if self.reduction == "sum" else losses.mean()
-                    reduced[f"{name}_{direction}"] = total * share
+                    reduced[f"{name}_{direction}"] = total * 0.5 if self.directions == "mean" else total
         return reduced
 
-    def per_query(self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None) -> dict[str, Tensor]:
-        """Return the losses of each row as a query, (Q,), by name; to be written by each loss.
+    def both_ways(self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None) -> tuple[Parts, Parts]:
+        """Return the losses of the images as queries, (B_images,) by name, and of the captions, (B_captions,).
+
+        The two are `per_query` of a matrix and of its transpose. A loss that looks at every pair, where the directions
+        differ in the axis along which they reduce alone, writes this instead, so that they share the work.
 
         Parameters
         ----------
-        scores : (Q, N) float32 or float64
-        relevance : (Q, N) float or None
+        scores : (B_images, B_captions) float32 or float64
+        relevance : (B_images, B_captions) float or None
             Detached, in the dtype it was given in.
-        same_image : (Q, N) bool or None
+        same_image : (B_images, B_captions) bool or None
             With a true diagonal. If it was not given: the diagonal alone for a paired loss, else None.
         """
+        images = self.per_query(scores.contiguous(), rows(relevance), rows(same_image))
+        return images, self.per_query(scores.T.contiguous(), columns(relevance), columns(same_image))
+
+    def per_query(self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None) -> Parts:
+        """Return the losses of each row as a query, (Q,), by name; parameters, (Q, N) each, as of `both_ways`."""
         raise NotImplementedError
-
-    def turned(self, relevance: Tensor | None) -> Tensor | None:
-        """Return the labels of the text-to-image queries."""
-        return None if relevance is None else self.rows(relevance.T)
-
-    def rows(self, matrix: Tensor) -> Tensor:
-        """Return the matrix, its rows contiguous if they are sorted or searched."""
-        return matrix.contiguous() if self.sorts else matrix
 
     def extra_repr(self) -> str:
         """Return the parameters."""
@@ -128,12 +123,10 @@ class RelevanceLoss(nn.Module):
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
     def _own(self, scores: Tensor, same_image: Tensor | None) -> Tensor | None:
-        square = scores.shape[0] == scores.shape[1]
-        diagonal = torch.eye(len(scores), dtype=torch.bool, device=scores.device) if square else None
-        if same_image is None:
-            return diagonal if self.paired else None
-        same_image = self.rows(same_image)
-        return same_image if diagonal is None else same_image | diagonal
+        if scores.shape[0] != scores.shape[1] or (same_image is None and not self.paired):
+            return same_image
+        diagonal = torch.eye(len(scores), dtype=torch.bool, device=scores.device)
+        return diagonal if same_image is None else same_image | diagonal
 
     def _check(self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None) -> None:
         name = type(self).__name__
@@ -147,6 +140,16 @@ class RelevanceLoss(nn.Module):
             raise ValueError(f"{name}: relevance is {describe(relevance)}, scores are {describe(scores)}")
         if same_image is not None and (same_image.shape != scores.shape or same_image.dtype != torch.bool):
             raise ValueError(f"{name}: same_image is {describe(same_image)}, not {tuple(scores.shape)} bool")
+
+
+def rows(matrix: Tensor | None) -> Tensor | None:
+    """Return the matrix with contiguous rows, which sorts and searches need: images as queries."""
+    return None if matrix is None else matrix.contiguous()
+
+
+def columns(matrix: Tensor | None) -> Tensor | None:
+    """Return the transpose with contiguous rows: captions as queries."""
+    return None if matrix is None else matrix.T.contiguous()
 
 
 def describe(tensor: Tensor) -> str:
@@ -172,12 +175,12 @@ def slack(relevance: Tensor | None) -> float:
     return {torch.float64: 1e-9, torch.float32: 1e-6, torch.float16: 1e-3}.get(relevance.dtype, 1e-2)
 
 
-def lifted(relevance: Tensor, same_image: Tensor | None) -> Tensor:
-    """Return labels in which all of a query's own items have the best label among them.
+def lifted(relevance: Tensor, same_image: Tensor | None, dim: int = 1) -> Tensor:
+    """Return labels in which all of a query's own items, along `dim`, have the best label among them.
 
     For losses of whole lists, which have no negatives that a sibling could be kept from.
     """
     if same_image is None:
         return relevance
-    best = relevance.masked_fill(~same_image, -torch.inf).amax(dim=1, keepdim=True)
+    best = relevance.masked_fill(~same_image, -torch.inf).amax(dim=dim, keepdim=True)
     return torch.where(same_image, best, relevance)

@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from relabel_train.losses.base import Reduction, RelevanceLoss, labels, slack
+from relabel_train.losses.base import Parts, Reduction, RelevanceLoss, labels, slack
 from relabel_train.losses.checks import number
 from relabel_train.losses.pairs import hinge_ranked
 
@@ -40,7 +40,7 @@ class KendallLoss(RelevanceLoss):
         number("alpha", alpha, at_least=0)
         self.alpha = alpha
 
-    def per_query(self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None) -> dict[str, Tensor]:
+    def per_query(self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None) -> Parts:
         """Return the sum of hinges of each query."""
         above = labels(relevance)
         below = above if same_image is None else above.masked_fill(same_image, torch.inf)

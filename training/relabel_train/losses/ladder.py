@@ -8,10 +8,10 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from relabel_train.losses.base import Reduction, RelevanceLoss, known_own, labels, slack
+from relabel_train.losses.base import Parts, Reduction, RelevanceLoss, known_own, labels, slack
 from relabel_train.losses.checks import number, one_of
 from relabel_train.losses.pairs import hinge_between
-from relabel_train.losses.triplet import hardest_hinge
+from relabel_train.losses.triplet import hardest_hinges, sum_of_hinges
 
 Contrast = Literal["hard", "sum"]
 Sets = Literal["levels", "cumulative"]
@@ -95,24 +95,22 @@ class LadderLoss(RelevanceLoss):
         self.contrast, self.sets, self.fillers = contrast, sets, fillers
         self.needs_relevance = levels > 1
 
-    def per_query(self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None) -> dict[str, Tensor]:
+    def both_ways(self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None) -> tuple[Parts, Parts]:
         """Return the weighted loss of each query at each level."""
         own = known_own(same_image)
-        pair = scores.diagonal()
-        if self.contrast == "hard":
-            first = hardest_hinge(scores, pair, own, self.margins[0])
-        else:
-            hinges = (self.margins[0] + scores - pair[:, None]).clamp(min=0)
-            first = hinges.masked_fill(own, 0).sum(dim=1)
-        found = {"level1": first * self.weights[0]}
-        for level in range(2, len(self.margins) + 1):
-            similar, lower = self.level(relevance, own, level)
-            value = self._level_loss(scores, similar, lower, self.margins[level - 1])
-            found[f"level{level}"] = value * self.weights[level - 1]
+        found: tuple[Parts, Parts] = ({}, {})
+        for level, (margin, weight) in enumerate(zip(self.margins, self.weights, strict=True), 1):
+            if level == 1:
+                first = hardest_hinges if self.contrast == "hard" else sum_of_hinges
+                ways = first(scores, own, margin)
+            else:
+                ways = self._level_loss(scores, *self.level(relevance, own, level), margin)
+            for parts, losses in zip(found, ways, strict=True):
+                parts[f"level{level}"] = losses * weight
         return found
 
     def level(self, relevance: Tensor | None, own: Tensor, level: int) -> tuple[Tensor, Tensor]:
-        """Return which items are i and which are j at a level, (Q, Q) bool each."""
+        """Return which pairs of query and item are (q, i) and which (q, j) at a level, (B, B) bool each."""
         known, tolerance = labels(relevance), slack(relevance)
         similar = known >= self.thresholds[level - 2] - tolerance
         lower = ~(similar | own)
@@ -121,14 +119,12 @@ class LadderLoss(RelevanceLoss):
         similar.fill_diagonal_(self.sets == "cumulative")
         return similar, lower
 
-    def _level_loss(self, scores: Tensor, similar: Tensor, lower: Tensor, margin: float) -> Tensor:
+    def _level_loss(self, scores: Tensor, similar: Tensor, lower: Tensor, margin: float) -> tuple[Tensor, Tensor]:
         if self.contrast == "sum":
-            return hinge_between(scores, similar, lower, margin)
-        if self.fillers:
-            least = torch.where(similar, scores, 1.0).amin(dim=1)
-            most = torch.where(lower, scores, 0.0).amax(dim=1)
-            return (margin - least + most).clamp(min=0)
+            turned = scores.T.contiguous(), similar.T.contiguous(), lower.T.contiguous()
+            return hinge_between(scores.contiguous(), similar, lower, margin), hinge_between(*turned, margin)
         # An empty side makes its extreme infinite and the hinge 0, with no gradient.
-        least = scores.masked_fill(~similar, torch.inf).amin(dim=1)
-        most = scores.masked_fill(~lower, -torch.inf).amax(dim=1)
-        return (margin - least + most).clamp(min=0)
+        above = torch.where(similar, scores, 1.0 if self.fillers else torch.inf)
+        below = torch.where(lower, scores, 0.0 if self.fillers else -torch.inf)
+        images, captions = ((margin - above.amin(dim) + below.amax(dim)).clamp(min=0) for dim in (1, 0))
+        return images, captions

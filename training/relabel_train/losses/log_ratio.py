@@ -61,15 +61,24 @@ class LogRatioLoss(DistanceLoss):
         apart = torch.where(used, apart, 1)
         far = apart if self.squared else (apart + self.root_eps).sqrt()
         logs = torch.log(far + self.eps) - torch.log(torch.where(used, distances, 1) + self.eps)
-        everyone = torch.zeros_like(used, dtype=torch.int64)
-        total, pairs = spread(logs, everyone, used)
-        if not self.ties:
-            tied, tied_pairs = spread(logs, tie_groups(distances, used), used)
-            total, pairs = total - tied, pairs - tied_pairs
-        return (total / pairs.clamp(min=1)).masked_fill(pairs == 0, 0)
+        total, pairs = spread(logs, used)
+        if self.ties:
+            return total / pairs.clamp(min=1)
+        tied, tied_pairs = spread_within(logs, tie_groups(distances, used), used)
+        pairs = pairs - tied_pairs
+        return ((total - tied) / pairs.clamp(min=1)).masked_fill(pairs == 0, 0)
 
 
-def spread(values: Tensor, groups: Tensor, used: Tensor) -> tuple[Tensor, Tensor]:
+def spread(values: Tensor, used: Tensor) -> tuple[Tensor, Tensor]:
+    """Sum (x_i - x_j)^2 over all pairs i < j of used items; return sums and counts of pairs, both (A,)."""
+    weight = used.to(values.dtype)
+    count = weight.sum(dim=1, keepdim=True)
+    mean = (values * weight).sum(dim=1, keepdim=True) / count.clamp(min=1)
+    total = ((values - mean).square() * weight * count).sum(dim=1)
+    return total, (count * (count - 1) / 2).squeeze(1)
+
+
+def spread_within(values: Tensor, groups: Tensor, used: Tensor) -> tuple[Tensor, Tensor]:
     """Sum (x_i - x_j)^2 over the pairs i < j of each group; return sums and counts of pairs, both (A,).
 
     Parameters

@@ -6,9 +6,8 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
-from relabel_train.losses.base import Reduction, RelevanceLoss, labels, slack
+from relabel_train.losses.base import Parts, Reduction, RelevanceLoss, labels, slack
 from relabel_train.losses.checks import number
 
 
@@ -36,7 +35,6 @@ class MultiPositiveInfoNCE(RelevanceLoss):
     """
 
     shown: ClassVar[tuple[str, ...]] = ("tau", "positive")
-    sorts: ClassVar[bool] = False
     paired: ClassVar[bool] = False
 
     def __init__(
@@ -53,18 +51,26 @@ class MultiPositiveInfoNCE(RelevanceLoss):
         self.tau, self.positive = tau, positive
         self.needs_relevance = positive is not None
 
-    def per_query(self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None) -> dict[str, Tensor]:
+    def both_ways(self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None) -> tuple[Parts, Parts]:
         """Return the cross-entropy of each query."""
-        if same_image is None:
-            if scores.shape[0] != scores.shape[1]:
-                raise ValueError(f"scores are {tuple(scores.shape)}: without same_image they must be square")
-            own = torch.arange(len(scores), device=scores.device)
-            if self.positive is None:
-                return {"infonce": cross_entropy(scores / self.tau, own, reduction="none")}
-            same_image = own[:, None] == own
-        positives = same_image
-        if self.positive is not None:
-            positives = positives | (labels(relevance) >= self.positive - slack(relevance))
-        shares = positives.to(scores.dtype)
-        shares = shares / shares.sum(dim=1, keepdim=True).clamp(min=1)
-        return {"infonce": cross_entropy(scores / self.tau, shares, reduction="none")}
+        positives = self.positives(scores, relevance, same_image)
+        logits = scores / self.tau
+        images, captions = (cross_entropy_along(logits, positives, dim) for dim in (1, 0))
+        return {"infonce": images}, {"infonce": captions}
+
+    def positives(self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None) -> Tensor | None:
+        """Return which pairs are positives, (B_images, B_captions) bool; None for the diagonal alone."""
+        if same_image is None and scores.shape[0] != scores.shape[1]:
+            raise ValueError(f"scores are {tuple(scores.shape)}: without same_image they must be square")
+        if self.positive is None:
+            return same_image
+        alike = labels(relevance) >= self.positive - slack(relevance)
+        return alike.fill_diagonal_(True) if same_image is None else alike | same_image
+
+
+def cross_entropy_along(logits: Tensor, positives: Tensor | None, dim: int) -> Tensor:
+    """Return the cross-entropy of each query's list along `dim` against an even target, (Q,)."""
+    logs = torch.log_softmax(logits, dim)
+    if positives is None:
+        return -logs.diagonal()
+    return -logs.masked_fill(~positives, 0).sum(dim) / positives.sum(dim).clamp(min=1)

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from relabel_train.losses.base import Reduction, RelevanceLoss, known_own, labels
+from relabel_train.losses.base import Parts, Reduction, RelevanceLoss, known_own, labels
 from relabel_train.losses.checks import number, one_of
 
 Sampling = Literal["random", "hard", "soft"]
@@ -49,7 +49,6 @@ class SAMLoss(RelevanceLoss):
     """
 
     shown: ClassVar[tuple[str, ...]] = ("tau", "sampling", "margin_of", "clamp")
-    sorts: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -70,31 +69,51 @@ class SAMLoss(RelevanceLoss):
         self.tau, self.sampling, self.margin_of, self.clamp = tau, sampling, margin_of, clamp
         self.generator = generator
 
-    def turned(self, relevance: Tensor | None) -> Tensor | None:
-        """Return the labels of the text-to-image queries: r(V_p, T_k) of a query T_p and image k, if of the image."""
-        return relevance if self.margin_of == "image" else super().turned(relevance)
-
-    def per_query(self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None) -> dict[str, Tensor]:
+    def both_ways(self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None) -> tuple[Parts, Parts]:
         """Return the hinge of each query."""
-        known = labels(relevance).to(scores.dtype)
-        own = known_own(same_image)
-        drawn = self.draw(scores, own, known)
-        margin = (known.diagonal() - known.gather(1, drawn)[:, 0]) / self.tau
-        if self.clamp is not None:
-            margin = margin.clamp(max=self.clamp)
-        hinges = (margin + scores.gather(1, drawn)[:, 0] - scores.diagonal()).clamp(min=0)
-        return {"sam": hinges.masked_fill(own.all(dim=1), 0)}
+        drawn, margins = self.drawn(scores, labels(relevance).to(scores.dtype), known_own(same_image))
+        images, captions = (margins + (scores.take(drawn) - scores.diagonal())).clamp(min=0)
+        return {"sam": images}, {"sam": captions}
 
     @torch.no_grad()
-    def draw(self, scores: Tensor, own: Tensor, known: Tensor) -> Tensor:
-        """Return the column of one negative of each query, (Q, 1) int64; any where there is none.
+    def drawn(self, scores: Tensor, known: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
+        """Return one negative of each image and of each caption.
 
-        Among tied scores the least relevant is taken, so that the order of the batch does not matter.
+        Returns
+        -------
+        places : (2, B) int64
+            Of the pairs in the flattened scores.
+        margins : (2, B) float
+            -inf for a query without a negative.
         """
+        places = torch.arange(len(scores), device=scores.device)
+        first = places * len(scores)
+        by_image, by_caption = self.keys(scores, own)
+        columns, some_columns = self.draw(by_image, known, 1)
+        rows, some_rows = self.draw(by_caption, known.T if self.margin_of == "image" else known, 0)
+        drawn = torch.stack([first + columns, places + rows * len(scores)])
+        held = torch.stack([drawn[0], first + rows]) if self.margin_of == "image" else drawn
+        margins = (known.diagonal() - known.take(held)) / self.tau
+        if self.clamp is not None:
+            margins = margins.clamp(max=self.clamp)
+        return drawn, margins.masked_fill(~torch.stack([some_columns, some_rows]), -torch.inf)
+
+    @torch.no_grad()
+    def keys(self, scores: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what images, and what captions, draw the largest of: (B, B) each, -inf for own items."""
         if self.sampling == "random":
-            keys = torch.rand(scores.shape, generator=self.generator, device=scores.device)
-        else:
-            keys = scores if self.sampling == "hard" else -scores
-        keys = keys.masked_fill(own, -torch.inf)
-        tied = keys == keys.amax(dim=1, keepdim=True)
-        return known.masked_fill(~tied, torch.inf).argmin(dim=1, keepdim=True)
+            chances = (torch.rand(scores.shape, generator=self.generator, device=scores.device) for _ in range(2))
+            images, captions = (chance.masked_fill_(own, -torch.inf) for chance in chances)
+            return images, captions
+        keys = (scores if self.sampling == "hard" else -scores).masked_fill(own, -torch.inf)
+        return keys, keys
+
+    def draw(self, keys: Tensor, known: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+        """Return the place along `dim` of one negative of each query, (B,) int64, and whether there is any.
+
+        Among tied keys the least relevant is taken, so that the order of the batch does not matter.
+        """
+        largest = keys.amax(dim, keepdim=True)
+        # A key that is lower by more than rounding to 0 outweighs any label.
+        least = torch.add(known, largest - keys, alpha=1e30).min(dim)
+        return least.indices, (largest > -torch.inf).squeeze(dim)

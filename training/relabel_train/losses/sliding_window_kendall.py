@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from relabel_train.losses.base import Reduction, RelevanceLoss, labels, slack
+from relabel_train.losses.base import Parts, Reduction, RelevanceLoss, labels, slack
 from relabel_train.losses.checks import number, one_of
 
 Edges = Literal["upper", "lower", "all"]
@@ -80,7 +80,7 @@ class SlidingWindowKendallLoss(RelevanceLoss):
         last = self.windows - 1 if self.edges == "lower" else self.windows
         return self.low + self.beta * torch.arange(first, last + 1, dtype=like.dtype, device=like.device)
 
-    def per_query(self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None) -> dict[str, Tensor]:
+    def per_query(self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None) -> Parts:
         """Return the mean over windows of each query's hinge."""
         above, below, both = self.hardest_pairs(scores, relevance, same_image)
         hinges = (scores.gather(1, below) - scores.gather(1, above)).clamp(min=0)

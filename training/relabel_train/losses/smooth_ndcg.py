@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from relabel_train.losses.base import Reduction, RelevanceLoss, labels, lifted
+from relabel_train.losses.base import Parts, Reduction, RelevanceLoss, labels, lifted
 from relabel_train.losses.checks import number, one_of
 
 Ideal = Literal["paper", "sorted"]
@@ -63,7 +63,7 @@ class SmoothNDCGLoss(RelevanceLoss):
         one_of("ideal", ideal, ("paper", "sorted"))
         self.tau, self.labels, self.ideal = tau, labels, ideal
 
-    def per_query(self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None) -> dict[str, Tensor]:
+    def per_query(self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None) -> Parts:
         """Return 1 - smooth NDCG of each query."""
         known = lifted(labels(relevance), same_image)
         unit = ((1 + known) / 2 if self.labels == "cosine" else known).to(scores.dtype)

@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from relabel_train.losses.base import Reduction, RelevanceLoss, labels, lifted
+from relabel_train.losses.base import Parts, Reduction, RelevanceLoss, labels, lifted
 from relabel_train.losses.checks import number
 
 
@@ -34,7 +34,6 @@ class SoftTargetLoss(RelevanceLoss):
     """
 
     shown: ClassVar[tuple[str, ...]] = ("tau", "tau_target")
-    sorts: ClassVar[bool] = False
     paired: ClassVar[bool] = False
 
     def __init__(
@@ -49,9 +48,12 @@ class SoftTargetLoss(RelevanceLoss):
         number("tau_target", tau_target, above=0)
         self.tau, self.tau_target = tau, tau_target
 
-    def per_query(self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None) -> dict[str, Tensor]:
+    def both_ways(self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None) -> tuple[Parts, Parts]:
         """Return the divergence of each query."""
-        known = lifted(labels(relevance), same_image).to(scores.dtype)
-        target = torch.log_softmax(known / self.tau_target, dim=1)
-        found = torch.log_softmax(scores / self.tau, dim=1)
-        return {"soft_target": (target.exp() * (target - found)).sum(dim=1)}
+        scaled, known = scores / self.tau, labels(relevance).to(scores.dtype)
+        images, captions = (self._divergence(scaled, lifted(known, same_image, dim), dim) for dim in (1, 0))
+        return {"soft_target": images}, {"soft_target": captions}
+
+    def _divergence(self, scaled: Tensor, known: Tensor, dim: int) -> Tensor:
+        target = torch.log_softmax(known / self.tau_target, dim)
+        return (target.exp() * (target - torch.log_softmax(scaled, dim))).sum(dim)

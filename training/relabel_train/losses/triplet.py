@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from relabel_train.losses.base import Reduction, RelevanceLoss, known_own, labels, slack
+from relabel_train.losses.base import Parts, Reduction, RelevanceLoss, known_own, labels, slack
 from relabel_train.losses.checks import number, one_of
 
 Negatives = Literal["hardest", "sum", "soft"]
@@ -41,7 +41,6 @@ class TripletLoss(RelevanceLoss):
     """
 
     shown: ClassVar[tuple[str, ...]] = ("margin", "negatives", "gamma", "below")
-    sorts: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -60,22 +59,33 @@ class TripletLoss(RelevanceLoss):
         self.margin, self.negatives, self.gamma, self.below = margin, negatives, gamma, below
         self.needs_relevance = negatives == "soft"
 
-    def per_query(self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None) -> dict[str, Tensor]:
+    def both_ways(self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None) -> tuple[Parts, Parts]:
         """Return the hinge of each query."""
         own = known_own(same_image)
-        pair = scores.diagonal()
         if self.negatives == "sum":
-            hinges = (self.margin + scores - pair[:, None]).clamp(min=0)
-            return {"triplet": hinges.masked_fill(own, 0).sum(dim=1)}
-        if self.negatives == "hardest":
-            return {"triplet": hardest_hinge(scores, pair, own, self.margin)}
-        left_out = own | (labels(relevance) >= self.below - slack(relevance))
-        # Not -inf: of a row without a negative, logsumexp then has a gradient, which the hinge makes 0.
-        soft = torch.logsumexp((self.gamma * scores).masked_fill(left_out, -1e30), dim=1) / self.gamma
-        return {"triplet": (self.margin + soft - pair).clamp(min=0)}
+            images, captions = sum_of_hinges(scores, own, self.margin)
+        elif self.negatives == "hardest":
+            images, captions = hardest_hinges(scores, own, self.margin)
+        else:
+            left_out = own | (labels(relevance) >= self.below - slack(relevance))
+            # Not -inf: of a row without a negative, logsumexp then has a gradient, which the hinge makes 0.
+            kept = (self.gamma * scores).masked_fill(left_out, -1e30)
+            least = self.margin - scores.diagonal()
+            images, captions = ((least + kept.logsumexp(dim) / self.gamma).clamp(min=0) for dim in (1, 0))
+        return {"triplet": images}, {"triplet": captions}
 
 
-def hardest_hinge(scores: Tensor, pair: Tensor, own: Tensor, margin: float) -> Tensor:
-    """Return [margin + max over all but own items of s - s(q, p)]_+, (Q,); 0 where there is no other."""
-    hardest = scores.masked_fill(own, -torch.inf).amax(dim=1)
-    return (margin + hardest - pair).clamp(min=0)
+def sum_of_hinges(scores: Tensor, own: Tensor, margin: float) -> tuple[Tensor, Tensor]:
+    """Return the sum over all but own items of [margin + s - s(q, p)]_+ for images and for captions, (B,) each."""
+    pair = scores.diagonal()
+    images, captions = ((margin + scores - held).clamp(min=0).masked_fill(own, 0) for held in (pair[:, None], pair))
+    return images.sum(dim=1), captions.sum(dim=0)
+
+
+def hardest_hinges(scores: Tensor, own: Tensor, margin: float) -> tuple[Tensor, Tensor]:
+    """Return [margin + max over all but own items of s - s(q, p)]_+ for images and for captions, (B,) each.
+
+    0 where there is no other item.
+    """
+    others, least = scores.masked_fill(own, -torch.inf), margin - scores.diagonal()
+    return (least + others.amax(dim=1)).clamp(min=0), (least + others.amax(dim=0)).clamp(min=0)
