@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,8 @@ def fit(options: Options, machine: Machine) -> None:
         from relabel_train.fit import fit as train
 
         found = train(run, machine.device, tell)
+    if os.environ.get("RANK", "0") != "0":  # one of torchrun's further processes
+        return
     text = f"best RSUM {found.best:.1f} on {run.val} after {found.step:,} steps ({run.out})"
     machine.show({**asdict(found), "out": str(run.out)}, text)
 

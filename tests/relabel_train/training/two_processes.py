@@ -1,9 +1,8 @@
-"""What each of two processes of test_fit does: the first batch's gradients together and, in the first, alone; a run."""
+"""What each of two processes of test_fit does: the first batch's gradients together and, in the first, alone."""
 
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from relabel_train.features import open_features
-from relabel_train.fit import _step, fit
+from relabel_train.fit import _step
 from relabel_train.lookup import open_lookup
 from relabel_train.models import Vocabulary, make_model
 from relabel_train.training.checkpoint import save_checkpoint
@@ -38,22 +37,16 @@ def gradients(options: FitOptions, here: Processes) -> dict[str, Any]:
 
 def main(folder: Path) -> None:
     told = json.loads((folder / "told.json").read_text(encoding="utf-8"))
-    ports = iter(told["ports"])
-    for name, given in told["options"].items():
-        paths = {key: Path(given[key]) for key in ("data", "captions", "labels", "out")}
-        lists = {key: tuple(given[key]) for key in ("loss", "loss_set", "sampler_set")}
-        options = FitOptions(**{**given, **paths, **lists})
-        os.environ["MASTER_PORT"] = str(next(ports))
-        with processes("cpu") as here:
+    with processes("cpu") as here:
+        for name, given in told.items():
+            paths = {key: Path(given[key]) for key in ("data", "captions", "labels", "out")}
+            lists = {key: tuple(given[key]) for key in ("loss", "loss_set", "sampler_set")}
+            options = FitOptions(**{**given, **paths, **lists})
             together = gradients(options, here)
             alone = gradients(options, Processes(0, 1, here.device))
             if here.first:
                 save_checkpoint(folder / f"{name}-1.npz", alone)
                 save_checkpoint(folder / f"{name}-2.npz", together)
-            here.barrier()
-        if name == told["trained"]:
-            os.environ["MASTER_PORT"] = str(next(ports))
-            fit(options, "cpu")
 
 
 if __name__ == "__main__":

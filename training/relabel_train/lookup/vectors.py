@@ -38,23 +38,23 @@ class VectorBlocks:
             return
         if pooling == "mean" and len(places) > 1:  # a mean of products is a product with the mean
             left = images.mean(left.reshape(*places.shape, -1))
-        out[...] = _product(left, right)
+        _product(left, right, out)
 
     def _gather(self, places: NDArray[np.int64], dtype: np.dtype[Any]) -> NDArray[Any]:
         return self.vectors.take(places, axis=0).astype(dtype, copy=False)
 
 
-def _product(left: NDArray[Any], right: NDArray[Any]) -> NDArray[Any]:
-    """Multiply left and right.T; in a data loader's worker by torch.
+def _product(left: NDArray[Any], right: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:
+    """Multiply left and right.T: by torch where it is loaded, by numpy elsewhere.
 
-    There torch keeps to one thread. numpy's OpenBLAS does not know that it is in a worker, and the threads of eight
-    workers wait for each other: a thousand times the time of the product.
+    The threads of numpy's OpenBLAS go on spinning for milliseconds after a product, against those of a training's other
+    work and of other processes; torch's are the training's own, and one in a data loader's worker.
     """
-    data = sys.modules.get("torch.utils.data")
-    if data is None or data.get_worker_info() is None:
-        return np.asarray(left @ right.T)
-    torch = sys.modules["torch"]
-    return np.asarray(torch.mm(torch.from_numpy(left), torch.from_numpy(right).T))
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return np.matmul(left, right.T, out=out)
+    given = None if out is None else torch.from_numpy(out)
+    return np.asarray(torch.mm(torch.from_numpy(left), torch.from_numpy(right).T, out=given))
 
 
 def _same(a: NDArray[Any], b: NDArray[Any]) -> bool:
