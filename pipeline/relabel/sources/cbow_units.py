@@ -6,11 +6,10 @@ Words and their vectors are files that only the work needs: a file of word vecto
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -18,17 +17,16 @@ from relabel.corpus import Corpus
 from relabel.sources.vector_units import VectorUnits
 from relabel.sources.vectors import StoredType, vector_table, vectors_of
 from relabel.sources.word_bags import WordBags
-from relabel.sources.word_tables import bags_table, coverage, read_bags, rows_of, value_counts, vectors_table
+from relabel.sources.word_tables import coverage, rows_of, vectors_table
+from relabel.sources.word_units import VECTORS, WordUnits
 from relabel.sources.word_vectors import WordVectorsFile, read_word_vectors
-from relabel.store.units import Advance, Phase, Unit
+from relabel.store.units import Advance
 from relabel.store.work import Work
 
-VECTORS = "words.parquet"
-"""The words that have a vector, and their vectors."""
 _CAPTIONS = 8192  # captions whose means are computed at once
 
 
-class CbowUnits(VectorUnits):
+class CbowUnits(WordUnits, VectorUnits):
     """Work on one encoding of cbow.
 
     Parameters
@@ -56,35 +54,22 @@ class CbowUnits(VectorUnits):
         tokenizer: str,
     ) -> None:
         super().__init__(corpus, rows, rows_per_shard, index)
-        self.file, self.bags, self.stored, self.tokenizer = file, bags, stored, tokenizer
+        self.take(file, bags, tokenizer)
+        self.stored = stored
         self._read: tuple[dict[str, int], NDArray[np.float32]] | None = None
-        self.words = {name.replace("part-", "words-"): name for name in self.parts}
 
     @property
     def title(self) -> str:
         """See ShardUnits.title."""
         return f"mean word vectors ({self.file.name})"
 
-    def before(self, work: Work) -> Iterator[Phase]:
-        """Cut captions into words, then read the vectors of all words."""
-        units = [Unit(words, len(self.parts[part])) for words, part in self.words.items()]
-        yield Phase(f"words ({self.tokenizer})", "captions", units)
-        yield Phase(f"word vectors ({self.file.name})", "files", [Unit(VECTORS, 1)])
-
-    def other(self, work: Work, unit: Unit, advance: Advance) -> None:
-        """Make the words of a shard, or the vectors of all words."""
-        if unit.file in self.words:
-            work.table(unit.file, lambda: bags_table(self.bags(self.parts[self.words[unit.file]])))
-        elif unit.file == VECTORS:
-            work.table(VECTORS, lambda: vectors_table(read_word_vectors(self.file, self._counts(work))))
-        else:
-            return super().other(work, unit, advance)
-        return None
+    def known(self, counts: Counter[str]) -> pa.Table:
+        """See WordUnits.known."""
+        return vectors_table(read_word_vectors(self.file, counts))
 
     def shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
         """Make row, vector: zeros for a caption without a known word."""
-        name = next(words for words, part in self.words.items() if self.parts[part] == rows)
-        bags, (index, vectors) = read_bags(work.folder / name), self._vectors(work)
+        bags, (index, vectors) = self.bags(work, rows), self._vectors(work)
         known = rows_of(index, vectors, bags.vocabulary)
         unit = np.empty((len(rows), known.shape[1]), np.float32)
         for a in range(0, len(rows), _CAPTIONS):
@@ -99,26 +84,10 @@ class CbowUnits(VectorUnits):
         zeros = 0
         for column in self.column(work, "vector"):
             zeros += int((~vectors_of(pa.table({"vector": column})).any(axis=1)).sum())
-        table = pq.read_table(work.folder / VECTORS)
-        said = {name.decode(): int(value) for name, value in table.schema.metadata.items()}
-        work.runtime["vectors"] = self.file.where
-        work.facts |= {
-            "tokenizer": self.tokenizer,
-            "vectors": {"name": self.file.name, "words": said["words"], "duplicates": said["duplicates"]},
-            "width": said["width"],
-            **coverage(self._counts(work), set(table["word"].to_pylist()), zeros),
-        }
-        for name in (*self.words, VECTORS):
-            work.drop(name)
-
-    def _counts(self, work: Work) -> Counter[str]:
-        """How often each word is there, in the order in which they come."""
-        counts: Counter[str] = Counter()
-        for name in self.words:
-            words = pq.read_table(work.folder / name, columns=["words"])["words"]
-            for word, count in value_counts(pc.list_flatten(words)):
-                counts[word] += count
-        return counts
+        counts = self.counts(work)
+        table = self.note(work)
+        work.facts |= coverage(counts, set(table["word"].to_pylist()), zeros)
+        work.drop(VECTORS)
 
     def _vectors(self, work: Work) -> tuple[dict[str, int], NDArray[np.float32]]:
         """Read the vectors of all words, once."""

@@ -32,7 +32,8 @@ from relabel.sources.word_bags import WordBags
 from relabel.sources.word_movers.bags import Bags
 from relabel.sources.word_movers.relevance import WmdRelevance
 from relabel.sources.word_movers.stop_words import NAMED, StopWords
-from relabel.sources.word_movers.units import VECTORS, WmdUnits, counted, unit_length
+from relabel.sources.word_movers.units import WmdUnits, counted, unit_length
+from relabel.sources.word_units import VECTORS
 from relabel.sources.word_vectors import read_word_vectors
 from relabel.store.manifest import Manifest, read_parts
 from relabel.text import Tokenizer, lower_split

@@ -6,7 +6,7 @@ The vectors stay: whoever opens the encoding needs them, and no file of word vec
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -18,21 +18,18 @@ from numpy.typing import NDArray
 
 from relabel.corpus import Corpus
 from relabel.errors import CheckError
-from relabel.sources.shards import ShardUnits
 from relabel.sources.vectors import vectors_of
 from relabel.sources.word_bags import WordBags
 from relabel.sources.word_movers.relevance import reach_of
 from relabel.sources.word_movers.stop_words import StopWords
-from relabel.sources.word_tables import bags_table, coverage, read_bags, value_counts, vectors_table
+from relabel.sources.word_tables import coverage, vectors_table
+from relabel.sources.word_units import VECTORS, WordUnits
 from relabel.sources.word_vectors import WordVectorsFile, read_word_vectors
-from relabel.store.units import Advance, Phase, Unit
+from relabel.store.units import Advance
 from relabel.store.work import Work
 
-VECTORS = "words.parquet"
-"""The words that have a vector, in the order of their file, and their vectors."""
 
-
-class WmdUnits(ShardUnits):
+class WmdUnits(WordUnits):
     """Work on one encoding of wmd.
 
     Parameters
@@ -61,9 +58,8 @@ class WmdUnits(ShardUnits):
         unit: bool,
     ) -> None:
         super().__init__(corpus, rows, rows_per_shard)
-        self.file, self.bags, self.stop_words, self.tokenizer = file, bags, stop_words, tokenizer
-        self.unit = unit
-        self.words = {name.replace("part-", "words-"): name for name in self.parts}
+        self.take(file, bags, tokenizer)
+        self.stop_words, self.unit = stop_words, unit
         self._index: dict[str, int] | None = None
 
     @property
@@ -71,26 +67,9 @@ class WmdUnits(ShardUnits):
         """See ShardUnits.title."""
         return f"bags of words ({self.file.name})"
 
-    def before(self, work: Work) -> Iterator[Phase]:
-        """Cut captions into words, then read the vectors of all words."""
-        units = [Unit(words, len(self.parts[part])) for words, part in self.words.items()]
-        yield Phase(f"words ({self.tokenizer})", "captions", units)
-        yield Phase(f"word vectors ({self.file.name})", "files", [Unit(VECTORS, 1)])
-
-    def other(self, work: Work, unit: Unit, advance: Advance) -> None:
-        """Make the words of a shard, or the vectors of all words."""
-        if unit.file in self.words:
-            work.table(unit.file, lambda: bags_table(self.bags(self.parts[self.words[unit.file]])))
-        elif unit.file == VECTORS:
-            work.table(VECTORS, lambda: self._vectors(self._counts(work)))
-        else:
-            return super().other(work, unit, advance)
-        return None
-
     def shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
         """Make row int32, words and counts list<int32>: known words by their line in `VECTORS`, ascending."""
-        name = next(words for words, part in self.words.items() if self.parts[part] == rows)
-        bags = read_bags(work.folder / name)
+        bags = self.bags(work, rows)
         if self._index is None:
             words = pq.read_table(work.folder / VECTORS, columns=["word"])["word"].to_pylist()
             self._index = {word: i for i, word in enumerate(words)}
@@ -109,35 +88,19 @@ class WmdUnits(ShardUnits):
         """Note the facts."""
         super().finish(work)
         empty = sum(int((pc.list_value_length(c).to_numpy() == 0).sum()) for c in self.column(work, "words"))
-        table = pq.read_table(work.folder / VECTORS)
-        said = {name.decode(): int(value) for name, value in table.schema.metadata.items()}
-        counts = self._counts(work)
+        counts = self.counts(work)
         left_out = {word: count for word, count in counts.items() if word in self.stop_words}
         kept = Counter({word: count for word, count in counts.items() if word not in left_out})
-        work.runtime["vectors"] = self.file.where
+        table = self.note(work)
         work.facts |= {
-            "tokenizer": self.tokenizer,
-            "vectors": {"name": self.file.name, "words": said["words"], "duplicates": said["duplicates"]},
-            "width": said["width"],
             "reach": reach_of(vectors_of(table)),
             "vocabulary": len(table),
             "stop_words": {"list": self.stop_words.name, "tokens": sum(left_out.values()), "words": len(left_out)},
             **coverage(kept, set(table["word"].to_pylist()), empty),
         }
-        for name in self.words:
-            work.drop(name)
 
-    def _counts(self, work: Work) -> Counter[str]:
-        """How often each word is there, in the order in which they come."""
-        counts: Counter[str] = Counter()
-        for name in self.words:
-            for word, count in value_counts(
-                pc.list_flatten(pq.read_table(work.folder / name, columns=["words"])["words"])
-            ):
-                counts[word] += count
-        return counts
-
-    def _vectors(self, counts: Counter[str]) -> pa.Table:
+    def known(self, counts: Counter[str]) -> pa.Table:
+        """See WordUnits.known; those of stop words are not."""
         wanted = [word for word in counts if word not in self.stop_words]
         found = read_word_vectors(self.file, wanted)
         if not found.index:
