@@ -3,6 +3,7 @@ and in forked and spawned workers alike; tensors are the arrays."""
 
 from __future__ import annotations
 
+import multiprocessing
 from collections import UserDict
 from dataclasses import dataclass
 from typing import Any
@@ -73,6 +74,36 @@ def test_two_workers_give_the_labels_of_none(lookup: Lookup, context: str) -> No
         rounding = 1e-6 if lookup.about.kind == "vectors" else 0.0  # another library multiplies in a worker
         np.testing.assert_allclose(batch["relevance"].numpy(), lookup.block(rows), rtol=0, atol=rounding)
         np.testing.assert_array_equal(batch["same_image"].numpy(), lookup.same_image(rows))
+
+
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="this system does not fork")
+@pytest.mark.filterwarnings("ignore:This process")
+def test_a_forked_process_gives_the_labels_of_this(small_project: Project) -> None:
+    """torch's threads are gone in it: a product that waited for them would never end."""
+    lookup, rows = open_lookup(small_project.layout.lookup("all", "cbow")), np.arange(128) % 90
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        torch.rand(500, 500) @ torch.rand(500, 500)
+        expected = lookup.block(rows, pooling="paired")
+        context = multiprocessing.get_context("fork")
+        receiver, sender = context.Pipe(duplex=False)
+        child = context.Process(target=lambda: sender.send(lookup.block(rows, pooling="paired")))
+        child.start()
+        answered = receiver.poll(60)
+        found = receiver.recv() if answered else None
+        child.kill()
+        assert answered
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_labels_are_whole_under_autocast(lookup: Lookup) -> None:
+    for pooling in ("paired", "max", "mean", "refs") if lookup.about.kind != "vectors" else ("paired", "max", "mean"):
+        expected = lookup.block([1, 2, 3], pooling=pooling)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            np.testing.assert_array_equal(lookup.block([1, 2, 3], pooling=pooling), expected)
 
 
 def test_any_collate_and_any_key(lookup: Lookup) -> None:

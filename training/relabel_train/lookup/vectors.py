@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,11 @@ from numpy.typing import NDArray
 
 from relabel_train.lookup.format import Pooling
 from relabel_train.lookup.references import Batch
+
+_FORKED: list[bool] = []
+"""Holds a value in a process that was forked after this module was loaded."""
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: _FORKED.append(True))
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,13 +54,16 @@ def _product(left: NDArray[Any], right: NDArray[Any], out: NDArray[Any] | None =
     """Multiply left and right.T: by torch where it is loaded, by numpy elsewhere.
 
     The threads of numpy's OpenBLAS go on spinning for milliseconds after a product, against those of a training's other
-    work and of other processes; torch's are the training's own, and one in a data loader's worker.
+    work and of other processes; torch's are the training's own, and one in a data loader's worker. In any other process
+    that was forked torch's threads never answer, but numpy's do.
     """
-    torch = sys.modules.get("torch")
-    if torch is None:
+    torch, data = sys.modules.get("torch"), sys.modules.get("torch.utils.data")
+    in_worker = data is not None and data.get_worker_info() is not None
+    if torch is None or (_FORKED and not in_worker):
         return np.matmul(left, right.T, out=out)
     given = None if out is None else torch.from_numpy(out)
-    return np.asarray(torch.mm(torch.from_numpy(left), torch.from_numpy(right).T, out=given))
+    with torch.autocast("cpu", enabled=False):
+        return np.asarray(torch.mm(torch.from_numpy(left), torch.from_numpy(right).T, out=given))
 
 
 def _same(a: NDArray[Any], b: NDArray[Any]) -> bool:
