@@ -37,7 +37,7 @@ class Log:
         try:
             from torch.utils.tensorboard import SummaryWriter
 
-            self._board = SummaryWriter(str(folder), purge_step=step)
+            self._board = SummaryWriter(str(folder), purge_step=step + 1 if step else None)
         except ImportError:
             pass  # `pip install tensorboard` brings it
 

@@ -1,0 +1,51 @@
+"""Contract: what a run says is there once, as lines and on TensorBoard, however often it was killed and went on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from relabel_train.training.log import NAME, Log
+
+
+def said(folder: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (folder / NAME).read_text(encoding="utf-8").splitlines()]
+
+
+def shown(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    """What TensorBoard shows, (step, value) by name."""
+    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    board = events.EventAccumulator(str(folder))
+    board.Reload()
+    return {name: [(e.step, e.value) for e in board.Scalars(name)] for name in board.Tags()["scalars"]}
+
+
+def test_a_run_that_was_killed_says_everything_once(tmp_path: Path) -> None:
+    told: list[str] = []
+    first = Log(tmp_path, told.append)
+    for step in (1, 2, 3):
+        first.write("train", step, {"loss": 10.0 - step, "note": "no number"}, f"step {step}")
+        if step == 2:
+            size = first.size  # a checkpoint, then a step more, then the end
+    first.close()
+    again = Log(tmp_path, told.append, size, 2)
+    for step in (3, 4):
+        again.write("train", step, {"loss": 20.0 - step})
+    again.write("evaluation", 4, {"rsum": 123.0})
+    again.close()
+    expected = [(1, 9.0), (2, 8.0), (3, 17.0), (4, 16.0)]
+    assert [(line["step"], line["loss"]) for line in said(tmp_path) if line["kind"] == "train"] == expected
+    assert shown(tmp_path) == {"train/loss": expected, "evaluation/rsum": [(4, 123.0)]}
+    assert told == ["step 1", "step 2", "step 3"]
+
+
+def test_further_processes_say_nothing() -> None:
+    told: list[str] = []
+    log = Log(None, told.append)
+    log.write("train", 1, {"loss": 1.0}, "step 1")
+    log.note("done")
+    log.close()
+    assert log.size == 0
+    assert not told
