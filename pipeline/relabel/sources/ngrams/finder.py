@@ -1,23 +1,18 @@
-"""Exact neighbours by CIDEr: candidates screened slab by slab, the k best of each query carried on."""
+"""Exact neighbours by CIDEr: candidates are screened before they are scored."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from relabel.corpus import References
-from relabel.neighbours.base import Finder, Rows, Scores, Search
-from relabel.runtime import Runtime
-from relabel.sources.base import Pooling
+from relabel.neighbours.base import Rows, Scores
+from relabel.sources.ngrams.slabs import EMPTY, SlabFinder
 from relabel.sources.ngrams.structures import Merge
 from relabel.sources.ngrams.threads import share
 from relabel.store.units import Advance
-from relabel.store.work import Work
 
 if TYPE_CHECKING:
     from relabel.sources.ngrams.relevance import CiderRelevance
@@ -25,57 +20,27 @@ if TYPE_CHECKING:
 
 LEAVE_OUT = 0.4
 _TOGETHER = 128  # queries a piece
-_SMALLEST = 4096  # candidates a slab, however little memory there is
-_EMPTY = np.iinfo(np.int32).max
 
 
 @dataclass(frozen=True, eq=False)
-class CiderFinder(Finder):
-    """Neighbours of reference sets by CIDEr or CIDEr-D. See Finder.
+class CiderFinder(SlabFinder["Screen"]):
+    """Neighbours of reference sets by CIDEr or CIDEr-D.
 
-    All candidates are inverted once if that fits into memory; else each call inverts one slab after the other.
+    Pooling `max` is searched reference by reference: the best of a set are among the best of its references.
 
     Attributes
     ----------
-    relevance : CiderRelevance
-    search : Search
-    pooling : Pooling
-        `max` is searched reference by reference: the best of a set are among the best of its references.
-    runtime : Runtime
-        Threads and memory.
+    relevance, search, pooling, runtime
+        See SlabFinder.
     leave_out : float
         `share` of `pruned.search`, from 0 to below 1: changes nothing but the time.
     """
 
     relevance: CiderRelevance
-    search: Search
-    pooling: Pooling
-    runtime: Runtime
     leave_out: float = LEAVE_OUT
 
-    def find(self, work: Work | None, queries: range, advance: Advance) -> tuple[Rows, Scores]:
-        """See Finder.find; `work` is not needed."""
-        from relabel.sources.ngrams.pruned import settle
-
-        sets = self.search.queries.take(np.arange(queries.start, queries.stop))
-        exclude = np.array(self.search.exclude[queries.start : queries.stop], np.int32)
-        shape = (len(sets), self.search.width)
-        rows, scores = np.full(shape, _EMPTY, np.int32), np.full(shape, -1.0)
-        if 0 not in shape:
-            places = self.relevance.places(sets, self.pooling)
-            for i, screen in enumerate(self._screens()):
-
-                def done(count: int, i: int = i) -> None:
-                    advance(count * (i + 1) // self._slabs - count * i // self._slabs)
-
-                self._improve(places, exclude, screen, rows, scores, done)
-            settle(rows, scores)
-        return rows, scores
-
-    def _improve(
-        self, sets: References, exclude: Rows, screen: Screen, rows: Rows, scores: Scores, done: Advance
-    ) -> None:
-        """Bring the candidates of a screen into the heaps of all queries."""
+    def improve(self, sets: References, exclude: Rows, slab: Screen, rows: Rows, scores: Scores, done: Advance) -> None:
+        """See SlabFinder.improve."""
         from relabel.sources.ngrams.pruned import Sums, Terms, join, search
 
         features, weighting = self.relevance.features, self.relevance.weighting
@@ -85,44 +50,31 @@ class CiderFinder(Finder):
         references = 1 if single else int(np.diff(sets.indptr).max())
 
         def work(lo: int, hi: int) -> None:
-            merge, terms, sums = Merge.room(references), Terms.room(largest), Sums.room(len(screen.rows), weighting)
+            merge, terms, sums = Merge.room(references), Terms.room(largest), Sums.room(len(slab.rows), weighting)
             indptr, out, left_out = sets.indptr[lo : hi + 1], exclude[lo:hi], self.leave_out
             best = rows[lo:hi], scores[lo:hi]
             if single:
                 out = np.repeat(out, np.diff(indptr))
-                best = np.full((len(out), rows.shape[1]), _EMPTY, np.int32), np.full((len(out), rows.shape[1]), -1.0)
+                best = np.full((len(out), rows.shape[1]), EMPTY, np.int32), np.full((len(out), rows.shape[1]), -1.0)
                 indptr = np.arange(indptr[0], indptr[-1] + 1)
-            search(indptr, sets.rows, out, features, screen, weighting, left_out, merge, terms, sums, *best)
+            search(indptr, sets.rows, out, features, slab, weighting, left_out, merge, terms, sums, *best)
             if single:
                 join(sets.indptr[lo : hi + 1], *best, rows[lo:hi], scores[lo:hi])
 
         share(work, len(sets), self.runtime.threads, _TOGETHER, done)
 
-    def _screens(self) -> Iterator[Screen]:
-        if self._slabs == 1:
-            yield self._whole
-        else:
-            edges = np.linspace(0, len(self.search.candidates), self._slabs + 1).astype(int).tolist()
-            yield from (self._screen(lo, hi) for lo, hi in pairwise(edges))
+    def slab(self, rows: Rows) -> Screen:
+        """See SlabFinder.slab."""
+        from relabel.sources.ngrams.screen import screen_of
 
-    @cached_property
-    def _slabs(self) -> int:
-        """Slabs that the candidates are cut into, so that one slab's screen and sums fit into memory."""
+        places = self.relevance.places(References.single(rows), "refs").rows
+        return screen_of(self.relevance.features, self.relevance.weighting, places, rows)
+
+    def fitting(self) -> int:
+        """See SlabFinder.fitting; a slab is its screen and each thread's sums."""
         from relabel.sources.ngrams.screen import LONGEST
 
         features, grams = self.relevance.features, int(self.relevance.weighting.starts[-1])
         postings = len(features.ids) / max(1, len(features.bigrams))
         each = 4 * postings + 4 * features.inverse.shape[1] + 12 + 11 * self.runtime.threads
-        fit = min(max(_SMALLEST, int((self.runtime.memory - 12 * grams) / each)), LONGEST)
-        return max(1, -(-len(self.search.candidates) // fit))
-
-    @cached_property
-    def _whole(self) -> Screen:
-        return self._screen(0, len(self.search.candidates))
-
-    def _screen(self, lo: int, hi: int) -> Screen:
-        from relabel.sources.ngrams.screen import screen_of
-
-        rows = np.array(self.search.candidates[lo:hi], np.int32)
-        places = self.relevance.places(References.single(rows), "refs").rows
-        return screen_of(self.relevance.features, self.relevance.weighting, places, rows)
+        return min(int((self.runtime.memory - 12 * grams) / each), LONGEST)

@@ -17,11 +17,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import relabel.sources.ngrams.finder as module
 from relabel.corpus import Corpus, References
 from relabel.neighbours.base import Rows, Scores, Search
 from relabel.runtime import Runtime
 from relabel.sources.base import Pooling
+from relabel.sources.ngrams import slabs
 from relabel.sources.ngrams.finder import CiderFinder
 from relabel.sources.ngrams.relevance import CiderRelevance
 from relabel.store.work import Work
@@ -34,7 +34,7 @@ CAPTIONS = st.lists(st.sampled_from("abcde"), max_size=8).map(" ".join)
 @pytest.fixture(autouse=True)
 def small_slabs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Little memory cuts even a small corpus."""
-    monkeypatch.setattr(module, "_SMALLEST", 7)
+    monkeypatch.setattr(slabs, "_SMALLEST", 7)
 
 
 def captions_of(relevance: CiderRelevance) -> Search:
@@ -147,7 +147,7 @@ def test_nothing_depends_on_what_is_left_out_nor_on_units(
         assert_same(
             (np.concatenate([rows for rows, _ in parts]), np.concatenate([scores for _, scores in parts])), expected
         )
-    assert finder._slabs > 1
+    assert finder.count > 1
 
 
 def test_captions_without_words_have_the_first_rows_as_neighbours(opened: Open) -> None:

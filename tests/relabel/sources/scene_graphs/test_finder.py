@@ -12,6 +12,7 @@ import pytest
 from relabel.corpus import References
 from relabel.neighbours.base import Search
 from relabel.runtime import Runtime
+from relabel.sources.ngrams import slabs
 from relabel.sources.scene_graphs import finder as module
 from relabel.sources.scene_graphs.relevance import SceneGraphRelevance
 
@@ -31,7 +32,7 @@ def test_neighbours_are_a_sort_of_all_pairs(
     images = [[drawn(rng) for _ in range(int(rng.integers(1, 6)))] for _ in range(40)]
     relevance, memory = opened(images), 1 << 30
     if small:
-        monkeypatch.setattr(module, "_SMALLEST", 7)
+        monkeypatch.setattr(slabs, "_SMALLEST", 7)
         monkeypatch.setattr(module, "_TOGETHER", 3)
         memory = 1
     n = len(relevance.rows)
