@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -116,7 +117,8 @@ class _Line:
             self._print(f"{self._done:,} of {self._total:,} {self._unit}, {left:.0f} s left")
 
     def end(self) -> None:
-        self._print(f"{self._done:,} {self._unit} in {time.monotonic() - self._start:.1f} s")
+        unit = self._unit if self._done != 1 else re.sub("(ie)?s$", lambda plural: "y" if plural[1] else "", self._unit)
+        self._print(f"{self._done:,} {unit} in {time.monotonic() - self._start:.1f} s")
 
     def _print(self, text: str) -> None:
         if not self._quiet:
