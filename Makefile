@@ -28,7 +28,7 @@ $(DEMO): pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(DEV): pyproject.toml $(DEMO)
-	$(BIN)/pip install --quiet --editable '.[pipeline,offline,java,tune,dvc,dev]'
+	$(BIN)/pip install --quiet --editable '.[pipeline,offline,java,spice,tune,dvc,dev]'
 	@touch $@
 
 clean:  ## everything but fetched data

@@ -98,6 +98,8 @@ class MeteorPool:
         LineError
             If no process would answer a line, after `ATTEMPTS` tries or `RESTARTS` restarts.
         """
+        if not lines:
+            return []
         with self._lock:
             return self._score(lines)
 

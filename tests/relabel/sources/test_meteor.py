@@ -242,7 +242,8 @@ class Fake:
         table = folder / "table.gz"
         with gzip.open(table, "wb") as file:
             file.write(b"0.5\na dog\na hound\n")
-        patch.setattr("relabel.sources.meteor.paraphrases", lambda language: table)
+        for module in ("meteor", "meteor_units"):
+            patch.setattr(f"relabel.sources.{module}.paraphrases", lambda language: table)
 
     def opened(
         self, images: list[list[str]], trouble: str = "pass", start: str = "", normaliser: str = "", **params: object
