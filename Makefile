@@ -23,11 +23,11 @@ dvc: $(DEV)  ## the same labels through DVC's cache
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(DEMO): pyproject.toml | $(BIN)/python
+$(DEMO): pyproject.toml Makefile | $(BIN)/python
 	$(BIN)/pip install --quiet --editable '.[pipeline,offline,java,tune]'
 	@touch $@
 
-$(DEV): pyproject.toml $(DEMO)
+$(DEV): pyproject.toml Makefile $(DEMO)
 	$(BIN)/pip install --quiet --editable '.[pipeline,offline,java,spice,tune,dvc,dev]'
 	@touch $@
 
