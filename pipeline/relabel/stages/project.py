@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -14,11 +14,21 @@ from relabel.runtime import Runtime
 
 @dataclass(frozen=True)
 class Project:
-    """Parameters, what a run may use, and where everything lies."""
+    """Parameters, what a run may use, and where everything lies.
+
+    Attributes
+    ----------
+    config : Config
+    runtime : Runtime
+    labels : Path
+    whole : Project, optional
+        The project that this one's captions are some of: what models are trained on.
+    """
 
     config: Config
     runtime: Runtime
     labels: Path = Path("labels")
+    whole: Project | None = field(default=None, kw_only=True)
 
     @cached_property
     def layout(self) -> Layout:

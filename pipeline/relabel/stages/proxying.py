@@ -59,7 +59,7 @@ def left_project(project: Project) -> Project:
     """Return the project of the captions that are left: a dataset of its own, `coco_proxy`, with all of its stages.
 
     A label of an image is then pooled over its other captions, and neither text, neighbours nor document frequencies
-    know the one that is held out: it is in no file of that dataset.
+    know the one that is held out: it is in no file of that dataset. Models are the whole dataset's.
     """
     ingest = project.config.ingest
     left = ingest.model_copy(
@@ -78,4 +78,4 @@ def left_project(project: Project) -> Project:
             "expected": {},
         }
     )
-    return replace(project, config=project.config.model_copy(update={"ingest": left}))
+    return replace(project, config=project.config.model_copy(update={"ingest": left}), whole=project)

@@ -53,7 +53,11 @@ def needs_word2vec(params: SourceParams) -> bool:
 
 
 def models(project: Project, label: str) -> None:
-    """Make the model that a label takes, if it is one that is made here."""
+    """Make the model that a label takes, if it is one that is made here.
+
+    Captions that are some of another project's take that one's: a label, and a fuse of it, is the same in both.
+    """
+    project = project.whole or project
     if needs_word2vec(project.config.params(label)):
         if not (project.layout.corpus / MANIFEST).exists():
             fetch(project)

@@ -22,6 +22,7 @@ from relabel.proxy import units as proxy_units
 from relabel.proxy.choice import choose
 from relabel.proxy.params import ProxyFeaturesParams
 from relabel.sources import model_files
+from relabel.sources.cbow import CbowParams
 from relabel.stages import Project
 from relabel_train.features import open_features
 from relabel_train.lookup import open_lookup
@@ -141,6 +142,22 @@ def test_no_label_knows_a_held_out_caption(project: Project) -> None:
     whole = open_lookup(SMALL_LOOKUP[0])
     with pytest.raises(FitError, match="stands in for its image"):
         refuse_held_out(whole, features)
+
+
+def test_word_vectors_are_those_of_the_whole_dataset(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others, trained on what is left, would take their place in the folder of fetched files, and fit no fuse."""
+
+    def tune_cbow(_: Any, corpus: Any, *__: Any) -> None:
+        raise RuntimeError(corpus.digest)
+
+    monkeypatch.setattr("relabel.tuning.cbow.tune_cbow", tune_cbow)
+    settings = {**project.config.sources, "trained": CbowParams(vectors="word2vec")}
+    project = replace(project, config=project.config.model_copy(update={"sources": settings}))
+    stages.proxy_features(project).run()
+    left = stages.left_project(project)
+    stages.ingest(left)
+    with pytest.raises(RuntimeError, match=project.corpus.digest):
+        stages.prepare_encoding(left, "trained", "all")
 
 
 SMALL_LOOKUP: list[Path] = []
