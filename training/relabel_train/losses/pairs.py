@@ -65,6 +65,8 @@ def count_open_pairs(
     pairs : (Q,) int64
     """
     size = max(1, (1 << 15) // scores.shape[1]) if scores.device.type == "cpu" else len(scores)  # what a cache holds
+    scores, above = scores.contiguous(), above.contiguous()  # a compiler may hand over other strides
+    below = None if below is None else below.contiguous()
     counts = [
         _open_pairs(
             scores[q : q + size], above[q : q + size], None if below is None else below[q : q + size], gap, margin
