@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -24,9 +23,10 @@ def fit(options: Options, machine: Machine) -> None:
     tell = machine.tell()
     with trainer_errors():
         from relabel_train.fit import fit as train
+        from relabel_train.training.processes import launched
 
         found = train(run, machine.device, tell)
-    if os.environ.get("RANK", "0") != "0":  # one of torchrun's further processes
+    if launched()[0] != 0:  # the first process speaks for all
         return
     text = f"best RSUM {found.best:.1f} on {run.val} after {found.step:,} steps ({run.out})"
     machine.show({**asdict(found), "out": str(run.out)}, text)

@@ -20,6 +20,7 @@ from relabel_train.fit import BEST, LAST, fit, load_model
 from relabel_train.training.checkpoint import load_checkpoint
 from relabel_train.training.errors import FitError
 from relabel_train.training.options import FitOptions
+from relabel_train.training.processes import launched
 
 CHILD = """
 import sys, json, torch
@@ -203,6 +204,20 @@ def test_relabel_fit_runs_under_torchrun(run: Callable[..., FitOptions]) -> None
     assert found.count("best RSUM") == 1  # the first process speaks for all
     assert state(options)["position"]["epoch"] == 1
     assert state(options)["identity"]["world"] == 2
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [({}, (0, 1)), ({"RANK": "3"}, (0, 1)), ({"RANK": "1", "WORLD_SIZE": "2"}, (1, 2)), ({"WORLD_SIZE": "1"}, (0, 1))],
+)
+def test_a_rank_counts_where_there_are_several(
+    said: dict[str, str], expected: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in said.items():
+        monkeypatch.setenv(name, value)
+    assert launched() == expected
 
 
 def torchrun(*arguments: str) -> str:

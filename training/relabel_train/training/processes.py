@@ -60,6 +60,12 @@ class Processes:
             dist.barrier()
 
 
+def launched() -> tuple[int, int]:
+    """Return this process's rank and how many there are, as torchrun says; 0 and 1 where it did not start them."""
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    return (int(os.environ.get("RANK", "0")), world) if world > 1 else (0, 1)
+
+
 @contextmanager
 def processes(device: str) -> Iterator[Processes]:
     """Join the group that torchrun started; alone where it did not.
@@ -69,7 +75,7 @@ def processes(device: str) -> Iterator[Processes]:
     FitError
         If a GPU is asked for and there is none.
     """
-    world, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
+    rank, world = launched()
     there = torch.cuda.is_available()
     if device == "cuda" and not there:
         raise FitError("torch sees no CUDA device; use --device cpu, or install a torch built for CUDA")
