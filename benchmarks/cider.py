@@ -23,14 +23,16 @@ from typing import Any
 import numpy as np
 from common import coco_test_captions, describe, machine, peak_gib, rounds, save, show, timed
 
-from relabel.corpus import Caption, Corpus
-from relabel.progress import SILENT
-from relabel.runtime import Runtime
+from relabel.core.progress import SILENT
+from relabel.core.runtime import Runtime
+from relabel.corpus import Corpus
+from relabel.corpus.build import Caption
+from relabel.sources.base import OpenEncoding
 from relabel.sources.cider import Cider, CiderParams
-from relabel.sources.ngrams.relevance import CiderRelevance
+from relabel.sources.cider.relevance import CiderRelevance
 from relabel.store.artefact import build
 from relabel.store.manifest import Draft
-from relabel.store.units import make_all
+from relabel.store.tasks import make_all
 
 K = 100
 TOLERANCE = 1e-9
@@ -40,7 +42,7 @@ def read_corpus(tokenizer: str) -> Corpus:
     captions = [Caption(f"coco:{c}", f"coco:{i}", "test", text) for c, i, text in coco_test_captions()]
     corpus = Corpus.from_captions(captions)
     if tokenizer == "ptb":
-        from relabel.ptb import tokenize
+        from relabel.corpus.tokenizers import tokenize
 
         return corpus.with_tokens(tokenize(corpus.texts, Runtime()))
     return corpus.with_tokens([" ".join(text.lower().split()) for text in corpus.texts])
@@ -54,7 +56,7 @@ def opened(corpus: Corpus, folder: Path) -> CiderRelevance:
         make_all(source.units(corpus, rows, 50_000, runtime), work, SILENT)
 
     draft = Draft("encoding", "cider", source.semantic(corpus, rows, runtime), {"corpus": corpus.digest})
-    return source.open(corpus, folder, build(folder, draft, fill)[0], runtime)
+    return source.open(OpenEncoding(corpus, folder, build(folder, draft, fill)[0], runtime))
 
 
 def check(name: str, ours: np.ndarray, theirs: np.ndarray) -> float:

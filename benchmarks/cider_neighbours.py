@@ -26,14 +26,14 @@ import numpy as np
 from cider import check, opened
 from common import _inside, describe, machine, peak_gib, save, show
 
-from relabel.corpus import Caption, Corpus, References
-from relabel.neighbours.base import Search
-from relabel.readers.karpathy import read_karpathy
-from relabel.runtime import Runtime
-from relabel.sources.ngrams.finder import CiderFinder
-from relabel.sources.ngrams.relevance import CiderRelevance
-from relabel.store.work import Work
-from relabel.text import lower_split
+from relabel.core.runtime import Runtime
+from relabel.corpus import Corpus, References
+from relabel.corpus.build import Caption
+from relabel.corpus.readers.coco import read_karpathy
+from relabel.corpus.tokenizers import lower_split
+from relabel.sources.cider.relevance import CiderFinder, CiderRelevance
+from relabel.sources.finder import Search
+from relabel.store.workdir import Work
 
 K = 100
 T = TypeVar("T")

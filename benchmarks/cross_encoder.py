@@ -23,12 +23,12 @@ from common import coco_test_captions, describe, machine, save, show
 from numpy.typing import NDArray
 from sentence_transformers import CrossEncoder
 
-from relabel.runtime import Runtime
-from relabel.sources.cross_encoder import scorer as module
-from relabel.sources.cross_encoder.pieces import Texts
-from relabel.sources.cross_encoder.scorer import PairScorer
-from relabel.sources.model_files import find_model
-from relabel.sources.torch_threads import inner_threads
+from relabel.core.numeric.torch_threads import inner_threads
+from relabel.core.runtime import Runtime
+from relabel.sources.bert_sts import scorer as module
+from relabel.sources.bert_sts.scorer import PairScorer
+from relabel.sources.bert_sts.token_pairs import Texts
+from relabel.sources.models.files import find_model
 
 PEER = "predict, all ordered pairs"
 Scores = NDArray[np.float64]

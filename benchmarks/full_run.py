@@ -96,19 +96,17 @@ def main() -> None:
                 "bytes_predicted": expected["bytes"],
                 "exact": expected["exact"],
                 "seconds": manifest["runtime"]["seconds"],
-                "seconds_predicted": expected["seconds"],
             }
         )
     gib = {"resident": memory.resident / 2**30, "without pages of files": memory.anonymous / 2**30}
     total = {
         "seconds": round(seconds + ingest, 1),
-        "seconds_predicted": round(sum(step["seconds_predicted"] or 0 for step in steps), 1),
         "bytes": sum(step["bytes"] for step in steps),
         "peak_gib": {name: round(value, 2) for name, value in gib.items()},
         "load_at_the_end": round(os.getloadavg()[0], 1),
     }
     print(describe(before))
-    head = ("stage", "rows", "bytes", "predicted", "seconds", "predicted")
+    head = ("stage", "rows", "bytes", "predicted", "seconds")
     rows = [
         (
             f"{s['stage']} {s['name']}",
@@ -116,7 +114,6 @@ def main() -> None:
             f"{s['bytes']:,}",
             f"{'' if s['exact'] else '~'}{s['bytes_predicted']:,}",
             f"{s['seconds']:.1f}",
-            f"{s['seconds_predicted']:.1f}",
         )
         for s in steps
     ]

@@ -40,8 +40,8 @@ def dry_run(scratch: Path, rows: int | None) -> dict[str, Path]:
     """COCO's captions from inside pycocoevalcap: cider over words at white space, and 384 random numbers a caption."""
     from relabel import stages
     from relabel.config import load_config
+    from relabel.core.runtime import Runtime
     from relabel.corpus import Corpus
-    from relabel.runtime import Runtime
 
     sources = {"cider": {"source": "cider", "tokenizer": "lower_split"}}
     config = load_config(None, ["ingest.tokenizer=none", f"sources={json.dumps(sources)}"])
@@ -65,7 +65,8 @@ def dry_run(scratch: Path, rows: int | None) -> dict[str, Path]:
         drawn = rng.standard_normal((min(50_000, count - a), 384), np.float32)
         out[a : a + len(drawn)] = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
     out.flush()
-    entries = about.arrays | {"vectors": ArrayEntry("<f4", (count, 384), "")}
+    kept = {name: entry for name, entry in about.arrays.items() if name not in KINDS["features"]}
+    entries = kept | {"vectors": ArrayEntry("<f4", (count, 384), "0" * 64)}
     changed = replace(about, kind="vectors", source="random", label="random vectors", pooling="max", arrays=entries)
     changed = replace(changed, bounds=(-1.0, 1.0), poolings=("paired", "max", "mean"), sizes={})
     (vectors / DESCRIPTION).write_text(changed.to_json(), encoding="utf-8")
@@ -152,7 +153,7 @@ def cold(folder: Path, pooling: str, repeats: int) -> float:
 
 def first(folder: Path, pooling: str, seed: int) -> None:
     started = time.perf_counter()
-    lookup = open_lookup(folder)
+    lookup = open_lookup(folder, verify=False)
     rows = np.random.default_rng(seed).integers(lookup.rows.start, lookup.rows.stop, B)
     lookup.block(rows, pooling=pooling)  # type: ignore[arg-type]
     print((time.perf_counter() - started) * 1e3)
@@ -221,7 +222,7 @@ def run(args: argparse.Namespace, scratch: Path) -> None:
     found: list[dict[str, Any]] = []
     captions = 0
     for folder in (folders or dry_run(scratch, args.rows)).values():
-        lookup = open_lookup(folder)
+        lookup = open_lookup(folder, verify=False)  # the dry run's vectors have no manifest
         captions = len(lookup)
         if lookup.about.kind == "vectors":
             found += measure(lookup, "paired", vector_peers(lookup, scratch), args)

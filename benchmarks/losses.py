@@ -6,9 +6,9 @@ The plain versions are what one writes first: every pair of items, or every wind
 a folder with clones of `ladderloss` (cdluminate), `Listwise_ITR` (AAA-Zheng), `semantic_adaptive_margin` (AndresPMD)
 and `Beyond-Binary-Supervision-CVPR19` (tjddus9597): their loss classes are read out of their files and run as released,
 but SAM's CIDEr, which it computes in Python at every step, is read from the labels. Values and gradients are held
-against relabel's before anything is timed (not those of S-NDCG and SAM as released: D3, D12, D14). Pairs of versions
-take turns; times are medians of CPU seconds (wall seconds on a GPU), memory is the peak of what torch allocates in a
-step. A version that would need more than `--memory` GiB is left out.
+against relabel's before anything is timed, except those of S-NDCG and SAM as released, which depart from their papers.
+Pairs of versions take turns; times are medians of CPU seconds (wall seconds on a GPU), memory is torch's peak
+allocation in a step. A version that would need more than `--memory` GiB is left out.
 """
 
 from __future__ import annotations
@@ -150,7 +150,11 @@ OURS_AND_PLAIN: dict[
 
 
 UNEQUAL = {("S-NDCG + triplet", "released"), ("SAM", "released")}
-"""Released code that departs from its paper in ways that are no option here: D3; D12 and D14."""
+"""Released code that departs from its paper in ways that are no option here.
+
+S-NDCG reads the labels of captions from rows instead of columns. SAM swaps the margins of the two directions, reads
+them at the negative's index, and takes both negatives from rows.
+"""
 
 
 def classes(path: Path, names: set[str], scope: dict[str, Any]) -> dict[str, Any]:

@@ -22,15 +22,17 @@ from typing import Any
 import numpy as np
 from common import coco_test_captions, describe, machine, rounds, save, show
 
-from relabel.corpus import Caption, Corpus, References
-from relabel.java import find_java, java_version
-from relabel.progress import SILENT
-from relabel.ptb import tokenize
-from relabel.runtime import Runtime
+from relabel.core.java import find_java, java_version
+from relabel.core.progress import SILENT
+from relabel.core.runtime import Runtime
+from relabel.corpus import Corpus, References
+from relabel.corpus.build import Caption
+from relabel.corpus.tokenizers import tokenize
+from relabel.sources.base import OpenEncoding
 from relabel.sources.meteor import Meteor, MeteorParams, MeteorRelevance
 from relabel.store.artefact import build
 from relabel.store.manifest import Draft, open_artefact
-from relabel.store.units import make_all
+from relabel.store.tasks import make_all
 
 TOLERANCE = 1e-12
 
@@ -44,7 +46,7 @@ def opened(corpus: Corpus, folder: Path, processes: int) -> MeteorRelevance:
 
     draft = Draft("encoding", "meteor", source.semantic(corpus, rows, Runtime()), {"corpus": corpus.digest})
     build(folder, draft, fill)
-    return source.open(corpus, folder, open_artefact(folder, "encoding"), Runtime())
+    return source.open(OpenEncoding(corpus, folder, open_artefact(folder, "encoding"), Runtime()))
 
 
 def wrapper() -> Any:

@@ -34,7 +34,7 @@ def vectors_of(folder: Path | None, rows: int) -> np.ndarray:
     if folder is None:
         drawn = np.random.default_rng(0).standard_normal((rows, WIDTH), dtype=np.float32)
         return drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
-    from relabel.sources.vectors import read_vectors
+    from relabel.sources.cosine import read_vectors
     from relabel.store.manifest import read_manifest
 
     found = read_vectors(folder, read_manifest(folder, "encoding"))
@@ -42,11 +42,11 @@ def vectors_of(folder: Path | None, rows: int) -> np.ndarray:
 
 
 def relabel(vectors: np.ndarray, threads: int) -> np.ndarray:
+    from relabel.core.runtime import Runtime
     from relabel.corpus import References
-    from relabel.neighbours.base import Search
-    from relabel.neighbours.vectors import VectorFinder
-    from relabel.runtime import Runtime
-    from relabel.store.work import Work
+    from relabel.sources.finder import Search
+    from relabel.sources.vector_search import VectorFinder
+    from relabel.store.workdir import Work
 
     rows = np.arange(len(vectors), dtype=np.int32)
     search = Search(References.single(rows), np.full(len(rows), -1, np.int32), rows, K)

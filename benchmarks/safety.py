@@ -26,11 +26,11 @@ import numpy as np
 import pyarrow as pa
 from common import coco_test_captions, describe, machine, save, show
 
-from relabel.neighbours.table import table_of
+from relabel.neighbours.schema import table_of
 from relabel.store.artefact import build
+from relabel.store.fixed_parquet import write_plain
 from relabel.store.manifest import Draft
-from relabel.store.plain import write_plain
-from relabel.store.work import Work, part_name
+from relabel.store.workdir import Work, part_name
 
 SHARD = 50_000
 TIMED = 2_000  # captions that are encoded to know how long all take
@@ -110,9 +110,9 @@ def compare(tables: Tables, home: Path, repeats: int) -> dict[str, dict[str, Any
 
 def encode_seconds(rows: int) -> float:
     """How long sentence embeddings of so many captions take."""
-    from relabel.runtime import Runtime
-    from relabel.sources.model_files import DEFAULT_MODEL, find_model
-    from relabel.sources.sentence_encoder import SentenceEncoder
+    from relabel.core.runtime import Runtime
+    from relabel.sources.models.encoder import SentenceEncoder
+    from relabel.sources.models.files import DEFAULT_MODEL, find_model
 
     runtime = Runtime(device="cpu")
     encoder = SentenceEncoder(find_model(DEFAULT_MODEL, None, runtime.data).folder, None, None, "float32", runtime)

@@ -20,10 +20,10 @@ import torch
 from common import coco_test_captions, describe, machine, rounds, save, show
 from sentence_transformers import SentenceTransformer
 
-from relabel.runtime import Runtime
-from relabel.sources.model_files import DEFAULT_MODEL, find_model
-from relabel.sources.sentence_encoder import SentenceEncoder
-from relabel.sources.torch_threads import inner_threads
+from relabel.core.numeric.torch_threads import inner_threads
+from relabel.core.runtime import Runtime
+from relabel.sources.models.encoder import SentenceEncoder
+from relabel.sources.models.files import DEFAULT_MODEL, find_model
 
 PEER = "sentence-transformers"
 

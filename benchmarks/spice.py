@@ -24,17 +24,18 @@ import numpy as np
 import pyarrow.parquet as pq
 from common import describe, machine, save, show
 
-from relabel.corpus import Caption, Corpus, References
-from relabel.neighbours.base import Search
-from relabel.progress import SILENT
-from relabel.runtime import Runtime
-from relabel.sources.scene_graphs.relevance import SceneGraphRelevance
-from relabel.sources.scene_graphs.units import SceneGraphUnits
+from relabel.core.progress import SILENT
+from relabel.core.runtime import Runtime
+from relabel.corpus import Corpus, References
+from relabel.corpus.build import Caption
+from relabel.sources.base import OpenEncoding
+from relabel.sources.finder import Search
 from relabel.sources.spice import Spice, SpiceParams
-from relabel.sources.spice_units import collapsed
+from relabel.sources.spice.encode import SceneGraphUnits, collapsed
+from relabel.sources.spice.relevance import SceneGraphRelevance
 from relabel.store.artefact import build
 from relabel.store.manifest import Draft
-from relabel.store.units import make_all
+from relabel.store.tasks import make_all
 
 IMAGE_OF_CHANCE = 58472
 K = 100
@@ -71,7 +72,7 @@ def opener(mirror: Path, folder: Path) -> Callable[[], SceneGraphRelevance]:
 
     draft = Draft("encoding", "spice", source.semantic(corpus, rows, runtime), {"corpus": corpus.digest})
     manifest, _ = build(folder, draft, fill)
-    return lambda: source.open(corpus, folder, manifest, runtime)
+    return lambda: source.open(OpenEncoding(corpus, folder, manifest, runtime))
 
 
 def cpu(work: Callable[[], Any], repeats: int) -> tuple[float, Any]:

@@ -22,11 +22,10 @@ from typing import Any
 
 from common import coco_test_captions, describe, machine, save, show
 
-from relabel.java import find_java, java_version
-from relabel.runtime import Runtime
-from relabel.sources.spice_jars import class_path
-from relabel.sources.spice_parser import SpiceParser, Unparsed, worker_command
-from relabel.sources.spice_units import collapsed
+from relabel.core.java import find_java, java_version
+from relabel.core.runtime import Runtime
+from relabel.sources.spice.encode import collapsed
+from relabel.sources.spice.parser import SpiceParser, Unparsed, class_path, worker_command
 
 COCO = 592_000
 """Distinct captions of COCO."""

@@ -26,9 +26,9 @@ from relabel_train.fit import _step
 from relabel_train.lookup import open_lookup
 from relabel_train.models import Vocabulary, make_model
 from relabel_train.training.data import Batch
+from relabel_train.training.distributed import Processes
 from relabel_train.training.objective import Objective
 from relabel_train.training.options import FitOptions
-from relabel_train.training.processes import Processes
 
 B, REGIONS, WIDTH, WORDS = 128, 36, 2048, 10_000
 LOSSES = ("triplet", "sliding_window_kendall", "bcls", "ladder", "smooth_ndcg", "smooth_ndcg_triplet")

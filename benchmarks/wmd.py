@@ -23,18 +23,19 @@ import numpy as np
 import ot
 from common import coco_test_captions, describe, machine, peak_gib, save, show
 
-from relabel.corpus import Caption, Corpus, References
-from relabel.neighbours.base import Search
-from relabel.runtime import Runtime
+from relabel.core.runtime import Runtime
+from relabel.corpus import Corpus, References
+from relabel.corpus.build import Caption
+from relabel.corpus.tokenizers import lower_split
+from relabel.sources.base import OpenEncoding
+from relabel.sources.finder import Search
 from relabel.sources.wmd import Wmd, WmdParams
-from relabel.sources.word_movers.movers import distances
-from relabel.sources.word_movers.relevance import WmdRelevance
-from relabel.sources.word_movers.search import fill_table
+from relabel.sources.wmd.distance import distances
+from relabel.sources.wmd.relevance import WmdRelevance
 from relabel.store.artefact import build
 from relabel.store.manifest import Draft
-from relabel.store.units import make_all
-from relabel.store.work import Work
-from relabel.text import lower_split
+from relabel.store.tasks import make_all
+from relabel.store.workdir import Work
 
 T = TypeVar("T")
 ROUNDS = 3
@@ -55,7 +56,7 @@ def opened(vectors: Path, count: int, folder: Path) -> WmdRelevance:
 
     draft = Draft("encoding", "wmd", source.semantic(corpus, every, runtime), {"corpus": corpus.digest})
     manifest, _ = build(folder / "encoding", draft, fill)
-    return source.open(corpus, folder / "encoding", manifest, runtime)
+    return source.open(OpenEncoding(corpus, folder / "encoding", manifest, runtime))
 
 
 def clocked(work: Callable[[], T]) -> tuple[float, T]:
@@ -124,10 +125,10 @@ def neighbours(relevance: WmdRelevance, between: np.ndarray, args: argparse.Name
 def solver(relevance: WmdRelevance, between: np.ndarray, count: int) -> dict[str, Any]:
     """Time the solvers on random pairs."""
     left, right = np.random.default_rng(1).integers(0, len(relevance.rows), (2, count))
-    distances(relevance.bags, relevance.ground, left[:9], right[:9])
+    distances(relevance.bags, relevance.wide, left[:9], right[:9])
     ours, theirs = [], []
     for _ in range(ROUNDS):
-        seconds, mine = clocked(lambda: distances(relevance.bags, relevance.ground, left, right))
+        seconds, mine = clocked(lambda: distances(relevance.bags, relevance.wide, left, right))
         ours.append(seconds)
         seconds, other = clocked(lambda: by_pot(relevance, between, left, right))
         theirs.append(seconds)
@@ -159,7 +160,8 @@ def main() -> None:
         relevance = opened(args.vectors, args.captions, Path(scratch))
     words = np.arange(len(relevance.vectors), dtype=np.int32)
     between = np.empty((len(words), len(words)))
-    fill_table(relevance.ground.vectors, words, words, between)
+    for word in range(len(words)):
+        between[word] = np.sqrt(((relevance.wide - relevance.wide[word]) ** 2).sum(axis=1))
     one = Search(References.single(words[:1]), words[:1], words[:9], 2)
     relevance.finder(one, "max", Runtime(threads=1)).find(None, range(1), lambda _: None)  # compiles
     alone = solver(relevance, between, args.pairs)

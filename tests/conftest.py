@@ -1,17 +1,33 @@
-"""What all tests share: where real data is, and a few small corpora."""
+"""What all tests share: where real data is, COCO's captions, and a small corpus."""
 
 from __future__ import annotations
 
 import json
 import os
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
+    from relabel.corpus import Corpus
     from relabel.stages import Project
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Folder in which lookups note that they were verified: none of the user's."""
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RELABEL_CACHE", str(folder))
+        yield folder
 
 
 @pytest.fixture(scope="session")
@@ -23,6 +39,67 @@ def mirror() -> Path:
     return Path(folder).resolve()
 
 
+def package_file(package: str, path: str) -> Path:
+    spec = find_spec(package)
+    found = [Path(f) / path for f in (spec.submodule_search_locations or ())] if spec else []
+    if not found or not found[0].is_file():
+        pytest.skip(f"{package} with its {path} is not installed")
+    return found[0]
+
+
+@pytest.fixture(scope="session")
+def coco_test_ids() -> NDArray[np.int64]:
+    """The 25,000 caption ids of COCO's test images, from eccv_caption."""
+    return np.load(package_file("eccv_caption", "data/coco_test_ids.npy"), allow_pickle=False)
+
+
+@pytest.fixture(scope="session")
+def coco_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with `annotations/captions_{train,val}2014.json`, from the SPICE jar of pycocoevalcap."""
+    folder = tmp_path_factory.mktemp("coco")
+    with zipfile.ZipFile(package_file("pycocoevalcap", "spice/spice-1.0.jar")) as jar:
+        for name in ("train", "val"):
+            jar.extract(f"coco/annotations/captions_{name}2014.json", folder)
+    return folder / "coco"
+
+
+@pytest.fixture(scope="session")
+def coco(coco_folder: Path, coco_test_ids: NDArray[np.int64]) -> Corpus:
+    """All of COCO's captions, not tokenised."""
+    from relabel.corpus import Corpus
+    from relabel.corpus.readers.coco import coco_files, read_coco
+    from relabel.corpus.splits import split_by_ids
+    from relabel.datasets.cxc import image_ids
+
+    return Corpus.from_captions(read_coco(coco_files(coco_folder), split_by_ids(coco_test_ids, image_ids("val"))))
+
+
+@pytest.fixture
+def public_folder() -> Iterator[Path]:
+    """A folder that every user of the machine may enter, which `tmp_path` is not."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@pytest.fixture
+def unprivileged() -> Callable[[], AbstractContextManager[None]]:
+    """Make permissions hold for this process: ``with unprivileged(): ...`` gives root's rights up for as long."""
+
+    @contextmanager
+    def lowered() -> Iterator[None]:
+        root = os.geteuid() == 0
+        if root:
+            os.seteuid(65534)
+        try:
+            yield
+        finally:
+            if root:
+                os.seteuid(0)
+
+    return lowered
+
+
 @pytest.fixture(scope="session")
 def small_project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """Return 60 images with 1 to 7 captions in three splits, encoded, with neighbours, and exported as lookups of all.
@@ -31,8 +108,8 @@ def small_project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     within and across images; ids hold more than ASCII.
     """
     from relabel import stages
-    from relabel.config import load_config
-    from relabel.runtime import Runtime
+    from relabel.config import Config, load_config
+    from relabel.core.runtime import Runtime
 
     folder = tmp_path_factory.mktemp("small")
     words = [
@@ -66,6 +143,7 @@ def small_project(tmp_path_factory: pytest.TempPathFactory) -> Project:
         for word in words[:-1]:
             file.write(" ".join([word, *(f"{x:.4f}" for x in rng.normal(size=16))]) + "\n")
     settings = ["ingest.format=jsonl", f"ingest.path={folder / 'captions.jsonl'}", "ingest.tokenizer=none"]
+    settings += ["ingest.expected={}"]
     sources = {
         "same_image": {"source": "same_image"},
         "cbow": {"source": "cbow", "vectors": str(folder / "vectors.txt"), "tokenizer": "lower_split"},
@@ -74,7 +152,8 @@ def small_project(tmp_path_factory: pytest.TempPathFactory) -> Project:
         "meteor": {"source": "meteor"},
     }
     settings += ["encode.rows_per_shard=50", "neighbours.k=8", f"sources={json.dumps(sources)}"]
-    project = stages.Project(load_config(None, settings), Runtime(data=folder / "data", threads=1), folder / "labels")
+    config = Config(**load_config(None, settings).model_dump())  # as a file gives it
+    project = stages.Project(config, Runtime(data=folder / "data", threads=1), folder / "labels")
     stages.ingest(project)
     for label in ("same_image", "cbow", "cider", "cider_plain"):
         stages.encode(project, label, "all").run()
@@ -92,7 +171,7 @@ def _write_neighbours(project: Project, label: str, k: int) -> None:
     from relabel.corpus import References
     from relabel.store.artefact import build
     from relabel.store.manifest import Draft
-    from relabel.store.work import Work
+    from relabel.store.workdir import Work
 
     n, image = len(project.corpus), project.corpus.image
     left, right = (np.asarray(a.reshape(-1), np.int32) for a in np.mgrid[:n, :n])

@@ -1,85 +1,32 @@
-"""The root command. Verbs load when they are called, so that `relabel --help` answers at once."""
+"""The entry point of the command `relabel`. It imports as little as possible before Ctrl-C is handled."""
 
 from __future__ import annotations
 
 import sys
-from importlib import import_module
+from collections.abc import Callable
 from typing import Any
 
-import typer
-from typer.core import TyperGroup
-
-VERBS = {
-    "run": "Do everything: fetch, ingest, tune, encode, judge; then print the tables.",
-    "fetch": "Get datasets and assets, verified against their sha256.",
-    "ingest": "Turn captions of any common format into a corpus.",
-    "tune": "Make the model that a source takes.",
-    "encode": "Compute every caption's encoding for a source.",
-    "neighbours": "Find the most relevant captions of every caption or image.",
-    "judge": "Score the human-judged pairs with a source.",
-    "export": "Write what training code reads: a lookup, or a batch plan.",
-    "proxy-features": "Stand in for images where there are none: token vectors of one caption each, which is held out.",
-    "fit": "Train a retrieval model with graded labels, or go on training it.",
-    "eval": "Take every metric of a trained model.",
-    "fit-table": "Train every loss with one budget on proxy features, and write one table.",
-    "correlate": "Show how well each label agrees with human judgement.",
-    "verify": "Read everything back against its manifest; name every file that is not as it was written.",
-    "nearest": "Show what each source finds closest to a caption.",
-    "doctor": "Look for Java, models, data, disk and memory; say what each gap costs.",
-}
-"""Verb to its one line of help, the first line of the verb's docstring."""
+from relabel_cli.interrupt import exit_on_interrupt, ignore_interrupts
 
 
-class LazyGroup(TyperGroup):
-    """A group that knows its verbs by name and imports `relabel_cli.verbs.VERB` when one is called."""
+def load_root() -> Any:
+    """Import the root command."""
+    from relabel_cli.root import app
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        """List the verbs in the order of the work."""
-        return list(VERBS)
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Import one verb."""
-        if cmd_name not in VERBS:
-            return None
-        app: typer.Typer = import_module(f"relabel_cli.verbs.{cmd_name.replace('-', '_')}").app
-        command = typer.main.get_command(app)
-        command.name = cmd_name
-        return command
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """List verbs and their help without importing any."""
-        with formatter.section("Verbs"):
-            formatter.write_dl(list(VERBS.items()))
+    return app
 
 
-app = typer.Typer(
-    cls=LazyGroup,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    add_completion=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+def main(load: Callable[[], Any] = load_root) -> None:
+    """Run a command line with relabel's handling of errors, streams and Ctrl-C, and exit.
 
+    Parameters
+    ----------
+    load : callable
+        Returns the Typer app to run.
+    """
+    exit_on_interrupt()
+    from relabel_cli.border import run
 
-def _version(show: bool) -> None:
-    if show:
-        from importlib.metadata import version
-
-        typer.echo(f"relabel {version('relabel-itr')}")
-        raise typer.Exit
-
-
-@app.callback()
-def root(
-    version: bool = typer.Option(False, "--version", help="Print the version.", callback=_version, is_eager=True),
-) -> None:
-    """Graded relevance labels for image-text retrieval, judged against human scores."""
-
-
-def main() -> None:
-    """Run the command line; a Ctrl-C outside a verb ends with 130 as well."""
-    try:
-        app()
-    except KeyboardInterrupt:
-        typer.echo("Interrupted.", err=True)
-        sys.exit(130)
+    code = run(load)
+    ignore_interrupts()
+    sys.exit(code)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from relabel.progress import SILENT, Progress, Task
+from relabel.core.progress import SILENT, Progress, Task
 
 _EVERY = 10.0  # seconds between lines where there is no terminal
 

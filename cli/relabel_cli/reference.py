@@ -11,24 +11,26 @@ import typer
 from pydantic import BaseModel
 
 from relabel.config import DEFAULT_SOURCES, EncodeParams
+from relabel.core.tables import markdown_row
+from relabel.corpus.params import IngestParams
 from relabel.export.params import ExportLookupParams
-from relabel.export.plan_params import ExportPlanParams
-from relabel.fitting.params import FitTableParams
-from relabel.ingest_params import IngestParams
-from relabel.judge.params import JudgeParams
+from relabel.export.plan.params import ExportPlanParams
+from relabel.judge import JudgeParams
 from relabel.neighbours.params import NeighboursParams
-from relabel.proxy.params import ProxyFeaturesParams
 from relabel.sources import SOURCES, source_class
-from relabel.tuning.bert_sts import TuneBertStsParams
-from relabel.tuning.cbow import TuneCbowParams
-from relabel.tuning.fuse import TuneFuseParams
-from relabel.tuning.sbert import TuneSbertParams
-from relabel_cli.main import VERBS
+from relabel.sources.bert_sts.tune import TuneBertStsParams
+from relabel.sources.cbow.tune import TuneCbowParams
+from relabel.sources.fuse.tune import TuneFuseParams
+from relabel.sources.sbert.tune import TuneSbertParams
+from relabel_cli.root import VERBS
 
 _HEAD = """# Reference
 
 Made of the parameter models by `python -m relabel_cli.reference > docs/reference.md`; a test holds it to them.
-Exit codes: 0 fine, 1 a bug, 2 usage, 3 something missing, 4 a check failed, 5 partial (run again), 130 interrupted."""
+
+Exit codes: 0 fine, 1 a bug, 2 usage, 3 something missing, 4 a check failed, 5 partial (run again), 130 interrupted, 141
+the reader of a pipe is gone. An error is one line on stderr. The line of a bug names the file that holds its
+traceback."""
 
 
 def reference() -> str:
@@ -46,14 +48,14 @@ def _verbs() -> Iterator[str]:
         for name, one in getattr(command, "commands", {}).items():
             yield from ["", f"#### `relabel {verb} {name}`", "", str(one.help), *_options(one, common)]
     yield from ["", "### Options of every verb", "", "| option | |", "|---|---|"]
-    yield from (f"| `{_flags(p)}` | {_cell(p.help)} |" for p in doctor.params if p.name != "help")
+    yield from (markdown_row([f"`{_flags(p)}`", p.help]) for p in doctor.params if p.name != "help")
 
 
 def _options(command: Any, common: set[tuple[str, str]]) -> Iterator[str]:
     own = [p for p in command.params if (p.opts[0], getattr(p, "help", "")) not in common and p.name != "help"]
     if own:
         yield from ["", "| option | |", "|---|---|"]
-        yield from (f"| `{_flags(p)}` | {_cell(getattr(p, 'help', '') or '')} |" for p in own)
+        yield from (markdown_row([f"`{_flags(p)}`", getattr(p, "help", "") or ""]) for p in own)
 
 
 def _parameters() -> Iterator[str]:
@@ -69,24 +71,22 @@ def _parameters() -> Iterator[str]:
         ("export.lookup", ExportLookupParams),
         ("export.plan", ExportPlanParams),
         ("judge", JudgeParams),
-        ("proxy_features", ProxyFeaturesParams),
-        ("fit_table", FitTableParams),
     ):
         yield from ["", f"### `{section}`", "", *_table(model)]
     yield from ["", "### `sources`", "", "Label name to the parameters of its source. Labels built by default:", ""]
     yield from (f"- `{label}`: `{params}`" for label, params in DEFAULT_SOURCES.items())
     for name in SOURCES:
         source = source_class(name)
-        low, high = source.bounds
-        symmetric = "symmetric" if source.symmetric else "not symmetric"
+        low, high = source.spec.bounds
+        symmetric = "symmetric" if source.spec.symmetric else "not symmetric"
         yield from [
             "",
             f"#### `source: {name}`",
             "",
-            f"Kind {source.kind}, relevance {low:g} to {high:g}, {symmetric}.",
+            f"Kind {source.spec.kind}, relevance {low:g} to {high:g}, {symmetric}.",
         ]
-        yield from (f"No pooling `{pooling}`: {reason}." for pooling, reason in source.refused.items())
-        yield from ["", *_table(source.params_model)]
+        yield from (f"No pooling `{pooling}`: {reason}." for pooling, reason in source.spec.refused.items())
+        yield from ["", *_table(source.spec.params)]
 
 
 def _table(model: type[BaseModel]) -> Iterator[str]:
@@ -94,17 +94,13 @@ def _table(model: type[BaseModel]) -> Iterator[str]:
     for name, info in model.model_fields.items():
         default = info.get_default(call_default_factory=True)
         shown = "" if default is None else f"`{list(default) if isinstance(default, tuple) else default}`"
-        yield f"| `{name}` | {shown} | {_cell(info.description or '')} |"
+        yield markdown_row([f"`{name}`", shown, info.description or ""])
 
 
 def _flags(parameter: Any) -> str:
     if not parameter.opts[0].startswith("-"):
         return str(parameter.name).upper()
     return ", ".join([*parameter.opts, *parameter.secondary_opts])
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
 
 
 if __name__ == "__main__":

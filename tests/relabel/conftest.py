@@ -1,53 +1,30 @@
-"""COCO's captions as every installation of pycocoevalcap holds them, read once a test run; a Java that misbehaves."""
+"""A Java that misbehaves, and a project with an artefact of every kind."""
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
 import textwrap
-import zipfile
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 
-import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from relabel.corpus import Corpus
 
-
-def package_file(package: str, path: str) -> Path:
-    spec = find_spec(package)
-    found = [Path(f) / path for f in (spec.submodule_search_locations or ())] if spec else []
-    if not found or not found[0].is_file():
-        pytest.skip(f"{package} with its {path} is not installed")
-    return found[0]
-
-
-@pytest.fixture(scope="session")
-def coco_test_ids() -> NDArray[np.int64]:
-    """The 25,000 caption ids of COCO's test images, from eccv_caption."""
-    return np.load(package_file("eccv_caption", "data/coco_test_ids.npy"), allow_pickle=False)
-
-
-@pytest.fixture(scope="session")
-def coco_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with `annotations/captions_{train,val}2014.json`, from the SPICE jar of pycocoevalcap."""
-    folder = tmp_path_factory.mktemp("coco")
-    with zipfile.ZipFile(package_file("pycocoevalcap", "spice/spice-1.0.jar")) as jar:
-        for name in ("train", "val"):
-            jar.extract(f"coco/annotations/captions_{name}2014.json", folder)
-    return folder / "coco"
-
-
-@pytest.fixture(scope="session")
-def coco(coco_folder: Path, coco_test_ids: NDArray[np.int64]) -> Corpus:
-    """All of COCO's captions, not tokenised."""
-    from relabel.readers.coco import coco_files, read_coco
-    from relabel.splits import cxc_val_images, split_by_ids
-
-    return Corpus.from_captions(read_coco(coco_files(coco_folder), split_by_ids(coco_test_ids, cxc_val_images())))
+PARAMS = """
+ingest: {format: jsonl, path: captions.jsonl, tokenizer: none, expected: {}, rows_per_shard: 60}
+tune: {cbow: {splits: [val], tokenizer: lower_split, width: 8, min_count: 1, epochs: 1}}
+encode: {rows_per_shard: 60}
+neighbours: {k: 20}
+judge: {split: val, resamples: 5}
+export: {labels: [cider], plan: {batch_size: 16, sampler: neighbour}}
+sources:
+  same_image: {source: same_image}
+  cider: {source: cider, tokenizer: lower_split}
+  cbow: {source: cbow, tokenizer: lower_split, vectors: word2vec}
+"""
 
 
 @pytest.fixture
@@ -68,3 +45,31 @@ def fake_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str]
         return java
 
     return install
+
+
+@pytest.fixture(scope="session")
+def made(coco: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an artefact of every kind, and fetched files; nobody may change it."""
+    from relabel import datasets, stages
+    from relabel.config import load_config
+    from relabel.core.runtime import Runtime
+    from relabel.stages.run import run
+
+    folder = tmp_path_factory.mktemp("made")
+    (folder / "params.yaml").write_text(PARAMS, encoding="utf-8")
+    images = coco.images(["val"])
+    rows = range(int(coco.indptr[images.start]), int(coco.indptr[images.start + 40]))
+    with (folder / "captions.jsonl").open("w", encoding="utf-8") as file:
+        for row in rows:
+            image, caption = coco.image_ids[coco.image[row]][5:], coco.caption_ids[row][5:]
+            line = {"caption_id": caption, "image_id": image, "split": "val", "text": coco.texts[row]}
+            file.write(json.dumps(line) + "\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.delenv("RELABEL_MIRROR", raising=False)
+        project = stages.Project(load_config(Path("params.yaml")), Runtime(data=Path("data"), threads=1))
+        assert run(project).problems == []
+        stages.export_lookup(project, "cbow", "val").run()
+        stages.export_plan(project, "cider", "val", "plan").run()
+        datasets.fetch("eccv", Path("data"))
+    return folder

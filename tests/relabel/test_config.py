@@ -3,12 +3,15 @@ refused with its name and where it stood."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from relabel.config import Config, load_config
-from relabel.errors import MissingError, UsageError
+from relabel.core.errors import MissingError, UsageError
 
 
 @pytest.fixture(autouse=True)
@@ -56,6 +59,19 @@ def test_the_name_of_a_source_is_a_label_with_its_defaults(tmp_path: Path) -> No
         ("sources: {mine: {source: nothing}}", "no source 'nothing'"),
         ("- a list", "expected a mapping"),
         ("a: [", "not YAML"),
+        ("judge: {seed: -1}", "judge.seed"),
+        ("judge: {seed: 2024-01-01}", "judge.seed"),
+        ("judge: {seed: true}", "judge.seed"),
+        ("judge: {resamples: 1000000000000}", "judge.resamples"),
+        ("judge: {seed: " + "9" * 5000 + "}", "digits"),
+        ("export: {plan: {levels: [0.1, .nan]}}", "export.plan.levels.1"),
+        ("export: {plan: {max_bytes: " + "'" + "9" * 400 + "'}}", "export.plan.max_bytes"),
+        ("1: {}", "expected text as a key"),
+        ("judge: {}\njudge: {}", "appears twice"),
+        ("judge: " + "[" * 5000, "nested too deeply"),
+        ("judge: " + "[" * 50 + "]" * 50, "judge: "),
+        ('sources: {mine: {source: cbow, vectors: "a\\0b"}}', "sources.mine.vectors"),
+        ("#" * 2_000_000, "at most 1,048,576 bytes"),
     ],
 )
 def test_what_is_no_parameter_is_refused(body: str, said: str, tmp_path: Path) -> None:
@@ -72,6 +88,32 @@ def test_a_wrong_setting_is_refused(setting: str) -> None:
         load_config(None, [setting])
 
 
+def test_a_setting_has_the_types_of_a_parameter_file() -> None:
+    config = load_config(None, ["tune.sbert.rate=1e-5", "tune.sbert.on=cxc-val", "tune.sbert.revision=2024-01-01"])
+    assert (config.tune.sbert.rate, config.tune.sbert.revision) == (1e-5, "2024-01-01")
+
+
+@pytest.mark.parametrize("setting", ["=1", ".=1", "judge..seed=1", "judge.=1"])
+def test_a_setting_names_a_parameter(setting: str) -> None:
+    with pytest.raises(UsageError, match="expected NAME=VALUE"):
+        load_config(None, [setting])
+
+
+def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "latin.yaml").write_bytes(b"judge: {gate: caf\xe9}")
+    for path, error, message in (
+        (tmp_path, MissingError, "found a folder"),
+        (tmp_path / "pipe", UsageError, "not a regular file"),
+        (Path("/dev/zero"), UsageError, "not a regular file"),
+        (tmp_path / ("x" * 300), MissingError, "too long"),
+        (tmp_path / "latin.yaml" / "below.yaml", MissingError, "no such parameter file"),
+        (tmp_path / "latin.yaml", UsageError, "not YAML"),
+    ):
+        with pytest.raises(error, match=message):
+            load_config(path)
+
+
 def test_a_named_file_must_be_there() -> None:
     with pytest.raises(MissingError, match=r"gone\.yaml"):
         load_config(Path("gone.yaml"))
@@ -82,3 +124,11 @@ def test_a_label_without_a_source_and_a_pooling_without_sense_are_refused() -> N
         Config().source("nothing")
     with pytest.raises(UsageError, match="no pooling 'refs'"):
         load_config(None, ["sources.cbow.pooling=refs"]).source("cbow")
+
+
+def test_parameters_are_read_without_the_libraries_that_encode() -> None:
+    code = (
+        "import sys, relabel.config; print({'torch', 'faiss', 'numba', 'sklearn', 'transformers'} & sys.modules.keys())"
+    )
+    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert run.stdout.strip() == "set()"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from relabel_cli.main import app
+from relabel_cli.root import app
 from relabel_train.batches import open_plan
 
 COMMON = ["--dataset", "mine", "--set", "ingest.format=jsonl", "--set", "ingest.path=captions.jsonl", "--quiet"]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from relabel_cli.main import VERBS
+from relabel_cli.root import VERBS
 
 HEAVY = ("torch", "numpy", "pyarrow", "pydantic", "yaml", "rich", "scipy", "numba", "faiss", "sentence_transformers")
 
@@ -29,7 +29,7 @@ def relabel(*arguments: str, cwd: Path, **env: str) -> subprocess.CompletedProce
 def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
     code = (
         "import sys, json\n"
-        "from relabel_cli.main import app\n"
+        "from relabel_cli.root import app\n"
         "try: app(['--help'])\n"
         "except SystemExit: pass\n"
         f"print(json.dumps([m for m in {HEAVY!r} if m in sys.modules]), file=sys.stderr)"
@@ -39,6 +39,12 @@ def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
     for verb, line in VERBS.items():
         assert verb in run.stdout
         assert line.split()[0] in run.stdout
+
+
+def test_the_entry_point_imports_next_to_nothing_before_ctrl_c_is_handled(tmp_path: Path) -> None:
+    code = "import sys; before = set(sys.modules); import relabel_cli.main; print(*set(sys.modules) - before)"
+    run = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert not {"relabel", "typer", "json", "logging", "subprocess", "tempfile"} & set(run.stdout.split())
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -91,10 +97,10 @@ def test_what_a_user_can_cause_is_one_line_and_an_exit_code(
 
 def test_ctrl_c_ends_with_130_and_a_line(tmp_path: Path) -> None:
     code = (
-        "import signal, time\nimport relabel.doctor\nfrom relabel_cli.main import main\n"
+        "import signal, time\nimport relabel.stages.doctor\nfrom relabel_cli.main import main\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it\n"
         "def slow(*_):\n    print('started', flush=True)\n    time.sleep(60)\n"
-        "relabel.doctor.examine = slow\nmain()"
+        "relabel.stages.doctor.run_checks = slow\nmain()"
     )
     process = subprocess.Popen(
         [sys.executable, "-c", code, "doctor"],

@@ -78,7 +78,7 @@ def test_files_that_are_wrong_are_named(tmp_path: Path, array: NDArray[np.floati
 
 
 def test_files_that_are_not_there_or_not_whole(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="relabel proxy-features"):
+    with pytest.raises(FileNotFoundError, match=r"features\.json"):
         open_features(tmp_path)
     scan(tmp_path, "train", regions(2), None)
     with pytest.raises(FileNotFoundError, match=r"train_ids\.txt: not there"):

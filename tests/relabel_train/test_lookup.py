@@ -1,6 +1,7 @@
 """Contract of the lookup: any block of any pooling is what explicit loops over single pairs of the pipeline give;
-siblings are marked by id; ids are found without a table in memory; what is not covered is refused by name, what has no
-encoding is NaN; a folder that is not as written is refused, naming the file."""
+siblings are marked by id; ids are found without a table in memory; what is not covered is refused by name; a caption
+without an encoding is refused by name, or NaN if that is asked for; a folder that is not as written is refused, naming
+the file."""
 
 from __future__ import annotations
 
@@ -18,9 +19,9 @@ from numpy.typing import NDArray
 from relabel import stages
 from relabel.corpus import References
 from relabel.stages import Project
-from relabel_train.lookup import Lookup, open_lookup
+from relabel_train.batches import GradedBatches, NeighbourBatches, RandomBatches
+from relabel_train.lookup import Lookup, LookupFileError, open_lookup
 from relabel_train.lookup import lookup as module
-from relabel_train.lookup.format import LookupFileError
 
 REDUCE: dict[str, Callable[[list[float]], float]] = {
     "paired": lambda x: x[0],
@@ -187,7 +188,7 @@ def test_neighbours_are_those_of_a_sort(label: str, small_project: Project) -> N
     assert (found.dtype, best.dtype, same.dtype) == (np.int32, np.float32, np.bool_)
     assert lookup.neighbours(rows)[0].shape == (12, 8)
     for k in (0, 9):
-        with pytest.raises(ValueError, match=f"8 neighbours a caption; {k} were asked for"):
+        with pytest.raises(ValueError, match=f"8 neighbours per caption; {k} were asked for"):
             lookup.neighbours(rows, k)
 
 
@@ -197,29 +198,77 @@ def by_pairs(project: Project, label: str) -> NDArray[np.float64]:
     return relevance.pairs(References.single(left), right, "paired").reshape(n, n)
 
 
-@pytest.mark.parametrize("label", ["cbow", "cider"])
-def test_what_has_no_encoding_is_nan(label: str, small_project: Project, tmp_path: Path) -> None:
-    """A lookup with two failed rows: whatever asks them is NaN, all else is as it was."""
-    whole = opened(small_project, label)
-    folder = shutil.copytree(whole.folder, tmp_path / "lookup")
-    failed = np.array([4, 60], np.int32)
+def with_failed(project: Project, label: str, folder: Path, failed: list[int]) -> Lookup:
+    """A copy of a lookup that says of some rows that they have no encoding, and gives them no neighbours."""
+    shutil.copytree(project.layout.lookup("all", label), folder)
     body = json.loads((folder / "lookup.json").read_text())
-    np.save(folder / "failed.npy", failed)
-    body["failed"], body["arrays"]["failed"]["shape"] = 2, [2]
+    arrays = {name: np.load(folder / f"{name}.npy") for name in ("neighbours.indptr", "neighbours.rows")}
+    sizes = np.diff(arrays["neighbours.indptr"])
+    kept = ~np.isin(np.repeat(np.arange(len(sizes)), sizes), failed)
+    sizes[failed] = 0
+    changed = {
+        "failed": np.array(failed, np.int32),
+        "neighbours.indptr": np.concatenate([[0], np.cumsum(sizes)]),
+        "neighbours.rows": arrays["neighbours.rows"][kept],
+        "neighbours.scores": np.load(folder / "neighbours.scores.npy")[kept],
+    }
+    for name, array in changed.items():
+        np.save(folder / f"{name}.npy", array)
+        body["arrays"][name]["shape"] = list(array.shape)
+    body["failed"] = len(failed)
     (folder / "lookup.json").write_text(json.dumps(body))
-    lookup, every = open_lookup(folder), np.arange(len(whole))
+    return open_lookup(folder, verify=False)
+
+
+@pytest.mark.parametrize("label", ["cbow", "cider"])
+def test_a_caption_without_an_encoding_is_refused_or_nan_if_asked_for(
+    label: str, small_project: Project, tmp_path: Path
+) -> None:
+    """A lookup with two failed rows: all that depends on them is NaN, all else is as it was."""
+    whole, failed = opened(small_project, label), [4, 60]
+    lookup, every = with_failed(small_project, label, tmp_path / "lookup", failed), np.arange(len(whole))
     references = [
         set(range(a, min(a + 5, b)))
         for a, b in zip(small_project.corpus.indptr, small_project.corpus.indptr[1:], strict=False)
     ]
+    name = lookup.caption_ids([4])[0]
     for pooling in ("paired", "mean"):
         expected = whole.block(every, pooling=pooling)  # type: ignore[arg-type]
         for row in every:
             sets = {int(row)} if pooling == "paired" else references[small_project.corpus.image[row]]
-            if sets & set(failed.tolist()):
+            if sets & set(failed):
                 expected[row] = np.nan
         expected[:, failed] = np.nan
-        np.testing.assert_array_equal(lookup.block(every, pooling=pooling), expected)  # type: ignore[arg-type]
+        found = lookup.block(every, pooling=pooling, missing="nan")  # type: ignore[arg-type]
+        np.testing.assert_array_equal(found, expected)
+        usable = np.flatnonzero(np.isfinite(np.diagonal(expected)))
+        assert lookup.captions(pooling).rows.tolist() == usable.tolist()  # type: ignore[arg-type]
+        block = lookup.block(usable, pooling=pooling)  # type: ignore[arg-type]
+        np.testing.assert_allclose(block, expected[np.ix_(usable, usable)], atol=1e-6)  # a smaller product
+        with pytest.raises(ValueError, match=rf"caption {name} \(row 4\) has no encoding.*missing='nan'"):
+            lookup.block([4], usable[:2], pooling)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match=rf"caption {name} \(row 4\) has no encoding"):
+            lookup.block(usable[:2], [0, 4], pooling)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=f"caption {name} has 0 neighbours, not 3"):
+        lookup.neighbours([0, 4], 3)
+    rows, scores, same = lookup.neighbours([0, 4], 3, missing="nan")
+    assert (rows[1].tolist(), same[1].any()) == ([-1] * 3, False)
+    assert np.isnan(scores[1]).all()
+    np.testing.assert_array_equal(rows[0], whole.neighbours([0], 3)[0][0])
+
+
+def test_samplers_of_a_lookup_draw_no_caption_without_an_encoding(small_project: Project, tmp_path: Path) -> None:
+    lookup = with_failed(small_project, "cbow", tmp_path / "lookup", [4, 60])
+    captions = lookup.captions()
+    samplers = [
+        RandomBatches(captions, 16, seed=0, drop_last=False),
+        NeighbourBatches(captions, lookup, 16, seed=0, drop_last=False, depth=8, k=3),
+        GradedBatches(captions, lookup, 16, levels=(0.8, 0.2), seed=0, drop_last=False, depth=8),
+    ]
+    for sampler in samplers:
+        assert len(sampler) > 2
+        for rows in sampler.epoch(0):
+            assert np.isfinite(lookup.block(rows)).all()
 
 
 def test_a_pickle_is_the_folders_name(small_project: Project, tmp_path: Path) -> None:
@@ -233,44 +282,6 @@ def test_a_pickle_is_the_folders_name(small_project: Project, tmp_path: Path) ->
     shutil.copytree(opened(small_project, "cbow").folder, folder)
     with pytest.raises(LookupFileError, match="another lookup was exported there meanwhile"):
         pickle.loads(packed)
-
-
-def test_a_folder_that_is_not_as_written_is_refused(small_project: Project, tmp_path: Path) -> None:
-    whole = opened(small_project, "cbow").folder
-
-    def broken(change: Callable[[Path], Any]) -> Path:
-        folder = tmp_path / "broken"
-        shutil.rmtree(folder, ignore_errors=True)
-        shutil.copytree(whole, folder)
-        change(folder)
-        return folder
-
-    def describe(folder: Path, **changes: Any) -> None:
-        path = folder / "lookup.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-
-    with pytest.raises(FileNotFoundError, match="relabel export lookup"):
-        open_lookup(tmp_path / "nowhere")
-    with pytest.raises(LookupFileError, match=r"image.npy: not there"):
-        open_lookup(broken(lambda f: (f / "image.npy").unlink()))
-    with pytest.raises(LookupFileError, match=r"vectors.npy: not a whole .npy file"):
-        open_lookup(broken(lambda f: (f / "vectors.npy").write_bytes((f / "vectors.npy").read_bytes()[:-9])))
-    with pytest.raises(LookupFileError, match=r"vectors.npy: expected <f4 or <f2 .* found <f8"):
-        open_lookup(broken(lambda f: np.save(f / "vectors.npy", np.load(f / "vectors.npy").astype("f8"))))
-    with pytest.raises(LookupFileError, match=r"vectors.npy: not a whole .npy file .*objects"):
-        open_lookup(broken(lambda f: np.save(f / "vectors.npy", np.array([[{}]]), allow_pickle=True)))
-    with pytest.raises(LookupFileError, match="expected format 1, found 9"):
-        open_lookup(broken(lambda f: describe(f, format=9)))
-    with pytest.raises(LookupFileError, match="not a description of a lookup"):
-        open_lookup(broken(lambda f: (f / "lookup.json").write_text("[]")))
-    with pytest.raises(LookupFileError, match=r"names no .*vectors"):
-        open_lookup(broken(lambda f: describe(f, arrays={})))
-    flipped = bytearray((whole / "vectors.npy").read_bytes())
-    flipped[-1] ^= 1
-    folder = broken(lambda f: (f / "vectors.npy").write_bytes(flipped))
-    open_lookup(folder)
-    with pytest.raises(LookupFileError, match=r"vectors.npy: expected sha256"):
-        open_lookup(folder, verify=True)
 
 
 def test_it_says_what_it_is(small_project: Project) -> None:

@@ -1,1 +1,1 @@
-"""relabel_train: what a trainer needs of relabel. numpy, pyarrow and torch alone."""
+"""Graded labels in a trainer: lookups, batches, losses and metrics. Depends on numpy, pyarrow and torch alone."""

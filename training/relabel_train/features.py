@@ -1,11 +1,12 @@
-"""What a model sees of images: regions from SCAN's `*_ims.npy`, or a stand-in for them, read by one interface.
+"""Features of images by id: regions from SCAN's `*_ims.npy`, or proxy features.
 
-``features[image ids]`` is ``((B, R, D) float32, (B,) lengths)``: R vectors an image, of which the first `length` count.
-Arrays are mapped from disk; forked workers share them, spawned ones open them again.
+``features[image ids]`` is ``((B, R, D) float32, (B,) lengths)``: R vectors per image, of which the first `length`
+count. Arrays are mapped from disk; forked workers share them, spawned ones open them again.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -15,14 +16,24 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from relabel_train.folder import (
+    MANIFEST,
+    ExportFolder,
+    LookupFileError,
+    file_state,
+    read_digests,
+)
+from relabel_train.npy_file import map_npy
+from relabel_train.stamps import identity_of, is_verified, note_verified
+
 DESCRIPTION = "features.json"
 FORMAT = 1
-_LOOKED_AT = 64  # images a file that are read when it is opened
+_CHECKED = 64  # images per file that are checked when it is opened
 _SPLITS = ("train", "dev", "val", "testall", "test")
 
 
 class FeaturesError(ValueError):
-    """Files of features that are not what they must be."""
+    """Invalid files of features."""
 
 
 class Features:
@@ -32,13 +43,13 @@ class Features:
     ----------
     arrays : sequence of (M_i, R, D) float
     ids : sequence of str
-        An image id for each of the M_1 + M_2 + ... rows of all arrays, as they come.
+        Image ids of the M_1 + M_2 + ... rows of all arrays, in order.
     lengths : (M,) int, optional
-        How many of an image's R vectors count; all where not given.
+        Number of an image's R vectors that count; all by default.
     about : dict
-        What the files say of themselves; `stand_in` is None, or says what the vectors stand in for.
+        Description of the files; `stand_in` is None, or a caveat for features that are no image features.
     reopen : callable
-        Opens the same files again, in another process.
+        Opens the same files in another process.
 
     Attributes
     ----------
@@ -56,62 +67,62 @@ class Features:
     ) -> None:
         self._arrays, self.about, self._reopen = list(arrays), about, reopen
         self._starts = np.cumsum([0, *(len(a) for a in arrays)])
-        self._place = {name: i for i, name in enumerate(ids)}
+        self._row = {name: i for i, name in enumerate(ids)}
         self.most, self.width = (int(n) for n in arrays[0].shape[1:])
         full = np.full(len(ids), self.most, np.int64)
         self._lengths = full if lengths is None else np.asarray(lengths, np.int64)
 
     def __len__(self) -> int:
-        return len(self._place)
+        return len(self._row)
 
     def __contains__(self, image_id: object) -> bool:
-        return image_id in self._place
+        return image_id in self._row
 
     def __reduce__(self) -> tuple[Any, ...]:
         return self._reopen, ()
 
     @property
     def image_ids(self) -> list[str]:
-        """Images, in the order of the files."""
-        return list(self._place)
+        """Image ids in the order of the files."""
+        return list(self._row)
 
     @property
     def stand_in(self) -> str | None:
-        """What to say wherever numbers made of these features appear; None for features of images."""
+        """Caveat to show with figures from these features; None for features of images."""
         return self.about.get("stand_in")
 
-    def places(self, image_ids: Sequence[str]) -> NDArray[np.int64]:
-        """Find where images stand, for `take`.
+    def rows_of(self, image_ids: Sequence[str]) -> NDArray[np.int64]:
+        """Return the rows of images, for `take`.
 
         Raises
         ------
         KeyError
             Naming the first images that have no features.
         """
-        found = np.array([self._place.get(name, -1) for name in image_ids], np.int64)
-        if len(lacking := np.flatnonzero(found < 0)):
+        rows = np.array([self._row.get(name, -1) for name in image_ids], np.int64)
+        if len(lacking := np.flatnonzero(rows < 0)):
             first = ", ".join(str(image_ids[i]) for i in lacking[:3])
-            raise KeyError(f"no features of {len(lacking):,} of {len(found):,} images; the first are {first}")
-        return found
+            raise KeyError(f"no features of {len(lacking):,} of {len(rows):,} images; the first are {first}")
+        return rows
 
-    def take(self, places: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Read B images: (B, R, D) float32, and (B,) int64 how many of the R vectors count."""
-        out = np.empty((len(places), self.most, self.width), np.float32)
-        file = np.searchsorted(self._starts, places, side="right") - 1
+    def take(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Read B images: (B, R, D) float32 vectors, and the (B,) int64 numbers of vectors that count."""
+        out = np.empty((len(rows), self.most, self.width), np.float32)
+        file = np.searchsorted(self._starts, rows, side="right") - 1
         for n in np.unique(file).tolist():
-            here = np.flatnonzero(file == n)
-            out[here] = self._arrays[n][places[here] - self._starts[n]]
-        return out, self._lengths[places]
+            of_file = np.flatnonzero(file == n)
+            out[of_file] = self._arrays[n][rows[of_file] - self._starts[n]]
+        return out, self._lengths[rows]
 
     def __getitem__(self, image_ids: Sequence[str]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Read B images by id; see `take`, `places`."""
-        return self.take(self.places(image_ids))
+        """Read B images by id, as `take`; raises as `rows_of`."""
+        return self.take(self.rows_of(image_ids))
 
 
 def open_features(
     folder: str | Path, *, namespace: str | None = None, ids: Literal["image", "position"] = "image"
 ) -> Features:
-    """Open a folder of features: that of `relabel proxy-features`, or one with SCAN's `{split}_ims.npy`.
+    """Open a folder of features: one with `features.json`, or one with SCAN's `{split}_ims.npy`.
 
     Parameters
     ----------
@@ -119,15 +130,15 @@ def open_features(
     namespace : str, optional
         SCAN: put before every id, as `relabel ingest` did (`coco:`).
     ids : "image" or "position"
-        SCAN: take image ids from `{split}_ids.txt`, one an image or one a caption; or make them of positions
-        (`train-0`), as `relabel ingest --ids position` does.
+        SCAN: read image ids from `{split}_ids.txt`, one per image or per caption; or number positions (`train-0`), as
+        `relabel ingest --ids position` does.
 
     Raises
     ------
     FileNotFoundError
-        If a file is not there.
+        If a file is missing.
     FeaturesError
-        If a file is not what it must be; names the file, what was expected and what was found.
+        If a file is invalid; names the file, the expected content and the actual one.
     """
     path = Path(folder)
     if (path / DESCRIPTION).is_file():
@@ -136,7 +147,7 @@ def open_features(
 
 
 def open_scan(folder: Path, namespace: str | None, ids: Literal["image", "position"]) -> Features:
-    """Open SCAN's files: `{split}_ims.npy`, (M, R, D) floats, or with each image repeated once a caption; see above."""
+    """Open SCAN's files: `{split}_ims.npy`, (M, R, D) floats, with each image once or once per caption."""
     arrays: dict[str, NDArray[Any]] = {}
     for name in _SPLITS:
         path = folder / f"{name}_ims.npy"
@@ -144,15 +155,15 @@ def open_scan(folder: Path, namespace: str | None, ids: Literal["image", "positi
             arrays[name] = _map(path)
     if not arrays:
         what = f"no {DESCRIPTION} and none of {', '.join(f'{n}_ims.npy' for n in _SPLITS)}"
-        raise FileNotFoundError(f"{folder}: {what}. Give a folder of SCAN's features, or run `relabel proxy-features`.")
+        raise FileNotFoundError(f"{folder}: {what}. Give a folder of SCAN's features, or one with `{DESCRIPTION}`.")
     shapes = {name: array.shape[1:] for name, array in arrays.items()}
     if len(set(shapes.values())) > 1:
         raise FeaturesError(f"{folder}: files differ in (regions, width): {shapes}")
     names: list[str] = []
     for split, array in list(arrays.items()):
-        found, step = _scan_ids(folder / f"{split}_ids.txt", len(array), ids, split)
+        image_ids, step = _scan_ids(folder / f"{split}_ids.txt", len(array), ids, split)
         arrays[split] = array[::step]
-        names += [f"{namespace}:{name}" if namespace else name for name in found]
+        names += [f"{namespace}:{name}" if namespace else name for name in image_ids]
     if len(set(names)) < len(names):
         twice = next(name for i, name in enumerate(names) if name in set(names[:i]))
         raise FeaturesError(f"{folder}: image {twice} is there twice")
@@ -161,29 +172,72 @@ def open_scan(folder: Path, namespace: str | None, ids: Literal["image", "positi
 
 
 def open_proxy(folder: Path) -> Features:
-    """Open what `relabel proxy-features` wrote: `features.json`, float16 shards, lengths, image ids."""
+    """Open features of captions that stand in for images: `features.json`, float16 shards, lengths, image ids.
+
+    Every file is compared with the sha256 that `manifest.json` states, if there is one, the first time this machine
+    opens these files, as `relabel_train.stamps` describes.
+    """
     path = folder / DESCRIPTION
+    _verify(folder)
     try:
         about = json.loads(path.read_text(encoding="utf-8"))
         files, names = list(about["files"]), list(about["image_ids"])
         shape = about["vectors"], about["width"]
-        if about["format"] != FORMAT:
-            raise FeaturesError(f"{path}: expected format {FORMAT}, found {about['format']}. Make it again.")
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise FeaturesError(f"{path}: not a description of features ({error!r}). Make it again.") from error
+        version = about["format"]
+    except (ValueError, RecursionError, KeyError, TypeError) as error:
+        reason = f"{type(error).__name__}: {str(error)[:100]}"
+        raise FeaturesError(f"{path}: not a description of features ({reason}). Make it again.") from error
+    if version != FORMAT:
+        raise FeaturesError(f"{path}: expected format {FORMAT}, found {str(version)[:40]}. Make it again.")
+    if not files or not all(isinstance(name, str) and name for name in [*files, *names]):
+        raise FeaturesError(f"{path}: expected names of files and of images. Make it again.")
     arrays = [_map(folder / file) for file in files]
     for file, array in zip(files, arrays, strict=True):
         if array.shape[1:] != shape:
             raise FeaturesError(f"{folder / file}: expected (images, {shape[0]}, {shape[1]}), found {array.shape}")
-    lengths = np.load(folder / "lengths.npy", allow_pickle=False)
+    lengths = _array(folder / "lengths.npy")
+    if lengths.ndim != 1 or lengths.dtype.kind not in "iu":
+        raise FeaturesError(
+            f"{folder / 'lengths.npy'}: expected a row of counts, found {lengths.dtype} {lengths.shape}"
+        )
     if not sum(map(len, arrays)) == len(names) == len(lengths):
         counts = f"{sum(map(len, arrays)):,} vectors' rows, {len(names):,} ids, {len(lengths):,} lengths"
         raise FeaturesError(f"{folder}: {counts}; they must be as many. Make it again.")
+    if lengths.min() < 0 or lengths.max() > shape[0]:
+        raise FeaturesError(f"{folder / 'lengths.npy'}: expected counts from 0 to {shape[0]}. Make it again.")
+    if len(set(names)) < len(names):
+        raise FeaturesError(f"{path}: an image is there twice. Make it again.")
     return Features(arrays, names, lengths, about, _Reopen(str(folder), None, "image"))
 
 
+def _verify(folder: Path) -> None:
+    """Compare every file with its sha256, unless these very files were verified before."""
+    export = ExportFolder(folder, None)
+    if not (folder / MANIFEST).exists():
+        return
+    try:
+        export.read(DESCRIPTION)
+        digests = read_digests(export, "proxy_features", DESCRIPTION)
+    except LookupFileError as error:
+        raise FeaturesError(str(error)) from error
+    states = []
+    for name, digest in digests.items():
+        if not (folder / name).is_file():
+            raise FileNotFoundError(f"{folder / name}: not there. Make the features again.")
+        states.append((name, digest, file_state((folder / name).stat())))
+    identity = identity_of(states)
+    if is_verified(folder.resolve(), identity):
+        return
+    for name, digest in digests.items():
+        with (folder / name).open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+        if found != digest:
+            raise FeaturesError(f"{folder / name}: expected sha256 {digest}, found {found}. Make the features again.")
+    note_verified(folder.resolve(), identity)
+
+
 class _Reopen:
-    """Opens a folder again; what a pickle of features is."""
+    """Function that opens a folder again; the pickle of features."""
 
     def __init__(self, folder: str, namespace: str | None, ids: Literal["image", "position"]) -> None:
         self.folder, self.namespace, self.ids = folder, namespace, ids
@@ -193,23 +247,27 @@ class _Reopen:
 
 
 def _map(path: Path) -> NDArray[Any]:
-    """Map an array and look at a few of its images."""
-    try:
-        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except FileNotFoundError:
-        raise FileNotFoundError(f"{path}: not there. Make the features again.") from None
-    except (ValueError, EOFError, OSError) as error:
-        raise FeaturesError(f"{path}: not a whole .npy file ({error})") from error
+    """Map an array and check a few of its images."""
+    array = _array(path)
     if array.ndim != 3 or array.dtype.kind != "f" or 0 in array.shape:
         raise FeaturesError(f"{path}: expected (images, regions, width) floats, found {array.dtype} {array.shape}")
-    for i in np.unique(np.linspace(0, len(array) - 1, _LOOKED_AT).astype(np.int64)).tolist():
+    for i in np.unique(np.linspace(0, len(array) - 1, _CHECKED).astype(np.int64)).tolist():
         if not np.isfinite(array[i]).all():
             raise FeaturesError(f"{path}: image {i} has a value that is not finite")
     return array
 
 
+def _array(path: Path) -> NDArray[Any]:
+    try:
+        return map_npy(path)
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{path}: not there. Make the features again.") from None
+    except ValueError as error:
+        raise FeaturesError(f"{path}: {error}") from error
+
+
 def _scan_ids(path: Path, rows: int, ids: str, split: str) -> tuple[list[str], int]:
-    """Return the id of each image, and how many rows of the array each image has."""
+    """Return the id of each image, and the number of array rows per image."""
     if ids == "position":
         return [f"{split}-{i}" for i in range(rows)], 1
     try:
@@ -217,14 +275,16 @@ def _scan_ids(path: Path, rows: int, ids: str, split: str) -> tuple[list[str], i
     except FileNotFoundError:
         todo = 'Put it there, or take ids="position", as the captions were ingested.'
         raise FileNotFoundError(f"{path}: not there; it names the images. {todo}") from None
+    except (UnicodeDecodeError, OSError) as error:
+        raise FeaturesError(f"{path}: cannot be read as UTF-8 ({error})") from error
     if "" in lines:
         raise FeaturesError(f"{path}: line {lines.index('') + 1} is an empty id")
-    found = list(dict.fromkeys(lines))
+    images = list(dict.fromkeys(lines))
     runs = 1 + sum(a != b for a, b in pairwise(lines))
-    if runs != len(found):
+    if runs != len(images):
         raise FeaturesError(f"{path}: an image comes back after another image")
-    each, rest = divmod(rows, len(found)) if found else (0, 1)
-    if rest or (each > 1 and len(lines) not in (len(found), rows)):
-        what = f"{len(lines):,} ids of {len(found):,} images"
+    each, rest = divmod(rows, len(images)) if images else (0, 1)
+    if rest or (each > 1 and len(lines) not in (len(images), rows)):
+        what = f"{len(lines):,} ids of {len(images):,} images"
         raise FeaturesError(f"{path}: {what} do not go with the {rows:,} rows of {split}_ims.npy")
-    return found, each
+    return images, each

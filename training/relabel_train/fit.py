@@ -1,14 +1,14 @@
-"""Reference training: features and captions in, a model that was trained with graded labels out.
+"""Reference training of an image-text model with graded labels, from features and captions.
 
-Read from top to bottom. A run is its folder:
+The folder of a run holds:
 
-- `last.npz`: all that is needed to go on; `best.npz`: the model with the best RSUM on the validation split.
-- `vocabulary.json`, `log.jsonl` (a line every few steps, one an evaluation), TensorBoard's files where it is installed.
+- `last.npz`, the state to resume from, and `best.npz`, the model with the best RSUM on the validation split;
+- `vocabulary.json`, `log.jsonl` (one line every few steps and per evaluation), and TensorBoard's files if installed.
 
-Killed anywhere, the same command goes on from `last.npz` and ends, on a CPU, with the same bits as a run that was not
-killed. That needs no random state on disk: what is drawn in a step is drawn from (seed, step) alone.
+Training can be interrupted at any time. Rerunning the command resumes from `last.npz`; on a CPU the result is
+bit-identical. No random state is stored, since every draw of a step depends on (seed, step) alone.
 
-Several processes (``torchrun --nproc-per-node N --no-python relabel fit ...``) share each batch; embeddings are
+Several processes (``torchrun --nproc-per-node N --no-python relabel fit ...``) share each batch. Embeddings are
 gathered, so that losses see the whole batch and gradients are those of one process.
 """
 
@@ -33,24 +33,24 @@ from relabel_train.lookup import open_lookup
 from relabel_train.models import Model, Vocabulary, make_model
 from relabel_train.training.checkpoint import load_checkpoint, save_checkpoint
 from relabel_train.training.data import Batch, Batches, read_split
-from relabel_train.training.errors import FitError
-from relabel_train.training.evaluate import recall
+from relabel_train.training.distributed import Processes, join_processes
+from relabel_train.training.embed import recall
+from relabel_train.training.log import NAME as LOG
 from relabel_train.training.log import Log
 from relabel_train.training.objective import Objective, Pairs
-from relabel_train.training.options import FitOptions
-from relabel_train.training.processes import Processes, processes
+from relabel_train.training.options import FitError, FitOptions
 
 LAST, BEST, VOCABULARY = "last.npz", "best.npz", "vocabulary.json"
 _DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 @dataclass
-class Position:
-    """Where a run is."""
+class TrainState:
+    """Progress of a run."""
 
     step: int = 0
     epoch: int = 0
-    done: int = 0  # batches of this epoch
+    done: int = 0  # batches done in this epoch
     best: float = -math.inf
     worse: int = 0  # evaluations since the best
     evaluated: int = 0  # step of the last evaluation
@@ -58,34 +58,34 @@ class Position:
     seconds: float = 0.0
 
 
-def fit(options: FitOptions, device: str = "auto", tell: Callable[[str], None] = lambda _: None) -> Position:
-    """Train, or go on training.
+def fit(options: FitOptions, device: str = "auto", tell: Callable[[str], None] = lambda _: None) -> TrainState:
+    """Train, or resume training.
 
     Parameters
     ----------
     options : FitOptions
     device : "auto", "cpu" or "cuda"
     tell : callable
-        Gets a line for people now and then.
+        Called with progress messages.
 
     Returns
     -------
-    Position
+    TrainState
         `best` is the best RSUM on the validation split.
 
     Raises
     ------
     FileNotFoundError, FeaturesError, LookupFileError, KeyError
-        If data are not there, not what they must be, or do not cover each other.
+        If data are missing, invalid, or do not cover each other.
     FitError
-        If options make no sense, the folder holds another run, or the loss is not finite.
+        If options are invalid, the folder holds another run, or the loss is not finite.
     """
-    with processes(device) as here:
+    with join_processes(device) as here:
         options.out.mkdir(parents=True, exist_ok=True)
         return _fit(options, here, tell)
 
 
-def _fit(options: FitOptions, here: Processes, tell: Callable[[str], None]) -> Position:
+def _fit(options: FitOptions, here: Processes, tell: Callable[[str], None]) -> TrainState:
     # Data: features of images, captions of two splits, labels.
     features = open_features(options.data, namespace=options.namespace, ids=options.ids)
     train = read_split(options.captions, options.split, features)
@@ -94,7 +94,7 @@ def _fit(options: FitOptions, here: Processes, tell: Callable[[str], None]) -> P
     plan = open_plan(options.plan) if options.plan is not None else None
     bounds = labels.about.bounds if labels is not None else plan.about["bounds"] if plan is not None else (0.0, 1.0)
 
-    # Loss, model, optimizer. Everything drawn here is drawn from the seed.
+    # Loss, model, optimizer. All random numbers here come from the seed.
     objective = Objective(options.loss, options.loss_set, float(bounds[1]) / options.scale)
     warm_up = Objective(("triplet",), ("negatives=sum",)) if options.warm_up else objective
     _check_labels(objective, labels is not None, plan is not None)
@@ -109,36 +109,45 @@ def _fit(options: FitOptions, here: Processes, tell: Callable[[str], None]) -> P
     scaler = torch.amp.GradScaler(here.device.type, enabled=options.precision == "float16")
     batches = Batches(options, train, features, model, labels, plan, objective.needs_paired, here.rank, here.world)
 
-    # Where the run is: at its start, or where its last checkpoint was.
-    at, size = Position(), 0
+    # Progress: the start, or the last checkpoint.
+    at, size = TrainState(), 0
     identity = {**options.identity(), "batches": batches.identity, "world": here.world}
-    if (options.out / LAST).is_file():
+    others = [name for name in (BEST, VOCABULARY, LOG) if (options.out / name).exists()]
+    resumed = (options.out / LAST).is_file()  # checked last: the first process writes it before all other files
+    if others and not resumed:
+        raise FitError(f"{options.out / others[0]}: no file of a run, since {LAST} is not there. Give another --out.")
+    if resumed:
         state = load_checkpoint(options.out / LAST)
         _check_identity(options.out / LAST, state["identity"], identity)
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         schedule.load_state_dict(state["schedule"])
         scaler.load_state_dict(state["scaler"])
-        at, size = Position(**state["position"]), state["log"]
-        at.finished = at.finished and (at.epoch >= options.epochs or _tired(options, at))
-    log = Log(options.out if here.first else None, tell, size, at.step)
-    if here.first:
-        (options.out / VOCABULARY).write_text(vocabulary.to_json(), encoding="utf-8")
-        if features.stand_in is not None:
-            log.note(features.stand_in)
-        if at.step:
-            log.note(f"goes on at step {at.step:,} (epoch {at.epoch}, batch {at.done})")
-    wrapped: nn.Module = DistributedDataParallel(model) if here.world > 1 else model
-    wrapped.train()
+        at, size = TrainState(**state["position"]), state["log"]
+        at.finished = at.finished and (at.epoch >= options.epochs or _patience_exceeded(options, at))
 
-    def keep(name: str, now: Position) -> None:
+    def keep(name: str, now: TrainState, logged: int = 0) -> None:
         if here.first:
             body = {"options": options.identity(), "stand_in": features.stand_in, "width": features.width}
             state = {"identity": identity, **body, "model": model.state_dict(), "position": now.__dict__}
             if name == LAST:
                 state |= {"optimizer": optimizer.state_dict(), "schedule": schedule.state_dict()}
-                state |= {"scaler": scaler.state_dict(), "log": log.size}
+                state |= {"scaler": scaler.state_dict(), "log": logged}
             save_checkpoint(options.out / name, state)
+
+    if not resumed:
+        keep(LAST, at)  # before any other file, so that a folder without it holds no run
+    log = Log(options.out if here.first else None, tell, size, at.step)
+    if here.first:
+        (options.out / VOCABULARY).write_text(vocabulary.to_json(), encoding="utf-8")
+        if features.stand_in is not None:
+            log.note(features.stand_in)
+        if batches.left_out:
+            log.note(f"{batches.left_out:,} captions have no label and are left out")
+        if at.step:
+            log.note(f"resumes at step {at.step:,} (epoch {at.epoch}, batch {at.done})")
+    wrapped: nn.Module = DistributedDataParallel(model) if here.world > 1 else model
+    wrapped.train()
 
     def evaluate() -> None:
         figures = recall(model, val, features, here.device) if here.first else {"rsum": 0.0}
@@ -146,8 +155,8 @@ def _fit(options: FitOptions, here: Processes, tell: Callable[[str], None]) -> P
         better = rsum > at.best
         at.evaluated = at.step
         at.best, at.worse = (rsum, 0) if better else (at.best, at.worse + 1)
-        said = f"epoch {at.epoch}, step {at.step:,}: RSUM {rsum:.1f} on {options.val} (best {at.best:.1f})"
-        log.write("evaluation", at.step, {"epoch": at.epoch, "best": at.best, **figures}, said)
+        message = f"epoch {at.epoch}, step {at.step:,}: RSUM {rsum:.1f} on {options.val} (best {at.best:.1f})"
+        log.write("evaluation", at.step, {"epoch": at.epoch, "best": at.best, **figures}, message)
         if better:
             keep(BEST, at)
 
@@ -164,22 +173,24 @@ def _fit(options: FitOptions, here: Processes, tell: Callable[[str], None]) -> P
                 if not math.isfinite(float(loss)):
                     raise FitError(f"the loss is {float(loss)} at step {at.step:,}; try a smaller lr, or float32")
                 speed = {"lr": optimizer.param_groups[0]["lr"], "seconds": round(at.seconds, 3)}
-                told = f"step {at.step:,}: loss {float(loss):.4f}, {at.done} of {len(todo)} batches of epoch {at.epoch}"
-                log.write("train", at.step, {"loss": float(loss), "gradient": float(norm), **speed}, told)
+                message = (
+                    f"step {at.step:,}: loss {float(loss):.4f}, {at.done} of {len(todo)} batches of epoch {at.epoch}"
+                )
+                log.write("train", at.step, {"loss": float(loss), "gradient": float(norm), **speed}, message)
             if options.evaluate_every and at.step % options.evaluate_every == 0:
                 evaluate()
-                keep(LAST, at)
-                if _tired(options, at):
+                keep(LAST, at, log.size)
+                if _patience_exceeded(options, at):
                     break
             elif at.step % options.save_every == 0:
-                keep(LAST, at)
+                keep(LAST, at, log.size)
         else:
             at.epoch, at.done = at.epoch + 1, 0
             schedule.step()
             if at.evaluated < at.step and (not options.evaluate_every or at.epoch == options.epochs):
                 evaluate()
-        at.finished = at.epoch >= options.epochs or _tired(options, at)
-        keep(LAST, at)
+        at.finished = at.epoch >= options.epochs or _patience_exceeded(options, at)
+        keep(LAST, at, log.size)
     log.note(f"done: best RSUM {at.best:.1f} on {options.val} after {at.step:,} steps")
     log.close()
     return replace(at)
@@ -198,13 +209,13 @@ def _step(
     """Take one step; return the loss and the norm of its gradient before it was clipped."""
     kind = here.device.type
     reduced = _DTYPES.get(options.precision)
-    torch.manual_seed(_mix(options.seed, step, here.rank))  # what the model drops is each process's own
+    torch.manual_seed(_step_seed(options.seed, step, here.rank))  # dropout differs between processes
     with torch.autocast(kind, dtype=reduced) if reduced is not None else nullcontext():
         images, captions = model(batch.features, batch.regions, batch.tokens, batch.lengths)
     count = len(batch.same_image)
     images, captions = here.gather(images, count), here.gather(captions, count)
-    scores = _plain(model).scores(images, captions)
-    torch.manual_seed(_mix(options.seed, step, -1))  # what the loss draws is the same in all
+    scores = _unwrap(model).scores(images, captions)
+    torch.manual_seed(_step_seed(options.seed, step, -1))  # random numbers of the loss are the same in all processes
     pairs = Pairs(scores, images, captions, batch.relevance, batch.paired, batch.same_image)
     loss = objective(pairs)
     optimizer.zero_grad(set_to_none=True)
@@ -217,27 +228,27 @@ def _step(
 
 
 def _loader(batches: Batches, todo: list[Any], workers: int) -> Any:
-    """Read batches in order, ahead in workers where there are any; the global random state is not touched."""
+    """Read batches in order, ahead of time in workers if there are any. Leaves the global random state as it is."""
     own = torch.Generator()
     return DataLoader(todo, batch_size=None, collate_fn=batches.make, num_workers=workers, generator=own)  # type: ignore[arg-type]
 
 
-def _plain(model: nn.Module) -> Model:
-    found = model.module if isinstance(model, DistributedDataParallel) else model
-    assert isinstance(found, Model)
-    return found
+def _unwrap(model: nn.Module) -> Model:
+    inner = model.module if isinstance(model, DistributedDataParallel) else model
+    assert isinstance(inner, Model)
+    return inner
 
 
 def _rate(options: FitOptions, epoch: int) -> float:
     return 0.1 if options.decay_at is not None and epoch >= options.decay_at else 1.0
 
 
-def _tired(options: FitOptions, at: Position) -> bool:
+def _patience_exceeded(options: FitOptions, at: TrainState) -> bool:
     return options.patience > 0 and at.worse >= options.patience
 
 
-def _mix(seed: int, step: int, rank: int) -> int:
-    """Make one seed of three numbers."""
+def _step_seed(seed: int, step: int, rank: int) -> int:
+    """Combine three numbers into one seed."""
     return ((seed * 1_000_003 + step) * 1_009 + rank + 1) % (1 << 63)
 
 
@@ -250,15 +261,15 @@ def _check_labels(objective: Objective, lookup: bool, plan: bool) -> None:
         )
 
 
-def _check_identity(path: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:
-    other = sorted(name for name in {*found, *wanted} if found.get(name) != wanted.get(name))
-    if other:
-        said = "; ".join(f"{n} was {found.get(n)}, is {wanted.get(n)}" for n in other[:3])
-        raise FitError(f"{path}: another run ({said}). Give another --out, or delete the folder.")
+def _check_identity(path: Path, stored: dict[str, Any], current: dict[str, Any]) -> None:
+    changed = sorted(name for name in {*stored, *current} if stored.get(name) != current.get(name))
+    if changed:
+        changes = "; ".join(f"{n} was {stored.get(n)}, is {current.get(n)}" for n in changed[:3])
+        raise FitError(f"{path}: another run ({changes}). Give another --out, or delete the folder.")
 
 
 def load_model(folder: Path, name: str = BEST) -> tuple[Model, dict[str, Any]]:
-    """Load the model of a run, ready to evaluate, and what its checkpoint says.
+    """Load the model of a run in evaluation mode, and the rest of its checkpoint.
 
     Raises
     ------

@@ -8,16 +8,16 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from relabel.correlate import Against
-from relabel.judge.params import JudgeParams
+from relabel.judge import JudgeParams
+from relabel.stages.correlate import Against
 from relabel.store.atomic import void, write_atomic
-from relabel_cli.bridge import Overrides, verb
-from relabel_cli.common import Common
+from relabel_cli.global_options import GlobalOptions
+from relabel_cli.options import Overrides, verb
 
 
 def correlate(
     options: Annotated[dict[str, Any], Overrides(JudgeParams, "judge")],
-    common: Common,
+    common: GlobalOptions,
     cxc: Annotated[
         bool, typer.Option("--cxc", help="Against Crisscrossed Captions' human scores (the default).")
     ] = False,
@@ -36,8 +36,8 @@ def correlate(
 ) -> None:
     """Show how well each label agrees with human judgement."""
     from relabel import stages
-    from relabel.correlate import correlate as hold
-    from relabel_cli.show import finish
+    from relabel.stages.correlate import correlate as hold
+    from relabel_cli.output import report_outcome
 
     project = common.project(options)
     labels = [name for given in sources or [] for name in given.split(",") if name]
@@ -50,10 +50,10 @@ def correlate(
     if chosen != ["stsb"]:
         outcome.problems += stages.failed_rows(project, labels or project.config.sources, project.config.judge.split)
     if picture is not None and "cxc" in chosen:
-        drawn = project.layout.report(project.config.judge.split) / "cxc.png"
+        drawn = outcome.paths["tables, pictures"] / "cxc.png"
         write_atomic(picture, lambda p: void(shutil.copyfile(drawn, p)))
     common.show(outcome.report.data, outcome.report.render(style))
-    finish(outcome)
+    report_outcome(outcome)
 
 
 app = verb(correlate)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import typer
 
-from relabel_cli.bridge import verb
-from relabel_cli.common import Common
+from relabel_cli.global_options import GlobalOptions
+from relabel_cli.options import verb
 
 
 def encode(
-    common: Common,
+    common: GlobalOptions,
     label: list[str] = typer.Option([], "--label", "-l", help="Label of params.yaml; all by default. Repeatable."),
     split: str = typer.Option("test", help="train, val, test or all."),
 ) -> None:

@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
-from relabel_cli.bridge import verb
-from relabel_cli.training import Machine, filled, model_of, trainer_errors
+from relabel_cli.options import verb
+from relabel_cli.trainer_options import RunOptions, parameter_model, parse, trainer_errors
 from relabel_train.evaluate import EvalOptions
 
 if TYPE_CHECKING:
     Options = BaseModel
 else:
-    Options = model_of(EvalOptions)
+    Options = parameter_model(EvalOptions)
 
 
-def eval(options: Options, machine: Machine) -> None:
+def eval(options: Options, machine: RunOptions) -> None:
     """Take every metric of a trained model."""
-    asked = filled(EvalOptions, options)
+    asked = parse(EvalOptions, options)
     tell = machine.tell()
     with trainer_errors():
         from relabel_train.evaluate import evaluate

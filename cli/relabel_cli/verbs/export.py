@@ -1,13 +1,64 @@
-"""`relabel export`: one file a command."""
+"""`relabel export lookup` and `relabel export plan`."""
 
 from __future__ import annotations
 
-from relabel_cli.bridge import group
-from relabel_cli.verbs import export_lookup, export_plan
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from relabel.export.params import ExportLookupParams
+from relabel.export.plan.params import ExportPlanParams
+from relabel.neighbours.params import Within
+from relabel_cli.global_options import GlobalOptions
+from relabel_cli.options import Overrides, group, verb
 
 
 def export() -> None:
     """Write what training code reads: a lookup, or a batch plan."""
 
 
-app = group(export, lookup=export_lookup.app, plan=export_plan.app)
+def lookup(
+    options: Annotated[dict[str, Any], Overrides(ExportLookupParams, "export.lookup")],
+    common: GlobalOptions,
+    label: Annotated[list[str], typer.Option("--label", "-l", help="Label to write. Repeatable.")],
+    split: Annotated[Within, typer.Option(help="Encoding to write: that of train, val, test or all.")] = "train",
+    within: Annotated[
+        Within | None, typer.Option(help="Split whose captions' neighbours go in; --split where nothing is said.")
+    ] = None,
+) -> None:
+    """Write the arrays that answer relevance for any images and captions, and neighbours if they were found before."""
+    from relabel import stages
+
+    project = common.project(options)
+    for each in label:
+        job = stages.export_lookup(project, each, split, within)
+        manifest, built = job.run()
+        common.show(manifest.facts, stages.status(built, manifest, job.out))
+
+
+def plan(
+    options: Annotated[dict[str, Any], Overrides(ExportPlanParams, "export.plan")],
+    common: GlobalOptions,
+    label: Annotated[list[str], typer.Option("--label", "-l", help="Label to plan. Repeatable.")],
+    split: Annotated[str, typer.Option(help="Split whose captions are planned: train, val, test or all.")] = "train",
+    name: Annotated[
+        str | None, typer.Option(help="Folder of the plan; made of label, sampler, batch size, epochs and seed.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would take, and write nothing.")] = False,
+) -> None:
+    """Write a seeded list of batches with their exact blocks."""
+    from relabel import stages
+
+    project = common.project(options)
+    for each in label:
+        if dry_run:
+            found = stages.estimate_plan(project, each, split, name)
+            common.show(asdict(found), f"plan of {each}: {found.line()}")
+            continue
+        job = stages.export_plan(project, each, split, name)
+        manifest, built = job.run()
+        common.show(manifest.facts, stages.status(built, manifest, job.out))
+
+
+app = group(export, lookup=verb(lookup), plan=verb(plan))

@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from relabel.errors import UsageError
-from relabel_cli.bridge import verb
-from relabel_cli.common import Common
+from relabel.core.errors import UsageError
+from relabel_cli.global_options import GlobalOptions
+from relabel_cli.options import verb
 
 
 def fetch(
-    common: Common,
+    common: GlobalOptions,
     names: Annotated[list[str] | None, typer.Argument(help="Datasets or assets; see --list.")] = None,
     mirror: Annotated[
         Path | None, typer.Option(envvar="RELABEL_MIRROR", help="Folder to take files from instead of the network.")
@@ -22,7 +22,7 @@ def fetch(
 ) -> None:
     """Get datasets and assets, verified against their sha256."""
     from relabel import datasets
-    from relabel_cli.show import fetch_table
+    from relabel_cli.output import fetch_table
 
     if show_list:
         rows = datasets.status(common.data, mirror)

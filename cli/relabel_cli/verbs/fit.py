@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
-from relabel_cli.bridge import verb
-from relabel_cli.training import Machine, filled, model_of, trainer_errors
+from relabel_cli.options import verb
+from relabel_cli.trainer_options import RunOptions, parameter_model, parse, trainer_errors
 from relabel_train.training.options import FitOptions
 
 if TYPE_CHECKING:
     Options = BaseModel
 else:
-    Options = model_of(FitOptions)
+    Options = parameter_model(FitOptions)
 
 
-def fit(options: Options, machine: Machine) -> None:
+def fit(options: Options, machine: RunOptions) -> None:
     """Train a retrieval model with graded labels, or go on training it."""
-    run = filled(FitOptions, options)
+    run = parse(FitOptions, options)
     tell = machine.tell()
     with trainer_errors():
         from relabel_train.fit import fit as train
-        from relabel_train.training.processes import launched
+        from relabel_train.training.distributed import launched
 
         found = train(run, machine.device, tell)
     if launched()[0] != 0:  # the first process speaks for all

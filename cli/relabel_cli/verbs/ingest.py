@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from relabel.ingest import IngestParams
-from relabel_cli.bridge import Overrides, verb
-from relabel_cli.common import Common
+from relabel.corpus.params import IngestParams
+from relabel_cli.global_options import GlobalOptions
+from relabel_cli.options import Overrides, verb
 
 
 def ingest(
-    options: Annotated[dict[str, Any], Overrides(IngestParams, "ingest", without=("dataset",))], common: Common
+    options: Annotated[dict[str, Any], Overrides(IngestParams, "ingest", without=("dataset",))], common: GlobalOptions
 ) -> None:
     """Turn captions of any common format into a corpus."""
     from relabel import stages
-    from relabel_cli.show import corpus_text
+    from relabel_cli.output import corpus_text
 
     project = common.project(options)
     manifest, built = stages.ingest(project)

@@ -6,14 +6,14 @@ from typing import Annotated, Any
 
 import typer
 
-from relabel.judge.params import JudgeParams
-from relabel_cli.bridge import Overrides, verb
-from relabel_cli.common import Common
+from relabel.judge import JudgeParams
+from relabel_cli.global_options import GlobalOptions
+from relabel_cli.options import Overrides, verb
 
 
 def judge(
     options: Annotated[dict[str, Any], Overrides(JudgeParams, "judge")],
-    common: Common,
+    common: GlobalOptions,
     label: list[str] = typer.Option([], "--label", "-l", help="Label of params.yaml; all by default. Repeatable."),
 ) -> None:
     """Score the human-judged pairs with a source."""

@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from relabel.errors import UsageError
-from relabel_cli.bridge import verb
-from relabel_cli.common import Common
+from relabel.core.errors import UsageError
+from relabel_cli.global_options import GlobalOptions
+from relabel_cli.options import verb
 
 
 def nearest(
-    common: Common,
+    common: GlobalOptions,
     text: Annotated[str | None, typer.Argument(help="A caption as you would type it.")] = None,
     caption_id: Annotated[str | None, typer.Option("--id", help="Id of a caption in the corpus: coco:770337.")] = None,
     source: Annotated[
@@ -23,17 +23,19 @@ def nearest(
     split: Annotated[str, typer.Option(help="Split to search: train, val, test or all.")] = "test",
 ) -> None:
     """Show what each source finds closest to a caption."""
-    from relabel.nearest import ask
-    from relabel_cli.show import nearest_table
+    from relabel.stages.nearest import ask
+    from relabel_cli.output import nearest_table
 
     if (text is None) == (caption_id is None):
         raise UsageError("give a caption or --id, not both", todo='relabel nearest "a dog on a surfboard"')
     project = common.project()
-    asked, hits = ask(project, text, caption_id, source or [], k, split)
+    asked, hits, left_out = ask(project, text, caption_id, source or [], k, split)
     common.show(
         {"asked": asked, "nearest": {label: [asdict(h) for h in found] for label, found in hits.items()}},
         nearest_table(asked, hits),
     )
+    for label, error in left_out:
+        typer.echo(f"{label} is left out: {error}", err=True)
 
 
 app = verb(nearest)

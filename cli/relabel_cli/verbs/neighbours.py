@@ -7,20 +7,20 @@ from typing import Annotated, Any
 import typer
 
 from relabel.neighbours.params import NeighboursParams
-from relabel_cli.bridge import Overrides, verb
-from relabel_cli.common import Common
+from relabel_cli.global_options import GlobalOptions
+from relabel_cli.options import Overrides, verb
 
 
 def neighbours(
     options: Annotated[dict[str, Any], Overrides(NeighboursParams, "neighbours")],
-    common: Common,
+    common: GlobalOptions,
     label: list[str] = typer.Option(
         [], "--label", "-l", "--source", help="Label of params.yaml; all that have neighbours by default. Repeatable."
     ),
 ) -> None:
     """Find the most relevant captions of every caption or image."""
     from relabel import stages
-    from relabel_cli.show import neighbours_text
+    from relabel_cli.output import neighbours_text
 
     project = common.project(options)
     for name in label or stages.searchable(project):

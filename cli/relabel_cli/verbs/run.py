@@ -8,15 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
-from relabel.judge.params import JudgeParams
+from relabel.judge import JudgeParams
 from relabel.neighbours.params import Within as Split
-from relabel_cli.bridge import Overrides, verb
-from relabel_cli.common import Common
+from relabel_cli.global_options import GlobalOptions
+from relabel_cli.options import Overrides, verb
 
 
 def run(
     options: Annotated[dict[str, Any], Overrides(JudgeParams, "judge", without=("split",))],
-    common: Common,
+    common: GlobalOptions,
     split: Annotated[
         Split | None, typer.Option(help="Split to label; all for every caption. [default: judge.split]")
     ] = None,
@@ -29,12 +29,12 @@ def run(
     mirror: Annotated[
         Path | None, typer.Option(envvar="RELABEL_MIRROR", help="Folder to take files from instead of the network.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done: rows, bytes, time.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be built, with rows and bytes.")] = False,
 ) -> None:
     """Do everything: fetch, ingest, tune, encode, judge; then print the tables."""
-    from relabel.dry_run import plan
-    from relabel.run import run as walk
-    from relabel_cli.show import finish, plan_text
+    from relabel.stages.dry_run import plan
+    from relabel.stages.run import run as walk
+    from relabel_cli.output import plan_text, report_outcome
 
     project = common.project(options)
     if dry_run:
@@ -43,7 +43,7 @@ def run(
         return
     outcome = walk(project, split, label, mirror)
     common.show(outcome.report.data, outcome.report.render())
-    finish(outcome)
+    report_outcome(outcome)
 
 
 app = verb(run)

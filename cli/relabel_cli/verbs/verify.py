@@ -8,19 +8,19 @@ from typing import Annotated
 
 import typer
 
-from relabel_cli.bridge import verb
-from relabel_cli.common import Common
+from relabel_cli.global_options import GlobalOptions
+from relabel_cli.options import verb
 
 
 def verify(
-    common: Common,
+    common: GlobalOptions,
     paths: Annotated[
         list[Path] | None, typer.Argument(help="Folders; those of labels and of fetched files by default.")
     ] = None,
 ) -> None:
     """Read everything back against its manifest; name every file that is not as it was written."""
-    from relabel.verify import verify as read_back
-    from relabel_cli.show import verify_text
+    from relabel.stages.verify import verify as read_back
+    from relabel_cli.output import verify_text
 
     given = paths or [folder for folder in (common.labels, common.data) if folder.is_dir()] or [common.labels]
     findings = read_back(given, common.data, common.runtime().progress)

@@ -1,12 +1,12 @@
-"""data_manifests/ to verified local files.
+"""Verified local files of the datasets in data_manifests/.
 
-`fetch` puts a dataset into `data/DATASET/`; `locate` finds a file where it already is; `status` says what is where.
+`fetch` puts a dataset into `data/DATASET/`, `locate` finds a file on this machine, `status` lists the state of every
+file.
 """
 
 from relabel.datasets.fetch import fetch
-from relabel.datasets.manifest import Content, DataFile, Manifest, load_manifest, names
-from relabel.datasets.places import locate
-from relabel.datasets.status import FileStatus, State, status
+from relabel.datasets.locate import FileStatus, State, locate, status
+from relabel.datasets.registry import Content, DataFile, Manifest, load_manifest, names
 
 __all__ = [
     "Content",

@@ -1,36 +1,53 @@
-"""Download one file: verified while it arrives, resumed where it broke off, over plain urllib."""
+"""Verified transfers of files: downloads that resume where they broke off, and copies out of archives.
+
+Plain urllib: pooch, the usual library, starts a broken download again from its first byte and knows one URL per file.
+"""
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import http.client
+import lzma
+import struct
+import tarfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from io import RawIOBase
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, cast
 from urllib.parse import urlsplit
 
-from relabel.datasets.content import CHUNK, check
-from relabel.datasets.manifest import Content
-from relabel.errors import CheckError, MissingError
-from relabel.progress import Progress, Task
+from relabel.core.errors import CheckError, MissingError
+from relabel.core.progress import Progress, Task
+from relabel.datasets.registry import Content, check
+from relabel.store.atomic import write_atomic
+
+CHUNK = 1 << 20
+DAMAGED = (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError)
+"""Errors of incomplete archives."""
+UNREADABLE = (NotImplementedError, RuntimeError, ValueError, OverflowError, IndexError, struct.error)
+"""Errors of archives with invalid fields: an unknown compression, a password, an offset before the start."""
 
 TIMEOUT = 20.0
-"""Seconds a server may stay silent."""
+"""Seconds until a silent server is given up."""
 RETRIES = 4
-"""How often in a row a broken transfer is taken up again without a single new byte."""
+"""Retries of a broken transfer in a row that bring no new byte."""
 PAUSE = 0.5
-"""Seconds before the first of them; doubled each time."""
+"""Seconds before the first retry; doubled for each further one."""
 
 
 class SilentError(MissingError):
-    """A server that cannot be reached: no use asking it for the next file."""
+    """A server that cannot be reached, and need not be asked for the next file."""
 
 
 class _BrokenError(Exception):
-    """A transfer that may go on where it stopped."""
+    """A broken transfer that can be resumed."""
 
     def __init__(self, reason: str, *, silent: bool = False) -> None:
         super().__init__(reason)
@@ -38,7 +55,7 @@ class _BrokenError(Exception):
 
 
 class _Part:
-    """A file that grows and the sha256 of what it holds so far."""
+    """A growing file and the sha256 of its bytes so far."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.size, self.digest, self.shown = path, 0, hashlib.sha256(), 0
@@ -56,7 +73,7 @@ class _Part:
         self.size, self.digest = 0, hashlib.sha256()
 
     def show(self, task: Task) -> None:
-        """Move the bar to where the file is; a bar never goes back."""
+        """Advance the bar to the size of the file; a bar never goes back."""
         task.advance(max(0, self.size - self.shown))
         self.shown = max(self.size, self.shown)
 
@@ -66,27 +83,26 @@ class _Part:
 
 
 def download(url: str, accepted: Sequence[Content], path: Path, progress: Progress, title: str) -> None:
-    """Download into `path`, going on from what is there.
+    """Download into `path`, resuming a partial file.
 
     Parameters
     ----------
     url : str
     accepted : sequence of Content
-        What the file may be.
     path : Path
-        Where it grows. After a broken transfer it stays, for the next call; after a wrong content it is removed.
+        A partial file stays after a broken transfer, for the next call. A file of wrong content is removed.
     progress : Progress
     title : str
-        What the progress bar says.
+        Title of the progress bar.
 
     Raises
     ------
     MissingError
         If the server has no such file or broke off too often; SilentError if it cannot be reached.
     CheckError
-        If the file is not one of the accepted.
+        If the content is not accepted.
     OSError
-        If the disk takes no more.
+        If the disk is full.
     """
     part = _Part(path)
     if _right(part, accepted):
@@ -110,7 +126,7 @@ def _right(part: _Part, accepted: Sequence[Content]) -> bool:
 
 
 def _receive(url: str, part: _Part, accepted: Sequence[Content], progress: Progress, title: str) -> None:
-    """Request the rest until all is there, as long as bytes keep coming."""
+    """Request the rest of the file, again as long as new bytes arrive."""
     start, idle, part.shown = part.size, 0, 0
     with progress.task(title, accepted[0].bytes, "B") as task:
         while True:
@@ -127,7 +143,7 @@ def _receive(url: str, part: _Part, accepted: Sequence[Content], progress: Progr
 
 
 def _request(url: str, part: _Part, accepted: Sequence[Content], task: Task) -> None:
-    """Make one request and take what it gives."""
+    """Make one request and append its response."""
     headers = {"User-Agent": "relabel-itr", "Accept-Encoding": "identity"}
     if part.size:
         headers["Range"] = f"bytes={part.size}-"
@@ -135,7 +151,7 @@ def _request(url: str, part: _Part, accepted: Sequence[Content], task: Task) -> 
         response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT)
     except urllib.error.HTTPError as error:
         with error:
-            if error.code == 416:  # what is there is longer than the file
+            if error.code == 416:  # the partial file is longer than the whole one
                 part.restart()
             if error.code in (416, 429) or error.code >= 500:
                 raise _BrokenError(f"HTTP {error.code} {error.reason}") from error
@@ -147,13 +163,13 @@ def _request(url: str, part: _Part, accepted: Sequence[Content], task: Task) -> 
         if total is not None and total not in {c.bytes for c in accepted}:
             sizes = " or ".join(str(c.bytes) for c in accepted)
             raise CheckError(f"expected {sizes} bytes, the server has {total}", where=url)
-        _take(response, part, max(c.bytes for c in accepted), task)
+        _append_response(response, part, max(c.bytes for c in accepted), task)
     if total is not None and part.size < total:
         raise _BrokenError(f"the transfer ended after {part.size} of {total} bytes")
 
 
-def _take(response: http.client.HTTPResponse, part: _Part, limit: int, task: Task) -> None:
-    """Append what the response holds; stops past `limit` bytes."""
+def _append_response(response: http.client.HTTPResponse, part: _Part, limit: int, task: Task) -> None:
+    """Append the response; stops past `limit` bytes."""
     with part.path.open("ab") as handle:
         while part.size <= limit:
             part.show(task)
@@ -167,7 +183,7 @@ def _take(response: http.client.HTTPResponse, part: _Part, limit: int, task: Tas
 
 
 def _total(response: http.client.HTTPResponse, part: _Part) -> int | None:
-    """Size of the whole file as the server says; drops what is there if the server starts over."""
+    """Return the size of the whole file by the server; drops the partial file if the server starts over."""
     if response.status == 206:
         span, _, total = response.headers.get("Content-Range", "").removeprefix("bytes ").partition("/")
         if span.partition("-")[0] != str(part.size):
@@ -183,3 +199,82 @@ def _total(response: http.client.HTTPResponse, part: _Part) -> int | None:
 def _reason(error: Exception) -> str:
     inner = getattr(error, "reason", error)
     return str(getattr(inner, "strerror", None) or inner or type(error).__name__)
+
+
+def save(stream: IO[bytes], out: Path, accepted: Sequence[Content], where: str, task: Task) -> None:
+    """Copy a stream into a file while hashing it; the file is written whole and with accepted content, or not at all.
+
+    Raises
+    ------
+    CheckError
+        If the content is not accepted; reading stops at the first byte too many.
+    """
+    limit = max(c.bytes for c in accepted)
+
+    def write(temporary: Path) -> None:
+        digest, size = hashlib.sha256(), 0
+        with temporary.open("wb") as handle:
+            while chunk := stream.read(CHUNK):
+                size += len(chunk)
+                if size > limit:
+                    raise CheckError(f"expected {limit} bytes at most, found more", where=where)
+                digest.update(chunk)
+                handle.write(chunk)
+                task.advance(len(chunk))
+        check(digest.hexdigest(), size, accepted, where)
+
+    write_atomic(out, write)
+
+
+@contextmanager
+def open_content(path: Path, member: str | None = None, *, gz: bool = False) -> Iterator[IO[bytes]]:
+    """Open a file, a member of an archive (zip, jar, tar), or the content of a .gz.
+
+    Raises
+    ------
+    CheckError
+        If the archive is damaged or lacks the member.
+    MissingError
+        If the file cannot be opened.
+    """
+    with ExitStack() as stack:
+        try:
+            stream = stack.enter_context(_open(path, member, gz, stack))
+        except (*DAMAGED, *UNREADABLE) as error:
+            raise CheckError(f"not a whole archive ({error})", where=str(path)) from error
+        except OSError as error:
+            raise MissingError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
+        yield cast(IO[bytes], _CheckedStream(stream, str(path)))
+
+
+class _CheckedStream(RawIOBase):
+    """Stream of an archive that raises CheckError where the archive is damaged."""
+
+    def __init__(self, stream: IO[bytes], where: str) -> None:
+        self.stream, self.where = stream, where
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            chunk = self.stream.read(len(buffer))
+        except (*DAMAGED, *UNREADABLE) as error:
+            raise CheckError(f"not a whole archive ({error})", where=self.where) from error
+        buffer[: len(chunk)] = chunk
+        return len(chunk)
+
+
+def _open(path: Path, member: str | None, gz: bool, stack: ExitStack) -> IO[bytes]:
+    if member is None:
+        return cast(IO[bytes], gzip.open(path)) if gz else path.open("rb")
+    try:
+        if zipfile.is_zipfile(path):
+            return stack.enter_context(zipfile.ZipFile(path)).open(member)
+        archive = stack.enter_context(tarfile.open(path))  # noqa: SIM115
+        stream = archive.extractfile(member)
+    except KeyError:
+        stream = None
+    if stream is None:
+        raise CheckError(f"the archive has no member {member}", where=str(path))
+    return stream

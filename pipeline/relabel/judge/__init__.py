@@ -1,1 +1,33 @@
-"""How good labels are: against human scores and as rankers."""
+"""Agreement of labels with human judgement: Crisscrossed Captions, ECCV Caption and STS-B."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from relabel.core.parameters import Parameters, Seed
+
+
+class JudgeParams(Parameters):
+    """Parameters of the judgement."""
+
+    split: Literal["test", "val"] = Field("test", description="CxC split; ECCV Caption has test alone.")
+    include_self: bool = Field(
+        True, description="Keep the judged caption among its own image's references, as the papers do (SITS)."
+    )
+    ties: Literal["pessimistic", "row"] = Field(
+        "pessimistic",
+        description="ECCV: among equals (within 1e-5 of the range) the query's own pair comes first, then what is not "
+        "positive; or the order of the corpus.",
+    )
+    resamples: int = Field(
+        1000, ge=0, le=1_000_000, description="Bootstrap resamples of the 95% intervals; 0 for none."
+    )
+    seed: Seed = Field(0, description="Seed of the bootstrap.")
+    gate: str | None = Field(
+        None,
+        description="Label whose best candidates a pairs source (meteor) re-ranks on ECCV Caption; "
+        "without, it is not ranked.",
+    )
+    gate_top: int = Field(100, ge=1, le=1_000_000, description="How many candidates it re-ranks.")

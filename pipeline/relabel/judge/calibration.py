@@ -1,16 +1,20 @@
-"""The mean human score at each level of relevance: what a picture draws as a line and `dvc plots` as points."""
+"""Mean human score at each level of relevance, which pictures draw as a line, and the points of `dvc plots`."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from relabel.judge.cxc_report import OWN, PairScores, subsets
+
 
 @dataclass(frozen=True, eq=False)
-class Binned:
-    """Pairs in bins of equally many, by relevance; at most B bins.
+class Bins:
+    """Pairs in at most B bins of equal size, by relevance.
 
     Attributes
     ----------
@@ -19,7 +23,7 @@ class Binned:
     mean, spread : (B,) float64
         Mean and standard deviation of the human scores, 0..5.
     n : (B,) int64
-        Pairs of each bin.
+        Number of pairs in each bin.
     """
 
     relevance: NDArray[np.float64]
@@ -28,8 +32,8 @@ class Binned:
     n: NDArray[np.int64]
 
 
-def binned(relevance: NDArray[np.float64], human: NDArray[np.float64], bins: int = 20) -> Binned:
-    """Cut pairs into bins of equally many by relevance; equal relevance shares a bin, so ties can make fewer bins.
+def bin_pairs(relevance: NDArray[np.float64], human: NDArray[np.float64], bins: int = 20) -> Bins:
+    """Cut pairs into bins of equal size by relevance. Pairs of equal relevance share a bin, so ties make fewer bins.
 
     Parameters
     ----------
@@ -39,7 +43,7 @@ def binned(relevance: NDArray[np.float64], human: NDArray[np.float64], bins: int
     """
     if not len(relevance):
         empty = np.empty(0)
-        return Binned(empty, empty, empty, np.empty(0, np.int64))
+        return Bins(empty, empty, empty, np.empty(0, np.int64))
     last = len(relevance) * np.arange(1, bins) // bins - 1  # of each bin but the last one, in order of relevance
     edges = np.unique(np.sort(relevance)[last[last >= 0]])
     index = np.searchsorted(edges, relevance, side="left")
@@ -48,4 +52,41 @@ def binned(relevance: NDArray[np.float64], human: NDArray[np.float64], bins: int
     with np.errstate(invalid="ignore"):
         x, mean = (np.bincount(index, v, len(n)) / n for v in (relevance, human))
         variance = np.bincount(index, (human - mean[index]) ** 2, len(n)) / n
-    return Binned(x[kept], mean[kept], np.sqrt(variance[kept]), n[kept])
+    return Bins(x[kept], mean[kept], np.sqrt(variance[kept]), n[kept])
+
+
+def agreement_points(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return Pearson's r of each label and subset with its interval, where defined; x is `pearson`, y is `label`.
+
+    Parameters
+    ----------
+    records : sequence of mapping
+        Of `cxc_report`.
+    """
+    names = ("label", "task", "subset", "pearson", "low", "high")
+    return [{n: _short(r[n]) for n in names} for r in records if r.get("pearson") is not None]
+
+
+def calibration_points(labels: Sequence[PairScores], bins: int = 20) -> list[dict[str, Any]]:
+    """Return the mean human score at each level of relevance, for pairs of two images; x is `relevance`, y is `human`.
+
+    Parameters
+    ----------
+    labels : sequence of PairScores
+    bins : int
+        Number of bins per label and task.
+    """
+    points = []
+    for scored in labels:
+        for task, columns in scored.columns.items():
+            (other,) = (s for s in subsets(task) if s not in OWN and (s != "all" or task == "sis"))
+            inside = columns.subset(other) & ~np.isnan(columns.relevance)
+            level = bin_pairs(columns.relevance[inside], columns.human[inside], bins)
+            for x, mean, spread, n in zip(level.relevance, level.mean, level.spread, level.n, strict=True):
+                figures = {"relevance": _short(float(x)), "human": _short(float(mean)), "spread": _short(float(spread))}
+                points.append({"label": scored.label, "task": task, **figures, "n": int(n)})
+    return points
+
+
+def _short(value: Any) -> Any:
+    return round(value, 4) if isinstance(value, float) else value

@@ -1,7 +1,7 @@
 """Relevance of CxC's human-judged pairs, by the papers' protocol (SAM, WACV 2022; BCLS, arXiv 2210.11319).
 
 SITS (caption c, image i): r(V_i, c), the references being the first five captions of i. c itself stays among them where
-i is its own image, as in both papers; that is what makes the all-pairs figure high (CIDEr-D: 0.74, without c 0.43).
+i is its own image, as in both papers, which makes the all-pairs figure high (CIDEr-D: 0.74, without c 0.43).
 
 STS (captions c, d): r with c as the only reference and d as the candidate; the mean of both orders where the source is
 not symmetric.
@@ -21,12 +21,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from relabel.core.errors import MissingError
+from relabel.core.progress import SILENT, Progress
+from relabel.core.types import Rows, Scores
 from relabel.corpus import Corpus, References
-from relabel.errors import MissingError
-from relabel.judge.human import SIDES, TASKS, HumanScores, Side, Split, Task, human_scores
-from relabel.progress import SILENT, Progress
-from relabel.sources.base import Relevance, Rows, Scores, Source
-from relabel.store.work import Work
+from relabel.datasets.cxc import SIDES, TASKS, HumanScores, Side, Split, Task, human_scores
+from relabel.sources.base import Source
+from relabel.sources.relevance import Relevance
+from relabel.store.workdir import Work
 
 SCHEMA = pa.schema(
     [
@@ -43,8 +45,9 @@ SCHEMA = pa.schema(
 in the bootstrap: SITS the image, STS the left caption's image, SIS the left image; null where the corpus lacks it."""
 
 SHOWN = 5
-_CHUNK: dict[Task, int] = {"sts": 4096, "sits": 8192, "sis": 1024}  # pairs a file, `pairs` sources: a minute or so lost
-_BATCH = 8192  # pairs between two ticks of the bar, all other sources
+# Pairs per file of `pairs` sources: a killed run loses about a minute.
+_CHUNK: dict[Task, int] = {"sts": 4096, "sits": 8192, "sis": 1024}
+_BATCH = 8192  # pairs between two advances of the bar
 
 
 def score_cxc(
@@ -60,33 +63,33 @@ def score_cxc(
 ) -> None:
     """Write the relevance of every judged pair: `sts-00000-of-00001.parquet`, ... with `SCHEMA`.
 
-    A source of kind `pairs` writes many files a task, so that a killed run goes on where it was; all others write one.
+    A source of kind `pairs` writes many files per task, so that a killed run resumes; all others write one.
 
     Parameters
     ----------
     corpus : Corpus
     relevance : Relevance
-        The opened label; its `pooling` holds.
+        The opened label, with its `pooling`.
     source : Source or its class
-        For `kind` and `symmetric`.
+        Source of the label.
     split : "val" or "test"
     work : Work
-        What could not be scored is counted in ``work.facts["cxc"]``, the first few named.
+        ``work.facts["cxc"]`` counts the pairs that could not be scored and names the first few.
     progress : Progress
     include_self : bool
         SITS: keep the judged caption among its own image's references.
     tasks : sequence of Task
     """
-    scorer = _Scorer(corpus, relevance, source.symmetric, include_self)
+    scorer = _Scorer(corpus, relevance, source.spec.symmetric, include_self)
     missing: dict[str, Any] = {}
     for task in tasks:
         human = human_scores(task, split)
-        pairs = _Pairs.of(human, corpus, relevance.rows, relevance.failed)
-        missing[task] = pairs.gaps()
-        if gaps := missing[task]["count"]:
+        pairs = _JudgedPairs.of(human, corpus, relevance.rows, relevance.failed)
+        missing[task] = pairs.missing()
+        if count := missing[task]["count"]:
             first = ", ".join(missing[task]["first"])
-            progress.note(f"{task}: {gaps:,} of {len(human):,} pairs cannot be scored: {first}, ...")
-        size = _CHUNK[task] if source.kind == "pairs" else len(human)
+            progress.note(f"{task}: {count:,} of {len(human):,} pairs cannot be scored: {first}, ...")
+        size = _CHUNK[task] if source.spec.pairwise else len(human)
         chunks = [range(a, min(a + size, len(human))) for a in range(0, len(human), size)]
         with progress.task(f"{task} {split}", len(human), "pairs") as bar:
             for i, chunk in enumerate(chunks):
@@ -99,36 +102,36 @@ def score_cxc(
         "split": split,
         "include_self": include_self,
         "pooling": relevance.pooling,
-        "both_orders": not source.symmetric,
+        "both_orders": not source.spec.symmetric,
         "missing": missing,
     }
 
 
 def read_cxc(folder: Path) -> dict[Task, pa.Table]:
-    """Read the tables that `score_cxc` wrote, a task each, in the order of the human scores.
+    """Read the tables that `score_cxc` wrote, one per task, in the order of the human scores.
 
     Raises
     ------
     MissingError
         If there are none.
     """
-    found: dict[Task, pa.Table] = {}
+    tables: dict[Task, pa.Table] = {}
     for task in TASKS:
         if files := sorted(folder.glob(f"{task}-*.parquet")):
-            found[task] = pa.concat_tables([pq.read_table(f) for f in files]).unify_dictionaries()
-    if not found:
+            tables[task] = pa.concat_tables([pq.read_table(f) for f in files]).unify_dictionaries()
+    if not tables:
         raise MissingError("no scores of human-judged pairs", where=str(folder), todo="Make them with `relabel judge`.")
-    return found
+    return tables
 
 
-class _Pairs:
-    """The judged pairs of a task as rows (captions) and numbers (images) of a corpus; -1 where there is none."""
+class _JudgedPairs:
+    """Judged pairs of a task as rows (captions) and numbers (images) of a corpus; -1 where the corpus lacks one."""
 
     def __init__(self, human: HumanScores, left: Rows, right: Rows, cluster: Rows, reason: list[str | None]) -> None:
         self.human, self.left, self.right, self.cluster, self.reason = human, left, right, cluster, reason
 
     @classmethod
-    def of(cls, human: HumanScores, corpus: Corpus, encoded: range, failed: Rows) -> _Pairs:
+    def of(cls, human: HumanScores, corpus: Corpus, encoded: range, failed: Rows) -> _JudgedPairs:
         sides = [
             _locate(ids, side, corpus, encoded, failed)
             for ids, side in zip((human.left, human.right), SIDES[human.task], strict=True)
@@ -139,27 +142,27 @@ class _Pairs:
         reason = [a or b for a, b in zip(why_left, why_right, strict=True)]
         return cls(human, left, right, image.astype(np.int32), reason)
 
-    def gaps(self) -> dict[str, Any]:
-        """Count pairs that cannot be scored and name the first few."""
-        found = [i for i, why in enumerate(self.reason) if why]
-        named = [f"{self.human.left[i]} {self.human.right[i]} ({self.reason[i]})" for i in found[:SHOWN]]
-        return {"count": len(found), "first": named}
+    def missing(self) -> dict[str, Any]:
+        """Count the pairs that cannot be scored and name the first few."""
+        index = [i for i, reason in enumerate(self.reason) if reason]
+        first = [f"{self.human.left[i]} {self.human.right[i]} ({self.reason[i]})" for i in index[:SHOWN]]
+        return {"count": len(index), "first": first}
 
 
 def _locate(ids: list[str], side: Side, corpus: Corpus, encoded: range, failed: Rows) -> tuple[Rows, list[str | None]]:
     lookup = corpus.row_of if side == "caption" else corpus.image_of
-    found = np.fromiter((lookup.get(i, -1) for i in ids), np.int32, len(ids))
-    first = found if side == "caption" else np.where(found < 0, -1, corpus.indptr[:-1][found])
+    numbers = np.fromiter((lookup.get(i, -1) for i in ids), np.int32, len(ids))
+    first = numbers if side == "caption" else np.where(numbers < 0, -1, corpus.indptr[:-1][numbers])
     reason: list[str | None] = [None] * len(ids)
     for i in np.flatnonzero((first < encoded.start) | (first >= encoded.stop)):
-        reason[i] = f"{side} not in the corpus" if found[i] < 0 else f"{side} not encoded"
-    for i in np.flatnonzero(np.isin(found, failed)) if side == "caption" else ():
+        reason[i] = f"{side} not in the corpus" if numbers[i] < 0 else f"{side} not encoded"
+    for i in np.flatnonzero(np.isin(numbers, failed)) if side == "caption" else ():
         reason[i] = "caption could not be encoded"
-    return found, reason
+    return numbers, reason
 
 
 class _Scorer:
-    """Relevance of pairs by the protocol above. Arguments are rows and image numbers of the corpus, all encoded."""
+    """Relevance of pairs by the protocol of this module. Arguments are encoded rows and images of the corpus."""
 
     def __init__(self, corpus: Corpus, relevance: Relevance, symmetric: bool, include_self: bool) -> None:
         self.corpus, self.relevance, self.symmetric, self.include_self = corpus, relevance, symmetric, include_self
@@ -168,7 +171,7 @@ class _Scorer:
         return {"sts": self.sts, "sits": self.sits, "sis": self.sis}[task]
 
     def sts(self, left: Rows, right: Rows) -> Scores:
-        return self._orders(lambda a, b: self.relevance.pairs(References.single(a), b), left, right)
+        return self._symmetrised(lambda a, b: self.relevance.pairs(References.single(a), b), left, right)
 
     def sits(self, captions: Rows, images: Rows) -> Scores:
         references = self.corpus.references(images)
@@ -184,17 +187,17 @@ class _Scorer:
         return out
 
     def sis(self, left: Rows, right: Rows) -> Scores:
-        return self._orders(self._set_against_set, left, right)
+        return self._symmetrised(self._set_against_set, left, right)
 
     def _set_against_set(self, a: Rows, b: Rows) -> Scores:
         return self.relevance.sets(self.corpus.references(a), self.corpus.references(b))
 
-    def _orders(self, score: Callable[[Rows, Rows], Scores], left: Rows, right: Rows) -> Scores:
+    def _symmetrised(self, score: Callable[[Rows, Rows], Scores], left: Rows, right: Rows) -> Scores:
         return score(left, right) if self.symmetric else (score(left, right) + score(right, left)) / 2
 
 
 def _table(
-    pairs: _Pairs, chunk: range, score: Callable[[Rows, Rows], Scores], advance: Callable[[int], None]
+    pairs: _JudgedPairs, chunk: range, score: Callable[[Rows, Rows], Scores], advance: Callable[[int], None]
 ) -> pa.Table:
     relevance = np.full(len(chunk), np.nan)
     reason = pairs.reason[chunk.start : chunk.stop]
@@ -204,8 +207,8 @@ def _table(
         if len(known):
             relevance[known - chunk.start] = score(pairs.left[known], pairs.right[known])
         advance(len(batch))
-    gone = np.isnan(relevance)
-    for i in np.flatnonzero(gone):
+    undefined = np.isnan(relevance)
+    for i in np.flatnonzero(undefined):
         reason[i] = reason[i] or "relevance undefined"
     cluster, human = pairs.cluster[chunk.start : chunk.stop], pairs.human
     return pa.table(
@@ -214,7 +217,7 @@ def _table(
             "right": human.right[chunk.start : chunk.stop],
             "human": human.score[chunk.start : chunk.stop],
             "method": pa.array(human.method[chunk.start : chunk.stop]).dictionary_encode(),
-            "relevance": pa.array(relevance, mask=gone),
+            "relevance": pa.array(relevance, mask=undefined),
             "missing": pa.array(reason, pa.string()).dictionary_encode(),
             "cluster": pa.array(cluster, mask=cluster < 0),
         },

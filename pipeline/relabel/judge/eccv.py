@@ -1,11 +1,11 @@
-"""A label as a ranker on ECCV Caption: mAP@R, R-Precision and R@1, both directions.
+"""Labels as rankers on ECCV Caption: mAP@R, R-Precision and R@1 in both directions.
 
 An image query (i2t) ranks the 25,000 captions of COCO's test split by r(V, T_j), V being its first five captions; a
 caption query (t2i) ranks the 5,000 images by r(V_i, T): the same r, read down a column. R counts all positives of a
-query, also the few that are not among the 25,000.
+query, including the few that are not among the 25,000.
 
-Scores that agree to 1e-5 of the source's range are ties: an order made by float32 rounding is none. `pessimistic` ties
-put the query's own image or captions first, as their ids say, and then all that is not positive: no hit by chance.
+Scores that agree to 1e-5 of the source's range are ties, so that float32 rounding makes no order. `pessimistic` ties
+put the query's own image or captions first, by their ids, and then all that is not positive: no hit is by chance.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.core.progress import SILENT, Progress, Task
+from relabel.core.types import Rows, Scores
 from relabel.corpus import Corpus
-from relabel.errors import CheckError, MissingError, UsageError
-from relabel.judge.eccv_queries import DIRECTIONS, Direction, Eccv
-from relabel.progress import SILENT, Progress, Task
-from relabel.sources.base import Relevance, Rows, Scores, Source
-from relabel.store.work import Work
+from relabel.judge.eccv_data import DIRECTIONS, Direction, Eccv
+from relabel.sources.base import Source
+from relabel.sources.relevance import Relevance
+from relabel.store.workdir import Work
 from relabel_train.metrics import Ties, average_precision_at_r, r_precision, ranked_hits, recall_at_k
 from relabel_train.metrics.ranking import kth_largest
 
@@ -37,13 +39,13 @@ SCHEMA = pa.schema(
         pa.field("r_at_1", pa.float64(), nullable=False),
     ]
 )
-"""One row a query: its id, its R and its three figures, 0..1."""
-_BATCH = 64  # queries at once: (64, 25,000) float64 is 13 MB
+"""One row per query: its id, its R and its three figures, 0..1."""
+_BATCH = 64  # queries per block: (64, 25,000) float64 is 13 MB
 
 
 @dataclass(frozen=True, eq=False)
 class Gate:
-    """A cheap label that picks what a `pairs` source scores.
+    """A cheap label that picks the candidates of a `pairs` source.
 
     The `top` best items of a query by the gate are re-ranked among themselves; all others follow in the gate's order.
 
@@ -75,18 +77,18 @@ def score_eccv(
 ) -> None:
     """Rank for every query and write its figures: `i2t-00000-of-00001.parquet`, ... with `SCHEMA`.
 
-    A source of kind `pairs` writes many files a direction, so that a killed run goes on where it was.
+    A source of kind `pairs` writes many files per direction, so that a killed run resumes.
 
     Parameters
     ----------
     corpus : Corpus
     relevance : Relevance
-        The opened label; its `pooling` holds. NaN ranks last.
+        The opened label, with its `pooling`. NaN ranks last.
     source : Source or its class
-        For `kind`, `bounds` and `name`.
+        Source of the label.
     eccv : Eccv
     work : Work
-        ``work.facts["eccv"]`` says how ties and the gate were set.
+        ``work.facts["eccv"]`` records the settings of ties and the gate.
     progress : Progress
     ties : "pessimistic" or "row"
     gate : Gate, optional
@@ -98,17 +100,17 @@ def score_eccv(
     CheckError
         If a caption of ECCV Caption was not encoded.
     """
-    if source.kind == "pairs" and gate is None:
+    if source.spec.pairwise and gate is None:
         full = sum(len(eccv.queries[d]) * len(eccv.gallery(d)) for d in DIRECTIONS)
-        what = f"ranking everything by {source.name} takes {full / 1e6:.0f} million pairs"
+        what = f"ranking everything by {source.spec.name} takes {full / 1e6:.0f} million pairs"
         raise UsageError(what, todo="Name a gate: a label whose best candidates it re-ranks.")
     for opened in (relevance, *((gate.relevance,) if gate else ())):
         if eccv.captions[0] < opened.rows.start or eccv.captions[-1] >= opened.rows.stop:
             raise CheckError("not all captions of ECCV Caption are encoded", todo="Encode the test split.")
-    ranker = _Ranker(corpus, relevance, max(map(abs, source.bounds)), eccv, ties, gate)
+    ranker = _Ranker(corpus, relevance, max(map(abs, source.spec.bounds)), eccv, ties, gate)
     for direction in DIRECTIONS:
         count = len(eccv.queries[direction])
-        size = _BATCH if source.kind == "pairs" else count
+        size = _BATCH if source.spec.pairwise else count
         chunks = [range(a, min(a + size, count)) for a in range(0, count, size)]
         with progress.task(f"eccv {direction}", count, "queries") as bar:
             for i, chunk in enumerate(chunks):
@@ -150,7 +152,7 @@ class _Ranker:
     gate: Gate | None
 
     def table(self, direction: Direction, chunk: range, bar: Task) -> pa.Table:
-        """Make the rows of some queries."""
+        """Compute the rows of a chunk of queries."""
         queries = self.eccv.queries[direction]
         columns: list[NDArray[np.float64]] = []
         for a in range(chunk.start, chunk.stop, _BATCH):
@@ -167,16 +169,17 @@ class _Ranker:
         return pa.table([pa.array(v, f.type) for v, f in zip(values, SCHEMA, strict=True)], schema=SCHEMA)
 
     def hits(self, direction: Direction, batch: range, length: int) -> NDArray[np.bool_]:
-        """Rank the gallery for some queries; see `ranked_hits`."""
+        """Rank the gallery for a batch of queries and mark the positives: (Q, length) bool."""
         queries, items = self.eccv.queries[direction], len(self.eccv.gallery(direction))
         index, positive = queries.index[batch.start : batch.stop], queries.positive(batch, items)
         own = self._own(direction, index)
         if self.gate is None:
-            scores = self._settled(self._block(self.relevance, direction, index), own, self.scale)
+            scores = self._quantised(self._block(self.relevance, direction, index), own, self.scale)
             return ranked_hits(scores, positive, length, self.ties)
-        coarse = self._settled(self._block(self.gate.relevance, direction, index), own, self.gate.scale)
+        # The gate ranks everything; only its best items are scored and re-ranked, and then taken out of its order.
+        coarse = self._quantised(self._block(self.gate.relevance, direction, index), own, self.gate.scale)
         best = _best(coarse, min(self.gate.top, items))
-        fine = self._settled(self._pairs(direction, index, best), np.take_along_axis(own, best, 1), self.scale)
+        fine = self._quantised(self._pairs(direction, index, best), np.take_along_axis(own, best, 1), self.scale)
         head = ranked_hits(fine, np.take_along_axis(positive, best, 1), min(length, best.shape[1]), self.ties)
         np.put_along_axis(coarse, best, -np.inf, 1)
         np.put_along_axis(positive, best, False, 1)
@@ -186,11 +189,11 @@ class _Ranker:
     def _own(self, direction: Direction, index: Rows) -> NDArray[np.bool_]:
         """Mark the items that are the query's own: (Q, N) bool."""
         image, eccv = self.corpus.image, self.eccv
-        asked, gallery = (index, image[eccv.captions]) if direction == "i2t" else (image[index], eccv.images)
-        return np.asarray(asked[:, None] == gallery)
+        queries, gallery = (index, image[eccv.captions]) if direction == "i2t" else (image[index], eccv.images)
+        return np.asarray(queries[:, None] == gallery)
 
-    def _settled(self, scores: Scores, own: NDArray[np.bool_], scale: float) -> Scores:
-        """Put scores on a grid of 1e-5 of the range, own items half a step above their equals, NaN last."""
+    def _quantised(self, scores: Scores, own: NDArray[np.bool_], scale: float) -> Scores:
+        """Round scores to steps of 1e-5 of the range, with own items half a step above their equals and NaN last."""
         steps = np.round(scores * (1e5 / scale))
         steps[np.isnan(steps)] = -np.inf
         return steps + own / 2 if self.ties == "pessimistic" else steps
@@ -201,8 +204,8 @@ class _Ranker:
         return relevance.block(self.corpus.references(self.eccv.images), index).T
 
     def _pairs(self, direction: Direction, index: Rows, best: NDArray[np.int64]) -> Scores:
-        asked, gallery = np.repeat(index, best.shape[1]), self.eccv.gallery(direction)[best.reshape(-1)]
-        images, captions = (asked, gallery) if direction == "i2t" else (gallery, asked)
+        queries, items = np.repeat(index, best.shape[1]), self.eccv.gallery(direction)[best.reshape(-1)]
+        images, captions = (queries, items) if direction == "i2t" else (items, queries)
         return self.relevance.pairs(self.corpus.references(images), captions).reshape(best.shape)
 
 

@@ -1,39 +1,78 @@
-"""Tables, records and metrics of a judgement: what `relabel correlate` shows and writes."""
+"""Reports of judgements: their tables and records in every form, and the folder of their files.
+
+The folder is an artefact, so that it is written whole and a changed byte in it is found. Each kind of report (`cxc`,
+`eccv`) is written by itself; the files of the other kinds, named `KIND.*`, are kept.
+"""
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+import hashlib
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
-from relabel.judge import tables
-from relabel.judge.agreement import ALL, AgreementRow, Scored, correlate
-from relabel.judge.human import METHODS, Task
-from relabel.judge.published import PAPERS
-from relabel.judge.rankings import Ranked, RankingRow, rank
-from relabel.judge.statistics import Agreement
-from relabel.judge.tables import Style, Table
-from relabel.progress import SILENT, Progress
+from relabel.core import tables
+from relabel.core.errors import CLOSED, CheckError, MissingError, system_error
+from relabel.core.progress import Progress
+from relabel.core.tables import Style, Table
+from relabel.store.artefact import WORK, build, is_current
+from relabel.store.atomic import void
+from relabel.store.lock import exclusive
+from relabel.store.manifest import Draft, Manifest, open_artefact
+from relabel.store.workdir import Work
 
 UNDEFINED = "undefined"
-_TASKS: dict[Task, str] = {
-    "sits": "caption and image (SITS)",
-    "sts": "caption and caption (STS)",
-    "sis": "image and image (SIS)",
-}
-_RULES: dict[Task, str] = {
-    "sits": "An image stands for its first five captions, pooled as the label says.",
-    "sts": "Captions alone, without their images' other captions; both orders averaged where a label is not symmetric.",
-    "sis": "Every caption of one image against the first five of the other, pooled as the label says (mean for refs); "
-    "both orders averaged where a label is not symmetric. All pairs are of two images (i2i_csim).",
-}
-_SELF = (
-    "The judged caption itself is among the references of its own image, as in the papers. That lifts the figure over "
-    "all pairs (CIDEr-D: 0.74, without it 0.43): read non-GT beside it."
-)
-_NO_SELF = "The judged caption is taken out of its own image's references; the papers keep it, so theirs are not shown."
+VERSION = 1
+"""Goes up when pictures change although the tables stay the same."""
+_METRICS = ("n", "missing", "pearson", "low", "high", "spearman", "kendall", "map_at_r", "r_precision", "r_at_1")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class JudgedLabel:
+    """A label as reports name it.
+
+    Attributes
+    ----------
+    label : str
+    params : mapping
+        The source's parameters, `source` and `pooling` among them; they decide which published figure applies.
+    own_model : bool
+        True if the label's model was found in a folder rather than by its name on the hub.
+    image_vectors : tuple of str
+        Labels, among this one and its parts, that compare an image's own vector (`Source.image_vectors`).
+    uses : str or None
+        Model or word vectors of the label.
+    """
+
+    label: str
+    params: Mapping[str, Any]
+    own_model: bool = False
+    image_vectors: tuple[str, ...] = ()
+    uses: str | None = None
+
+    @property
+    def source(self) -> str:
+        """Name of the source."""
+        return str(self.params["source"])
+
+    @property
+    def display_name(self) -> str:
+        """The label with the name of its word vectors. Models, whose names have a `/`, are named in a note instead."""
+        return f"{self.label} ({self.uses.split()[0]})" if self.uses and "/" not in self.uses else self.label
+
+
+def label_fields(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of `JudgedLabel` from the facts of a judgement's manifest."""
+    return {
+        "label": facts["label"],
+        "params": facts["params"],
+        "own_model": facts.get("own_model", False),
+        "image_vectors": tuple(facts.get("image_vectors", ())),
+        "uses": facts.get("uses"),
+    }
 
 
 @dataclass(frozen=True)
@@ -45,7 +84,7 @@ class Report:
     tables : tuple of Table
         For people.
     records : tuple of dict
-        For programs: one flat record a figure row, of numbers, strings and None; undefined is None.
+        For programs: one flat record per figure row, of numbers, strings and None. Undefined figures are None.
     """
 
     tables: tuple[Table, ...]
@@ -56,53 +95,29 @@ class Report:
 
     @property
     def data(self) -> dict[str, Any]:
-        """Everything, for JSON."""
+        """All records and notes, for JSON."""
         notes = list(dict.fromkeys(note for table in self.tables for note in table.notes))
         return {"rows": list(self.records), "notes": notes}
 
     def render(self, style: Style = "text") -> str:
         """Render the tables (text, md, latex) or the records (csv)."""
         if style == "csv":
-            return csv_text(self.records)
+            return tables.csv_text(self.records)
         if style == "text":
             return "\n\n".join(tables.text(table) for table in _each_note_once(self.tables))
         render = tables.markdown if style == "md" else tables.latex
         return "\n\n".join(render(table) for table in self.tables)
 
 
-def cxc_report(labels: Sequence[Scored], resamples: int = 1000, seed: int = 0, progress: Progress = SILENT) -> Report:
-    """Agreement of labels with CxC's human scores; see `correlate`."""
-    rows = correlate(labels, resamples, seed, progress)
-    interval = (
-        f"In brackets: 95% interval of {resamples:,} bootstrap resamples of images, seed {seed}." if resamples else ""
-    )
-    include_self = all(scored.include_self for scored in labels)
-    built = [
-        _cxc_table(task, [r for r in rows if r.task == task], include_self, interval)
-        for task in _TASKS
-        if any(r.task == task for r in rows)
-    ]
-    return Report(tuple(built), tuple(_cxc_record(row, include_self) for row in rows))
-
-
-def eccv_report(labels: Sequence[Ranked]) -> Report:
-    """Labels as rankers on ECCV Caption; see `rank`."""
-    rows = rank(labels)
-    return Report((_eccv_table(rows),) if rows else (), tuple(_eccv_record(row) for row in rows))
-
-
-def csv_text(records: Sequence[Mapping[str, Any]]) -> str:
-    """Render records as CSV: one header of all their keys, empty where a record has none or None."""
-    names = list(dict.fromkeys(name for record in records for name in record))
-    out = io.StringIO()
-    writer = csv.DictWriter(out, names, restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({k: "" if v is None else v for k, v in record.items()} for record in records)
-    return out.getvalue().rstrip("\n")
+def _each_note_once(all_tables: Sequence[Table]) -> Iterator[Table]:
+    seen: set[str] = set()
+    for table in all_tables:
+        yield replace(table, notes=tuple(note for note in table.notes if note not in seen))
+        seen.update(table.notes)
 
 
 def metrics(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Nest records as label, task, subset, figure, for `dvc metrics`: 4 decimals, undefined left out."""
+    """Nest records as label, task, subset, figure, for `dvc metrics`: 4 decimals, without undefined figures."""
     out: dict[str, Any] = {}
     for record in records:
         figures = {k: round(record[k], 4) for k in _METRICS if record.get(k) is not None}
@@ -110,131 +125,70 @@ def metrics(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return out
 
 
-_METRICS = ("n", "missing", "pearson", "low", "high", "spearman", "kendall", "map_at_r", "r_precision", "r_at_1")
+@dataclass(frozen=True)
+class ReportFiles:
+    """Files of one kind of report.
+
+    Attributes
+    ----------
+    texts : dict of str to str
+        By file name, which starts with the kind and a dot.
+    pictures : dict of str to callable
+        By file name; each draws into the path it is given, and shows the figures of the texts.
+    """
+
+    texts: dict[str, str] = field(default_factory=dict)
+    pictures: dict[str, Callable[[Path], None]] = field(default_factory=dict)
 
 
-def _each_note_once(given: Sequence[Table]) -> Iterator[Table]:
-    seen: set[str] = set()
-    for table in given:
-        yield replace(table, notes=tuple(note for note in table.notes if note not in seen))
-        seen.update(table.notes)
+def write_report(out: Path, kind: str, files: ReportFiles, judged: Mapping[str, Manifest], progress: Progress) -> None:
+    """Write the files of one kind beside those of the others.
+
+    Parameters
+    ----------
+    out : Path
+        The folder, `report/SPLIT`.
+    kind : str
+    files : ReportFiles
+    judged : mapping of str to Manifest
+        The reported judgements, by label.
+    progress : Progress
+
+    Raises
+    ------
+    PartialError
+        On a full disk.
+    CheckError
+        If the folder is not writable and its files are not up to date.
+    """
+    try:
+        with exclusive(out.with_name(f"{out.name}.files"), out.parent / WORK, progress):
+            draft, copied = _draft(out, kind, files, judged)
+            build(out, draft, partial(_fill, out, copied, files), progress)
+    except OSError as error:
+        if error.errno in CLOSED and is_current(out, _draft(out, kind, files, judged)[0]):
+            return  # finished work needs no lock
+        raise system_error(error, out) from error
 
 
-def _cxc_table(task: Task, rows: list[AgreementRow], include_self: bool, interval: str) -> Table:
-    by = {(r.label, r.subset): r for r in rows}
-    labels = list(dict.fromkeys(r.label for r in rows))
-    methods = METHODS[task] if len(METHODS[task]) > 1 else ()
-    papers = list(dict.fromkeys(r.published.paper for r in rows if r.published))
-    header = ["label", "all", *(("GT", "non-GT") if methods else ()), *(("paper", "by") if papers else ())]
-    lines = []
-    for label in labels:
-        found = [by[label, s] for s in (ALL, *methods)]
-        line = [label, *(_pearson(r.figures) for r in found)]
-        if papers:
-            given = [r.published for r in found if r.own_image is not True]
-            cells = [f"{p.value:.3f}" if p else "-" for p in given]
-            names = dict.fromkeys(p.paper for p in given if p)
-            line += [" / ".join(cells) if names else "", ", ".join(names)]
-        lines.append(tuple(line))
-    notes = [_RULES[task]]
-    if task == "sits":
-        notes[0] += f" {_SELF if include_self else _NO_SELF}"
-    if methods:
-        notes.append(f"GT: pairs of one image ({methods[0]}). non-GT: of two ({methods[1]}).")
-    notes += [interval] if interval else []
-    notes += _missing_notes(rows)
-    notes += [f"paper: {'all / non-GT, ' if methods else ''}as printed. {name}: {PAPERS[name]}." for name in papers[:1]]
-    notes += [f"{name}: {PAPERS[name]}." for name in papers[1:]]
-    split, n = rows[0].split, max(by[label, ALL].figures.n + by[label, ALL].missing for label in labels)
-    title = f"CxC {split}, {_TASKS[task]}: Pearson's r with human scores, {n:,} pairs"
-    return Table(title, tuple(header), tuple(lines), tuple(notes))
+def _draft(out: Path, kind: str, files: ReportFiles, judged: Mapping[str, Manifest]) -> tuple[Draft, list[str]]:
+    """Return the draft of a report and the names of the files it copies from the present folder."""
+    try:
+        present = open_artefact(out, "report")
+        texts = {name: sha256 for name, sha256 in present.semantic["files"].items() if not name.startswith(f"{kind}.")}
+        inputs = {name: value for name, value in present.inputs.items() if not name.startswith(f"{kind}/")}
+        copied = [name for name in present.files if not name.startswith(f"{kind}.")]
+    except (MissingError, CheckError):
+        texts, inputs, copied = {}, {}, []
+    texts |= {name: hashlib.sha256(text.encode()).hexdigest() for name, text in files.texts.items()}
+    inputs |= {f"{kind}/{label}": manifest.fingerprint for label, manifest in judged.items()}
+    return Draft("report", out.name, {"version": VERSION, "files": texts}, inputs), copied
 
 
-def _missing_notes(rows: list[AgreementRow]) -> list[str]:
-    notes: dict[str, list[str]] = {}
-    for row in rows:
-        if row.subset == ALL and row.missing:
-            notes.setdefault(f"{row.missing:,} pairs left out: {'; '.join(row.why)}", []).append(row.label)
-    return [
-        f"{', '.join(labels)}: {note}{'; ...' if not note.endswith('...') else ''}" for note, labels in notes.items()
-    ]
-
-
-def _pearson(figures: Agreement) -> str:
-    if figures.pearson is None:
-        return UNDEFINED
-    interval = figures.interval
-    return f"{figures.pearson:.4f}" + (f" [{_short(interval.low)} {_short(interval.high)}]" if interval else "")
-
-
-def _short(r: float) -> str:
-    return f"{r:.3f}".replace("0.", ".", 1)
-
-
-def _cxc_record(row: AgreementRow, include_self: bool) -> dict[str, Any]:
-    figures, interval, paper = row.figures, row.figures.interval, row.published
-    return {
-        "label": row.label,
-        "source": row.source,
-        "task": row.task,
-        "split": row.split,
-        "subset": row.subset,
-        "n": figures.n,
-        "missing": row.missing,
-        "pearson": figures.pearson,
-        "low": interval.low if interval else None,
-        "high": interval.high if interval else None,
-        "spearman": figures.spearman,
-        "kendall": figures.kendall,
-        "include_self": include_self if row.task == "sits" else None,
-        "paper": paper.value if paper else None,
-        "paper_label": paper.label if paper else None,
-        "paper_source": PAPERS[paper.paper] if paper else None,
-    }
-
-
-def _eccv_table(rows: list[RankingRow]) -> Table:
-    by = {(r.label, r.direction): r for r in rows}
-    lines, gates = [], {}
-    for label in dict.fromkeys(r.label for r in rows):
-        both = by[label, "i2t"], by[label, "t2i"]
-        if gate := both[0].gate:
-            gates[label] = gate
-        cells = [f"{v:.2f}" for r in both for v in (r.map_at_r, r.r_precision, r.r_at_1)]
-        papers = [f"{r.published.map_at_r:.2f} / {r.published.r_precision:.2f}" if r.published else "" for r in both]
-        lines.append((f"{label} *" if gate else label, *cells, *papers))
-    header = ("label", "i2t mAP@R", "R-P", "R@1", "t2i mAP@R", "R-P", "R@1", "S-NDCG i2t", "S-NDCG t2i")
-    ties = rows[0].ties
-    rules = {
-        "pessimistic": "Ties: the query's own image or captions first, then all that is not positive.",
-        "row": "Ties: in the order of the corpus.",
-    }
-    count = {r.direction: r.n for r in rows}
-    notes = [
-        f"{count['i2t']:,} image queries rank 25,000 captions (i2t), {count['t2i']:,} caption queries rank 5,000 "
-        f"images (t2i). {rules[ties]} R@1 says little here: a caption meets itself.",
-        *(f"* {label}: re-ranks the best of {gate}; the rest in the gate's order." for label, gate in gates.items()),
-        f"S-NDCG: mAP@R / R-P as printed. {PAPERS['S-NDCG']}.",
-    ]
-    return Table("ECCV Caption: labels as rankers, percent", header, tuple(lines), tuple(notes))
-
-
-def _eccv_record(row: RankingRow) -> dict[str, Any]:
-    paper = row.published
-    return {
-        "label": row.label,
-        "source": row.source,
-        "task": "eccv",
-        "split": "test",
-        "subset": row.direction,
-        "n": row.n,
-        "map_at_r": row.map_at_r,
-        "r_precision": row.r_precision,
-        "r_at_1": row.r_at_1,
-        "ties": row.ties,
-        "gate": row.gate,
-        "paper": paper.map_at_r if paper else None,
-        "paper_r_precision": paper.r_precision if paper else None,
-        "paper_label": paper.label if paper else None,
-        "paper_source": PAPERS[paper.paper] if paper else None,
-    }
+def _fill(out: Path, copied: list[str], files: ReportFiles, work: Work) -> None:
+    for name in copied:
+        work.file(name, lambda path, name=name: void(shutil.copyfile(out / name, path)))  # type: ignore[misc]
+    for name, text in files.texts.items():
+        work.file(name, lambda path, text=text: void(path.write_bytes(text.encode())))  # type: ignore[misc]
+    for name, draw in files.pictures.items():
+        work.file(name, draw)

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from relabel.captions import SPLITS
+from relabel.core.parameters import Parameters
+from relabel.corpus.build import SPLITS
 
 Of = Literal["captions", "images"]
 Within = Literal["train", "val", "test", "all"]
 assert set(SPLITS) | {"all"} == set(Within.__args__)  # type: ignore[attr-defined]
 
 
-class NeighboursParams(BaseModel):
+class NeighboursParams(Parameters):
     """Which neighbours are looked for; the pooling of images is the label's."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    k: int = Field(100, ge=1, description="Neighbours of each.", json_schema_extra={"name": "-k"})
+    k: int = Field(100, ge=1, le=1_000_000, description="Neighbours of each.", json_schema_extra={"name": "-k"})
     of: Of = Field("captions", description="Whose neighbours: captions, or images (their references, pooled).")
     within: Within | None = Field(
         None, description="Split whose captions ask and are searched; what is encoded where nothing is said."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from relabel.errors import UsageError
+from relabel.core.errors import UsageError
 
 if TYPE_CHECKING:
     from relabel.sources.base import Source
@@ -19,7 +19,7 @@ SOURCES = {
     "spice": ("relabel.sources.spice", "Spice"),
     "wmd": ("relabel.sources.wmd", "Wmd"),
     "fuse": ("relabel.sources.fuse", "Fuse"),
-    "vectors": ("relabel.sources.given_vectors", "GivenVectors"),
+    "vectors": ("relabel.sources.vectors", "GivenVectors"),
     "bert_sts": ("relabel.sources.bert_sts", "BertSts"),
 }
 """Source name to (module, class)."""

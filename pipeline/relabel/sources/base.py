@@ -1,189 +1,165 @@
-"""What a source promises. A new source is one new file with a `Source`, named in `sources/__init__.py`.
+"""The contract of a source. A new source is one new folder with a `Source`, named in `sources/__init__.py`.
 
-A source has parameters (`SourceParams`), turns the captions of a corpus into an encoding (`Source.units`), and opens
-an encoding as a `Relevance`, which answers r for any captions. Relevance reads: how well does caption j (the candidate)
-describe what reference set i describes? Rows are reference sets (images), columns are captions.
+A source has parameters (`SourceParams`) and properties (`SourceSpec`), turns the captions of a corpus into an encoding
+(`Source.units`), and opens an encoding as a `Relevance`, which answers r for any captions. Relevance reads: how well
+does caption j (the candidate) describe what reference set i describes? Rows are reference sets (images), columns are
+captions. Every capability that only some sources have is a method with a default, so that no caller needs to know which
+source it holds.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, Self, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from relabel.corpus import Corpus, References
-from relabel.errors import UsageError
-from relabel.neighbours.base import Finder, Search
-from relabel.runtime import Runtime
+from relabel.core.errors import UsageError
+from relabel.core.parameters import Parameters
+from relabel.core.runtime import Runtime
+from relabel.core.types import Pooling
+from relabel.corpus import Corpus
+from relabel.sources.relevance import LookupArrays, Relevance
 from relabel.store.manifest import Manifest
-from relabel.store.units import Units
+from relabel.store.tasks import Units
+from relabel.store.workdir import Work
 
 Kind = Literal["vectors", "features", "pairs", "others", "baseline"]
-Pooling = Literal["paired", "max", "mean", "refs"]
-Rows = NDArray[np.int32]
-Scores = NDArray[np.float64]
 
 
-class SourceParams(BaseModel):
+class SourceParams(Parameters):
     """Parameters every source has; each source adds its own."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     source: str
     pooling: Pooling = Field(description="How the references of an image become one number.")
 
-    def anywhere(self) -> SourceParams:
+    def anywhere(self) -> Self:
         """Return the same parameters for a process in another folder: paths made absolute."""
         return self
+
+    def with_models(self, data: Path, dataset: str) -> Self:
+        """Return the same parameters with the folder of a model in place of its name.
+
+        Parameters
+        ----------
+        data : Path
+            Folder of fetched and tuned files.
+        dataset : str
+            Dataset whose models are taken, where each dataset has its own.
+        """
+        return self
+
+    def tuned_models(self) -> tuple[str, ...]:
+        """Return the models it takes that are made here, each by the NAME of `relabel tune NAME`."""
+        return ()
 
 
 P = TypeVar("P", bound=SourceParams)
 
 
-class Relevance(ABC):
-    """An opened encoding: relevance for any captions of its corpus.
+@dataclass(frozen=True)
+class SourceSpec:
+    """Properties of a source.
 
     Attributes
     ----------
-    corpus : Corpus
-    rows : range
-        The corpus rows that are encoded; any other row is an IndexError of the caller's.
-    pooling : Pooling
-        The default where a call gives none.
-    failed : (F,) int32
-        The corpus rows that could not be encoded, ascending. Relevance is NaN wherever one takes part, as the caption
-        or among the references that count; a failed row is nobody's neighbour and has none.
-    """
-
-    corpus: Corpus
-    rows: range
-    pooling: Pooling
-    failed: Rows = np.empty(0, np.int32)
-
-    @abstractmethod
-    def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
-        """Score P pairs of a reference set and a caption.
-
-        Parameters
-        ----------
-        references : References
-            P sets of corpus rows, none of them empty.
-        captions : (P,) int32
-            Corpus rows of the candidates.
-        pooling : Pooling, optional
-
-        Returns
-        -------
-        (P,) float64, in the source's range.
-        """
-
-    @abstractmethod
-    def block(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
-        """Score every one of M reference sets against every one of N captions.
-
-        Returns
-        -------
-        (M, N) float64, equal to `pairs` on each pair.
-        """
-
-    def sets(self, references: References, others: References, pooling: Pooling | None = None) -> Scores:
-        """Score P pairs of two reference sets: of images, say.
-
-        Every caption of the other set against the reference set, pooled over them as over references: `refs` by their
-        mean. A source with a measure of two sets of its own says so.
-
-        Parameters
-        ----------
-        references, others : References
-            P sets each, none of them empty.
-        pooling : Pooling, optional
-
-        Returns
-        -------
-        (P,) float64
-        """
-        how = pooling or self.pooling
-        if how == "paired":
-            others = References.single(others.rows[others.indptr[:-1]])
-        sizes = others.indptr[1:] - others.indptr[:-1]
-        scores = self.pairs(references.take(np.repeat(np.arange(len(sizes)), sizes)), others.rows, how)
-        return pool(scores, others.indptr, "mean" if how == "refs" else how)
-
-    @abstractmethod
-    def query(self, text: str, captions: Rows) -> Scores:
-        """Score N captions against one new text, which stands as the only reference.
-
-        Parameters
-        ----------
-        text : str
-            As a person types it.
-        captions : (N,) int32
-            Corpus rows.
-
-        Returns
-        -------
-        (N,) float64
-        """
-
-    def finder(self, search: Search, pooling: Pooling | None, runtime: Runtime) -> Finder:
-        """Search for exact neighbours.
-
-        Raises
-        ------
-        UsageError
-            If this kind of source has none: it scores pair by pair, or knows image ids alone.
-        """
-        raise UsageError(
-            f"{type(self).__name__} has no exact neighbours", todo="Use a source of vectors or features: sbert, cider."
-        )
-
-
-NO_PARTS: Mapping[str, Relevance] = MappingProxyType({})
-"""What most sources are made of: no other label."""
-
-
-class Source(ABC, Generic[P]):
-    """One way of measuring relevance.
-
-    Class attributes
-    ----------------
     name : str
-        The field's name for it, as in `params.yaml`.
+        Its name in `params.yaml`.
     kind : Kind
-        What it can promise (ARCHITECTURE.md, "The kinds of source").
+        See ARCHITECTURE.md, "The kinds of source".
     bounds : (float, float)
         Least and largest relevance.
     symmetric : bool
         Whether r(a, b) = r(b, a) for single captions.
     version : int
-        Of its encoding's files: goes up when the same captions and parameters come to give other bytes.
-    refused : dict of Pooling to str
+        Version of the encoding's files: goes up when the same captions and parameters come to give other bytes.
+    params : type of SourceParams
+    refused : mapping of Pooling to str
         Poolings that make no sense for it, with the reason.
     no_neighbours : str or None
         Why it cannot find neighbours; None if it can.
+    samples : (int, int) or None
+        Captions of the two samples that a dry run encodes to predict sizes; None if these depend on the pairs.
     """
 
-    name: ClassVar[str]
-    kind: ClassVar[Kind]
-    bounds: ClassVar[tuple[float, float]]
-    symmetric: ClassVar[bool]
-    version: ClassVar[int]
-    refused: ClassVar[dict[Pooling, str]] = {}
-    no_neighbours: ClassVar[str | None] = None
-    params_model: ClassVar[type[SourceParams]]
+    name: str
+    kind: Kind
+    bounds: tuple[float, float]
+    symmetric: bool
+    version: int
+    params: type[SourceParams]
+    refused: Mapping[Pooling, str] = field(default_factory=dict)
+    no_neighbours: str | None = None
+    samples: tuple[int, int] | None = None
+
+    @property
+    def pairwise(self) -> bool:
+        """Whether every pair has a cost of its own, so that there is no block of any captions."""
+        return self.kind == "pairs"
+
+    @property
+    def fast(self) -> bool:
+        """Whether any captions can be scored at once, so that it can pick the candidates of a slower source."""
+        return self.kind in ("vectors", "features")
+
+    @property
+    def baseline(self) -> bool:
+        """Whether it knows image ids alone, and so cannot score sentences."""
+        return self.kind == "baseline"
+
+    @property
+    def poolings(self) -> tuple[Pooling, ...]:
+        """The poolings that make sense for it."""
+        every: tuple[Pooling, ...] = ("paired", "max", "mean", "refs")
+        return tuple(pooling for pooling in every if pooling not in self.refused)
+
+
+@dataclass(frozen=True)
+class OpenEncoding:
+    """An encoding to open; its files are already verified against the manifest.
+
+    Attributes
+    ----------
+    corpus : Corpus
+    folder : Path
+    manifest : Manifest
+    runtime : Runtime
+    parts : mapping of str to Relevance
+        By label, the opened encodings of all that `Source.parts` names, for the same rows.
+    """
+
+    corpus: Corpus
+    folder: Path
+    manifest: Manifest
+    runtime: Runtime
+    parts: Mapping[str, Relevance] = field(default_factory=dict)
+
+    @property
+    def rows(self) -> range:
+        """The encoded corpus rows."""
+        return range(*self.manifest.facts["rows"])
+
+
+class Source(ABC, Generic[P]):
+    """One way of measuring relevance.
+
+    Attributes
+    ----------
+    spec : SourceSpec
+        Of the class; of an instance, where its parameters change a property.
+    params : SourceParams
+    """
+
+    spec: SourceSpec
 
     def __init__(self, params: P) -> None:
         self.params = params
         self.check_pooling(params.pooling)
 
-    @classmethod
-    def check_pooling(cls, pooling: Pooling) -> None:
+    def check_pooling(self, pooling: Pooling) -> None:
         """Refuse a pooling that makes no sense here.
 
         Raises
@@ -191,11 +167,9 @@ class Source(ABC, Generic[P]):
         UsageError
             With the reason and the poolings that do.
         """
-        if pooling in cls.refused:
-            fine = ", ".join(p for p in ("paired", "max", "mean", "refs") if p not in cls.refused)
-            raise UsageError(
-                f"{cls.name} has no pooling {pooling!r}: {cls.refused[pooling]}", todo=f"Use one of {fine}."
-            )
+        if pooling in self.spec.refused:
+            what = f"{self.spec.name} has no pooling {pooling!r}: {self.spec.refused[pooling]}"
+            raise UsageError(what, todo=f"Use one of {', '.join(self.spec.poolings)}.")
 
     def tokenizer(self) -> str | None:
         """Name of the tokenizer whose tokens it reads from the corpus (`ptb`), or None."""
@@ -205,16 +179,61 @@ class Source(ABC, Generic[P]):
         """Name the labels that it is made of or gated by: they are encoded first, and opened with it."""
         return ()
 
+    def gate(self) -> str | None:
+        """Name the label that decides which pairs are scored; None if all are."""
+        return None
+
+    def without_gate(self) -> Source[P] | None:
+        """Return the same source without its gate; None if it has none, or cannot do without."""
+        return None
+
     def pair_by_pair(self) -> bool:
         """Whether it scores pair by pair, and so has no block of any captions; or is made of a label that does."""
-        return self.kind == "pairs"
+        return self.spec.pairwise
+
+    def image_vectors(self) -> bool:
+        """Whether it compares a vector of the image itself, and not only the image's captions."""
+        return False
+
+    def no_text(self) -> str | None:
+        """Return the reason why a new text cannot be scored against captions; None if it can."""
+        return None
+
+    def no_index(self) -> str | None:
+        """Return the reason why faiss cannot search its encoding; None if it can."""
+        return f"faiss searches vectors, and {self.spec.name} has none"
 
     def no_lookup(self) -> str | None:
-        """Say why no lookup can answer for it; None if one can."""
+        """Return the reason why no lookup can answer for it; None if one can."""
         return "it scores pair by pair" if self.pair_by_pair() else None
+
+    def lookup_semantic(self, dtype: str) -> dict[str, Any]:
+        """Return which of the export's parameters change its arrays in a lookup."""
+        return {}
+
+    def write_lookup(
+        self, folder: Path, manifest: Manifest, opened: Callable[[], Relevance], semantic: Mapping[str, Any], work: Work
+    ) -> LookupArrays:
+        """Write its arrays of a lookup.
+
+        Parameters
+        ----------
+        folder, manifest
+            Of the encoding, verified.
+        opened : callable
+            Opens the encoding; called only where its files alone do not do.
+        semantic : mapping
+            Parameters of the lookup; see `lookup_semantic`.
+        work : Work
+        """
+        return opened().write_lookup(work)
 
     def check_parts(self, parts: Mapping[str, Manifest]) -> None:
         """Refuse the encodings of `parts()`, by label, if this source cannot be made of them (CheckError)."""
+
+    def model_folder(self) -> Path | None:
+        """Return the folder that `model` names, if the source has a model of its own; it need not exist."""
+        return None
 
     @abstractmethod
     def semantic(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
@@ -239,43 +258,5 @@ class Source(ABC, Generic[P]):
         """
 
     @abstractmethod
-    def open(
-        self,
-        corpus: Corpus,
-        folder: Path,
-        manifest: Manifest,
-        runtime: Runtime,
-        parts: Mapping[str, Relevance] = NO_PARTS,
-    ) -> Relevance:
-        """Open an encoding that the units wrote (its files are already verified against the manifest).
-
-        `parts` holds, by label, the opened encodings of all that `parts()` names, for the same rows.
-        """
-
-
-def pool(values: NDArray[np.floating[Any]], indptr: NDArray[np.int64], pooling: Pooling) -> Scores:
-    """Reduce one score a reference to one score a set.
-
-    Parameters
-    ----------
-    values : (indptr[-1], ...) float
-        Score of each reference.
-    indptr : (P + 1,) int64
-        Set p owns ``values[indptr[p]:indptr[p + 1]]``; no set is empty.
-    pooling : "paired" (the first reference), "max" or "mean"
-
-    Returns
-    -------
-    (P, ...) float64
-    """
-    starts = indptr[:-1]
-    sizes = indptr[1:] - starts
-    if pooling == "paired":
-        return np.asarray(values[starts], np.float64)
-    if values.ndim > 1 and len(sizes) and (sizes == sizes[0]).all():  # reduceat along rows is 20 times slower
-        sets = values.reshape(len(sizes), int(sizes[0]), *values.shape[1:])
-        return np.asarray(sets.max(axis=1) if pooling == "max" else sets.mean(axis=1, dtype=np.float64), np.float64)
-    if pooling == "max":
-        return np.asarray(np.maximum.reduceat(values, starts, axis=0), np.float64)
-    total: Scores = np.add.reduceat(values, starts, axis=0, dtype=np.float64)
-    return total / sizes.reshape(-1, *([1] * (values.ndim - 1)))
+    def open(self, encoding: OpenEncoding) -> Relevance:
+        """Open an encoding that the units wrote."""

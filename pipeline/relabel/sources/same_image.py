@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
+from typing_extensions import override
 
+from relabel.core.runtime import Runtime
+from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
-from relabel.runtime import Runtime
-from relabel.sources.base import NO_PARTS, Kind, Pooling, Relevance, Rows, Scores, Source, SourceParams
-from relabel.store.manifest import Manifest
-from relabel.store.units import Advance, Phase, Unit, Units
-from relabel.store.work import Work
+from relabel.sources.base import OpenEncoding, Source, SourceParams, SourceSpec
+from relabel.sources.relevance import LookupArrays, Relevance
+from relabel.sources.shards import NoUnits
+from relabel.store.workdir import Work
 
 
 class SameImageParams(SourceParams):
@@ -22,18 +22,6 @@ class SameImageParams(SourceParams):
 
     source: Literal["same_image"] = "same_image"
     pooling: Pooling = "max"
-
-
-class NoUnits(Units):
-    """An encoding without files."""
-
-    def phases(self, work: Work) -> Iterator[Phase]:
-        """None."""
-        yield from ()
-
-    def make(self, work: Work, unit: Unit, advance: Advance) -> None:
-        """There is no unit to make."""
-        raise NotImplementedError(unit.file)
 
 
 @dataclass(frozen=True)
@@ -44,18 +32,23 @@ class SameImageRelevance(Relevance):
     rows: range
     pooling: Pooling
 
+    @override
     def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
-        """See Relevance.pairs."""
         image = self.corpus.image
         owner = image[references.rows[references.indptr[:-1]]]
         return np.asarray(owner == image[captions], np.float64)
 
+    @override
     def block(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
-        """See Relevance.block."""
         image = self.corpus.image
         owner = image[references.rows[references.indptr[:-1]]]
         return np.asarray(owner[:, None] == image[captions][None], np.float64)
 
+    @override
+    def write_lookup(self, work: Work) -> LookupArrays:
+        return LookupArrays("baseline", "bool", self.failed)
+
+    @override
     def query(self, text: str, captions: Rows) -> Scores:
         """Return zeros: a new text belongs to no image."""
         return np.zeros(len(captions))
@@ -64,29 +57,28 @@ class SameImageRelevance(Relevance):
 class SameImage(Source[SameImageParams]):
     """The binary baseline."""
 
-    name: ClassVar[str] = "same_image"
-    kind: ClassVar[Kind] = "baseline"
-    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    symmetric: ClassVar[bool] = True
-    version: ClassVar[int] = 1
-    no_neighbours: ClassVar[str | None] = "it knows image ids alone"
-    params_model: ClassVar[type[SourceParams]] = SameImageParams
+    spec = SourceSpec(
+        name="same_image",
+        kind="baseline",
+        bounds=(0.0, 1.0),
+        symmetric=True,
+        version=1,
+        params=SameImageParams,
+        no_neighbours="it knows image ids alone",
+    )
+
+    @override
+    def no_text(self) -> str | None:
+        return "a new text belongs to no image"
 
     def semantic(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
         """Nothing but the corpus decides."""
-        return {"source": self.name}
+        return {"source": self.spec.name}
 
     def units(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> NoUnits:
         """Nothing to do: image ids are in the corpus."""
         return NoUnits()
 
-    def open(
-        self,
-        corpus: Corpus,
-        folder: Path,
-        manifest: Manifest,
-        runtime: Runtime,
-        parts: Mapping[str, Relevance] = NO_PARTS,
-    ) -> SameImageRelevance:
-        """See Source.open."""
-        return SameImageRelevance(corpus, range(*manifest.facts["rows"]), self.params.pooling)
+    @override
+    def open(self, encoding: OpenEncoding) -> SameImageRelevance:
+        return SameImageRelevance(encoding.corpus, encoding.rows, self.params.pooling)

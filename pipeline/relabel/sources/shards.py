@@ -12,11 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from relabel.corpus import Corpus
 from relabel.store.manifest import Manifest
-from relabel.store.units import Advance, Phase, Unit, Units
-from relabel.store.work import Work, part_name, part_ranges
+from relabel.store.tasks import Advance, Phase, Unit, Units
+from relabel.store.workdir import Work, part_name, part_ranges
 
 FAILED = "failed"
 """Column of reasons, null where a row is fine: only in shards where a row failed. And what a manifest's facts say."""
@@ -84,14 +85,14 @@ class ShardUnits(Units):
         for name in (*again, *(self.derived if again else ())):
             work.drop(name)
 
+    @override
     def phases(self, work: Work) -> Iterator[Phase]:
-        """See Units.phases."""
         yield from self.before(work)
         yield Phase(self.title, "captions", [Unit(name, len(rows)) for name, rows in self.parts.items()])
         yield from self.after(work)
 
+    @override
     def make(self, work: Work, unit: Unit, advance: Advance) -> None:
-        """See Units.make."""
         left = unit.size
 
         def tell(more: int) -> None:
@@ -116,6 +117,18 @@ class ShardUnits(Units):
         """Read one column of all shards, one after another."""
         for part in self.parts:
             yield pq.read_table(work.folder / part, columns=[name])[name]
+
+
+class NoUnits(Units):
+    """An encoding without files."""
+
+    def phases(self, work: Work) -> Iterator[Phase]:
+        """None."""
+        yield from ()
+
+    def make(self, work: Work, unit: Unit, advance: Advance) -> None:
+        """There is no unit to make."""
+        raise NotImplementedError(unit.file)
 
 
 def with_failed(table: pa.Table, reasons: Mapping[int, str]) -> pa.Table:

@@ -1,21 +1,28 @@
 """The stages as plain functions, one file each: fetch, ingest, tune, encode, neighbours, judge, export.
 
-`relabel.run` walks them in order. Each is idempotent: finished work is found by its fingerprint and not repeated.
+`relabel.stages.run` runs them in order. Each stage is idempotent: finished work is found by its fingerprint and is not
+repeated.
 """
 
-from relabel.stages.captions import fetch, ingest
-from relabel.stages.encoding import encode, encoded, failed_rows, open_label
-from relabel.stages.exporting import export_lookup
-from relabel.stages.fitting import fit_table
-from relabel.stages.fusing import tune_fuse
+from relabel.stages.encode import encode, encoded, failed_rows, open_label
+from relabel.stages.export_lookup import export_lookup
+from relabel.stages.export_plan import estimate_plan, export_plan
+from relabel.stages.fetch import fetch
+from relabel.stages.ingest import ingest, prepare_corpus
 from relabel.stages.job import Job, note, status
-from relabel.stages.judging import judge
-from relabel.stages.label import prepare, prepare_encoding
-from relabel.stages.planning import estimate_plan, export_plan
+from relabel.stages.judge import judge, judgement_folder
+from relabel.stages.neighbours import neighbours, searchable
+from relabel.stages.prepare import prepare, prepare_encoding
 from relabel.stages.project import Project
-from relabel.stages.proxying import left_project, proxy_features
-from relabel.stages.searching import neighbours, searchable
-from relabel.stages.tuning import models, needs_cross_encoder, needs_word2vec, tune_bert_sts, tune_cbow, tune_sbert
+from relabel.stages.tune import (
+    models,
+    needs_word2vec,
+    tune_bert_sts,
+    tune_cbow,
+    tune_sbert,
+    word2vec_is_current,
+)
+from relabel.stages.tune_fuse import tune_fuse
 
 __all__ = [
     "Job",
@@ -27,23 +34,22 @@ __all__ = [
     "export_plan",
     "failed_rows",
     "fetch",
-    "fit_table",
     "ingest",
     "judge",
-    "left_project",
+    "judgement_folder",
     "models",
-    "needs_cross_encoder",
     "needs_word2vec",
     "neighbours",
     "note",
     "open_label",
     "prepare",
+    "prepare_corpus",
     "prepare_encoding",
-    "proxy_features",
     "searchable",
     "status",
     "tune_bert_sts",
     "tune_cbow",
     "tune_fuse",
     "tune_sbert",
+    "word2vec_is_current",
 ]

@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from relabel.memory import release
-from relabel.progress import SILENT, Progress
+from relabel.core.errors import CheckError, MissingError
+from relabel.core.process_memory import release
+from relabel.core.progress import SILENT, Progress
 from relabel.stages.project import Project
+from relabel.stages.variants import Variant
 from relabel.store.artefact import build
-from relabel.store.manifest import Draft, Manifest
-from relabel.store.units import Units
-from relabel.store.work import Work
-from relabel.workers import Order, make
+from relabel.store.manifest import Draft, Manifest, read_manifest
+from relabel.store.tasks import Units
+from relabel.store.workdir import Work
+from relabel.store.workers import Order, make
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,8 @@ class Job:
     progress : Progress
     units : callable or None
         Returns the work in units that any worker may make; `fill` has them made (see `make_units`).
+    variant : Variant or None
+        Its parameters, where a trial must not replace it.
     """
 
     out: Path
@@ -37,12 +41,35 @@ class Job:
     fill: Callable[[Work], None]
     progress: Progress = SILENT
     units: Callable[[], Units] | None = None
+    variant: Variant | None = None
 
     def run(self) -> tuple[Manifest, bool]:
-        """Build it, unless it is there."""
-        made = build(self.out, self.draft, self.fill, self.progress)
+        """Build it, unless it is there.
+
+        Raises
+        ------
+        UsageError
+            If a trial would be replaced or would replace an artefact (see `Variant.check`).
+        """
+        guard = None if self.variant is None else self.variant.check
+        made = build(self.out, self.draft, self._fill, self.progress, guard)
         release()
         return made
+
+    def check(self) -> None:
+        """Refuse what `run` would refuse: a trial that replaces an artefact, or the replacement of a trial."""
+        if self.variant is None:
+            return
+        try:
+            previous = read_manifest(self.out, self.draft.kind)
+        except (MissingError, CheckError):
+            return
+        self.variant.check(previous)
+
+    def _fill(self, work: Work) -> None:
+        if self.variant is not None:
+            work.runtime |= self.variant.record()
+        self.fill(work)
 
 
 def make_units(
@@ -64,7 +91,7 @@ def make_units(
     Raises
     ------
     RelabelError
-        See `relabel.workers.make`.
+        See `relabel.store.workers.make`.
     """
     make(units, work, Order(project, stage, arguments, draft, work.folder))
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Self
 
 from relabel.config import Config
+from relabel.core.errors import CheckError, MissingError
+from relabel.core.layout import Layout
+from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
-from relabel.layout import Layout
-from relabel.runtime import Runtime
+from relabel.sources.words.params import TUNED
+from relabel.store.manifest import Manifest, read_manifest
 
 
 @dataclass(frozen=True)
@@ -30,15 +34,47 @@ class Project:
     labels: Path = Path("labels")
     whole: Project | None = field(default=None, kw_only=True)
 
+    def __post_init__(self) -> None:
+        config = self.config.with_models(self.runtime.data, self.trained_on)
+        object.__setattr__(self, "config", config)  # frozen: this is still the making of it
+
+    def for_worker(self, runtime: Runtime) -> Self:
+        """Return the same project for a process in another folder: with this runtime and absolute paths."""
+        sources = {label: params.anywhere() for label, params in self.config.sources.items()}
+        config = self.config.model_copy(update={"sources": sources})
+        return replace(self, config=config, runtime=runtime, labels=self.labels.absolute())
+
+    @property
+    def trained_on(self) -> str:
+        """Dataset whose captions its models are trained on."""
+        return (self.whole or self).config.ingest.dataset
+
     @cached_property
     def layout(self) -> Layout:
         """Folders of this dataset."""
-        return Layout(self.labels / self.config.ingest.dataset)
+        return Layout(self.labels, self.config.ingest.dataset)
+
+    @property
+    def adopted(self) -> Manifest | None:
+        """Manifest of a corpus that was ingested from a path, used as it is where the parameters name no path."""
+        if self.config.ingest.path is not None:
+            return None
+        try:
+            manifest = read_manifest(self.layout.corpus, "corpus")
+        except (MissingError, CheckError):
+            return None
+        return manifest if manifest.runtime.get("origin", {}).get("path") else None
+
+    @property
+    def namespace(self) -> str:
+        """Prefix of the ids."""
+        manifest = self.adopted
+        return self.config.ingest.prefix if manifest is None else str(manifest.semantic["namespace"])
 
     @property
     def word2vec(self) -> Path:
-        """Word vectors trained here."""
-        return self.runtime.data / "word2vec"
+        """Word vectors trained on the dataset."""
+        return self.runtime.data / TUNED / self.trained_on
 
     @property
     def cross_encoder(self) -> Path:

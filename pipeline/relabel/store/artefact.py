@@ -11,24 +11,34 @@ import platform
 import re
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
-from relabel.errors import CheckError, MissingError, PartialError
-from relabel.progress import SILENT, Progress
+from relabel.core.errors import CLOSED, CheckError, MissingError, full_disk, system_error
+from relabel.core.progress import SILENT, Progress
 from relabel.store.atomic import make_folder, sync_folder, write_text
-from relabel.store.lock import alone
+from relabel.store.lock import exclusive, holder_file
 from relabel.store.manifest import MANIFEST, Draft, Manifest, open_artefact, read_manifest
-from relabel.store.work import DONE, Work, strays
+from relabel.store.place import check_place
+from relabel.store.workdir import DONE, Work, unexpected_files
 
+Guard = Callable[[Manifest], None]
+"""Takes the manifest of an artefact of another fingerprint before it is replaced, and raises to keep it."""
 WORK = ".work"
 """Folder beside the artefacts where they grow."""
 _OLD = ".old"
 _LIBRARIES = ("numpy", "pyarrow", "torch", "sentence-transformers", "faiss-cpu", "numba", "pycocoevalcap")
 
 
-def build(out: Path, draft: Draft, fill: Callable[[Work], None], progress: Progress = SILENT) -> tuple[Manifest, bool]:
+def build(
+    out: Path,
+    draft: Draft,
+    fill: Callable[[Work], None],
+    progress: Progress = SILENT,
+    guard: Guard | None = None,
+) -> tuple[Manifest, bool]:
     """Build an artefact, or find it already built.
 
     Parameters
@@ -40,6 +50,7 @@ def build(out: Path, draft: Draft, fill: Callable[[Work], None], progress: Progr
         Writes the files through the Work it gets; resumable, since finished files are kept.
     progress : Progress
         Told that another run on the same artefact is waited for.
+    guard : Guard, optional
 
     Returns
     -------
@@ -51,38 +62,49 @@ def build(out: Path, draft: Draft, fill: Callable[[Work], None], progress: Progr
     ------
     PartialError
         On a full disk; finished files are kept for the next run.
+    UsageError
+        If there can be no such path.
     CheckError
-        If the work folder holds what is no work on this artefact.
+        If there is something to write and the folder may not be written, if `out` holds anything but an older
+        artefact of the same kind and name (see `check_place`), or the work folder holds what is no work on this
+        artefact.
     """
-    folder = work_folder(out, draft.fingerprint)
+    folder, current = work_folder(out, draft.fingerprint), None
     try:
-        with alone(out, folder.parent, progress):
-            _drop_old(out)
+        current = _current(out, draft.fingerprint)
+        if current is not None and not _leftovers(out, folder):
+            return current, False
+        if current is None:
+            check_place(out, draft)  # before a lock is made beside it
+        with exclusive(out, folder.parent, progress):
+            for old in _beside(out, _OLD):
+                _remove(old)
             current = _current(out, draft.fingerprint)
             if current is not None:
+                shutil.rmtree(out / DONE, ignore_errors=True)  # left by a run that was killed after its last rename
                 shutil.rmtree(folder, ignore_errors=True)  # a power cut may leave the old name of what was moved
                 return current, False
-            _salvage(out, folder, draft.fingerprint)
+            check_place(out, draft)
+            if guard is not None:
+                _consult(guard, out, draft.fingerprint)
+            _reuse_files(out, folder, draft.fingerprint)
             manifest = _current(folder, draft.fingerprint) or _fill(folder, draft, fill)
+            check_place(out, draft, manifest.files)
+            _clean(folder, manifest.files)
+            for other in _beside(out, ""):
+                if other != folder:
+                    _remove(other)  # unfinished work under other parameters or inputs
             _move(folder, out)
             return manifest, True
     except OSError as error:
-        raise disk_error(error, out) from error
+        if current is not None and error.errno in CLOSED:
+            return current, False  # what is left over stays where it cannot be removed
+        raise system_error(error, out) from error
 
 
 def is_current(out: Path, draft: Draft) -> bool:
     """Whether an artefact is there, whole, under the fingerprint of a draft."""
     return _current(out, draft.fingerprint) is not None
-
-
-def disk_error(error: OSError, out: Path) -> PartialError:
-    """What an operating system error means to a user."""
-    what = f"could not write: {error.strerror or error}"
-    return PartialError(
-        what,
-        where=str(error.filename or out),
-        todo="Free some space and run it again; finished files are kept.",
-    )
 
 
 def work_folder(out: Path, wanted: str) -> Path:
@@ -99,29 +121,48 @@ def _current(out: Path, wanted: str) -> Manifest | None:
         open_artefact(out, manifest.kind)
     except (OSError, MissingError, CheckError):
         return None
-    shutil.rmtree(out / DONE, ignore_errors=True)  # left by a run that was killed right after its last rename
     return manifest
 
 
-def _salvage(out: Path, folder: Path, wanted: str) -> None:
-    """Make work of an artefact of the wanted fingerprint that is damaged or has failed rows: what is whole is kept."""
+def _consult(guard: Guard, out: Path, wanted: str) -> None:
+    """Let a guard keep an artefact that would be replaced; one whose manifest cannot be read has nothing to keep."""
+    try:
+        previous = read_manifest(out)
+    except (MissingError, CheckError):
+        return
+    if previous.fingerprint != wanted:
+        guard(previous)
+
+
+def _reuse_files(out: Path, folder: Path, wanted: str) -> None:
+    """Make work of an artefact of the wanted fingerprint that is damaged or has failed rows; see `_take_over`."""
     try:
         manifest = read_manifest(out)
     except (MissingError, CheckError):
         return
-    if manifest.fingerprint == wanted and not folder.exists():
+    if manifest.fingerprint == wanted and not folder.exists() and not out.is_symlink():  # a link's target is kept
         out.rename(folder)
-        (folder / MANIFEST).unlink()
-        Work(folder).adopt(manifest.files)
+
+
+def _take_over(work: Work) -> None:
+    """Commit the whole files of a finished artefact whose other files are made again, and read its facts."""
+    with suppress(MissingError, CheckError):
+        manifest = read_manifest(work.folder)
+        work.previous = manifest.facts
+        work.register_existing(manifest.files)
 
 
 def _fill(folder: Path, draft: Draft, fill: Callable[[Work], None]) -> Manifest:
     work, started = Work(folder), time.monotonic()
     make_folder(folder / DONE)
-    fill(work)
+    _take_over(work)
+    try:
+        fill(work)
+    except Exception as error:
+        if (full := full_disk(error)) is None:
+            raise
+        raise full from error
     manifest = _manifest(draft, work, time.monotonic() - started)
-    for path in strays(folder, manifest):  # what killed processes left half written, or made and did not commit
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
     write_text(folder / MANIFEST, manifest.to_json())
     return manifest
 
@@ -143,25 +184,50 @@ def _manifest(draft: Draft, work: Work, seconds: float) -> Manifest:
         draft.inputs,
         work.facts,
         runtime,
-        work.entries(),
+        {name: entry for name, entry in work.entries().items() if name not in work.excluded},
     )
+
+
+def _clean(folder: Path, files: Collection[str]) -> None:
+    """Remove what is no file of the artefact: excluded files, and what killed processes wrote and did not commit."""
+    found = list(unexpected_files(folder, files))
+    for path in found:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for parent in {path.parent for path in found}:
+        sync_folder(parent)  # a name that a power cut brings back would be in the artefact
 
 
 def _move(folder: Path, out: Path) -> None:
     old = folder.with_name(folder.name + _OLD)
     if out.exists():
-        shutil.rmtree(old, ignore_errors=True)
+        _remove(old)
         out.rename(old)
     folder.rename(out)
     sync_folder(out.parent)
     sync_folder(folder.parent)
     shutil.rmtree(out / DONE, ignore_errors=True)
-    shutil.rmtree(old, ignore_errors=True)
+    _remove(old)
 
 
-def _drop_old(out: Path) -> None:
-    """Remove what a run that was killed while it put a new artefact into place left of the one before."""
-    name = re.compile(rf"{re.escape(out.name)}-[0-9a-f]{{16}}{re.escape(_OLD)}")
-    for path in (out.parent / WORK).iterdir():
-        if name.fullmatch(path.name):
-            shutil.rmtree(path, ignore_errors=True)
+def _remove(folder: Path) -> None:
+    """Remove a folder, or a link to one and not its target."""
+    if folder.is_symlink():
+        folder.unlink()
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _leftovers(out: Path, folder: Path) -> bool:
+    """Return whether a run that was killed left something of an artefact that is whole now."""
+    named = (folder, out / DONE, holder_file(out, folder.parent))
+    return any(path.exists() for path in named) or any(_beside(out, _OLD))
+
+
+def _beside(out: Path, ending: str) -> Iterator[Path]:
+    """List the folders of an artefact's work, of any fingerprint, whose names have an ending.
+
+    The ending `_OLD` marks an older artefact; a process was killed while it replaced it.
+    """
+    name = re.compile(rf"{re.escape(out.name)}-[0-9a-f]{{16}}{re.escape(ending)}")
+    with suppress(FileNotFoundError):
+        yield from [path for path in (out.parent / WORK).iterdir() if name.fullmatch(path.name)]

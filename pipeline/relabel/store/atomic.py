@@ -90,6 +90,11 @@ def _write(path: Path, write: Callable[[Path], None], sync: Callable[[Path], T])
     return result
 
 
+def is_temporary(name: str) -> bool:
+    """Return whether a file's name is one under which `write_atomic` fills a file."""
+    return name.startswith(".") and _PART.search(name) is not None
+
+
 def _sync(path: Path) -> None:
     with path.open("rb+") as handle:
         os.fsync(handle.fileno())

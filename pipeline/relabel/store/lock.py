@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from relabel.progress import SILENT, Progress
+from relabel.core.progress import SILENT, Progress
 from relabel.store.atomic import make_folder
 
 _PATIENCE = 1.0  # seconds before the note
 
 
 @contextmanager
-def alone(out: Path, folder: Path, progress: Progress = SILENT) -> Iterator[None]:
+def exclusive(out: Path, folder: Path, progress: Progress = SILENT) -> Iterator[None]:
     """Hold the lock of an artefact.
 
     Parameters
@@ -32,7 +32,7 @@ def alone(out: Path, folder: Path, progress: Progress = SILENT) -> Iterator[None
     from filelock import FileLock, Timeout
 
     make_folder(folder)
-    lock, holder = FileLock(folder / f"{out.name}.lock"), folder / f"{out.name}.pid"
+    lock, holder = FileLock(folder / f"{out.name}.lock"), holder_file(out, folder)
     try:
         lock.acquire(timeout=_PATIENCE)
     except Timeout:
@@ -44,6 +44,11 @@ def alone(out: Path, folder: Path, progress: Progress = SILENT) -> Iterator[None
     finally:
         holder.unlink(missing_ok=True)
         lock.release()
+
+
+def holder_file(out: Path, folder: Path) -> Path:
+    """Return the file that names the process that holds the lock of an artefact; a killed process leaves it."""
+    return folder / f"{out.name}.pid"
 
 
 def _pid(holder: Path) -> str:

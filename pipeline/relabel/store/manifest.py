@@ -9,17 +9,20 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from relabel.errors import CheckError, MissingError
+from relabel.core.errors import CheckError, MissingError
+from relabel.core.layout import check_name
 from relabel.store.atomic import sha256_file
 
 FORMAT = 2
 MANIFEST = "manifest.json"
+MODELS = frozenset({"word_vectors", "sentence_encoder", "fuse_model", "cross_encoder"})
+"""Kinds of models, whose name is a description and whose folder is the user's choice."""
 
 
 @dataclass(frozen=True)
@@ -95,12 +98,22 @@ def fingerprint(kind: str, semantic: dict[str, Any], inputs: dict[str, str]) -> 
 
 @dataclass(frozen=True)
 class Draft:
-    """What is known of an artefact before it is built; see Manifest."""
+    """What is known of an artefact before it is built; see Manifest.
+
+    Raises
+    ------
+    UsageError
+        If the name cannot be a folder's. A model's name describes the model and may be any text.
+    """
 
     kind: str
     name: str
     semantic: dict[str, Any]
     inputs: dict[str, str]
+
+    def __post_init__(self) -> None:
+        if self.kind not in MODELS:
+            check_name(self.kind, self.name)
 
     @property
     def fingerprint(self) -> str:
@@ -116,7 +129,7 @@ def read_manifest(folder: Path, kind: str | None = None) -> Manifest:
     MissingError
         If there is none.
     CheckError
-        If it is of another kind or format, or is not, to the byte, what was written.
+        If it is of another kind or format, names files outside its folder, or is not, to the byte, what was written.
     """
     path, todo = folder / MANIFEST, "Delete the folder and run again."
     try:
@@ -137,6 +150,9 @@ def read_manifest(folder: Path, kind: str | None = None) -> Manifest:
         raise CheckError(f"expected digest {said}, found {found}", where=str(path), todo=todo)
     if text != manifest.to_json():
         raise CheckError("not in the form in which manifests are written", where=str(path), todo=todo)
+    for name in manifest.files:
+        if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
+            raise CheckError(f"names a file outside its folder: {name!r}", where=str(path), todo=todo)
     if kind not in (None, manifest.kind):
         raise CheckError(f"expected {kind}, found {manifest.kind}", where=str(path))
     return manifest
@@ -144,23 +160,23 @@ def read_manifest(folder: Path, kind: str | None = None) -> Manifest:
 
 def verb_of(kind: str | None) -> str:
     """Name the verb that makes a kind of artefact."""
-    return _VERB.get(kind or "", "run")
+    return VERBS.get(kind or "", "run")
 
 
-_VERB = {
+VERBS: dict[str, str] = {
     "corpus": "ingest",
     "word_vectors": "tune cbow",
     "sentence_encoder": "tune sbert",
     "fuse_model": "tune fuse",
+    "cross_encoder": "tune bert_sts",
     "encoding": "encode",
     "neighbours": "neighbours",
     "judgement": "judge",
     "report": "correlate",
     "lookup": "export lookup",
     "plan": "export plan",
-    "proxy_features": "proxy-features",
-    "fit_table": "fit-table",
 }
+"""Kind of artefact to the verb that makes it."""
 
 
 def open_artefact(folder: Path, kind: str, *, verify: bool = True) -> Manifest:

@@ -13,14 +13,15 @@ import pytest
 
 from relabel import stages
 from relabel.config import load_config
-from relabel.corpus import SCHEMA, Caption, Corpus, References
-from relabel.errors import CheckError, MissingError, UsageError
-from relabel.export import arrays
-from relabel.runtime import Runtime
+from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.core.runtime import Runtime
+from relabel.corpus import SCHEMA, Corpus, References
+from relabel.corpus.build import Caption
 from relabel.stages import Project
+from relabel.store import arrays
 from relabel.store.artefact import build
 from relabel.store.manifest import Draft, open_artefact
-from relabel.store.work import Work
+from relabel.store.workdir import Work
 from relabel_train.lookup import open_lookup
 from relabel_train.lookup.format import read_description
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import ClassVar
@@ -10,11 +10,13 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from relabel.corpus import Caption, Corpus, References
-from relabel.judge.human import Split, human_scores
-from relabel.sources.base import Kind, Pooling, Relevance, Rows, Scores, pool
+from relabel.core.types import Pooling, Rows, Scores
+from relabel.corpus import Corpus, References
+from relabel.corpus.build import Caption
+from relabel.datasets.cxc import Split, human_scores
+from relabel.sources.relevance import Relevance, pool
 from relabel.sources.same_image import SameImage
-from relabel.store.work import Work
+from relabel.store.workdir import Work
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,21 +55,19 @@ class Odd(Relevance):
 class OddSource(SameImage):
     """Facts of Odd."""
 
-    name: ClassVar[str] = "odd"
-    kind: ClassVar[Kind] = "features"
-    symmetric: ClassVar[bool] = False
+    spec = replace(SameImage.spec, name="odd", kind="features", symmetric=False)
 
 
 class OddPairs(OddSource):
     """The same, as a source whose scores are dear."""
 
-    kind: ClassVar[Kind] = "pairs"
+    spec = replace(OddSource.spec, kind="pairs")
 
 
 class OddSymmetric(OddSource):
     """The same, said to be symmetric."""
 
-    symmetric: ClassVar[bool] = True
+    spec = replace(OddSource.spec, symmetric=True)
 
 
 @pytest.fixture(scope="session")

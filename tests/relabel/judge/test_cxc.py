@@ -11,14 +11,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from relabel.corpus import Caption, Corpus
-from relabel.errors import MissingError
+from relabel.core.errors import MissingError
+from relabel.core.types import Pooling
+from relabel.corpus import Corpus
+from relabel.corpus.build import Caption
+from relabel.datasets.cxc import TASKS, HumanScores, Task
 from relabel.judge import cxc
 from relabel.judge.cxc import SCHEMA, read_cxc, score_cxc
-from relabel.judge.human import TASKS, HumanScores, Task
-from relabel.sources.base import Pooling
 from relabel.sources.same_image import SameImage, SameImageRelevance
-from relabel.store.work import Work
+from relabel.store.workdir import Work
 
 REDUCE = {"max": max, "mean": lambda v: sum(v) / len(v), "refs": lambda v: sum(v) / len(v), "paired": lambda v: v[0]}
 

@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
-from relabel.errors import CheckError, MissingError, UsageError
 from relabel.judge.eccv import Gate, read_eccv_scores, score_eccv
-from relabel.judge.eccv_queries import DIRECTIONS, Direction, Eccv, Queries, read_eccv
-from relabel.sources.base import Pooling, Rows, Scores
+from relabel.judge.eccv_data import DIRECTIONS, Direction, Eccv, Queries, read_eccv
+from relabel.sources.cosine import VectorRelevance
 from relabel.sources.same_image import SameImage, SameImageRelevance
-from relabel.sources.vectors import VectorRelevance
-from relabel.store.work import Work
+from relabel.store.workdir import Work
 
 
 @pytest.fixture(scope="module")
@@ -54,9 +54,9 @@ def test_queries_and_galleries(eccv: Eccv, cxc_test: Corpus) -> None:
     i2t, t2i = eccv.queries["i2t"], eccv.queries["t2i"]
     assert (len(i2t), int(i2t.positives.sum()), i2t.positives.min(), i2t.positives.max()) == (1261, 22_550, 6, 48)
     assert (len(t2i), int(t2i.positives.sum()), t2i.positives.min(), t2i.positives.max()) == (1332, 11_279, 1, 19)
-    outside = {q: int(r) - len(f) for q, r, f in zip(i2t.ids, i2t.positives, i2t.found, strict=True) if r != len(f)}
+    outside = {q: int(r) - len(f) for q, r, f in zip(i2t.ids, i2t.positives, i2t.items, strict=True) if r != len(f)}
     assert outside == {"coco:575916": 1, "coco:421999": 1}
-    assert sum(map(len, t2i.found)) == 11_279
+    assert sum(map(len, t2i.items)) == 11_279
     assert [cxc_test.image_ids[i] for i in i2t.index] == i2t.ids
     assert [cxc_test.caption_ids[i] for i in t2i.index] == t2i.ids
 
@@ -111,7 +111,7 @@ def by_hand(corpus: Corpus, relevance: object, eccv: Eccv, direction: Direction,
             image, caption = (queries.index[q], gallery[j]) if direction == "i2t" else (gallery[j], queries.index[q])
             r = relevance.pairs(corpus.references([image]), np.array([caption], np.int32), pooling)[0]  # type: ignore[attr-defined]
             own = corpus.image[caption] == image
-            keys.append((-np.round(r * 1e5), not own, j in queries.found[q], j))
+            keys.append((-np.round(r * 1e5), not own, j in queries.items[q], j))
         return [j for *_, j in sorted(keys)]
 
     for q in range(len(queries)):
@@ -122,7 +122,7 @@ def by_hand(corpus: Corpus, relevance: object, eccv: Eccv, direction: Direction,
             # The gate keeps (-score, own, column) order; ties of the rest are pessimistic.
             coarse = order_of_gate(corpus, relevance, eccv, direction, q)[:top]
             ranked = order(q, coarse, "max") + order(q, [j for j in everything if j not in coarse], "mean")
-        hits, r = [j in queries.found[q] for j in ranked], int(queries.positives[q])
+        hits, r = [j in queries.items[q] for j in ranked], int(queries.positives[q])
         ap = sum(sum(hits[:k]) / k for k in range(1, r + 1) if hits[k - 1]) / r
         out.append([ap, sum(hits[:r]) / r, float(hits[0])])
     return out

@@ -5,36 +5,46 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from relabel.corpus import Corpus
-from relabel.judge.agreement import Scored
 from relabel.judge.cxc import score_cxc
+from relabel.judge.cxc_report import PairScores, cxc_report
 from relabel.judge.eccv import SCHEMA
-from relabel.judge.rankings import Ranked
-from relabel.judge.report import Report, csv_text, cxc_report, eccv_report, metrics
-from relabel.judge.tables import Table, latex, markdown, text
-from relabel.store.work import Work
-
-TABLE = Table("Title & more", ("label", "r"), (("a_b", "0.5"), ("c|d", "undefined")), ("100% of it.", "Second."))
+from relabel.judge.eccv_report import QueryScores, eccv_report
+from relabel.judge.report import Report, metrics
+from relabel.sources.cider import CiderParams
+from relabel.sources.sbert import SbertParams
+from relabel.store.workdir import Work
 
 
 @pytest.fixture(scope="module")
 def report(few: Corpus, odd: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> Report:
-    """The pairs of 300 images, as a label that SAM reports on."""
-    folder = tmp_path_factory.mktemp("odd")
+    """The pairs of 300 images."""
+    return reported(few, odd, tmp_path_factory.mktemp("odd"))
+
+
+@pytest.fixture(scope="module")
+def whole(cxc_test: Corpus, odd: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> Report:
+    """All pairs."""
+    return reported(cxc_test, odd, tmp_path_factory.mktemp("whole"))
+
+
+def reported(corpus: Corpus, odd: SimpleNamespace, folder: Path) -> Report:
+    """Judge the odd relevance as a label that SAM reports on."""
     (folder / ".done").mkdir()
-    params = {"source": "cider", "variant": "cider_d", "tokenizer": "lower_split", "pooling": "refs"}
-    work = Work(folder, {"label": "cider_lower", "params": params})
-    score_cxc(few, odd.Relevance(few, range(len(few))), odd.Source, "test", work)
-    return cxc_report([Scored.open(folder, work.facts)], resamples=100)
+    work = Work(folder, {"label": "cider_lower", "params": CiderParams(tokenizer="lower_split").model_dump()})
+    score_cxc(corpus, odd.Relevance(corpus, range(len(corpus))), odd.Source, "test", work)
+    return cxc_report([PairScores.open(folder, work.facts)], resamples=100)
 
 
 @pytest.fixture
-def ranked() -> list[Ranked]:
+def ranked() -> list[QueryScores]:
     import pyarrow as pa
 
     def table(n: int) -> pa.Table:
@@ -46,13 +56,13 @@ def ranked() -> list[Ranked]:
     tables = {"i2t": table(1261), "t2i": table(1332)}
     gated = facts | {"gate": "sbert", "gate_top": 100}
     return [
-        Ranked("sbert", {"source": "sbert", "pooling": "max"}, tables, facts),  # type: ignore[arg-type]
-        Ranked("meteor", {"source": "meteor", "pooling": "refs"}, tables, gated),  # type: ignore[arg-type]
+        QueryScores(label="sbert", params=SbertParams().model_dump(), tables=tables, facts=facts),  # type: ignore[arg-type]
+        QueryScores(label="meteor", params={"source": "meteor", "pooling": "refs"}, tables=tables, facts=gated),  # type: ignore[arg-type]
     ]
 
 
-def test_text_is_aligned_and_fits(report: Report) -> None:
-    shown = report.render("text")
+def test_text_is_aligned_and_fits(whole: Report) -> None:
+    shown = whole.render("text")
     assert max(map(len, shown.splitlines())) <= 100
     assert shown.isascii()
     lines = shown.splitlines()
@@ -64,21 +74,22 @@ def test_text_is_aligned_and_fits(report: Report) -> None:
     assert rows["cider_lower"].endswith("0.734 / 0.453  SAM")
 
 
-def test_notes_say_protocol_self_interval_missing_and_papers(report: Report) -> None:
+def test_notes_say_protocol_self_interval_missing_and_papers(report: Report, whole: Report) -> None:
     notes = " ".join(" ".join(table.notes) for table in report.tables)
     assert "judged caption itself is among the references" in notes
     assert "100 bootstrap resamples of images, seed 0" in notes
     assert "cider_lower: " in notes
     assert "pairs left out: coco:" in notes
     assert "not in the corpus" in notes
-    assert "WACV 2022, arXiv 2110.02623, Table 1" in notes
+    assert "WACV 2022, arXiv 2110.02623, Table 1" in notes  # of same_image, which is always there
+    assert "left out" not in " ".join(" ".join(table.notes) for table in whole.tables)
     assert "mean for refs" in notes
     shown = report.render("text")
     assert shown.count("bootstrap resamples") == 1
     assert report.render("md").count("bootstrap resamples") == 3
 
 
-def test_all_forms_hold_the_same_figures(report: Report) -> None:
+def test_all_forms_hold_the_same_figures(report: Report, whole: Report) -> None:
     record = next(r for r in report.records if (r["label"], r["task"], r["subset"]) == ("cider_lower", "sits", "all"))
     cell = f"{record['pearson']:.4f}"
     for style in ("text", "md", "latex"):
@@ -88,6 +99,9 @@ def test_all_forms_hold_the_same_figures(report: Report) -> None:
     again = next(r for r in read if (r["label"], r["task"], r["subset"]) == ("cider_lower", "sits", "all"))
     assert float(again["pearson"]) == record["pearson"]
     assert int(again["missing"]) == record["missing"] > 40_000
+    assert again["paper"] == ""
+    complete = list(csv.DictReader(io.StringIO(whole.render("csv"))))
+    (again,) = [r for r in complete if (r["label"], r["task"], r["subset"]) == ("cider_lower", "sits", "all")]
     assert again["paper"] == "0.734"
     undefined = next(r for r in read if r["label"] == "same_image" and r["subset"] == "c2i_intrasim")
     assert undefined["pearson"] == undefined["low"] == undefined["kendall"] == ""
@@ -103,7 +117,7 @@ def test_metrics_nest_and_leave_undefined_out(report: Report) -> None:
     assert set(found["same_image"]["sis"]["all"]) == {"n", "missing"}
 
 
-def test_rankings(ranked: list[Ranked]) -> None:
+def test_rankings(ranked: list[QueryScores]) -> None:
     report = eccv_report(ranked)
     (table,) = report.tables
     assert table.rows[0][:3] == ("sbert", "50.00", "25.00")
@@ -111,6 +125,7 @@ def test_rankings(ranked: list[Ranked]) -> None:
     assert table.rows[1][0] == "meteor *"
     assert table.rows[1][-2:] == ("", "")
     assert any("* meteor: re-ranks the best of sbert, top 100" in note for note in table.notes)
+    assert "sbert: S-NDCG does not name its checkpoint." in table.notes
     assert max(map(len, report.render("text").splitlines())) <= 100
     found = metrics(report.records)["meteor"]["eccv"]["t2i"]
     assert found == {"n": 1332, "map_at_r": 50.0, "r_precision": 25.0, "r_at_1": 50.0}
@@ -118,26 +133,21 @@ def test_rankings(ranked: list[Ranked]) -> None:
     assert (report + report).tables == (table, table)
 
 
-def test_text_markdown_and_latex() -> None:
-    assert text(TABLE).splitlines() == [
-        "Title & more",
-        "",
-        "label          r",
-        "----------------",
-        "a_b          0.5",
-        "c|d    undefined",
-        "",
-        "  100% of it.",
-        "  Second.",
-    ]
-    shown = markdown(TABLE).splitlines()
-    assert shown[2:6] == ["| label | r |", "|---|---:|", "| a_b | 0.5 |", r"| c\|d | undefined |"]
-    assert shown[-2:] == ["- 100% of it.", "- Second."]
-    assert r"\caption{Title \& more}" in latex(TABLE)
-    assert r"a\_b & 0.5 \\" in latex(TABLE)
-    assert r"100\% of it." in latex(TABLE)
-    assert latex(TABLE).count(r"\begin") == latex(TABLE).count(r"\end") == 2
+def test_columns_and_notes_of_a_paper_are_there_for_its_labels_alone(ranked: list[QueryScores]) -> None:
+    tuned = replace(ranked[0], own_model=True)
+    (table,) = eccv_report([tuned, ranked[1]]).tables
+    assert table.header[-1] == "R@1"
+    assert {len(row) for row in table.rows} == {len(table.header)}
+    assert not any("S-NDCG" in note for note in table.notes)
 
 
-def test_csv_takes_records_of_different_keys() -> None:
-    assert csv_text([{"a": 1, "b": None}, {"c": 'x,"y'}]) == 'a,b,c\n1,,\n,,"x,""y"'
+def test_word_vectors_stand_beside_the_label_and_models_in_a_note(ranked: list[QueryScores]) -> None:
+    vectors = replace(ranked[0], label="cbow", uses="glove.6B.100d (400,000 words)")
+    model = replace(ranked[0], uses="org/model")
+    report = eccv_report([vectors, model, replace(ranked[1], tables={}, facts={})])
+    (table,) = report.tables
+    assert [row[0] for row in table.rows] == ["cbow (glove.6B.100d)", "sbert"]
+    assert table.notes[-1] == "Models: cbow: glove.6B.100d (400,000 words); sbert: org/model."
+    assert table.notes[-2].startswith("Not ranked: meteor, which score pair by pair")
+    uses = {record["label"]: record["uses"] for record in report.records}
+    assert uses == {"cbow": "glove.6B.100d (400,000 words)", "sbert": "org/model"}

@@ -13,14 +13,15 @@ import pyarrow as pa
 import pytest
 
 from relabel import stages
-from relabel.config import load_config
-from relabel.neighbours.base import Finder, Rows, Scores, Search
-from relabel.runtime import Runtime
-from relabel.sources.base import Pooling, Relevance
+from relabel.config import Config, load_config
+from relabel.core.runtime import Runtime
+from relabel.core.types import Pooling, Rows, Scores
+from relabel.sources.finder import Finder, Search
+from relabel.sources.relevance import Relevance
 from relabel.stages import Job, Project
 from relabel.store.manifest import read_manifest, read_parts
-from relabel.store.units import Advance
-from relabel.store.work import Work
+from relabel.store.tasks import Advance
+from relabel.store.workdir import Work
 
 WORDS = tuple("a dog cat man red blue bus runs sits on the grass street with two birds near water".split())  # noqa: SIM905
 
@@ -74,7 +75,7 @@ class Dataset:
         return [*SETTINGS, *self.settings]
 
     def project(self, *settings: str, **runtime: Any) -> Project:
-        return Project(load_config(None, [*self.all_settings, *settings]), Runtime(**runtime))
+        return Project(Config(**load_config(None, [*self.all_settings, *settings]).model_dump()), Runtime(**runtime))
 
     def encoded(self, lines: Iterable[Line], split: str = "all", labels: Iterable[str] = ("near",)) -> Project:
         self.write(lines)
@@ -87,6 +88,7 @@ class Dataset:
 
 SETTINGS = [
     "ingest.format=jsonl",
+    "ingest.expected={}",
     "ingest.path=captions.jsonl",
     "ingest.tokenizer=none",
     "encode.rows_per_shard=40",
@@ -128,8 +130,8 @@ def make_lines() -> Callable[..., list[Line]]:
 @pytest.fixture
 def block_finder(monkeypatch: pytest.MonkeyPatch) -> None:
     """Search by BlockFinder, whatever the source."""
-    from relabel.sources.ngrams.relevance import CiderRelevance
-    from relabel.sources.vectors import VectorRelevance
+    from relabel.sources.cider.relevance import CiderRelevance
+    from relabel.sources.cosine import VectorRelevance
 
     for kind in (CiderRelevance, VectorRelevance):
         monkeypatch.setattr(kind, "finder", lambda *given: BlockFinder(*given))
@@ -141,7 +143,7 @@ def finders(request: pytest.FixtureRequest) -> str:
     if request.param == "plain":
         request.getfixturevalue("block_finder")
     else:
-        from relabel.sources.vectors import VectorRelevance
+        from relabel.sources.cosine import VectorRelevance
 
         if Relevance.finder is VectorRelevance.finder:
             request.getfixturevalue("monkeypatch").setattr(VectorRelevance, "finder", lambda *g: BlockFinder(*g))

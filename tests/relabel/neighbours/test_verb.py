@@ -37,7 +37,10 @@ def test_the_table_is_made_and_said(dataset: Any, make_lines: Any, block_finder:
     facts = json.loads(made.stdout)
     assert 0 < facts["recall"]["value"] <= 1
     assert facts["exact"] is False
-    every = run(dataset)
+    kept = run(dataset)
+    assert kept.exit_code == 2
+    assert "of a trial" in kept.stderr
+    every = run(dataset, "--replace")
     assert [line.split(":")[0] for line in every.stdout.splitlines()[::2]] == ["neighbours cider", "neighbours near"]
 
 

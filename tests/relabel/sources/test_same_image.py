@@ -7,14 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from relabel.corpus import Caption, Corpus, References
-from relabel.runtime import Runtime
-from relabel.sources.base import Pooling, Relevance
+from relabel.core.runtime import Runtime
+from relabel.core.types import Pooling
+from relabel.corpus import Corpus, References
+from relabel.corpus.build import Caption
+from relabel.sources.base import OpenEncoding
+from relabel.sources.relevance import Relevance
 from relabel.sources.same_image import SameImage, SameImageParams
 from relabel.store.artefact import build
 from relabel.store.manifest import Draft, open_artefact
-from relabel.store.units import make_all
-from relabel.store.work import Work
+from relabel.store.tasks import make_all
+from relabel.store.workdir import Work
 
 IMAGES = [5, 1, 7, 2]
 POOLINGS: list[Pooling] = ["paired", "max", "mean", "refs"]
@@ -39,7 +42,9 @@ def relevance(corpus: Corpus, tmp_path: Path) -> Relevance:
     draft = Draft("encoding", "same_image", source.semantic(corpus, rows, runtime), {"corpus": corpus.digest})
     manifest, _ = build(tmp_path / "same_image", draft, fill)
     assert not manifest.files
-    return source.open(corpus, tmp_path / "same_image", open_artefact(tmp_path / "same_image", "encoding"), runtime)
+    return source.open(
+        OpenEncoding(corpus, tmp_path / "same_image", open_artefact(tmp_path / "same_image", "encoding"), runtime)
+    )
 
 
 @pytest.mark.parametrize("pooling", [None, *POOLINGS])
@@ -69,6 +74,6 @@ def test_nothing_asked(corpus: Corpus, relevance: Relevance) -> None:
 
 
 def test_what_it_says_of_itself() -> None:
-    assert (SameImage.kind, SameImage.bounds, SameImage.symmetric) == ("baseline", (0.0, 1.0), True)
+    assert (SameImage.spec.kind, SameImage.spec.bounds, SameImage.spec.symmetric) == ("baseline", (0.0, 1.0), True)
     for pooling in POOLINGS:
         assert SameImage(SameImageParams(pooling=pooling)).tokenizer() is None

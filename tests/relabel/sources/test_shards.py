@@ -13,15 +13,16 @@ import pytest
 
 from relabel import stages
 from relabel.config import load_config
-from relabel.corpus import Caption, Corpus
-from relabel.errors import FailedRowsError, PartialError
-from relabel.progress import SILENT
-from relabel.runtime import Runtime
+from relabel.core.errors import FailedRowsError, PartialError
+from relabel.core.progress import SILENT
+from relabel.core.runtime import Runtime
+from relabel.corpus import Corpus
+from relabel.corpus.build import Caption
 from relabel.sources.shards import ShardUnits, failed_rows, with_failed
 from relabel.store.artefact import build, is_current
 from relabel.store.manifest import Draft, Manifest, open_artefact
-from relabel.store.units import Advance, Phase, Unit, make_all
-from relabel.store.work import Work
+from relabel.store.tasks import Advance, Phase, Unit, make_all
+from relabel.store.workdir import Work
 
 ROWS = range(2, 12)
 SUM = "sum.parquet"

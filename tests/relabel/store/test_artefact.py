@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from relabel.errors import CheckError, MissingError, PartialError
-from relabel.store.artefact import build
+from relabel.core.errors import CheckError, MissingError, PartialError
+from relabel.store.artefact import build, work_folder
 from relabel.store.manifest import Draft, open_artefact, read_parts
-from relabel.store.work import Work, part_name, part_ranges
+from relabel.store.workdir import Work, part_name, part_ranges
 
 ROWS = range(3, 10)
 
@@ -104,6 +104,23 @@ def test_a_deleted_out_is_built_again(tmp_path: Path) -> None:
     assert made == [1, 2]
 
 
+def test_unfinished_work_under_other_parameters_is_kept_until_the_artefact_is_built(tmp_path: Path) -> None:
+    """A run that finds the artefact leaves it, so that it may go on; a run that builds the artefact removes it."""
+    out = tmp_path / "out"
+    build(out, draft(), filler([]))
+    for other in (out, tmp_path / "out-longer"):
+        with pytest.raises(KeyboardInterrupt):
+            build(other, draft(new=1), filler([], stop_at=2))
+    build(out, draft(), filler([]))
+    unfinished = [work_folder(path, draft(new=1).fingerprint) for path in (out, tmp_path / "out-longer")]
+    assert sorted(path for path in (tmp_path / ".work").iterdir() if path.is_dir()) == sorted(unfinished)
+    build(out, draft(new=2), filler([]))
+    assert [path for path in (tmp_path / ".work").iterdir() if path.is_dir()] == unfinished[1:]
+    made: list[int] = []
+    build(tmp_path / "out-longer", draft(new=1), filler(made))
+    assert made == [2]
+
+
 def test_a_damaged_finished_shard_is_not_trusted_on_resume(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         build(tmp_path / "out", draft(), filler([], stop_at=2))
@@ -172,3 +189,27 @@ def test_a_full_disk_is_one_clear_error_and_loses_nothing(tmp_path: Path) -> Non
     assert not list((tmp_path / ".work").rglob("*.part"))
     manifest, _ = build(tmp_path / "out", draft(), fill)
     assert pq.read_table(tmp_path / "out" / manifest.parts[1]).num_rows == 50_000
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 64 vs 0"),
+        RuntimeError("Error while serializing: I/O error: File too large (os error 27)"),
+    ],
+)
+def test_a_full_disk_that_a_library_reports_in_words_is_one(error: Exception, tmp_path: Path) -> None:
+    def fill(work: Work) -> None:
+        raise error
+
+    with pytest.raises(PartialError, match="could not write") as told:
+        build(tmp_path / "out", Draft("encoding", "demo", {}, {}), fill)
+    assert "Free some space" in str(told.value)
+
+
+def test_another_error_of_a_library_stays_what_it_is(tmp_path: Path) -> None:
+    def fill(work: Work) -> None:
+        raise RuntimeError("shapes do not match")
+
+    with pytest.raises(RuntimeError, match="shapes do not match"):
+        build(tmp_path / "out", Draft("encoding", "demo", {}, {}), fill)

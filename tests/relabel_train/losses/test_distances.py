@@ -30,7 +30,7 @@ def squared(f: Tensor, a: int, i: int) -> float:
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("anchors", [1, 4, 9])
 @pytest.mark.parametrize(("plain", "ties"), [(False, False), (False, True), (True, False)])
-def test_check_1_log_ratio_equals_loops(anchors: int, plain: bool, ties: bool, masked: bool) -> None:
+def test_log_ratio_equals_loops(anchors: int, plain: bool, ties: bool, masked: bool) -> None:
     f, y, same = given(anchors, anchors)
     total = 0.0
     for a in range(anchors):
@@ -50,7 +50,7 @@ def test_check_1_log_ratio_equals_loops(anchors: int, plain: bool, ties: bool, m
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("anchors", [1, 4, 9])
 @pytest.mark.parametrize("normalise", [True, False])
-def test_check_1_dense_triplet_equals_loops(anchors: int, normalise: bool, masked: bool) -> None:
+def test_dense_triplet_equals_loops(anchors: int, normalise: bool, masked: bool) -> None:
     f, y, same = given(anchors, anchors)
     g = f / f.norm(dim=1, keepdim=True) if normalise else f
     total = 0.0

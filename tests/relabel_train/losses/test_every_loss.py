@@ -1,7 +1,4 @@
-"""What holds of every loss of scores: terms, dtypes, devices, compiling, refusals, finite edges, siblings, symmetry.
-
-Tests named `check_N` hold check N of the acceptance list for labels, losses and metrics.
-"""
+"""Contract of every loss of scores: terms, dtypes, devices, compiling, errors, finite edges, siblings, symmetry."""
 
 from __future__ import annotations
 
@@ -78,7 +75,7 @@ def test_terms_sum_to_the_loss(batch: Any, make: Any) -> None:
 
 
 @over(SYMMETRIC)
-def test_check_2_directions_are_one_function(batch: Any, make: Any) -> None:
+def test_directions_are_one_function(batch: Any, make: Any) -> None:
     terms = make().terms(batch.scores, batch.relevance, batch.same_image)
     turned = make().terms(batch.scores.T, batch.relevance.T, batch.same_image.T)
     for name, value in terms.items():
@@ -87,7 +84,7 @@ def test_check_2_directions_are_one_function(batch: Any, make: Any) -> None:
 
 
 @over(FIXED)
-def test_check_7_permuting_the_batch_changes_nothing(batch: Any, make: Any) -> None:
+def test_permuting_the_batch_changes_nothing(batch: Any, make: Any) -> None:
     order = torch.randperm(9, generator=torch.Generator().manual_seed(1))
     given = [t[order][:, order] for t in (batch.scores, batch.relevance, batch.same_image)]
     torch.testing.assert_close(make()(*given), make()(batch.scores, batch.relevance, batch.same_image))
@@ -95,7 +92,7 @@ def test_check_7_permuting_the_batch_changes_nothing(batch: Any, make: Any) -> N
 
 @pytest.mark.parametrize("size", [1, 2, 5])
 @over(ALL)
-def test_check_15_empty_sets_are_finite(make: Any, size: int) -> None:
+def test_empty_sets_are_finite(make: Any, size: int) -> None:
     """No negative, empty levels and windows, all labels equal, one pair, all scores equal."""
     even = [torch.full((size, size), label) for label in (-1.0, 0.0, 0.63, 0.8, 1.0)]
     everything = torch.ones(size, size, dtype=torch.bool)
@@ -109,7 +106,7 @@ def test_check_15_empty_sets_are_finite(make: Any, size: int) -> None:
 
 
 @over({n: m for n, m in PAIRWISE.items() if n != "ladder_cumulative"})
-def test_check_15_nothing_to_contrast_costs_nothing(make: Any) -> None:
+def test_nothing_to_contrast_costs_nothing(make: Any) -> None:
     """All items are a query's own, or there is but one."""
     for size, same in ((1, None), (4, torch.ones(4, 4, dtype=torch.bool))):
         value, gradient = with_gradient(make(), torch.rand(size, size), torch.ones(size, size), same)
@@ -118,7 +115,7 @@ def test_check_15_nothing_to_contrast_costs_nothing(make: Any) -> None:
 
 
 @over(PAIRWISE)
-def test_check_16_a_sibling_is_never_pushed_away(irregular: Any, make: Any) -> None:
+def test_a_sibling_is_never_pushed_away(irregular: Any, make: Any) -> None:
     """A higher score of a sibling never costs more, however low its label, and without the mask it does."""
     pushed = False
     for seed in range(6):
@@ -135,7 +132,7 @@ def test_check_16_a_sibling_is_never_pushed_away(irregular: Any, make: Any) -> N
 
 
 @over(LISTWISE)
-def test_check_16_a_sibling_is_as_good_as_the_pair(batch: Any, make: Any) -> None:
+def test_a_sibling_is_as_good_as_the_pair(batch: Any, make: Any) -> None:
     """The sibling's label does not count, and its score may change places with the pair's."""
     other = batch.relevance.clone()
     other[2, 5] = other[5, 2] = -0.9

@@ -12,7 +12,7 @@ from relabel_train.losses import KendallLoss
 
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("alpha", [0.0, 0.2, 0.05])
-def test_check_1_equals_loops(batch: Any, both_ways: Any, alpha: float, masked: bool) -> None:
+def test_equals_loops(batch: Any, both_ways: Any, alpha: float, masked: bool) -> None:
     def query(s: list[float], r: list[float], own: list[bool], p: int) -> float:
         return sum(
             max(0.0, s[k] - s[j])

@@ -21,7 +21,7 @@ def first_level(s: list[float], own: list[bool], p: int, contrast: str) -> float
 @pytest.mark.parametrize("contrast", ["hard", "sum"])
 @pytest.mark.parametrize("sets", ["levels", "cumulative"])
 @pytest.mark.parametrize("thresholds", [(0.63,), (0.63, 0.56), (0.6, 0.56, -0.2)])
-def test_check_1_equals_loops(
+def test_equals_loops(
     batch: Any, both_ways: Any, thresholds: tuple[float, ...], sets: Any, contrast: Any, masked: bool
 ) -> None:
     weights = (1, 0.25, 0.125, 0.0625)
@@ -47,7 +47,7 @@ def test_check_1_equals_loops(
     assert set(loss.terms(batch.scores, batch.relevance)) == names
 
 
-def test_check_1_fillers_equal_loops(batch: Any, both_ways: Any) -> None:
+def test_fillers_equal_loops(batch: Any, both_ways: Any) -> None:
     """Released code: the minimum sees 1 and the maximum sees 0 wherever an item is on the other side."""
 
     def query(s: list[float], r: list[float], own: list[bool], p: int) -> float:

@@ -14,7 +14,7 @@ from relabel_train.losses import MultiPositiveInfoNCE
 
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("positive", [None, 0.63])
-def test_check_1_equals_loops(batch: Any, both_ways: Any, positive: float | None, masked: bool) -> None:
+def test_equals_loops(batch: Any, both_ways: Any, positive: float | None, masked: bool) -> None:
     def query(s: list[float], r: list[float], own: list[bool], p: int) -> float:
         mine = [j for j in range(len(s)) if own[j] or (positive is not None and r[j] >= positive - 1e-9)]
         whole = math.log(sum(math.exp(x / 0.07) for x in s))

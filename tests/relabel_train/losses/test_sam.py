@@ -29,7 +29,7 @@ def by_loops(batch: Any, pick: Any, margin_of: str, clamp: float | None, masked:
 @pytest.mark.parametrize("margin_of", ["image", "query"])
 @pytest.mark.parametrize("clamp", [None, 0.1])
 @pytest.mark.parametrize(("sampling", "extreme"), [("hard", max), ("soft", min)])
-def test_check_1_equals_loops(
+def test_equals_loops(
     irregular: Any, sampling: Any, extreme: Any, clamp: float | None, margin_of: Any, masked: bool
 ) -> None:
     for seed in range(3):

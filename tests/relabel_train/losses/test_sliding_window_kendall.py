@@ -18,7 +18,7 @@ def lows(edges: str, windows: int, beta: float) -> list[float]:
 
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize(("alpha", "beta", "edges"), [(0.2, 0.1, "upper"), (0.2, 0.1, "lower"), (0.1, 0.05, "all")])
-def test_check_1_equals_loops(batch: Any, both_ways: Any, alpha: float, beta: float, edges: Any, masked: bool) -> None:
+def test_equals_loops(batch: Any, both_ways: Any, alpha: float, beta: float, edges: Any, masked: bool) -> None:
     windows = round((2 - alpha) / beta)
 
     def query(s: list[float], r: list[float], own: list[bool], p: int) -> float:

@@ -27,7 +27,7 @@ def ndcg_loss(s: list[float], r: list[float], tau: float, ideal: str) -> float:
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("ideal", ["paper", "sorted"])
 @pytest.mark.parametrize("tau", [0.01, 0.3])
-def test_check_1_equals_loops(batch: Any, both_ways: Any, tau: float, ideal: Any, masked: bool) -> None:
+def test_equals_loops(batch: Any, both_ways: Any, tau: float, ideal: Any, masked: bool) -> None:
     def query(s: list[float], r: list[float], own: list[bool], p: int) -> float:
         best = max(x for x, mine in zip(r, own, strict=True) if mine)
         return ndcg_loss(s, [best if mine and masked else x for x, mine in zip(r, own, strict=True)], tau, ideal)

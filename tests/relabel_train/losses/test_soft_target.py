@@ -18,7 +18,7 @@ def softmax(values: list[float], tau: float) -> list[float]:
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_check_1_equals_loops(batch: Any, both_ways: Any, masked: bool) -> None:
+def test_equals_loops(batch: Any, both_ways: Any, masked: bool) -> None:
     def query(s: list[float], r: list[float], own: list[bool], p: int) -> float:
         best = max(x for x, mine in zip(r, own, strict=True) if mine)
         target = softmax([best if mine and masked else x for x, mine in zip(r, own, strict=True)], 0.3)

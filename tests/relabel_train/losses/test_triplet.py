@@ -13,7 +13,7 @@ from relabel_train.losses import TripletLoss
 
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("negatives", ["hardest", "sum", "soft"])
-def test_check_1_equals_loops(batch: Any, both_ways: Any, negatives: Any, masked: bool) -> None:
+def test_equals_loops(batch: Any, both_ways: Any, negatives: Any, masked: bool) -> None:
     def query(s: list[float], r: list[float], own: list[bool], p: int) -> float:
         allowed = [j for j in range(len(s)) if not own[j] and (negatives != "soft" or r[j] < 1 - 1e-9)]
         if not allowed:

@@ -42,7 +42,7 @@ def sets(name: str, images: list[int], captions: list[int], partial: bool = Fals
 def test_counts_of_the_data(gallery: tuple[list[int], list[int], NDArray[np.int64]]) -> None:
     images, captions, image = gallery
     eccv, cxc = sets("eccv", images, captions), sets("cxc", images, captions)
-    assert (len(eccv.i2t), int(eccv.i2t.total.sum())) == (1261, 22550)  # its README swaps images and captions (D25)
+    assert (len(eccv.i2t), int(eccv.i2t.total.sum())) == (1261, 22550)  # the README of eccv_caption swaps the two
     assert (len(eccv.t2i), int(eccv.t2i.total.sum())) == (1332, 11279)
     assert (int(eccv.i2t.total.min()), int(eccv.i2t.total.max()), int(eccv.t2i.total.max())) == (6, 48, 19)
     short = np.flatnonzero(np.diff(eccv.i2t.indptr) < eccv.i2t.total)

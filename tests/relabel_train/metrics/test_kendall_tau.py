@@ -10,9 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from relabel_train.metrics import Ranking, cs_at_k, ideal_labels, kendall_tau
-from relabel_train.metrics.codes import decode, encode, smallest
-from relabel_train.metrics.inversions import count_inversions
-from relabel_train.metrics.ranked_labels import tied_pairs
+from relabel_train.metrics.kendall import count_inversions, tied_pairs
+from relabel_train.metrics.ranking import decode, encode, smallest
 
 Make = Callable[[np.random.Generator, int], NDArray[Any]]
 KINDS: dict[str, Make] = {
@@ -38,7 +37,7 @@ def test_inversions_of_many_lists_are_those_of_each(monkeypatch: pytest.MonkeyPa
     generator = np.random.default_rng(1)
     orders = np.array([generator.permutation(70) for _ in range(11)])
     together = count_inversions(orders)
-    monkeypatch.setattr("relabel_train.metrics.inversions._TOGETHER", 140)
+    monkeypatch.setattr("relabel_train.metrics.kendall._LISTS", 140)
     assert together.tolist() == count_inversions(orders).tolist()
 
 

@@ -307,7 +307,7 @@ def test_refusals() -> None:
     refused(r"relevance is \(3, 2\)", scores, image, relevance=scores.T)
     refused("label_top = 1", scores, image, relevance=scores + 9)
     refused("3 folds of one size", scores, image, folds=3)
-    refused(r"one an image is needed, \(2,\)", scores, image, folds=[0, 1, 1])
+    refused(r"one per image is needed, \(2,\)", scores, image, folds=[0, 1, 1])
     for bad in ({"recall_ks": (0,)}, {"cs_ks": (1.5,)}, {"ndcg_ks": (-1,)}, {"ties": "lucky"}, {"threads": 0}):
         with pytest.raises(ValueError, match=next(iter(bad))):
             ReportSettings(**bad)  # type: ignore[arg-type]

@@ -3,8 +3,8 @@ formula; words are numbered by how often they stand."""
 
 from __future__ import annotations
 
-import json
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from relabel_train.models.gpo import encodings
 from relabel_train.models.vocabulary import words
 from relabel_train.models.vse_inf import VSEInfinity, _dropped
 from relabel_train.models.vsepp import VSEPP
+from relabel_train.training.options import FitError
 
 TEXTS = ["A man's dog.", "two dogs, running!", "", "a a a a a a a a a a a dog"]
 
@@ -39,8 +40,17 @@ def test_a_vocabulary_counts_and_orders_and_comes_back_from_its_file(tmp_path: P
     tokens, lengths = found(["a c b", ""])
     assert tokens.tolist() == [[2, 5, 1, 4, 3], [2, 3, 0, 0, 0]]
     assert lengths.tolist() == [5, 2]
-    path.write_text(json.dumps(["a"]), encoding="utf-8")
-    with pytest.raises(ValueError, match="not a vocabulary"):
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b'["<pad>"', b"\xff", b"[" * 100_000, b"3", b'["a"]', b'["<pad>", "<unk>", "<start>", "<end>", 3]'],
+    ids=["empty", "cut", "no UTF-8", "deep", "no list", "other words", "no word"],
+)
+def test_a_damaged_vocabulary_is_refused_with_the_name_of_its_file(body: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "vocabulary.json"
+    path.write_bytes(body)
+    with pytest.raises(FitError, match=re.escape(f"{path}: ")):
         Vocabulary.read(path)
 
 
@@ -165,3 +175,21 @@ def test_a_transformer_reads_captions_and_learns_slower(vocabulary: Vocabulary, 
     fast, slow = model.parameter_groups(1.0)
     assert (fast["lr"], slow["lr"]) == (1.0, 0.1)
     assert len(fast["params"]) + len(slow["params"]) == len(list(model.parameters()))
+
+
+def test_a_transformer_that_brings_code_or_pickles_is_refused_without_a_question(
+    vocabulary: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("transformers")
+    monkeypatch.setattr("builtins.input", lambda *_: "y")
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na", encoding="utf-8")
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
+    (tmp_path / "evil.py").write_text("from pathlib import Path\nPath(__file__).with_name('mark').touch()\n")
+    (tmp_path / "config.json").write_text('{"model_type": "evil", "auto_map": {"AutoConfig": "evil.Evil"}}')
+    with pytest.raises(ValueError, match="custom code"):
+        make_model("vse_inf", 6, vocabulary, embed=8, word=5, text=str(tmp_path))
+    (tmp_path / "config.json").write_text('{"model_type": "bert", "vocab_size": 6}')
+    torch.save({}, tmp_path / "pytorch_model.bin")
+    with pytest.raises(OSError, match="safetensors"):
+        make_model("vse_inf", 6, vocabulary, embed=8, word=5, text=str(tmp_path))
+    assert not (tmp_path / "mark").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import zipfile
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 from relabel_train.training.checkpoint import load_checkpoint, save_checkpoint
-from relabel_train.training.errors import FitError
+from relabel_train.training.options import FitError
 
 STATE = {
     "model": {"w": torch.randn(3, 2), "n": torch.tensor(7), "empty": torch.zeros(0, 2)},
@@ -66,3 +67,84 @@ def test_damage_is_named(tmp_path: Path, damage: str) -> None:
         load_checkpoint(path)
     with pytest.raises(FileNotFoundError, match="relabel fit"):
         load_checkpoint(tmp_path / "gone.npz")
+
+
+def archive(path: Path, members: dict[str, bytes], compression: int = zipfile.ZIP_STORED) -> None:
+    with zipfile.ZipFile(path, "w", compression) as file:
+        for name, raw in members.items():
+            file.writestr(name, raw)
+
+
+def header(text: str) -> bytes:
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode()
+
+
+ONE = b'{"w": {"__tensor__": 0}}'
+HOSTILE: dict[str, dict[str, bytes]] = {
+    "no state": {"00000.npy": b""},
+    "state in UTF-16": {"state.json": "{}".encode("utf-16")},
+    "deep state": {"state.json": b"[" * 100_000},
+    "a list": {"state.json": b"[1]"},
+    "digits": {"state.json": b'{"a": ' + b"9" * 5000 + b"}"},
+    "a tensor that is not there": {"state.json": ONE},
+    "a tensor by name": {"state.json": b'{"w": {"__tensor__": "x"}}', "00000.npy": b""},
+    "a tensor of number -1": {"state.json": b'{"w": {"__tensor__": -1}}', "00000.npy": b""},
+    "pairs of nothing": {"state.json": b'{"__pairs__": 3}'},
+    "keys that are lists": {"state.json": b'{"__pairs__": [[[1], 2]]}'},
+    "an empty tensor": {"state.json": ONE, "00000.npy": b""},
+    "an open header": {"state.json": ONE, "00000.npy": header("{'descr': '<f4', 'shape': (3")},
+    "a deep header": {"state.json": ONE, "00000.npy": header("(" * 3000)},
+    "a huge shape": {
+        "state.json": ONE,
+        "00000.npy": header("{'descr': '<f4', 'fortran_order': False, 'shape': (10000, 100000000000000), }"),
+    },
+    "objects": {"state.json": ONE, "00000.npy": header("{'descr': '|O', 'fortran_order': False, 'shape': (0,), }")},
+    "a type that torch lacks": {
+        "state.json": ONE,
+        "00000.npy": header("{'descr': '<U1', 'fortran_order': False, 'shape': (1,), }") + bytes(4),
+    },
+}
+
+
+@pytest.mark.parametrize("name", list(HOSTILE))
+def test_an_archive_that_is_no_checkpoint_is_named(tmp_path: Path, name: str) -> None:
+    archive(tmp_path / "last.npz", HOSTILE[name])
+    with pytest.raises(FitError, match=r"last\.npz: not a whole checkpoint"):
+        load_checkpoint(tmp_path / "last.npz")
+
+
+def test_members_that_are_compressed_or_locked_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "last.npz"
+    archive(path, {"state.json": b"{}"}, zipfile.ZIP_DEFLATED)
+    with pytest.raises(FitError, match=r"state\.json is compressed or encrypted"):
+        load_checkpoint(path)
+    for flags, compression in ((1, 0), (0, 99)):
+        archive(path, {"state.json": b"{}"})
+        raw = bytearray(path.read_bytes())
+        for signature, at in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+            start = raw.index(signature) + at
+            raw[start : start + 4] = flags.to_bytes(2, "little") + compression.to_bytes(2, "little")
+        path.write_bytes(raw)
+        with pytest.raises(FitError, match=r"state\.json is compressed or encrypted"):
+            load_checkpoint(path)
+    (tmp_path / "folder.npz").mkdir()
+    with pytest.raises(FitError, match=r"folder\.npz"):
+        load_checkpoint(tmp_path / "folder.npz")
+
+
+@pytest.mark.parametrize("count", [400, pytest.param(20_000, marks=pytest.mark.slow)])
+def test_a_changed_byte_changes_nothing_or_is_named(tmp_path: Path, count: int) -> None:
+    path = tmp_path / "last.npz"
+    save_checkpoint(path, STATE)
+    whole, draws, found = path.read_bytes(), random.Random(0), 0
+    for _ in range(count):
+        raw = bytearray(whole)
+        for _ in range(draws.choice([1, 1, 3])):
+            raw[draws.randrange(len(raw))] ^= 1 << draws.randrange(8)
+        path.write_bytes(raw)
+        try:
+            assert same(STATE, load_checkpoint(path))
+        except FitError as error:
+            assert "last.npz" in str(error)  # noqa: PT017
+            found += 1
+    assert found > count / 4

@@ -3,6 +3,8 @@ the sampler, a plan or the share of a process."""
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,15 +14,15 @@ import pytest
 import torch
 
 from relabel import stages
-from relabel.export.plan_params import ExportPlanParams
+from relabel.export.plan.params import ExportPlanParams
 from relabel.stages import Project
 from relabel_train.batches import open_plan
+from relabel_train.evaluate import _graded
 from relabel_train.features import open_features
-from relabel_train.lookup import open_lookup
+from relabel_train.lookup import Lookup, open_lookup
 from relabel_train.models import Vocabulary, make_model
 from relabel_train.training.data import Batch, Batches, read_split
-from relabel_train.training.errors import FitError
-from relabel_train.training.options import FitOptions
+from relabel_train.training.options import FitError, FitOptions
 
 
 def batches(options: FitOptions, paired: bool = False, rank: int = 0, world: int = 1) -> Batches:
@@ -55,6 +57,45 @@ def test_a_batch_is_what_its_rows_say(
             np.testing.assert_array_equal(batch.features[i], vectors[0])
             tokens, lengths = found._tokens([corpus.texts[row]])
             assert batch.tokens[i, : lengths[0]].tolist() == tokens[0].tolist()
+
+
+def without_encodings(whole: Path, folder: Path, failed: list[int]) -> Lookup:
+    """A copy of a lookup that says of some rows that they have no encoding."""
+    shutil.copytree(whole, folder)
+    np.save(folder / "failed.npy", np.array(failed, np.int32))
+    body = json.loads((folder / "lookup.json").read_text(encoding="utf-8"))
+    body["failed"], body["arrays"]["failed"]["shape"] = len(failed), [len(failed)]
+    (folder / "lookup.json").write_text(json.dumps(body), encoding="utf-8")
+    return open_lookup(folder, verify=False)
+
+
+def test_captions_without_a_label_are_in_no_batch_and_no_metric(
+    run: Callable[..., FitOptions], small_project: Project, tmp_path: Path
+) -> None:
+    options, corpus, bad = run(batch_size=8), small_project.corpus, 4
+    labels = without_encodings(Path(options.labels or ""), tmp_path / "lookup", [bad])
+    features = open_features(options.data, namespace="coco")
+    split = read_split(options.captions, options.split, features)
+    model = make_model("vsepp", features.width, Vocabulary.of(split.texts, 1), 4, 4)
+    found = Batches(options, split, features, model, labels, None, True)
+    gone = set(np.flatnonzero(corpus.image == corpus.image[bad]).tolist())  # it stands for its image
+    drawn = [row for rows in found.epoch(0) for row in rows.tolist()]
+    assert (gone & set(drawn), found.left_out) == (set(), len(gone))
+    assert len(drawn) == len(split.texts) - len(gone)
+    for rows in found.epoch(0):
+        batch = found.make(rows)
+        for labels_ in (batch.relevance, batch.paired):
+            assert labels_ is not None
+            assert torch.isfinite(labels_).all()
+        for i, row in enumerate(rows.tolist()):
+            tokens, lengths = found._tokens([corpus.texts[row]])
+            assert batch.tokens[i, : lengths[0]].tolist() == tokens[0].tolist()
+    rng = np.random.default_rng(0)
+    images = rng.normal(size=(len(split.image_ids), 6)).astype(np.float32)
+    captions = rng.normal(size=(len(split.texts), 6)).astype(np.float32)
+    report = _graded(labels, split, images, captions, 0)
+    assert (report.images, report.captions) == (len(images) - 1, len(captions) - len(gone))
+    assert "NaN" not in json.dumps(report.to_json())
 
 
 def test_processes_share_a_batch_and_see_all_its_labels(run: Callable[..., FitOptions]) -> None:

@@ -12,13 +12,13 @@ import pytest
 import torch
 
 from relabel.stages import Project
-from relabel_train.evaluate import ECCV_FILES, EvalOptions, evaluate, left_positives
+from relabel_train.evaluate import ECCV_FILES, EvalOptions, evaluate, positives_without_held_out
 from relabel_train.features import Features, open_features
 from relabel_train.fit import fit, load_model
 from relabel_train.training.data import Split, read_split
-from relabel_train.training.evaluate import embed
+from relabel_train.training.embed import embed
 from relabel_train.training.options import FitOptions
-from relabel_train.training.trial import Trial, run_trial, run_trials
+from relabel_train.training.sweep import Trial, run_trial, run_trials
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +65,7 @@ def test_what_stands_in_is_no_positive_and_asks_nothing(tmp_path: Path) -> None:
     features = Features([array], split.image_ids, None, {"held_out": ["coco:12", "coco:22"]}, lambda: features)
     (tmp_path / ECCV_FILES[0]).write_text(json.dumps({"1": [10, 12, 20], "2": [22], "9": [10]}), encoding="utf-8")
     (tmp_path / ECCV_FILES[1]).write_text(json.dumps({"10": [1, 2], "12": [1], "21": [2, 9]}), encoding="utf-8")
-    found, note = left_positives(tmp_path, split, features)
+    found, note = positives_without_held_out(tmp_path, split, features)
     assert found.i2t.queries.tolist() == [0]
     assert found.i2t.items.tolist() == [0, 2]
     assert found.i2t.total.tolist() == [2]
@@ -73,7 +73,7 @@ def test_what_stands_in_is_no_positive_and_asks_nothing(tmp_path: Path) -> None:
     assert found.t2i.total.tolist() == [2, 2]
     assert "1 of 3 image queries, 2 of 3 caption queries; 2 positives stand in" in note
     with pytest.raises(FileNotFoundError, match="relabel fetch eccv"):
-        left_positives(tmp_path / "gone", split, features)
+        positives_without_held_out(tmp_path / "gone", split, features)
 
 
 def test_trials_are_run_once_and_found_again(run: Callable[..., FitOptions], small_project: Project) -> None:

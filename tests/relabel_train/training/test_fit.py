@@ -18,9 +18,8 @@ import torch
 
 from relabel_train.fit import BEST, LAST, fit, load_model
 from relabel_train.training.checkpoint import load_checkpoint
-from relabel_train.training.errors import FitError
-from relabel_train.training.options import FitOptions
-from relabel_train.training.processes import launched
+from relabel_train.training.distributed import launched
+from relabel_train.training.options import FitError, FitOptions
 
 CHILD = """
 import sys, json, torch
@@ -181,6 +180,36 @@ def test_another_run_is_not_gone_on_with(run: Callable[..., FitOptions]) -> None
     fit(run(epochs=1), "cpu")
     with pytest.raises(FitError, match=r"last\.npz: another run \(lr was 0\.0005, is 0\.1\)"):
         fit(run(epochs=1, lr=0.1), "cpu")
+
+
+@pytest.mark.parametrize("name", ["best.npz", "vocabulary.json", "log.jsonl"])
+def test_files_of_another_program_are_not_overwritten(name: str, run: Callable[..., FitOptions]) -> None:
+    options = run(epochs=1)
+    options.out.mkdir(parents=True)
+    (options.out / name).write_text("mine")
+    with pytest.raises(FitError, match=rf"{name}: no file of a run"):
+        fit(options, "cpu")
+    assert [(p.name, p.read_text()) for p in options.out.iterdir()] == [(name, "mine")]
+
+
+def test_a_run_that_is_killed_before_its_first_step_goes_on(
+    run: Callable[..., FitOptions], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first checkpoint lies there before any other file, so that the folder is known as a run's."""
+
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    options, unbroken = run(epochs=1), run("unbroken", epochs=1)
+    fit(unbroken, "cpu")
+    with monkeypatch.context() as patch:
+        patch.setattr("relabel_train.fit.Log", stop)
+        with pytest.raises(KeyboardInterrupt):
+            fit(options, "cpu")
+    assert [p.name for p in options.out.iterdir()] == [LAST]
+    fit(options, "cpu")
+    assert_same(state(options), state(unbroken))
+    assert lines(options) == lines(unbroken)
 
 
 def test_two_processes_have_the_gradients_of_one(run: Callable[..., FitOptions], tmp_path: Path) -> None:

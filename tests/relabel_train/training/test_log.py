@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import threading
 from pathlib import Path
 
 import pytest
@@ -49,3 +51,25 @@ def test_further_processes_say_nothing() -> None:
     log.close()
     assert log.size == 0
     assert not told
+
+
+def test_a_board_that_cannot_write_prints_no_traceback_of_its_thread(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    class _AsyncWriterThread(threading.Thread):  # TensorBoard's name
+        def run(self) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    class Other(_AsyncWriterThread):
+        pass
+
+    pytest.importorskip("tensorboard")
+    before = threading.excepthook
+    log = Log(tmp_path, lambda _: None)
+    for kind in (_AsyncWriterThread, Other):
+        thread = kind()
+        thread.start()
+        thread.join()
+    log.close()
+    assert capfd.readouterr().err.count("Traceback") == 1
+    assert threading.excepthook is before

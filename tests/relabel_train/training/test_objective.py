@@ -10,8 +10,8 @@ from torch.nn.functional import normalize
 
 from relabel_train import losses
 from relabel_train.losses import DenseTripletLoss, LogRatioLoss, SmoothNDCGLoss, TripletLoss
-from relabel_train.training.errors import FitError
 from relabel_train.training.objective import LOSSES, Objective, Pairs
+from relabel_train.training.options import FitError
 
 
 def pairs(b: int = 6) -> Pairs:
@@ -23,7 +23,7 @@ def pairs(b: int = 6) -> Pairs:
 
 
 def test_every_loss_file_has_its_name() -> None:
-    shared = {"__init__", "base", "checks", "combined", "distances", "pairs"}
+    shared = {"__init__", "base", "validation", "combined", "distance_base", "pairwise_hinge"}
     files = {path.stem for path in Path(losses.__file__).parent.glob("*.py")} - shared
     assert set(LOSSES) == files
     assert len(LOSSES) == 12

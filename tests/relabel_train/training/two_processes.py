@@ -16,9 +16,9 @@ from relabel_train.lookup import open_lookup
 from relabel_train.models import Vocabulary, make_model
 from relabel_train.training.checkpoint import save_checkpoint
 from relabel_train.training.data import Batches, read_split
+from relabel_train.training.distributed import Processes, join_processes
 from relabel_train.training.objective import Objective
 from relabel_train.training.options import FitOptions
-from relabel_train.training.processes import Processes, processes
 
 
 def gradients(options: FitOptions, here: Processes) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def gradients(options: FitOptions, here: Processes) -> dict[str, Any]:
 
 def main(folder: Path) -> None:
     told = json.loads((folder / "told.json").read_text(encoding="utf-8"))
-    with processes("cpu") as here:
+    with join_processes("cpu") as here:
         for name, given in told.items():
             paths = {key: Path(given[key]) for key in ("data", "captions", "labels", "out")}
             lists = {key: tuple(given[key]) for key in ("loss", "loss_set", "sampler_set")}

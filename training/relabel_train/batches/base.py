@@ -1,4 +1,4 @@
-"""What a sampler promises, what it draws from, and where its chance comes from."""
+"""Base of samplers, the captions they draw from, and their reproducible random numbers."""
 
 from __future__ import annotations
 
@@ -6,24 +6,26 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 Rows = NDArray[np.int32]
+Missing = Literal["raise", "nan"]
+"""Result for captions without a label: an error, or NaN."""
 
 
 @dataclass(frozen=True, eq=False)
 class Captions:
-    """The captions that may be used.
+    """The captions that a sampler may use.
 
     Attributes
     ----------
     rows : (N,) int32
-        Their rows in the corpus, ascending.
+        Rows in the corpus, ascending.
     image : (N,) int32
-        The image number of each.
+        Image number of each caption.
     """
 
     rows: Rows
@@ -31,25 +33,25 @@ class Captions:
 
     @classmethod
     def of(cls, image: Rows, usable: NDArray[np.bool_] | None = None, first: int = 0) -> Captions:
-        """Take those of a range of rows that may be used.
+        """Select the usable captions of a range of rows.
 
         Parameters
         ----------
         image : (R,) int32
             Image number of each row of the range.
         usable : (R,) bool, optional
-            Which of them may be used; all by default.
+            Usable captions; all by default.
         first : int
-            The first row of the range.
+            First row of the range.
         """
-        places = np.arange(len(image)) if usable is None else np.flatnonzero(usable)
-        return cls((places + first).astype(np.int32), np.asarray(image, np.int32)[places])
+        positions = np.arange(len(image)) if usable is None else np.flatnonzero(usable)
+        return cls((positions + first).astype(np.int32), np.asarray(image, np.int32)[positions])
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def places(self, rows: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-        """Find where rows stand among the captions; -1 for those that may not be used."""
+        """Return the positions of rows among the captions; -1 for rows that may not be used."""
         rows = np.asarray(rows, np.int64)
         if not len(self):
             return np.full(rows.shape, -1, np.int64)
@@ -64,25 +66,55 @@ class Captions:
         return table
 
 
-class Neighbours(Protocol):
-    """What knows the captions nearest to a caption: the lookup does."""
+def mark_usable(image: Rows, failed: NDArray[np.integer[Any]], references: int | None) -> NDArray[np.bool_]:
+    """Mark the captions whose relevance is a number, both as a candidate and as the name of their image.
 
-    def neighbours(self, rows: Rows, k: int) -> tuple[Rows, NDArray[np.floating[Any]], NDArray[np.bool_]]:
-        """Find the k nearest of each of Q rows, best first: rows, scores and whether of the same image, all (Q, k)."""
+    Parameters
+    ----------
+    image : (N,) int32
+        Image number of each caption; captions of one image are neighbours.
+    failed : (F,) int
+        Positions of the captions without an encoding.
+    references : int or None
+        Number of an image's first captions that are its references; None: the caption itself (pooling "paired").
+
+    Returns
+    -------
+    (N,) bool
+    """
+    usable = np.ones(len(image), np.bool_)
+    usable[failed] = False
+    if references is not None and len(failed):
+        first = np.searchsorted(image, image[failed])
+        usable &= ~np.isin(image, image[failed[failed - first < references]])
+    return usable
+
+
+class Neighbours(Protocol):
+    """The nearest captions of a caption, as a lookup answers them."""
+
+    def neighbours(
+        self, rows: Rows, k: int, missing: Missing = ...
+    ) -> tuple[Rows, NDArray[np.floating[Any]], NDArray[np.bool_]]:
+        """Return the k nearest of each of Q rows, best first: rows, scores and same-image marks, all (Q, k).
+
+        With missing="nan", shorter lists end in row -1.
+        """
         ...
 
 
-class Draws:
-    """Chance out of a few numbers, the same for ever.
+class StableRandom:
+    """Random numbers from a seed that never change between versions.
 
-    Raw bits alone are used: numpy may change between versions what its Generator makes of them, never the bits.
+    Only the raw bits of numpy's generator are used. numpy may change its distributions between versions, but not the
+    bits.
     """
 
     def __init__(self, *numbers: int) -> None:
         self._bits = np.random.PCG64(np.random.SeedSequence(numbers))
 
     def permutation(self, count: int) -> NDArray[np.int64]:
-        """Put 0..count - 1 in random order."""
+        """Return 0..count - 1 in random order."""
         return np.argsort(self._bits.random_raw(count), kind="stable") if count else np.empty(0, np.int64)
 
     def below(self, bound: int, count: int) -> NDArray[np.int64]:
@@ -95,22 +127,22 @@ class Draws:
 
 
 class Sampler(ABC):
-    """Lists the batches of an epoch, out of nothing but its parameters, the seed and the number of the epoch.
+    """Base class of samplers. The batches of an epoch depend on the parameters, the seed and the epoch alone.
 
     Parameters
     ----------
     captions : Captions
     batch_size : int
-        Captions a batch, B.
+        Captions per batch, B.
     seed : int
         At least 0.
     drop_last : bool
-        Whether a last batch of fewer than B captions is left out.
+        Whether to leave out a last batch of fewer than B captions.
 
     Raises
     ------
     ValueError
-        If a parameter makes no sense.
+        If a parameter is invalid.
     """
 
     name: ClassVar[str]
@@ -128,21 +160,21 @@ class Sampler(ABC):
 
     @abstractmethod
     def __len__(self) -> int:
-        """Batches an epoch, the same in every epoch."""
+        """Return the number of batches per epoch, the same in every epoch."""
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """All that decides what is drawn, bar the captions (and, where there are any, their neighbours)."""
+        """Everything that determines the batches, except the captions and their neighbours."""
         return {"sampler": self.name, "batch_size": self.batch_size, "seed": self.seed, "drop_last": self.drop_last}
 
     def batches(self, epoch: int, rank: int = 0, world_size: int = 1, *, even: bool = True) -> list[Rows]:
-        """List the batches of one of several processes: every world_size-th of the epoch, no batch in two processes.
+        """List the batches of one process: every world_size-th of the epoch; no batch is in two processes.
 
         Parameters
         ----------
         even : bool
-            Leave out the last batches that not every process would get, so that none waits for a partner that is done
-            (gradients are summed over processes). With False every batch of the epoch is some process's.
+            Leave out the last batches that not every process would get, so that no process waits for one that is done
+            (gradients are summed over processes). With False every batch of the epoch belongs to a process.
 
         Raises
         ------
@@ -150,23 +182,23 @@ class Sampler(ABC):
             If `rank` is not in 0..world_size - 1.
         """
         whole = self.epoch(epoch)
-        return [whole[i] for i in share(len(whole), rank, world_size, even=even)]
+        return [whole[i] for i in batches_of_process(len(whole), rank, world_size, even=even)]
 
     def __iter__(self) -> Iterator[Rows]:
         return iter(self.epoch(0))
 
     def _count(self, captions: int) -> int:
-        """How many batches so many captions fill."""
+        """Return the number of batches of some number of captions."""
         return captions // self.batch_size if self.drop_last else -(-captions // self.batch_size)
 
-    def _cut(self, places: NDArray[np.int64]) -> list[Rows]:
-        """Cut places of captions into batches of rows."""
-        rows, size = self.captions.rows[places], self.batch_size
+    def _cut(self, positions: NDArray[np.int64]) -> list[Rows]:
+        """Cut positions of captions into batches of rows."""
+        rows, size = self.captions.rows[positions], self.batch_size
         return [rows[b * size : (b + 1) * size] for b in range(self._count(len(rows)))]
 
 
-def share(count: int, rank: int, world_size: int, *, even: bool) -> range:
-    """Which of `count` batches are those of a process; see Sampler.batches."""
+def batches_of_process(count: int, rank: int, world_size: int, *, even: bool) -> range:
+    """Return the indices of a process's batches among `count`; parameters and errors are those of Sampler.batches."""
     if not 0 <= rank < world_size:
         raise ValueError(f"rank {rank} is not in 0..{world_size - 1}")
     return range(rank, count - count % world_size if even else count, world_size)

@@ -1,4 +1,4 @@
-"""Batches around one caption: an anchor, its nearest captions, and random others; as the log-ratio loss is trained.
+"""Batches around one caption for the log-ratio loss: an anchor, its nearest captions, and random others.
 
 Kim, Seo, Laptev, Cho, Kwak: "Deep Metric Learning Beyond Binary Supervision", CVPR 2019, section 4.2.
 """
@@ -9,31 +9,32 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from relabel_train.batches.base import Captions, Draws, Neighbours, Rows, Sampler
+from relabel_train.batches.base import Captions, Neighbours, Rows, Sampler, StableRandom
 
-_CHUNK = 4096  # anchors whose neighbours are asked for at once
+_CHUNK = 4096  # anchors per call for neighbours
 
 
 class NeighbourBatches(Sampler):
-    """Each batch is an anchor, its k nearest captions, best first, and random others from the rest.
+    """Batches of an anchor, its k nearest captions, best first, and random others.
 
-    Anchors come from random orders of all captions, one order after another through the epochs: none is an anchor
-    twice before all were once. Where fewer than k of an anchor's `depth` nearest may be used, random captions stand in.
+    Anchors come from random orders of all captions, one order after another through the epochs, so that no caption is
+    an anchor twice before all were once. If fewer than k of an anchor's `depth` nearest are usable, random captions
+    replace them.
 
     Parameters
     ----------
     neighbours : Neighbours
-        Knows at least `depth` neighbours of every caption.
+        With at least `depth` neighbours of every caption.
     batch_size : int
-        The paper has 50 for captions.
+        50 for captions in the paper.
     k : int
-        Nearest captions a batch; the paper has 5.
+        Nearest captions per batch; 5 in the paper.
     siblings : bool
-        Whether captions of one image may meet in a batch. With False a batch may be short where images are few.
+        Whether captions of one image may meet in a batch. With False batches of few images may be short.
     depth : int, optional
-        Neighbours looked at to find k that may be used; k + 15 by default (an image has some four other captions).
+        Neighbours examined to find k usable ones; k + 15 by default (an image has about four other captions).
     anchors : int, optional
-        Anchors, so batches, an epoch; by default as many as there are random batches.
+        Anchors, hence batches, per epoch; by default as many as there are random batches.
     """
 
     name: ClassVar[str] = "neighbour"
@@ -59,55 +60,55 @@ class NeighbourBatches(Sampler):
         self.anchors = self._count(len(captions)) if anchors is None else anchors
 
     def __len__(self) -> int:
-        """See Sampler."""
+        """Return the number of batches per epoch."""
         most = len(self.captions) if self.siblings else len(np.unique(self.captions.image))
         return 0 if most == 0 or (self.drop_last and most < self.batch_size) else self.anchors
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """See Sampler."""
+        """Everything that determines the batches, except the captions and their neighbours."""
         own = {"k": self.k, "siblings": self.siblings, "depth": self.depth, "anchors": self.anchors}
         return super().parameters | own
 
     def epoch(self, epoch: int) -> list[Rows]:
-        """See Sampler."""
-        anchors, draws = self._anchors(epoch), Draws(self.seed, 1, epoch)
-        found: list[Rows] = []
+        """List the batches of an epoch: (B,) int32 caption rows each."""
+        anchors, random = self._anchors(epoch), StableRandom(self.seed, 1, epoch)
+        batches: list[Rows] = []
         for a in range(0, len(anchors), _CHUNK):
-            some = anchors[a : a + _CHUNK]
-            near = self.captions.places(self.neighbours.neighbours(self.captions.rows[some], self.depth)[0])
-            found += [self._batch(int(p), near[i].tolist(), draws) for i, p in enumerate(some)]
-        return found
+            chunk = anchors[a : a + _CHUNK]
+            near = self.captions.places(self.neighbours.neighbours(self.captions.rows[chunk], self.depth, "nan")[0])
+            batches += [self._batch(int(p), near[i].tolist(), random) for i, p in enumerate(chunk)]
+        return batches
 
     def _anchors(self, epoch: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """Places of the anchors of an epoch."""
+        """Return the positions of the anchors of an epoch."""
         count, start = len(self.captions), epoch * len(self)
         stop = start + len(self)
         if not count or start == stop:
             return np.empty(0, np.int64)
-        orders = [Draws(self.seed, 0, n).permutation(count) for n in range(start // count, -(-stop // count))]
+        orders = [StableRandom(self.seed, 0, n).permutation(count) for n in range(start // count, -(-stop // count))]
         return np.concatenate(orders)[start % count :][: stop - start]
 
-    def _batch(self, anchor: int, near: list[int], draws: Draws) -> Rows:
+    def _batch(self, anchor: int, near: list[int], random: StableRandom) -> Rows:
         image, size = self.captions.image, self.batch_size
         chosen, images = {anchor: None}, {int(image[anchor])}
 
-        def take(place: int) -> None:
-            if place >= 0 and place not in chosen and (self.siblings or int(image[place]) not in images):
-                chosen[place] = None
-                images.add(int(image[place]))
+        def add(position: int) -> None:
+            if position >= 0 and position not in chosen and (self.siblings or int(image[position]) not in images):
+                chosen[position] = None
+                images.add(int(image[position]))
 
-        for place in near:
+        for position in near:
             if len(chosen) == self.k + 1:
                 break
-            take(place)
+            add(position)
         count = len(self.captions)
-        # A few draws fill a batch of a large corpus; a small one, or one of few images, is gone through in whole.
+        # A few draws fill a batch of a large corpus. A small corpus, or one of few images, is searched whole.
         for whole in (False, True):
             if len(chosen) == size:
                 break
-            for place in (draws.permutation(count) if whole else draws.below(count, 4 * size)).tolist():
-                take(place)
+            for position in (random.permutation(count) if whole else random.below(count, 4 * size)).tolist():
+                add(position)
                 if len(chosen) == size:
                     break
         return self.captions.rows[list(chosen)]

@@ -1,29 +1,43 @@
 """Batch plans: a seeded list of batches with their exact blocks, written by `relabel export plan`, mapped from disk.
 
-The folder holds `plan.json`, ids, and for each shard of batches `rows-*.npy` and `images-*.npy` (n, B) int32 and
-`blocks-*.npy` (n, B, B) float32. The last batch of an epoch may be short: its rows and images end in -1,
-its block in zeros.
+The folder holds `plan.json`, ids, `rows.npy` and `images.npy`, (n, B) int32 for all n batches, and for each shard of m
+batches `blocks-*.npy`, (m, B, B) float32. The last batch of an epoch may be short: its rows and images end in -1, its
+block in zeros.
 """
 
 from __future__ import annotations
 
-import json
+import hashlib
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel_train.batches.base import Rows, share
+from relabel_train.batches.base import Rows, batches_of_process
+from relabel_train.fields import Fields
+from relabel_train.folder import (
+    AGAIN,
+    ExportFolder,
+    LookupFileError,
+    MappedArray,
+    Verify,
+    digest_of,
+    open_export,
+    read_digests,
+)
+from relabel_train.ids import ID_ARRAYS, Ids, check_ids
 
-if TYPE_CHECKING:
-    import torch
-
-    from relabel_train.lookup.ids import Ids
-
-FORMAT = 1
+FORMAT = 2
 NAME = "plan.json"
-KINDS = ("rows", "images", "blocks")
+MISSING = "Make a batch plan with `relabel export plan`."
+ORIENTATION = "rows are images, columns are captions; the text direction is the transpose"
+SAME_IMAGE = "by image number (images.npy); never inferred from a value"
+COVERAGE = "every pair of every batch"
+EXACT = "float64 scores, rounded to float32 once"
+_POOLINGS = ("paired", "max", "mean", "refs")
+_MOST = 1 << 40  # batches of a plan, captions of a batch
 
 
 class Batch(NamedTuple):
@@ -36,7 +50,7 @@ class Batch(NamedTuple):
     relevance : (B, B) float32
         r(image of rows[i], caption rows[j]); the labels of text queries are its transpose.
     same_image : (B, B) bool
-        Whether they are of the same image, by id.
+        Same-image marks, by id.
     """
 
     rows: Any
@@ -45,36 +59,40 @@ class Batch(NamedTuple):
 
 
 class Plan:
-    """An opened batch plan; see `open_plan`. ``plan[i]`` is batch i as numpy arrays of its own.
+    """An open batch plan, as `open_plan` returns it. ``plan[i]`` is batch i as new numpy arrays.
 
-    Files are mapped by each process when it first asks, so a plan goes into forked and spawned workers alike.
+    Forked workers share the mapped files. A pickle holds the folder's name and a digest; spawned workers open the
+    folder again and raise if it holds another plan.
 
     Attributes
     ----------
     folder : Path
     about : dict
-        What plan.json says: sampler, seed, range, pooling, orientation, coverage, fingerprint.
+        Content of plan.json: sampler, seed, bounds, pooling, orientation, coverage, fingerprint.
     batch_size : int
     """
 
-    def __init__(self, folder: Path, about: dict[str, Any]) -> None:
+    def __init__(
+        self, folder: Path, about: dict[str, Any], arrays: dict[str, MappedArray], digest: str, verify: Verify
+    ) -> None:
         self.folder, self.about, self.batch_size = folder, about, int(about["batch_size"])
         self._starts = np.concatenate([[0], np.cumsum(about["epochs"])]).astype(np.int64)
-        self._maps: dict[str, NDArray[Any]] = {}
+        self._arrays, self._digest, self._verify = arrays, digest, verify
+        self._unverified = set(arrays) if verify == "once" else set()
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_maps": {}}
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopen, (str(self.folder), self._digest, self._verify)
 
     def __len__(self) -> int:
         return int(self._starts[-1])
 
     @property
     def epochs(self) -> int:
-        """How many epochs are planned."""
+        """Number of planned epochs."""
         return len(self._starts) - 1
 
     def epoch(self, epoch: int, rank: int = 0, world_size: int = 1, *, even: bool = True) -> list[int]:
-        """List the numbers of the batches of an epoch, or of one of several processes; see Sampler.batches.
+        """List the numbers of the batches of an epoch, or of one process as in Sampler.batches.
 
         Raises
         ------
@@ -84,107 +102,170 @@ class Plan:
         if not 0 <= epoch < self.epochs:
             raise ValueError(f"{self.folder}: epoch {epoch} is not planned; there are 0..{self.epochs - 1}")
         first, stop = int(self._starts[epoch]), int(self._starts[epoch + 1])
-        return [first + i for i in share(stop - first, rank, world_size, even=even)]
+        return [first + i for i in batches_of_process(stop - first, rank, world_size, even=even)]
 
     def __getitem__(self, number: int) -> Batch:
-        rows, image = self._part("rows", number), self._part("images", number)
+        rows, image = self._batch("rows", number), self._batch("images", number)
         size = int((rows >= 0).sum())
-        block = self._part("blocks", number)[:size, :size]
+        block = self._block(number)[:size, :size]
         return Batch(np.array(rows[:size]), np.array(block), image[:size, None] == image[None, :size])
 
     def tensors(self, number: int) -> Batch:
-        """Give batch i as torch tensors: rows int64, relevance float32, same_image bool."""
+        """Return batch i as torch tensors: rows int64, relevance float32, same_image bool."""
         import torch
 
         rows, relevance, same_image = self[number]
-        made: list[torch.Tensor] = [torch.from_numpy(a) for a in (rows.astype(np.int64), relevance, same_image)]
-        return Batch(*made)
+        return Batch(*(torch.from_numpy(a) for a in (rows.astype(np.int64), relevance, same_image)))
 
     def rows(self, number: int) -> Rows:
-        """Give the caption rows of batch i alone."""
-        rows = self._part("rows", number)
+        """Return the caption rows of batch i alone."""
+        rows = self._batch("rows", number)
         return np.array(rows[rows >= 0])
 
     def images(self, number: int) -> Rows:
-        """Give the image number of each entry of batch i."""
-        images = self._part("images", number)
+        """Return the image number of each entry of batch i."""
+        images = self._batch("images", number)
         return np.array(images[images >= 0])
 
     @property
     def first_row(self) -> int:
-        """The corpus row of the first caption id; see `caption_ids`."""
-        return int(self.about["ids"]["first_row"])
+        """Corpus row of the first caption id."""
+        return int(self.about["captions"][0])
 
     @property
     def caption_ids(self) -> Ids:
-        """Caption ids; that of a row stands at ``row - first_row``."""
+        """Caption ids; the id of a row is at position ``row - first_row``."""
         return self._ids("caption_ids")
 
     @property
     def first_image(self) -> int:
-        """The number of the first image id; see `image_ids`."""
-        return int(self.about["ids"]["first_image"])
+        """Number of the first image id."""
+        return int(self.about["images"][0])
 
     @property
     def image_ids(self) -> Ids:
-        """Image ids; that of an image number stands at ``image - first_image``."""
+        """Image ids; the id of an image number is at position ``image - first_image``."""
         return self._ids("image_ids")
 
     def names(self, number: int) -> tuple[list[str], list[str]]:
-        """Spell batch i: caption ids and image ids."""
+        """Return the caption ids and image ids of batch i."""
         captions = self.caption_ids.names(self.rows(number) - self.first_row)
         return captions, self.image_ids.names(self.images(number) - self.first_image)
 
     def _ids(self, what: str) -> Ids:
-        from relabel_train.lookup.ids import Ids  # which re-exports this module's open_plan
+        return Ids.open({f"{what}.{name}": self._array(f"{what}.{name}") for name in ID_ARRAYS}, what)
 
-        parts = ("bytes", "offsets", "hashes", "order")
-        return Ids.open({f"{what}.{p}": np.load(self.folder / f"{what}.{p}.npy", mmap_mode="r") for p in parts}, what)
-
-    def _part(self, kind: str, number: int) -> NDArray[Any]:
+    def _batch(self, name: str, number: int) -> NDArray[Any]:
         if not 0 <= number < len(self):
             raise IndexError(f"no batch {number}; the plan has {len(self)}")
-        shard, place = divmod(number, int(self.about["batches_per_shard"]))
-        name = shard_name(kind, shard, int(self.about["shards"]))
-        if name not in self._maps:
-            self._maps[name] = self._map(name, kind, shard)
-        part: NDArray[Any] = self._maps[name][place]
-        return part
+        batch: NDArray[Any] = self._array(name)[number]
+        return batch
 
-    def _map(self, name: str, kind: str, shard: int) -> NDArray[Any]:
-        path, size = self.folder / name, int(self.about["batches_per_shard"])
-        count = min(size, len(self) - shard * size)
-        shape = (count, self.batch_size, self.batch_size) if kind == "blocks" else (count, self.batch_size)
-        try:
-            found: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-        except ValueError as error:
-            raise ValueError(f"{path}: not whole ({error}). Export the plan again.") from error
-        if found.shape != shape:
-            raise ValueError(f"{path}: expected {shape}, found {found.shape}. Export the plan again.")
-        return found
+    def _block(self, number: int) -> NDArray[Any]:
+        shard, index = divmod(number, int(self.about["batches_per_shard"]))
+        block: NDArray[Any] = self._array(shard_name(shard, int(self.about["shards"])))[index]
+        return block
+
+    def _array(self, name: str) -> NDArray[Any]:
+        """Return an array, verified before its first use."""
+        mapped = self._arrays[name]
+        if name in self._unverified:
+            mapped.check()
+            self._unverified.discard(name)
+        return mapped.array
 
 
-def open_plan(path: str | Path) -> Plan:
-    """Open a batch plan.
+def open_plan(path: str | Path, verify: Verify = "once") -> Plan:
+    """Open a batch plan. All its files are mapped at once, so that they are of one export.
+
+    Parameters
+    ----------
+    path : str or Path
+        Folder written by `relabel export plan`.
+    verify : "once", True or False
+        "once": compare `plan.json` with its sha256 now, and every other file before the first batch is read from it,
+        once per process. True: compare every file now. False: check types, shapes, sizes and the fields of
+        `plan.json` alone; the only way to open a folder without its `manifest.json`.
 
     Raises
     ------
     FileNotFoundError
-        If there is none.
-    ValueError
-        If it is of another format.
+        If there is no plan.
+    LookupFileError
+        If a file is missing, damaged or of another format; names the file. With "once" damage may be detected only when
+        a batch is read.
     """
-    folder = Path(path)
-    try:
-        about = json.loads((folder / NAME).read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise FileNotFoundError(f"{folder}: no batch plan here. Make one with `relabel export plan`.") from error
-    if (about.get("kind"), about.get("format")) != ("plan", FORMAT):
-        found = f"{about.get('kind')}, format {about.get('format')}"
-        raise ValueError(f"{folder / NAME}: expected plan, format {FORMAT}; found {found}")
-    return Plan(folder, about)
+    folder = Path(path).resolve()
+    if not isinstance(verify, bool) and verify != "once":
+        raise ValueError(f"verify is {verify!r}; use 'once', True or False")
+    about, digest, arrays = open_export(folder, NAME, MISSING, partial(_open, verify=verify))
+    if verify is True:
+        for array in arrays.values():
+            array.check()
+    return Plan(folder, about, arrays, digest, verify)
 
 
-def shard_name(kind: str, shard: int, shards: int) -> str:
-    """Name of a shard's file: `blocks-00000-of-00013.npy`."""
-    return f"{kind}-{shard:05d}-of-{shards:05d}.npy"
+def shard_name(shard: int, shards: int) -> str:
+    """Return the name of a shard of blocks: `blocks-00000-of-00013`."""
+    return f"blocks-{shard:05d}-of-{shards:05d}"
+
+
+def _reopen(path: str, digest: str, verify: Verify) -> Plan:
+    plan = open_plan(path, verify)
+    if plan._digest != digest:
+        raise LookupFileError(f"{path}: another plan was exported there meanwhile. Open it again.")
+    return plan
+
+
+def _open(folder: ExportFolder, verify: Verify) -> tuple[dict[str, Any], str, dict[str, MappedArray]]:
+    about = _description(folder)
+    digests = None if verify is False else read_digests(folder, "plan", NAME)
+
+    def mapped(name: str, dtype: str, shape: tuple[int | None, ...]) -> MappedArray:
+        file = f"{name}.npy"
+        return folder.map(file, dtype, shape, None if digests is None else digest_of(digests, folder.path / file))
+
+    batches, size, step = about["batches"], about["batch_size"], about["batches_per_shard"]
+    arrays = {name: mapped(name, "<i4", (batches, size)) for name in ("rows", "images")}
+    for shard in range(about["shards"]):
+        name, count = shard_name(shard, about["shards"]), min(step, batches - shard * step)
+        arrays[name] = mapped(name, "<f4", (count, size, size))
+    for what in ("caption", "image"):
+        own = {
+            f"{what}_ids.{name}": mapped(f"{what}_ids.{name}", dtype, (None,)) for name, (dtype, _) in ID_ARRAYS.items()
+        }
+        first, stop = about[f"{what}s"]
+        check_ids(own, f"{what}_ids", stop - first)
+        arrays |= own
+    return about, hashlib.sha256(folder.texts[NAME]).hexdigest(), arrays
+
+
+def _description(folder: ExportFolder) -> dict[str, Any]:
+    """Read and check plan.json."""
+    path, body = folder.path / NAME, folder.read_json(NAME)
+    if (body.get("kind"), body.get("format")) != ("plan", FORMAT):
+        found = f"{body.get('kind')!r:.40}, format {body.get('format')!r:.40}"
+        raise LookupFileError(f"{path}: expected plan, format {FORMAT}; found {found}. {AGAIN}")
+    values = Fields(path, body)
+    texts = {"label", "source", "source_kind", "split", "corpus", "fingerprint"}
+    fixed = {"orientation": ORIENTATION, "same_image": SAME_IMAGE, "coverage": COVERAGE, "exact": EXACT}
+    numbers = {"captions", "images", "left_out", "batch_size", "batches", "epochs", "batches_per_shard", "shards"}
+    values.names({"kind", "format", "pooling", "bounds", "sampler", "neighbours", *texts, *fixed, *numbers})
+    for name in texts:
+        values.text(name)
+    for name, text in fixed.items():
+        values.text(name, [text])
+    values.text("pooling", _POOLINGS)
+    values.bounds("bounds")
+    values.object("sampler")
+    if body["neighbours"] is not None:
+        values.text("neighbours")
+    first, stop = values.span("captions", 0, 1 << 31)
+    values.span("images", 0, 1 << 31)
+    values.integer("left_out", 0, stop - first)
+    values.integer("batch_size", 1, _MOST)
+    batches, step = values.integer("batches", 1, _MOST), values.integer("batches_per_shard", 1, _MOST)
+    if sum(values.integers("epochs", 0, _MOST)) != batches:
+        values.refuse("epochs", f"numbers of batches that sum to {batches}")
+    values.integer("shards", -(-batches // step), -(-batches // step))
+    return body

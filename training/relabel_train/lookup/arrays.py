@@ -1,55 +1,103 @@
-"""Arrays on disk, memory-mapped and checked."""
+"""Arrays of a lookup: mapped, and compared with their description and with each other."""
 
 from __future__ import annotations
 
-import hashlib
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
-from relabel_train.lookup.format import Description, LookupFileError
+from relabel_train.folder import AGAIN, ExportFolder, LookupFileError, MappedArray
+from relabel_train.ids import check_ids
+from relabel_train.lookup.format import Description
 
 
-def open_arrays(folder: Path, description: Description, verify: bool) -> dict[str, NDArray[Any]]:
+def map_arrays(folder: ExportFolder, about: Description) -> dict[str, MappedArray]:
     """Map every array of a lookup.
 
-    Parameters
-    ----------
-    folder : Path
-    description : Description
-    verify : bool
-        Read every byte and hold it to its sha256; without, types and shapes alone.
+    Raises
+    ------
+    FileNotFoundError
+        If a file is missing.
+    LookupFileError
+        If an array is not of the described type and shape; names the file.
+    """
+    arrays = {}
+    for name, (types, dimensions) in about.schema.items():
+        entry = about.arrays[name]
+        if entry.dtype not in types.split() or len(entry.shape) != dimensions:
+            wanted = f"{types.replace(' ', ' or ')} of {dimensions} dimensions"
+            raise LookupFileError(f"{folder.path / name}.npy: expected {wanted}, found {entry.shape}. {AGAIN}")
+        arrays[name] = folder.map(f"{name}.npy", entry.dtype, entry.shape, entry.sha256)
+    return arrays
+
+
+def check_arrays(about: Description, arrays: Mapping[str, MappedArray]) -> None:
+    """Check that arrays fit the description and each other, as far as their lengths and ends show.
 
     Raises
     ------
     LookupFileError
-        Naming the file, what was expected and what was found.
+        Naming a file that does not fit.
     """
-    found = {}
-    for name, (types, dimensions) in description.schema.items():
-        entry, path = description.arrays[name], folder / f"{name}.npy"
-        array = _map(path)
-        if array.dtype.str not in types.split() or array.ndim != dimensions or array.shape != entry.shape:
-            expected = f"{types.replace(' ', ' or ')} {entry.shape}"
-            raise LookupFileError(
-                f"{path}: expected {expected}, found {array.dtype.str} {array.shape}. Export it again."
-            )
-        if verify:
-            with path.open("rb") as handle:
-                digest = hashlib.file_digest(handle, "sha256").hexdigest()
-            if digest != entry.sha256:
-                raise LookupFileError(f"{path}: expected sha256 {entry.sha256}, found {digest}. Export it again.")
-        found[name] = array
-    return found
+    _check_captions(about, arrays)
+    _check_neighbours(about, arrays)
+    kinds = {"": (about.kind, about.sizes)}
+    if about.kind == "others":
+        kinds |= {f"part{i}.": (p["kind"], p["sizes"]) for i, p in enumerate(about.params["fuse"]["parts"])}
+    for prefix, (kind, sizes) in kinds.items():
+        own = {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
+        _check_kind(kind, sizes, len(range(*about.rows)), arrays["image_ids.order"].array.size, own)
 
 
-def _map(path: Path) -> NDArray[Any]:
-    """Map a `.npy` file, as a plain array: the memmap class costs a microsecond a slice."""
-    try:
-        return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
-    except FileNotFoundError:
-        raise LookupFileError(f"{path}: not there. Export it again.") from None
-    except (OSError, ValueError) as error:
-        raise LookupFileError(f"{path}: not a whole .npy file ({error}). Export it again.") from error
+def _check_captions(about: Description, arrays: Mapping[str, MappedArray]) -> None:
+    count = about.rows[1] - about.rows[0]
+    image, failed = arrays["image"], arrays["failed"]
+    image.check_length(count)
+    failed.check_length(about.failed)
+    images = int(image.array[-1]) + 1
+    arrays["indptr"].check_offsets(images, image)
+    positions = failed.array
+    if len(positions) and (positions[0] < 0 or positions[-1] >= count or (np.diff(positions) <= 0).any()):
+        failed.refuse(f"ascending positions below {count}", positions)
+    check_ids(arrays, "caption_ids", count)
+    check_ids(arrays, "image_ids", images)
+
+
+def _check_neighbours(about: Description, arrays: Mapping[str, MappedArray]) -> None:
+    if about.neighbours is None:
+        return
+    first, stop = about.neighbours["rows"]
+    indptr, rows, scores = (arrays[f"neighbours.{name}"] for name in ("indptr", "rows", "scores"))
+    indptr.check_offsets(stop - first, rows)
+    scores.check_length(rows.array.size)
+    sizes = np.diff(indptr.array)
+    if sizes.min() < 0 or sizes.max() != about.neighbours["width"]:
+        indptr.refuse(f"at most {about.neighbours['width']} neighbours per caption", sizes.max())
+
+
+def _check_kind(
+    kind: str, sizes: Mapping[str, int], count: int, images: int, arrays: Mapping[str, MappedArray]
+) -> None:
+    """Check the arrays of one of format.KINDS, of N captions and M images."""
+    if kind == "vectors":
+        arrays["vectors"].check_length(count)
+    elif kind == "features":
+        columns = arrays["features.columns"]
+        arrays["features.indptr"].check_offsets(count, columns)
+        for name in ("reference", "candidate"):
+            arrays[f"features.{name}"].check_length(columns.array.size)
+        arrays["features.length"].check_length(count)
+        arrays["siblings.start"].check_length(images)
+        if not sizes["frequent"] <= sizes["columns"] <= columns.array.size:
+            columns.refuse(f"entries of {sizes['columns']} columns, {sizes['frequent']} of them frequent", None)
+    elif kind == "scene_graphs":
+        tuples = arrays["scene_graphs.tuples"]
+        for offsets, values, parts in (
+            ("indptr", "tuples", count),
+            ("caption_indptr", "caption_matches", count),
+            ("image_indptr", "image_matches", images),
+        ):
+            arrays[f"scene_graphs.{offsets}"].check_offsets(parts, arrays[f"scene_graphs.{values}"])
+        arrays["scene_graphs.image_size"].check_length(images)
+        if sizes["tuples"] > tuples.array.size:
+            tuples.refuse(f"{sizes['tuples']} distinct tuples", tuples.array.size)

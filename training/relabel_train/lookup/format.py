@@ -1,35 +1,45 @@
-"""The one home of the lookup's format: which arrays lie in the folder, and what `lookup.json` says of them.
+"""Format of a lookup: the arrays of the folder and their description, `lookup.json`.
 
-The pipeline writes by these names and types, the reader refuses what differs. All numbers are little-endian `.npy`,
-no pickle. N captions, M images; *places* are rows counted from the first row covered.
+The pipeline writes by these names and types, and the reader rejects anything else. All arrays are little-endian `.npy`
+without pickle. N captions, M images; *positions* are rows counted from the first row covered.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-FORMAT = 1
+from relabel_train.fields import Fields
+from relabel_train.folder import AGAIN, ExportFolder, LookupFileError, open_export
+from relabel_train.ids import ID_ARRAYS
+
+__all__ = ["Description", "LookupFileError", "Pooling", "read_description"]
+
+FORMAT = 2
 DESCRIPTION = "lookup.json"
 ORIENTATION = "rows are images, columns are captions; the text direction is the transpose"
 SIBLINGS = "by image id; never inferred from a value"
 
 Pooling = Literal["paired", "max", "mean", "refs"]
+POOLINGS: tuple[Pooling, ...] = get_args(Pooling)
+MOST_REFERENCES = 100
+"""Largest number of references of an image."""
+MISSING = "Make a lookup with `relabel export lookup`."
 
-_IDS = {"bytes": ("|u1", 1), "offsets": ("<i8", 1), "hashes": ("<u8", 1), "order": ("<i4", 1)}
 CAPTIONS: dict[str, tuple[str, int]] = {
     "image": ("<i4", 1),
     "indptr": ("<i8", 1),
     "failed": ("<i4", 1),
-    **{f"caption_ids.{name}": spec for name, spec in _IDS.items()},
-    **{f"image_ids.{name}": spec for name, spec in _IDS.items()},
+    **{f"caption_ids.{name}": spec for name, spec in ID_ARRAYS.items()},
+    **{f"image_ids.{name}": spec for name, spec in ID_ARRAYS.items()},
 }
 """Arrays of every lookup: name to dtype and number of dimensions.
 
-`image` (N,): image number of each place, from 0. `indptr` (M + 1,): image m's captions are the places
-``indptr[m]:indptr[m + 1]``. `failed`: places that have no encoding, ascending. Ids: see `ids`.
+`image` (N,): image number of each position, from 0. `indptr` (M + 1,): image m's captions are the positions
+``indptr[m]:indptr[m + 1]``. `failed`: positions without an encoding, ascending. Ids are those of `relabel_train.ids`.
 """
 
 KINDS: dict[str, dict[str, tuple[str, int]]] = {
@@ -65,40 +75,42 @@ KINDS: dict[str, dict[str, tuple[str, int]]] = {
     },
     "baseline": {},
 }
-"""Arrays of each kind; see `vectors`, `features` and `scene_graphs` for what they mean. Several dtypes: any of them.
+"""Arrays of each kind, read by `vectors.py`, `cider.py` (features), `spice.py` (scene_graphs) and `fuse.py` (others).
 
-A kind here is a way to answer: sources of features have two, n-grams (`features`) and tuples (`scene_graphs`). Made of
-`others` is a function of them: the arrays of its part i stand under the part's own names, after ``part{i}.``. Its heads
-have weights (the intercept first) and trees: `roots` (T,) says where each begins, `nodes` (N, 3) has feature (-1: a
-leaf), left and right child, `values` (N,) a leaf's value or a node's threshold, up to which one goes left.
+Several dtypes: any of them. In a lookup of `others` the arrays of part i have the part's own names after ``part{i}.``.
+Its heads have weights (the intercept first) and trees: `roots` (T,) is the first node of each tree, `nodes` (N, 3)
+holds feature (-1: a leaf), left and right child, `values` (N,) a leaf's value or a node's threshold. A value up to the
+threshold goes left.
 """
 
+SIZES = {"features": ("columns", "frequent"), "scene_graphs": ("tuples",)}
+"""Sizes that the reader of a kind needs besides its arrays."""
+
+LOOKS = ("max", "second", "mean", "refs")
+"""Poolings of the references of one part for a feature of a head."""
+
 HEADS = ("single", "set")
-"""Functions of others: of one reference, and of several."""
+"""Fitted functions of a lookup of `others`: for one reference, and for several."""
 
 NEIGHBOURS: dict[str, tuple[str, int]] = {
     "neighbours.indptr": ("<i8", 1),
     "neighbours.rows": ("<i4", 1),
     "neighbours.scores": ("<f4", 1),
 }
-"""CSR over the rows that have neighbours, by (-score, row). Only where they were found before the export."""
+"""CSR over the rows that have neighbours, by (-score, row). Only if they were computed before the export."""
 
 
 def kind_arrays(kind: str, params: dict[str, Any]) -> dict[str, tuple[str, int]]:
-    """List the arrays of a kind; those of others' parts among them, which ``params["fuse"]`` names."""
-    found = dict(KINDS[kind])
+    """Return the arrays of a kind, for `others` with those of the parts that ``params["fuse"]`` names."""
+    arrays = dict(KINDS[kind])
     for i, part in enumerate(params["fuse"]["parts"] if kind == "others" else ()):
-        found |= {f"part{i}.{name}": spec for name, spec in KINDS[part["kind"]].items()}
-    return found
-
-
-class LookupFileError(ValueError):
-    """A folder that is not a lookup, or not the one that was written."""
+        arrays |= {f"part{i}.{name}": spec for name, spec in KINDS[part["kind"]].items()}
+    return arrays
 
 
 @dataclass(frozen=True)
 class ArrayEntry:
-    """What the description says of one array."""
+    """Description of one array."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -107,37 +119,37 @@ class ArrayEntry:
 
 @dataclass(frozen=True)
 class Description:
-    """What `lookup.json` holds.
+    """Content of `lookup.json`.
 
     Attributes
     ----------
     kind, source, label : str
     fingerprint, corpus, encoding : str
-        Of this lookup and of what it was made from.
+        Of this lookup, its corpus and its encoding.
     neighbours : dict or None
-        None where none were found before the export, else what is said of them: `fingerprint`, `rows` (first and one
-        past the last row that has neighbours), `within` (the split whose captions they are), `width` (how many a
-        caption has), `index` (exact, or a faiss index that may miss some).
+        None if none were computed before the export, else their `fingerprint`, `rows` (first and one past the last row
+        that has neighbours), `within` (the split that they are from), `width` (neighbours per caption) and `index`
+        (exact, or a faiss index that may miss some).
     split : str
     rows : (int, int)
-        The corpus rows covered, first and one past the last; whole images.
+        Corpus rows covered, first and one past the last; whole images.
     bounds : (float, float)
-        Least and largest relevance.
+        Smallest and largest relevance.
     pooling, poolings : str, list of str
-        The default, and all that make sense.
+        The default, and all that the label supports.
     references : int
-        An image's references are its first so many captions (`paired`: the caption that names it).
+        Number of an image's first captions that are its references (`paired`: the caption that names it).
     orientation, siblings : str
     symmetric : bool
         Whether r(a, b) = r(b, a) for single captions.
     dtype : str
         Of stored vectors or weights.
     sizes : dict of str to int
-        What the kind's reader must know beside its arrays; see `features`.
+        Sizes of `SIZES` for the kind.
     failed : int
-        Captions without an encoding; whatever asks them is NaN.
+        Captions without an encoding.
     params : dict
-        Of the source and of what it used: for a methods section, and to make it again.
+        Of the source and its inputs: for a methods section, and to reproduce it.
     arrays : dict of str to ArrayEntry
     """
 
@@ -165,14 +177,14 @@ class Description:
     format: int = FORMAT
 
     def to_json(self) -> str:
-        """Stable, readable JSON."""
+        """Return stable, readable JSON."""
         return json.dumps(asdict(self), indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
 
     @property
     def schema(self) -> dict[str, tuple[str, int]]:
-        """Arrays that must be there."""
-        found = CAPTIONS | kind_arrays(self.kind, self.params)
-        return found if self.neighbours is None else found | NEIGHBOURS
+        """Arrays that the folder must hold: name to dtype and number of dimensions."""
+        arrays = CAPTIONS | kind_arrays(self.kind, self.params)
+        return arrays if self.neighbours is None else arrays | NEIGHBOURS
 
 
 def read_description(folder: Path) -> Description:
@@ -181,25 +193,103 @@ def read_description(folder: Path) -> Description:
     Raises
     ------
     FileNotFoundError
-        If the folder has none.
+        If there is no lookup.
     LookupFileError
-        If it is of another format, or lacks something.
+        If the file is missing, of another format, or holds an invalid value; names the field.
     """
-    path = folder / DESCRIPTION
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: not there. Make a lookup with `relabel export lookup`.")
-    try:
-        body = json.loads(path.read_text(encoding="utf-8"))
-        if body.get("format") != FORMAT:
-            raise LookupFileError(f"{path}: expected format {FORMAT}, found {body.get('format')}. Export it again.")
-        entries = {n: ArrayEntry(e["dtype"], tuple(e["shape"]), e["sha256"]) for n, e in body["arrays"].items()}
-        values = {f.name: body[f.name] for f in fields(Description)}
-        for name in ("rows", "bounds", "poolings"):
-            values[name] = tuple(values[name])
-        found = Description(**values | {"arrays": entries})
-        missing = set(found.schema) - set(entries)
-    except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
-        raise LookupFileError(f"{path}: not a description of a lookup ({error!r}). Export it again.") from error
-    if missing:
-        raise LookupFileError(f"{path}: names no {', '.join(sorted(missing))}. Export it again.")
-    return found
+    return open_export(folder, DESCRIPTION, MISSING, parse_description)
+
+
+def parse_description(folder: ExportFolder) -> Description:
+    """Read `lookup.json` of an open folder; raises as `read_description`."""
+    path, body = folder.path / DESCRIPTION, folder.read_json(DESCRIPTION)
+    if body.get("format") != FORMAT:
+        raise LookupFileError(f"{path}: expected format {FORMAT}, found {body.get('format')!r:.40}. {AGAIN}")
+    values = Fields(path, body)
+    values.names([field.name for field in fields(Description)])
+    kind, pooling, poolings = (
+        values.text("kind", KINDS),
+        values.text("pooling", POOLINGS),
+        values.texts("poolings", POOLINGS),
+    )
+    if pooling not in poolings:
+        values.refuse("pooling", f"one of {', '.join(poolings)}")
+    if kind == "vectors" and "refs" in poolings:
+        values.refuse("poolings", "no refs, which vectors of single captions do not have")
+    rows = values.span("rows", 0, 1 << 31)
+    if kind == "others":
+        _check_fuse(values.object("params").object("fuse"))
+    about = Description(
+        kind=kind,
+        source=values.text("source"),
+        label=values.text("label"),
+        fingerprint=values.text("fingerprint"),
+        corpus=values.text("corpus"),
+        encoding=values.text("encoding"),
+        neighbours=None if body["neighbours"] is None else _check_neighbours(values.object("neighbours"), rows),
+        split=values.text("split"),
+        rows=rows,
+        bounds=values.bounds("bounds"),
+        pooling=pooling,  # type: ignore[arg-type]
+        poolings=poolings,  # type: ignore[arg-type]
+        references=values.integer("references", 1, MOST_REFERENCES),
+        symmetric=values.flag("symmetric"),
+        dtype=values.text("dtype"),
+        sizes=_check_sizes(kind, values.object("sizes")),
+        failed=values.integer("failed", 0, rows[1] - rows[0]),
+        params=values.object("params").body,
+        arrays={},
+        orientation=values.text("orientation", [ORIENTATION]),
+        siblings=values.text("siblings", [SIBLINGS]),
+    )
+    arrays = values.object("arrays")
+    arrays.names(about.schema)
+    about.arrays.update({name: _array_entry(arrays.object(name)) for name in about.schema})
+    return about
+
+
+def _array_entry(values: Fields) -> ArrayEntry:
+    values.names([field.name for field in fields(ArrayEntry)])
+    digest = values.text("sha256")
+    if not re.fullmatch("[0-9a-f]{64}", digest):
+        values.refuse("sha256", "64 hexadecimal digits")
+    return ArrayEntry(values.text("dtype"), values.integers("shape"), digest)
+
+
+def _check_neighbours(values: Fields, rows: tuple[int, int]) -> dict[str, Any]:
+    values.names(["fingerprint", "rows", "within", "width", "index"])
+    values.text("fingerprint")
+    values.text("within")
+    if values.body["index"] is not None:
+        values.text("index")
+    values.span("rows", *rows)
+    values.integer("width", 0, 1 << 31)
+    return values.body
+
+
+def _check_sizes(kind: str, values: Fields) -> dict[str, int]:
+    values.names(SIZES.get(kind, ()))
+    return {name: values.integer(name) for name in values.body}
+
+
+def _check_fuse(values: Fields) -> None:
+    """Check the parts and heads of the kind `others`."""
+    values.names(["parts", "heads"])
+    parts = values.objects("parts")
+    for part in parts:
+        part.names(["label", "kind", "sizes", "bounds"])
+        part.text("label")
+        part.bounds("bounds")
+        _check_sizes(part.text("kind", [kind for kind in KINDS if kind != "others"]), part.object("sizes"))
+    heads = values.object("heads")
+    heads.names(HEADS)
+    for head in HEADS:
+        looks = heads.body[head]
+        if not isinstance(looks, list) or not all(_is_look(look, parts) for look in looks):
+            heads.refuse(head, f"pairs of a part (0 to {len(parts) - 1}) and {', '.join(LOOKS)}")
+
+
+def _is_look(look: object, parts: list[Fields]) -> bool:
+    if not isinstance(look, list) or len(look) != 2 or type(look[0]) is not int or look[1] not in LOOKS:
+        return False
+    return 0 <= look[0] < len(parts) and not (look[1] == "refs" and parts[look[0]].body["kind"] == "vectors")

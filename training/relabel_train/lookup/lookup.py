@@ -1,81 +1,102 @@
-"""Labels for any rows: open a lookup once, ask it for blocks."""
+"""Labels of any rows: open a lookup once, then read blocks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import hashlib
+from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from relabel_train.lookup.arrays import open_arrays
-from relabel_train.lookup.features import FeatureBlocks
-from relabel_train.lookup.format import Description, LookupFileError, Pooling, read_description
-from relabel_train.lookup.ids import Ids
-from relabel_train.lookup.others import FuseBlocks
-from relabel_train.lookup.references import Batch, references
-from relabel_train.lookup.same_image import SameImageBlocks
-from relabel_train.lookup.scene_graphs import SceneGraphBlocks
-from relabel_train.lookup.scratch import keep_memory
+from relabel_train.batches.base import Captions, Missing, mark_usable
+from relabel_train.folder import (
+    AGAIN,
+    MANIFEST,
+    ExportFolder,
+    LookupFileError,
+    MappedArray,
+    Verify,
+    digest_of,
+    open_export,
+    read_digests,
+)
+from relabel_train.ids import Ids
+from relabel_train.lookup.arrays import check_arrays, map_arrays
+from relabel_train.lookup.blocks import Blocks, References, SameImageBlocks
+from relabel_train.lookup.cider import CiderBlocks
+from relabel_train.lookup.format import DESCRIPTION, MISSING, Description, Pooling, parse_description
+from relabel_train.lookup.fuse import FuseBlocks
+from relabel_train.lookup.spice import SpiceBlocks
 from relabel_train.lookup.vectors import VectorBlocks
+from relabel_train.stamps import identity_of, verify_arrays
 
 _CELLS = 1 << 23
-"""Scores of single references held at once; larger blocks are filled in pieces."""
+"""Largest number of scores of single references in memory; larger blocks are filled in pieces."""
 
 
-class Blocks(Protocol):
-    """What a kind of lookup answers."""
+def open_lookup(path: str | Path, verify: Verify = "once") -> Lookup:
+    """Open a lookup. Its arrays are mapped and read on demand, so opening takes milliseconds.
 
-    def fill(self, images: Batch, captions: NDArray[np.int64], pooling: Pooling, out: NDArray[Any]) -> None:
-        """Fill `out`, (B_images, B_captions)."""
-
-
-def open_lookup(path: str | Path, verify: bool = False) -> Lookup:
-    """Open a lookup: milliseconds, whatever its size; arrays are read as they are asked for.
+    All arrays are of one export, also while another export replaces the folder.
 
     Parameters
     ----------
     path : str or Path
-        The folder that `relabel export lookup` wrote.
-    verify : bool
-        Hold every byte to its sha256 first.
+        Folder written by `relabel export lookup`.
+    verify : "once", True or False
+        "once": compare every byte with its sha256 the first time this machine opens these files (about a second per
+        GB), later only `lookup.json` and whether the files were written to since. True: compare every byte. False:
+        check types, shapes, sizes and the fields of `lookup.json` alone; the only way to open a folder without its
+        `manifest.json`.
 
     Raises
     ------
     FileNotFoundError
         If there is no lookup.
     LookupFileError
-        If it is not whole, not what was written or of another format; names the file.
+        If a file is missing, damaged or of another format; names the file.
     """
     folder = Path(path).resolve()
-    return Lookup(folder, read_description(folder), verify)
+    if not isinstance(verify, bool) and verify != "once":
+        raise ValueError(f"verify is {verify!r}; use 'once', True or False")
+    about, digest, arrays = open_export(folder, DESCRIPTION, MISSING, partial(_open, verify=verify))
+    identity = verify_arrays(folder, arrays, verify)
+    return Lookup(folder, about, arrays, (digest, identity, verify))
 
 
 class Lookup:
     """Relevance, same-image marks and neighbours of captions, by corpus row.
 
-    An image is named by the row of any one of its captions. Captions without an encoding (`about.failed`) give NaN.
-    Arrays are read-only maps of files, so forked workers share them; a pickle is the folder's name, so spawned ones
-    open them again.
+    An image is named by the row of any one of its captions. Captions without an encoding raise, or give NaN with
+    ``missing="nan"``; `captions` lists the others. Arrays are read-only maps of files, so forked workers share them.
+    A pickle holds the folder's name and digests; spawned workers open the same files without verifying them again.
 
     Attributes
     ----------
     folder : Path
     about : Description
-        Coverage, range, pooling, orientation, fingerprints: what `lookup.json` says.
+        Content of `lookup.json`: coverage, range, pooling, orientation, fingerprints.
     rows : range
         Corpus rows covered.
     """
 
-    def __init__(self, folder: Path, about: Description, verify: bool = False) -> None:
-        self.folder, self.about, self.rows = folder, about, range(*about.rows)
-        keep_memory()
-        arrays = open_arrays(folder, about, verify)
+    def __init__(
+        self, folder: Path, about: Description, mapped: Mapping[str, MappedArray], opened: tuple[str, str, Verify]
+    ) -> None:
+        self.folder, self.about, self.rows, self._opened = folder, about, range(*about.rows), opened
+        _raise_malloc_threshold()
+        arrays = {name: array.array for name, array in mapped.items()}
         self._arrays = arrays
         self._image, self._indptr = arrays["image"], arrays["indptr"]
         self._caption_ids, self._image_ids = Ids.open(arrays, "caption_ids"), Ids.open(arrays, "image_ids")
-        self._blocks = _blocks(about, arrays)
+        check_arrays(about, mapped)
+        try:
+            self._blocks = _blocks(about, arrays)
+        except (ValueError, IndexError, RecursionError) as error:
+            raise LookupFileError(f"{folder}: its arrays do not make a function ({error}). {AGAIN}") from error
         self._failed: NDArray[np.bool_] | None = None
         if about.failed:
             self._failed = np.zeros(len(self.rows), np.bool_)
@@ -89,7 +110,20 @@ class Lookup:
         return f"<Lookup {about.label} ({about.source}), {about.split}: {len(self):,} captions, {self.folder}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (str(self.folder), self.about.fingerprint)
+        return _reopen, (str(self.folder), *self._opened)
+
+    def captions(self, pooling: Pooling | None = None) -> Captions:
+        """Return the captions whose relevance is a number, for samplers.
+
+        Parameters
+        ----------
+        pooling : "paired", "max", "mean" or "refs", optional
+            The label's own by default. Unless it is "paired", all captions of an image are left out if one of its
+            references has no encoding.
+        """
+        paired = (pooling or self.about.pooling) == "paired"
+        usable = mark_usable(self._image, self._arrays["failed"], None if paired else self.about.references)
+        return Captions.of(self._image, usable, self.rows.start)
 
     def block(
         self,
@@ -98,6 +132,7 @@ class Lookup:
         pooling: Pooling | None = None,
         out: NDArray[Any] | None = None,
         dtype: DTypeLike = np.float32,
+        missing: Missing = "raise",
     ) -> NDArray[Any]:
         """Return the exact relevance of images (rows) and captions (columns); its transpose is the text direction.
 
@@ -107,33 +142,35 @@ class Lookup:
             One caption of each image. `paired`: that caption stands for the image; else its references do
             (``about.references`` first captions).
         columns : (B_captions,) int, optional
-            The captions; `rows` where not given.
+            The captions; `rows` by default.
         pooling : "paired", "max", "mean" or "refs", optional
-            The label's own where not given.
+            The label's own by default.
         out : (B_images, B_captions) float32 or float64, optional
             Filled and returned.
         dtype : float32 or float64
-            Of the answer where there is no `out`; products are taken in it.
+            Of the result without `out`; products are computed in it.
+        missing : "raise" or "nan"
+            Raise for captions without an encoding, or return NaN for them.
 
         Returns
         -------
         (B_images, B_captions)
-            Products of float32 vectors differ in their last bits between BLAS libraries; ask for float64 where that
-            matters.
+            Products of float32 vectors differ in their last bits between BLAS libraries; use float64 if that matters.
 
         Raises
         ------
         IndexError
             Naming the first row that is not covered.
         ValueError
-            If the pooling makes no sense for this source, or `out` does not fit.
+            If the source does not support the pooling, `out` does not fit, or a caption or a reference of an image
+            has no encoding; names it.
         """
         how = pooling or self.about.pooling
         if how not in self.about.poolings:
             fine = ", ".join(self.about.poolings)
             raise ValueError(f"{self.about.label} ({self.about.source}) has no pooling {how!r}. Use one of {fine}.")
-        images = self._places(rows)
-        captions = images if columns is None else self._places(columns)
+        images = self._positions(rows)
+        captions = images if columns is None else self._positions(columns)
         shape = (len(images), len(captions))
         if out is None:
             out = np.empty(shape, dtype)
@@ -144,23 +181,36 @@ class Lookup:
         if high < len(images) and step > high:  # neither side fits: cut into squares
             step = high = max(1, int((_CELLS / most) ** 0.5))
         for a in range(0, len(images), high):
-            some = references(self._image, self._indptr, images[a : a + high], most, how == "paired")
+            references = References.of(self._image, self._indptr, images[a : a + high], most, how == "paired")
             for b in range(0, len(captions), max(1, step)):
-                self._blocks.fill(some, captions[b : b + step], how, out[a : a + high, b : b + step])
+                self._blocks.fill(references, captions[b : b + step], how, out[a : a + high, b : b + step])
             if self._failed is not None:
-                out[a : a + high][self._failed[some.places].any(axis=0)] = np.nan
+                self._put_missing(references.positions, out[a : a + high], missing)
         if self._failed is not None:
-            out[:, self._failed[captions]] = np.nan
+            self._put_missing(captions[None], out.T, missing)
         return out
 
+    def _put_missing(self, positions: NDArray[np.int64], out: NDArray[Any], missing: Missing) -> None:
+        """Put NaN into the rows of `out`, (B, C), for which one of (W, B) positions has no encoding, or raise."""
+        assert self._failed is not None
+        failed = self._failed[positions]
+        if missing == "raise" and failed.any():
+            position = positions[failed][0]
+            what = (
+                f"caption {self._caption_ids.names([position])[0]} (row {position + self.rows.start}) has no encoding"
+            )
+            todo = "Draw from `lookup.captions()`, which leaves such captions out, or ask for missing='nan'."
+            raise ValueError(f"{self.about.label}: {what}. {todo}")
+        out[failed.any(axis=0)] = np.nan
+
     def same_image(self, rows: ArrayLike, columns: ArrayLike | None = None) -> NDArray[np.bool_]:
-        """Say which captions are of the image itself: (B_images, B_captions) bool, by id."""
+        """Mark the captions of the image itself, by id: (B_images, B_captions) bool."""
         left = self.image_of(rows)
         right = left if columns is None else self.image_of(columns)
         return np.asarray(left[:, None] == right)
 
     def neighbours(
-        self, rows: ArrayLike, k: int | None = None
+        self, rows: ArrayLike, k: int | None = None, missing: Missing = "raise"
     ) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.bool_]]:
         """Return the k most relevant captions of each of B captions, best first, ties by row, itself left out.
 
@@ -168,7 +218,10 @@ class Lookup:
         ----------
         rows : (B,) int
         k : int, optional
-            At most, and by default, ``about.neighbours["width"]``.
+            At most ``about.neighbours["width"]``, the default.
+        missing : "raise" or "nan"
+            Raise for captions that have fewer than k neighbours (none without an encoding), or pad their lists with row
+            -1 and score NaN.
 
         Returns
         -------
@@ -177,14 +230,12 @@ class Lookup:
         same_image : (B, k) bool
             Whether the neighbour is of the same image, by id.
 
-        A caption without an encoding has none: its rows are -1, its scores NaN.
-
         Raises
         ------
         ValueError
-            If the lookup has no neighbours, or not as many.
+            If the lookup has no neighbours, or not k of them; names the caption that has fewer.
         IndexError
-            Naming the first row that is not covered, or not among those whose neighbours were found.
+            Naming the first row that is not covered or has no neighbours.
         """
         about = self.about.neighbours
         if about is None:
@@ -193,90 +244,120 @@ class Lookup:
         width, (first, stop) = int(about["width"]), about["rows"]
         k = width if k is None else k
         if not 0 < k <= width:
-            raise ValueError(f"{self.about.label} has {width} neighbours a caption; {k} were asked for")
-        places = self._places(rows)
-        query = places + (self.rows.start - first)
+            raise ValueError(f"{self.about.label} has {width} neighbours per caption; {k} were asked for")
+        positions = self._positions(rows)
+        query = positions + (self.rows.start - first)
         if len(query) and not 0 <= int(query.min()) <= int(query.max()) < stop - first:
-            bad = places[(query < 0) | (query >= stop - first)][0] + self.rows.start
+            bad = positions[(query < 0) | (query >= stop - first)][0] + self.rows.start
             raise IndexError(f"row {bad} has no neighbours; rows {first} to {stop - 1} of {about['within']!r} have")
         indptr = self._arrays["neighbours.indptr"]
-        at = indptr[query][:, None] + np.arange(k)
-        lacking = at >= indptr[query + 1][:, None]  # a caption without an encoding has none
-        at[lacking] = 0
-        found, scores = self._arrays["neighbours.rows"][at], self._arrays["neighbours.scores"][at]
-        found[lacking], scores[lacking] = -1, np.nan
-        return found, scores, self._same(places, found)
+        slots = indptr[query][:, None] + np.arange(k)
+        lacking = slots >= indptr[query + 1][:, None]
+        if missing == "raise" and lacking.any():
+            i = int(np.flatnonzero(lacking.any(axis=1))[0])
+            what = (
+                f"caption {self._caption_ids.names(positions[i : i + 1])[0]} has {k - int(lacking[i].sum())} neighbours"
+            )
+            raise ValueError(f"{self.about.label}: {what}, not {k}. Leave it out, or ask for missing='nan'.")
+        slots[lacking] = 0
+        near, scores = self._arrays["neighbours.rows"][slots], self._arrays["neighbours.scores"][slots]
+        near[lacking], scores[lacking] = -1, np.nan
+        return near, scores, self._same(positions, near)
 
     def image_of(self, rows: ArrayLike) -> NDArray[np.int32]:
         """Return the image number of each row, counted from 0 within the rows covered."""
-        return self._image[self._places(rows)]
+        return self._image[self._positions(rows)]
 
     def caption_ids(self, rows: ArrayLike) -> list[str]:
         """Return the caption ids of rows."""
-        return self._caption_ids.names(self._places(rows))
+        return self._caption_ids.names(self._positions(rows))
 
     def image_ids(self, rows: ArrayLike) -> list[str]:
         """Return the image ids of rows."""
         return self._image_ids.names(self.image_of(rows))
 
     def rows_of(self, caption_ids: Iterable[str]) -> NDArray[np.int32]:
-        """Find the rows of caption ids.
+        """Return the rows of caption ids.
 
         Raises
         ------
         KeyError
             Naming the ids that are not covered.
         """
-        found = self._caption_ids.find(caption_ids, "caption")
-        return (found + self.rows.start).astype(np.int32)
+        positions = self._caption_ids.find(caption_ids, "caption")
+        return (positions + self.rows.start).astype(np.int32)
 
     def rows_of_images(self, image_ids: Iterable[str]) -> NDArray[np.int32]:
-        """Find the row of the first caption of each image, which names it in `block`; raises as `rows_of`."""
-        found = self._indptr[self._image_ids.find(image_ids, "image")]
-        return (found + self.rows.start).astype(np.int32)
+        """Return the row of the first caption of each image, which names it in `block`; raises as `rows_of`."""
+        positions = self._indptr[self._image_ids.find(image_ids, "image")]
+        return (positions + self.rows.start).astype(np.int32)
 
-    def _same(self, places: NDArray[np.int64], rows: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """Compare images; a row that is not covered is of another image, since images are covered whole."""
-        there = rows.astype(np.int64) - self.rows.start
-        inside = (there >= 0) & (there < len(self))
-        return np.asarray(inside & (self._image[np.where(inside, there, 0)] == self._image[places][:, None]))
+    def _same(self, positions: NDArray[np.int64], rows: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """Compare images. A row that is not covered is of another image, since images are covered whole."""
+        others = rows.astype(np.int64) - self.rows.start
+        inside = (others >= 0) & (others < len(self))
+        return np.asarray(inside & (self._image[np.where(inside, others, 0)] == self._image[positions][:, None]))
 
-    def _places(self, rows: ArrayLike) -> NDArray[np.int64]:
-        given = np.asarray(rows)
-        if given.ndim != 1 or (given.dtype.kind not in "iu" and given.size):
-            raise ValueError(f"expected a list of corpus rows, found {given.dtype} {given.shape}")
-        places: NDArray[np.int64] = given.astype(np.int64) - self.rows.start
-        if len(places) and not 0 <= int(places.min()) <= int(places.max()) < len(self):
-            bad = given[(places < 0) | (places >= len(self))][0]
+    def _positions(self, rows: ArrayLike) -> NDArray[np.int64]:
+        array = np.asarray(rows)
+        if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
+            raise ValueError(f"expected a list of corpus rows, found {array.dtype} {array.shape}")
+        positions: NDArray[np.int64] = array.astype(np.int64) - self.rows.start
+        if len(positions) and not 0 <= int(positions.min()) <= int(positions.max()) < len(self):
+            bad = array[(positions < 0) | (positions >= len(self))][0]
             what = f"row {bad} is not among rows {self.rows.start} to {self.rows.stop - 1}"
             raise IndexError(f"{what}, which this lookup of split {self.about.split!r} covers ({self.folder})")
-        return places
+        return positions
 
 
 def _blocks(about: Description, arrays: dict[str, NDArray[Any]]) -> Blocks:
     if about.kind != "others":
         return _own_blocks(about.kind, arrays, about.sizes, about.bounds[1])
-    said, parts = about.params["fuse"], []
-    for i, part in enumerate(said["parts"]):
+    fuse, parts = about.params["fuse"], []
+    for i, part in enumerate(fuse["parts"]):
         start = f"part{i}."
         own = {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
         shared = {name: arrays[name] for name in ("image", "indptr")}
         parts.append(_own_blocks(part["kind"], shared | own, part["sizes"], part["bounds"][1]))
-    return FuseBlocks.open(arrays, parts, said["heads"])
+    return FuseBlocks.open(arrays, parts, fuse["heads"])
 
 
 def _own_blocks(kind: str, arrays: dict[str, NDArray[Any]], sizes: dict[str, int], largest: float) -> Blocks:
     if kind == "vectors":
         return VectorBlocks(arrays["vectors"])
     if kind == "features":
-        return FeatureBlocks.open(arrays, sizes, largest)
+        return CiderBlocks.open(arrays, sizes, largest)
     if kind == "scene_graphs":
-        return SceneGraphBlocks.open(arrays, sizes)
+        return SpiceBlocks.open(arrays, sizes)
     return SameImageBlocks(arrays["image"])
 
 
-def _reopen(folder: str, fingerprint: str) -> Lookup:
-    found = open_lookup(folder)
-    if found.about.fingerprint != fingerprint:
-        raise LookupFileError(f"{folder}: another lookup was exported there meanwhile. Open it again.")
-    return found
+def _raise_malloc_threshold() -> None:
+    """Make glibc keep freed arrays for the next call.
+
+    glibc returns arrays of more than 128 KiB to the system at once until a larger one was freed. The page faults of
+    allocating them again are half of a block's time. The larger array is never written to, so it costs nothing.
+    """
+    np.empty(1 << 20)
+
+
+def _open(folder: ExportFolder, verify: Verify) -> tuple[Description, str, dict[str, MappedArray]]:
+    about = parse_description(folder)
+    if verify is not False:
+        digests = read_digests(folder, "lookup", DESCRIPTION)
+        for name, entry in about.arrays.items():
+            if digest_of(digests, folder.path / f"{name}.npy") != entry.sha256:
+                raise LookupFileError(f"{folder.path / MANIFEST}: another sha256 of {name}.npy than {DESCRIPTION}'s.")
+    digest = hashlib.sha256(folder.texts[DESCRIPTION]).hexdigest()
+    return about, digest, map_arrays(folder, about)
+
+
+def _reopen(path: str, digest: str, identity: str, verify: Verify) -> Lookup:
+    """Open the lookup of another process; files that it verified are not verified again."""
+    folder = Path(path)
+    about, current, arrays = open_export(folder, DESCRIPTION, MISSING, partial(_open, verify=verify))
+    if current != digest:
+        raise LookupFileError(f"{path}: another lookup was exported there meanwhile. Open it again.")
+    if identity_of(array.identity for array in arrays.values()) != identity:
+        verify_arrays(folder, arrays, verify)
+    return Lookup(folder, about, arrays, (digest, identity, verify))

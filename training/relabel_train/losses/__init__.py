@@ -1,14 +1,14 @@
-"""Losses that learn from graded labels, one a file, torch alone.
+"""Losses that learn from graded labels, one per file, on torch alone.
 
 Losses of scores are called `loss(scores, relevance, same_image)`, losses of embeddings `loss(embeddings, distances,
-same_image)`. `loss.terms(...)` returns their named parts.
+same_image)`. `loss.terms(...)` returns the named parts.
 """
 
 from relabel_train.losses.base import Reduction, RelevanceLoss
 from relabel_train.losses.bcls import BCLSLoss
 from relabel_train.losses.combined import CombinedLoss
 from relabel_train.losses.dense_triplet import DenseTripletLoss
-from relabel_train.losses.distances import DistanceLoss
+from relabel_train.losses.distance_base import DistanceLoss
 from relabel_train.losses.kendall import KendallLoss
 from relabel_train.losses.ladder import LadderLoss
 from relabel_train.losses.log_ratio import LogRatioLoss

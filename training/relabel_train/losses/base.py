@@ -1,4 +1,4 @@
-"""What every loss of scores shares: one call, both directions from one matrix, named terms, a stated reduction."""
+"""Base of the losses of scores: one call, both directions from one matrix, named terms, an explicit reduction."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from relabel_train.losses.checks import one_of
+from relabel_train.losses.validation import one_of
 
 Reduction = Literal["sum", "mean"]
 Parts = dict[str, Tensor]
@@ -15,11 +15,12 @@ Parts = dict[str, Tensor]
 
 
 class RelevanceLoss(nn.Module):
-    """A loss of a batch's scores, given its labels: `loss(scores, relevance, same_image)`.
+    """Base class of losses of a batch's scores, given its labels: `loss(scores, relevance, same_image)`.
 
     Rows are images, columns captions; the pair (V_i, T_i) is on the diagonal. Image-to-text queries are the rows,
-    text-to-image queries the rows of the transposes: a caption's labels are its column (D3). A loss writes `per_query`
-    or `both_ways`.
+    text-to-image queries the rows of the transposes. The labels of a caption are its column, r(V_j, T_i), as in the
+    papers; the released code of S-NDCG reads r(V_i, T_j) in both directions. Subclasses implement `per_query` or
+    `both_directions`.
 
     Parameters
     ----------
@@ -35,12 +36,12 @@ class RelevanceLoss(nn.Module):
 
     Notes
     -----
-    A loss computes in float32 at least, whatever autocast says, and its labels carry no gradient. A label that lies on
-    an edge (a threshold, a window) counts as on it within a slack that its dtype allows: see `slack`.
+    Losses compute in float32 at least, also under autocast, and their labels carry no gradient. Labels are compared
+    with thresholds and edges of windows up to a tolerance for the rounding of their dtype (`slack`).
     """
 
     shown: ClassVar[tuple[str, ...]] = ()
-    """The parameters that `repr` shows."""
+    """Parameters in the `repr`."""
     needs_relevance: bool = True
     paired: ClassVar[bool] = True
     """Whether the diagonal must hold the pairs, so that scores must be square."""
@@ -60,9 +61,9 @@ class RelevanceLoss(nn.Module):
         scores : (B_images, B_captions) float
             s(V_i, T_j).
         relevance : (B_images, B_captions) float
-            r(V_i, T_j), in the range that the loss states; may be None where a loss needs no labels.
+            r(V_i, T_j), in the range that the loss states; may be None for a loss without labels.
         same_image : (B_images, B_captions) bool, optional
-            Whether caption j is one of image i's own. Such pairs are never negatives. The diagonal counts as true.
+            Whether caption j is one of image i's own. Such pairs are never negatives. The diagonal is always own.
 
         Returns
         -------
@@ -88,19 +89,21 @@ class RelevanceLoss(nn.Module):
         with torch.autocast(scores.device.type, enabled=False):
             scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
             relevance = relevance.detach() if relevance is not None and self.needs_relevance else None
-            found = self.both_ways(scores, relevance, self._own(scores, same_image))
+            both = self.both_directions(scores, relevance, self._own(scores, same_image))
             reduced: dict[str, Tensor] = {}
-            for direction, parts in zip(("i2t", "t2i"), found, strict=True):
+            for direction, parts in zip(("i2t", "t2i"), both, strict=True):
                 for name, losses in parts.items():
                     total = losses.sum() if self.reduction == "sum" else losses.mean()
                     reduced[f"{name}_{direction}"] = total * 0.5 if self.directions == "mean" else total
         return reduced
 
-    def both_ways(self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None) -> tuple[Parts, Parts]:
+    def both_directions(
+        self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None
+    ) -> tuple[Parts, Parts]:
         """Return the losses of the images as queries, (B_images,) by name, and of the captions, (B_captions,).
 
-        The two are `per_query` of a matrix and of its transpose. A loss that looks at every pair, where the directions
-        differ in the axis along which they reduce alone, writes this instead, so that they share the work.
+        By default `per_query` of the matrix and of its transpose. A loss of all pairs whose directions differ only in
+        the axis of the reduction overrides this, so that they share the work.
 
         Parameters
         ----------
@@ -108,13 +111,13 @@ class RelevanceLoss(nn.Module):
         relevance : (B_images, B_captions) float or None
             Detached, in the dtype it was given in.
         same_image : (B_images, B_captions) bool or None
-            With a true diagonal. If it was not given: the diagonal alone for a paired loss, else None.
+            With a true diagonal. Without the argument: the diagonal alone for a paired loss, else None.
         """
         images = self.per_query(scores.contiguous(), rows(relevance), rows(same_image))
         return images, self.per_query(scores.T.contiguous(), columns(relevance), columns(same_image))
 
     def per_query(self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None) -> Parts:
-        """Return the losses of each row as a query, (Q,), by name; parameters, (Q, N) each, as of `both_ways`."""
+        """Return the losses of each row as a query, (Q,), by name; parameters are (Q, N), as in `both_directions`."""
         raise NotImplementedError
 
     def extra_repr(self) -> str:
@@ -143,7 +146,7 @@ class RelevanceLoss(nn.Module):
 
 
 def rows(matrix: Tensor | None) -> Tensor | None:
-    """Return the matrix with contiguous rows, which sorts and searches need: images as queries."""
+    """Return the matrix with contiguous rows, as sorts and searches need it: images as queries."""
     return None if matrix is None else matrix.contiguous()
 
 
@@ -153,7 +156,7 @@ def columns(matrix: Tensor | None) -> Tensor | None:
 
 
 def describe(tensor: Tensor) -> str:
-    """Say shape and dtype."""
+    """Return shape and dtype as text."""
     return f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
 
 
@@ -163,22 +166,16 @@ def labels(relevance: Tensor | None) -> Tensor:
     return relevance.to(torch.promote_types(relevance.dtype, torch.float32))
 
 
-def known_own(same_image: Tensor | None) -> Tensor:
-    """Return a paired loss's mask of own items."""
-    assert same_image is not None  # `terms` has made it
-    return same_image
-
-
 def slack(relevance: Tensor | None) -> float:
-    """Return how far from an edge a label still lies on it: what rounding to its dtype can move it, and some more."""
+    """Return the tolerance for comparing labels with thresholds: the dtype's rounding error with a margin."""
     assert relevance is not None
     return {torch.float64: 1e-9, torch.float32: 1e-6, torch.float16: 1e-3}.get(relevance.dtype, 1e-2)
 
 
-def lifted(relevance: Tensor, same_image: Tensor | None, dim: int = 1) -> Tensor:
+def with_best_own_label(relevance: Tensor, same_image: Tensor | None, dim: int = 1) -> Tensor:
     """Return labels in which all of a query's own items, along `dim`, have the best label among them.
 
-    For losses of whole lists, which have no negatives that a sibling could be kept from.
+    Losses of whole lists use it: they have no set of negatives to remove own items from.
     """
     if same_image is None:
         return relevance

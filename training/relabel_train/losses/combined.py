@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from torch import Tensor, nn
 
 from relabel_train.losses.base import RelevanceLoss
-from relabel_train.losses.checks import number
+from relabel_train.losses.validation import number
 
 
 class CombinedLoss(nn.Module):
@@ -48,12 +48,12 @@ class CombinedLoss(nn.Module):
         self, scores: Tensor, relevance: Tensor | None = None, same_image: Tensor | None = None
     ) -> dict[str, Tensor]:
         """Return the terms of all parts, `PART.TERM`, weighted so that they sum to the loss."""
-        found: dict[str, Tensor] = {}
+        terms: dict[str, Tensor] = {}
         for name, part in self.parts.items():
             assert isinstance(part, RelevanceLoss)
             for term, value in part.terms(scores, relevance, same_image).items():
-                found[f"{name}.{term}"] = value * self.weights[name]
-        return found
+                terms[f"{name}.{term}"] = value * self.weights[name]
+        return terms
 
     def extra_repr(self) -> str:
         """Return the weights."""

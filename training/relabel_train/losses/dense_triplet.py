@@ -1,4 +1,4 @@
-"""Dense triplet loss: every two items that the label orders make a triplet with the anchor."""
+"""Dense triplet loss: every two items ordered by their labels make a triplet with the anchor."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from relabel_train.losses.base import Reduction
-from relabel_train.losses.checks import number
-from relabel_train.losses.distances import DistanceLoss
-from relabel_train.losses.pairs import hinge_ranked
+from relabel_train.losses.distance_base import DistanceLoss
+from relabel_train.losses.pairwise_hinge import hinge_ranked
+from relabel_train.losses.validation import number
 
 
 class DenseTripletLoss(DistanceLoss):
@@ -28,7 +28,7 @@ class DenseTripletLoss(DistanceLoss):
     Notes
     -----
     D of embeddings is the squared Euclidean distance; only the order of label distances counts. An anchor without a
-    pair costs nothing. By sorting: time O(A N log N), memory O(A N), besides the distances, which take O(A N D) time.
+    pair has loss 0. By sorting: time O(A N log N), memory O(A N), besides the distances, which take O(A N D) time.
     """
 
     shown: ClassVar[tuple[str, ...]] = ("margin", "normalise")

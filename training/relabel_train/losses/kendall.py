@@ -1,4 +1,4 @@
-"""Kendall loss: items whose labels differ clearly must be ranked as their labels say (BCLS Eq. 5 and 17)."""
+"""Kendall loss: pairs of items with clearly different labels must be ranked by label (BCLS Eq. 5 and 17)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from relabel_train.losses.base import Parts, Reduction, RelevanceLoss, labels, slack
-from relabel_train.losses.checks import number
-from relabel_train.losses.pairs import hinge_ranked
+from relabel_train.losses.pairwise_hinge import hinge_ranked
+from relabel_train.losses.validation import number
 
 
 class KendallLoss(RelevanceLoss):
@@ -26,10 +26,10 @@ class KendallLoss(RelevanceLoss):
 
     Notes
     -----
-    Labels: cosines in [-1, 1] in the paper, any range here. There is no margin: Eq. 5, 17 and 19 have none, the one in
-    Eq. 6-9 is left over (D21). The diagonal is a positive like any other, by its label 1; without `same_image` labels
-    alone decide. With it, a query's own items are never the lower one of a pair. Scores need not be square.
-    Exact value and gradient by sorting: time O(B^2 log B), memory O(B^2), where a broadcast takes O(B^3) of both.
+    Labels: cosines in [-1, 1] in the paper, any range here. There is no margin, as in Eq. 5, 17 and 19; only the
+    gradient analysis of the paper (Eq. 6-9) shows one. The diagonal is a positive by its label 1. Without `same_image`
+    labels alone decide; with it, a query's own items are never the lower one of a pair. Scores need not be square.
+    Exact value and gradient by sorting: time O(B^2 log B), memory O(B^2); a broadcast takes O(B^3) of both.
     """
 
     shown: ClassVar[tuple[str, ...]] = ("alpha",)

@@ -8,10 +8,10 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from relabel_train.losses.base import Parts, Reduction, RelevanceLoss, known_own, labels, slack
-from relabel_train.losses.checks import number, one_of
-from relabel_train.losses.pairs import hinge_between
+from relabel_train.losses.base import Parts, Reduction, RelevanceLoss, labels, slack
+from relabel_train.losses.pairwise_hinge import hinge_between
 from relabel_train.losses.triplet import hardest_hinges, sum_of_hinges
+from relabel_train.losses.validation import number, one_of
 
 Contrast = Literal["hard", "sum"]
 Sets = Literal["levels", "cumulative"]
@@ -34,14 +34,15 @@ class LadderLoss(RelevanceLoss):
     weights : sequence of float
         beta_1..beta_L, each 0 or more. 1, 0.25, 0.125, ..., as the paper.
     contrast : "hard" or "sum"
-        "hard" takes the least similar i and the most similar j (Eq. 8, hard contrastive sampling), with alpha_l, as Eq.
-        7 and the code; Eq. 8 prints alpha_1 in level 2 (D6). "sum" adds all pairs (Eq. 7).
+        "hard" uses the least similar i and the most similar j (Eq. 8, hard contrastive sampling). Its margin is
+        alpha_l, as in Eq. 7 and the released code; Eq. 8 prints alpha_1 for level 2. "sum" adds all pairs (Eq. 7).
     sets : "levels" or "cumulative"
-        "levels", as the paper, takes i from N_(l-1) alone. "cumulative", as the released code (D7), takes i from all
-        with r >= theta_(l-1), the query's own pair among them.
+        "levels", as the paper, takes i from N_(l-1) alone. "cumulative", as the released code, takes i from all items
+        with r >= theta_(l-1), the query's own pair included.
     fillers : bool
-        With "hard" and "cumulative": take the minimum with 1 and the maximum with 0 as soon as an item is on the other
-        side, as the released code does (D7). A query all of whose lower items score below 0 then still pays.
+        With "hard" and "cumulative", as the released code: items on the other side enter the minimum as 1 and the
+        maximum as 0. A query whose lower items all score below 0 then has a loss. In the paper, and by default, an
+        empty set has loss 0.
     reduction : "sum" or "mean"
         Over queries; "sum", as the paper.
     directions : "sum" or "mean"
@@ -54,9 +55,9 @@ class LadderLoss(RelevanceLoss):
 
     Notes
     -----
-    Labels: any range; [0, 1] in the paper, caption to caption. An empty side of a level costs nothing (paper; unless
-    `fillers`). With `same_image` a query's own items are no j at any level. The terms are `level1_*` .. `levelL_*`.
-    "hard" takes time O(L B^2), "sum" O(L B^2 log B) by sorting; memory O(B^2) a level.
+    Labels: any range; [0, 1] in the paper, caption to caption. With `same_image` a query's own items are no j at any
+    level. The terms are `level1_*` .. `levelL_*`. Time O(L B^2) for "hard" and O(L B^2 log B) for "sum", by sorting;
+    memory O(B^2) per level.
     """
 
     shown: ClassVar[tuple[str, ...]] = ("thresholds", "margins", "weights", "contrast", "sets", "fillers")
@@ -95,19 +96,21 @@ class LadderLoss(RelevanceLoss):
         self.contrast, self.sets, self.fillers = contrast, sets, fillers
         self.needs_relevance = levels > 1
 
-    def both_ways(self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None) -> tuple[Parts, Parts]:
+    def both_directions(
+        self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None
+    ) -> tuple[Parts, Parts]:
         """Return the weighted loss of each query at each level."""
-        own = known_own(same_image)
-        found: tuple[Parts, Parts] = ({}, {})
+        assert same_image is not None  # a paired loss always has the diagonal
+        both: tuple[Parts, Parts] = ({}, {})
         for level, (margin, weight) in enumerate(zip(self.margins, self.weights, strict=True), 1):
             if level == 1:
                 first = hardest_hinges if self.contrast == "hard" else sum_of_hinges
-                ways = first(scores, own, margin)
+                losses = first(scores, same_image, margin)
             else:
-                ways = self._level_loss(scores, *self.level(relevance, own, level), margin)
-            for parts, losses in zip(found, ways, strict=True):
-                parts[f"level{level}"] = losses * weight
-        return found
+                losses = self._level_loss(scores, *self.level(relevance, same_image, level), margin)
+            for parts, of_queries in zip(both, losses, strict=True):
+                parts[f"level{level}"] = of_queries * weight
+        return both
 
     def level(self, relevance: Tensor | None, own: Tensor, level: int) -> tuple[Tensor, Tensor]:
         """Return which pairs of query and item are (q, i) and which (q, j) at a level, (B, B) bool each."""

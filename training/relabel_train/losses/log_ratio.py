@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from relabel_train.losses.base import Reduction
-from relabel_train.losses.checks import number
-from relabel_train.losses.distances import DistanceLoss
+from relabel_train.losses.distance_base import DistanceLoss
+from relabel_train.losses.validation import number
 
 
 class LogRatioLoss(DistanceLoss):
@@ -20,11 +20,11 @@ class LogRatioLoss(DistanceLoss):
     Parameters
     ----------
     squared : bool
-        Whether D of embeddings is the squared Euclidean distance, as the paper, or the plain one, as the released code
-        (D19). Label distances are taken as they are.
+        Whether D of embeddings is the squared Euclidean distance, as in the paper, or the plain one, as in the released
+        code. Label distances are used as given; the paper squares them too, the released code does not.
     ties : bool
-        Whether pairs of equal label distance count, as in the released code, which goes by place in the list (D20).
-        False, as the paper: D(y_a, y_i) < D(y_a, y_j).
+        Whether pairs of equal label distance count. False, as the paper: D(y_a, y_i) < D(y_a, y_j). The released code
+        pairs items by their position in the list, so that ties count.
     eps : float
         0 or more, added to distances inside the logarithms. 1e-6, as the released code; with 0, distances of 0 give an
         infinite loss.
@@ -35,8 +35,8 @@ class LogRatioLoss(DistanceLoss):
 
     Notes
     -----
-    Embeddings are not normalised. The paper is image to image, with one anchor a batch; no form across modalities is
-    published. An anchor without a pair costs nothing. The sum over pairs of (x_i - x_j)^2 is n sum (x - mean)^2, so
+    Embeddings are not normalised. The paper is image to image, with one anchor per batch; no form across modalities is
+    published. An anchor without a pair has loss 0. The sum over pairs of (x_i - x_j)^2 is n sum (x - mean)^2, so
     that time is O(A N log N) and memory O(A N) besides the distances, which take O(A N D) time.
     """
 
@@ -57,7 +57,7 @@ class LogRatioLoss(DistanceLoss):
 
     def per_anchor(self, apart: Tensor, distances: Tensor, used: Tensor) -> Tensor:
         """Return the mean over each anchor's pairs."""
-        # Items out of use get a distance of 1, so that no root or logarithm of theirs can harm a gradient.
+        # Unused items get a distance of 1, so that their roots and logarithms have finite gradients.
         apart = torch.where(used, apart, 1)
         far = apart if self.squared else (apart + self.root_eps).sqrt()
         logs = torch.log(far + self.eps) - torch.log(torch.where(used, distances, 1) + self.eps)

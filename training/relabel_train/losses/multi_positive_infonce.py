@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from relabel_train.losses.base import Parts, Reduction, RelevanceLoss, labels, slack
-from relabel_train.losses.checks import number
+from relabel_train.losses.validation import number
 
 
 class MultiPositiveInfoNCE(RelevanceLoss):
-    """Cross-entropy of softmax(s / tau) against a target that is even over a query's positives.
+    """Cross-entropy of softmax(s / tau) against a uniform target over a query's positives.
 
-    With one positive a query this is the loss of CLIP (Radford et al., 2021); with more, that of UniCL (Yang et al.,
+    With one positive per query this is the loss of CLIP (Radford et al., 2021); with more, that of UniCL (Yang et al.,
     CVPR 2022) and, over scores, of SupCon's L_out (Khosla et al., 2020).
 
     Parameters
@@ -22,7 +22,7 @@ class MultiPositiveInfoNCE(RelevanceLoss):
     tau : float
         Above 0. 0.07, where CLIP starts. A trainer that scales its scores itself passes 1.
     positive : float, optional
-        Items whose label is at least this are positives as well: 1 takes in exact duplicates. None reads no labels.
+        Items with at least this label are positives too: 1 adds exact duplicates. None reads no labels.
     reduction : "sum" or "mean"
         Over queries; "mean", as CLIP.
     directions : "sum" or "mean"
@@ -30,8 +30,8 @@ class MultiPositiveInfoNCE(RelevanceLoss):
 
     Notes
     -----
-    Positives are the diagonal, `same_image`, and what `positive` adds. Scores need not be square if `same_image` is
-    given. A query without a positive costs nothing. Memory and time O(B^2).
+    Positives are the diagonal, `same_image`, and the items that `positive` adds. Scores need not be square if
+    `same_image` is given. A query without a positive has loss 0. Memory and time O(B^2).
     """
 
     shown: ClassVar[tuple[str, ...]] = ("tau", "positive")
@@ -51,7 +51,9 @@ class MultiPositiveInfoNCE(RelevanceLoss):
         self.tau, self.positive = tau, positive
         self.needs_relevance = positive is not None
 
-    def both_ways(self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None) -> tuple[Parts, Parts]:
+    def both_directions(
+        self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None
+    ) -> tuple[Parts, Parts]:
         """Return the cross-entropy of each query."""
         positives = self.positives(scores, relevance, same_image)
         logits = scores / self.tau
@@ -59,7 +61,7 @@ class MultiPositiveInfoNCE(RelevanceLoss):
         return {"infonce": images}, {"infonce": captions}
 
     def positives(self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None) -> Tensor | None:
-        """Return which pairs are positives, (B_images, B_captions) bool; None for the diagonal alone."""
+        """Mark the positives, (B_images, B_captions) bool; None for the diagonal alone."""
         if same_image is None and scores.shape[0] != scores.shape[1]:
             raise ValueError(f"scores are {tuple(scores.shape)}: without same_image they must be square")
         if self.positive is None:
@@ -69,7 +71,7 @@ class MultiPositiveInfoNCE(RelevanceLoss):
 
 
 def cross_entropy_along(logits: Tensor, positives: Tensor | None, dim: int) -> Tensor:
-    """Return the cross-entropy of each query's list along `dim` against an even target, (Q,)."""
+    """Return the cross-entropy of each query's list along `dim` against a uniform target, (Q,)."""
     logs = torch.log_softmax(logits, dim)
     if positives is None:
         return -logs.diagonal()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from relabel_train.losses.base import Parts, Reduction, RelevanceLoss, labels, slack
-from relabel_train.losses.checks import number, one_of
+from relabel_train.losses.validation import number, one_of
 
 Edges = Literal["upper", "lower", "all"]
 
@@ -29,9 +29,10 @@ class SlidingWindowKendallLoss(RelevanceLoss):
     low, high : float
         Range of the labels. -1 and 1, of a cosine.
     edges : "upper", "lower" or "all"
-        Where the windows lie, which the paper does not say (D22): M + 1 of them fit. "upper" drops the lowest, which
-        has nothing below, so that the last is [0.8, 1] and a pair of label 1 is held against all below 0.8, as in Eq.
-        17. "lower" drops the highest. "all" keeps both and still divides by M: the value of "upper".
+        Windows in use. The paper states their number M, but M + 1 fit, and it does not state their edges. "upper" drops
+        the lowest, which has nothing below it; the last is [0.8, 1], so that an item of label 1 is compared with all
+        below 0.8, as in Eq. 17. "lower" drops the highest. "all" keeps both and still divides by M, which gives the
+        value of "upper".
     reduction : "sum" or "mean"
         Over queries; "sum", as the paper. Windows are always averaged.
     directions : "sum" or "mean"
@@ -40,14 +41,14 @@ class SlidingWindowKendallLoss(RelevanceLoss):
     Attributes
     ----------
     windows : int
-        M = (high - low - alpha) / beta, a fraction dropped: 18 by default.
+        M = (high - low - alpha) / beta, rounded down: 18 by default.
 
     Notes
     -----
     An item is above a window if its label is at least the upper edge, below if it is less than the lower edge. A window
-    with an empty side costs nothing and still counts in M. Edges come from the window's integer index; a label on an
-    edge within the slack of its dtype lies on it. Labels alone decide; with `same_image`, a query's own items are never
-    below. Scores need not be square. Time O(B^2 log B), memory O(B^2 + B M).
+    with an empty side has loss 0 and still counts in M. Edges are computed from the window's integer index; labels meet
+    an edge within the tolerance of their dtype. With `same_image` a query's own items are never below a window; without
+    it labels alone decide. Scores need not be square. Time O(B^2 log B), memory O(B^2 + B M).
     """
 
     shown: ClassVar[tuple[str, ...]] = ("alpha", "beta", "low", "high", "edges")
@@ -99,7 +100,7 @@ class SlidingWindowKendallLoss(RelevanceLoss):
         Returns
         -------
         above, below : (Q, windows) int64
-            Columns; any where a side is empty.
+            Columns; arbitrary if a side is empty.
         both : (Q, windows) bool
             Whether both sides have an item.
         """

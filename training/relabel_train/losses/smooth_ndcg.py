@@ -1,4 +1,4 @@
-"""S-NDCG: one minus NDCG, with each rank made smooth by sigmoids of score differences."""
+"""S-NDCG: one minus NDCG, with smooth ranks from sigmoids of score differences."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from relabel_train.losses.base import Parts, Reduction, RelevanceLoss, labels, lifted
-from relabel_train.losses.checks import number, one_of
+from relabel_train.losses.base import Parts, Reduction, RelevanceLoss, labels, with_best_own_label
+from relabel_train.losses.validation import number, one_of
 
 Ideal = Literal["paper", "sorted"]
 LabelRange = Literal["cosine", "unit"]
 CHUNK = {"cpu": 1 << 17, "cuda": 1 << 24}
-"""Differences of scores held at a time: 0.5 MiB of float32, which a CPU's cache holds, or 64 MiB."""
+"""Differences of scores per block: 0.5 MiB of float32, which fit into a CPU's cache, or 64 MiB."""
 
 
 class SmoothNDCGLoss(RelevanceLoss):
     """Mean over queries of 1 - DCG / IDCG with gains 2^r - 1 and smooth ranks (Zheng et al., Listwise ITR, Eq. 4-16).
 
-    The rank of item j is 1 + sum over k != j of sigmoid((s_k - s_j) / tau): the sign of Eq. 10 and of the code; Eq. 16
-    prints the opposite, which ranks the list upside down (D1).
+    The rank of item j is 1 + sum over k != j of sigmoid((s_k - s_j) / tau), with the sign of Eq. 10 and of the released
+    code. Eq. 16 prints the opposite sign, which ranks the list upside down.
 
     Parameters
     ----------
@@ -30,20 +30,22 @@ class SmoothNDCGLoss(RelevanceLoss):
     labels : "cosine" or "unit"
         "cosine" maps labels in [-1, 1] to (1 + r) / 2 (Eq. 8); "unit" takes labels in [0, 1] as they are.
     ideal : "paper" or "sorted"
-        IDCG. "paper" (Eq. 12-13) gives tied labels the best of their ranks, so that with ties the loss stays above 0;
-        "sorted" takes the labels in order, so that it does not (D5).
+        Ideal DCG. "paper" (Eq. 12-13, and the released code) gives tied labels the best of their ranks, so that the
+        loss stays above 0 with ties. "sorted" gives them consecutive ranks, so that it can reach 0.
     reduction : "sum" or "mean"
         Over queries; "mean", as the paper.
     directions : "sum" or "mean"
-        "sum", as the paper; the released code takes "mean" (D4).
+        "sum", as the paper; the released code averages the directions.
 
     Notes
     -----
-    The paper's label is the best over an image's captions, 1 on the diagonal (D2); r here is taken as given, dense: an
-    entry that is only missing must not be passed as 0. Captions' labels are columns; the code forgets the transpose
-    (D3). With `same_image` all of a query's own items have the best label among them. A query whose gains are all 0
-    costs nothing. Scores need not be square. Ranks take time O(B^3) in blocks, computed again for the gradient: memory
-    O(B^2) and a few blocks, 2 MiB on a CPU and some 200 MiB on a GPU. Second derivatives are not available.
+    The paper's text defines the label by one caption of the image; its released code uses the maximum over the image's
+    captions, 1 on the diagonal. r is used as given here and must be dense: a missing entry must not be passed as 0. The
+    labels of captions are columns; the released code reads rows in both directions. With `same_image` all of a query's
+    own items have the best label among them. A query whose gains are all 0 has loss 0. Scores need not be square.
+
+    Ranks take time O(B^3) in blocks, which are recomputed for the gradient: memory O(B^2) and a few blocks, 2 MiB on a
+    CPU and about 200 MiB on a GPU. Second derivatives are not available.
     """
 
     shown: ClassVar[tuple[str, ...]] = ("tau", "labels", "ideal")
@@ -65,21 +67,21 @@ class SmoothNDCGLoss(RelevanceLoss):
 
     def per_query(self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None) -> Parts:
         """Return 1 - smooth NDCG of each query."""
-        known = lifted(labels(relevance), same_image)
+        known = with_best_own_label(labels(relevance), same_image)
         unit = ((1 + known) / 2 if self.labels == "cosine" else known).to(scores.dtype)
         gains = torch.exp2(unit) - 1
         best = self.ideal_dcg(unit, gains)
         dcg = (gains / torch.log2(1 + smooth_ranks(scores, self.tau))).sum(dim=1)
-        some = best > 0
-        return {"ndcg": (1 - dcg / torch.where(some, best, 1)).masked_fill(~some, 0)}
+        defined = best > 0
+        return {"ndcg": (1 - dcg / torch.where(defined, best, 1)).masked_fill(~defined, 0)}
 
     def ideal_dcg(self, unit: Tensor, gains: Tensor) -> Tensor:
         """Return IDCG of each query, (Q,), from labels and gains (Q, N)."""
         ascending = unit.sort(dim=1).values
         length = unit.shape[1]
         if self.ideal == "sorted":
-            places = torch.arange(length, 0, -1, dtype=unit.dtype, device=unit.device)
-            return ((torch.exp2(ascending) - 1) / torch.log2(1 + places)).sum(dim=1)
+            ranks = torch.arange(length, 0, -1, dtype=unit.dtype, device=unit.device)
+            return ((torch.exp2(ascending) - 1) / torch.log2(1 + ranks)).sum(dim=1)
         larger = length - torch.searchsorted(ascending, unit.contiguous(), right=True)
         return (gains / torch.log2(2 + larger.to(unit.dtype))).sum(dim=1)
 
@@ -103,7 +105,7 @@ def smooth_ranks(scores: Tensor, tau: float) -> Tensor:
 
 
 class _SmoothRanks(torch.autograd.Function):
-    """Keeps the scores alone; the sigmoids of each block are computed again in the backward pass."""
+    """Smooth ranks that keep the scores alone; the backward pass recomputes the sigmoids of each block."""
 
     @staticmethod
     def forward(scores: Tensor, tau: float) -> Tensor:
@@ -121,13 +123,13 @@ class _SmoothRanks(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (scores,) = ctx.saved_tensors
-        scaled, found = scores / ctx.tau, torch.empty_like(scores)
+        scaled, gradient = scores / ctx.tau, torch.empty_like(scores)
         for rows, items in _blocks(scaled):
             sigmoid = _sigmoids(scaled, rows, items)
             slope = torch.addcmul(sigmoid, sigmoid, sigmoid, value=-1)  # symmetric in its two items
-            given = (slope * grad[rows, None, :]).sum(dim=2)
-            found[rows, items] = given - slope.sum(dim=2) * grad[rows, items]
-        return found / ctx.tau, None
+            from_others = (slope * grad[rows, None, :]).sum(dim=2)
+            gradient[rows, items] = from_others - slope.sum(dim=2) * grad[rows, items]
+        return gradient / ctx.tau, None
 
 
 def _sigmoids(scaled: Tensor, rows: slice, items: slice) -> Tensor:
@@ -138,12 +140,12 @@ def _sigmoids(scaled: Tensor, rows: slice, items: slice) -> Tensor:
 def _blocks(scores: Tensor) -> Iterator[tuple[slice, slice]]:
     """Yield blocks of rows and items; a block against all items has about CHUNK elements.
 
-    A compiler fuses the sigmoids into their sum and holds none of them, so it sees one block.
+    A compiler fuses the sigmoids into their sum and stores none of them, so it gets one block.
     """
     rows, length = scores.shape
     whole = torch.compiler.is_compiling()
     chunk = rows * length**2 if whole else CHUNK.get(scores.device.type, CHUNK["cuda"])
-    many, some = max(1, chunk // length**2), min(length, max(1, chunk // length))
-    for row in range(0, rows, many):
-        for item in range(0, length, some):
-            yield slice(row, row + many), slice(item, item + some)
+    height, width = max(1, chunk // length**2), min(length, max(1, chunk // length))
+    for row in range(0, rows, height):
+        for item in range(0, length, width):
+            yield slice(row, row + height), slice(item, item + width)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from relabel_train.losses.base import Reduction
-from relabel_train.losses.checks import number
 from relabel_train.losses.combined import CombinedLoss
 from relabel_train.losses.smooth_ndcg import Ideal, LabelRange, SmoothNDCGLoss
 from relabel_train.losses.triplet import TripletLoss
+from relabel_train.losses.validation import number
 
 
 class SmoothNDCGTripletLoss(CombinedLoss):
@@ -19,10 +19,10 @@ class SmoothNDCGTripletLoss(CombinedLoss):
     margin : float
         Of the hardest-negative `TripletLoss`; 0.2.
     weight : float, optional
-        w of (1 - w) triplet + w S-NDCG, 0..1, as the released code, which defines no value (D4). None, as the paper:
+        w of (1 - w) triplet + w S-NDCG, 0..1. The released code has this form but defines no value. None, as the paper:
         the plain sum, which is twice w = 0.5.
     directions : "sum" or "mean"
-        Of both; "sum", as the paper; the released code takes "mean" (D4).
+        Of both; "sum", as the paper; the released code averages the directions.
 
     Raises
     ------

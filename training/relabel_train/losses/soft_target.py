@@ -1,4 +1,4 @@
-"""Soft targets: the distribution of scores over a list is drawn towards that of the labels."""
+"""Soft targets: the distribution of scores over a list approaches that of the labels."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from relabel_train.losses.base import Parts, Reduction, RelevanceLoss, labels, lifted
-from relabel_train.losses.checks import number
+from relabel_train.losses.base import Parts, Reduction, RelevanceLoss, labels, with_best_own_label
+from relabel_train.losses.validation import number
 
 
 class SoftTargetLoss(RelevanceLoss):
@@ -28,7 +28,7 @@ class SoftTargetLoss(RelevanceLoss):
 
     Notes
     -----
-    Labels: any range, dense; the diagonal takes part. With `same_image` all of a query's own items have the best label
+    Labels: any range, dense, with the diagonal. With `same_image` all of a query's own items have the best label
     among them. Text to text (CUSA's uni-modal part): pass captions' scores and labels of captions; both directions of a
     symmetric matrix are equal. Scores need not be square. Memory and time O(B^2).
     """
@@ -48,10 +48,14 @@ class SoftTargetLoss(RelevanceLoss):
         number("tau_target", tau_target, above=0)
         self.tau, self.tau_target = tau, tau_target
 
-    def both_ways(self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None) -> tuple[Parts, Parts]:
+    def both_directions(
+        self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None
+    ) -> tuple[Parts, Parts]:
         """Return the divergence of each query."""
         scaled, known = scores / self.tau, labels(relevance).to(scores.dtype)
-        images, captions = (self._divergence(scaled, lifted(known, same_image, dim), dim) for dim in (1, 0))
+        images, captions = (
+            self._divergence(scaled, with_best_own_label(known, same_image, dim), dim) for dim in (1, 0)
+        )
         return {"soft_target": images}, {"soft_target": captions}
 
     def _divergence(self, scaled: Tensor, known: Tensor, dim: int) -> Tensor:

@@ -7,8 +7,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from relabel_train.losses.base import Parts, Reduction, RelevanceLoss, known_own, labels, slack
-from relabel_train.losses.checks import number, one_of
+from relabel_train.losses.base import Parts, Reduction, RelevanceLoss, labels, slack
+from relabel_train.losses.validation import number, one_of
 
 Negatives = Literal["hardest", "sum", "soft"]
 
@@ -19,25 +19,25 @@ class TripletLoss(RelevanceLoss):
     Parameters
     ----------
     margin : float
-        0 or more. 0.2, as VSE++ and every host of the graded losses; BCLS names none (D22).
+        0 or more. 0.2, as VSE++ and every host of the graded losses; the BCLS paper does not state its margin.
     negatives : "hardest", "sum" or "soft"
-        "hardest" takes the most similar negative (VSE++, Faghri et al. 2018), "sum" adds the hinges of all (VSE0),
-        "soft" takes (1 / gamma) log sum exp(gamma s) over them, which is at least their maximum (Triplet-SN, BCLS
+        "hardest" uses the most similar negative (VSE++, Faghri et al. 2018), "sum" adds the hinges of all (VSE0),
+        "soft" uses (1 / gamma) log sum exp(gamma s) over them, which is at least their maximum (Triplet-SN, BCLS
         Eq. 14-15).
     gamma : float
         Above 0; of "soft". 50, as BCLS.
     below : float
-        Of "soft": an item is a negative if its label is below. 1, as BCLS, so that exact duplicates are none.
+        Of "soft": items with a label below it are negatives. 1, as BCLS, so that exact duplicates are none.
     reduction : "sum" or "mean"
-        "sum" as VSE++, SCAN and BCLS; the S-NDCG paper (Eq. 1-3) takes "mean".
+        "sum" as VSE++, SCAN and BCLS; the S-NDCG paper (Eq. 1-3) uses "mean".
     directions : "sum" or "mean"
-        "sum" as all papers; the released S-NDCG code takes "mean" (D4).
+        "sum" as all papers; the released code of S-NDCG averages the directions.
 
     Notes
     -----
-    "hardest" and "sum" need no labels. Without `same_image` only the diagonal is kept from being a negative, as in all
-    released code; with it, the query's other own items are as well. A query without a negative costs nothing.
-    Memory and time O(B^2). Labels: any range for "hardest" and "sum", which do not read them; for "soft" a cosine.
+    "hardest" and "sum" read no labels; for "soft" labels are cosines. Without `same_image` only the diagonal is
+    excluded from the negatives, as in all released code; with it, the query's other own items are excluded too. A query
+    without a negative has loss 0. Memory and time O(B^2).
     """
 
     shown: ClassVar[tuple[str, ...]] = ("margin", "negatives", "gamma", "below")
@@ -59,17 +59,20 @@ class TripletLoss(RelevanceLoss):
         self.margin, self.negatives, self.gamma, self.below = margin, negatives, gamma, below
         self.needs_relevance = negatives == "soft"
 
-    def both_ways(self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None) -> tuple[Parts, Parts]:
+    def both_directions(
+        self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None
+    ) -> tuple[Parts, Parts]:
         """Return the hinge of each query."""
-        own = known_own(same_image)
+        own = same_image
+        assert own is not None  # a paired loss always has the diagonal
         if self.negatives == "sum":
             images, captions = sum_of_hinges(scores, own, self.margin)
         elif self.negatives == "hardest":
             images, captions = hardest_hinges(scores, own, self.margin)
         else:
-            left_out = own | (labels(relevance) >= self.below - slack(relevance))
-            # Not -inf: of a row without a negative, logsumexp then has a gradient, which the hinge makes 0.
-            kept = (self.gamma * scores).masked_fill(left_out, -1e30)
+            excluded = own | (labels(relevance) >= self.below - slack(relevance))
+            # Not -inf: logsumexp of a row without a negative would have a NaN gradient; the hinge makes this one 0.
+            kept = (self.gamma * scores).masked_fill(excluded, -1e30)
             least = self.margin - scores.diagonal()
             images, captions = ((least + kept.logsumexp(dim) / self.gamma).clamp(min=0) for dim in (1, 0))
         return {"triplet": images}, {"triplet": captions}
@@ -85,7 +88,7 @@ def sum_of_hinges(scores: Tensor, own: Tensor, margin: float) -> tuple[Tensor, T
 def hardest_hinges(scores: Tensor, own: Tensor, margin: float) -> tuple[Tensor, Tensor]:
     """Return [margin + max over all but own items of s - s(q, p)]_+ for images and for captions, (B,) each.
 
-    0 where there is no other item.
+    0 for a query without other items.
     """
     others, least = scores.masked_fill(own, -torch.inf), margin - scores.diagonal()
     return (least + others.amax(dim=1)).clamp(min=0), (least + others.amax(dim=0)).clamp(min=0)

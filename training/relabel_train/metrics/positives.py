@@ -1,4 +1,4 @@
-"""Positives of queries: a dataset's own pairs, or those that people found later (ECCV Caption, CxC)."""
+"""Positives of queries: a dataset's own pairs, or those found later by people (ECCV Caption, CxC)."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class QueryPositives:
         Rows (i2t) or columns (t2i) of the score matrix, each once.
     indptr : (Q + 1,) int64
     items : (P,) int64
-        Columns (i2t) or rows (t2i), each once a query.
+        Columns (i2t) or rows (t2i), each once per query.
     total : (Q,) int64
-        R: how many positives each query has, in the gallery or not.
+        R: number of positives of each query, in the gallery or not.
     """
 
     queries: Ints
@@ -37,22 +37,22 @@ class QueryPositives:
     def __len__(self) -> int:
         return len(self.queries)
 
-    def take(self, some: slice) -> QueryPositives:
-        """Keep consecutive queries."""
-        start, stop, _ = some.indices(len(self))
+    def take(self, block: slice) -> QueryPositives:
+        """Select consecutive queries."""
+        start, stop, _ = block.indices(len(self))
         indptr = self.indptr[start : stop + 1]
         items = self.items[indptr[0] : indptr[-1]]
         return QueryPositives(self.queries[start:stop], indptr - indptr[0], items, self.total[start:stop])
 
     def spread(self, count: int) -> QueryPositives:
-        """Make every one of `count` possible queries a query, in order, most without positives; R is not kept."""
+        """Return all `count` possible queries in order, most of them without positives; R is not kept."""
         counts = np.zeros(count, np.int64)
         counts[self.queries] = np.diff(self.indptr)
         order = np.argsort(self.queries[self.owner()], kind="stable")
         return QueryPositives(np.arange(count), _indptr(counts), self.items[order], counts)
 
     def owner(self) -> Ints:
-        """Say which of the Q queries each item belongs to: (P,) int64."""
+        """Return the index of the query of each item: (P,) int64."""
         return np.repeat(np.arange(len(self)), np.diff(self.indptr))
 
     def dense(self, items: int) -> NDArray[np.bool_]:
@@ -71,24 +71,24 @@ class Positives:
 
 
 def own_positives(image_of_caption: ArrayLike, images: int) -> Positives:
-    """A dataset's own pairs.
+    """Return the positives of a dataset's own pairs.
 
     Parameters
     ----------
     image_of_caption : (N,) int
-        Row of each caption's image, in any order, any number of captions an image; -1: the caption's image is not in
-        the gallery, so it asks nothing and is wrong for every image.
+        Row of each caption's image, in any order, with any number of captions per image. -1: the caption's image is not
+        in the gallery, so the caption is no query and a negative of every image.
     images : int
-        M. An image without a caption asks nothing.
+        M. An image without a caption is no query.
 
     Raises
     ------
     ValueError
-        If it is not one whole number a caption, or one is not in -1..M - 1.
+        If it is not one whole number per caption, or one is not in -1..M - 1.
     """
     image = np.asarray(image_of_caption)
     if image.ndim != 1 or (image.dtype.kind not in "iu" and image.size):
-        raise ValueError(f"image_of_caption is {image.dtype} {image.shape}; one whole number a caption is needed")
+        raise ValueError(f"image_of_caption is {image.dtype} {image.shape}; one whole number per caption is needed")
     image = image.astype(np.int64)
     if len(image) and not -1 <= int(image.min()) <= int(image.max()) < images:
         bad = int(np.flatnonzero((image < -1) | (image >= images))[0])
@@ -111,26 +111,27 @@ def positives_of(
     caption_ids: Sequence[Any],
     partial: bool = False,
 ) -> Positives:
-    """Find positives that are given by id in a gallery.
+    """Look up positives given by id in a gallery.
 
     Parameters
     ----------
     i2t, t2i : mapping of id to ids
-        Positive captions of image queries, positive images of caption queries. A positive that is not in the gallery
-        can not be found and counts in R. A query without positives is left out.
+        Positive captions of image queries, positive images of caption queries. A positive outside the gallery cannot be
+        retrieved but counts in R. A query without positives is left out.
     image_ids, caption_ids : sequence of M and of N ids
         Of the rows and columns of the scores.
     partial : bool
-        Whether queries that are not in the gallery may be left out; else they are refused.
+        Whether queries outside the gallery are left out; by default they raise.
 
     Raises
     ------
     ValueError
-        Naming the first id that is given twice, or the first query that is not in the gallery.
+        Naming the first duplicate id, or the first query outside the gallery.
     """
-    image_at, caption_at = _places(image_ids, "image"), _places(caption_ids, "caption")
+    image_row, caption_column = _positions(image_ids, "image"), _positions(caption_ids, "caption")
     return Positives(
-        _found(i2t, image_at, caption_at, "image", partial), _found(t2i, caption_at, image_at, "caption", partial)
+        _in_gallery(i2t, image_row, caption_column, "image", partial),
+        _in_gallery(t2i, caption_column, image_row, "caption", partial),
     )
 
 
@@ -142,7 +143,7 @@ def read_positives(
     namespace: str = "coco",
     partial: bool = False,
 ) -> Positives:
-    """Read positives in eccv_caption's form: two JSON files, {query id: [ids]}, numbers without a namespace.
+    """Read positives in the format of eccv_caption: two JSON files, {query id: [ids]}, numbers without a namespace.
 
     ``eccv_image_to_caption.json`` and ``eccv_caption_to_image.json``, or the two of CxC, lie in that package's `data`;
     `relabel fetch eccv` gets them. Parameters and errors are those of `positives_of`, ids are ``coco:770337``.
@@ -150,47 +151,59 @@ def read_positives(
     Raises
     ------
     ValueError
-        If a file is not of that form; see `positives_of`.
+        If a file is not of that format, and as `positives_of`.
     """
-    both = [_read(Path(path), namespace) for path in (i2t, t2i)]
+    both = [read_ids(Path(path), namespace) for path in (i2t, t2i)]
     return positives_of(both[0], both[1], image_ids, caption_ids, partial)
 
 
-def _read(path: Path, namespace: str) -> dict[str, list[str]]:
-    content = json.loads(path.read_text(encoding="utf-8"))
+def read_ids(path: Path, namespace: str) -> dict[str, list[str]]:
+    """Read the positives of each query; the namespace is put before every id.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ValueError
+        If it is not ``{query id: [ids]}``.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: not readable as JSON ({str(error)[:200]})") from error
     if not isinstance(content, dict) or not all(isinstance(ids, list) for ids in content.values()):
         raise ValueError(f"{path}: expected {{query id: [ids]}}")
     return {f"{namespace}:{query}": [f"{namespace}:{i}" for i in ids] for query, ids in content.items()}
 
 
-def _places(ids: Sequence[Any], what: str) -> dict[Any, int]:
-    places: dict[Any, int] = {}
-    for place, name in enumerate(ids):
-        if places.setdefault(name, place) != place:
-            raise ValueError(f"{what} id {name!r} is given twice, at {places[name]} and {place}")
-    return places
+def _positions(ids: Sequence[Any], kind: str) -> dict[Any, int]:
+    positions: dict[Any, int] = {}
+    for position, name in enumerate(ids):
+        if positions.setdefault(name, position) != position:
+            raise ValueError(f"{kind} id {name!r} is given twice, at {positions[name]} and {position}")
+    return positions
 
 
-def _found(
-    content: Mapping[Any, Sequence[Any]],
-    asked: Mapping[Any, int],
-    answers: Mapping[Any, int],
-    what: str,
+def _in_gallery(
+    positives: Mapping[Any, Sequence[Any]],
+    query_position: Mapping[Any, int],
+    item_position: Mapping[Any, int],
+    kind: str,
     partial: bool,
 ) -> QueryPositives:
     queries, lists, total = [], [], []
-    for name, given in content.items():
-        ids = set(given)
-        if name not in asked:
+    for name, names in positives.items():
+        ids = set(names)
+        if name not in query_position:
             if partial:
                 continue
-            raise ValueError(f"query {name!r} is no {what} of the gallery (partial=True leaves such queries out)")
+            raise ValueError(f"query {name!r} is no {kind} of the gallery (partial=True leaves such queries out)")
         if ids:
-            queries.append(asked[name])
-            lists.append(sorted(answers[i] for i in ids if i in answers))
+            queries.append(query_position[name])
+            lists.append(sorted(item_position[i] for i in ids if i in item_position))
             total.append(len(ids))
     counts = np.array([len(items) for items in lists], np.int64)
-    items = np.array([i for some in lists for i in some], np.int64)
+    items = np.array([i for row in lists for i in row], np.int64)
     return QueryPositives(np.array(queries, np.int64), _indptr(counts), items, np.array(total, np.int64))
 
 

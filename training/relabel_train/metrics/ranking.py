@@ -1,24 +1,91 @@
-"""Ranked lists: what each query finds at which place, with the rule for ties said out loud."""
+"""Ranked lists of positives, with an explicit rule for ties.
+
+Sorting works on integer keys: a score becomes a 32-bit code that sorts as the score does, so that a score and a second
+criterion fit into one 64-bit key.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel_train.metrics.codes import encode, smallest
+from relabel_train.metrics.positives import QueryPositives
+from relabel_train.metrics.scores import Direction, Floats, Scores, blocks, consecutive
 
 Ties = Literal["pessimistic", "row"]
 """`pessimistic`: among equal scores, items that are not positive come first. `row`: the lower column comes first."""
+Codes = NDArray[np.int32]
+
+_FLIP = np.int32(0x7FFFFFFF)
 _CELLS = 1 << 18
-"""Scores ranked together: 2 MiB of keys, which a cache holds."""
+"""Scores ranked per step: 2 MiB of keys, which fit into a cache."""
+_BYTE = 255
+"""Items counted per query in one byte."""
+_FEW = 8
+"""Positives per query up to which counting the rank of each one is faster than ranking the list."""
+
+
+def encode(values: Floats) -> tuple[Codes, Floats | None]:
+    """Return integer codes that sort as the values do and are equal where the values are.
+
+    The code of a number that float32 holds exactly is its bit pattern, made sortable. Other numbers are replaced by
+    their dense rank within the row.
+
+    Parameters
+    ----------
+    values : (Q, n) float32 or float64
+        Without NaN.
+
+    Returns
+    -------
+    codes : (Q, n) int32
+    table : (Q, n) float64 or None
+        Values by dense rank: code c of row q stands for ``table[q, c]``. None for codes that are bit patterns.
+    """
+    single = values.astype(np.float32)
+    if values.dtype != np.float32 and not np.array_equal(single, values):
+        return _dense_ranks(values)
+    single += np.float32(0)  # -0 becomes 0
+    bits = single.view(np.int32)
+    # Negative floats sort backwards as integers: flip all bits but the sign.
+    return bits ^ ((bits >> 31) & _FLIP), None
+
+
+def decode(codes: Codes, table: Floats | None) -> NDArray[np.floating[Any]]:
+    """Return the values of codes of the same rows, in any order and number: (Q, k) float."""
+    if table is not None:
+        return np.take_along_axis(table, codes.astype(np.int64), axis=1)
+    return np.asarray((codes ^ ((codes >> 31) & _FLIP)).view(np.float32))
+
+
+def smallest(values: NDArray[Any], depth: int | None) -> NDArray[Any]:
+    """Return the sorted `depth` smallest values of each row, (Q, min(depth, n)); overwrites `values`, (Q, n)."""
+    if depth is not None and depth < values.shape[1]:
+        values.partition(max(0, depth - 1), axis=1)
+        values = values[:, :depth].copy()
+    values.sort(axis=1)
+    return values
+
+
+def _dense_ranks(values: Floats) -> tuple[Codes, Floats]:
+    order = np.argsort(values, axis=1)
+    ordered = np.take_along_axis(values, order, axis=1)
+    dense = np.zeros(values.shape, np.int32)
+    np.cumsum(ordered[:, 1:] != ordered[:, :-1], axis=1, out=dense[:, 1:])
+    codes = np.empty_like(dense)
+    np.put_along_axis(codes, order, dense, axis=1)
+    table = np.zeros(values.shape, values.dtype)
+    np.put_along_axis(table, dense.astype(np.int64), ordered, axis=1)
+    return codes, table
 
 
 def ranked_hits(
     scores: NDArray[np.floating[Any]], positive: NDArray[np.bool_], length: int, ties: Ties = "pessimistic"
 ) -> NDArray[np.bool_]:
-    """Say which of the `length` best items of each query are positive, best first.
+    """Mark which of the `length` best items of each query are positive, best first.
 
     Parameters
     ----------
@@ -28,7 +95,7 @@ def ranked_hits(
     length : int
         0..N.
     ties : "pessimistic" or "row"
-        Chance hits among ties flatter a coarse score; "pessimistic" gives none. "row" is what a stable sort gives.
+        "pessimistic" gives no chance hits, which flatter a coarse score. "row" equals a stable sort.
 
     Returns
     -------
@@ -48,24 +115,202 @@ def ranked_hits(
         raise ValueError("a score is NaN")
     hits = np.zeros((queries, length), np.bool_)
     step = max(1, _CELLS // max(1, items))
-    for a in range(0, queries if length else 0, step):
-        some = slice(a, a + step)
-        keys = (~encode(scores[some])[0]).astype(np.int64)
+    for start in range(0, queries if length else 0, step):
+        block = slice(start, start + step)
+        # Inverted codes rise as scores fall. The bits below them break ties.
+        keys = (~encode(scores[block])[0]).astype(np.int64)
         if ties == "pessimistic":
             keys <<= 1
-            keys |= positive[some]
-            hits[some] = smallest(keys, length) & 1
+            keys |= positive[block]
+            hits[block] = smallest(keys, length) & 1
         else:
             keys <<= 32
             keys |= np.arange(items)
-            hits[some] = np.take_along_axis(positive[some], smallest(keys, length) & 0xFFFFFFFF, axis=1)
+            hits[block] = np.take_along_axis(positive[block], smallest(keys, length) & 0xFFFFFFFF, axis=1)
     return hits
 
 
-def kth_largest(scores: NDArray[np.floating[Any]], k: int) -> NDArray[np.floating[Any]]:
-    """Find the k-th largest score of each row, fast also where most scores tie.
+def first_hits(
+    scores: Scores,
+    direction: Direction,
+    positives: QueryPositives,
+    length: int,
+    ties: Ties = "pessimistic",
+    without: QueryPositives | None = None,
+) -> NDArray[np.bool_]:
+    """Mark which of the `length` best items of each query are positive, best first, for scores that come in blocks.
 
-    The k-th largest of the maxima of G >= k groups of columns is a lower bound; few items reach it, or all that do tie.
+    Parameters
+    ----------
+    scores : Scores
+        (M, N).
+    direction : "i2t" or "t2i"
+    positives : QueryPositives
+        Q queries.
+    length : int
+        Positions behind the end of a shorter gallery hold no positive.
+    ties : "pessimistic" or "row"
+    without : QueryPositives, optional
+        Items that are removed from the lists of these queries.
+
+    Returns
+    -------
+    (Q, length) bool
+    """
+    queries, items = scores.shape if direction == "i2t" else scores.shape[::-1]
+    hits = np.zeros((len(positives), length), np.bool_)
+    row_of_query = np.full(queries, -1, np.int64)
+    for block, part, lists in query_blocks(scores, direction, positives):
+        lists = np.ascontiguousarray(lists)
+        if without is not None:
+            lists = lists.copy()
+            row_of_query[part.queries] = np.arange(len(part))
+            row = row_of_query[without.queries[without.owner()]]
+            lists[row[row >= 0], without.items[row >= 0]] = -np.inf
+            row_of_query[part.queries] = -1
+        hits[block, :items] = ranked_hits(lists, part.dense(items), min(length, items), ties)
+    return hits
+
+
+def best_ranks(
+    scores: Scores, direction: Direction, positives: QueryPositives, ties: Ties = "pessimistic"
+) -> NDArray[np.int64]:
+    """Return the rank of the best positive of each query, counted from 0. Ranks are counted, not sorted.
+
+    Parameters
+    ----------
+    scores : Scores
+        (M, N).
+    direction : "i2t" or "t2i"
+    positives : QueryPositives
+        Q queries.
+    ties : "pessimistic" or "row"
+        Whether equal scores of other items, or of a lower column (row), come first.
+
+    Returns
+    -------
+    (Q,) int64
+        Size of the gallery for a query without a positive in the gallery.
+    """
+    possible = scores.shape[0 if direction == "i2t" else 1]
+    if len(positives) > possible // 2 and not consecutive(positives.queries):
+        # Most of the rows are read anyway, and consecutive ones are views.
+        return best_ranks(scores, direction, positives.spread(possible), ties)[positives.queries]
+    ranks = np.empty(len(positives), np.int64)
+    for block, part, lists in query_blocks(scores, direction, positives):
+        ranks[block] = _best_ranks(lists, part, ties)
+    return ranks
+
+
+def _best_ranks(lists: Floats, positives: QueryPositives, ties: Ties) -> NDArray[np.int64]:
+    count = np.diff(positives.indptr)
+    answerable = np.flatnonzero(count)
+    ranks = np.full(len(lists), lists.shape[1], np.int64)
+    if not len(answerable):
+        return ranks
+    starts = positives.indptr[answerable]
+    values = lists[positives.owner(), positives.items]
+    best = values == np.repeat(np.maximum.reduceat(values, starts), count[answerable])
+    first = np.minimum.reduceat(np.where(best, positives.items, lists.shape[1]), starts)
+    indptr = np.concatenate([[0], np.cumsum(count > 0)])
+    ranks[answerable] = _item_ranks(lists, QueryPositives(positives.queries, indptr, first, positives.total), ties)
+    if ties == "pessimistic":
+        # Other positives with the best score stand behind the equals that are not positive, as the counted one does.
+        ranks[answerable] -= np.add.reduceat(best.astype(np.int64), starts) - 1
+    return ranks
+
+
+def item_ranks(
+    scores: Scores, direction: Direction, positives: QueryPositives, ties: Ties = "pessimistic"
+) -> NDArray[np.int64]:
+    """Return the rank of each of P positives, counted from 0: (P,) int64; fast for a few positives per query.
+
+    Parameters are those of `best_ranks`.
+    """
+    ranks = np.empty(len(positives.items), np.int64)
+    for block, part, lists in query_blocks(scores, direction, positives):
+        ranks[positives.indptr[block.start] : positives.indptr[block.stop]] = _item_ranks(lists, part, ties)
+    return ranks
+
+
+def _item_ranks(lists: Floats, positives: QueryPositives, ties: Ties) -> NDArray[np.int64]:
+    owner = positives.owner()
+    slot = np.arange(len(owner)) - positives.indptr[owner]
+    values = lists[owner, positives.items]
+    level = np.full((len(lists), int(slot.max(initial=-1)) + 1), np.inf, lists.dtype)
+    level[owner, slot] = values
+    at_least = count_at_least(lists, level)
+    if ties == "pessimistic":
+        # All items that reach the score come first, except the item itself and its equals in later slots.
+        ranks = at_least - np.triu(level[:, :, None] == level[:, None, :]).sum(axis=2)
+        return np.asarray(ranks[owner, slot], np.int64)
+    above = count_at_least(lists, np.nextafter(level, lists.dtype.type(np.inf)))
+    ranks = np.asarray(above[owner, slot], np.int64)
+    for p in np.flatnonzero(at_least[owner, slot] - ranks > 1):
+        ranks[p] += np.count_nonzero(lists[owner[p], : positives.items[p]] == values[p])
+    return ranks
+
+
+def count_at_least(lists: Floats, levels: NDArray[np.floating[Any]]) -> NDArray[np.int64]:
+    """Count the scores of each query that reach each of its levels.
+
+    Parameters
+    ----------
+    lists : (Q, n) float
+        Fast for rows in memory order, and for views of columns.
+    levels : (Q, L) float
+
+    Returns
+    -------
+    (Q, L) int64
+    """
+    counts = np.zeros(levels.shape, np.int64)
+    if lists.strides[1] <= lists.strides[0]:
+        reached = np.empty(lists.shape[1], np.bool_)
+        finite = levels < np.inf
+        for q, row in enumerate(lists):
+            for slot in np.flatnonzero(finite[q]).tolist():
+                counts[q, slot] = np.count_nonzero(np.greater_equal(row, levels[q, slot], out=reached))
+    else:
+        items = lists.T
+        for start in range(0, len(items), _BYTE):
+            for slot in range(levels.shape[1]):
+                reached = items[start : start + _BYTE] >= levels[:, slot]
+                counts[:, slot] += reached.view(np.uint8).sum(axis=0, dtype=np.uint8)
+    return counts
+
+
+def ranks_and_hits(
+    scores: Scores, direction: Direction, positives: QueryPositives, length: int, ties: Ties = "pessimistic"
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return the rank of each query's best positive, and the hits among its `length` best items.
+
+    Equal to `best_ranks` and `first_hits`, in one pass where every query has few positives.
+    """
+    counts = np.diff(positives.indptr)
+    if not len(counts) or not 1 <= counts.min() <= counts.max() <= _FEW:
+        return (
+            best_ranks(scores, direction, positives, ties),
+            first_hits(scores, direction, positives, length, ties),
+        )
+    ranks = item_ranks(scores, direction, positives, ties)
+    hits = np.zeros((len(positives), length), np.bool_)
+    within = ranks < length
+    hits[positives.owner()[within], ranks[within]] = True
+    return np.minimum.reduceat(ranks, positives.indptr[:-1]), hits
+
+
+def query_blocks(
+    scores: Scores, direction: Direction, positives: QueryPositives
+) -> Iterator[tuple[slice, QueryPositives, Floats]]:
+    """Yield blocks of queries: their slice, their positives and their lists of scores."""
+    for block in blocks(scores, direction, len(positives)):
+        part = positives.take(block)
+        yield block, part, scores.lists(direction, part.queries)
+
+
+def kth_largest(scores: NDArray[np.floating[Any]], k: int) -> NDArray[np.floating[Any]]:
+    """Return the k-th largest score of each row, (Q,) float; fast also for rows in which most scores tie.
 
     Parameters
     ----------
@@ -73,35 +318,17 @@ def kth_largest(scores: NDArray[np.floating[Any]], k: int) -> NDArray[np.floatin
         Without NaN.
     k : int
         1..N.
-
-    Returns
-    -------
-    (Q,) float
     """
     queries, items = scores.shape
     width = max(1, items // (8 * k))
     groups = items // width
+    # The k-th largest of the maxima of at least k groups is a lower bound of the k-th largest score.
     maxima = scores[:, : groups * width].reshape(queries, groups, width).max(axis=2)
     bound = np.partition(maxima, groups - k, axis=1)[:, groups - k]
-    out = bound.copy()
+    kth = bound.copy()
     for q in range(queries):
+        # Few scores lie above the bound. Fewer than k of them: the bound itself is the k-th largest.
         above = scores[q][scores[q] > bound[q]]
         if len(above) >= k:
-            out[q] = np.partition(above, len(above) - k)[len(above) - k]
-    return out
-
-
-def check_lists(hits: NDArray[np.bool_], positives: NDArray[np.integer]) -> None:
-    """Refuse lists too short for their R.
-
-    Raises
-    ------
-    ValueError
-        If `positives` is not (Q,), an R is below 1, or a list is shorter than its R.
-    """
-    if positives.shape != hits.shape[:1]:
-        raise ValueError(f"hits are {hits.shape}, positives is {positives.shape}")
-    if len(positives) and positives.min() < 1:
-        raise ValueError(f"query {int(positives.argmin())} has no positive")
-    if len(positives) and positives.max() > hits.shape[1]:
-        raise ValueError(f"lists of {hits.shape[1]} are too short for R = {int(positives.max())}")
+            kth[q] = np.partition(above, len(above) - k)[len(above) - k]
+    return kth

@@ -1,4 +1,4 @@
-"""All metrics that apply, in one report."""
+"""All metrics that apply to the given data, in one report."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from relabel_train.metrics.figures import RetrievalReport
+from relabel_train.metrics.binary_figures import fold_figures, positive_figures, recall_figures, semantic_figures
 from relabel_train.metrics.graded_figures import graded_figures, one_caption_figures
 from relabel_train.metrics.positives import Positives, own_positives
-from relabel_train.metrics.recall_figures import fold_figures, positive_figures, recall_figures, semantic_figures
+from relabel_train.metrics.results import ReportSettings, RetrievalReport
 from relabel_train.metrics.scores import open_labels, open_scores
-from relabel_train.metrics.settings import ReportSettings
 
 Relevance = Callable[[NDArray[np.int64], NDArray[np.int64]], ArrayLike]
 """(images (m,), captions (n,)) -> (m, n): exact labels of some rows and columns of the score matrix."""
@@ -28,23 +27,24 @@ def retrieval_report(
     folds: int | ArrayLike | None = None,
     settings: ReportSettings | None = None,
 ) -> RetrievalReport:
-    """Take every metric that the given data allow.
+    """Compute every metric that the given data allow.
 
     Parameters
     ----------
     scores : (M, N) array or tensor, or a pair of them, (M, D) and (N, D)
-        Images are rows, captions are columns, larger is better. A pair is taken as vectors: scores are their products,
-        a block at a time. NaN is refused.
+        Images are rows, captions are columns, larger is better. A pair holds vectors: scores are their products,
+        computed in blocks. NaN is an error.
     image_of_caption : (N,) int
-        See `own_positives`.
+        Row of each caption's image, as `own_positives` takes it.
     relevance : (M, N) array or tensor, or a function of (images, captions), optional
-        r(V_i, T_j) for the metrics of graded labels; one matrix serves both directions. See `LookupRelevance`.
+        r(V_i, T_j) for the metrics of graded labels; one matrix serves both directions. `LookupRelevance` is such a
+        function.
     positives : mapping of name to Positives, optional
-        Such as `eccv` and `cxc`: R@K, mAP@R and R-Precision of each; R@K alone of those in `recall_only`. Means are
-        over the queries given: of CxC 24,972 of the 25,000 captions, as eccv_caption takes them.
+        Sets such as `eccv` and `cxc`: R@K, mAP@R and R-Precision of each, R@K alone of those in `recall_only`. Means
+        are over the given queries: for CxC 24,972 of the 25,000 captions, as in eccv_caption.
     folds : int or (M,) int, optional
-        COCO 1K: 5. Images are cut into this many consecutive parts of one size, each with its own captions, and figures
-        are means over folds; or the fold of each image.
+        5 for COCO 1K: images are cut into this many consecutive parts of one size, each with its own captions, and
+        figures are means over folds. Alternatively the fold of each image.
     settings : ReportSettings, optional
 
     Returns
@@ -55,23 +55,29 @@ def retrieval_report(
     ------
     ValueError
         If shapes do not fit, a score or label is NaN, or a depth is no whole number of 1 or more.
+
+    Examples
+    --------
+    >>> scores = np.array([[0.9, 0.2, 0.1], [0.3, 0.4, 0.8]])
+    >>> retrieval_report(scores, [0, 1, 1])["all.r1_percent"].t2i
+    100.0
     """
-    chosen = settings or ReportSettings()
+    settings = settings or ReportSettings()
     opened = open_scores(scores)
     images, captions = opened.shape
     own = own_positives(image_of_caption, images)
     image = np.asarray(image_of_caption).astype(np.int64)
     if len(image) != captions:
         raise ValueError(f"scores are of {captions} captions, image_of_caption names {len(image)}")
-    figures = recall_figures("all", opened, own, chosen)
+    figures = recall_figures("all", opened, own, settings)
     if folds is not None:
-        figures += fold_figures(opened, image, folds, chosen)
-    for name, some in (positives or {}).items():
-        figures += positive_figures(name, opened, some, chosen)
+        figures += fold_figures(opened, image, folds, settings)
+    for name, sets in (positives or {}).items():
+        figures += positive_figures(name, opened, sets, settings)
     if relevance is not None:
         labels = open_labels(relevance, opened.shape)
-        figures += semantic_figures("labels", opened, labels, own, chosen)
-        figures += graded_figures("labels", opened, labels, own, chosen)
-        if chosen.one_caption:
-            figures += one_caption_figures(opened, labels, own, chosen)
-    return RetrievalReport(images, captions, chosen.ties, tuple(figures))
+        figures += semantic_figures("labels", opened, labels, own, settings)
+        figures += graded_figures("labels", opened, labels, own, settings)
+        if settings.one_caption:
+            figures += one_caption_figures(opened, labels, own, settings)
+    return RetrievalReport(images, captions, settings.ties, tuple(figures))

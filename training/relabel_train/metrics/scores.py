@@ -1,4 +1,4 @@
-"""Scores of every image and caption, from a matrix or from vectors, a block at a time."""
+"""Scores and labels of every image and caption, from a matrix, from vectors or from a function, a block at a time."""
 
 from __future__ import annotations
 
@@ -7,39 +7,39 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.floating[Any]]
+Ints = NDArray[np.int64]
 Direction = Literal["i2t", "t2i"]
 DIRECTIONS: tuple[Direction, ...] = ("i2t", "t2i")
-Places = NDArray[np.int64]
 _CELLS = 1 << 22
-"""Scores asked for at once: 16 MiB of float32."""
+"""Scores per block: 16 MiB of float32."""
 _HELD = 1 << 30
-"""Bytes of float32 scores that are computed once and held; more are computed as they are asked for. 5,000 x 25,000 are
-half of it. float64 is never held."""
+"""Largest size of float32 scores that are computed once and held, in bytes; larger ones are computed per block.
+5,000 x 25,000 are half of it. float64 is never held."""
 
 
 class Scores(Protocol):
-    """What answers blocks of scores. One call gives one query one whole list, so that its scores compare."""
+    """A score matrix read in blocks. One call scores the whole gallery of a query, so that its scores compare."""
 
     @property
     def shape(self) -> tuple[int, int]:
         """(M, N): images and captions."""
         ...
 
-    def lists(self, direction: Direction, queries: Places) -> Floats:
+    def lists(self, direction: Direction, queries: Ints) -> Floats:
         """Score the whole gallery for some queries: (Q, N) for images, (Q, M) for captions."""
         ...
 
-    def part(self, images: NDArray[np.int64], captions: Places) -> Scores:
-        """Keep some images and captions."""
+    def part(self, images: Ints, captions: Ints) -> Scores:
+        """Select some images and captions."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class MatrixScores:
-    """Scores that are there: (M, N) float32 or float64."""
+    """Scores in memory: (M, N) float32 or float64."""
 
     matrix: Floats
 
@@ -48,13 +48,13 @@ class MatrixScores:
         """(M, N)."""
         return self.matrix.shape[0], self.matrix.shape[1]
 
-    def lists(self, direction: Direction, queries: Places) -> Floats:
-        """Views where the queries are consecutive."""
-        return _taken(self.matrix, queries) if direction == "i2t" else _taken(self.matrix.T, queries)
+    def lists(self, direction: Direction, queries: Ints) -> Floats:
+        """Return a view for consecutive queries, else a copy."""
+        return _take(self.matrix, queries) if direction == "i2t" else _take(self.matrix.T, queries)
 
-    def part(self, images: NDArray[np.int64], captions: Places) -> MatrixScores:
-        """A view where both are consecutive."""
-        return MatrixScores(_taken(_taken(self.matrix, images).T, captions).T)
+    def part(self, images: Ints, captions: Ints) -> MatrixScores:
+        """Return a view if both are consecutive."""
+        return MatrixScores(_take(_take(self.matrix, images).T, captions).T)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,51 +69,89 @@ class VectorScores:
         """(M, N)."""
         return len(self.images), len(self.captions)
 
-    def lists(self, direction: Direction, queries: Places) -> Floats:
-        """One product; the last bits may differ between directions, which never compare."""
-        asked, gallery = (self.images, self.captions) if direction == "i2t" else (self.captions, self.images)
+    def lists(self, direction: Direction, queries: Ints) -> Floats:
+        """Compute one product. Its last bits may differ between directions, which never compare."""
+        vectors, gallery = (self.images, self.captions) if direction == "i2t" else (self.captions, self.images)
         with np.errstate(over="ignore", invalid="ignore"):
-            found = _taken(asked, queries) @ gallery.T
-        refuse_unordered(found, "scores of images and captions")
-        return found
+            scores = _take(vectors, queries) @ gallery.T
+        check_ordered(scores, "scores of images and captions")
+        return scores
 
-    def part(self, images: NDArray[np.int64], captions: Places) -> VectorScores:
-        """Keep some images and captions."""
-        return VectorScores(_taken(self.images, images), _taken(self.captions, captions))
+    def part(self, images: Ints, captions: Ints) -> VectorScores:
+        """Select some images and captions."""
+        return VectorScores(_take(self.images, images), _take(self.captions, captions))
 
 
 @dataclass(frozen=True, eq=False)
 class ComputedScores:
-    """Labels that a function gives for some images and captions; `shape` is that of the whole."""
+    """Labels computed by a function of images and captions, of which these are the rows and columns."""
 
-    function: Callable[[Places, Places], Any]
-    images: Places
-    captions: Places
+    function: Callable[[Ints, Ints], Any]
+    images: Ints
+    captions: Ints
 
     @property
     def shape(self) -> tuple[int, int]:
         """(M, N)."""
         return len(self.images), len(self.captions)
 
-    def lists(self, direction: Direction, queries: Places) -> Floats:
-        """Ask for whole rows or whole columns."""
+    def lists(self, direction: Direction, queries: Ints) -> Floats:
+        """Compute whole rows or whole columns."""
         if direction == "i2t":
             return self._block(self.images[queries], self.captions)
         return self._block(self.images, self.captions[queries]).T
 
-    def part(self, images: Places, captions: Places) -> ComputedScores:
-        """Keep some images and captions."""
+    def part(self, images: Ints, captions: Ints) -> ComputedScores:
+        """Select some images and captions."""
         return ComputedScores(self.function, self.images[images], self.captions[captions])
 
-    def _block(self, images: Places, captions: Places) -> Floats:
+    def _block(self, images: Ints, captions: Ints) -> Floats:
         block = as_floats(self.function(images, captions), "relevance")
         if block.shape != (len(images), len(captions)):
             raise ValueError(f"relevance gave {block.shape} for {len(images)} images and {len(captions)} captions")
         return block
 
 
+class Lookup(Protocol):
+    """The part of `relabel_train.lookup.Lookup` that `LookupRelevance` uses."""
+
+    def block(self, rows: ArrayLike, columns: ArrayLike | None, pooling: Any, /) -> NDArray[np.floating[Any]]:
+        """Return r(image of rows[i], caption columns[j])."""
+        ...
+
+
+class LookupRelevance:
+    """Exact labels of rows and columns of a score matrix from a lookup, (images, captions) -> (m, n) float32.
+
+    Parameters
+    ----------
+    lookup : Lookup
+        As `open_lookup` returns it.
+    image_rows : (M,) int
+        For each row of the scores, the corpus row of one caption of its image, as ``Lookup.rows_of_images`` returns it.
+    caption_rows : (N,) int
+        For each column, the corpus row of its caption, as ``Lookup.rows_of`` returns it.
+    pooling : "paired", "max", "mean" or "refs", optional
+        The label's own by default. "paired" takes image_rows[i] itself: labels of captions against captions, as in
+        Ladder's CS@K.
+    """
+
+    def __init__(self, lookup: Lookup, image_rows: ArrayLike, caption_rows: ArrayLike, pooling: Any = None) -> None:
+        self.lookup, self.pooling = lookup, pooling
+        self.image_rows, self.caption_rows = np.asarray(image_rows), np.asarray(caption_rows)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(M, N)."""
+        return len(self.image_rows), len(self.caption_rows)
+
+    def __call__(self, images: Ints, captions: Ints) -> NDArray[np.floating[Any]]:
+        """Return the labels of some rows and columns."""
+        return self.lookup.block(self.image_rows[images], self.caption_rows[captions], self.pooling)
+
+
 def open_labels(relevance: Any, shape: tuple[int, int]) -> Scores:
-    """Take a matrix of labels, or a function of images and captions, asked now where the labels are not too many.
+    """Wrap a matrix of labels, or a function of images and captions, which is evaluated once if all labels fit.
 
     Raises
     ------
@@ -123,26 +161,17 @@ def open_labels(relevance: Any, shape: tuple[int, int]) -> Scores:
     if not callable(relevance) or hasattr(relevance, "detach"):
         labels: Scores = MatrixScores(as_floats(relevance, "relevance"))
     else:
-        given = getattr(relevance, "shape", shape)
-        if tuple(given) != shape:
-            raise ValueError(f"scores are {shape}, relevance is {tuple(given)}")
-        labels = _held(ComputedScores(relevance, np.arange(shape[0]), np.arange(shape[1])))
+        stated = getattr(relevance, "shape", shape)
+        if tuple(stated) != shape:
+            raise ValueError(f"scores are {shape}, relevance is {tuple(stated)}")
+        labels = _hold(ComputedScores(relevance, np.arange(shape[0]), np.arange(shape[1])))
     if labels.shape != shape:
         raise ValueError(f"scores are {shape}, relevance is {labels.shape}")
     return labels
 
 
-def _held(scores: Scores) -> Scores:
-    """Compute everything once where it fits into `_HELD` bytes of float32."""
-    images, captions = scores.shape
-    if not images or 4 * images * captions > _HELD:
-        return scores
-    parts = [scores.lists("i2t", np.arange(some.start, some.stop)) for some in blocks(scores, "i2t", images)]
-    return MatrixScores(np.concatenate(parts)) if parts[0].dtype == np.float32 else scores
-
-
 def open_scores(scores: Any) -> Scores:
-    """Take a matrix, or a pair of vectors' arrays; numpy's or torch's, on any device.
+    """Wrap a matrix, or a pair of arrays of vectors; numpy's or torch's, on any device.
 
     Raises
     ------
@@ -162,18 +191,18 @@ def open_scores(scores: Any) -> Scores:
             raise ValueError(f"the vector of {name} {bad} is not finite")
     if images.dtype != captions.dtype:
         images, captions = images.astype(np.float64), captions.astype(np.float64)
-    return _held(VectorScores(images, captions))
+    return _hold(VectorScores(images, captions))
 
 
 def as_floats(values: Any, what: str) -> Floats:
-    """Give a matrix as float32 or float64: float64 and whole numbers as float64, half precisions as float32.
+    """Convert a matrix to float32 (half precisions, float32) or float64 (float64, whole numbers).
 
     Raises
     ------
     ValueError
         If it is no matrix of numbers, or holds NaN or +inf.
     """
-    if hasattr(values, "detach"):  # a tensor; torch itself is not needed here
+    if hasattr(values, "detach"):  # a tensor, without an import of torch
         values = values.detach().cpu()
         values = (values if str(values.dtype) == "torch.float64" else values.float()).numpy()
     array = np.asarray(values)
@@ -181,34 +210,88 @@ def as_floats(values: Any, what: str) -> Floats:
         raise ValueError(f"{what}: expected a matrix of numbers, found {array.dtype} {array.shape}")
     if array.dtype not in (np.float32, np.float64):
         array = array.astype(np.float32 if array.dtype == np.float16 else np.float64)
-    refuse_unordered(array, what)
+    check_ordered(array, what)
     return array
 
 
-def refuse_unordered(array: Floats, what: str) -> None:
-    """Refuse NaN and +inf, which no list can rank; -inf is fine.
+def check_ordered(array: Floats, what: str) -> None:
+    """Reject NaN and +inf, which no list can rank; -inf is allowed.
 
     Raises
     ------
     ValueError
-        Naming the place.
+        Naming the row and column.
     """
-    if array.size and not array.max() < np.inf:  # a maximum passes NaN on; one pass without a mask
+    if array.size and not array.max() < np.inf:  # a maximum propagates NaN: one pass without a mask
         row, column = np.argwhere(~(array < np.inf))[0].tolist()
         raise ValueError(f"{what}: {'NaN' if np.isnan(array[row, column]) else '+inf'} at row {row}, column {column}")
 
 
 def blocks(scores: Scores, direction: Direction, count: int) -> Iterator[slice]:
-    """Cut `count` queries so that a block of lists stays small."""
+    """Cut `count` queries into blocks whose lists stay small."""
     step = max(1, _CELLS // max(1, scores.shape[1 if direction == "i2t" else 0]))
     for start in range(0, count, step):
         yield slice(start, min(start + step, count))
 
 
-def consecutive(places: Places) -> bool:
-    """Say whether places are a, a + 1, a + 2, ..."""
-    return len(places) > 0 and bool((np.diff(places) == 1).all())
+def folds_of(
+    scores: Scores, image_of_caption: Ints, folds: int | ArrayLike
+) -> Iterator[tuple[Scores, NDArray[np.int64]]]:
+    """Cut scores into folds, each with its own captions, as for COCO 1K.
+
+    A caption goes with its image. A caption without an image is left out.
+
+    Parameters
+    ----------
+    scores : Scores
+        (M, N).
+    image_of_caption : (N,) int64
+    folds : int or (M,) int
+        A number of consecutive parts of one size, as COCO's five times 1,000 images in the order of Karpathy's file; or
+        the fold of each image.
+
+    Yields
+    ------
+    scores : Scores
+        Of the fold's images and captions.
+    image_of_caption : (n,) int64
+        Image of each of its captions, counted within the fold.
+
+    Raises
+    ------
+    ValueError
+        If M is no multiple of the number, or there is not one fold per image.
+    """
+    images = scores.shape[0]
+    if isinstance(folds, int | np.integer):
+        if folds < 1 or images % folds:
+            raise ValueError(f"{images} images cannot be cut into {folds} folds of one size; give each image's fold")
+        fold = np.arange(images) // max(1, images // int(folds))
+    else:
+        fold = np.asarray(folds)
+        if fold.shape != (images,):
+            raise ValueError(f"folds are {fold.shape}; one per image is needed, ({images},)")
+    fold_of_caption = np.where(image_of_caption >= 0, fold[image_of_caption], fold.min(initial=0) - 1)
+    for name in np.unique(fold):
+        rows, columns = np.flatnonzero(fold == name), np.flatnonzero(fold_of_caption == name)
+        number = np.full(images, -1, np.int64)
+        number[rows] = np.arange(len(rows))
+        yield scores.part(rows, columns), number[image_of_caption[columns]]
 
 
-def _taken(array: Floats, places: Places) -> Floats:
-    return array[places[0] : places[-1] + 1] if consecutive(places) else array[places]
+def consecutive(indices: Ints) -> bool:
+    """Return whether indices are a, a + 1, a + 2, ..."""
+    return len(indices) > 0 and bool((np.diff(indices) == 1).all())
+
+
+def _hold(scores: Scores) -> Scores:
+    """Compute everything once if it fits into `_HELD` bytes of float32."""
+    images, captions = scores.shape
+    if not images or 4 * images * captions > _HELD:
+        return scores
+    parts = [scores.lists("i2t", np.arange(block.start, block.stop)) for block in blocks(scores, "i2t", images)]
+    return MatrixScores(np.concatenate(parts)) if parts[0].dtype == np.float32 else scores
+
+
+def _take(array: Floats, indices: Ints) -> Floats:
+    return array[indices[0] : indices[-1] + 1] if consecutive(indices) else array[indices]

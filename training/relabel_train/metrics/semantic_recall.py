@@ -1,7 +1,7 @@
-"""Semantic Recall: recall of more than a query's own items (SAM Eq. 4, and the form of its code).
+"""Sets of relevant items for Semantic Recall, the recall of more than a query's own items (SAM Eq. 4).
 
-Both forms make sets of relevant items; the share of a set among the K best is then `ir_recall` (D16: paper and code
-differ, so say which one a figure is).
+Paper and released code differ: the paper adds the m most relevant items, the code takes all captions of the m most
+similar images. Both are here, and figures name the one they use. The recall of a set is `ir_recall`.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relabel_train.metrics.positives import Positives, QueryPositives
-from relabel_train.metrics.scores import DIRECTIONS, Floats, Scores, blocks
+from relabel_train.metrics.ranking import query_blocks
+from relabel_train.metrics.scores import DIRECTIONS, Floats, Scores
 
 Ints = NDArray[np.int64]
 
 
 def extended_by_items(labels: Scores, own: Positives, m: int) -> Positives:
-    """The paper's sets: a query's own items and the m most relevant others, ties by row (Biten et al., Eq. 4).
+    """Return the paper's sets: a query's own items and the m most relevant others, ties by row (Biten et al., Eq. 4).
 
     Parameters
     ----------
@@ -28,25 +29,24 @@ def extended_by_items(labels: Scores, own: Positives, m: int) -> Positives:
     """
     sides = []
     for direction, side in zip(DIRECTIONS, (own.i2t, own.t2i), strict=True):
-        lists: list[Ints] = []
-        for some in blocks(labels, direction, len(side)):
-            part = side.take(some)
-            values = labels.lists(direction, part.queries).copy()
+        sets: list[Ints] = []
+        for _, part, lists in query_blocks(labels, direction, side):
+            values = lists.copy()
             values[part.owner(), part.items] = -np.inf
             for q, row in enumerate(values):
                 mine = part.items[part.indptr[q] : part.indptr[q + 1]]
-                more = _largest(row, min(m, len(row) - len(mine)))
-                lists.append(np.concatenate([mine, more]))
-        sides.append(_sets(side.queries, lists))
+                sets.append(np.concatenate([mine, _largest(row, min(m, len(row) - len(mine)))]))
+        sides.append(_without_empty(side.queries, sets))
     return Positives(*sides)
 
 
 def extended_by_images(labels: Scores, own: Positives, m: int, depth: int) -> Positives:
-    """The code's sets: the captions of the m images most like a query's image, without GT.
+    """Return the released code's sets: the captions of the m images most similar to a query's image, without GT.
 
-    An image is like another by the sum, over the other's captions, of its label with each, where it is among that
-    caption's `depth` most relevant images (the code takes the largest K of its recalls). All captions of an image share
-    its images. Captions are as many as an image has, not always five; ties go by row.
+    The similarity of an image to a query's image is the sum of its labels with the captions of the query's image, each
+    counted where the image is among the `depth` most relevant of that caption (the released code uses the largest K of
+    its recalls). All captions of an image share its similar images. The sets hold as many captions as an image has, not
+    always five; ties go by row.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def extended_by_images(labels: Scores, own: Positives, m: int, depth: int) -> Po
         1 or more.
     """
     images = labels.shape[0]
-    alike: dict[int, Ints] = {}
+    similar: dict[int, Ints] = {}
     captions: dict[int, Ints] = {}
     side = own.i2t
     for q, image in enumerate(side.queries.tolist()):
@@ -69,27 +69,27 @@ def extended_by_images(labels: Scores, own: Positives, m: int, depth: int) -> Po
             total[best] += row[best]
             seen[best] = True
         seen[image] = False
-        there = np.flatnonzero(seen)
-        alike[image] = there[np.argsort(-total[there], kind="stable")][:m]
+        candidates = np.flatnonzero(seen)
+        similar[image] = candidates[np.argsort(-total[candidates], kind="stable")][:m]
     none = np.zeros(0, np.int64)
-    i2t = [np.concatenate([none, *(captions.get(i, none) for i in alike[q].tolist())]) for q in side.queries.tolist()]
-    t2i = [alike[i] for i in own.t2i.items.tolist()]
-    return Positives(_sets(side.queries, i2t), _sets(own.t2i.queries, t2i))
+    i2t = [np.concatenate([none, *(captions.get(i, none) for i in similar[q].tolist())]) for q in side.queries.tolist()]
+    t2i = [similar[i] for i in own.t2i.items.tolist()]
+    return Positives(_without_empty(side.queries, i2t), _without_empty(own.t2i.queries, t2i))
 
 
 def _largest(row: Floats, k: int) -> Ints:
-    """Find the k largest by (-value, place)."""
+    """Return the indices of the k largest values, by (-value, index)."""
     if k < 1:
         return np.zeros(0, np.int64)
     bound = np.partition(row, len(row) - k)[len(row) - k]
-    there = np.flatnonzero(row >= bound)
-    return there[np.argsort(-row[there], kind="stable")][:k]
+    candidates = np.flatnonzero(row >= bound)
+    return candidates[np.argsort(-row[candidates], kind="stable")][:k]
 
 
-def _sets(queries: Ints, lists: list[Ints]) -> QueryPositives:
-    """Queries with an empty set are left out."""
-    kept = [i for i, items in enumerate(lists) if len(items)]
-    counts = np.array([len(lists[i]) for i in kept], np.int64)
+def _without_empty(queries: Ints, sets: list[Ints]) -> QueryPositives:
+    """Make positives of the queries whose set is not empty."""
+    kept = [i for i, items in enumerate(sets) if len(items)]
+    counts = np.array([len(sets[i]) for i in kept], np.int64)
     indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    items = np.concatenate([np.zeros(0, np.int64), *(lists[i] for i in kept)])
+    items = np.concatenate([np.zeros(0, np.int64), *(sets[i] for i in kept)])
     return QueryPositives(queries[kept], indptr, items, counts)

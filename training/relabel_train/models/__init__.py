@@ -1,4 +1,4 @@
-"""Reference models, one a file: `encode_images`, `encode_captions`, `scores`."""
+"""Reference models, one per file, with `encode_images`, `encode_captions` and `scores`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from relabel_train.models.vse_inf import VSEInfinity
 from relabel_train.models.vsepp import VSEPP
 
 MODELS: dict[str, type[VSEPP] | type[VSEInfinity]] = {"vsepp": VSEPP, "vse_inf": VSEInfinity}
-"""Name to model."""
+"""Models by name."""
 
 __all__ = ["GPO", "MODELS", "VSEPP", "Model", "VSEInfinity", "Vocabulary", "make_model"]
 

@@ -1,4 +1,4 @@
-"""What a model promises: images and captions become vectors of one space, and vectors become scores."""
+"""Base class of models that embed images and captions into one space."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 
 class Model(nn.Module):
-    """Embeds images and captions; `tokens` turns texts into what `encode_captions` takes."""
+    """Model that embeds images and captions; `tokens` prepares texts for `encode_captions`."""
 
     @abstractmethod
     def tokens(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
-        """Return (B, T) int64 tokens and (B,) int64 how many of them count."""
+        """Return (B, T) int64 tokens and the (B,) int64 numbers of tokens that count."""
 
     @abstractmethod
     def encode_images(self, features: Tensor, lengths: Tensor) -> Tensor:
@@ -24,7 +24,7 @@ class Model(nn.Module):
         ----------
         features : (B, R, D) float
         lengths : (B,) int64
-            How many of the R vectors count, at least 1.
+            Number of the R vectors that count, at least 1.
 
         Returns
         -------
@@ -34,19 +34,19 @@ class Model(nn.Module):
 
     @abstractmethod
     def encode_captions(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        """Embed B captions, given as `tokens` gives them: (B, E) float32 unit vectors."""
+        """Embed B captions, prepared by `tokens`: (B, E) float32 unit vectors."""
 
     def scores(self, images: Tensor, captions: Tensor) -> Tensor:
-        """Return s(V_i, T_j) of embeddings, (B_images, B_captions): the cosine."""
-        found: Tensor = images @ captions.T
-        return found
+        """Return the cosines s(V_i, T_j) of embeddings: (B_images, B_captions)."""
+        cosines: Tensor = images @ captions.T
+        return cosines
 
     def forward(self, features: Tensor, regions: Tensor, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """Embed pairs: images and captions, both (B, E). What DistributedDataParallel calls."""
+        """Embed images and captions of pairs, both (B, E); called by DistributedDataParallel."""
         return self.encode_images(features, regions), self.encode_captions(tokens, lengths)
 
     def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
-        """Return groups as an optimizer takes them; a model that was trained before learns slower."""
+        """Return the parameter groups of an optimizer; pretrained parts learn at a lower rate."""
         return [{"params": list(self.parameters()), "lr": lr}]
 
 
@@ -58,7 +58,7 @@ def unit(x: Tensor, eps: float = 1e-8) -> Tensor:
 
 
 def counted(lengths: Tensor, most: int) -> Tensor:
-    """Mark the first `length` of `most` places: (B, most) bool."""
+    """Mark the first `length` of `most` positions: (B, most) bool."""
     from torch import arange
 
     return arange(most, device=lengths.device) < lengths[:, None]

@@ -15,7 +15,7 @@ from relabel_train.models.base import counted
 
 
 class GPO(nn.Module):
-    """sum over k of theta_k times the k-th largest value of each dimension; theta depends on how many values there are.
+    """sum over k of theta_k times the k-th largest value of each dimension; theta depends on the number of values.
 
     theta = softmax(MLP(BiGRU(position encodings of 1..n)) / temperature).
 
@@ -53,7 +53,7 @@ class GPO(nn.Module):
 
 
 def encodings(count: int, width: int) -> Tensor:
-    """Sines (even places) and cosines (odd) of positions 0..count - 1: (count, width); Vaswani et al., 2017."""
+    """Return sines (even columns) and cosines (odd) of positions 0..count - 1: (count, width); Vaswani et al., 2017."""
     rates = torch.exp(torch.arange(0, width, 2) * (-math.log(10000.0) / width))
     angles = torch.arange(count)[:, None] * rates
     return torch.stack([angles.sin(), angles.cos()], dim=2).reshape(count, -1)[:, :width]

@@ -1,4 +1,4 @@
-"""Words of captions as numbers: lower case, letters and digits in a row, words seen often enough."""
+"""Vocabulary of captions: lower-case runs of letters and digits that are frequent enough."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from relabel_train.training.options import FitError
+
 PAD, UNKNOWN, START, END = range(4)
 _SPECIAL = ("<pad>", "<unk>", "<start>", "<end>")
 _WORD = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)*")
 
 
 def words(text: str) -> list[str]:
-    """Cut a caption into words: `A man's dog.` is a, man's, dog."""
+    """Split a caption into words: `A man's dog.` is a, man's, dog."""
     return _WORD.findall(text.lower())
 
 
 class Vocabulary:
-    """Words and their numbers; 0 to 3 are padding, unknown words, a caption's start and its end.
+    """Numbered words; 0 to 3 are padding, unknown words, start and end of a caption.
 
     Parameters
     ----------
@@ -36,34 +38,41 @@ class Vocabulary:
 
     @classmethod
     def of(cls, texts: Iterable[str], least: int = 4) -> Vocabulary:
-        """Take the words that stand in the texts `least` times or more; by (-count, word)."""
+        """Build from the words that occur at least `least` times in the texts, by (-count, word)."""
         counts = Counter(word for text in texts for word in words(text))
-        kept = sorted((word for word, n in counts.items() if n >= least), key=lambda word: (-counts[word], word))
-        return cls(kept)
+        frequent = sorted((word for word, n in counts.items() if n >= least), key=lambda word: (-counts[word], word))
+        return cls(frequent)
 
     @classmethod
     def read(cls, path: Path) -> Vocabulary:
-        """Read what `to_json` gave.
+        """Read a file with the output of `to_json`.
 
         Raises
         ------
-        ValueError
-            If the file is no vocabulary.
+        FileNotFoundError
+            If there is no file.
+        FitError
+            If the file is damaged or is no vocabulary.
         """
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(found, list) or tuple(found[:4]) != _SPECIAL:
-            raise ValueError(f"{path}: not a vocabulary")
-        return cls(found[4:])
+        try:
+            words = json.loads(path.read_text(encoding="utf-8"))
+        except (ValueError, RecursionError) as error:  # ValueError: bad UTF-8 and bad JSON
+            raise FitError(f"{path}: damaged ({error}). Train again.") from error
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+            raise FitError(f"{path}: expected a list of words. Train again.")
+        if tuple(words[: len(_SPECIAL)]) != _SPECIAL:
+            raise FitError(f"{path}: expected {', '.join(_SPECIAL)} first. Train again.")
+        return cls(words[len(_SPECIAL) :])
 
     def to_json(self) -> str:
-        """As a JSON list, the position is the number."""
+        """Return a JSON list in which the position is the number."""
         return json.dumps(self.words, ensure_ascii=False, indent=0) + "\n"
 
     def __len__(self) -> int:
         return len(self.words)
 
     def __call__(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
-        """Return (B, T) int64 numbers, padded with 0, and (B,) int64 how many count, start and end among them."""
+        """Return (B, T) int64 numbers, padded with 0, and the (B,) int64 lengths with start and end."""
         rows = [[START, *(self._number.get(w, UNKNOWN) for w in words(text)), END] for text in texts]
         lengths = torch.tensor([len(row) for row in rows])
         out = torch.full((len(rows), max(map(len, rows), default=0)), PAD)

@@ -30,8 +30,8 @@ class VSEInfinity(Model):
         "gru", or a transformers model by name or folder (`bert-base-uncased`, as the paper): its states, then a linear
         layer.
     region_drop, word_drop : float
-        Share of regions, and of words, that a training step does not show; 0.2 each, as the paper. Of dropped words
-        half become unknown (a transformer's mask), a tenth another word, the rest are left out.
+        Share of regions, and of words, that a training step drops; 0.2 each, as the paper. Half of the dropped words
+        become unknown (a transformer's mask), a tenth another word, the rest are removed.
 
     Raises
     ------
@@ -62,28 +62,28 @@ class VSEInfinity(Model):
         self.text: _Text = _Words(vocabulary, embed, word) if text == "gru" else _Transformer(text, embed)
 
     def tokens(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
-        """See Model."""
+        """Return (B, T) int64 tokens and the (B,) int64 numbers of tokens that count."""
         return self.text.tokens(texts)
 
     def encode_images(self, features: Tensor, lengths: Tensor) -> Tensor:
-        """See Model."""
+        """Embed B images, (B, R, D), as (B, E) float32 unit vectors."""
         seen = counted(lengths, features.shape[1])
         if self.training and self.region_drop:
             features, seen = _dropped(features, seen, torch.rand(seen.shape, device=seen.device) < self.region_drop)
-        flat = features[seen]  # so that padding is no part of the batch norm's mean
-        found = self.fc(flat) + self.mlp(flat)
-        out = found.new_zeros(*seen.shape, found.shape[1])
-        out[seen] = found
+        flat = features[seen]  # without padding, which would enter the statistics of the batch norm
+        regions = self.fc(flat) + self.mlp(flat)
+        out = regions.new_zeros(*seen.shape, regions.shape[1])
+        out[seen] = regions
         return unit(self.image_pool(out, seen.sum(dim=1)))
 
     def encode_captions(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        """See Model."""
+        """Embed B captions, prepared by `tokens`, as (B, E) float32 unit vectors."""
         if self.training and self.word_drop:
             tokens, lengths = self._words_dropped(tokens, lengths)
         return unit(self.text_pool(self.text(tokens, lengths), lengths))
 
     def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
-        """See Model: a transformer learns at a tenth of the rate."""
+        """Return the parameter groups; a transformer learns at a tenth of the rate."""
         if not isinstance(self.text, _Transformer):
             return super().parameter_groups(lr)
         slow = {id(p) for p in self.text.model.parameters()}
@@ -92,8 +92,8 @@ class VSEInfinity(Model):
 
     def _words_dropped(self, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         seen = counted(lengths, tokens.shape[1])
-        place = torch.arange(tokens.shape[1], device=tokens.device)
-        inner = (place > 0) & (place < lengths[:, None] - 1)  # start and end stay
+        position = torch.arange(tokens.shape[1], device=tokens.device)
+        inner = (position > 0) & (position < lengths[:, None] - 1)  # start and end stay
         drawn, fate = torch.rand(2, *tokens.shape, device=tokens.device)
         hit = inner & (drawn < self.word_drop)
         others = self.text.first, max(self.text.size, self.text.first + 1)
@@ -110,7 +110,7 @@ class _Text(nn.Module):
     Attributes
     ----------
     mask : int
-        The token that stands for a word that is not shown.
+        Token of a hidden word.
     first, size : int
         Tokens of words are first..size - 1.
     """
@@ -121,7 +121,7 @@ class _Text(nn.Module):
 
     @abstractmethod
     def tokens(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
-        """See Model."""
+        """Return (B, T) int64 tokens and the (B,) int64 numbers of tokens that count."""
 
 
 class _Words(_Text):
@@ -153,16 +153,17 @@ class _Transformer(_Text):
         super().__init__()
         from transformers import AutoModel, AutoTokenizer
 
-        self.tokenizer: Any = AutoTokenizer.from_pretrained(name)
-        self.model: Any = AutoModel.from_pretrained(name)
+        # A model is data: code in its folder never runs, and nothing is unpickled.
+        self.tokenizer: Any = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+        self.model: Any = AutoModel.from_pretrained(name, trust_remote_code=False, use_safetensors=True)
         self.fc = nn.Linear(self.model.config.hidden_size, embed)
         self.size = len(self.tokenizer)
         self.mask = self.tokenizer.mask_token_id if self.tokenizer.mask_token_id is not None else 0
         self.first = 0
 
     def tokens(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
-        found = self.tokenizer(list(texts), padding=True, truncation=True, return_tensors="pt")
-        return found["input_ids"], found["attention_mask"].sum(dim=1)
+        encoded = self.tokenizer(list(texts), padding=True, truncation=True, return_tensors="pt")
+        return encoded["input_ids"], encoded["attention_mask"].sum(dim=1)
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         mask = counted(lengths, tokens.shape[1]).long()
@@ -171,7 +172,7 @@ class _Transformer(_Text):
 
 
 def _dropped(values: Tensor, seen: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
-    """Leave out places of (B, N, ...) values; what stays, at least one of each row, moves to the front, in order."""
+    """Remove positions of (B, N, ...) values; the others, at least one per row, move to the front in order."""
     kept = seen & ~out
     empty = ~kept.any(dim=1)
     kept[empty, 0] = True

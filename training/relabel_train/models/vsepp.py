@@ -1,4 +1,4 @@
-"""VSE++ on regions: the baseline that the papers of listwise and graded losses train.
+"""VSE++ on regions: the baseline of the papers on listwise and graded losses.
 
 Faghri et al., VSE++, BMVC 2018; with bottom-up regions as Zheng et al. (S-NDCG) train it.
 """
@@ -42,17 +42,17 @@ class VSEPP(Model):
         nn.init.uniform_(self.words.weight, -0.1, 0.1)
 
     def tokens(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
-        """See Model."""
+        """Return (B, T) int64 tokens and the (B,) int64 numbers of tokens that count."""
         return self.vocabulary(texts)
 
     def encode_images(self, features: Tensor, lengths: Tensor) -> Tensor:
-        """See Model."""
+        """Embed B images, (B, R, D), as (B, E) float32 unit vectors."""
         seen = counted(lengths, features.shape[1])[:, :, None]
-        found = self.fc(features).masked_fill(~seen, -torch.inf)
-        return unit(found.amax(dim=1))
+        regions = self.fc(features).masked_fill(~seen, -torch.inf)
+        return unit(regions.amax(dim=1))
 
     def encode_captions(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        """See Model."""
+        """Embed B captions, prepared by `tokens`, as (B, E) float32 unit vectors."""
         packed = pack_padded_sequence(self.words(tokens), lengths.cpu(), batch_first=True, enforce_sorted=False)
         _, last = self.gru(packed)
         return unit(last[0])

@@ -1,1 +1,1 @@
-"""What `relabel_train.fit` is made of, one idea a file."""
+"""Parts of `relabel_train.fit`, one idea per file."""

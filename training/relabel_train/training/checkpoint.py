@@ -1,7 +1,7 @@
 """Checkpoints: one file of arrays and JSON, written whole or not at all, no pickle, read by numpy alone.
 
-The file is a zip of `.npy` members (as `numpy.savez` makes) and a member `state.json`, in which every tensor is
-replaced by the number of its member.
+The file is a zip of `.npy` members, as of `numpy.savez`, and a member `state.json`, in which the number of its member
+replaces every tensor.
 """
 
 from __future__ import annotations
@@ -9,27 +9,46 @@ from __future__ import annotations
 import io
 import json
 import os
+import struct
 import zipfile
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from relabel_train.training.errors import FitError
+from relabel_train.npy_file import read_header
+from relabel_train.training.options import FitError
 
 _STATE = "state.json"
+_ENCRYPTED = 1  # bit of a zip member's flags
+_DAMAGE = (
+    zipfile.BadZipFile,
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    MemoryError,
+    OSError,
+    RuntimeError,  # RecursionError and NotImplementedError among them
+    TypeError,
+    ValueError,
+    struct.error,
+)
+"""Errors of reading a damaged archive, JSON or array."""
 _TENSOR, _PAIRS, _TUPLE = "__tensor__", "__pairs__", "__tuple__"
 
 
 def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
     """Write nested dicts, lists and tuples of tensors, numbers, text and None.
 
-    The file appears under its name when it is whole and on the disk.
+    The file appears under its name once it is whole and on disk.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    for left in path.parent.glob(f".{path.name}.*.part"):  # by a killed process: one run at a time has a folder
-        left.unlink(missing_ok=True)
+    for stale in path.parent.glob(f".{path.name}.*.part"):  # of a killed process: one run at a time uses a folder
+        stale.unlink(missing_ok=True)
     tensors: list[torch.Tensor] = []
     body = json.dumps(_packed(state, tensors))
     try:
@@ -49,29 +68,50 @@ def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
-    """Read what `save_checkpoint` wrote, tensors on the CPU.
+    """Read a checkpoint with its tensors on the CPU.
 
     Raises
     ------
     FileNotFoundError
-        If there is none.
+        If there is no checkpoint.
     FitError
         If it is damaged.
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            body = json.loads(archive.read(_STATE))
+            tensors = sum(name != _STATE for name in archive.namelist())
+            body = json.loads(_content(archive, _STATE).decode())
 
             def tensor(index: int) -> torch.Tensor:
-                raw = io.BytesIO(archive.read(_member(index)))  # the zip's own checksum is looked at
-                return torch.from_numpy(np.lib.format.read_array(raw, allow_pickle=False))
+                if not 0 <= index < tensors:
+                    raise ValueError(f"there is no tensor {index}")
+                return torch.from_numpy(_array(_content(archive, _member(index))))
 
-            found: dict[str, Any] = _unpacked(body, tensor)
-            return found
+            state = _unpacked(body, tensor)
+            if not isinstance(state, dict):
+                raise ValueError("its state is no dictionary")
+            return state
     except FileNotFoundError:
         raise FileNotFoundError(f"{path}: no checkpoint here. Make one with `relabel fit`.") from None
-    except (zipfile.BadZipFile, KeyError, ValueError, EOFError, OSError) as error:
-        raise FitError(f"{path}: not a whole checkpoint ({error}). Delete it and train again.") from error
+    except _DAMAGE as error:
+        raise FitError(f"{path}: not a whole checkpoint ({error!s:.120}). Delete it and train again.") from error
+
+
+def _content(archive: zipfile.ZipFile, name: str) -> bytes:
+    """Read a stored, unencrypted member; the zip's checksum is verified."""
+    member = archive.getinfo(name)
+    if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & _ENCRYPTED:
+        raise ValueError(f"member {name} is compressed or encrypted")
+    return archive.read(member)
+
+
+def _array(raw: bytes) -> NDArray[Any]:
+    """Read a `.npy` member. Its header cannot request more memory than the member has bytes."""
+    header = read_header(io.BytesIO(raw))
+    dtype = np.dtype(header.dtype)
+    if dtype.hasobject or prod(header.shape) * dtype.itemsize != len(raw) - header.start:
+        raise ValueError("a tensor is not as long as its header says")
+    return np.frombuffer(raw, dtype, offset=header.start).reshape(header.shape).copy()
 
 
 def _member(index: int) -> str:
@@ -85,7 +125,7 @@ def _packed(value: Any, tensors: list[torch.Tensor]) -> Any:
     if isinstance(value, dict):
         if all(isinstance(key, str) and not key.startswith("__") for key in value):
             return {key: _packed(v, tensors) for key, v in value.items()}
-        return {_PAIRS: [[key, _packed(v, tensors)] for key, v in value.items()]}  # an optimizer counts parameters
+        return {_PAIRS: [[key, _packed(v, tensors)] for key, v in value.items()]}  # an optimizer numbers its parameters
     if isinstance(value, tuple):
         return {_TUPLE: [_packed(v, tensors) for v in value]}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Captions, features and labels, joined by id; and the batches that are made of them."""
+"""Captions, features and labels joined by id, and their batches."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ from torch import Tensor
 from relabel_train.batches import Captions, GradedBatches, NeighbourBatches, RandomBatches, Sampler, quantile_levels
 from relabel_train.features import Features
 from relabel_train.lookup import Lookup
-from relabel_train.training.errors import FitError
-from relabel_train.training.options import FitOptions, settings
+from relabel_train.training.options import FitError, FitOptions, parse_settings
 
 if TYPE_CHECKING:
     from relabel_train.batches import Plan
     from relabel_train.models import Model
 
 QUANTILES = (0.05, 0.2, 0.5)
-"""Where no levels are given, graded batches take the best twentieth, fifth and half of all neighbours' scores."""
+"""Default levels of graded batches: the best twentieth, fifth and half of all neighbours' scores."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,55 +34,60 @@ class Split:
     caption_ids, texts : list of str, length N
     image_ids : list of str, length M
     image : (N,) int64
-        Place of each caption's image among the M.
-    place : (M,) int64
-        Where each image stands among the features.
+        Index of each caption's image among the M.
+    feature : (M,) int64
+        Row of each image among the features.
     """
 
     caption_ids: list[str]
     texts: list[str]
     image_ids: list[str]
     image: NDArray[np.int64]
-    place: NDArray[np.int64]
+    feature: NDArray[np.int64]
 
 
 def read_split(folder: Path, split: str, features: Features) -> Split:
-    """Read a split of a corpus, images without features left out.
+    """Read a split of a corpus, without the images that have no features.
 
     Raises
     ------
     FileNotFoundError
         If there is no corpus.
     FitError
-        If it has no such split, or no image of it has features.
+        If a shard is damaged, there is no such split, or none of its images has features.
     """
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     parts = sorted(folder.glob("part-*.parquet"))
     if not parts:
         raise FileNotFoundError(f"{folder}: no corpus here. Make one with `relabel ingest`.")
     columns = ["caption_id", "image_id", "text"]
-    found: dict[str, list[str]] = {name: [] for name in columns}
+    table: dict[str, list[str]] = {name: [] for name in columns}
     for part in parts:
-        table = pq.read_table(part, columns=columns, filters=[("split", "=", split)])
+        try:
+            shard = pq.read_table(part, columns=columns, filters=[("split", "=", split)])
+        except (pa.ArrowException, OSError, ValueError) as error:
+            reason = str(error).partition("\n")[0][:200]
+            raise FitError(f"{part}: not a shard of a corpus ({reason}). Make it with `relabel ingest`.") from error
         for name in columns:
-            found[name] += table[name].to_pylist()
-    if not found["text"]:
+            table[name] += shard[name].to_pylist()
+    if not table["text"]:
         raise FitError(f"{folder}: no captions of split {split!r}")
-    if lacking := [i for i in dict.fromkeys(found["image_id"]) if i not in features]:
-        keep = [i in features for i in found["image_id"]]
+    if lacking := [i for i in dict.fromkeys(table["image_id"]) if i not in features]:
+        keep = [i in features for i in table["image_id"]]
         if not any(keep):
             what = f"no image of split {split} has features; the first is {lacking[0]}, features have"
             raise FitError(f"{folder}: {what} {features.image_ids[0]}. Do `namespace` and `ids` fit?")
-        found = {name: [v for v, k in zip(values, keep, strict=True) if k] for name, values in found.items()}
-    names = list(dict.fromkeys(found["image_id"]))
+        table = {name: [v for v, k in zip(values, keep, strict=True) if k] for name, values in table.items()}
+    names = list(dict.fromkeys(table["image_id"]))
     number = {name: i for i, name in enumerate(names)}
-    image = np.array([number[i] for i in found["image_id"]], np.int64)
-    return Split(found["caption_id"], found["text"], names, image, features.places(names))
+    image = np.array([number[i] for i in table["image_id"]], np.int64)
+    return Split(table["caption_id"], table["text"], names, image, features.rows_of(names))
 
 
 class Batch(NamedTuple):
-    """A batch of B pairs on its way to the model: this process's share of inputs, the whole batch's labels.
+    """A batch of B pairs: this process's share of the inputs, and the labels of the whole batch.
 
     Attributes
     ----------
@@ -91,7 +95,7 @@ class Batch(NamedTuple):
     regions, lengths : (b,) int64
     tokens : (b, T) int64
     relevance, paired : (B, B) float32 or None
-        See objective.Pairs.
+        As in objective.Pairs.
     same_image : (B, B) bool
     """
 
@@ -110,7 +114,7 @@ class Batch(NamedTuple):
 
 
 class Batches:
-    """The batches of each epoch, and what each holds.
+    """Batches of each epoch, with their inputs and labels.
 
     Parameters
     ----------
@@ -118,13 +122,18 @@ class Batches:
     split : Split
     features : Features
     model : Model
-        For `tokens` alone.
+        Used for `tokens` alone.
     labels : Lookup or None
     plan : Plan or None
     paired : bool
-        Whether labels of captions among themselves are wanted.
+        Whether to read labels among captions.
     rank, world : int
-        Which share of each batch is this process's.
+        This process and the number of processes, which share each batch.
+
+    Attributes
+    ----------
+    left_out : int
+        Number of captions of the split without a label in the lookup; they are in no batch.
     """
 
     def __init__(
@@ -140,26 +149,26 @@ class Batches:
         world: int = 1,
     ) -> None:
         self.split, self.features, self.labels, self.plan = split, features, labels, plan
-        self.rank, self.world, self.pooling, self.scale, self.paired = (
-            rank,
-            world,
-            options.pooling,
-            options.scale,
-            paired,
-        )
+        self.rank, self.world, self.paired = rank, world, paired
+        self.pooling, self.scale = options.pooling, options.scale
         self._tokens = model.tokens
         if labels is not None:
-            refuse_held_out(labels, features)
+            check_not_held_out(labels, features)
             rows = labels.rows_of(split.caption_ids)
         elif plan is not None:
             rows = (plan.caption_ids.find(split.caption_ids, "caption") + plan.first_row).astype(np.int32)
         else:
             rows = np.arange(len(split.caption_ids), dtype=np.int32)
-        self._order = np.argsort(rows, kind="stable")
-        self.captions = Captions(rows[self._order], split.image[self._order].astype(np.int32))
+        order = np.argsort(rows, kind="stable")
+        if labels is not None:  # captions without a label are not trained on
+            order = order[labels.captions(options.pooling).places(rows[order]) >= 0]  # type: ignore[arg-type]
+        self._order, self.left_out = order, len(rows) - len(order)
+        self.captions = Captions(rows[order], split.image[order].astype(np.int32))
         self.sampler = None if plan is not None else make_sampler(options, self.captions, labels)
         if not len(self):
-            raise FitError(f"no batch of {options.batch_size}: the split has {len(rows):,} captions")
+            raise FitError(
+                f"no batch of {options.batch_size}: the split has {len(self.captions):,} captions with labels"
+            )
 
     def __len__(self) -> int:
         if self.plan is not None:
@@ -169,7 +178,7 @@ class Batches:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What decides which batches there are."""
+        """Everything that determines the batches."""
         made = self.sampler.parameters if self.sampler is not None else {"plan": self.plan.about["fingerprint"]}  # type: ignore[union-attr]
         return {**made, "captions": len(self.captions)}
 
@@ -181,11 +190,11 @@ class Batches:
         return [rows for rows in self.sampler.epoch(epoch) if len(rows) >= max(2, self.world)]
 
     def make(self, batch: Any) -> Batch:
-        """Read one batch. Runs in workers where there are any."""
+        """Read one batch, in a worker if there are any."""
         relevance = paired = None
         if self.plan is not None:
-            found = self.plan.tensors(int(batch))
-            rows, relevance, same = found.rows.numpy(), found.relevance, found.same_image
+            planned = self.plan.tensors(int(batch))
+            rows, relevance, same = planned.rows.numpy(), planned.relevance, planned.same_image
         else:
             rows = np.asarray(batch)
             image = self.captions.image[self.captions.places(rows)]
@@ -196,25 +205,27 @@ class Batches:
                 paired = torch.from_numpy(self.labels.block(rows, pooling="paired"))
         if self.scale != 1:
             relevance, paired = (None if t is None else t / self.scale for t in (relevance, paired))
-        places = self.captions.places(rows)
-        if (places < 0).any():
-            raise FitError(f"the plan's caption in row {rows[places < 0][0]} has no features or is not of this split")
-        mine = np.array_split(self._order[places], self.world)[self.rank]
-        features, regions = self.features.take(self.split.place[self.split.image[mine]])
+        positions = self.captions.places(rows)
+        if (positions < 0).any():
+            raise FitError(
+                f"the plan's caption in row {rows[positions < 0][0]} has no features or is not of this split"
+            )
+        mine = np.array_split(self._order[positions], self.world)[self.rank]
+        features, regions = self.features.take(self.split.feature[self.split.image[mine]])
         tokens, lengths = self._tokens([self.split.texts[i] for i in mine])
         vectors = torch.from_numpy(features)
         return Batch(vectors, torch.from_numpy(regions), tokens, lengths, relevance, paired, same)
 
 
 def make_sampler(options: FitOptions, captions: Captions, labels: Lookup | None) -> Sampler:
-    """Make the sampler that the options name.
+    """Make the sampler named in the options.
 
     Raises
     ------
     FitError
-        If a parameter makes no sense, or the lookup has no neighbours.
+        If a parameter is invalid, or the lookup has no neighbours.
     """
-    more: dict[str, Any] = {"seed": options.seed, "drop_last": False, **settings(options.sampler_set)}
+    more: dict[str, Any] = {"seed": options.seed, "drop_last": False, **parse_settings(options.sampler_set)}
     try:
         if options.sampler == "random":
             return RandomBatches(captions, options.batch_size, **more)
@@ -229,8 +240,8 @@ def make_sampler(options: FitOptions, captions: Captions, labels: Lookup | None)
         raise FitError(f"{options.sampler} batches: {error}") from error
 
 
-def refuse_held_out(labels: Lookup, features: Features) -> None:
-    """Refuse a lookup that knows captions which stand in for images: its labels would tell what the model sees.
+def check_not_held_out(labels: Lookup, features: Features) -> None:
+    """Raise if a lookup covers held-out captions, which replace images in proxy features: its labels would leak them.
 
     Raises
     ------
@@ -244,4 +255,4 @@ def refuse_held_out(labels: Lookup, features: Features) -> None:
         except KeyError:
             continue
         what = f"{labels.folder}: covers {name}, which stands in for its image"
-        raise FitError(f"{what}. Export a lookup of the captions that are left: see `relabel proxy-features`.")
+        raise FitError(f"{what}. Export a lookup of the captions that are left.")

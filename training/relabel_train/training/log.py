@@ -1,8 +1,9 @@
-"""What a run says: lines of JSON, TensorBoard where it is installed, and a line for people."""
+"""Log of a run: lines of JSON, TensorBoard if it is installed, and messages for people."""
 
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,24 +12,25 @@ NAME = "log.jsonl"
 
 
 class Log:
-    """Appends to `log.jsonl`; of a run that goes on, lines after its checkpoint are dropped first.
+    """Log that appends to `log.jsonl`. A resumed run first drops the lines after its checkpoint.
 
     Parameters
     ----------
     folder : Path or None
-        None writes nothing: every process but the first.
+        None writes nothing, for all processes but the first.
     tell : callable
-        Gets a line for people.
+        Called with messages for people.
     size : int
-        Bytes of the log when the checkpoint was written (see `size`).
+        Bytes of the log at the checkpoint.
     step : int
-        The checkpoint's step.
+        Step of the checkpoint.
     """
 
     def __init__(self, folder: Path | None, tell: Callable[[str], None], size: int = 0, step: int = 0) -> None:
         self._path = None if folder is None else folder / NAME
         self._tell = tell
         self._board: Any = None
+        self._hook = threading.excepthook
         if self._path is None:
             return
         self._path.touch()
@@ -38,16 +40,17 @@ class Log:
             from torch.utils.tensorboard import SummaryWriter
 
             self._board = SummaryWriter(str(folder), purge_step=step + 1 if step else None)
+            threading.excepthook = _without_board
         except ImportError:
-            pass  # `pip install tensorboard` brings it
+            pass  # optional: `pip install tensorboard`
 
     @property
     def size(self) -> int:
-        """Bytes so far."""
+        """Current size of `log.jsonl` in bytes."""
         return 0 if self._path is None else self._path.stat().st_size
 
-    def write(self, kind: str, step: int, values: dict[str, Any], told: str = "") -> None:
-        """Write one line: what kind, at which step, numbers by name."""
+    def write(self, kind: str, step: int, values: dict[str, Any], message: str = "") -> None:
+        """Write one line: its kind, its step and numbers by name."""
         if self._path is None:
             return
         with self._path.open("a", encoding="utf-8") as file:
@@ -56,15 +59,24 @@ class Log:
             for name, value in values.items():
                 if isinstance(value, int | float):
                     self._board.add_scalar(f"{kind}/{name}", value, step)
-        if told:
-            self._tell(told)
+        if message:
+            self._tell(message)
 
     def note(self, text: str) -> None:
-        """Tell people a line that is no result."""
+        """Send a message that is not part of the log."""
         if self._path is not None:
             self._tell(text)
 
     def close(self) -> None:
-        """Let go of TensorBoard's file."""
+        """Close TensorBoard's file."""
         if self._board is not None:
-            self._board.close()
+            try:
+                self._board.close()
+            finally:
+                threading.excepthook = self._hook
+
+
+def _without_board(failure: threading.ExceptHookArgs) -> None:
+    """Print the traceback of a thread, except of TensorBoard's on a full disk: the next write raises that error."""
+    if not (type(failure.thread).__name__ == "_AsyncWriterThread" and isinstance(failure.exc_value, OSError)):
+        threading.__excepthook__(failure)

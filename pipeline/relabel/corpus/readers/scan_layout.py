@@ -1,0 +1,143 @@
+"""SCAN's files: `train_caps.txt`, `dev_caps.txt`, `test_caps.txt` (or `testall_caps.txt`), one caption a line.
+
+Lee et al., Stacked Cross Attention, ECCV 2018; also read by VSE-infinity, SGRAF and others. The captions of an image
+follow each other. Their ids, if there are any, are in `train_ids.txt`, `dev_ids.txt`, ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.core.parsing import namespaced, read_lines, split_name
+from relabel.core.user_files import is_file, is_folder
+from relabel.corpus.build import Caption
+
+Ids = Literal["image", "caption", "position"]
+
+
+def scan_files(folder: Path) -> list[Path]:
+    """Find a folder's `*_caps.txt`, one a split; `testall` goes before `test`, its first thousand images.
+
+    Raises
+    ------
+    MissingError
+        If there is none.
+    UsageError
+        If two files are of one split.
+    """
+    by_split: dict[str, Path] = {}
+    if not is_folder(folder):
+        raise MissingError("no such folder", where=str(folder))
+    for path in sorted(folder.glob("*_caps.txt"), reverse=True):
+        name = _name(path)
+        other = by_split.setdefault(split_name(name), path)
+        if other != path and (_name(other), name) != ("testall", "test"):
+            raise UsageError(f"{other.name} and {path.name} are of one split", where=str(folder), todo="Keep one.")
+    if not by_split:
+        raise MissingError("no *_caps.txt in this folder", where=str(folder))
+    return sorted(by_split.values())
+
+
+def ids_file(path: Path) -> Path:
+    """Name the file of ids that belongs to a file of captions."""
+    return path.with_name(f"{_name(path)}_ids.txt")
+
+
+def read_scan(path: Path, namespace: str, ids: Ids, captions_per_image: int | None) -> Iterator[Caption]:
+    """Read one split.
+
+    Parameters
+    ----------
+    path : Path
+        `{split}_caps.txt`.
+    namespace : str
+    ids : "image", "caption" or "position"
+        Content of `{split}_ids.txt`. "image": image ids, one line per caption or one per image; captions become
+        `{image}#0`, `{image}#1`, ... "caption": caption ids; images become `{split}-0`, ... "position": the file is not
+        read; images become `{split}-0`, ..., captions `{split}-0#0`, ...
+    captions_per_image : int, optional
+        Lines of each image; needed unless ids name images.
+
+    Raises
+    ------
+    UsageError
+        If `captions_per_image` is needed and not given.
+    MissingError
+        If a file is missing.
+    CheckError
+        If the lines of the two files do not match. The message names file and line.
+    """
+    lines = list(read_lines(path))
+    if not lines:
+        raise CheckError("no captions in this file", where=str(path))
+    split = split_name(_name(path))
+    names = _names(path, len(lines), ids, captions_per_image)
+    for (where, text), (caption, image) in zip(lines, names, strict=True):
+        yield Caption(namespaced(namespace, caption), namespaced(namespace, image), split, text, where)
+
+
+def _names(path: Path, count: int, ids: Ids, size: int | None) -> list[tuple[str, str]]:
+    """Return the ids of caption and image of every line."""
+    found = [] if ids == "position" else _read_ids(path)
+    if ids == "image":
+        images = _image_of_line(ids_file(path), found, count, size)
+    elif size is None:
+        raise UsageError(
+            "the number of captions an image is not known",
+            where=str(path),
+            todo="Set captions_per_image (5, as a rule).",
+        )
+    elif count % size:
+        raise CheckError(f"{count:,} captions are not {size} an image", where=str(path))
+    elif ids == "caption" and len(found) != count:
+        raise CheckError(f"expected {count:,} ids, one a caption; found {len(found):,}", where=str(ids_file(path)))
+    else:
+        images = [f"{_name(path)}-{n // size}" for n in range(count)]
+    if ids == "caption":
+        return list(zip((value for _, value in found), images, strict=True))
+    firsts: dict[str, int] = {}
+    return [(f"{image}#{n - firsts.setdefault(image, n)}", image) for n, image in enumerate(images)]
+
+
+def _image_of_line(path: Path, found: Sequence[tuple[str, str]], count: int, size: int | None) -> list[str]:
+    """Return the image id of every line of captions, from ids that stand one a caption or one an image."""
+    each, rest = divmod(count, len(found)) if found else (0, count)
+    if rest or (size and each not in (1, size)):
+        also = f"one an image ({count // size:,})" if size else "one an image"
+        raise CheckError(f"expected {count:,} ids, one a caption, or {also}; found {len(found):,}", where=str(path))
+    if each == 1 and size is None and len({value for _, value in found}) == count:
+        raise CheckError(
+            "every caption has an id of its own; do they name captions or images?",
+            where=str(path),
+            todo="Captions: set ids to caption, and captions_per_image. Images of one caption: captions_per_image 1.",
+        )
+    images = [value for _, value in found for _ in range(each)]
+    starts = [n for n in range(count) if n == 0 or images[n] != images[n - 1]]
+    seen: set[str] = set()
+    for start, stop in zip(starts, [*starts[1:], count], strict=True):
+        where = found[start // each][0]
+        if images[start] in seen:
+            raise CheckError(f"image {images[start]} comes back after another image", where=where)
+        if size and stop - start != size:
+            raise CheckError(f"image {images[start]}: expected {size} captions, found {stop - start}", where=where)
+        seen.add(images[start])
+    return images
+
+
+def _read_ids(path: Path) -> list[tuple[str, str]]:
+    ids = ids_file(path)
+    if not is_file(ids):
+        todo = "Put it there, or set ids to position and captions_per_image to have ids made from positions."
+        raise MissingError("no such file of ids", where=str(ids), todo=todo)
+    found = [(where, line.strip()) for where, line in read_lines(ids)]
+    for where, value in found:
+        if not value:
+            raise CheckError("an empty id", where=where)
+    return found
+
+
+def _name(path: Path) -> str:
+    return path.name.removesuffix("_caps.txt")

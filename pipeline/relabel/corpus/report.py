@@ -1,0 +1,156 @@
+"""Figures of a corpus, which `relabel ingest` prints and its manifest records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from relabel.corpus import REFERENCES, SPLITS, Corpus
+from relabel.corpus.tokenizers import lower_split
+
+FIRST = "reference sets (cider, meteor, pooling), CxC's pairs, ECCV Caption, 1K and 5K retrieval, SCAN's files"
+ALL = "encodings, neighbours, training"
+"""Uses of the first five captions of an image, and of all of them."""
+
+
+def counts(corpus: Corpus) -> dict[str, Any]:
+    """Count images and captions, of all and of each split: ``{"images": 3, "captions": 15, "splits": {...}}``."""
+    splits = {
+        split: {"images": len(corpus.images([split])), "captions": len(rows)} for split, rows in corpus.splits.items()
+    }
+    return {"images": len(corpus.indptr) - 1, "captions": len(corpus), "splits": splits}
+
+
+def describe(corpus: Corpus) -> dict[str, Any]:
+    """Describe a corpus.
+
+    Returns
+    -------
+    dict
+        JSON-able. `images`, `captions`, `splits`: see `counts`. `references`: captions an image, min, median and max.
+        `duplicates`: see the function, for texts as written and for their tokens. `tokens`: tokenizer (`lower_split`
+        where the corpus has no PTB tokens), total, min, median and max a caption, captions without any, vocabulary.
+        `protocols`: counts of captions among the first five of their image and beyond, with their uses.
+    """
+    table = corpus.table
+    sizes = np.diff(corpus.indptr)
+    tokens = table["tokens"].combine_chunks()
+    tokenizer = "ptb"
+    if tokens.null_count:
+        tokens, tokenizer = pa.array([" ".join(lower_split(text)) for text in corpus.texts], pa.string()), "lower_split"
+    lengths = np.where(_lengths(tokens) > 0, pc.count_substring(tokens, " ").to_numpy() + 1, 0)
+    first = int(np.minimum(sizes, REFERENCES).sum())
+    return {
+        **counts(corpus),
+        "references": _spread(sizes),
+        "duplicates": {
+            "as_written": duplicates(table["text"].combine_chunks(), corpus.image),
+            "as_tokens": duplicates(tokens, corpus.image),
+        },
+        "tokens": {
+            "tokenizer": tokenizer,
+            "total": int(lengths.sum()),
+            **_spread(lengths),
+            "captions_without": int((lengths == 0).sum()),
+            "vocabulary": _vocabulary(tokens),
+        },
+        "protocols": {
+            "first_five": {"captions": first, "used_by": FIRST},
+            "all": {"captions": len(corpus), "beyond_first_five": _beyond(corpus, sizes), "used_by": ALL},
+        },
+    }
+
+
+def duplicates(texts: pa.Array, image: NDArray[np.int32]) -> dict[str, dict[str, int]]:
+    """Count equal texts.
+
+    Parameters
+    ----------
+    texts : (N,) pyarrow string array
+    image : (N,) int32
+
+    Returns
+    -------
+    dict
+        `within_images`: images that hold a text more than once, and captions that repeat one of their image.
+        `across_images`: texts that more than one image holds, and the captions and images that hold them.
+    """
+    text = texts.dictionary_encode().indices.to_numpy().astype(np.int64)
+    width = int(image.max(initial=0)) + 1
+    pairs, times = np.unique(text * width + image, return_counts=True)
+    shared = np.bincount(pairs // width) > 1
+    return {
+        "within_images": {
+            "images": len(np.unique(pairs[times > 1] % width)),
+            "captions": len(text) - len(pairs),
+        },
+        "across_images": {
+            "texts": int(shared.sum()),
+            "captions": int(shared[text].sum()),
+            "images": len(np.unique(image[shared[text]])),
+        },
+    }
+
+
+def report_lines(report: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return a report as pairs of a title and a line."""
+    tokens, first, every = report["tokens"], report["protocols"]["first_five"], report["protocols"]["all"]
+    beyond = {s: every["beyond_first_five"][s] for s in SPLITS if every["beyond_first_five"].get(s)}
+    by_split = ", ".join(f"{n:,} in {s}" for s, n in beyond.items())
+    lines = [(s, _size_line(report["splits"][s])) for s in SPLITS if s in report["splits"]]
+    lines += [
+        ("all", _size_line(report)),
+        ("captions an image", _spread_line(report["references"])),
+        ("first five of an image", f"{first['captions']:,}, used by {first['used_by']}"),
+        (
+            "beyond the first five",
+            f"{sum(beyond.values()):,}" + (f" ({by_split}), used by {ALL} alone" if beyond else ""),
+        ),
+    ]
+    for name, title in (("as_written", "same text"), ("as_tokens", "same tokens")):
+        within, across = (report["duplicates"][name][k] for k in ("within_images", "across_images"))
+        lines += [
+            (f"{title} in an image", f"{within['captions']:,} captions repeat one, in {within['images']:,} images"),
+            (
+                f"{title} across images",
+                f"{across['texts']:,} texts: {across['captions']:,} captions of {across['images']:,} images",
+            ),
+        ]
+    lines.append(
+        (
+            f"tokens ({tokens['tokenizer']})",
+            f"{tokens['total']:,}, {tokens['vocabulary']:,} distinct; a caption {_spread_line(tokens)}; "
+            f"{tokens['captions_without']:,} captions without any",
+        )
+    )
+    return lines
+
+
+def _size_line(size: dict[str, int]) -> str:
+    return f"{size['captions']:,} captions of {size['images']:,} images"
+
+
+def _beyond(corpus: Corpus, sizes: NDArray[np.int64]) -> dict[str, int]:
+    return {s: int(np.maximum(sizes[list(corpus.images([s]))] - REFERENCES, 0).sum()) for s in corpus.splits}
+
+
+def _spread(values: NDArray[Any]) -> dict[str, float]:
+    return {"min": int(values.min()), "median": float(np.median(values)), "max": int(values.max())}
+
+
+def _spread_line(spread: dict[str, float]) -> str:
+    return f"{spread['min']:,} to {spread['max']:,}, median {spread['median']:g}"
+
+
+def _lengths(texts: pa.Array) -> NDArray[np.int64]:
+    lengths: NDArray[np.int64] = pc.binary_length(texts).to_numpy()
+    return lengths
+
+
+def _vocabulary(tokens: pa.Array) -> int:
+    words = pc.list_flatten(pc.split_pattern(tokens, " "))
+    return len(words.unique()) - int(pc.any(pc.equal(tokens, "")).as_py())

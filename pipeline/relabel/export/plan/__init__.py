@@ -1,0 +1,1 @@
+"""Batch plans: the exact relevance of a seeded list of batches."""

@@ -1,0 +1,198 @@
+"""Picture of a judgement: relevance against human score in one panel per label, above the agreement of every label."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relabel.core.numeric.statistics import round_relative
+from relabel.datasets.cxc import METHODS, Task
+from relabel.judge.calibration import bin_pairs
+from relabel.judge.cxc_report import OWN, PairScores
+from relabel.store.atomic import write_atomic
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import SubFigure
+
+GT, OTHER, ALL_PAIRS, INK, PALE = "#D55E00", "#0072B2", "#8C8C8C", "#262626", "#E6E6E6"
+"""Okabe and Ito's vermilion and blue, apart for every kind of colour vision, and greys."""
+_TASK: Task = "sits"
+_COLUMNS = 3
+_TITLES: dict[Task, str] = {"sits": "Caption and image", "sts": "Caption and caption", "sis": "Image and image"}
+_STYLE: dict[str, Any] = {
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "font.size": 9,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+}
+
+
+def draw(labels: Sequence[PairScores], records: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Draw judged labels as PNG.
+
+    Panels show caption-image pairs (SITS): hexagons, vermilion for GT and blue for non-GT, are darker the more pairs
+    fall into them. The line is the mean human score of non-GT pairs in 20 bins of equal size, its band one standard
+    deviation. Bars show Pearson's r of each task with 95% intervals; a diamond is the paper's figure.
+
+    Parameters
+    ----------
+    labels : sequence of Scored
+    records : sequence of mapping
+        Of `cxc_report`, for the same labels.
+    path : Path
+        Written whole or not at all.
+    """
+    import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    shown = [scored for scored in labels if _TASK in scored.tables]
+    names = list(dict.fromkeys(r["label"] for r in records))
+    panels, bars = 3.1 * math.ceil(len(shown) / _COLUMNS) + 0.6, 0.55 * len(names) + 1.5
+    with mpl.rc_context(_STYLE):  # type: ignore[arg-type]
+        figure = Figure(figsize=(11.5, panels + bars + 0.6), layout=ConstrainedLayoutEngine(h_pad=0.1))
+        FigureCanvasAgg(figure)
+        title = f"How labels agree with people: Crisscrossed Captions, {labels[0].split} split"
+        figure.suptitle(title, x=0.01, ha="left", fontsize=14, weight="bold")
+        upper, lower = np.ravel(figure.subfigures(2, 1, height_ratios=[panels, bars], squeeze=False)).tolist()
+        _panels(upper, shown, [r for r in records if r["task"] == _TASK])
+        tasks = [task for task in _TITLES if any(r["task"] == task for r in records)]
+        for axes, task in zip(lower.subplots(1, len(tasks), sharey=True, squeeze=False)[0], tasks, strict=True):
+            _bars(axes, task, names, [r for r in records if r["task"] == task])
+        _bars_legend(lower)
+        write_atomic(path, partial(figure.savefig, format="png", dpi=150))
+
+
+def _panels(figure: SubFigure, shown: Sequence[PairScores], records: Sequence[Mapping[str, Any]]) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    height = math.ceil(len(shown) / _COLUMNS)
+    grid = figure.subplots(height, _COLUMNS, squeeze=False, sharey=True)
+    for axes, scored in zip(grid.ravel(), shown, strict=False):
+        r = {record["subset"]: record["pearson"] for record in records if record["label"] == scored.label}
+        _panel(axes, scored)
+        figures = ", ".join(
+            f"{name} {_r(r.get(subset))}" for name, subset in (("all", "all"), ("non-GT", METHODS[_TASK][1]))
+        )
+        axes.set_title(scored.label)
+        axes.set_title(f"r: {figures}", loc="right", fontsize=9, weight="normal")
+        axes.set_xlabel(f"relevance ({scored.params['source']}, pooling {scored.params['pooling']})")
+    for axes in grid[:, 0]:
+        axes.set_ylabel("human score (0 to 5)")
+    for axes in grid.ravel()[len(shown) :]:
+        axes.set_visible(False)
+    handles = [
+        Patch(color=GT, label="GT: the image's own caption"),
+        Patch(color=OTHER, label="non-GT: another image's caption"),
+        Line2D([], [], color=INK, marker="o", markersize=3, label="mean of non-GT pairs, band: one standard deviation"),
+    ]
+    figure.legend(handles=handles, loc="outside lower left", ncols=3, frameon=False)
+
+
+def _panel(axes: Axes, scored: PairScores) -> None:
+    from matplotlib.colors import LinearSegmentedColormap, PowerNorm, to_rgba
+
+    columns = scored.columns[_TASK]
+    known = ~np.isnan(columns.relevance)
+    x, y, own = round_relative(columns.relevance[known]), columns.human[known], np.isin(columns.method[known], OWN)
+    if not len(x):
+        axes.text(0.5, 0.5, "no pair was scored", transform=axes.transAxes, ha="center")
+        return
+    low, high = _limits(x)
+    levels = np.unique(x)
+    place = x
+    if len(levels) <= 10:  # a label of few values: spread its columns so that they can be seen
+        place = x + 0.06 * (high - low) * np.random.default_rng(0).uniform(-1, 1, len(x))
+    margin = 0.07 * (high - low)
+    extent = (low - margin, high + margin, -0.2, 5.2)
+    for inside, colour in ((~own, OTHER), (own, GT)):
+        shades = LinearSegmentedColormap.from_list("shades", [to_rgba(colour, 0.08), to_rgba(colour, 1.0)])
+        visible = inside & (place >= extent[0]) & (place <= extent[1])
+        cells = axes.hexbin(
+            place[visible], y[visible], gridsize=(44, 22), extent=extent, mincnt=1, cmap=shades, linewidths=0
+        )
+        counts = np.asarray(cells.get_array(), np.float64)
+        cells.set_norm(PowerNorm(0.4, 0, float(np.quantile(counts, 0.99)) if len(counts) else 1.0))
+    _line(axes, x[~own], y[~own])
+    axes.set_xlim(*extent[:2])
+    axes.set_ylim(*extent[2:])
+    axes.set_yticks(range(6))
+    if len(levels) <= 10:
+        axes.set_xticks(levels)
+
+
+def _line(axes: Axes, x: NDArray[np.float64], y: NDArray[np.float64]) -> None:
+    bins = bin_pairs(x, y)
+    axes.fill_between(bins.relevance, bins.mean - bins.spread, bins.mean + bins.spread, color=INK, alpha=0.13, lw=0)
+    axes.plot(bins.relevance, bins.mean, color="white", lw=3)
+    axes.plot(bins.relevance, bins.mean, color=INK, lw=1.5, marker="o", markersize=3)
+
+
+def _limits(x: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the range of nearly all pairs, since CIDEr-D's range ends at 10 and its scores at 6."""
+    low, high = (float(v) for v in np.quantile(x, [0.0005, 0.9995]))
+    return (low, high) if high > low else (low - 0.5, high + 0.5)
+
+
+def _bars(axes: Axes, task: Task, names: list[str], records: list[Mapping[str, Any]]) -> None:
+    methods = METHODS[task]
+    subsets = [("all", ALL_PAIRS if len(methods) > 1 else OTHER)]
+    subsets += [(m, GT if m in OWN else OTHER) for m in methods] if len(methods) > 1 else []
+    thick = 0.27
+    record_of = {(r["label"], r["subset"]): r for r in records}
+    for k, (subset, colour) in enumerate(subsets):
+        for i, name in enumerate(names):
+            record, place = record_of.get((name, subset)), i + (k - (len(subsets) - 1) / 2) * thick
+            if record is None or record["pearson"] is None:
+                axes.text(0.005, place, "undefined", va="center", fontsize=6.5, color=ALL_PAIRS)
+                continue
+            r = record["pearson"]
+            axes.barh(place, r, thick * 0.86, color=colour)
+            if record["low"] is not None:
+                axes.plot([record["low"], record["high"]], [place, place], color=INK, lw=1.2, solid_capstyle="butt")
+            end = max(r, record["high"] or r)
+            if record["paper"] is not None:
+                axes.plot(record["paper"], place, marker="D", markersize=4.5, color="white", mec=INK, mew=1)
+                end = max(end, record["paper"] + 0.012)
+            axes.text(end + 0.012, place, f"{r:.3f}", va="center", fontsize=7)
+    axes.set_title(f"{_TITLES[task]} ({task.upper()})")
+    axes.set_xlabel("Pearson's r with human scores")
+    axes.set_xlim(min([0.0, *(r["low"] or r["pearson"] or 0.0 for r in records)]), 1.02)
+    axes.set_ylim(len(names) - 0.45, -0.55)
+    axes.set_yticks(range(len(names)), names)
+    axes.set_axisbelow(True)
+    axes.grid(axis="x", color=PALE)
+
+
+def _bars_legend(figure: SubFigure) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    handles = [
+        Patch(color=ALL_PAIRS, label="all pairs"),
+        Patch(color=GT, label="GT: pairs of one image"),
+        Patch(color=OTHER, label="non-GT: pairs of two images"),
+        Line2D([], [], color=INK, lw=1.2, label="95% interval"),
+        Line2D([], [], color="white", mec=INK, marker="D", ls="", markersize=4.5, label="as a paper reports it"),
+    ]
+    figure.legend(handles=handles, loc="outside lower left", ncols=len(handles), frameon=False)
+
+
+def _r(value: float | None) -> str:
+    return "undefined" if value is None else f"{value:.3f}"

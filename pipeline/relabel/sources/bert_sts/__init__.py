@@ -1,0 +1,200 @@
+"""bert_sts: a cross-encoder's similarity of two captions, coarse to fine (Zhou et al., Ladder Loss, AAAI 2020).
+
+A cross-encoder reads both captions at once, so every pair costs a pass through it. A cheap label of vectors, the gate,
+therefore looks first: a pair that it scores at least 0.8 is refined, what stays below has relevance 0, as in the
+released code (the paper says "larger than" and nothing of what stays below). Both orders of a pair are averaged, which
+the paper does not do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+from pydantic import Field
+from typing_extensions import override
+
+from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.core.runtime import Runtime
+from relabel.core.types import Pooling
+from relabel.corpus import Corpus
+from relabel.sources.base import OpenEncoding, Source, SourceParams, SourceSpec
+from relabel.sources.bert_sts.encode import CrossEncoderUnits
+from relabel.sources.bert_sts.model import Output, check_labels
+from relabel.sources.bert_sts.relevance import Below, BertStsRelevance, Gate, Orders
+from relabel.sources.bert_sts.token_pairs import Texts
+from relabel.sources.cosine import ComputeType
+from relabel.sources.models.files import ModelFiles, find_model
+from relabel.store.manifest import MANIFEST, Manifest, read_parts
+
+if TYPE_CHECKING:
+    from relabel.sources.bert_sts.scorer import PairScorer
+
+TUNED = "tuned"
+"""The model that `relabel tune bert_sts` makes."""
+
+
+class BertStsParams(SourceParams):
+    """Parameters of bert_sts. `max_pairs` changes no score and is in no fingerprint."""
+
+    source: Literal["bert_sts"] = "bert_sts"
+    pooling: Pooling = Field("max", description="How the references of an image become one number.")
+    model: str = Field(
+        TUNED,
+        description="A cross-encoder with one label: `tuned` (made by `relabel tune bert_sts`), a folder, or a name on "
+        "the hub.",
+    )
+    revision: str | None = Field(None, description="Branch, tag or commit on the hub; null for what is here.")
+    gate: str | None = Field("cbow", description="Label of vectors that decides what is refined; null refines all.")
+    threshold: float = Field(
+        0.8, ge=-1000, le=1000, description="A pair is refined that the gate scores at least this."
+    )
+    below: Below = Field("zero", description="Relevance of other pairs: zero, or the gate's score cut to 0..1.")
+    orders: Orders = Field("both", description="both: mean of both orders of a pair; one: the reference first.")
+    output: Output | None = Field(
+        None, description="How the model's output is read: sigmoid or raw; null for what its configuration says."
+    )
+    scale: float | None = Field(
+        None, gt=0, le=1e6, description="What a score is divided by, then cut to 0..1; null: 5 for raw outputs, else 1."
+    )
+    max_length: int | None = Field(
+        None, ge=8, le=1_000_000, description="Tokens a pair is cut to; null for the model's own."
+    )
+    dtype: ComputeType = Field("float32", description="What matrix products are computed in: float32 or bfloat16.")
+    max_pairs: int | None = Field(
+        10_000_000,
+        ge=1,
+        le=10**15,
+        description="Refuse, with an estimate, to refine more pairs for one artefact; null for no limit.",
+    )
+
+    @override
+    def anywhere(self) -> Self:
+        folder = Path(self.model).expanduser()
+        return self.model_copy(update={"model": str(folder.absolute())}) if folder.is_dir() else self
+
+    @override
+    def tuned_models(self) -> tuple[str, ...]:
+        return ("bert_sts",) if self.model == TUNED else ()
+
+
+class BertSts(Source[BertStsParams]):
+    """A cross-encoder behind a gate."""
+
+    spec = SourceSpec(
+        name="bert_sts",
+        kind="pairs",
+        bounds=(0.0, 1.0),
+        symmetric=True,
+        version=1,
+        params=BertStsParams,
+        refused={"refs": "a cross-encoder reads two captions, not a set"},
+    )
+
+    def __init__(self, params: BertStsParams) -> None:
+        super().__init__(params)
+        self.spec = replace(self.spec, symmetric=params.orders == "both")
+
+    @override
+    def gate(self) -> str | None:
+        return self.params.gate
+
+    @override
+    def without_gate(self) -> BertSts | None:
+        return None if self.params.gate is None else BertSts(self.params.model_copy(update={"gate": None}))
+
+    @override
+    def model_folder(self) -> Path | None:
+        return Path(self.params.model).expanduser()
+
+    @override
+    def parts(self) -> tuple[str, ...]:
+        return () if self.params.gate is None else (self.params.gate,)
+
+    def check_parts(self, parts: Mapping[str, Manifest]) -> None:
+        """Refuse a gate that is no label of vectors.
+
+        Raises
+        ------
+        UsageError
+        """
+        for label, manifest in parts.items():
+            if manifest.facts.get("kind") != "vectors":
+                what = f"{label} cannot be the gate: it is no label of vectors"
+                raise UsageError(what, todo="Set `gate` to a label of cbow or sbert, or to null.")
+
+    @override
+    def semantic(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
+        """The model is pinned by its files, wherever they lie."""
+        known = self.params.model_dump(mode="json", exclude={"pooling", "model", "max_pairs"})
+        return known | {"model": {"sha256": self._files(runtime).sha256()}}
+
+    def units(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> CrossEncoderUnits:
+        """Shards of token ids; the pairs themselves are scored when asked.
+
+        Raises
+        ------
+        MissingError
+            If the model is nowhere.
+        UsageError
+            If it has another number of labels than one, or does not take `max_length`.
+        """
+        p, files = self.params, self._files(runtime)
+        check_labels(files.folder)
+        said = {"gate": p.gate, "threshold": p.threshold, "below": p.below, "orders": p.orders, "dtype": p.dtype}
+        return CrossEncoderUnits(corpus, rows, rows_per_shard, files, lambda: self._scorer(files, runtime), said)
+
+    @override
+    def open(self, encoding: OpenEncoding) -> BertStsRelevance:
+        """The model is loaded with the first pair that passes the gate."""
+        p, column = self.params, read_parts(encoding.folder, encoding.manifest, ["ids"])["ids"].combine_chunks()
+        flat, ends = column.flatten().to_numpy(), np.asarray(column.offsets.to_numpy(), np.int64)
+        numbers: dict[bytes, int] = {}
+        text = np.empty(len(column), np.int32)
+        for i, (a, b) in enumerate(zip(ends[:-1] - ends[0], ends[1:] - ends[0], strict=True)):
+            text[i] = numbers.setdefault(flat[a:b].tobytes(), len(numbers))
+        sizes = np.array([len(one) // 4 for one in numbers], np.int64)
+        texts = Texts(np.frombuffer(b"".join(numbers), np.int32), np.concatenate([[0], np.cumsum(sizes)]))
+        coarse = None if p.gate is None else encoding.parts[p.gate]
+
+        @cache
+        def scorer() -> PairScorer:
+            files = self._files(encoding.runtime)
+            if files.sha256() != encoding.manifest.semantic["model"]["sha256"]:
+                what = "this is not the model that the encoding was made with"
+                raise CheckError(what, where=str(files.folder), todo="Encode again.")
+            return self._scorer(files, encoding.runtime)
+
+        return BertStsRelevance(
+            corpus=encoding.corpus,
+            rows=encoding.rows,
+            pooling=p.pooling,
+            failed=np.empty(0, np.int32) if coarse is None else coarse.failed,
+            texts=texts,
+            text=text,
+            gate=Gate(p.gate, p.threshold, p.below),
+            coarse=coarse,
+            orders=p.orders,
+            scorer=scorer,
+            max_pairs=p.max_pairs,
+            runtime=encoding.runtime,
+        )
+
+    def _files(self, runtime: Runtime) -> ModelFiles:
+        if self.params.model != TUNED:
+            return find_model(self.params.model, self.params.revision, runtime.progress)
+        folder = runtime.data / self.spec.name
+        if not (folder / MANIFEST).exists():
+            todo = "Run `relabel tune bert_sts`, or set `model` to a folder or a name on the hub."
+            raise MissingError("no cross-encoder was tuned here", where=str(folder), todo=todo)
+        return find_model(str(folder))
+
+    def _scorer(self, files: ModelFiles, runtime: Runtime) -> PairScorer:
+        from relabel.sources.bert_sts.scorer import PairScorer
+
+        p = self.params
+        return PairScorer(files.folder, p.max_length, p.output, p.scale, p.dtype, runtime)

@@ -1,0 +1,114 @@
+"""`relabel tune bert_sts`: a cross-encoder that reads two sentences and says how alike they are, tuned on STS-B.
+
+Zhou, Niu, Wang, Gao, Zhang, Hua: "Ladder Loss for Coherent Visual-Semantic Embedding", AAAI 2020: BERT with one
+regression output, fine-tuned on STS-B; Pearson 0.88 on its dev split.
+
+People's scores 0..5 are divided by 5 and learned by binary cross-entropy, so a sigmoid of the output is the relevance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from relabel.core.errors import MissingError
+from relabel.core.parameters import Parameters, Seed
+from relabel.core.runtime import Runtime
+from relabel.datasets import fetch, locate
+from relabel.datasets.stsb import FILES, SentencePair, read_stsb
+from relabel.sources.models.files import DEFAULT_MODEL, find_model
+from relabel.store.artefact import Guard, build
+from relabel.store.atomic import sha256_file
+from relabel.store.manifest import Draft, Manifest
+from relabel.store.place import check_kind
+from relabel.store.workdir import Work
+
+KIND = "cross_encoder"
+
+
+class TuneBertStsParams(Parameters):
+    """Parameters of the cross-encoder's training."""
+
+    on: Literal["stsb"] = Field("stsb", description="What it is tuned on: STS-B's train split.")
+    base: str = Field(DEFAULT_MODEL, description="Encoder to start from: a folder, or a name on the hub.")
+    revision: str | None = Field(None, description="Branch, tag or commit on the hub; null for what is here.")
+    epochs: int = Field(3, ge=1, le=10_000, description="Passes over the pairs, each pair both ways round.")
+    batch_size: int = Field(32, ge=1, le=100_000, description="Pairs a step.")
+    rate: float = Field(1e-4, gt=0, le=1000, description="Largest learning rate; 2e-5 suits BERT-base.")
+    warmup: float = Field(0.1, ge=0, lt=1, description="Share of the steps until it is reached; it falls to 0 after.")
+    weight_decay: float = Field(0.01, ge=0, le=1000, description="AdamW's.")
+    max_length: int = Field(128, ge=8, le=1_000_000, description="Tokens a pair is cut to while training.")
+    checkpoints: int = Field(
+        2, ge=1, le=10_000, description="Times an epoch that dev is scored and a checkpoint is written."
+    )
+    precision: Literal["auto", "float32", "bfloat16"] = Field(
+        "auto", description="Of products in training; auto: bfloat16 where the processor has it."
+    )
+    seed: Seed = Field(0, description="Of the new layers, the order of the pairs and dropout.")
+
+
+def tune_bert_sts(
+    params: TuneBertStsParams, out: Path, runtime: Runtime, guard: Guard | None = None
+) -> tuple[Manifest, bool]:
+    """Tune a cross-encoder, unless it is there already; STS-B is fetched if it is not here.
+
+    The checkpoint that is best on dev is kept. A killed run goes on from its last checkpoint.
+
+    Parameters
+    ----------
+    params : TuneBertStsParams
+    out : Path
+        Folder of the artefact (kind `cross_encoder`): the model's files and a manifest, which reports Pearson and
+        Spearman on dev and test. `bert_sts` and sentence-transformers' CrossEncoder take it as it is.
+    runtime : Runtime
+    guard : Guard, optional
+        Keeps an older model that would be replaced.
+
+    Returns
+    -------
+    manifest : Manifest
+    built : bool
+        False if it was there.
+
+    Raises
+    ------
+    MissingError
+        If the base model, STS-B, or a package that training needs is nowhere.
+    CheckError
+        If a row of STS-B is not two sentences and a score, the base model cannot be loaded, or the folder holds
+        something else.
+    """
+    check_kind(out, KIND)
+    paths = stsb_files(runtime)
+    base = find_model(params.base, params.revision, runtime.progress)
+    semantic = params.model_dump(mode="json", exclude={"base", "revision"})
+    inputs = {"base": base.sha256()} | {f"stsb {split}": sha256_file(path) for split, path in paths.items()}
+
+    def fill(work: Work) -> None:
+        from relabel.sources.bert_sts.tune_trainer import train
+
+        pairs = {split: read_stsb(path) for split, path in paths.items()}
+        found = train(params, base.folder, pairs, work, runtime)
+        work.facts |= {"base": base.name, "pairs": {split: len(some) for split, some in pairs.items()}} | found
+        work.runtime["base"] = base.record()
+
+    draft = Draft(KIND, f"{base.name.split('/')[-1]} on stsb", semantic, inputs)
+    return build(out, draft, fill, runtime.progress, guard)
+
+
+def stsb_files(runtime: Runtime) -> dict[str, Path]:
+    """Find STS-B's files by split; fetch it if they are not here."""
+    try:
+        return {split: locate("stsb", file, runtime.data) for split, file in FILES.items()}
+    except MissingError:
+        fetch("stsb", runtime.data, None, runtime.progress)
+    return {split: locate("stsb", file, runtime.data) for split, file in FILES.items()}
+
+
+def both_orders(pairs: Sequence[SentencePair]) -> dict[str, list[Any]]:
+    """Lay pairs out as columns, each pair both ways round: first, second, label 0..1."""
+    every = [(p.first, p.second, p.score / 5) for p in pairs] + [(p.second, p.first, p.score / 5) for p in pairs]
+    return {name: [row[i] for row in every] for i, name in enumerate(("first", "second", "label"))}

@@ -1,0 +1,145 @@
+"""cbow: cosine of the mean word vectors of two captions, with any GloVe or word2vec text file.
+
+The mean is over all tokens. A token without a vector is skipped; counting it would change the mean's length and not its
+direction. Of the papers, Ladder (Zhou et al., AAAI 2020, section 4.1) labels with GloVe this way, as does GLUE's CBoW.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+from typing_extensions import override
+
+from relabel.core.runtime import Runtime
+from relabel.core.types import Pooling
+from relabel.corpus import Corpus
+from relabel.corpus.tokenizers import Tokenizer, lower_split
+from relabel.sources.base import OpenEncoding
+from relabel.sources.cbow.encode import CbowUnits
+from relabel.sources.cbow.noun_weights import noun_weights, tagger_version
+from relabel.sources.cosine import StoredType, VectorRelevance, VectorSource, read_vectors, vector_spec
+from relabel.sources.words.bags import WordBags
+from relabel.sources.words.files import rows_of
+from relabel.sources.words.params import WordVectorParams
+from relabel.sources.words.vectors import WordVectorsFile, read_word_vectors
+from relabel.store.manifest import Manifest
+
+
+class CbowParams(WordVectorParams):
+    """Parameters of cbow."""
+
+    source: Literal["cbow"] = "cbow"
+    pooling: Pooling = Field("max", description="How the references of an image become one number.")
+    weighting: Literal["mean", "ladder"] = Field(
+        "mean", description="mean of all tokens; ladder: of spaCy's tokens, nouns twice, as its released code does."
+    )
+    tokenizer: Tokenizer = Field("ptb", description="ptb or lower_split; not used by weighting ladder.")
+    tagger: str = Field("en_core_web_lg", description="spaCy model of weighting ladder.")
+    stored: StoredType = Field("float32", description="Type of the stored vectors.")
+    index: str | None = Field("Flat", description="faiss index factory string; null for no index.")
+
+
+class Cbow(VectorSource[CbowParams]):
+    """Mean word vectors."""
+
+    spec = vector_spec("cbow", CbowParams, version=1)
+
+    @override
+    def tokenizer(self) -> str | None:
+        return "ptb" if (self.params.weighting, self.params.tokenizer) == ("mean", "ptb") else None
+
+    @override
+    def semantic(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
+        known = self.params.model_dump(include={"source", "weighting", "stored", "index"})
+        if self.params.weighting == "ladder":
+            known["tagger"] = tagger_version(self.params.tagger)
+        else:
+            known["tokenizer"] = self.params.tokenizer
+        return known | {"vectors": self.params.file_semantic(runtime.data)}
+
+    def units(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> CbowUnits:
+        """Shards of unit vectors (see `vector_table`), zeros for captions without a known word.
+
+        Raises
+        ------
+        MissingError
+            If the word vectors, or PTB tokens the source asks for, are not there.
+        CheckError
+            If the file of word vectors is not one; names file and line.
+        """
+        p, file = self.params, self.params.file(runtime.data)
+
+        def bags(part: range) -> WordBags:
+            if self.tokenizer() == "ptb":
+                corpus.ptb_tokens()
+            some = slice(part.start, part.stop)
+            return self.bags_of(corpus.texts[some], runtime, corpus.tokens[some] if corpus.tokens else None)
+
+        tokenizer = p.tokenizer if p.weighting == "mean" else "spacy"
+        return CbowUnits(corpus, rows, rows_per_shard, p.index, file, bags, p.stored, tokenizer)
+
+    @override
+    def open(self, encoding: OpenEncoding) -> VectorRelevance:
+        """A new text needs the file of word vectors; all else does not."""
+        return VectorRelevance(
+            encoding.corpus,
+            encoding.rows,
+            self.params.pooling,
+            read_vectors(encoding.folder, encoding.manifest),
+            _TextEncoder(self, encoding.manifest, encoding.runtime),
+        )
+
+    def bags_of(self, texts: list[str], runtime: Runtime, tokens: list[str] | None = None) -> WordBags:
+        """Cut texts into weighted words.
+
+        Parameters
+        ----------
+        texts : list of str
+            As written.
+        runtime : Runtime
+        tokens : list of str, optional
+            PTB tokens of each, where they are known already.
+        """
+        if self.params.weighting == "ladder":
+            distinct = list(dict.fromkeys(texts))
+            number = {t: i for i, t in enumerate(distinct)}
+            words = list(noun_weights(distinct, self.params.tagger, runtime.progress))
+            return WordBags.weighted(words, np.array([number[t] for t in texts], np.int64))
+        if self.params.tokenizer == "lower_split":
+            return WordBags.plain([" ".join(lower_split(t)) for t in texts])
+        if tokens is None:
+            from relabel.corpus.tokenizers import tokenize
+
+            tokens = tokenize(texts, runtime)
+        return WordBags.plain(tokens)
+
+
+@dataclass
+class _TextEncoder:
+    """Unit vector of a new text, from the same file of word vectors; words looked up once are kept."""
+
+    source: Cbow
+    manifest: Manifest
+    runtime: Runtime
+    known: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    file: WordVectorsFile | None = None
+
+    def __call__(self, text: str) -> NDArray[np.float32]:
+        typed = text.encode(errors="replace").decode()  # a terminal can pass what is no Unicode
+        bags = self.source.bags_of([typed], self.runtime)
+        new = [w for w in bags.vocabulary if w not in self.known]
+        if new:
+            self.known |= dict(zip(new, self._vectors_of(new), strict=True))
+        width = int(self.manifest.facts["width"])
+        vectors = np.array([self.known[w] for w in bags.vocabulary]).reshape(-1, width)
+        return bags.unit_vectors(vectors, slice(0, 1)).reshape(width)
+
+    def _vectors_of(self, words: list[str]) -> NDArray[np.float64]:
+        if self.file is None:
+            self.file = self.source.params.file(self.runtime.data, self.manifest)
+        found = read_word_vectors(self.file, words)
+        return rows_of(found.index, found.vectors, words)

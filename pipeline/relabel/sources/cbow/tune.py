@@ -1,0 +1,192 @@
+"""`relabel tune cbow`: word2vec (gensim) on the captions of a corpus, as a GloVe-format file that cbow takes.
+
+Mikolov, Chen, Corrado, Dean: "Efficient Estimation of Word Representations in Vector Space", ICLR workshop 2013.
+
+Two choices make better labels than word2vec's defaults do. A word's context is all that is said of its image: captions
+of one image say one thing in several words, so `sofa` and `couch` meet, which within a caption they never do. And the
+mean vector of all tokens is subtracted from every word, which takes from each caption what all captions share.
+
+Pearson's r with people on Crisscrossed Captions (SITS, all pairs and other images' alone; STS), trained on COCO's
+566,747 train captions. Parameters were chosen on val; another seed moves a figure by 0.001.
+
+| vectors                            | val               | test              |
+|------------------------------------|-------------------|-------------------|
+| GloVe 6B, 100-d                    | 0.696 0.294 0.423 | 0.756 0.421 0.429 |
+| gensim's defaults                  | 0.729 0.402 0.529 | 0.790 0.524 0.525 |
+| ours                               | 0.818 0.626 0.715 | 0.871 0.725 0.722 |
+| ours, but a caption is the context | 0.794 0.574 0.634 | 0.850 0.682 0.638 |
+| ours, but 5 negative samples       | 0.811 0.611 0.686 | 0.863 0.709 0.691 |
+| ours, but not centred              | 0.813 0.613 0.714 | 0.868 0.718 0.722 |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from relabel.core.errors import CheckError, MissingError
+from relabel.core.parameters import Parameters, Seed
+from relabel.core.progress import Task
+from relabel.core.runtime import Runtime
+from relabel.corpus import Corpus
+from relabel.corpus.tokenizers import Tokenizer, lower_split
+from relabel.store.artefact import Guard, build
+from relabel.store.manifest import Draft, Manifest
+from relabel.store.workdir import Work
+
+_STEP = 1000  # documents between two moves of the bar
+
+
+class TuneCbowParams(Parameters):
+    """Parameters of word2vec training."""
+
+    splits: tuple[Literal["train", "val", "test"], ...] = Field(("train",), description="Splits to train on.")
+    tokenizer: Tokenizer = Field("ptb", description="ptb or lower_split; cbow should use the same.")
+    context: Literal["image", "caption"] = Field("image", description="What a word's context may reach over.")
+    window: int = Field(60, ge=1, le=100_000, description="Words to either side that are context.")
+    architecture: Literal["cbow", "skip_gram"] = Field("cbow", description="word2vec's: cbow or skip_gram.")
+    width: int = Field(100, ge=1, le=100_000, description="Dimensions of a vector.")
+    negative: int = Field(0, ge=0, le=100_000, description="Negative samples a word; 0 takes hierarchical softmax.")
+    sample: float = Field(
+        1e-4, ge=0, le=1, description="Frequency above which words are randomly skipped; 0 skips none."
+    )
+    epochs: int = Field(3, ge=1, le=10_000, description="Passes over the captions.")
+    min_count: int = Field(2, ge=1, le=1_000_000_000, description="Words that are rarer get no vector.")
+    centre: bool = Field(True, description="Subtract the mean vector of all tokens from every word's.")
+    seed: Seed = Field(1, description="Seed of the random start, skipping and negative samples.")
+
+
+def tune_cbow(
+    params: TuneCbowParams, corpus: Corpus, out: Path, runtime: Runtime, guard: Guard | None = None
+) -> tuple[Manifest, bool]:
+    """Train word vectors, unless they are there already.
+
+    One thread trains, so that the same corpus, parameters and machine give the same bytes.
+
+    Parameters
+    ----------
+    params : TuneCbowParams
+    corpus : Corpus
+    out : Path
+        Folder of the artefact (kind `word_vectors`): one text file, words by falling frequency, and a manifest.
+    runtime : Runtime
+    guard : Guard, optional
+        Keeps an older model that would be replaced.
+
+    Returns
+    -------
+    manifest : Manifest
+        Its name is what a cbow label says it used: `word2vec coco-train 100d`.
+    built : bool
+        False if it was there.
+
+    Raises
+    ------
+    MissingError
+        If gensim is not installed, or PTB tokens are asked for and the corpus has none.
+    UsageError
+        If the corpus lacks a split.
+    CheckError
+        If no word is frequent enough.
+    """
+    rows = corpus.rows(params.splits)
+    dataset = corpus.table["caption_id"][rows.start].as_py().partition(":")[0]
+    trained_on = f"{dataset}-{'+'.join(params.splits)}"
+    file = f"word2vec.{trained_on}.{params.width}d.txt"
+
+    def fill(work: Work) -> None:
+        documents = _documents(params, corpus, rows)
+        work.file(file, lambda path: _write(path, *_train(params, documents, runtime)))
+        work.facts |= {
+            "rows": [rows.start, rows.stop],
+            "documents": len(documents),
+            "tokens": sum(map(_words_in, documents)),
+            "width": params.width,
+            "file": file,
+        }
+
+    name = f"word2vec {trained_on} {params.width}d"
+    draft = Draft("word_vectors", name, params.model_dump(mode="json"), {"corpus": corpus.digest})
+    return build(out, draft, fill, runtime.progress, guard)
+
+
+def _documents(params: TuneCbowParams, corpus: Corpus, rows: range) -> list[str]:
+    """Tokens of each image's captions, or of each caption, joined by single spaces; none is empty."""
+    part = slice(rows.start, rows.stop)
+    if params.tokenizer == "lower_split":
+        texts = [" ".join(lower_split(t)) for t in corpus.texts[part]]
+    else:
+        texts = corpus.ptb_tokens()[part]
+    if params.context == "image":
+        image = corpus.image[part]
+        starts = [0, *(np.flatnonzero(np.diff(image)) + 1).tolist(), len(texts)]
+        texts = [" ".join(filter(None, texts[a:b])) for a, b in pairwise(starts)]
+    return [t for t in texts if t]
+
+
+def _train(params: TuneCbowParams, documents: list[str], runtime: Runtime) -> tuple[list[str], NDArray[np.float64]]:
+    """Train; return V words by falling frequency and their (V, D) vectors."""
+    try:
+        from gensim.models import Word2Vec
+    except ImportError:
+        todo = "pip install 'relabel-itr[tune]', or set cbow's `vectors` to glove or to a file."
+        raise MissingError("training word vectors needs gensim", todo=todo) from None
+    model = Word2Vec(
+        vector_size=params.width,
+        window=params.window,
+        shrink_windows=False,
+        sg=int(params.architecture == "skip_gram"),
+        hs=int(params.negative == 0),
+        negative=params.negative,
+        sample=params.sample,
+        epochs=params.epochs,
+        min_count=params.min_count,
+        seed=params.seed,
+        workers=1,
+    )
+    title = f"word2vec ({params.epochs} epochs)"
+    with runtime.progress.task(title, (params.epochs + 1) * len(documents), "documents") as task:
+        passes = _Passes(documents, task)
+        model.build_vocab(passes)
+        if not len(model.wv):
+            what = f"no word is there {params.min_count} times"
+            raise CheckError(what, todo="Lower `min_count`, or train on more captions.")
+        model.train(passes, total_examples=model.corpus_count, epochs=model.epochs)
+    vectors = model.wv.vectors.astype(np.float64)
+    if params.centre:
+        counts = np.array([model.wv.get_vecattr(w, "count") for w in model.wv.index_to_key], np.float64)
+        vectors -= counts @ vectors / counts.sum()
+    return model.wv.index_to_key, vectors
+
+
+@dataclass(frozen=True)
+class _Passes:
+    """Documents as gensim iterates over them, once for the vocabulary and once an epoch, moving the bar."""
+
+    documents: list[str]
+    task: Task
+
+    def __iter__(self) -> Iterator[list[str]]:
+        for start in range(0, len(self.documents), _STEP):
+            part = self.documents[start : start + _STEP]
+            for document in part:
+                yield document.split(" ")
+            self.task.advance(len(part))
+
+
+def _words_in(document: str) -> int:
+    return document.count(" ") + 1
+
+
+def _write(path: Path, words: list[str], vectors: NDArray[np.float64]) -> None:
+    """Write GloVe's format: a word and its numbers a line, six significant digits."""
+    with path.open("w", encoding="utf-8", newline="\n") as handle:
+        for word, vector in zip(words, vectors.tolist(), strict=True):
+            handle.write(f"{word} {' '.join(f'{x:.6g}' for x in vector)}\n")

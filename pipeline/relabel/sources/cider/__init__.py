@@ -1,0 +1,148 @@
+"""cider: CIDEr-D (the default) or plain CIDEr of a caption against an image's references, exact, for any captions.
+
+CIDEr-D is what pycocoevalcap's `CiderScorer` computes and what papers call CIDEr. Plain CIDEr is what the metric's
+authors keep beside it (`pyciderevalcap/cider`): cosines per order, no clipping, no length penalty, no stemming. Both
+are means over n = 1..4 and over references, times 10.
+
+Vedantam, Zitnick, Parikh: "CIDEr: Consensus-based Image Description Evaluation", CVPR 2015, eq. 2-4 and section 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pydantic import Field
+from typing_extensions import override
+
+from relabel.core.numeric.csr import indptr_of
+from relabel.core.runtime import Runtime
+from relabel.core.types import Pooling
+from relabel.corpus import REFERENCES, Corpus, References
+from relabel.corpus.tokenizers import Tokenizer, lower_split
+from relabel.sources.base import OpenEncoding, Source, SourceParams, SourceSpec
+from relabel.sources.cider.encode import VOCABULARY, CiderUnits
+from relabel.sources.cider.features import Weighting, features_of, idf_of
+from relabel.sources.cider.ngrams import Vocabulary
+from relabel.sources.cider.relevance import BOUNDS, CiderRelevance, gauss_of
+from relabel.store.manifest import Manifest, read_parts
+from relabel.store.reading import refuse_replaced
+
+
+class CiderParams(SourceParams):
+    """Parameters of cider."""
+
+    source: Literal["cider"] = "cider"
+    pooling: Pooling = Field("refs", description="refs and mean are the same: CIDEr of a set is a mean over it.")
+    variant: Literal["cider_d", "cider"] = Field(
+        "cider_d", description="cider_d clips counts and punishes a difference in length; cider does neither."
+    )
+    tokenizer: Tokenizer = Field("ptb", description="ptb (lower case, no punctuation) or lower_split.")
+    n: int = Field(4, ge=1, le=16, description="Longest n-gram.")
+    sigma: float = Field(6.0, gt=0, le=1e6, description="Width of cider_d's length penalty, in words.")
+    df: Literal["encoded", "corpus", "train", "val", "test"] = Field(
+        "encoded",
+        description="Images that count for document frequencies: those encoded, all, or a split's. "
+        f"An image's first {REFERENCES} captions are one document.",
+    )
+
+
+class Cider(Source[CiderParams]):
+    """CIDEr-D and CIDEr by sparse products."""
+
+    spec = SourceSpec(
+        name="cider",
+        kind="features",
+        bounds=BOUNDS,
+        symmetric=False,
+        version=1,
+        params=CiderParams,
+        samples=(6_000, 24_000),
+    )
+
+    @override
+    def tokenizer(self) -> str | None:
+        return "ptb" if self.params.tokenizer == "ptb" else None
+
+    @override
+    def semantic(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
+        return self.params.model_dump(exclude={"pooling"}) | {"references": REFERENCES}
+
+    def units(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> CiderUnits:
+        """`vocabulary.parquet` and shards of counted n-grams (see `CiderUnits`).
+
+        Raises
+        ------
+        MissingError
+            If the tokenizer is `ptb` and the corpus has no PTB tokens.
+        UsageError
+            If `df` names a split that the corpus lacks.
+        """
+        p = self.params
+        said = {"tokenizer": p.tokenizer, "variant": p.variant}
+        # CiderScorer splits at any white space, too.
+        texts, split = (
+            (lambda: corpus.texts, lower_split) if p.tokenizer == "lower_split" else (corpus.ptb_tokens, str.split)
+        )
+        return CiderUnits(corpus, rows, rows_per_shard, self._documents(corpus, rows), texts, split, p.n, said)
+
+    @override
+    def open(self, encoding: OpenEncoding) -> CiderRelevance:
+        table = read_parts(encoding.folder, encoding.manifest, ["ngrams", "counts", "words"])
+        vocabulary = pq.read_table(encoding.folder / VOCABULARY, columns=["order", "df"])
+        order = vocabulary["order"].to_numpy()
+        starts = np.searchsorted(order, np.arange(1, self.params.n + 2)).astype(np.int64)
+        documents = int(encoding.manifest.facts["documents"])
+        idf = idf_of(vocabulary["df"].to_numpy(), documents)
+        words = table["words"].to_numpy()
+        clip = self.params.variant == "cider_d"
+        sigma = self.params.sigma if clip else None
+        weighting = Weighting(starts, idf, gauss_of(sigma, int(words.max(initial=0))), clip)
+        indptr = indptr_of(pc.list_value_length(table["ngrams"]).to_numpy())
+        ids, counts = (pc.list_flatten(table[name]).to_numpy() for name in ("ngrams", "counts"))
+        return CiderRelevance(
+            corpus=encoding.corpus,
+            rows=encoding.rows,
+            pooling=self.params.pooling,
+            features=features_of(indptr, ids, counts, words, weighting),
+            weighting=weighting,
+            open_vocabulary=partial(_open_vocabulary, encoding.folder, encoding.manifest),
+            split=self._splitter(encoding.runtime),
+            unseen_idf=float(np.log(documents)),
+            sigma=sigma,
+            threads=encoding.runtime.threads,
+        )
+
+    def _documents(self, corpus: Corpus, rows: range) -> References:
+        """Reference sets whose n-grams are counted, by corpus row."""
+        if self.params.df == "encoded":
+            images = range(int(corpus.image[rows.start]), int(corpus.image[rows.stop - 1]) + 1)
+        elif self.params.df == "corpus":
+            images = range(len(corpus.image_ids))
+        else:
+            images = corpus.images([self.params.df])
+        return corpus.references(images)
+
+    def _splitter(self, runtime: Runtime) -> Callable[[str], list[str]]:
+        """Tokenizer of new texts."""
+        if self.params.tokenizer == "lower_split":
+            return lower_split
+
+        def ptb(text: str) -> list[str]:
+            from relabel.corpus.tokenizers import tokenize
+
+            return tokenize([text], runtime)[0].split()
+
+        return ptb
+
+
+def _open_vocabulary(folder: Path, manifest: Manifest) -> Vocabulary:
+    """Read the vocabulary of an encoding that was opened before."""
+    vocabulary = Vocabulary.read(folder / VOCABULARY)
+    refuse_replaced(folder, manifest)
+    return vocabulary

@@ -1,0 +1,117 @@
+"""The work of cider: the vocabulary of all n-grams, then shards of counted n-grams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from typing_extensions import override
+
+from relabel.corpus import Corpus, References
+from relabel.sources.cider.ngrams import Vocabulary, number_ngrams
+from relabel.sources.shards import ShardUnits
+from relabel.store.tasks import Advance, Phase, Unit
+from relabel.store.workdir import Work
+
+VOCABULARY = "vocabulary.parquet"
+
+
+class CiderUnits(ShardUnits):
+    """Work on one encoding of cider.
+
+    Making the vocabulary takes about 80 bytes of memory a word beside the corpus: 0.5 GB for the 616,767 captions of
+    COCO. Shards need the vocabulary alone, whoever made it.
+
+    Parameters
+    ----------
+    corpus, rows, rows_per_shard
+        See ShardUnits.
+    documents : References
+        Reference sets whose n-grams are counted, by corpus row.
+    texts : callable
+        Returns the texts of the corpus by row.
+    split : callable
+        Makes the words of one text.
+    n : int
+        Longest n-gram.
+    said : dict
+        What the manifest says of the parameters.
+    """
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        rows: range,
+        rows_per_shard: int,
+        documents: References,
+        texts: Callable[[], list[str]],
+        split: Callable[[str], list[str]],
+        n: int,
+        said: dict[str, Any],
+    ) -> None:
+        super().__init__(corpus, rows, rows_per_shard)
+        self.documents, self.texts, self.split, self.n, self.said = documents, texts, split, n, said
+        self._vocabulary: Vocabulary | None = None
+
+    @override
+    @property
+    @override
+    def title(self) -> str:
+        return f"n-grams ({self.said['tokenizer']})"
+
+    def before(self, work: Work) -> Iterator[Phase]:
+        """Number the n-grams of all captions and count documents."""
+        yield Phase(f"vocabulary ({self.said['tokenizer']})", "captions", [Unit(VOCABULARY, len(self.rows))])
+
+    def other(self, work: Work, unit: Unit, advance: Advance) -> None:
+        """Write the vocabulary."""
+        if unit.file != VOCABULARY:
+            return super().other(work, unit, advance)
+        return work.table(VOCABULARY, self._count_documents)
+
+    def shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
+        """Make row int32, ngrams and counts list<int32> (ids ascending), words int32."""
+        if self._vocabulary is None:
+            self._vocabulary = Vocabulary.read(work.folder / VOCABULARY)
+        ngrams = number_ngrams(self.texts()[rows.start : rows.stop], self.split, self.n)
+        indptr, local, counts = ngrams.counts(0, len(rows))
+        # Ids of the shard and of the corpus ascend alike, so a caption's ids stay ascending.
+        ids = self._vocabulary.find(ngrams.vocabulary)[local]
+        offsets = pa.array(indptr.astype(np.int32))
+        return pa.table(
+            {
+                "row": np.arange(rows.start, rows.stop, dtype=np.int32),
+                "ngrams": pa.ListArray.from_arrays(offsets, pa.array(ids)),
+                "counts": pa.ListArray.from_arrays(offsets, pa.array(counts)),
+                "words": np.diff(ngrams.indptr).astype(np.int32),
+            }
+        )
+
+    def finish(self, work: Work) -> None:
+        """Note the facts."""
+        super().finish(work)
+        empty = sum(int((words.to_numpy() == 0).sum()) for words in self.column(work, "words"))
+        work.facts |= self.said | {
+            "documents": len(self.documents),
+            "ngrams": int(pq.read_metadata(work.folder / VOCABULARY).num_rows),
+            "warnings": _warnings(len(self.documents), empty),
+        }
+
+    def _count_documents(self) -> pa.Table:
+        used = np.union1d(np.arange(self.rows.start, self.rows.stop), self.documents.rows)
+        texts = self.texts()
+        ngrams = number_ngrams([texts[i] for i in used.tolist()], self.split, self.n)
+        local = References(self.documents.indptr, np.searchsorted(used, self.documents.rows).astype(np.int32))
+        return ngrams.vocabulary.table(ngrams.document_frequency(local))
+
+
+def _warnings(documents: int, empty: int) -> list[str]:
+    found = []
+    if documents == 1:
+        found.append("document frequencies come from one image: every idf and every relevance is 0")
+    if empty:
+        found.append(f"{empty} captions have no words under this tokenizer: their relevance is 0")
+    return found

@@ -1,0 +1,210 @@
+"""N-grams of captions, numbered without a Python loop over them.
+
+An n-gram is its first n - 1 words (an n-gram that has a number already) and one more word, so the n-grams of order n
+are the distinct (prefix, word) pairs. Ids ascend by (order, prefix, word); words ascend by their UTF-8 bytes. The
+n-grams of a part of a corpus therefore have ids in the same order as in the whole corpus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from relabel.core.numeric.csr import owners, ranges
+from relabel.corpus import References
+
+_CHUNK = 50_000  # captions (or documents) held in pieces of this many
+
+
+@dataclass(frozen=True, eq=False)
+class Vocabulary:
+    """Distinct n-grams by id.
+
+    Attributes
+    ----------
+    starts : (n + 1,) int64
+        The ids of order k (from 1) are ``starts[k - 1]`` to ``starts[k] - 1``.
+    words : (W,) large_string
+        Words by id.
+    prefix, last : (V,) int32
+        Of each n-gram: the id of all but its last word (-1 for a word) and the id of its last word.
+    """
+
+    starts: NDArray[np.int64]
+    words: pa.LargeStringArray
+    prefix: NDArray[np.int32]
+    last: NDArray[np.int32]
+
+    @classmethod
+    def read(cls, path: Path) -> Vocabulary:
+        """Read a file written from `table`."""
+        words = pq.read_table(path, columns=["ngram"], filters=[("order", "=", 1)])["ngram"].combine_chunks()
+        table = pq.read_table(path, columns=["order", "prefix", "last"])
+        order = table["order"].to_numpy()
+        starts = np.searchsorted(order, np.arange(1, int(order.max(initial=0)) + 2)).astype(np.int64)
+        return cls(starts, pc.cast(words, pa.large_string()), table["prefix"].to_numpy(), table["last"].to_numpy())
+
+    def __len__(self) -> int:
+        return len(self.prefix)
+
+    def table(self, df: NDArray[np.int32]) -> pa.Table:
+        """Return the n-grams by id: spelling, order 1..n, document frequency, and ids of prefix and last word."""
+        columns = {
+            "id": np.arange(len(self), dtype=np.int32),
+            "ngram": self.texts(),
+            "order": (owners(self.starts) + 1).astype(np.int8),
+        }
+        return pa.table(columns | {"df": df, "prefix": self.prefix, "last": self.last})
+
+    def texts(self) -> pa.ChunkedArray:
+        """Spell every n-gram, words joined by one space, by id."""
+        space, chunks = pa.scalar(" ", pa.large_string()), [self.words]
+        for a, b, before in zip(self.starts[1:-1], self.starts[2:], self.starts[:-2], strict=True):
+            prefix = chunks[-1].take(pa.array(self.prefix[a:b] - before))
+            last = self.words.take(pa.array(self.last[a:b]))
+            chunks.append(pc.binary_join_element_wise(prefix, last, space))
+        return pa.chunked_array(chunks, pa.large_string())
+
+    def find(self, other: Vocabulary) -> NDArray[np.int32]:
+        """Return the id in this vocabulary of each of the U n-grams of `other`, (U,); -1 for those it lacks."""
+        ids = np.full(len(other), -1, np.int32)
+        words = pc.fill_null(pc.index_in(other.words, value_set=self.words), -1)
+        ids[: len(other.words)] = words.to_numpy()
+        for k in range(1, min(len(self.starts), len(other.starts)) - 1):
+            (a, b), (first, stop) = other.starts[k : k + 2], self.starts[k : k + 2]
+            if first == stop:
+                break
+            # Ids of order k + 1 ascend by this key, and those of order k are in `ids` by now.
+            prefix, last = ids[other.prefix[a:b]], ids[other.last[a:b]]
+            key = prefix.astype(np.int64) * len(self.words) + last
+            at = np.minimum(first + np.searchsorted(self._keys[first:stop], key), stop - 1)
+            ids[a:b] = np.where((prefix >= 0) & (last >= 0) & (self._keys[at] == key), at, -1)
+        return ids
+
+    @cached_property
+    def _keys(self) -> NDArray[np.int64]:
+        return self.prefix.astype(np.int64) * len(self.words) + self.last
+
+
+@dataclass(frozen=True, eq=False)
+class NgramOccurrences:
+    """Every n-gram occurrence of a list of captions.
+
+    Attributes
+    ----------
+    indptr : (N + 1,) int64
+        The words of caption i are at ``indptr[i]:indptr[i + 1]``.
+    ids : (n, T) int32
+        Id of the n-gram of each order that starts at each word; -1 where the caption ends before it does.
+    vocabulary : Vocabulary
+    """
+
+    indptr: NDArray[np.int64]
+    ids: NDArray[np.int32]
+    vocabulary: Vocabulary
+
+    def counts(self, first: int, stop: int) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]:
+        """Count the n-grams of captions `first` to `stop` - 1.
+
+        Returns
+        -------
+        indptr : (stop - first + 1,) int64
+        ids : (indptr[-1],) int32
+            Ascending within a caption.
+        counts : (indptr[-1],) int32
+        """
+        bounds, size = self.indptr[first : stop + 1], len(self.vocabulary)
+        unique, counts = _distinct(_keys(owners(bounds), self.ids[:, bounds[0] : bounds[-1]], size))
+        row, ids = np.divmod(unique, max(1, size))
+        indptr = np.searchsorted(row, np.arange(stop - first + 1))
+        return indptr.astype(np.int64), ids.astype(np.int32), counts.astype(np.int32)
+
+    def document_frequency(self, documents: References) -> NDArray[np.int32]:
+        """Count the documents that hold each n-gram.
+
+        Parameters
+        ----------
+        documents : References
+            Sets of captions (numbers from 0, as given to `number_ngrams`).
+
+        Returns
+        -------
+        (V,) int32
+        """
+        size = len(self.vocabulary)
+        df = np.zeros(size, np.int64)
+        for a in range(0, len(documents), _CHUNK):
+            chunk = documents.take(np.arange(a, min(a + _CHUNK, len(documents))))
+            sizes = np.diff(self.indptr)[chunk.rows]
+            occurrences = self.ids[:, ranges(self.indptr[chunk.rows], sizes)]
+            keys = _keys(np.repeat(owners(chunk.indptr), sizes), occurrences, size)
+            df += np.bincount(_distinct(keys)[0] % max(1, size), minlength=size)
+        return df.astype(np.int32)
+
+
+def number_ngrams(texts: Sequence[str], split: Callable[[str], list[str]], n: int) -> NgramOccurrences:
+    """Number the n-grams of captions.
+
+    Parameters
+    ----------
+    texts : sequence of str
+    split : callable
+        Makes the words of one caption.
+    n : int
+        Longest order, at least 1.
+    """
+    codes, indptr, words = _codes(texts, split)
+    width = len(words)
+    left = np.repeat(indptr[1:], np.diff(indptr)) - np.arange(len(codes))  # words from here to the caption's end
+    ids = np.full((n, len(codes)), -1, np.int32)
+    ids[0] = codes
+    starts, prefix, last = [0, width], [np.full(width, -1, np.int32)], [np.arange(width, dtype=np.int32)]
+    for k in range(1, n):
+        here = np.flatnonzero(left > k)
+        keys = ids[k - 1, here].astype(np.int64) * width + codes[here + k]
+        unique, inverse = np.unique(keys, return_inverse=True)
+        ids[k, here] = inverse + starts[-1]
+        starts.append(starts[-1] + len(unique))
+        prefix.append((unique // max(1, width)).astype(np.int32))
+        last.append((unique % max(1, width)).astype(np.int32))
+    vocabulary = Vocabulary(np.array(starts), words, np.concatenate(prefix), np.concatenate(last))
+    return NgramOccurrences(indptr, ids, vocabulary)
+
+
+def _codes(
+    texts: Sequence[str], split: Callable[[str], list[str]]
+) -> tuple[NDArray[np.int32], NDArray[np.int64], pa.LargeStringArray]:
+    """Words of all captions as codes into the sorted list of words."""
+    chunks, sizes = [], np.zeros(len(texts) + 1, np.int64)
+    for a in range(0, len(texts), _CHUNK):
+        lists = [split(text) for text in texts[a : a + _CHUNK]]
+        sizes[a + 1 : a + 1 + len(lists)] = [len(words) for words in lists]
+        chunks.append(pa.array([word for words in lists for word in words], pa.large_string()))
+    encoded = pa.chunked_array(chunks, pa.large_string()).dictionary_encode().combine_chunks()
+    encoded = encoded.chunk(0) if isinstance(encoded, pa.ChunkedArray) else encoded
+    order = pc.sort_indices(encoded.dictionary).to_numpy()
+    rank = np.empty(len(order), np.int32)
+    rank[order] = np.arange(len(order), dtype=np.int32)
+    codes = rank[encoded.indices.to_numpy(zero_copy_only=False)]
+    return codes, np.cumsum(sizes), encoded.dictionary.take(pa.array(order))
+
+
+def _keys(owner: NDArray[np.integer], at: NDArray[np.int32], width: int) -> NDArray[np.int64]:
+    """One number an occurrence: owner * V + id."""
+    keys = (owner.astype(np.int64) * width)[None] + at
+    return keys[at >= 0]
+
+
+def _distinct(keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Sort `keys` in place; return the distinct ones and how often each occurs (np.unique hashes, which is slower)."""
+    keys.sort()
+    first = np.flatnonzero(np.diff(keys, prepend=-1))
+    return keys[first], np.diff(first, append=len(keys))

@@ -1,1 +1,0 @@
-"""A cross-encoder that refines what a cheaper label lets through: its model, its pairs, its neighbours."""

@@ -1,0 +1,76 @@
+"""The arrays of a fuse: those of its parts, under their own names after `part0.`, `part1.`, ...; and its two heads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from typing_extensions import override
+
+from relabel.core.errors import UsageError
+from relabel.sources import source_class
+from relabel.sources.fuse.model import FuseModel
+from relabel.sources.fuse.relevance import FuseRelevance
+from relabel.sources.relevance import LookupArrays, Relevance
+from relabel.store.arrays import write_array
+from relabel.store.workdir import Work
+from relabel_train.lookup.fuse import LEAVES
+
+_PLAN = "Use a batch plan: `relabel export plan`."
+
+
+def write_others(relevance: FuseRelevance, work: Work) -> dict[str, Any]:
+    """Write the arrays of the kind `others`; return the description of parts and heads for `lookup.json`.
+
+    Raises
+    ------
+    UsageError
+        If a part has no lookup, or a tree has more leaves than a lookup reads.
+    """
+    labels = list(relevance.model.parts)
+    parts = []
+    for i, label in enumerate(labels):
+        arrays = _write_part(label, relevance.parts[label], _Named(work, f"part{i}."))
+        bounds = source_class(relevance.model.parts[label].source).spec.bounds
+        parts.append({"label": label, "kind": arrays.kind, "sizes": arrays.sizes, "bounds": list(bounds)})
+    _write_heads(relevance.model, work)
+    heads = {
+        name: [[labels.index(feature.part), feature.pooling] for feature in head.features]
+        for name, head in relevance.model.heads.items()
+    }
+    return {"parts": parts, "heads": heads}
+
+
+def _write_part(label: str, part: Relevance, work: Work) -> LookupArrays:
+    what = f"part {label} of this fuse has no lookup"
+    if isinstance(part, FuseRelevance):
+        raise UsageError(f"{what}: it is a fuse itself", todo=_PLAN)
+    try:
+        return part.write_lookup(work)
+    except UsageError as error:
+        raise UsageError(f"{what}: {error.what}", todo=_PLAN) from error
+
+
+def _write_heads(model: FuseModel, work: Work) -> None:
+    for name, head in model.heads.items():
+        leaves = np.add.reduceat(head.trees.nodes[:, 0] < 0, head.trees.roots) if len(head.trees.roots) else [0]
+        if (most := int(np.max(leaves))) > LEAVES:
+            what = f"a tree of this fuse has {most} leaves, a lookup reads {LEAVES}"
+            raise UsageError(what, todo=f"Fit it again with --leaves {LEAVES}, or use a batch plan.")
+        write_array(work, f"{name}.weights", np.concatenate([[head.intercept], head.weights]))
+        for array, values in head.trees._asdict().items():
+            write_array(work, f"{name}.{array}", values)
+
+
+class _Named(Work):
+    """A work folder whose files are written under a prefix."""
+
+    def __init__(self, work: Work, prefix: str) -> None:
+        super().__init__(work.folder, work.facts, work.runtime)
+        self._work, self._prefix = work, prefix
+
+    @override
+    def file(self, name: str, write: Callable[[Path], None], rows: int | None = None) -> None:
+        self._work.file(self._prefix + name, write, rows)

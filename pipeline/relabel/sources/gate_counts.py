@@ -1,0 +1,85 @@
+"""What a gated source counts while an artefact is made, kept beside each file: killed and shared work adds up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from typing_extensions import override
+
+from relabel.sources.relevance import Relevance
+from relabel.store.atomic import void
+from relabel.store.workdir import Work
+
+_END, _FACT = ".tally.json", "refined"
+
+
+@dataclass
+class CountingWork(Work):
+    """A Work that writes the gate's counts next to every table it commits, so that they survive a restart.
+
+    Attributes
+    ----------
+    relevance : Relevance
+        A gated one.
+    last : dict of str to int
+        Its counts when the last table was committed.
+    """
+
+    relevance: Relevance = field(kw_only=True)
+    last: dict[str, int] = field(kw_only=True)
+
+    @override
+    def table(self, name: str, make: Callable[[], pa.Table], plain: bool = False) -> None:
+        def counted() -> pa.Table:
+            table = make()
+            self.last = _write_counts(self.relevance, self, name, self.last)
+            return table
+
+        super().table(name, counted, plain)
+
+
+def counting(work: Work, relevance: Relevance) -> Work:
+    """Return the same work, one that counts if the relevance has a gate."""
+    gated = relevance.gate_counts()
+    if gated is None:
+        return work
+    return CountingWork(work.folder, work.facts, work.runtime, relevance=relevance, last=gated.counts)
+
+
+@contextmanager
+def tallied(relevance: Relevance, work: Work, name: str) -> Iterator[None]:
+    """Write the gate's counts of the block before the file `name` is committed."""
+    gated = relevance.gate_counts()
+    yield
+    _write_counts(relevance, work, name, gated.counts if gated is not None else {})
+
+
+def _write_counts(relevance: Relevance, work: Work, name: str, before: dict[str, int]) -> dict[str, int]:
+    """Write the difference from the counts at `before`, if there is a gate; return the counts."""
+    gated = relevance.gate_counts()
+    if gated is None:
+        return {}
+    difference = {what: count - before.get(what, 0) for what, count in gated.counts.items()}
+    text = json.dumps({"gate": gated.gate, "counts": difference})
+    work.file(f"{name}{_END}", lambda path: void(path.write_text(text, encoding="utf-8")))
+    return gated.counts
+
+
+def note_tally(work: Work) -> None:
+    """Add up the counts of all files as the fact `refined`, if there are any, and leave their files out.
+
+    If files of a finished artefact are damaged, only those are made again, and the fact is that of its manifest.
+    """
+    names = [name for name in work.entries() if name.endswith(_END)]
+    work.excluded.update(names)
+    fact: dict[str, Any] = dict(work.previous.get(_FACT, {}))
+    for name in names if not fact else ():
+        body = json.loads((work.folder / name).read_text(encoding="utf-8"))
+        fact = body["gate"] | {what: count + fact.get(what, 0) for what, count in body["counts"].items()}
+    if fact:
+        work.facts[_FACT] = fact

@@ -1,0 +1,105 @@
+"""The work of meteor: captions normalised, shard by shard; then METEOR's tables, cut to their words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from relabel.corpus import Corpus
+from relabel.sources.meteor.jar import PARAPHRASES, normalise, paraphrases
+from relabel.sources.meteor.tables import cut_paraphrases, cut_synonyms
+from relabel.sources.shards import ShardUnits
+from relabel.sources.wordnet import EXCEPTIONS, SYNSETS, meteor_jar
+from relabel.store.atomic import void
+from relabel.store.tasks import Advance, Phase, Unit
+from relabel.store.workdir import Work
+
+
+class MeteorUnits(ShardUnits):
+    """Work on one encoding of meteor.
+
+    Parameters
+    ----------
+    corpus, rows, rows_per_shard
+        See ShardUnits.
+    language : str
+    silence : float
+        Seconds without an answer after which Java counts as hung.
+    """
+
+    title = "METEOR's words"
+    derived: ClassVar[tuple[str, ...]] = (PARAPHRASES, SYNSETS, EXCEPTIONS)
+
+    def __init__(self, corpus: Corpus, rows: range, rows_per_shard: int, language: str, silence: float) -> None:
+        super().__init__(corpus, rows, rows_per_shard)
+        self.language, self.silence = language, silence
+        self._distinct: list[str] | None = None
+        self._tables: MeteorTables | None = None
+
+    def shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
+        """Make row int32, words string."""
+        words = normalise(self.corpus.ptb_tokens()[rows.start : rows.stop], self.language, self.silence)
+        row = np.arange(rows.start, rows.stop, dtype=np.int32)
+        return pa.table({"row": row, "words": pa.array(words, pa.string())})
+
+    def after(self, work: Work) -> Iterator[Phase]:
+        """Cut METEOR's tables."""
+        yield Phase("METEOR's tables", "files", [Unit(name, 1) for name in self.derived])
+
+    def other(self, work: Work, unit: Unit, advance: Advance) -> None:
+        """Cut one table."""
+        if unit.file not in self.derived:
+            return super().other(work, unit, advance)
+        if self._tables is None:  # two of them are cut together
+            self._tables = MeteorTables(self.language, self.texts(work))
+        tables = self._tables
+        return work.file(unit.file, lambda path: tables.write(unit.file, path))
+
+    def finish(self, work: Work) -> None:
+        """Note the facts."""
+        super().finish(work)
+        work.facts |= {"tokenizer": "ptb", "texts": len(self.texts(work))}
+
+    def texts(self, work: Work) -> list[str]:
+        """Distinct texts of all shards, in order."""
+        if self._distinct is None:
+            columns = self.column(work, "words")
+            self._distinct = list(dict.fromkeys(text for column in columns for text in column.to_pylist()))
+        return self._distinct
+
+
+class MeteorTables:
+    """METEOR's tables, cut to what some texts can match.
+
+    Parameters
+    ----------
+    language : str
+    texts : list of str
+        Normalised.
+    """
+
+    def __init__(self, language: str, texts: list[str]) -> None:
+        self.language, self.texts = language, texts
+
+    def write(self, name: str, path: Path) -> None:
+        """Write one table."""
+        writers: dict[str, Callable[[], object]] = {
+            PARAPHRASES: lambda: cut_paraphrases(paraphrases(self.language), self.texts, path),
+            SYNSETS: lambda: path.write_bytes(self._synonyms[0]),
+            EXCEPTIONS: lambda: path.write_bytes(self._synonyms[1]),
+        }
+        void(writers[name]())
+
+    def write_all(self, folder: Path) -> None:
+        """Write every table under its own name."""
+        for name in (PARAPHRASES, SYNSETS, EXCEPTIONS):
+            self.write(name, folder / name)
+
+    @cached_property
+    def _synonyms(self) -> tuple[bytes, bytes]:
+        return cut_synonyms(meteor_jar(), self.texts)

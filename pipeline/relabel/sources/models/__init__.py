@@ -1,0 +1,1 @@
+"""Transformer encoders: their files, safety checks, loading and batching."""

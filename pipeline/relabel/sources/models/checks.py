@@ -1,0 +1,197 @@
+"""Checks of a model folder: a model is data, and no file in it may name code to run or hold a pickle.
+
+sentence-transformers and transformers take class names from a model's JSON files and import them. Before version 6,
+sentence-transformers imports a module class that lies beside `modules.json`, and any function named as an activation. A
+folder that does not pass here is never handed to them, whatever their version.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple, NoReturn
+
+from relabel.core.errors import CheckError
+from relabel.core.user_files import is_folder
+
+MODULES = (
+    *("Transformer", "Pooling", "Normalize", "Dense", "LayerNorm", "Dropout", "StaticEmbedding", "CNN", "LSTM"),
+    *("WeightedLayerPooling", "WordEmbeddings", "WordWeights", "BoW"),
+)
+"""Modules of sentence-transformers that a model may be built of.
+
+The package's prefix is not enough: `sentence_transformers.models.Dense.torch` is torch itself, whose `load` unpickles.
+"""
+
+_TOKENIZER = r"\w*(Tokenizer|TokenizerFast|TokenizersBackend|SentencePieceBackend)"
+_ACTIVATION = r"\w+|torch\.nn\.(modules\.(activation|linear)\.)?[A-Z]\w*"
+_CLASSES = {
+    "tokenizer_class": rf"(sentence_transformers(\.\w+)*\.)?{_TOKENIZER}",
+    "slow_tokenizer_class": _TOKENIZER,
+    "processor_class": rf"\w*Processor|{_TOKENIZER}",
+    "activation_function": _ACTIVATION,
+    "activation_fn": _ACTIVATION,
+    "sbert_ce_default_activation_function": _ACTIVATION,
+    "attn_implementation": r"\w+",  # ORGANISATION/NAME is a kernel of the hub: compiled code
+    "_attn_implementation": r"\w+",
+}
+"""Keys that name a class or a kernel, in any JSON file, and the names that they may hold."""
+_CODE = ("auto_map", "trust_remote_code", "allow_all_kernels", "use_kernels", "kernel_config")
+"""Keys that turn on code from outside the installed packages."""
+_LOADING = {"model_args", "model_kwargs", "tokenizer_args", "processor_kwargs", "config_args", "config_kwargs"}
+_OPTIONS = {
+    *("dtype", "torch_dtype", "attn_implementation", "add_pooling_layer", "use_fast", "do_lower_case"),
+    *("model_max_length", "padding_side", "truncation_side", "add_bos_token", "add_eos_token"),
+}
+"""Options of loading that a model may set for itself: none leads to another file."""
+_DATA = {"tokenizer.json", "vocab.json", "added_tokens.json", "special_tokens_map.json", "manifest.json"}
+_SAFE_WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
+_PICKLES = (".bin", ".bin.index.json", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib")
+_NOT_LOADED = {"training_args.bin", "optimizer.bin", "scheduler.bin"}
+_TODO = "Name a model of sentence-transformers' own modules, with its weights in safetensors."
+
+
+_LONGEST = 200  # characters of the path of a module
+
+
+class Module(NamedTuple):
+    """An entry of `modules.json`.
+
+    Attributes
+    ----------
+    path : str
+        Folder of the module inside the model's; empty for the model's own.
+    name : str
+        Class name without its package.
+    """
+
+    path: str
+    name: str
+
+
+def check_model_folder(folder: Path) -> None:
+    """Refuse a model folder that could make a loader run code or unpickle.
+
+    Parameters
+    ----------
+    folder : Path
+
+    Raises
+    ------
+    CheckError
+        If a JSON file cannot be read, `modules.json` lists a class that is not in `MODULES` or a path that leaves the
+        folder, a file names other code, weights are pickled, or the folder holds an adapter of another model.
+    """
+    places = list(dict.fromkeys([folder, *(folder / module.path for module in read_modules(folder))]))
+    files = [path for place in places if is_folder(place) for path in sorted(place.iterdir()) if path.is_file()]
+    for path in files:
+        if path.name == "adapter_config.json":
+            todo = "Merge it into its model and save that."
+            _refuse(path, "this is an adapter of another model, not a model", todo)
+        if path.suffix == ".json" and path.name not in _DATA:
+            _check_values(path, read_json(path))
+    check_weights([path.relative_to(folder).as_posix() for path in files], str(folder))
+
+
+def check_weights(files: Collection[str], where: str) -> None:
+    """Refuse pickled weights that no safetensors file in their folder replaces.
+
+    Parameters
+    ----------
+    files : collection of str
+        Paths of a model's files, relative to its folder.
+    where : str
+        Folder, or name on the hub.
+
+    Raises
+    ------
+    CheckError
+    """
+    safe = {PurePosixPath(name).parent for name in files if PurePosixPath(name).name in _SAFE_WEIGHTS}
+    for path in sorted(map(PurePosixPath, files)):
+        if path.name.endswith(_PICKLES) and path.name not in _NOT_LOADED and path.parent not in safe:
+            what = f"the weights in {path} are pickled, and a pickle can run code; relabel reads safetensors alone"
+            todo = "Name another model, or load this one where you trust it and save it again with safetensors."
+            raise CheckError(what, where=where, todo=todo)
+
+
+def read_modules(folder: Path) -> list[Module]:
+    """Read `modules.json`; a folder without one has no modules.
+
+    Raises
+    ------
+    CheckError
+        As `check_model_folder`.
+    """
+    path = folder / "modules.json"
+    if not path.exists():
+        return []
+    listed = read_json(path)
+    if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
+        raise CheckError("this is no list of modules", where=str(path), todo=_TODO)
+    return [_module(path, entry) for entry in listed]
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file of a model.
+
+    Raises
+    ------
+    CheckError
+        If it cannot be read.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise CheckError(f"this file of a model cannot be read: {error}", where=str(path), todo=_TODO) from error
+
+
+def _module(path: Path, entry: dict[str, Any]) -> Module:
+    kind, place = entry.get("type"), entry.get("path")
+    if not isinstance(kind, str) or not isinstance(place, str):
+        raise CheckError("a module needs a `type` and a `path`", where=str(path), todo=_TODO)
+    name = kind.rpartition(".")[2]
+    if not re.fullmatch(r"sentence_transformers(\.\w+)+", kind, re.ASCII) or name not in MODULES:
+        _refuse(path, f"it lists a module of type {kind[:100]!r}, which is none that relabel loads")
+    parts = PurePosixPath(place).parts
+    if "\\" in place or ":" in place or place.startswith(("/", "~")) or ".." in parts or len(place) > _LONGEST:
+        what = f"its module of type {kind!r} has the path {place[:100]!r}, which is not inside the model's folder"
+        _refuse(path, what)
+    return Module(place, name)
+
+
+def _check_values(path: Path, body: Any) -> None:
+    if path.name.endswith(".safetensors.index.json"):
+        files = body.get("weight_map") if isinstance(body, dict) else None
+        for name in files.values() if isinstance(files, dict) else [files]:
+            if not isinstance(name, str) or not re.fullmatch(r"[\w.-]+\.safetensors", name):
+                _refuse(path, f"its weight_map names {name!r}, which is no safetensors file beside it")
+    for key, value in _entries(body):
+        if key in _CODE and value:
+            _refuse(path, f"it asks for code that is not transformers' own ({key}: {json.dumps(value)[:100]})")
+        if key in _CLASSES:
+            for name in value.values() if isinstance(value, dict) else [value]:
+                if name is not None and not (isinstance(name, str) and re.fullmatch(_CLASSES[key], name, re.ASCII)):
+                    _refuse(path, f"it names a type that relabel does not load ({key}: {json.dumps(name)[:100]})")
+        if key in _LOADING and path.name.startswith("sentence_"):
+            for option in value if isinstance(value, dict) else [value]:
+                if option not in _OPTIONS:
+                    _refuse(path, f"it sets how it is loaded ({key}: {json.dumps(option)[:100]})")
+
+
+def _entries(body: Any) -> Iterator[tuple[str, Any]]:
+    """Yield every key of a JSON value with its value, at any depth."""
+    waiting = [body]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            yield from value.items()
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
+
+
+def _refuse(path: Path, what: str, todo: str = _TODO) -> NoReturn:
+    raise CheckError(f"{what}; relabel runs no code from a model", where=str(path), todo=todo)

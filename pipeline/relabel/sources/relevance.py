@@ -1,0 +1,270 @@
+"""An opened encoding: relevance for any captions, and what else can be asked of it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relabel.core.errors import UsageError
+from relabel.core.runtime import Runtime
+from relabel.core.types import Pooling, Rows, Scores
+from relabel.corpus import Corpus, References
+from relabel.sources.finder import Finder, Search
+from relabel.store.workdir import Work
+
+_BLOCK = 1 << 18  # pairs of single captions of a block scored at once
+
+
+@dataclass(frozen=True)
+class GateCounts:
+    """Counts of a gated relevance since it was opened.
+
+    Attributes
+    ----------
+    gate : dict
+        Parameters of the gate, JSON-able.
+    counts : dict of str to int
+    """
+
+    gate: dict[str, Any]
+    counts: dict[str, int]
+
+
+@dataclass(frozen=True)
+class LookupArrays:
+    """Description of the arrays that a label has written into a lookup.
+
+    Attributes
+    ----------
+    kind : str
+        One of `relabel_train.lookup.format.KINDS`.
+    dtype : str
+        Type of the stored values.
+    failed : (F,) int32
+        Corpus rows without an encoding.
+    sizes : dict of str to int
+        Sizes that the kind needs.
+    params : dict
+        Further entries of `params` in `lookup.json`.
+    """
+
+    kind: str
+    dtype: str
+    failed: Rows
+    sizes: dict[str, int] = field(default_factory=dict)
+    params: dict[str, Any] = field(default_factory=dict)
+
+
+def positions_in(rows: Rows, encoded: range) -> NDArray[np.int64]:
+    """Return the positions of corpus rows in a range of rows, (N,) int64.
+
+    Raises
+    ------
+    IndexError
+        If a row is not in the range.
+    """
+    positions = np.asarray(rows, np.int64) - encoded.start
+    if len(positions) and not 0 <= positions.min() <= positions.max() < len(encoded):
+        first, last = positions.min() + encoded.start, positions.max() + encoded.start
+        raise IndexError(f"rows {first} to {last} are not all among the encoded rows {encoded.start} to {encoded.stop}")
+    return positions
+
+
+class Relevance(ABC):
+    """An opened encoding: relevance for any captions of its corpus.
+
+    Attributes
+    ----------
+    corpus : Corpus
+    rows : range
+        The corpus rows that are encoded; any other row is an IndexError of the caller's.
+    pooling : Pooling
+        The default where a call gives none.
+    failed : (F,) int32
+        The corpus rows that could not be encoded, ascending. Relevance is NaN wherever one takes part, as the caption
+        or among the references that count; a failed row is nobody's neighbour and has none.
+    """
+
+    corpus: Corpus
+    rows: range
+    pooling: Pooling
+    failed: Rows = np.empty(0, np.int32)
+
+    @abstractmethod
+    def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
+        """Score P pairs of a reference set and a caption.
+
+        Parameters
+        ----------
+        references : References
+            P sets of corpus rows, none of them empty.
+        captions : (P,) int32
+            Corpus rows of the candidates.
+        pooling : Pooling, optional
+
+        Returns
+        -------
+        (P,) float64, in the source's range.
+        """
+
+    def block(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
+        """Score every one of M reference sets against every one of N captions.
+
+        Returns
+        -------
+        (M, N) float64, equal to `pairs` on each pair.
+        """
+        out = np.empty((len(references), len(captions)))
+        largest = int(np.diff(references.indptr).max(initial=1))
+        step = max(1, _BLOCK // max(1, len(captions) * largest))
+        for a in range(0, len(references), step):
+            sets = np.arange(a, min(a + step, len(references)))
+            each = references.take(np.repeat(sets, len(captions)))
+            scores = self.pairs(each, np.tile(captions, len(sets)), pooling)
+            out[a : a + step] = scores.reshape(len(sets), len(captions))
+        return out
+
+    def rounded_block(
+        self, references: References, captions: Rows, pooling: Pooling | None = None
+    ) -> NDArray[np.float32]:
+        """Score a block as `pairs` scores each pair, rounded once, whatever the threads: (M, N) float32."""
+        return self.block(references, captions, pooling).astype(np.float32)
+
+    def against(self, captions: Rows) -> Callable[[References, Pooling], Scores]:
+        """Prepare N captions that many reference sets are scored against.
+
+        Returns
+        -------
+        callable
+            Takes M reference sets and a pooling, and returns their block: (M, N) float64.
+        """
+        return lambda references, pooling: self.block(references, captions, pooling)
+
+    def sets(self, references: References, others: References, pooling: Pooling | None = None) -> Scores:
+        """Score P pairs of two reference sets: of images, say.
+
+        Every caption of the other set against the reference set, pooled over them as over references: `refs` by their
+        mean. A source with a measure of two sets of its own says so.
+
+        Parameters
+        ----------
+        references, others : References
+            P sets each, none of them empty.
+        pooling : Pooling, optional
+
+        Returns
+        -------
+        (P,) float64
+        """
+        how = pooling or self.pooling
+        if how == "paired":
+            others = References.single(others.rows[others.indptr[:-1]])
+        sizes = others.indptr[1:] - others.indptr[:-1]
+        scores = self.pairs(references.take(np.repeat(np.arange(len(sizes)), sizes)), others.rows, how)
+        return pool(scores, others.indptr, "mean" if how == "refs" else how)
+
+    @abstractmethod
+    def query(self, text: str, captions: Rows) -> Scores:
+        """Score N captions against one new text, which stands as the only reference.
+
+        Parameters
+        ----------
+        text : str
+            As a person types it.
+        captions : (N,) int32
+            Corpus rows.
+
+        Returns
+        -------
+        (N,) float64
+        """
+
+    def finder(self, search: Search, pooling: Pooling | None, runtime: Runtime) -> Finder:
+        """Search for exact neighbours.
+
+        Raises
+        ------
+        UsageError
+            If this kind of source has none: it scores pair by pair, or knows image ids alone.
+        """
+        raise UsageError(
+            f"{type(self).__name__} has no exact neighbours", todo="Use a source of vectors or features: sbert, cider."
+        )
+
+    def positions(self, rows: Rows) -> NDArray[np.int64]:
+        """Return the positions of corpus rows among the encoded rows; raises IndexError if one is not encoded."""
+        return positions_in(rows, self.rows)
+
+    def set_positions(self, references: References, pooling: Pooling) -> References:
+        """Return reference sets as positions among the encoded rows; `paired` keeps the first caption of each."""
+        sets = References.single(references.rows[references.indptr[:-1]]) if pooling == "paired" else references
+        return References(sets.indptr, self.positions(sets.rows).astype(np.int32))
+
+    def unit_vectors(self) -> NDArray[np.float32] | None:
+        """Return the vectors of the encoded rows if relevance is their cosine, (len(rows), D) float32; else None."""
+        return None
+
+    def write_lookup(self, work: Work) -> LookupArrays:
+        """Write the arrays with which a lookup answers as this relevance does.
+
+        Raises
+        ------
+        UsageError
+            If this kind of source has no lookup.
+        """
+        raise UsageError("it scores pair by pair", todo="Use a batch plan: `relabel export plan`.")
+
+    def gate_counts(self) -> GateCounts | None:
+        """Return what a gate has counted since this was opened; None without a gate."""
+        return None
+
+    def estimate(self, references: References, captions: Rows, total: int, title: str) -> float | None:
+        """Estimate the seconds that `total` pairs like the given P take; None if timing a few of them is enough.
+
+        A relevance whose pairs differ widely in cost logs the estimate under `title`.
+
+        Raises
+        ------
+        UsageError
+            If that is more than its parameters allow.
+        """
+        return None
+
+    def estimate_run(self, run: Callable[[Relevance, Work], None], title: str) -> None:  # noqa: B027
+        """Log the cost of `run` before it is run, if pairs differ widely in cost; raises as `estimate`."""
+
+    def close(self) -> None:  # noqa: B027
+        """End the processes that it keeps for its answers; they start again when needed."""
+
+
+def pool(values: NDArray[np.floating[Any]], indptr: NDArray[np.int64], pooling: Pooling) -> Scores:
+    """Reduce one score a reference to one score a set.
+
+    Parameters
+    ----------
+    values : (indptr[-1], ...) float
+        Score of each reference.
+    indptr : (P + 1,) int64
+        Set p owns ``values[indptr[p]:indptr[p + 1]]``; no set is empty.
+    pooling : "paired" (the first reference), "max" or "mean"
+
+    Returns
+    -------
+    (P, ...) float64
+    """
+    starts = indptr[:-1]
+    sizes = indptr[1:] - starts
+    if pooling == "paired":
+        return np.asarray(values[starts], np.float64)
+    if values.ndim > 1 and len(sizes) and (sizes == sizes[0]).all():  # reduceat along rows is 20 times slower
+        sets = values.reshape(len(sizes), int(sizes[0]), *values.shape[1:])
+        return np.asarray(sets.max(axis=1) if pooling == "max" else sets.mean(axis=1, dtype=np.float64), np.float64)
+    if pooling == "max":
+        return np.asarray(np.maximum.reduceat(values, starts, axis=0), np.float64)
+    total: Scores = np.add.reduceat(values, starts, axis=0, dtype=np.float64)
+    return total / sizes.reshape(-1, *([1] * (values.ndim - 1)))

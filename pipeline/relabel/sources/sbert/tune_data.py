@@ -1,0 +1,125 @@
+"""What `tune sbert` learns from: the judged pairs of Crisscrossed Captions' val split, by numbers.
+
+CxC (Parekh et al., EACL 2021). Its val and test splits share no image; nothing of test is read here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relabel.core.errors import CheckError, MissingError
+from relabel.corpus import REFERENCES, Corpus
+from relabel.datasets.cxc import HumanScores, human_scores, image_ids
+
+Numbers = NDArray[np.int64]
+Scores = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """P judged pairs of one task.
+
+    Attributes
+    ----------
+    left, right : (P,) int64
+        sts: captions; sits: captions and images. Numbers within a `Judged`.
+    score : (P,) float64
+        Human score, 0..1: a fifth of CxC's 0..5.
+    images : (P, 2) int64
+        The image of either side.
+    """
+
+    left: Numbers
+    right: Numbers
+    score: Scores
+    images: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.left)
+
+    def take(self, which: NDArray[Any]) -> Pairs:
+        """Select pairs, by a mask or by numbers."""
+        return Pairs(self.left[which], self.right[which], self.score[which], self.images[which])
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The captions of M images and the pairs of them that people have judged.
+
+    Attributes
+    ----------
+    texts : list of str, length N
+    image : (N,) int64
+        Image of each caption, ascending.
+    references : (M, REFERENCES) int64
+        The captions that stand for an image.
+    image_ids : list of str, length M
+    sts, sits : Pairs
+        In the order of the human scores.
+    digest : str
+        sha256 of ids and texts.
+    """
+
+    texts: list[str]
+    image: Numbers
+    references: NDArray[np.int64]
+    image_ids: list[str]
+    sts: Pairs
+    sits: Pairs
+    digest: str
+
+
+def read_judged(corpus: Corpus) -> Judged:
+    """Find CxC's val captions in a corpus.
+
+    Raises
+    ------
+    MissingError
+        If the corpus lacks an image or a caption of them.
+    CheckError
+        If it holds fewer than `REFERENCES` captions of one.
+    """
+    ids = [f"coco:{number}" for number in image_ids("val")]
+    absent = [i for i in ids if i not in corpus.image_of]
+    if absent:
+        what = f"the corpus has {len(ids) - len(absent):,} of the {len(ids):,} images of CxC's val split"
+        raise MissingError(what, where=f"{absent[0]}, ...", todo="Ingest all of COCO: `relabel ingest --dataset coco`.")
+    numbers = np.array(sorted(corpus.image_of[i] for i in ids), np.int64)
+    starts, sizes = corpus.indptr[numbers], np.diff(corpus.indptr)[numbers]
+    if sizes.min() < REFERENCES:
+        where = corpus.image_ids[numbers[int(sizes.argmin())]]
+        raise CheckError(f"expected {REFERENCES} captions of an image, found {sizes.min()}", where=where)
+    rows = np.concatenate([np.arange(a, a + n) for a, n in zip(starts, sizes, strict=True)])
+    first = np.cumsum(sizes) - sizes
+    captions = {corpus.caption_ids[r]: i for i, r in enumerate(rows)}
+    images = {corpus.image_ids[m]: i for i, m in enumerate(numbers)}
+    image = np.repeat(np.arange(len(numbers)), sizes)
+    texts = [corpus.texts[r] for r in rows]
+    lines = json.dumps([list(captions), list(images), image.tolist(), texts])
+    return Judged(
+        texts,
+        image,
+        first[:, None] + np.arange(REFERENCES),
+        list(images),
+        _pairs(human_scores("sts", "val"), captions, captions, image, image),
+        _pairs(human_scores("sits", "val"), captions, images, image, np.arange(len(numbers))),
+        hashlib.sha256(lines.encode()).hexdigest(),
+    )
+
+
+def _pairs(
+    human: HumanScores, left: dict[str, int], right: dict[str, int], left_image: Numbers, right_image: Numbers
+) -> Pairs:
+    try:
+        a = np.array([left[i] for i in human.left], np.int64)
+        b = np.array([right[i] for i in human.right], np.int64)
+    except KeyError as error:
+        todo = "Ingest all of COCO: `relabel ingest --dataset coco`."
+        raise MissingError(f"the corpus lacks {error.args[0]}, which people judged", todo=todo) from None
+    return Pairs(a, b, human.score / 5, np.stack([left_image[a], right_image[b]], axis=1))

@@ -1,0 +1,125 @@
+"""spice: SPICE of a caption against an image's references, exact, for any captions, without Java once they are parsed.
+
+A caption's scene graph is a set of tuples: objects, their attributes, their relations. Relevance is the F1 of the
+caption's tuples against those of all references merged into one graph; tuples match by WordNet's synonyms, those of
+METEOR. Captions are parsed by SPICE's own parser (CoreNLP 3.6.0), each distinct text once; scores are those of its jar.
+
+Anderson, Fernando, Johnson, Gould: "SPICE: Semantic Propositional Image Caption Evaluation", ECCV 2016.
+
+Where references or caption have no tuples at all, SPICE is 0. NaN the jar gives only for objects, attributes or
+relations on their own, where the references have none (see `SceneGraphRelevance.counts`); relevance is never NaN but
+where a row failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow.parquet as pq
+from pydantic import Field
+from typing_extensions import override
+
+from relabel.core.errors import UsageError
+from relabel.core.runtime import Runtime
+from relabel.core.types import Pooling
+from relabel.corpus import Corpus
+from relabel.sources.base import OpenEncoding, Source, SourceParams, SourceSpec
+from relabel.sources.shards import failed_rows
+from relabel.sources.spice.encode import WORDS, SceneGraphUnits, collapsed
+from relabel.sources.spice.parser import SpiceParser, Unparsed, parser_files, worker_command
+from relabel.sources.wordnet import meteor_jar
+from relabel.store.atomic import sha256_file
+from relabel.store.manifest import read_parts
+
+if TYPE_CHECKING:
+    from relabel.sources.spice.load import Scenes
+    from relabel.sources.spice.relevance import SceneGraphRelevance
+    from relabel.sources.spice.scene_graph import Rows, Words
+
+
+class SpiceParams(SourceParams):
+    """Parameters of spice. `heap` and `silence` change no tuple and are in no fingerprint."""
+
+    source: Literal["spice"] = "spice"
+    pooling: Pooling = Field("refs", description="refs merges the references into one graph: that is SPICE.")
+    text: Literal["raw", "ptb"] = Field(
+        "raw", description="What the parser reads: captions as written, or their PTB tokens (needs Java at ingest)."
+    )
+    heap: str = Field("2G", pattern=r"^[1-9][0-9]{0,8}[kKmMgG]$", description="Most memory of one Java process.")
+    silence: float = Field(120.0, gt=0, le=1e6, description="Seconds that one caption may take in the parser.")
+
+
+class Spice(Source[SpiceParams]):
+    """SPICE by sparse rows of tuples."""
+
+    spec = SourceSpec(
+        name="spice",
+        kind="features",
+        bounds=(0.0, 1.0),
+        symmetric=False,
+        version=1,
+        params=SpiceParams,
+        samples=(200, 800),
+    )
+
+    @override
+    def tokenizer(self) -> str | None:
+        return "ptb" if self.params.text == "ptb" else None
+
+    @override
+    def semantic(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
+        """Return the parameters, and the hashes of the synonyms and the parser.
+
+        Raises
+        ------
+        MissingError
+            Without pycocoevalcap.
+        """
+        said = {"source": self.spec.name, "text": self.params.text}
+        return said | {"synonyms": sha256_file(meteor_jar())} | parser_files()
+
+    def units(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> SceneGraphUnits:
+        """Shards of tuples and `words.parquet` (see SceneGraphUnits).
+
+        Raises
+        ------
+        MissingError
+            Without Java, CoreNLP or pycocoevalcap, or without PTB tokens where `text` is `ptb`.
+        """
+        p = self.params
+        texts: Callable[[], list[str]] = corpus.ptb_tokens if p.text == "ptb" else lambda: corpus.texts
+        return SceneGraphUnits(corpus, rows, rows_per_shard, texts, runtime, p.heap, p.silence)
+
+    @override
+    def open(self, encoding: OpenEncoding) -> SceneGraphRelevance:
+        from relabel.sources.spice.load import scenes_of
+        from relabel.sources.spice.relevance import SceneGraphRelevance
+
+        tuples = read_parts(encoding.folder, encoding.manifest, ["tuples"])["tuples"]
+        return SceneGraphRelevance(
+            corpus=encoding.corpus,
+            rows=encoding.rows,
+            pooling=self.params.pooling,
+            scenes=scenes_of(tuples, pq.read_table(encoding.folder / WORDS)),
+            new_text=lambda text, scenes: self._parsed(text, scenes, encoding.runtime),
+            threads=encoding.runtime.threads,
+            failed=failed_rows(encoding.folder, encoding.manifest),
+        )
+
+    def _parsed(self, text: str, scenes: Scenes, runtime: Runtime) -> tuple[Rows, Words]:
+        """Parse a new text."""
+        from relabel.sources.spice.load import new_rows
+
+        if self.params.text == "ptb":
+            from relabel.corpus.tokenizers import tokenize
+
+            text = tokenize([text], runtime)[0]
+        parser = SpiceParser(lambda: worker_command(runtime.data, self.params.heap), self.params.silence)
+        try:
+            found = parser.parse([collapsed(text)])[0]
+        finally:
+            parser.close()
+        if isinstance(found, Unparsed):
+            raise UsageError(f"SPICE cannot parse {text!r}: {found.reason}", todo="Ask in other words.")
+        return new_rows(found, scenes, meteor_jar())

@@ -1,0 +1,299 @@
+"""Arrays of the kernels, made from tuples on disk or from the tuples of a new text."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from relabel.core.numeric.csr import group, indptr_of, owners
+from relabel.core.numeric.jit import jit
+from relabel.sources.spice.scene_graph import (
+    ATTRIBUTES,
+    I4,
+    I8,
+    NODES,
+    RELATED,
+    RELATIONS,
+    SEEN,
+    U8,
+    Graphs,
+    ReferenceGraph,
+    Rows,
+    Words,
+    clear_graph,
+    merge,
+)
+from relabel.sources.spice.synonyms import spelled, words_table
+
+
+class Scenes(NamedTuple):
+    """Captions as references (`rows`) and as candidates (`graphs`), and what joins the two.
+
+    Attributes
+    ----------
+    rows : Rows
+    words : Words
+    graphs : Graphs
+    concepts : int
+    size : (N, 4) int64
+        See `ReferenceGraph.of`: of each caption, at most.
+    spelling : large_string array
+        Words by number.
+    numbers : (S,) int32
+        What WordNet calls each synonym set, ascending.
+    multiple : (start, words)
+        Words of each concept that is more than one: CSR.
+    """
+
+    rows: Rows
+    words: Words
+    graphs: Graphs
+    concepts: int
+    size: I8
+    spelling: pa.Array
+    numbers: I4
+    multiple: tuple[I8, I4]
+
+
+def scenes_of(tuples: pa.ChunkedArray, table: pa.Table) -> Scenes:
+    """Make scenes of captions.
+
+    Parameters
+    ----------
+    tuples : list<list<string>>
+        See `spelled`.
+    table : pyarrow.Table
+        See `words_table`: all words of the tuples.
+    """
+    spelling = pc.cast(table["word"], pa.large_string()).combine_chunks()
+    rows = rows_of(tuples, spelling)
+    held = pc.list_value_length(table["synsets"]).to_numpy()
+    start = indptr_of(held)
+    numbers, synsets = np.unique(pc.list_flatten(table["synsets"]).to_numpy(), return_inverse=True)
+    sets = synsets.reshape(-1).astype(np.int32)
+    nothing = np.zeros(len(spelling) + 1, np.int64), np.empty(0, np.int32)
+    words = Words(start, sets, signatures(start, sets), *nothing)
+    size = sizes_of(rows, words)
+    graphs, multiple = _graphs(rows, words, size)
+    concepts = len(spelling) + len(multiple[0]) - 1
+    near = near_concepts(words, np.arange(len(spelling), dtype=np.int32), words, len(numbers), *multiple)
+    words = words._replace(near_start=near[0], near=near[1])
+    return Scenes(rows, words, graphs, concepts, size, spelling, numbers.astype(np.int32), multiple)
+
+
+def rows_of(tuples: pa.ChunkedArray, spelling: pa.Array) -> Rows:
+    """Number the words of tuples by their place in `spelling`, which holds them all."""
+    start, sizes, words = spelled(tuples)
+    codes = pc.index_in(pc.cast(words, pa.large_string()), value_set=spelling).to_numpy()
+    out = np.full((len(sizes), 3), -1, np.int32)
+    tuple_ = np.repeat(np.arange(len(sizes)), sizes)
+    ends = np.cumsum(sizes, dtype=np.int64)
+    out[tuple_, np.arange(len(codes)) - (ends - sizes)[tuple_]] = codes
+    return Rows(start, out)
+
+
+def signatures(start: I8, synsets: I4) -> U8:
+    """Make one word of bits of the synonym sets of every word."""
+    bits = np.uint64(1) << (synsets.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(58))
+    out = np.zeros(len(start) - 1, np.uint64)
+    np.bitwise_or.at(out, owners(start), bits)
+    return out
+
+
+def sizes_of(rows: Rows, words: Words) -> I8:
+    """Bound the graph of each caption: see `ReferenceGraph.of`; those of a set add up."""
+    held = rows.words >= 0
+    links = np.where(held, np.diff(words.start)[rows.words], 0).sum(axis=1)
+    relation = held[:, 2]
+    each = np.stack([np.ones_like(links), held[:, 1] & ~relation, relation, links], axis=1)
+    total = np.zeros((len(each) + 1, 4), np.int64)
+    np.cumsum(each, axis=0, out=total[1:])
+    return np.asarray(np.diff(total[rows.start], axis=0))
+
+
+def _graphs(rows: Rows, words: Words, size: I8) -> tuple[Graphs, tuple[I8, I4]]:
+    """Merge every caption's own tuples; list the concepts of more than one word that this makes."""
+    graph = ReferenceGraph.of(words, 0, size.max(axis=0, initial=1))
+    most = int(size[:, 0].sum())
+    start = np.zeros(len(rows.start), np.int64)
+    # A relation may name two objects that no other tuple names.
+    concepts = np.full((3 * most + 1, 3), -1, np.int32)
+    multiple_start, multiple = np.zeros(3 * most + 2, np.int64), np.empty(3 * most + 1, np.int32)
+    tuples, several = _merge_each(rows, words, graph, start, concepts, multiple_start, multiple)
+    numbers, found = _distinct(multiple_start[: several + 1], multiple)
+    concepts = concepts[:tuples].copy()
+    beyond = concepts >= len(words.signature)
+    concepts[beyond] = numbers[concepts[beyond] - len(words.signature)] + len(words.signature)
+    return Graphs(start, concepts), found
+
+
+@jit
+def _several(size: int, members: I4, of: I4, count: int, wanted: int, state: I8, start: I8, out: I4) -> int:
+    """Number a concept: its word, or, if it has more, a new number beyond all words; list these, ascending."""
+    if size == 1:
+        for m in range(count):
+            if of[m] == wanted:
+                return int(members[m])
+    at = start[state[0]]
+    for m in range(count):
+        if of[m] == wanted:
+            out[at] = members[m]
+            at += 1
+    out[start[state[0]] : at].sort()
+    state[0] += 1
+    start[state[0]] = at
+    return int(state[1] + state[0] - 1)
+
+
+@jit
+def _merge_each(
+    rows: Rows, words: Words, graph: ReferenceGraph, start: I8, concepts: I4, multiple_start: I8, multiple: I4
+) -> tuple[int, int]:
+    """Fill the graphs of all captions; count tuples, and concepts of several words, a number each time."""
+    state = np.zeros(2, np.int64)
+    state[1] = len(words.signature)
+    owner_of, one, tuples = np.empty(len(graph.seen), np.int32), np.empty(1, np.int32), 0
+    for i in range(len(rows.start) - 1):
+        one[0] = i
+        merge(one, rows, words, graph)
+        nodes, seen, members = graph.used[NODES], graph.used[SEEN], graph.used[RELATED]
+        for s in range(seen):
+            owner_of[s] = graph.node_of[graph.seen[s]]
+        first = tuples
+        for n in range(nodes):
+            size = graph.size[graph.node[n]]
+            concepts[tuples, 0] = _several(size, graph.seen, owner_of, seen, n, state, multiple_start, multiple)
+            tuples += 1
+        for relations in range(2):
+            for e in range(graph.used[ATTRIBUTES] + graph.used[RELATIONS]):
+                if (graph.target[e] >= 0) != (relations == 1):
+                    continue
+                size = graph.size[graph.related[e]]
+                said = _several(size, graph.member, graph.member_of, members, e, state, multiple_start, multiple)
+                concepts[tuples, 0] = concepts[first + graph.source[e], 0]
+                if relations:
+                    concepts[tuples, 1], concepts[tuples, 2] = concepts[first + graph.target[e], 0], said
+                else:
+                    concepts[tuples, 1] = said
+                tuples += 1
+        start[i + 1] = tuples
+        clear_graph(graph)
+    return tuples, int(state[0])
+
+
+def _distinct(start: I8, words: I4) -> tuple[NDArray[np.int32], tuple[I8, I4]]:
+    """Number sets of words; returns the number of each, and the distinct ones as CSR."""
+    known: dict[tuple[int, ...], int] = {}
+    flat = words.tolist()
+    edges = start.tolist()
+    numbers = [known.setdefault(tuple(flat[a:b]), len(known)) for a, b in pairwise(edges)]
+    members = np.array([word for key in known for word in key], np.int32)
+    return np.array(numbers, np.int32), (indptr_of([len(key) for key in known]), members)
+
+
+def near_concepts(
+    words: Words, itself: I4, known: Words, synsets: int, multiple_start: I8, multiple: I4
+) -> tuple[I8, I4]:
+    """List, for every word, the concepts that hold it or share a synonym set with it: CSR.
+
+    Parameters
+    ----------
+    words : Words
+        V words; their synonym sets from `synsets` on are unknown to the corpus.
+    itself : (V,) int32
+        Number of each word in the corpus, -1 where it has none.
+    known : Words
+        Those of the corpus.
+    synsets : int
+        Synonym sets of the corpus.
+    multiple_start, multiple
+        See Scenes.
+    """
+    count = len(known.signature)
+    by_set = _inverted(owners(known.start), known.synsets, synsets)
+    by_word = _inverted(owners(multiple_start) + count, multiple, count)
+    start, met = np.zeros(len(itself) + 1, np.int64), np.empty(count + len(multiple_start) - 1, np.int32)
+    _near(words, itself, *by_set, *by_word, start, met, np.empty(0, np.int32))
+    out = np.empty(int(start[-1]), np.int32)
+    _near(words, itself, *by_set, *by_word, start, met, out)
+    return start, out
+
+
+def _inverted(owner: NDArray[np.integer], key: I4, keys: int) -> tuple[I8, I4]:
+    """List the owners of each key: CSR."""
+    start, entries = group(key, keys)
+    return start, owner[entries].astype(np.int32)
+
+
+@jit
+def _near(
+    words: Words,
+    itself: I4,
+    set_start: I8,
+    by_set: I4,
+    word_start: I8,
+    by_word: I4,
+    start: I8,
+    met: I4,
+    out: I4,
+) -> None:
+    """Fill `start`, and `out` where it has graph."""
+    met[:] = -1
+    at = 0
+    for w in range(len(itself)):
+        start[w] = at
+        for s in range(words.start[w] - 1, words.start[w + 1]):
+            alone = s < words.start[w]  # first of all the word itself
+            lo, hi = 0, int(itself[w] >= 0)
+            if not alone:
+                known = words.synsets[s] < len(set_start) - 1
+                lo, hi = (set_start[words.synsets[s]], set_start[words.synsets[s] + 1]) if known else (0, 0)
+            for i in range(lo, hi):
+                other = itself[w] if alone else by_set[i]
+                if met[other] == w:
+                    continue
+                met[other] = w
+                if len(out):
+                    out[at] = other
+                at += 1
+                for j in range(word_start[other], word_start[other + 1]):
+                    if met[by_word[j]] != w:
+                        met[by_word[j]] = w
+                        if len(out):
+                            out[at] = by_word[j]
+                        at += 1
+    start[len(itself)] = at
+
+
+def new_rows(tuples: list[list[str]], scenes: Scenes, jar: Path) -> tuple[Rows, Words]:
+    """Make the one row of a new text, and its words, which match the corpus's concepts.
+
+    Parameters
+    ----------
+    tuples : list of list of str
+        As the parser gives them.
+    scenes : Scenes
+        Of the corpus.
+    jar : Path
+        METEOR's, which holds the synonym sets.
+    """
+    column = pa.chunked_array([pa.array([tuples], pa.list_(pa.list_(pa.string())))])
+    table = words_table(spelled(column)[2].to_pylist(), jar)
+    spelling = pc.cast(table["word"], pa.large_string()).combine_chunks()
+    itself = pc.fill_null(pc.index_in(spelling, value_set=scenes.spelling), -1).to_numpy().astype(np.int32)
+    held = pc.list_value_length(table["synsets"]).to_numpy()
+    start = indptr_of(held)
+    names = pc.list_flatten(table["synsets"]).to_numpy()
+    # Sets that the corpus lacks come after its own: they matter among the words of the text.
+    every = np.concatenate([scenes.numbers, np.setdiff1d(names, scenes.numbers).astype(np.int32)])
+    order = np.argsort(every, kind="stable")
+    synsets = order[np.searchsorted(every, names, sorter=order)].astype(np.int32)
+    words = Words(start, synsets, signatures(start, synsets), np.zeros(len(held) + 1, np.int64), np.empty(0, np.int32))
+    near = near_concepts(words, itself, scenes.words, len(scenes.numbers), *scenes.multiple)
+    return rows_of(column, spelling), words._replace(near_start=near[0], near=near[1])

@@ -1,0 +1,216 @@
+"""F1 of candidates against reference sets, compiled.
+
+A candidate's tuple matches if some tuple of the references is similar in every position. `mark` gives every concept one
+bit per attribute and relation of the reference graph that it can take part in. A match is then an AND of two or three
+words, whatever the number of synonyms.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relabel.core.numeric.jit import jit
+from relabel.sources.spice.scene_graph import (
+    ATTRIBUTES,
+    I4,
+    I8,
+    LIMB,
+    NODES,
+    RELATED,
+    RELATIONS,
+    SEEN,
+    TOUCHED,
+    U8,
+    Graphs,
+    ReferenceGraph,
+    Rows,
+    Words,
+    clear_graph,
+    merge,
+)
+
+F8 = NDArray[np.float64]
+TOGETHER, BEST, MEAN = range(3)
+"""References merged into one graph; or one by one, the best or the mean."""
+NODE, _TOUCHED, _ONE = np.uint64(1), np.uint64(2), np.uint64(1)
+
+
+@jit
+def mark(words: Words, graph: ReferenceGraph) -> None:
+    """Mark every concept that matches a part of the graph."""
+    la, lr, bits, of_nodes = graph.limbs[0], graph.limbs[1], graph.bits, graph.node_bits
+    touched, count = graph.touched, 0
+    # Per node, one bit for each attribute it owns, relation it is the subject of, and relation it is the object of.
+    for n in range(graph.used[NODES]):
+        for k in range(la + 2 * lr):
+            of_nodes[n, k] = 0
+    for e in range(graph.used[ATTRIBUTES] + graph.used[RELATIONS]):
+        limb, bit = graph.number[e] // LIMB, _ONE << np.uint64(graph.number[e] % LIMB)
+        if graph.target[e] < 0:
+            of_nodes[graph.source[e], limb] |= bit
+        else:
+            of_nodes[graph.source[e], la + limb] |= bit
+            of_nodes[graph.target[e], la + lr + limb] |= bit
+    # A concept similar to a word of a node can stand for that node: it takes the node's bits. Several nodes OR up.
+    for i in range(graph.used[SEEN]):
+        word = graph.seen[i]
+        node = graph.node_of[word]
+        for s in range(words.near_start[word], words.near_start[word + 1]):
+            c = words.near[s]
+            if bits[c, 0] == 0:  # first mark of this concept: list it, so that clearing costs no more than marking
+                touched[count] = c
+                count += 1
+            bits[c, 0] |= NODE | _TOUCHED
+            for k in range(la):
+                bits[c, 1 + k] |= of_nodes[node, k]
+            for k in range(2 * lr):
+                bits[c, 1 + 2 * la + k] |= of_nodes[node, la + k]
+    # A concept similar to a word of an attribute or relation gets that one's own bit, in columns apart.
+    for m in range(graph.used[RELATED]):
+        word, e = graph.member[m], graph.member_of[m]
+        column = 1 + la if graph.target[e] < 0 else 1 + 2 * la + 2 * lr
+        column += graph.number[e] // LIMB
+        bit = _ONE << np.uint64(graph.number[e] % LIMB)
+        for s in range(words.near_start[word], words.near_start[word + 1]):
+            c = words.near[s]
+            if bits[c, 0] == 0:
+                touched[count] = c
+                count += 1
+            bits[c, 0] |= _TOUCHED
+            bits[c, column] |= bit
+    graph.used[TOUCHED] = count
+
+
+@jit
+def matches(first: int, second: int, third: int, bits: U8, la: int, lr: int) -> bool:
+    """Return whether a candidate's tuple of concepts (see Graphs) matches one of the references'.
+
+    `bits`, `la` and `lr` are the graph's bits and limbs, one by one: passing the whole graph costs more than the work.
+    """
+    if bits[first, 0] == 0:
+        return False
+    if second < 0:  # an object alone
+        return bool(bits[first, 0] & NODE != 0)
+    if third < 0:  # a common bit is an attribute that `first` owns and `second` is similar to
+        for k in range(1, 1 + la):  # noqa: SIM110 - numba compiles no any(...)
+            if bits[first, k] & bits[second, k + la] != 0:
+                return True
+        return False
+    # A common bit is a relation with a similar subject, object and predicate.
+    for k in range(1 + 2 * la, 1 + 2 * la + lr):
+        if bits[first, k] & bits[second, k + lr] & bits[third, k + 2 * lr] != 0:
+            return True
+    return False
+
+
+@jit
+def clear_marks(graph: ReferenceGraph) -> None:
+    """Clear all marks."""
+    bits = graph.bits
+    for i in range(graph.used[TOUCHED]):
+        for k in range(bits.shape[1]):
+            bits[graph.touched[i], k] = 0
+    graph.used[TOUCHED] = 0
+
+
+@jit
+def f1(matched: int, candidate: int, reference: int) -> float:
+    """F1 of `matched` of `candidate` tuples against `reference` tuples: the jar's operations, 0 where nothing matches.
+
+    Several tuples of the candidate may match the same one of the references, which the jar counts each time.
+    """
+    if matched == 0 or reference == 0:
+        return 0.0
+    precision, recall = matched / candidate, matched / reference
+    return 2.0 * (precision * recall) / (precision + recall)
+
+
+@jit
+def open_refs(captions: I4, rows: Rows, words: Words, graph: ReferenceGraph) -> int:
+    """Merge some captions into a graph, mark the concepts it matches, and return its number of tuples."""
+    merge(captions, rows, words, graph)
+    mark(words, graph)
+    return int(graph.used[NODES] + graph.used[ATTRIBUTES] + graph.used[RELATIONS])
+
+
+@jit
+def close_refs(graph: ReferenceGraph) -> None:
+    """Clear the marks and the graph."""
+    clear_marks(graph)
+    clear_graph(graph)
+
+
+@jit
+def _score(
+    set_: I4, how: int, rows: Rows, words: Words, graphs: Graphs, chosen: I4, graph: ReferenceGraph, out: F8
+) -> None:
+    """Score one reference set against N candidates: fill `out`, (N,)."""
+    concepts, bits, la, lr = graphs.concepts, graph.bits, graph.limbs[0], graph.limbs[1]
+    out[:] = 0.0
+    step = len(set_) if how == TOGETHER else 1
+    for r in range(0, len(set_), step):
+        reference = open_refs(set_[r : r + step], rows, words, graph)
+        for i in range(len(chosen)):
+            lo, hi, matched = graphs.start[chosen[i]], graphs.start[chosen[i] + 1], 0
+            for t in range(lo, hi):
+                first, second, third = concepts[t, 0], concepts[t, 1], concepts[t, 2]
+                if second < 0:
+                    matched += int(bits[first, 0] & NODE)  # as in `matches`, without a call
+                elif bits[first, 0] != 0:
+                    matched += int(matches(first, second, third, bits, la, lr))
+            if matched:
+                score = f1(matched, hi - lo, reference)
+                out[i] = max(out[i], score) if how == BEST else out[i] + score
+        close_refs(graph)
+    if how == MEAN:
+        out /= len(set_)
+
+
+@jit
+def score_block(
+    indptr: I8, sets: I4, how: int, rows: Rows, words: Words, graphs: Graphs, chosen: I4, graph: ReferenceGraph, out: F8
+) -> None:
+    """Score M reference sets of places in `rows` against N candidates, places in `graphs`: fill `out`, (M, N)."""
+    for m in range(len(indptr) - 1):
+        _score(sets[indptr[m] : indptr[m + 1]], how, rows, words, graphs, chosen, graph, out[m])
+
+
+@jit
+def score_pairs(
+    indptr: I8, sets: I4, how: int, rows: Rows, words: Words, graphs: Graphs, chosen: I4, graph: ReferenceGraph, out: F8
+) -> None:
+    """Score reference set p against candidate ``chosen[p]``: fill `out`, (P,).
+
+    Equal sets that follow one another are merged once.
+    """
+    lo = 0
+    while lo < len(chosen):
+        set_ = sets[indptr[lo] : indptr[lo + 1]]
+        hi = lo + 1
+        while hi < len(chosen) and np.array_equal(sets[indptr[hi] : indptr[hi + 1]], set_):
+            hi += 1
+        _score(set_, how, rows, words, graphs, chosen[lo:hi], graph, out[lo:hi])
+        lo = hi
+
+
+@jit
+def count_pairs(
+    indptr: I8, sets: I4, rows: Rows, words: Words, graphs: Graphs, chosen: I4, graph: ReferenceGraph, out: I8
+) -> None:
+    """Count tuples of reference set p and candidate ``chosen[p]``.
+
+    `out` is (P, 3, 3): objects, attributes, relations; matched, of the candidate, of the references.
+    """
+    out[:] = 0
+    for p in range(len(chosen)):
+        open_refs(sets[indptr[p] : indptr[p + 1]], rows, words, graph)
+        for t in range(graphs.start[chosen[p]], graphs.start[chosen[p] + 1]):
+            first, second, third = graphs.concepts[t, 0], graphs.concepts[t, 1], graphs.concepts[t, 2]
+            kind = int(second >= 0) + int(third >= 0)
+            out[p, kind, 0] += int(matches(first, second, third, graph.bits, graph.limbs[0], graph.limbs[1]))
+            out[p, kind, 1] += 1
+        out[p, 0, 2] = graph.used[NODES]
+        out[p, 1, 2] = graph.used[ATTRIBUTES]
+        out[p, 2, 2] = graph.used[RELATIONS]
+        close_refs(graph)

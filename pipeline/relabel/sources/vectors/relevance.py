@@ -1,0 +1,67 @@
+"""Cosine of given vectors: of captions, and of an image with a caption where images have vectors of their own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from relabel.core.errors import UsageError
+from relabel.core.runtime import Runtime
+from relabel.core.types import Pooling, Rows, Scores
+from relabel.corpus import References
+from relabel.sources.cosine import VectorRelevance
+from relabel.sources.finder import Finder, Search
+from relabel.sources.relevance import LookupArrays, positions_in
+from relabel.store.workdir import Work
+
+
+@dataclass(frozen=True, eq=False)
+class GivenRelevance(VectorRelevance):
+    """See VectorRelevance. `refs` is the cosine of the vector of the references' image and the caption's.
+
+    `vectors` holds those of the captions, then those of the images, which stand for rows beyond the encoded ones.
+
+    Attributes
+    ----------
+    first_image : int or None
+        Number of the first image that has a vector; None where none has.
+    """
+
+    first_image: int | None = None
+
+    @override
+    def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
+        return super().pairs(*self._sides(references, captions, pooling or self.pooling))
+
+    @override
+    def block(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
+        return super().block(*self._sides(references, captions, pooling or self.pooling))
+
+    @override
+    def rounded_block(
+        self, references: References, captions: Rows, pooling: Pooling | None = None
+    ) -> NDArray[np.float32]:
+        return super().rounded_block(*self._sides(references, captions, pooling or self.pooling))
+
+    @override
+    def finder(self, search: Search, pooling: Pooling | None, runtime: Runtime) -> Finder:
+        queries, _, how = self._sides(search.queries, search.candidates, pooling or self.pooling)
+        return super().finder(replace(search, queries=queries), how, runtime)
+
+    @override
+    def write_lookup(self, work: Work) -> LookupArrays:
+        if self.first_image is not None:
+            raise UsageError("vectors of images have none")
+        return super().write_lookup(work)
+
+    def _sides(self, references: References, captions: Rows, how: Pooling) -> tuple[References, Rows, Pooling]:
+        """Turn sets into their images where they count; refuse rows that are not encoded."""
+        for rows in (references.rows, captions):
+            positions_in(rows, self.rows)
+        if how != "refs" or self.first_image is None:
+            return references, captions, how
+        image: NDArray[np.int32] = self.corpus.image[references.rows[references.indptr[:-1]]]
+        return References.single(self.rows.stop + image - self.first_image), captions, "paired"

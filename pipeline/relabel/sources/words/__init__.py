@@ -1,0 +1,1 @@
+"""Word vectors: their files, and bags of words over them."""

@@ -1,0 +1,111 @@
+"""The word vectors of a label: its parameter, and the file that it names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import Field
+from typing_extensions import override
+
+from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.sources.base import SourceParams
+from relabel.sources.words.vectors import WordVectorsFile
+from relabel.store.manifest import Manifest, open_artefact
+
+TUNED = "word2vec"
+"""Name of the word vectors that `relabel tune cbow` trains, and their folder in the data folder, one per dataset."""
+
+
+class WordVectorParams(SourceParams):
+    """Parameters of a source of word vectors."""
+
+    vectors: str = Field(
+        TUNED,
+        description="Word vectors: word2vec (what `relabel tune cbow` made of the dataset), glove (what "
+        "`relabel fetch glove` got), or a GloVe or word2vec text file: plain, .gz, .zip or FILE.zip:MEMBER.",
+    )
+
+    @override
+    def anywhere(self) -> Self:
+        named = self.vectors in (TUNED, "glove")
+        return self if named else self.model_copy(update={"vectors": str(Path(self.vectors).absolute())})
+
+    @override
+    def with_models(self, data: Path, dataset: str) -> Self:
+        return self if self.vectors != TUNED else self.model_copy(update={"vectors": str(data / TUNED / dataset)})
+
+    @override
+    def tuned_models(self) -> tuple[str, ...]:
+        return ("cbow",) if self.vectors == TUNED else ()
+
+    def file(self, data: Path, manifest: Manifest | None = None) -> WordVectorsFile:
+        """Find the file of word vectors, the one of an encoding if its manifest is given.
+
+        Raises
+        ------
+        MissingError, CheckError, UsageError
+            See `find_vectors`; and CheckError if an encoding was made with another file.
+        """
+        file = find_vectors(self.vectors, data)
+        if manifest is not None and file.sha256() != manifest.semantic["vectors"]["sha256"]:
+            what = "these are not the word vectors that the encoding was made with"
+            raise CheckError(what, where=file.where, todo="Encode again.")
+        return file
+
+    def file_semantic(self, data: Path) -> dict[str, Any]:
+        """Return the identity of the file, for a fingerprint."""
+        file = self.file(data)
+        return {"name": file.name, "member": file.member, "sha256": file.sha256()}
+
+
+def find_vectors(vectors: str, data: Path) -> WordVectorsFile:
+    """Find the file that `WordVectorParams.vectors` names.
+
+    Parameters
+    ----------
+    vectors : str
+        `glove`, a file, or a folder that `relabel tune cbow` wrote.
+    data : Path
+        Folder of fetched files.
+
+    Raises
+    ------
+    MissingError
+        With the command that gets it.
+    CheckError
+        If the file is not what its manifest says.
+    UsageError
+        If there are several and none is named.
+    """
+    if vectors == "glove":
+        return _glove(data)
+    todo = "Make some with `relabel tune cbow`, or set `vectors` to glove or to a file."
+    if vectors == TUNED:  # a project puts the folder of its dataset in place of the name
+        raise MissingError("no dataset is known whose word vectors are meant", where=vectors, todo=todo)
+    folder = Path(vectors)
+    if not folder.is_dir():
+        return WordVectorsFile.at(vectors)
+    try:
+        manifest = open_artefact(folder, "word_vectors")
+    except MissingError:
+        raise MissingError("no word vectors here", where=str(folder), todo=todo) from None
+    return WordVectorsFile.at(folder / next(iter(manifest.files)), manifest.name)
+
+
+def _glove(data: Path) -> WordVectorsFile:
+    """The file that was fetched, else one that was put into its folder by hand."""
+    from relabel.datasets import locate
+
+    try:
+        return WordVectorsFile.at(locate("glove", None, data))
+    except MissingError:
+        by_hand = sorted(p for e in ("txt", "txt.gz", "zip") for p in (data / "glove").glob(f"glove.*.{e}"))
+        if not by_hand:
+            raise
+    if len(by_hand) > 1:
+        names = ", ".join(p.name for p in by_hand)
+        raise UsageError(
+            f"several GloVe files: {names}", where=str(data / "glove"), todo="Set `vectors` to one of them."
+        )
+    return WordVectorsFile.at(by_hand[0])

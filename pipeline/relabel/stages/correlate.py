@@ -1,0 +1,156 @@
+"""correlate: labels against human judgement, gathered into one report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from relabel import stages
+from relabel.core.errors import RelabelError, UsageError
+from relabel.judge.report import Report, ReportFiles, metrics, write_report
+from relabel.sources.base import Source
+from relabel.stages import Project
+from relabel.stages.variants import report_variant
+from relabel.store.manifest import Manifest
+
+Against = Literal["cxc", "eccv", "stsb"]
+
+
+@dataclass
+class EvaluationResult:
+    """Report of some labels.
+
+    Attributes
+    ----------
+    report : Report
+    problems : list of (str, RelabelError)
+        Labels that could not be built, each with its error.
+    paths : dict of str to Path
+        Written files and folders, by their description.
+    """
+
+    report: Report = field(default_factory=lambda: Report((), ()))
+    problems: list[tuple[str, RelabelError]] = field(default_factory=list)
+    paths: dict[str, Path] = field(default_factory=dict)
+
+
+def correlate(project: Project, labels: Sequence[str], against: Sequence[Against]) -> EvaluationResult:
+    """Compare labels with human judgement; write tables and pictures.
+
+    Encodings and judgements that do not exist yet are built. A label that lacks something (Java, a model, vectors) is
+    left out and named; all others are shown. `report/SPLIT` holds the report of all labels of the parameter file; any
+    other report has a folder of its own beside it.
+
+    Parameters
+    ----------
+    project : Project
+    labels : sequence of str
+        Names in params.yaml; all if empty.
+    against : sequence of "cxc", "eccv", "stsb"
+        Crisscrossed Captions and ECCV Caption judge encodings of COCO's captions; STS-B has its own sentences. If
+        empty, labels are encoded and not judged.
+
+    Raises
+    ------
+    UsageError
+        If a label is unknown, ECCV Caption is asked for another split than test, or no label can be ranked.
+    RelabelError
+        If no label could be built.
+    """
+    if "eccv" in against and project.config.judge.split != "test":
+        raise UsageError("ECCV Caption has the test split alone", todo="Use --split test.")
+    result, names = EvaluationResult(), list(labels) or list(project.config.sources)
+    specs = {label: project.config.source(label).spec for label in names}
+    if against != ["stsb"]:
+        judged: dict[str, Manifest] = {}
+        for label in sorted(names, key=lambda n: specs[n].pairwise):  # a gate comes before what it gates
+            try:
+                judged[label] = stages.prepare(project, label, judged=bool(against))
+            except RelabelError as error:
+                result.problems.append((label, error))
+        if not judged:
+            raise result.problems[0][1]
+        judged = {label: judged[label] for label in names if label in judged}
+        split = project.config.judge.split
+        folder = project.layout.report(report_variant(project, labels).folder(split))
+        for name, report_of in (("cxc", _cxc), ("eccv", _eccv)):
+            if name in against:
+                report, files = report_of(project, judged, against)
+                _write(project, folder, name, report, files, judged)
+                result.paths["tables, pictures"] = folder
+                result.report += report
+    if "stsb" in against:
+        result.report += _stsb(project, [label for label in names if not specs[label].baseline], result)
+    return result
+
+
+def _cxc(project: Project, judged: dict[str, Manifest], _: Sequence[Against]) -> tuple[Report, ReportFiles]:
+    from relabel.core.tables import csv_text
+    from relabel.judge.calibration import agreement_points, calibration_points
+    from relabel.judge.cxc_report import PairScores, cxc_report
+    from relabel.judge.plot import draw
+
+    params = project.config.judge
+    scores = [PairScores.open(stages.judgement_folder(project, label), m.facts) for label, m in judged.items()]
+    report = cxc_report(scores, params.resamples, params.seed, project.runtime.progress)
+    points = {"agreement": agreement_points(report.records), "calibration": calibration_points(scores)}
+    texts = {f"cxc.{name}.csv": csv_text(rows) + "\n" for name, rows in points.items()}
+    return report, ReportFiles(texts, {"cxc.png": partial(draw, scores, report.records)})
+
+
+def _eccv(project: Project, judged: dict[str, Manifest], against: Sequence[Against]) -> tuple[Report, ReportFiles]:
+    from relabel.judge.eccv_report import QueryScores, eccv_report
+
+    scores = [QueryScores.open(stages.judgement_folder(project, label), m.facts) for label, m in judged.items()]
+    report = eccv_report(scores)
+    if not report.tables:
+        none = UsageError(
+            f"{', '.join(judged)}: not ranked on ECCV Caption, which takes all pairs, for they score pair by pair",
+            todo="Use `--gate sbert`: they then re-rank sbert's best.",
+        )
+        if against == ["eccv"]:
+            raise none
+        project.runtime.progress.note(str(none))
+    return report, ReportFiles()
+
+
+def _stsb(project: Project, labels: Sequence[str], result: EvaluationResult) -> Report:
+    from relabel.judge.stsb import judge_stsb, stsb_report
+
+    scores = {}
+    for label in labels:
+        source, folder = project.config.source(label), project.layout.stsb(label)
+        try:
+            parts = _parts(project, label)
+            for part in (label, *parts):
+                stages.models(project, part)
+            scores[label] = judge_stsb(source, project.runtime.data, folder, project.runtime, parts=parts)
+            if (alone := source.without_gate()) is not None:  # shows the cost of the gate
+                scores[f"{label} without its gate"] = judge_stsb(alone, project.runtime.data, folder, project.runtime)
+        except RelabelError as error:
+            result.problems.append((label, error))
+    if not scores and result.problems:
+        raise result.problems[0][1]
+    return stsb_report(scores)
+
+
+def _parts(project: Project, label: str) -> dict[str, Source[Any]]:
+    """Return the sources of all labels that a label is made of or gated by, with those of their own parts."""
+    parts: dict[str, Source[Any]] = {}
+    for part in project.config.source(label).parts():
+        parts |= {part: project.config.source(part)} | _parts(project, part)
+    return parts
+
+
+def _write(
+    project: Project, out: Path, name: str, report: Report, files: ReportFiles, judged: dict[str, Manifest]
+) -> None:
+    """Write a report in every form."""
+    forms = {"csv": report.render("csv"), "md": report.render("md"), "tex": report.render("latex")}
+    forms["json"] = json.dumps(metrics(report.records), indent=1)
+    texts = {f"{name}.{form}": text + "\n" for form, text in forms.items()} | files.texts
+    write_report(out, name, ReportFiles(texts, files.pictures), judged, project.runtime.progress)

@@ -1,0 +1,78 @@
+"""export: what training code reads."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from relabel.config import Config
+from relabel.core.errors import CheckError, MissingError
+from relabel.stages.encode import encoded, open_label
+from relabel.stages.job import Job
+from relabel.stages.project import Project
+from relabel.stages.variants import Values, label_values, variant
+from relabel.store.manifest import Manifest, open_artefact, read_manifest
+from relabel.store.reading import refuse_replaced
+from relabel.store.workdir import Work
+
+
+def export_lookup(project: Project, label: str, split: str, within: str | None = None) -> Job:
+    """Prepare to write the lookup of a label over a split, with its neighbours if they were found before.
+
+    Parameters
+    ----------
+    project : Project
+    label, split : str
+        An encoding.
+    within : str, optional
+        The split whose captions' neighbours go in; `split` itself where not given.
+
+    Raises
+    ------
+    UsageError
+        If there is no such label or split, or its source scores pair by pair.
+    MissingError
+        If the encoding is not there.
+    CheckError
+        If the encoding or the neighbours were made of other captions or under other parameters.
+    """
+    from relabel.export.lookup import Made, lookup_draft, refuse_without_lookup, write_lookup
+
+    source, corpus, layout = project.config.source(label), project.corpus, project.layout
+    refuse_without_lookup(source, label)
+    encoding = encoded(project, label, split)
+    near = layout.neighbours(within or split, "captions", label)
+    neighbours = _neighbours(near, label, within or split, encoding)
+    draft = lookup_draft(corpus, source, label, encoding, neighbours, project.config.export.lookup)
+
+    def fill(work: Work) -> None:
+        made = Made(layout.encoding(split, label), encoding)
+        found = None if neighbours is None else Made(near, neighbours)
+        inputs = [artefact for artefact in (made, found) if artefact is not None]
+        for artefact in inputs:
+            open_artefact(artefact.folder, artefact.manifest.kind)
+        write_lookup(corpus, source, draft, made, found, partial(open_label, project, label, split, encoding), work)
+        try:
+            for artefact in inputs:
+                refuse_replaced(artefact.folder, artefact.manifest)
+        except CheckError:  # the arrays may be of two encodings: the next run must not go on with them
+            for name in list(work.entries()):
+                work.drop(name)
+            raise
+
+    def values(config: Config) -> Values:
+        return label_values(config, label) | {"export.lookup.dtype": config.export.lookup.dtype}
+
+    return Job(layout.lookup(split, label), draft, fill, project.runtime.progress, variant=variant(project, values))
+
+
+def _neighbours(folder: Path, label: str, within: str, encoding: Manifest) -> Manifest | None:
+    """Read the manifest of neighbours of captions, None if there are none."""
+    try:
+        found = read_manifest(folder, "neighbours")
+    except MissingError:
+        return None
+    if found.inputs.get("encoding") != encoding.identity:
+        todo = f"Run `relabel neighbours --label {label} --within {within}` again, or delete them to export without."
+        raise CheckError("neighbours by another encoding", where=str(folder), todo=todo)
+    return found

@@ -1,0 +1,32 @@
+"""ingest: captions of any format as the one table of a corpus."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from relabel.stages.fetch import fetch
+from relabel.stages.job import note
+from relabel.stages.project import Project
+from relabel.store.manifest import Manifest
+
+
+def ingest(project: Project) -> tuple[Manifest, bool]:
+    """Make the corpus. See relabel.corpus.ingest."""
+    from relabel.corpus.ingest import ingest
+
+    return ingest(project.config.ingest, project.layout.corpus, project.runtime)
+
+
+def prepare_corpus(project: Project, mirror: Path | None = None) -> None:
+    """Fetch and ingest the captions, unless the corpus came from a path that the parameters do not repeat.
+
+    Raises
+    ------
+    RelabelError
+        See `fetch` and `ingest`.
+    """
+    if (manifest := project.adopted) is not None:
+        note(project, (manifest, False), project.layout.corpus)
+        return
+    fetch(project, mirror)
+    note(project, ingest(project), project.layout.corpus)

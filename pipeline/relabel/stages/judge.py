@@ -1,0 +1,111 @@
+"""judge: a label against human scores, and as a ranker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from relabel.config import Config
+from relabel.core.errors import UsageError
+from relabel.sources.gate_counts import counting, note_tally
+from relabel.stages.encode import encoded, open_label
+from relabel.stages.job import Job
+from relabel.stages.project import Project
+from relabel.stages.variants import Values, label_values, variant
+from relabel.store.manifest import Draft, Manifest
+from relabel.store.workdir import Work
+
+if TYPE_CHECKING:
+    from relabel.judge.eccv import Gate
+
+
+def judge(project: Project, label: str) -> Job:
+    """Prepare to score CxC's human-judged pairs with a label, and to rank ECCV Caption with it (test split).
+
+    A label that scores pair by pair, or is made of one that does, ranks only what the gate (`judge.gate`) finds best;
+    with no gate it is not ranked.
+
+    Raises
+    ------
+    UsageError
+        If the corpus is not COCO.
+    MissingError
+        If the encoding is not there.
+    """
+    from relabel.datasets import cxc
+    from relabel.judge.cxc import score_cxc
+    from relabel.judge.eccv import score_eccv
+    from relabel.judge.eccv_data import read_eccv
+
+    config, corpus, params = project.config, project.corpus, project.config.judge
+    if project.namespace != "coco":
+        raise UsageError(f"CxC and ECCV Caption judge COCO's captions, not {config.ingest.dataset}'s")
+    source, split = config.source(label), params.split
+    encoding = encoded(project, label, split)
+    inputs = {"corpus": corpus.digest, "encoding": encoding.identity}
+    inputs |= {f"cxc {task}": cxc.sha256(task, split) for task in cxc.TASKS}
+    slow = source.pair_by_pair()
+    gate = (params.gate or None) if slow else None
+    ranked = split == "test" and (not slow or gate is not None)
+    if ranked and gate is not None:
+        inputs["gate"] = encoded(project, gate, split).identity
+    semantic = {"source": source.spec.name, "pooling": source.params.pooling, **params.model_dump(include=_JUDGED)}
+
+    def fill(work: Work) -> None:
+        own = params.include_self
+        relevance = open_label(project, label, split, encoding)
+        progress = project.runtime.progress
+        work.facts |= {"label": label, "params": config.params(label).model_dump(mode="json"), "uses": _uses(encoding)}
+        work.facts |= {"own_model": _own_model(encoding), "image_vectors": _image_vectors(project, label)}
+        relevance.estimate_run(
+            lambda counter, at: score_cxc(corpus, counter, source, split, at, include_self=own), "judged pairs"
+        )
+        counted = counting(work, relevance)
+        score_cxc(corpus, relevance, source, split, counted, progress, include_self=own)
+        if ranked:
+            opened = _open_gate(project, gate) if gate else None
+            eccv = read_eccv(corpus, project.runtime.data)
+            score_eccv(corpus, relevance, source, eccv, counted, progress, ties=params.ties, gate=opened)
+        note_tally(work)
+
+    draft = Draft("judgement", label, semantic, inputs)
+    return Job(judgement_folder(project, label), draft, fill, project.runtime.progress)
+
+
+def judgement_folder(project: Project, label: str) -> Path:
+    """Return the folder of a label's judgement. That of a trial lies beside those of the parameter file."""
+
+    def values(config: Config) -> Values:
+        judge = config.judge.model_dump(mode="json", include=_JUDGED - {"split"} | {"gate"})
+        return label_values(config, label) | {f"judge.{name}": value for name, value in judge.items()}
+
+    return project.layout.judgement(variant(project, values).folder(project.config.judge.split), label)
+
+
+def _open_gate(project: Project, gate: str) -> Gate:
+    from relabel.judge.eccv import Gate
+
+    params, scale = project.config.judge, max(map(abs, project.config.source(gate).spec.bounds))
+    return Gate(gate, open_label(project, gate, params.split), params.gate_top, scale)
+
+
+def _uses(encoding: Manifest) -> str | None:
+    """Name the model or the word vectors that an encoding was made with."""
+    facts = encoding.facts
+    return facts["vectors"]["name"] if "vectors" in facts else facts.get("model")
+
+
+def _own_model(encoding: Manifest) -> bool:
+    """Whether the model of an encoding was found in a folder rather than by its name on the hub."""
+    model = encoding.runtime.get("model")
+    return isinstance(model, dict) and model.get("place") == "folder"
+
+
+def _image_vectors(project: Project, label: str) -> list[str]:
+    """Name those labels, among a label and its parts, that compare a vector of the image itself."""
+    source = project.config.source(label)
+    own = [label] if source.image_vectors() else []
+    return list(dict.fromkeys([*own, *(name for part in source.parts() for name in _image_vectors(project, part))]))
+
+
+_JUDGED = {"split", "include_self", "ties", "gate_top"}

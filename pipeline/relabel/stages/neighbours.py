@@ -1,0 +1,126 @@
+"""neighbours: the most relevant captions of every caption or image of a split."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from relabel.config import Config
+from relabel.core.errors import MissingError, UsageError
+from relabel.neighbours.build import NeighbourUnits
+from relabel.neighbours.params import NeighboursParams
+from relabel.neighbours.spec import Question
+from relabel.sources.base import Source
+from relabel.sources.cosine import new_index
+from relabel.stages.encode import encoded, open_label
+from relabel.stages.job import Job, make_units
+from relabel.stages.project import Project
+from relabel.stages.variants import Values, label_values, variant
+from relabel.store.manifest import MANIFEST, Draft
+from relabel.store.workdir import Work
+
+
+def neighbours(project: Project, label: str, params: NeighboursParams | None = None) -> Job:
+    """Prepare to find the neighbours of every caption or image of a split under a label.
+
+    Parameters
+    ----------
+    project : Project
+    label : str
+    params : NeighboursParams, optional
+        `neighbours` of params.yaml without.
+
+    Raises
+    ------
+    UsageError
+        If there is no such label or split, its source has no neighbours, or the encoding lacks captions of the split.
+    MissingError, CheckError
+        If the encoding is not there, or was made of another corpus or under other parameters.
+    """
+    params = params or project.config.neighbours
+    source = project.config.source(label)
+    _check(source, label, params)
+    within, split = _splits(project, label, params)
+    corpus = project.corpus
+    rows, searched = corpus.rows(project.splits(within)), corpus.rows(project.splits(split))
+    if not (searched.start <= rows.start and rows.stop <= searched.stop):
+        raise UsageError(f"the encoding of split {split} lacks captions of {within}", todo="Give another --split.")
+    encoding = encoded(project, label, split)
+    if params.index is not None:
+        new_index(params.index, int(encoding.facts["width"]))
+    size = project.config.encode.rows_per_shard
+    question = Question(label, params.of, rows, params.k, source.params.pooling, size)
+    semantic = question.semantic() | {"source": source.spec.name, "within": within, "index": params.index}
+    if gate := source.gate():
+        semantic["gate"] = gate
+    inputs = {"corpus": corpus.digest, "encoding": encoding.identity}
+    out = project.layout.neighbours(within, params.of, label)
+    opened, folder = partial(open_label, project, label, split, encoding), project.layout.encoding(split, label)
+    units = partial(NeighbourUnits, question, corpus, opened, folder, out, semantic, project.runtime)
+    draft = Draft("neighbours", label, semantic, inputs)
+    told = params.model_copy(update={"within": within, "split": split})
+
+    def fill(work: Work) -> None:
+        work.facts |= facts(source, question) | {"within": within, "split": split}
+        work.facts["without_encoding"] = encoding.failed
+        make_units(project, units(), draft, work, neighbours, label, told)
+
+    own = {"neighbours.k": params.k, "neighbours.index": params.index}
+    made = variant(project, partial(_values, label=label), own)
+    return Job(out, draft, fill, project.runtime.progress, units, made)
+
+
+def _values(config: Config, label: str) -> Values:
+    """Return the parameters that neighbours depend on; those in their path aside."""
+    found = config.neighbours
+    return label_values(config, label) | {"neighbours.k": found.k, "neighbours.index": found.index}
+
+
+def searchable(project: Project) -> list[str]:
+    """Labels that have neighbours."""
+    return [label for label in project.config.sources if project.config.source(label).spec.no_neighbours is None]
+
+
+def facts(source: Source[Any], question: Question) -> dict[str, Any]:
+    """Say what a reader of a table of neighbours must know."""
+    captions = question.of == "captions"
+    return {
+        "label": question.label,
+        "k": question.k,
+        "of": question.of,
+        "rows": [question.rows.start, question.rows.stop],
+        "pooling": question.pooling,
+        "bounds": list(source.spec.bounds),
+        "symmetric": source.spec.symmetric and captions,
+        "orientation": "`row` is the reference, its neighbours are candidates; the text direction is the transpose",
+        "row": "a caption's row" if captions else "an image's number; its first five captions are its references",
+        "order": "by (-score, row), of float64 scores before they were rounded to float32",
+        "itself": "left out" if captions else "an image is no caption: nothing is left out",
+        "nan": "the score of a caption or image that failed to be encoded; see without_encoding",
+        "same_image": "captions of the same image are kept and marked, by image id",
+    }
+
+
+def _check(source: Source[Any], label: str, params: NeighboursParams) -> None:
+    if source.spec.no_neighbours is not None:
+        raise UsageError(
+            f"{label} has no neighbours: {source.spec.no_neighbours}", todo="Use a label of sbert, cbow or cider."
+        )
+    if params.index is not None and (reason := source.no_index()) is not None:
+        raise UsageError(f"{label} takes no index: {reason}", todo="Leave `index` out: its exact search is fast.")
+
+
+def _splits(project: Project, label: str, params: NeighboursParams) -> tuple[str, str]:
+    """Find the split that is searched, and the split whose encoding covers it."""
+    there = [s for s in (*project.corpus.splits, "all") if (project.layout.encoding(s, label) / MANIFEST).exists()]
+    if params.within is not None:
+        same = params.within if params.within in there or "all" not in there else "all"
+        return params.within, params.split or same
+    if params.split is not None:
+        return params.split, params.split
+    if not there:
+        todo = f"Run `relabel encode --label {label} --split all`."
+        raise MissingError(f"{label} is not encoded", where=str(project.layout.encoding("all", label)), todo=todo)
+    if len(there) > 1 and "all" not in there:
+        raise UsageError(f"{label} is encoded for {', '.join(there)}", todo="Say which with --within.")
+    return there[-1], there[-1]

@@ -1,0 +1,122 @@
+"""The folder that an artefact is to take: only an older artefact of the same kind and name is replaced there."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection
+from pathlib import Path
+
+from relabel.core.errors import CheckError, UsageError, system_error
+from relabel.store.manifest import MANIFEST, MODELS, Draft, read_manifest
+from relabel.store.workdir import WRITTEN, foreign
+
+_FIELD = re.compile(r'^ "(?P<name>kind|name|fingerprint)": "(?P<value>[^"\\\n]*)",?$', re.MULTILINE)
+_AWAY = "Choose another name or folder, or move this one away."
+
+
+def check_kind(out: Path, kind: str) -> None:
+    """Refuse a folder that holds anything but an artefact of a kind, before there is a draft.
+
+    Raises
+    ------
+    CheckError, UsageError
+        As `check_place`.
+    """
+    _check(out, kind, None, "", None)
+
+
+def check_place(out: Path, draft: Draft, files: Collection[str] = ()) -> None:
+    """Refuse to replace anything but an older artefact of the same kind and name.
+
+    Of models the name is no matter: it describes how the model was made, and the folder is the user's choice.
+    An artefact with a damaged manifest counts as one of the draft if it names the draft's kind and name or the draft's
+    fingerprint.
+
+    Parameters
+    ----------
+    out : Path
+        The folder.
+    draft : Draft
+        The new artefact.
+    files : collection of str
+        Names of the files of the new artefact, once they are known.
+
+    Raises
+    ------
+    CheckError
+        If something else lies there, or the older artefact's folder holds files that relabel did not write.
+    UsageError
+        If the path has no name of its own ("." or "..").
+    """
+    _check(out, draft.kind, None if draft.kind in MODELS else draft.name, draft.fingerprint, files)
+
+
+def _check(out: Path, kind: str, name: str | None, fingerprint: str, files: Collection[str] | None) -> None:
+    if out.name in ("", ".."):
+        raise UsageError(f"{str(out)!r} cannot be the folder of an artefact", todo="Give the folder a name of its own.")
+    try:
+        _check_folder(out, kind, name, fingerprint, files)
+    except OSError as error:
+        raise system_error(error, out) from error
+
+
+def _check_folder(out: Path, kind: str, name: str | None, fingerprint: str, files: Collection[str] | None) -> None:
+    try:
+        out.lstat()
+    except FileNotFoundError:
+        return
+    if not out.is_dir():
+        what = "found a link to a folder that does not exist" if out.is_symlink() else "found a file, not a folder"
+        raise CheckError(what, where=str(out), todo=_AWAY)
+    content = sorted(os.listdir(out))  # noqa: PTH208
+    if not content:
+        return
+    written = [name for name in content if WRITTEN.fullmatch(name)]
+    if MANIFEST not in content and written:
+        what = f"found files of an artefact without its manifest ({written[0]})"
+        raise CheckError(what, where=str(out), todo="Delete the folder or move it away, and run again.")
+    if MANIFEST not in content:
+        raise CheckError(f"found files that relabel did not write ({content[0]})", where=str(out), todo=_AWAY)
+    try:
+        manifest = read_manifest(out)
+    except CheckError:
+        _check_damaged(out, kind, name, fingerprint)
+        if files:
+            _check_unexpected_files(out, {*files, *_names(out)})
+        return
+    if manifest.kind != kind or name not in (None, manifest.name):
+        raise CheckError(_other(manifest.kind, manifest.name, kind, name), where=str(out), todo=_AWAY)
+    if files is not None:
+        _check_unexpected_files(out, {*files, *manifest.files})
+
+
+def _check_damaged(out: Path, kind: str, name: str | None, fingerprint: str) -> None:
+    fields = {match["name"]: match["value"] for match in _FIELD.finditer(_text(out))}
+    if fingerprint and fields.get("fingerprint") == fingerprint:
+        return
+    if "kind" not in fields or "name" not in fields:
+        what = "found a manifest too damaged to tell which artefact this is"
+        raise CheckError(what, where=str(out / MANIFEST), todo="Delete the folder or move it away, and run again.")
+    if fields["kind"] != kind or name not in (None, fields["name"]):
+        raise CheckError(_other(fields["kind"], fields["name"], kind, name), where=str(out), todo=_AWAY)
+
+
+def _check_unexpected_files(out: Path, files: Collection[str]) -> None:
+    for path in foreign(out, files):
+        what = f"found {path.relative_to(out)}, which relabel did not write, in a folder that is to be replaced"
+        raise CheckError(what, where=str(out), todo=f"Move {path} away, and run again.")
+
+
+def _names(out: Path) -> set[str]:
+    """Return all keys of a damaged manifest that may be names of files."""
+    return set(re.findall(r'^  "([^"\n]+)": \{$', _text(out), re.MULTILINE))
+
+
+def _text(out: Path) -> str:
+    return (out / MANIFEST).read_bytes().decode(errors="replace")
+
+
+def _other(kind: str, name: str, wanted: str, wanted_name: str | None) -> str:
+    replaceable = wanted if wanted_name is None else f"{wanted} {wanted_name}"
+    return f"found {kind} {name}, where only an older {replaceable} may be replaced"

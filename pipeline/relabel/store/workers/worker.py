@@ -1,0 +1,54 @@
+"""What runs in a worker: a job is made again once, its units one at a time; files go straight to the disk."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import replace
+
+from relabel.store.tasks import Unit, Units
+from relabel.store.workdir import Work
+from relabel.store.workers.remote_job import Order
+
+_KEPT = 2  # jobs, each of which may hold a model
+_kept: OrderedDict[tuple[str, str], Units] = OrderedDict()
+_alone = threading.Lock()  # a unit takes all threads and memory that a worker has
+
+
+def make_unit(order: Order, unit: Unit) -> None:
+    """Make one unit's file.
+
+    Raises
+    ------
+    CheckError, MissingError
+        If this process is not fit for the order (see Order).
+    RelabelError
+        Whatever the unit raises.
+    """
+    with _alone:
+        order.check_place()
+        _units(order).make(Work(order.folder), unit, lambda _: None)
+
+
+def _units(order: Order) -> Units:
+    key = order.draft.fingerprint, order.token
+    if key not in _kept:
+        project = order.project
+        if not project.runtime.threads:
+            project = project.for_worker(replace(project.runtime, threads=_threads()))
+        job = order.stage(project, *order.arguments)
+        order.check_job(job.draft)
+        if job.units is None:
+            raise TypeError(f"{order.stage.__name__} has no units")
+        _kept[key] = job.units()
+        while len(_kept) > _KEPT:
+            _kept.popitem(last=False)
+    _kept.move_to_end(key)
+    return _kept[key]
+
+
+def _threads() -> int:
+    """How many threads whoever started this worker gave it."""
+    from distributed import get_worker
+
+    return max(1, int(get_worker().state.nthreads))

@@ -1,0 +1,1 @@
+"""Exact top-k search over arrays."""

@@ -1,1 +1,0 @@
-"""Makes the model a source takes: `relabel tune SOURCE --on DATA`."""

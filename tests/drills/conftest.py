@@ -1,0 +1,105 @@
+"""Roads that drills disturb, the budget of a run, and the counts that a drill reports."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from tests.drills.nursery import Nursery
+from tests.drills.roads import FULL, SMALL, Road
+from tests.drills.trails import STAGES, Trail, lay_inputs, possible
+
+from relabel.corpus import Corpus
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Number of cases that each kind of drill runs, and the seed that they are drawn with.
+
+    Attributes
+    ----------
+    kills, flips, inputs, opens, disks : int
+        Killed runs, changed files, fuzzed inputs, opens during rebuilds, and runs on a full disk.
+    seed : int
+    """
+
+    kills: int
+    flips: int
+    inputs: int
+    opens: int
+    disks: int
+    seed: int
+
+
+@pytest.fixture(scope="session")
+def budget(pytestconfig: pytest.Config) -> Budget:
+    """Return the options `--drill-KIND` and `--drill-seed`."""
+    return Budget(**{name: pytestconfig.getoption(f"drill_{name}") for name in Budget.__dataclass_fields__})
+
+
+@pytest.fixture
+def tally(request: pytest.FixtureRequest) -> Iterator[Counter[tuple[str, str]]]:
+    """Return an empty counter of cases by (kind of drill, subject); its counts go into `--drill-report`.
+
+    ``tally["kills", "encode cider"] += 1``
+    """
+    counts: Counter[tuple[str, str]] = Counter()
+    yield counts
+    request.node.user_properties += [("drill", [kind, subject, n]) for (kind, subject), n in counts.items()]
+
+
+@pytest.fixture(scope="session")
+def captions(coco: Corpus) -> str:
+    """The captions of the first 40 of COCO's val images, JSONL."""
+    images = coco.images(["val"])
+    rows = range(int(coco.indptr[images.start]), int(coco.indptr[images.start + 40]))
+    lines = []
+    for row in rows:
+        image = coco.image_ids[coco.image[row]].removeprefix("coco:")
+        caption = coco.caption_ids[row].removeprefix("coco:")
+        line = {"caption_id": caption, "image_id": image, "split": "val", "text": coco.texts[row]}
+        lines.append(json.dumps(line) + "\n")
+    return "".join(lines)
+
+
+def _road(captions: str, stages: tuple[tuple[str, ...], ...], folder: Path) -> Road:
+    road = Road(captions, stages, folder)
+    road.seconds.update(road.walk(road.lay(folder)))
+    return road
+
+
+@pytest.fixture(scope="session")
+def full(captions: str, tmp_path_factory: pytest.TempPathFactory) -> Road:
+    """Every stage."""
+    return _road(captions, FULL, tmp_path_factory.mktemp("full") / "project")
+
+
+@pytest.fixture(scope="session")
+def small(captions: str, tmp_path_factory: pytest.TempPathFactory) -> Road:
+    """Few stages, for the default run of the tests."""
+    return _road(captions, SMALL, tmp_path_factory.mktemp("small") / "project")
+
+
+@pytest.fixture(scope="session")
+def nursery(coco: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Nursery, Path]]:
+    """A process that forks a child per run, and a folder with the inputs of all stages."""
+    pytest.importorskip("gensim")
+    pytest.importorskip("accelerate")
+    root = tmp_path_factory.mktemp("trail")
+    ids = lay_inputs(coco, root / "here")
+    (root / "ids.json").write_text(json.dumps(ids), encoding="utf-8")
+    process = Nursery(root / "ids.json")
+    yield process, root
+    process.close()
+
+
+@pytest.fixture(scope="session")
+def trail(nursery: tuple[Nursery, Path], pytestconfig: pytest.Config) -> Trail:
+    """Every stage, undisturbed."""
+    path = Trail(*nursery, only=tuple(pytestconfig.getoption("drill_stage") or [""]))
+    path.walk(possible(STAGES))
+    return path

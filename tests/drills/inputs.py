@@ -1,0 +1,304 @@
+"""Readers under test, each with the good files that mutations begin from."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from safetensors.numpy import save
+from tests.drills.mutation import numpy_file
+
+from relabel import stages
+from relabel.config import load_config
+from relabel.core.errors import RelabelError
+from relabel.core.runtime import parse_memory
+from relabel.corpus import Corpus
+from relabel.corpus.readers.coco import FILES, coco_files, read_coco, read_karpathy
+from relabel.corpus.readers.scan_layout import read_scan, scan_files
+from relabel.corpus.readers.tables import Columns, read_csv, read_jsonl, read_parquet
+from relabel.corpus.splits import coco_test_captions, split_by_file
+from relabel.datasets.cxc import _parse
+from relabel.datasets.stsb import read_stsb
+from relabel.judge.eccv_data import read_positives
+from relabel.sources.models.checks import check_model_folder
+from relabel.sources.vectors.files import read_given
+from relabel.sources.wmd.stop_words import StopWords
+from relabel.sources.words.vectors import WordVectorsFile, read_word_vectors
+from relabel.stages import Project
+from relabel.store.manifest import Draft, FileEntry, Manifest, read_manifest
+from relabel_train.features import FeaturesError, open_features
+from relabel_train.lookup import LookupFileError, open_lookup, open_plan
+
+ROOT = Path(__file__).parents[2]
+RECORDS = [
+    {"caption_id": 10 * i + j, "image_id": i, "text": f"a dog, number {j}, «ça» on street {i}", "split": split}
+    for i, split in enumerate(["train", "train", "val", "test"])
+    for j in range(2)
+]
+VECTORS = np.random.default_rng(0).normal(size=(len(RECORDS), 6)).astype(np.float32)
+NAMES = [f"n{i}" for i in range(len(VECTORS))]
+
+
+@dataclass(frozen=True)
+class Input:
+    """A reader, the files it reads, and the errors that it may raise.
+
+    Attributes
+    ----------
+    files : dict of str to bytes
+        Good files by name.
+    read : callable
+        Reads a folder of them.
+    fixed : tuple of str
+        Files that are never changed.
+    errors : tuple of exception types
+    """
+
+    files: dict[str, bytes]
+    read: Callable[[Path], Any]
+    fixed: tuple[str, ...] = ()
+    errors: tuple[type[Exception], ...] = field(default=(RelabelError,))
+
+
+def dumped(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode()
+
+
+def coco() -> Input:
+    files, splits = {}, []
+    for name, images in zip(FILES, ([0, 1], [2, 3]), strict=True):
+        own = [r for r in RECORDS if r["image_id"] in images]
+        captions = [{"id": r["caption_id"], "image_id": r["image_id"], "caption": r["text"]} for r in own]
+        files[name] = dumped({"images": [{"id": i} for i in images], "annotations": captions})
+        splits += [{"cocoid": i, "split": "train" if i < 2 else "restval"} for i in images]
+    files["splits.json"] = dumped({"images": splits})
+    return Input(files, lambda f: Corpus.from_captions(read_coco(coco_files(f), split_by_file(f / "splits.json"))))
+
+
+def karpathy() -> Input:
+    images = [
+        {
+            "filename": f"{i}.jpg",
+            "split": "train",
+            "sentences": [{"raw": r["text"], "sentid": r["caption_id"]} for r in RECORDS if r["image_id"] == i],
+        }
+        for i in range(4)
+    ]
+    return Input(
+        {"a.json": dumped({"images": images})}, lambda f: Corpus.from_captions(read_karpathy(f / "a.json", "d"))
+    )
+
+
+def table(name: str, content: bytes, read: Callable[..., Any]) -> Input:
+    return Input({name: content}, lambda f: Corpus.from_captions(read(f / name, "d", Columns())))
+
+
+def csv_text(rows: list[list[Any]]) -> bytes:
+    out = io.StringIO(newline="")
+    csv.writer(out).writerows(rows)
+    return out.getvalue().encode()
+
+
+def parquet(columns: dict[str, Any]) -> bytes:
+    out = io.BytesIO()
+    pq.write_table(pa.table(columns), out)
+    return out.getvalue()
+
+
+def scan(ids: Any) -> Input:
+    lines = "".join(f"{r['text']}\n" for r in RECORDS).encode()
+    names = "".join(f"{r[f'{ids}_id']}\n" for r in RECORDS).encode()
+
+    def read(folder: Path) -> Corpus:
+        captions = [c for path in scan_files(folder) for c in read_scan(path, "d", ids, 2)]
+        return Corpus.from_captions(captions)
+
+    return Input({"test_caps.txt": lines, "test_ids.txt": names}, read)
+
+
+def vectors(name: str, content: bytes, ids: str | None = None, names: bytes = b"") -> Input:
+    def read(folder: Path) -> Any:
+        given = read_given(folder / name)
+        np.asarray(given.vectors).sum()  # every byte is there
+        return given
+
+    return Input({name: content} | ({ids: names} if ids else {}), read)
+
+
+def words(name: str, content: bytes) -> Input:
+    return Input({name: content}, lambda f: read_word_vectors(WordVectorsFile.at(f / name)))
+
+
+def zipped(name: str, content: bytes) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(name, content)
+    return out.getvalue()
+
+
+def scan_features() -> Input:
+    arrays = {f"{split}_ims.npy": numpy_file(VECTORS[:, None].repeat(3, 1)) for split in ("train", "test")}
+    ids = {f"{s}_ids.txt": "".join(f"{s}{n}\n" for n in NAMES).encode() for s in ("train", "test")}
+    errors = (FeaturesError, FileNotFoundError)
+    return Input(arrays | ids, lambda f: open_features(f, namespace="d"), errors=errors)
+
+
+def proxy_features() -> Input:
+    about = {
+        "format": 1,
+        "files": ["a.npy"],
+        "image_ids": NAMES,
+        "vectors": 3,
+        "width": 6,
+        "stand_in": "token vectors",
+    }
+    files = {
+        "features.json": dumped(about),
+        "a.npy": numpy_file(VECTORS[:, None].repeat(3, 1).astype(np.float16)),
+        "lengths.npy": numpy_file(np.full(len(NAMES), 2)),
+    }
+    return Input(files, open_features, errors=(FeaturesError, FileNotFoundError))
+
+
+def model_folder() -> Input:
+    modules = [
+        {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+        {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+    ]
+    config = {"model_type": "bert", "architectures": ["BertModel"], "hidden_size": 8, "num_hidden_layers": 1}
+    tokenizer = {"do_lower_case": True, "tokenizer_class": "BertTokenizer"}
+    files = {
+        "modules.json": dumped(modules),
+        "config.json": dumped(config),
+        "tokenizer_config.json": dumped(tokenizer),
+        "model.safetensors": save({"x": VECTORS}),
+    }
+    return Input(files, check_model_folder, fixed=("model.safetensors",))
+
+
+def manifest() -> Input:
+    draft = Draft("corpus", "d", {"format": "csv", "n": 4}, {"a.csv": "0" * 64})
+    facts, runtime = {"rows": [0, 8], "report": {"images": 4}}, {"threads": 1}
+    entry = {"part-00000-of-00001.parquet": FileEntry("1" * 64, 100, 8)}
+    whole = Manifest(draft.kind, draft.name, draft.fingerprint, draft.semantic, draft.inputs, facts, runtime, entry)
+    return Input({"manifest.json": whole.to_json().encode()}, lambda f: read_manifest(f, "corpus"))
+
+
+def settings() -> Input:
+    lines = (
+        "judge.seed: 3\nexport.plan.levels: [0.5, 0.1]\nsources.cbow.vectors: glove\ntune.sbert.rate: 1e-5\n"
+        "encode.rows_per_shard: 100\nneighbours.index: IVF16,Flat\nsources.mine: {source: cider, sigma: 3}\n"
+        "ingest.expected: {all: {images: 3}}\nexport.plan.max_bytes: 3GiB\n"
+    )
+
+    def read(folder: Path) -> Any:
+        text = (folder / "settings.yaml").read_bytes().decode(errors="surrogateescape")
+        return load_config(folder / "params.yaml", [line.replace(": ", "=", 1) for line in text.split("\n") if line])
+
+    return Input({"settings.yaml": lines.encode(), "params.yaml": b""}, read, fixed=("params.yaml",))
+
+
+def memory(folder: Path) -> int:
+    return parse_memory((folder / "memory.txt").read_bytes().decode(errors="surrogateescape"))
+
+
+JSONL = b"\n".join(map(dumped, RECORDS)) + b"\n"
+CSV = csv_text([list(RECORDS[0]), *([str(v) for v in r.values()] for r in RECORDS)])
+PARQUET = parquet({name: [str(r[name]) for r in RECORDS] for name in RECORDS[0]})
+GLOVE = "".join(f"{n} {' '.join(f'{x:.4f}' for x in v)}\n" for n, v in zip(NAMES, VECTORS, strict=True)).encode()
+WORD2VEC = f"{len(NAMES)} 6\n".encode() + GLOVE
+CXC = csv_text(
+    [
+        ["caption1", "caption2", "agg_score", "sampling_method"],
+        *([f"COCO_val2014:sentid:{i}", f"COCO_val2014:sentid:{i + 1}", i / 2, "c2c_isim"] for i in range(8)),
+    ]
+)
+
+INPUTS: dict[str, Input] = {
+    "coco": coco(),
+    "karpathy": karpathy(),
+    "jsonl": table("a.jsonl", JSONL, read_jsonl),
+    "jsonl.gz": table("a.jsonl.gz", gzip.compress(JSONL, mtime=0), read_jsonl),
+    "csv": table("a.csv", CSV, read_csv),
+    "csv.gz": table("a.csv.gz", gzip.compress(CSV, mtime=0), read_csv),
+    "parquet": table("a.parquet", PARQUET, read_parquet),
+    "scan, ids of images": scan("image"),
+    "scan, ids of captions": scan("caption"),
+    "coco's test ids": Input({"a.npy": numpy_file(np.arange(9))}, lambda f: coco_test_captions(f / "a.npy")),
+    "vectors npy": vectors("a.npy", numpy_file(VECTORS), "a.ids.json", dumped(NAMES)),
+    "vectors npy, ids txt": vectors("a.npy", numpy_file(VECTORS), "a.ids.txt", "\n".join(NAMES).encode()),
+    "vectors npy, ids npy": vectors("a.npy", numpy_file(VECTORS), "a.ids.npy", numpy_file(np.arange(len(NAMES)))),
+    "vectors parquet": vectors("a.parquet", parquet({"id": NAMES, "vector": VECTORS.tolist()})),
+    "vectors safetensors": vectors("a.safetensors", save({"x": VECTORS}), "a.ids.json", dumped(NAMES)),
+    "word vectors": words("a.txt", GLOVE),
+    "word vectors, header": words("a.txt", WORD2VEC),
+    "word vectors gz": words("a.txt.gz", gzip.compress(GLOVE, mtime=0)),
+    "word vectors zip": words("a.zip", zipped("a.txt", GLOVE)),
+    "stop words": Input({"a.txt": b"a\nthe\nof\n"}, lambda f: StopWords.of(str(f / "a.txt"))),
+    "sts-b": Input(
+        {"a.csv": csv_text([[r["text"], f"b {i}", i / 2] for i, r in enumerate(RECORDS)])},
+        lambda f: read_stsb(f / "a.csv"),
+    ),
+    "cxc": Input({"sts_val.csv": CXC}, lambda f: _parse(f / "sts_val.csv", "sts", "val")),
+    "eccv": Input({"a.json": dumped({"1": [1, 2], "2": [3]})}, lambda f: read_positives(f / "a.json")),
+    "scan features": scan_features(),
+    "proxy features": proxy_features(),
+    "model folder": model_folder(),
+    "manifest.json": manifest(),
+    "params.yaml": Input(
+        {"params.yaml": (ROOT / "params.yaml").read_bytes()}, lambda f: load_config(f / "params.yaml")
+    ),
+    "--set": settings(),
+    "--memory": Input({"memory.txt": b"2.5 GiB"}, memory),
+}
+
+
+def lookup(label: str, project: Project) -> Input:
+    """Return a lookup that is read by a block and the ids."""
+
+    def read(folder: Path) -> Any:
+        opened = open_lookup(folder)
+        rows = np.arange(20)
+        opened.block(rows, rows)
+        opened.caption_ids(rows)
+        return opened
+
+    return exported(project.layout.lookup("all", label), read)
+
+
+def plan(project: Project) -> Input:
+    """Return a batch plan that is read by its first block."""
+    job = stages.export_plan(project, "cider", "all", "fuzzed")
+    job.run()
+
+    def read(folder: Path) -> Any:
+        opened = open_plan(folder)
+        for number in range(len(opened)):
+            opened[number]
+        opened.names(0)
+        return opened
+
+    return exported(job.out, read)
+
+
+def exported(folder: Path, read: Callable[[Path], Any]) -> Input:
+    files = {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+    return Input(files, read, errors=(LookupFileError, FileNotFoundError))
+
+
+EXPORTS: dict[str, Callable[[Project], Input]] = {
+    "lookup of vectors": partial(lookup, "cbow"),
+    "lookup of features": partial(lookup, "cider"),
+    "plan": plan,
+}

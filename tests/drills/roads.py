@@ -1,0 +1,107 @@
+"""The whole road on 200 of COCO's captions, as real processes: every kind of artefact, several shards of each."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from relabel.store.artefact import WORK
+from relabel.store.manifest import MANIFEST
+
+PARAMS = """
+ingest: {format: jsonl, path: captions.jsonl, tokenizer: none, expected: {}, rows_per_shard: 60}
+tune: {cbow: {splits: [val], tokenizer: lower_split, width: 8, min_count: 1, epochs: 1}}
+encode: {rows_per_shard: 60}
+neighbours: {k: 20}
+judge: {split: val, resamples: 5}
+export: {labels: [cider]}
+sources:
+  same_image: {source: same_image}
+  cider: {source: cider, tokenizer: lower_split}
+  cbow: {source: cbow, tokenizer: lower_split, vectors: word2vec}
+"""
+FULL = (
+    ("run",),
+    ("neighbours", "--label", "cider", "--of", "images"),
+    ("export", "lookup", "--label", "cbow", "--split", "val"),
+    ("export", "plan", "--label", "cider", "--split", "val", "--batch-size", "16", "--sampler", "neighbour"),
+)
+"""Every stage, one process each. `run` fetches, ingests, tunes, encodes, judges, correlates, and makes neighbours and
+lookups."""
+SMALL = (("run", "--dataset", "mine", "--split", "val", "--label", "cider"),)
+"""Ingest, encode, neighbours and lookup, nothing that people judged."""
+
+
+@dataclass(frozen=True)
+class Road:
+    """Stages, the captions they start from, and what a walk that nothing disturbs makes of them.
+
+    Attributes
+    ----------
+    captions : str
+        The input, JSONL.
+    stages : tuple of tuple of str
+        What is run, one process each.
+    whole : Path
+        Folder of the undisturbed walk; nobody may change it.
+    seconds : dict of tuple to float
+        How long its stages took.
+    """
+
+    captions: str
+    stages: tuple[tuple[str, ...], ...]
+    whole: Path
+    seconds: dict[tuple[str, ...], float] = field(default_factory=dict)
+
+    def lay(self, folder: Path) -> Path:
+        """Make a folder with the input and the parameters."""
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        (folder / "captions.jsonl").write_text(self.captions, encoding="utf-8")
+        (folder / "params.yaml").write_text(PARAMS, encoding="utf-8")
+        return folder
+
+    def start(self, folder: Path, stage: Sequence[str], before: str = "") -> subprocess.Popen[str]:
+        """Start one stage; `before` is Python that its process runs first."""
+        code = f"{before}\nfrom relabel_cli.main import main\nmain()"
+        command = [sys.executable, "-c", code, *stage, "--threads", "1"]
+        env = {k: v for k, v in os.environ.items() if k not in ("RELABEL_DATA", "RELABEL_MIRROR")}
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, cwd=folder, env=env, stdout=pipe, stderr=pipe, text=True)
+
+    def walk(self, folder: Path) -> dict[tuple[str, ...], float]:
+        """Run all stages, each of which has to end well; return the seconds of each."""
+        seconds = {}
+        for stage in self.stages:
+            started = time.monotonic()
+            process = self.start(folder, stage)
+            _, said = process.communicate(timeout=240)
+            assert process.returncode == 0, said
+            seconds[stage] = time.monotonic() - started
+        return seconds
+
+    def compare(self, folder: Path) -> None:
+        """Hold a folder, byte for byte, against that of the undisturbed walk."""
+        found, wanted = finals(folder), finals(self.whole)
+        assert sorted(found) == sorted(wanted)
+        assert [name for name, body in found.items() if body != wanted[name]] == []
+        assert [p.name for work in folder.rglob(WORK) for p in work.iterdir() if p.suffix != ".lock"] == []
+
+
+def finals(folder: Path) -> dict[str, bytes]:
+    """Every file that is there in the end; of a manifest all but `runtime`, which holds timings, and its digest."""
+    found = {}
+    for path in sorted(p for p in folder.rglob("*") if p.is_file() and p.parent.name != WORK):
+        body = path.read_bytes()
+        if path.name == MANIFEST:
+            kept = {k: v for k, v in json.loads(body).items() if k not in ("runtime", "digest")}
+            body = json.dumps(kept, sort_keys=True).encode()
+        found[path.relative_to(folder).as_posix()] = body
+    return found

@@ -1,0 +1,105 @@
+"""Contract: whatever byte of whatever file of any artefact is changed, cut, added or lost, `relabel verify` names that
+file; a reader refuses it or serves the same values; the stage that made it makes the same bytes again."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.drills.damage import REFUSALS, WAYS, Readers, Target, damaged, files_of, targets
+from tests.drills.trails import MORE, comparable
+
+from relabel.core.errors import RelabelError
+from relabel.stages.verify import verify
+from relabel.store.manifest import MANIFEST
+
+HEALED = 20
+"""Of so many changed files one is healed by its stage as well."""
+UNCHECKED = ("lookup", "plan")
+"""Kinds whose reader has a default that reads less than everything."""
+
+
+def outcome(readers: Readers, target: Target, served: str, **options: Any) -> str:
+    """Read a damaged artefact: `refused`, `same` values, or `changed` ones; any other error is raised."""
+    try:
+        return "same" if readers(target, **options) == served else "changed"
+    except (RelabelError, *REFUSALS):
+        return "refused"
+
+
+def problems() -> set[str]:
+    """Return the files that `verify` names."""
+    return {problem.file for problem in verify([Path("labels"), Path("data")], Path("data")).problems}
+
+
+def named(target: Target, path: Path, before: set[str]) -> list[str]:
+    """Say what is wrong with what `verify` finds of a damaged file; `before` it found something else to report."""
+    if target.kind == "checkpoint" or (target.kind == "fetched" and not path.exists()):
+        return []  # no manifest says that they should be there
+    files = problems() - before
+    return [] if files == {str(path)} else [f"verify named {sorted(files)}"]
+
+
+def healed(trail: Any, target: Target, wanted: dict[str, bytes]) -> list[str]:
+    """Run the stage that made an artefact; say what is wrong afterwards."""
+    step = next(s for s in reversed(trail.steps) if s.stage != MORE and makes(s, target))
+    end = trail.run(step)
+    if end.code != 0:
+        return [] if "error: " in end.said and "Traceback" not in end.said else [f"{step.title}: {end.said}"]
+    found = comparable(trail.here)
+    return [f"{step.title} left {n} otherwise" for n in wanted if found.get(n) != wanted[n]]
+
+
+def makes(step: Any, target: Target) -> bool:
+    """Return whether a step makes an artefact."""
+    file = target.name + ("/log.jsonl" if target.kind == "checkpoint" else f"/{MANIFEST}")
+    if target.kind == "fetched":
+        return bool(step.stage[0] == "fetch")
+    before, after = step.before / file, step.after / file
+    return after.exists() and not (before.exists() and before.read_bytes() == after.read_bytes())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2400)
+def test_a_changed_file_is_named_refused_and_made_again(
+    trail: Any, budget: Any, tally: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = next(step.before for step in trail.steps if step.stage == MORE)
+    trail.lay(whole)
+    monkeypatch.chdir(trail.here)
+    monkeypatch.delenv("RELABEL_MIRROR", raising=False)
+    chance, readers, faults = random.Random(budget.seed), Readers(), []
+    wanted, all_targets = comparable(trail.here), targets(Path())
+    before = problems()
+    served = {target: readers(target) for target in all_targets}
+    for number in range(budget.flips):
+        target, way = all_targets[number % len(all_targets)], chance.choice(WAYS)
+        path = chance.choice(files_of(Path(target.name), target.kind))
+        times = path.stat()
+        with damaged(path, way, chance):
+            if way != "delete" and chance.random() < 0.5:  # as a disk does, without a new time
+                os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+            try:
+                wrong = named(target, path, before)
+                read = outcome(readers, target, served[target])
+                wrong += ["the reader served other values"] if read == "changed" else []
+                tally["flips", target.subject] += 1
+                tally["flips: full read", read] += 1
+                if target.kind in UNCHECKED:
+                    default = outcome(readers, target, served[target], verify=None)
+                    tally[f"flips: default open of a {target.kind}", default] += 1
+                if number % HEALED == 0 and not wrong:
+                    wrong += healed(trail, target, wanted)
+                    tally["heals", target.subject] += 1
+            except Exception as error:
+                wrong = [repr(error)]
+        faults += [(str(path), way, line) for line in wrong]
+        for fault in faults[len(faults) - len(wrong) :]:
+            print(fault)
+        if wrong:
+            trail.lay(whole)
+            os.chdir(trail.here)
+    assert faults == []

@@ -1,0 +1,42 @@
+"""Contract: each stage that meets a full disk at any call, or a file that cannot grow beyond any size, ends with exit
+code 0 or 5 and a line that says so, never a traceback; with room again it leaves the bytes of a run that always had."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from tests.drills.nursery import Fault
+
+SIZES = (0, 10, 300, 700, 1500, 3000, 9000, 30_000)
+IN_A_ROW = 4
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2400)
+def test_a_stage_on_a_full_disk_says_so_and_loses_nothing(trail: Any, budget: Any, tally: Any) -> None:
+    chance, faults = random.Random(budget.seed), []
+    for step, wanted in trail.shares(budget.disks, 2, chance):
+        runs = 0
+        while runs < wanted:
+            trail.lay(step.before)
+            drawn: list[Fault] = []
+            try:
+                for _ in range(min(wanted - runs, IN_A_ROW)):
+                    by_call = Fault("full", at=chance.randrange(step.calls))
+                    drawn.append(by_call if chance.random() < 0.6 else Fault("size", at=chance.choice(SIZES)))
+                    end = trail.run(step, drawn[-1])
+                    runs += 1
+                    assert "Traceback" not in end.said, end.said
+                    assert end.code in (0, 5), end.said
+                    errors = [line for line in end.said.splitlines() if line.startswith("error: ")]
+                    assert bool(errors) == (end.code == 5), end.said
+                    tally["disks", step.title] += end.code == 5
+                trail.finish(step)
+            except AssertionError as error:
+                faults.append((step.title, drawn, str(error)[-2000:]))
+                print(faults[-1])
+                break
+        print(f"{step.title}: {runs} runs, {len(faults)} faults so far")
+    assert faults == []

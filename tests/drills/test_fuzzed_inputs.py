@@ -1,0 +1,144 @@
+"""Contract: any input gives the same kind of result as a good one, or an error of its reader's that says why.
+
+Inputs are good files with a seeded change. Each is read in a forked process with a limit of time and of memory, so a
+hang, a crash inside a library or a great allocation fails the case. A failing case leaves its files below tmp_path.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.drills.batches import run_cases
+from tests.drills.inputs import EXPORTS, INPUTS, Input
+from tests.drills.mutation import Mutator
+
+from relabel.stages import Project
+
+pytestmark = pytest.mark.timeout(3600)
+LONGEST = 5000
+"""Characters of a message; it is shown on one line."""
+
+
+class Fuzzer:
+    """Cases of one reader: case n of a seed is always the same input."""
+
+    def __init__(self, name: str, subject: Input, seed: int, folder: Path) -> None:
+        self.name, self.input, self.seed, self.folder = name, subject, seed, folder
+        self.kind = type(self._read_good())
+        self.process: int | None = None
+
+    def files(self, case: int) -> dict[str, bytes]:
+        """Return the files that a case changes."""
+        mutator = Mutator(f"{self.seed} {self.name} {case}")
+        names = [name for name in self.input.files if name not in self.input.fixed]
+        chosen = mutator.rng.sample(names, min(len(names), mutator.rng.choice((1, 1, 1, 2))))
+        return {name: mutator.change(name, self.input.files[name]) for name in chosen}
+
+    def run(self, case: int) -> str | None:
+        """Read the files of a case; return how the outcome breaks the contract."""
+        if self.process != os.getpid():  # an earlier process may have ended within a case
+            self.lay(self.input.files)
+            self.process = os.getpid()
+        changed = self.files(case)
+        self.lay(changed)
+        try:
+            result = self.input.read(self.folder)
+        except self.input.errors as error:
+            message = str(error)
+            return None if message.strip() and len(message) <= LONGEST else f"a message of {len(message)} characters"
+        finally:
+            self.lay({name: self.input.files[name] for name in changed})
+        return None if type(result) is self.kind else f"expected {self.kind.__name__}, found {type(result).__name__}"
+
+    def lay(self, files: dict[str, bytes]) -> None:
+        """Write files into the folder."""
+        for name, content in files.items():
+            (self.folder / name).write_bytes(content)
+
+    def _read_good(self) -> Any:
+        self.lay(self.input.files)
+        return self.input.read(self.folder)
+
+
+def fuzz(name: str, subject: Input, cases: int, seed: int, folder: Path) -> list[str]:
+    """Run the cases of one reader; return a line per failure and leave its files in a folder of their own."""
+    (folder / "files").mkdir()
+    fuzzer = Fuzzer(name, subject, seed, folder / "files")
+    lines = []
+    for failure in run_cases(fuzzer.run, range(cases), folder):
+        kept = folder / f"case-{failure.case}"
+        kept.mkdir()
+        for file, content in (fuzzer.input.files | fuzzer.files(failure.case)).items():
+            (kept / file).write_bytes(content)
+        lines.append(f"{name}, seed {seed}, case {failure.case} (files in {kept}): {failure.reason}")
+    return lines
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_a_few_changed_inputs_are_read_or_refused(name: str, tmp_path: Path) -> None:
+    assert not fuzz(name, INPUTS[name], 8, 0, tmp_path)
+
+
+def drill(name: str, subject: Input, budget: Any, tally: Counter[Any], folder: Path) -> None:
+    cases = max(1, math.ceil(budget.inputs / (len(INPUTS) + len(EXPORTS))))
+    failures = fuzz(name, subject, cases, budget.seed, folder)
+    tally["inputs", name] += cases
+    assert not failures, "\n\n".join(failures[:5])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", INPUTS)
+def test_changed_inputs_are_read_or_refused(name: str, budget: Any, tally: Counter[Any], tmp_path: Path) -> None:
+    drill(name, INPUTS[name], budget, tally, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXPORTS)
+def test_changed_exports_are_read_or_refused(
+    name: str,
+    small_project: Project,
+    budget: Any,
+    tally: Counter[Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RELABEL_CACHE", str(tmp_path / "cache"))
+    drill(name, EXPORTS[name](small_project), budget, tally, tmp_path)
+
+
+def test_a_hang_a_crash_and_an_allocation_fail_one_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.drills.batches.SECONDS", 0.3)
+
+    def run(case: int) -> str | None:
+        if case == 1:
+            while True:
+                pass
+        if case == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if case == 4:
+            bytearray(1 << 40)
+        if case == 5:
+            raise ValueError("unexpected")
+        return "wrong" if case == 6 else None
+
+    failures = run_cases(run, range(8), tmp_path)
+    reasons = {failure.case: failure.reason for failure in failures}
+    assert sorted(reasons) == [1, 3, 4, 5, 6]
+    assert reasons[1] == "no answer in time"
+    assert reasons[3].startswith("process ended")
+    assert "MemoryError" in reasons[4]
+    assert "ValueError: unexpected" in reasons[5]
+    assert reasons[6] == "wrong"
+
+
+def test_equal_seeds_give_equal_inputs(tmp_path: Path) -> None:
+    first, again = (Fuzzer("parquet", INPUTS["parquet"], 3, tmp_path) for _ in range(2))
+    other = Fuzzer("parquet", INPUTS["parquet"], 4, tmp_path)
+    inputs = [[fuzzer.files(case) for case in range(30)] for fuzzer in (first, again, other)]
+    assert inputs[0] == inputs[1] != inputs[2]

@@ -1,0 +1,55 @@
+"""Contract: a run that is killed at any instant, as often as one likes, and then run again ends with the bytes of a run
+that was not."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SIGNALS = (signal.SIGKILL, signal.SIGTERM)
+
+
+def drill(road: Any, folder: Path, chance: random.Random) -> int:
+    """Kill a walk at random instants of its whole length until it is through in spite of it; return how many kills."""
+    road.lay(folder)
+    kills = 0
+    for stage in road.stages:
+        code = None
+        while code != 0:
+            process = road.start(folder, stage)
+            try:
+                _, said = process.communicate(timeout=chance.uniform(0.2, 1.0) * road.seconds[stage])
+            except subprocess.TimeoutExpired:
+                process.send_signal(chance.choice(SIGNALS))
+                _, said = process.communicate()
+            code = process.returncode
+            assert code == 0 or -code in SIGNALS, said
+            kills += code != 0
+    return kills
+
+
+def killed(road: Any, folder: Path, wanted: int, seed: int) -> int:
+    """Walk again and again, until there were as many kills as wanted; return how many there were."""
+    chance, kills = random.Random(seed), 0
+    while kills < wanted:
+        kills += drill(road, folder, chance)
+        road.compare(folder)
+    return kills
+
+
+def test_a_killed_run_ends_with_the_same_bytes(small: Any, tmp_path: Path) -> None:
+    killed(small, tmp_path / "project", wanted=1, seed=0)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_run_of_all_stages_killed_again_and_again_ends_with_the_same_bytes(
+    full: Any, tmp_path: Path, budget: Any, tally: Any
+) -> None:
+    wanted = min(30, budget.kills // 10)
+    tally["kills", "real processes"] += killed(full, tmp_path / "project", wanted, budget.seed)

@@ -1,0 +1,50 @@
+"""Contract: each stage, killed at any instants and then run once more, leaves the bytes of a
+run that was not disturbed, and no process of its own."""
+
+from __future__ import annotations
+
+import random
+import signal
+from typing import Any
+
+import pytest
+from tests.drills.nursery import Fault
+from tests.drills.trails import Step
+
+IN_A_ROW = 6
+"""Most kills before a stage is let finish."""
+
+
+def instant(step: Step, chance: random.Random) -> Fault:
+    """Draw a call at which the process is killed, or a time, which can lie within a call of a library."""
+    if chance.random() < 0.6:
+        return Fault("kill", at=chance.randrange(step.calls), after=chance.random() < 0.5)
+    return Fault("kill", seconds=chance.uniform(0.01, step.seconds))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(4800)
+def test_a_stage_that_is_killed_again_and_again_ends_with_the_same_bytes(trail: Any, budget: Any, tally: Any) -> None:
+    chance, faults = random.Random(budget.seed), []
+    for step, wanted in trail.shares(budget.kills, 4, chance):
+        kills = 0
+        while kills < wanted:
+            trail.lay(step.before)
+            drawn = []
+            try:
+                for _ in range(min(wanted - kills, IN_A_ROW)):
+                    drawn.append(instant(step, chance))
+                    end = trail.run(step, drawn[-1])
+                    ends = (0, 5, -signal.SIGKILL)  # 5: the call was one of a process that the run had started
+                    assert end.code in ends, (step.title, drawn, end.said)
+                    if end.code == 0:
+                        break
+                    kills += 1
+                trail.finish(step)
+            except AssertionError as error:
+                faults.append((step.title, drawn, str(error)[:2000]))
+                print(faults[-1])
+                break
+        tally["kills", step.title] += kills
+        print(f"{step.title}: {kills} kills, {len(faults)} faults so far")
+    assert faults == []

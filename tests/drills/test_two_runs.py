@@ -1,0 +1,73 @@
+"""Contract: of two runs on one folder the second waits, says for whom, and both end well, with the bytes of one run;
+the lock of a process that is gone holds nobody up."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def together(road: Any, folder: Path) -> str:
+    """Start every stage twice at the same time; return what the runs said."""
+    road.lay(folder)
+    heard = ""
+    for stage in road.stages:
+        runs = [road.start(folder, stage) for _ in range(2)]
+        for run in runs:
+            _, said = run.communicate(timeout=240)
+            assert run.returncode == 0, said
+            heard += said
+    return heard
+
+
+def test_two_runs_at_once_make_what_one_makes(small: Any, tmp_path: Path) -> None:
+    together(small, tmp_path / "project")
+    small.compare(tmp_path / "project")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_two_runs_of_all_stages_at_once_make_what_one_makes(full: Any, tmp_path: Path) -> None:
+    together(full, tmp_path / "project")
+    full.compare(tmp_path / "project")
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from relabel.store.lock import exclusive
+with exclusive(Path(sys.argv[1]), Path(sys.argv[2])):
+    print("held", flush=True)
+    time.sleep(300)
+"""
+
+
+def test_the_second_waits_says_for_whom_and_goes_on_when_the_first_is_gone(tmp_path: Path) -> None:
+    import subprocess
+    import sys
+    import threading
+
+    from relabel.store.lock import exclusive
+
+    out, folder, notes, held = tmp_path / "out", tmp_path / ".work", [], threading.Event()
+
+    class Notes:
+        def note(self, text: str) -> None:
+            notes.append(text)
+            held.set()
+
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(out), str(folder)], stdout=pipe, text=True) as first:
+        assert first.stdout is not None
+        assert first.stdout.readline() == "held\n"
+        killer = threading.Thread(target=lambda: (held.wait(60), first.send_signal(signal.SIGKILL)))
+        killer.start()
+        with exclusive(out, folder, Notes()):  # type: ignore[arg-type]
+            assert notes == [f"waiting for another run on {out} (pid {first.pid})"]
+        killer.join()
+    with exclusive(out, folder, Notes()):  # type: ignore[arg-type]
+        assert len(notes) == 1
+    assert [p.name for p in folder.iterdir()] == ["out.lock"]

@@ -1,0 +1,304 @@
+"""Every stage in an order in which each finds its inputs, on 250 of COCO's captions; and the folder after each."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.drills.nursery import Ended, Nursery
+from tests.drills.roads import finals
+
+from relabel.corpus import Corpus
+from relabel_train.training.checkpoint import load_checkpoint
+
+PARAMS = """
+ingest:
+  {{dataset: drill, namespace: coco, format: jsonl, path: captions.jsonl, tokenizer: {tokenizer}, rows_per_shard: 90}}
+tune:
+  cbow: {{splits: [train, val, test], tokenizer: lower_split, width: 8, min_count: 1, epochs: 1}}
+  bert_sts: {{base: models/tiny, epochs: 1, batch_size: 8, checkpoints: 2, precision: float32}}
+  sbert: {{base: models/tiny, folds: 2, epochs: 1, batch_images: 8, dtype: float32, layers: 1}}
+  fuse: {{parts: [tuned, sbert, cbow, cider], folds: 2, trees: 5, leaf_pairs: 5}}
+encode: {{rows_per_shard: 90}}
+neighbours: {{k: 10}}
+judge: {{split: val, resamples: 5}}
+export: {{labels: [cider]}}
+sources:
+  same_image: {{source: same_image}}
+  cider: {{source: cider, tokenizer: lower_split}}
+  cider_ptb: {{source: cider, tokenizer: ptb}}
+  cbow: {{source: cbow, tokenizer: lower_split, vectors: word2vec}}
+  sbert: {{source: sbert, model: models/tiny}}
+  tuned: {{source: sbert, model: data/tuned}}
+  wmd: {{source: wmd, tokenizer: lower_split, vectors: word2vec}}
+  spice: {{source: spice}}
+  meteor: {{source: meteor}}
+  bert_sts: {{source: bert_sts, gate: cbow, threshold: 0.9}}
+  fuse: {{source: fuse, gate: cider, gate_top: 20}}
+"""
+EXPERIMENTS = """
+proxy_features: {train: 8, val: 6, test: 4, vectors: 3, model: models/tiny, images_per_shard: 5}
+fit_table:
+  train_labels: [sbert]
+  judge: sbert
+  ncs: cider
+  rows: {one: {loss: [bcls]}}
+  seeds: [0]
+  embed: 8
+  word: 8
+  epochs: 1
+  batch_size: 8
+  neighbours: 5
+  graded: 4
+"""
+JAVA = ("cider_ptb", "meteor")
+"""Labels of which a stage starts Java."""
+_ENCODED = ("same_image", "cider", "cider_ptb", "cbow", "sbert", "wmd", "spice", "meteor")
+_FIT = ("fit", "--data", "labels/drill/proxy", "--captions", "labels/drill_proxy/corpus", "--labels")
+_FIT += ("labels/drill_proxy/exports/all/lookup/sbert", "--loss", "bcls", "--out", "runs/fit", "--epochs", "3")
+_FIT += ("--batch-size", "8", "--embed", "8", "--word", "8", "--save-every", "2", "--log-every", "1", "--least", "1")
+MORE = ("ingest", "--path", "more.jsonl", "--replace")
+STAGES: tuple[tuple[str, ...], ...] = (
+    ("fetch", "eccv"),
+    ("ingest",),
+    ("tune", "cbow"),
+    *(("encode", "--label", label, "--split", "all") for label in _ENCODED),
+    ("tune", "bert_sts"),
+    ("encode", "--label", "bert_sts", "--split", "all"),
+    ("tune", "sbert", "--out", "data/tuned"),
+    ("tune", "fuse"),
+    *(("encode", "--label", label, "--split", "all") for label in ("tuned", "fuse")),
+    *(("neighbours", "--label", label) for label in ("sbert", "cider", "spice", "wmd", "bert_sts", "fuse")),
+    ("neighbours", "--label", "cider", "--of", "images"),
+    ("neighbours", "--label", "cbow", "--index", "IVF4,Flat"),
+    *(("export", "lookup", "--label", label, "--split", "all") for label in ("cider", "cbow", "spice", "fuse")),
+    ("export", "plan", "--label", "cider", "--split", "train", "--batch-size", "8", "--sampler", "neighbour"),
+    ("export", "plan", "--label", "meteor", "--split", "train", "--batch-size", "16", "--name", "pairs"),
+    ("encode", "--label", "same_image", "--split", "val"),  # that of cider was made by `tune fuse`
+    ("judge", "--label", "cider"),
+    ("correlate", "--cxc", "--split", "val", "--sources", "cider,same_image"),
+    ("experiments.proxy_features", "--experiments", "experiments.yaml"),
+    ("experiments.fit_table", "--experiments", "experiments.yaml"),
+    _FIT,
+    MORE,
+    *(("encode", "--label", label, "--split", "all") for label in ("sbert", "spice")),
+    *(("neighbours", "--label", label) for label in ("sbert", "spice")),
+)
+"""All stages; the last five bring encodings and neighbours up to date after captions were added."""
+
+
+def possible(stages: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
+    """Leave out what needs Java where there is none."""
+    return stages if has_java() else tuple(stage for stage in stages if not any(word in JAVA for word in stage))
+
+
+def has_java() -> bool:
+    """Return whether Java is found."""
+    from relabel.core.errors import MissingError
+    from relabel.core.java import find_java
+
+    try:
+        return bool(find_java())
+    except MissingError:
+        return False
+
+
+def title(stage: tuple[str, ...]) -> str:
+    """Name a stage by its words, labels and none of its numbers."""
+    words = [w for w in stage if not w.startswith("-") and "/" not in w and not w.isdigit() and w != "experiments.yaml"]
+    return " ".join(words[:1] if stage[0] == "fit" else [w for w in words if w not in ("all", "train", "val")])
+
+
+@dataclass(frozen=True)
+class Step:
+    """A stage that ran undisturbed.
+
+    Attributes
+    ----------
+    stage : tuple of str
+    before, after : Path
+        The folder before and after it; nobody may change them.
+    calls : int
+        Instants at which it changed the disk.
+    seconds : float
+    """
+
+    stage: tuple[str, ...]
+    before: Path
+    after: Path
+    calls: int
+    seconds: float
+
+    @property
+    def title(self) -> str:
+        """Name of the stage."""
+        return title(self.stage)
+
+
+@dataclass
+class Trail:
+    """All stages, undisturbed, in a process that forks a child per run.
+
+    Attributes
+    ----------
+    nursery : Nursery
+    root : Path
+        The folder of `steps`; runs that are disturbed take place in `root/here`, under the same path as these.
+    steps : list of Step
+    only : tuple of str
+        Beginnings of the titles of the steps that `shares` takes.
+    """
+
+    nursery: Nursery
+    root: Path
+    steps: list[Step] = field(default_factory=list)
+    only: tuple[str, ...] = ("",)
+
+    @property
+    def here(self) -> Path:
+        """The folder in which all runs take place."""
+        return self.root / "here"
+
+    def walk(self, stages: tuple[tuple[str, ...], ...]) -> None:
+        """Run stages, each of which must end well, and keep the folder after each."""
+        for stage in stages:
+            before = self.root / f"after-{len(self.steps)}"
+            if not self.steps:
+                shutil.copytree(self.here, before)
+            end = self.nursery.run(self.here, self.arguments(stage))
+            assert end.code == 0, (stage, end.said)
+            assert end.orphans == [], stage
+            after = self.root / f"after-{len(self.steps) + 1}"
+            shutil.copytree(self.here, after)
+            self.steps.append(Step(stage, before, after, end.calls, end.seconds))
+
+    def shares(self, budget: int, each: int, chance: random.Random) -> Iterator[tuple[Step, int]]:
+        """Share cases among the steps, at least `each` per step that gets some; slow steps get fewer.
+
+        A budget that does not suffice for all goes to steps that are drawn.
+        """
+        some = [step for step in self.steps if step.title.startswith(self.only)]
+        if budget < each * len(some):
+            some = chance.sample(some, max(1, budget // each))
+        weights = [1 / (0.1 + step.seconds) for step in some]
+        left = max(0, budget - each * len(some))
+        for step, weight in zip(some, weights, strict=True):
+            yield step, each + round(left * weight / sum(weights))
+
+    def lay(self, tree: Path) -> None:
+        """Put the folder into the state of a step."""
+        shutil.rmtree(self.here, ignore_errors=True)
+        shutil.copytree(tree, self.here)
+
+    def run(self, step: Step, fault: object = None) -> Ended:
+        """Run a stage in the folder, disturbed or not; no process may outlive it."""
+        end = self.nursery.run(self.here, self.arguments(step.stage), fault)  # type: ignore[arg-type]
+        assert end.orphans == [], (step.title, fault, end.orphans)
+        return end
+
+    def finish(self, step: Step) -> None:
+        """Run a stage undisturbed; hold what it leaves against the undisturbed run."""
+        end = self.run(step)
+        assert end.code == 0, (step.title, end.said)
+        found, wanted = comparable(self.here), comparable(step.after)
+        other = [name for name in sorted({*found, *wanted}) if found.get(name) != wanted.get(name)]
+        assert other == [], (step.title, other)
+
+    def arguments(self, stage: tuple[str, ...]) -> list[str]:
+        """Return the command line of a stage."""
+        return [*stage, "--threads", "1"]
+
+
+def comparable(folder: Path) -> dict[str, Any]:
+    """Return every file that is there in the end, without times: those of a training are part of what it reports.
+
+    Checkpoints are their tensors; logs, which tell how long steps took, are left out. So are the table of losses
+    and its manifest: the table states the seconds of each training, and is compared without them.
+    """
+    found: dict[str, Any] = {}
+    for name, body in finals(folder).items():
+        path, training = folder / name, "runs" in Path(name).parts
+        if training and (path.suffix == ".jsonl" or ".tfevents." in name):
+            continue
+        if training and path.suffix == ".npz":
+            found[name] = plain(load_checkpoint(path) | {"log": None})  # bytes of the log
+        elif training and path.suffix == ".json":
+            found[name] = plain(json.loads(body))
+        elif path.parent.name == "fit" and not training and path.name != "table.txt":
+            found[name] = plain(json.loads(body)["rows"]) if path.name == "table.json" else None
+        else:
+            found[name] = body
+    return found
+
+
+def plain(value: Any) -> Any:
+    """Turn tensors into bytes, and leave out what is called `seconds`."""
+    if isinstance(value, dict):
+        return {str(key): plain(v) for key, v in value.items() if key != "seconds"}
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    return (str(value.dtype), value.numpy().tobytes()) if hasattr(value, "numpy") else value
+
+
+def lay_inputs(corpus: Corpus, folder: Path) -> dict[str, list[int]]:
+    """Write captions of COCO, parameters, a tiny encoder and sentence pairs; return the numbers of the ids of val.
+
+    The images of val are those that people compared with each other, so that few images have many judged pairs.
+    """
+    from tests.relabel.sources.sbert.tiny_encoder import texts, tiny_encoder
+
+    folder.mkdir(parents=True)
+    (folder / "params.yaml").write_text(PARAMS.format(tokenizer="ptb" if has_java() else "none"), encoding="utf-8")
+    images = {"train": list(corpus.images(["train"]))[:12], "test": list(corpus.images(["test"]))[:8]}
+    images["val"] = [corpus.image_of[f"coco:{number}"] for number in _compared(30)]
+    (folder / "experiments.yaml").write_text(EXPERIMENTS, encoding="utf-8")
+    lines, numbers = [], {"caption": [], "image": []}  # type: tuple[list[str], dict[str, list[int]]]
+    for split in ("train", "val", "test"):
+        for image in images[split]:
+            for row in range(int(corpus.indptr[image]), int(corpus.indptr[image]) + 5):
+                ids = [str(x).removeprefix("coco:") for x in (corpus.caption_ids[row], corpus.image_ids[image])]
+                line = {"caption_id": ids[0], "image_id": ids[1], "split": split, "text": corpus.texts[row]}
+                lines.append(json.dumps(line) + "\n")
+                if split == "val":
+                    numbers["caption"].append(int(ids[0]))
+            if split == "val":
+                numbers["image"].append(int(ids[1]))
+    (folder / "more.jsonl").write_text("".join(lines), encoding="utf-8")
+    (folder / "captions.jsonl").write_text("".join(lines[:-15]), encoding="utf-8")
+    shutil.copytree(tiny_encoder(folder.parent / "encoder", layers=2), folder / "models" / "tiny")
+    for split, count in (("train", 24), ("dev", 12), ("test", 12)):
+        first, second, chance = texts(count, 1), texts(count, 2), random.Random(count)
+        rows = [f"{a},{b},{chance.randint(0, 50) / 10}\n" for a, b in zip(first, second, strict=True)]
+        (folder / f"stsb-{split}.csv").write_text("".join(rows), encoding="utf-8")
+    return numbers
+
+
+def _compared(count: int) -> list[int]:
+    """Choose images of val, each compared with one that was chosen before."""
+    from relabel.datasets import cxc
+
+    near: dict[int, list[int]] = defaultdict(list)
+    table = cxc._read("sis", "val")
+    for left, right in zip(table["left"].to_pylist(), table["right"].to_pylist(), strict=True):
+        near[left].append(right)
+        near[right].append(left)
+
+    def reach() -> Iterator[int]:
+        known: set[int] = set()
+        for start in sorted(near, key=lambda image: (-len(near[image]), image)):
+            todo = [start]
+            while todo:
+                image = todo.pop(0)
+                if image not in known:
+                    known.add(image)
+                    todo += near[image]
+                    yield image
+
+    images = reach()
+    return sorted(next(images) for _ in range(count))

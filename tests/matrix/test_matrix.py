@@ -1,0 +1,147 @@
+"""Contract: every source works with every verb of the command, or the command says in one line why not and what to use
+instead, with exit code 2; labels of a dataset that nobody judged have the bytes of the judged one's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.matrix.conftest import CHEAP
+from tests.matrix.projects import SOURCES, Folder, Line, Result
+
+from relabel.store.manifest import read_manifest
+
+VERBS: dict[str, tuple[str, ...]] = {
+    "encode": ("encode", "--label", "LABEL", "--split", "val"),
+    "neighbours of captions": ("neighbours", "--label", "LABEL", "--within", "val", "--of", "captions"),
+    "neighbours of images": ("neighbours", "--label", "LABEL", "--within", "val", "--of", "images"),
+    "export lookup": ("export", "lookup", "--label", "LABEL", "--split", "val"),
+    "export plan": ("export", "plan", "--label", "LABEL", "--split", "val", "--batch-size", "16", "--batches", "4"),
+    "judge": ("judge", "--label", "LABEL"),
+    "correlate --cxc": ("correlate", "--cxc", "--sources", "LABEL"),
+    "correlate --eccv": ("correlate", "--eccv", "--sources", "LABEL"),
+    "nearest": ("nearest", "--id", "coco:ID", "--source", "LABEL", "--split", "val", "-k", "3"),
+    "nearest to a text": ("nearest", "two dogs on a beach", "--source", "LABEL", "--split", "val", "-k", "3"),
+    "run --dry-run": ("run", "--dry-run", "--label", "LABEL", "--split", "val"),
+    "run": ("run", "--label", "LABEL", "--split", "train"),
+    "run --dataset mine": ("run", "--dataset", "mine", "--label", "LABEL", "--split", "val"),
+    "judge --dataset mine": ("judge", "--dataset", "mine", "--label", "LABEL"),
+    "verify": ("verify", "labels"),
+}
+MADE: dict[str, str] = {
+    "encode": "coco/encodings/val/LABEL",
+    "neighbours of captions": "coco/neighbours/val/captions/LABEL",
+    "neighbours of images": "coco/neighbours/val/images/LABEL",
+    "export lookup": "coco/exports/val/lookup/LABEL",
+    "judge": "coco/judgements/val/LABEL",
+    "run": "coco/encodings/train/LABEL",
+    "run --dataset mine": "mine/encodings/val/LABEL",
+}
+"""Folder that a verb fills."""
+
+ONE_SPLIT = "ECCV Caption has the test split alone. Use --split test."
+OF_COCO = "judge COCO's captions, not mine's"
+PAIRS = "it scores pair by pair. Use a batch plan: `relabel export plan --label LABEL`."
+NO_MODEL = "given vectors have no model, so that a new text has no vector. Ask by a caption's id: --id ID."
+OF_IMAGES = "its images have vectors of their own, and a lookup holds those of captions. Use a batch plan"
+ALL_PAIRS = "it scores pair by pair, and all pairs are too many. Use a label of sbert, cbow or cider."
+IDS = "it knows image ids alone. Use a label of sbert, cbow or cider."
+
+REFUSED: dict[str, dict[str, str]] = {
+    "neighbours of captions": {"same_image": IDS, "meteor": ALL_PAIRS},
+    "neighbours of images": {"same_image": IDS, "meteor": ALL_PAIRS},
+    "export lookup": {"clip": OF_IMAGES, "images": OF_IMAGES, "meteor": PAIRS, "bert_sts": PAIRS, "wmd": PAIRS},
+    "correlate --eccv": dict.fromkeys(SOURCES, ONE_SPLIT),
+    "nearest to a text": {
+        "same_image": "same_image knows no new text: a new text belongs to no image. Ask by a caption's id: --id ID.",
+        **dict.fromkeys(("vectors", "clip", "images"), NO_MODEL),
+    },
+    "judge --dataset mine": dict.fromkeys(SOURCES, OF_COCO),
+}
+"""Verb to label to what the one line says; every other cell works."""
+
+
+def marked(label: str) -> Any:
+    """Return a label as a parameter of the slow tests; those that run Java are marked as such."""
+    marks = [pytest.mark.slow, pytest.mark.java] if label in ("cider", "meteor") else [pytest.mark.slow]
+    return pytest.param(label, marks=marks)
+
+
+LABELS = [label if label in CHEAP else marked(label) for label in SOURCES]
+NEIGHBOURS = [label for label in SOURCES if label not in REFUSED["neighbours of captions"]]
+UPDATED = ("sbert", "vectors", "cbow")
+"""Labels of which an older table is kept where captions are added; all others have values or tables that all captions
+share."""
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_every_verb_works_or_says_why_not(label: str, project: Folder, lines: list[Line]) -> None:
+    project.done("ingest", "--dataset", "mine", "--format", "jsonl", "--path", "captions.jsonl")
+    wrong = {}
+    for verb, arguments in VERBS.items():
+        filled = [a.replace("LABEL", label).replace("ID", lines[0].caption_id) for a in arguments]
+        result = project.relabel(*filled)
+        expected = REFUSED.get(verb, {}).get(label)
+        if not (works(project, verb, label, result) if expected is None else refuses(result, expected, label)):
+            wrong[verb] = (expected or "works", result.code, result.errors or result.err)
+    assert wrong == {}
+
+
+def works(project: Folder, verb: str, label: str, result: Result) -> bool:
+    """Say whether a command ended well and made what it makes."""
+    if result.code or result.errors:
+        return False
+    made = MADE.get(verb)
+    if made is not None and not (project.path / "labels" / made.replace("LABEL", label) / "manifest.json").exists():
+        return False
+    return "all as written" in result.out if verb == "verify" else True
+
+
+def refuses(result: Result, expected: str, label: str) -> bool:
+    """Say whether a command ended in one line with a reason."""
+    return result.code == 2 and len(result.errors) == 1 and expected.replace("LABEL", label) in result.errors[0]
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_a_label_of_a_dataset_that_nobody_judged_has_the_same_encoding(label: str, project: Folder) -> None:
+    project.done("ingest", "--dataset", "mine", "--format", "jsonl", "--path", "captions.jsonl")
+    project.done("run", "--dataset", "mine", "--label", label, "--split", "val")
+    ours, theirs = (project.path / "labels" / name / "encodings/val" / label for name in ("coco", "mine"))
+    names = read_manifest(ours, "encoding").parts
+    assert read_manifest(theirs, "encoding").parts == names
+    assert [(ours / name).read_bytes() for name in names] == [(theirs / name).read_bytes() for name in names]
+
+
+@pytest.mark.parametrize("label", [label if label in CHEAP else marked(label) for label in NEIGHBOURS])
+def test_neighbours_brought_up_to_date_are_those_of_a_rebuild(
+    label: str, project: Folder, grown: Callable[[Folder, Sequence[str]], Folder]
+) -> None:
+    updated = grown(project, [name for name in NEIGHBOURS if (name in CHEAP) == (label in CHEAP)])
+    for of in ("captions", "images"):
+        project.done("neighbours", "--label", label, "--within", "val", "--of", of)
+        ours, theirs = (p.path / "labels/coco/neighbours/val" / of / label for p in (project, updated))
+        assert files_of(theirs) == files_of(ours)
+        assert (read_manifest(theirs, "neighbours").runtime["update"]["from"] is not None) == (label in UPDATED)
+        assert read_manifest(ours, "neighbours").runtime["update"]["from"] is None
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    """Files of a table, but for its manifest."""
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "manifest.json"}
+
+
+def test_nearest_leaves_out_labels_that_know_no_text(cheap: Folder) -> None:
+    result = cheap.relabel("nearest", "two dogs on a beach", "--split", "val")
+    assert result.code == 0
+    assert "cider_lower_split" in result.out
+    assert "vectors" not in result.out
+
+
+def test_the_table_covers_every_source() -> None:
+    from relabel.sources import SOURCES as KNOWN
+
+    assert {params["source"] for params in SOURCES.values()} == set(KNOWN)
+    assert {label for refused in REFUSED.values() for label in refused} <= set(SOURCES)
+    assert set(REFUSED) <= set(VERBS)

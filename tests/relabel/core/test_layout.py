@@ -1,0 +1,69 @@
+"""Contract: a name that becomes a folder is one part of a path, and everything that takes one refuses any other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from relabel.config import load_config
+from relabel.core.errors import UsageError
+from relabel.core.layout import Layout, check_name
+from relabel.store.manifest import MODELS, Draft
+
+GOOD = ["cider", "cider_lower_split", "cbow-glove", "A.1+b", "0", "x" * 100, "a..b"]
+BAD = ["", ".", "..", "../lookup", "/tmp/d", "a/b", "a\\b", ".hidden", "-rf", "+x", "x" * 101, "a b", "ä", "a\n", "a\0"]
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_plain_names_are_taken(name: str, tmp_path: Path) -> None:
+    assert check_name("label", name) == name
+    assert Layout(tmp_path, name).encoding(name, name).parts[-4:] == (name, "encodings", name, name)
+    assert Draft("encoding", name, {}, {}).name == name
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_any_other_name_is_refused_with_the_pattern(name: str) -> None:
+    with pytest.raises(UsageError, match=r"cannot name a plan\. A name has at most 100 characters") as error:
+        check_name("plan", name)
+    assert error.value.exit_code == 2
+    assert len(str(error.value)) < 400
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_no_path_is_made_of_any_other_name(name: str, tmp_path: Path) -> None:
+    layout = Layout(tmp_path, "mine")
+    with pytest.raises(UsageError):
+        Layout(tmp_path, name)
+    for ways in (
+        lambda: layout.encoding(name, "cider"),
+        lambda: layout.encoding("test", name),
+        lambda: layout.neighbours(name, "captions", "cider"),
+        lambda: layout.neighbours("test", name, "cider"),
+        lambda: layout.neighbours("test", "captions", name),
+        lambda: layout.judgement(name, "cider"),
+        lambda: layout.judgement("test", name),
+        lambda: layout.lookup(name, "cider"),
+        lambda: layout.lookup("test", name),
+        lambda: layout.plan(name, "p"),
+        lambda: layout.plan("test", name),
+        lambda: layout.stsb(name),
+        lambda: layout.report(name),
+    ):
+        with pytest.raises(UsageError):
+            ways()
+
+
+def test_a_draft_has_such_a_name_unless_it_is_a_model() -> None:
+    with pytest.raises(UsageError, match="cannot name a encoding"):
+        Draft("encoding", "../x", {}, {})
+    for kind in MODELS:
+        assert Draft(kind, "fuse of cider, sbert", {}, {}).name == "fuse of cider, sbert"
+
+
+@pytest.mark.parametrize("name", [".", "../../../../evil", "a/b", "", "x" * 101])
+def test_a_label_of_params_yaml_is_refused_at_once(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "params.yaml"
+    path.write_text(f"sources: {{cider: {{source: cider}}, '{name}': {{source: cider}}}}\n")
+    with pytest.raises(UsageError, match=r"params\.yaml: sources: .*cannot name a label"):
+        load_config(path)

@@ -1,0 +1,123 @@
+"""Contract: files are strict UTF-8; what is not is refused with file and line, or byte for JSON, and the reason."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from pathlib import Path
+
+import pytest
+
+from relabel.core.errors import CheckError, MissingError
+from relabel.core.parsing import identifier, namespaced, read_json, read_lines, read_text, split_name, typed
+
+
+def test_only_line_feeds_end_lines(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes("one\r\ntwo\u2028still two\x0bstill\x85\r\r\n\nfour ".encode())
+    assert list(read_lines(path)) == [
+        (f"{path}:1", "one"),
+        (f"{path}:2", "two\u2028still two\x0bstill\x85\r"),
+        (f"{path}:3", ""),
+        (f"{path}:4", "four "),
+    ]
+
+
+@pytest.mark.parametrize(("raw", "lines"), [(b"", []), (b"\n", [""]), (b"a\n", ["a"]), (b"a\n\n", ["a", ""])])
+def test_last_line_feed_starts_no_line(tmp_path: Path, raw: bytes, lines: list[str]) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(raw)
+    assert [line for _, line in read_lines(path)] == lines
+
+
+def test_gzip_and_byte_order_mark_are_taken_off(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt.gz"
+    path.write_bytes(gzip.compress(b"\xef\xbb\xbfhello\xef\xbb\xbf"))
+    assert read_text(path) == "hello\ufeff"
+
+
+@pytest.mark.parametrize("cut", [5, 25, -1])
+def test_broken_gzip_is_refused(tmp_path: Path, cut: int) -> None:
+    path = tmp_path / "a.json.gz"
+    path.write_bytes(gzip.compress(b"hello " * 50)[:cut])
+    with pytest.raises(CheckError, match=f"^{re.escape(str(path))}: not whole gzip"):
+        read_text(path)
+    path.write_bytes(b"hello")
+    with pytest.raises(CheckError, match="not whole gzip"):
+        read_text(path)
+
+
+def test_missing_file_is_missing(tmp_path: Path) -> None:
+    for path in (tmp_path / "a.json", tmp_path):
+        with pytest.raises(MissingError, match=re.escape(str(path))) as caught:
+            read_json(path)
+        assert caught.value.exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("raw", "line"),
+    [(b"a\nb\n\xffc", 3), (b"caf\xe9", 1), (b"a\n\xed\xa0\xbd", 2), (b"a\n\n\xf0\x9f\x90", 3), (b"\xc0\x80", 1)],
+    ids=["stray byte", "latin-1", "surrogate", "cut emoji", "overlong nul"],
+)
+def test_invalid_utf8_is_refused_with_its_line(tmp_path: Path, raw: bytes, line: int) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(raw)
+    with pytest.raises(CheckError, match=rf"^{re.escape(str(path))}:{line}: not UTF-8: .+ \(0x[0-9a-f]+\)"):
+        list(read_lines(path))
+
+
+def test_invalid_utf8_in_json_is_refused_with_its_byte(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(b'{"a": "caf\xe9"}')
+    with pytest.raises(CheckError, match=r"a\.json: byte 10: not UTF-8: .*0xe9"):
+        read_json(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"a": 1,\n "b" 2}', r":2: not JSON: Expecting ':' delimiter \(column 6\)"),
+        ("", r":1: not JSON: Expecting value"),
+        ('{"a": 1} {"b"', r":1: not JSON: Extra data"),
+        ('{"a": "x\ny"}', r":1: not JSON: Invalid control character"),
+        ("[" * 200_000, r": not JSON of captions: .*recursion"),
+        ("1" * 5000, r": not JSON of captions: .*digits"),
+    ],
+)
+def test_malformed_json_is_refused_with_its_line(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(text)
+    with pytest.raises(CheckError, match=re.escape(str(path)) + message):
+        read_json(path)
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ([], "expected an object, found a list"),
+        ({}, "no 'n' here"),
+        ({"n": "1"}, "'n': expected a whole number, found a string"),
+        ({"n": True}, "'n': expected a whole number, found true or false"),
+        ({"n": 1.0}, "'n': expected a whole number, found a number"),
+        ({"n": None}, "'n': expected a whole number, found null"),
+    ],
+)
+def test_wrong_types_are_refused(record: object, message: str) -> None:
+    with pytest.raises(CheckError, match=re.escape(f"f:1: {message}")):
+        typed(record, "n", int, "f:1")
+    assert typed({"n": 3}, "n", int, "f:1") == 3
+
+
+def test_ids_are_strings_or_whole_numbers() -> None:
+    assert [identifier(v, "id", "f:1") for v in ("a", 7, None)] == ["a", "7", ""]
+    for value in (1.5, True, []):
+        with pytest.raises(CheckError, match="f:1: 'id': expected a string or a whole number"):
+            identifier(value, "id", "f:1")
+
+
+def test_namespace_is_put_before_once() -> None:
+    assert [namespaced("coco", v) for v in ("7", "coco:7", "cocoa:7", "")] == ["coco:7", "coco:7", "coco:cocoa:7", ""]
+
+
+def test_names_of_splits() -> None:
+    assert [split_name(s) for s in ("restval", "dev", "testall", "extra")] == ["train", "val", "test", "extra"]

@@ -1,0 +1,40 @@
+"""Contract: an amount of memory is read as people write it, and anything else is refused with what to write."""
+
+from __future__ import annotations
+
+import pytest
+
+from relabel.core.errors import UsageError
+from relabel.core.runtime import LEAST_MEMORY, parse_memory
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("4GiB", 4 << 30),
+        ("512MiB", 512 << 20),
+        ("4G", 4 << 30),
+        ("4GB", 4_000_000_000),
+        ("1.5 gib", 3 << 29),
+        ("1TiB", 1 << 40),
+        (str(LEAST_MEMORY), LEAST_MEMORY),
+        (" 300000 KiB ", 300_000 << 10),
+    ],
+)
+def test_amounts(text: str, found: int) -> None:
+    assert parse_memory(text) == found
+
+
+@pytest.mark.parametrize(
+    "text", ["", "GiB", "4 gigs", "-4GiB", "4GiBs", "inf", "nan", "1e9", "4,5GiB", "9" * 400, "9" * 5000 + ".", "٤GiB"]
+)
+def test_what_is_no_amount_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="4GiB or 512MiB") as caught:
+        parse_memory(text)
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("text", ["0", "4", "255MiB"])
+def test_too_little_is_a_mistake(text: str) -> None:
+    with pytest.raises(UsageError, match="at least 256MiB"):
+        parse_memory(text)

@@ -1,0 +1,134 @@
+"""Contract: the official annotations and Karpathy's JSON give the same rows, with ids of COCO's own; whatever is not of
+the format is refused with file and record. Real data: pycocoevalcap's jar holds all of COCO's captions."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from relabel.core.errors import CheckError, MissingError
+from relabel.corpus import Corpus
+from relabel.corpus.build import Caption
+from relabel.corpus.readers.coco import FILES, coco_files, read_coco, read_karpathy
+
+Ids = NDArray[np.int64]
+
+
+def train_alone(_: Ids, images: Ids) -> Mapping[int, str]:
+    return dict.fromkeys(images.tolist(), "train")
+
+
+def write(path: Path, body: Any) -> Path:
+    path.write_text(json.dumps(body))
+    return path
+
+
+def annotations(*records: Any, images: tuple[int, ...] = (1,)) -> dict[str, Any]:
+    return {"info": {}, "images": [{"id": i, "file_name": f"{i}.jpg"} for i in images], "annotations": list(records)}
+
+
+def record(caption: Any = 10, image: Any = 1, text: Any = "A dog.\n") -> dict[str, Any]:
+    return {"id": caption, "image_id": image, "caption": text}
+
+
+def test_reads_both_files_as_written(tmp_path: Path) -> None:
+    write(tmp_path / FILES[0], annotations(record(), record(9, 1, " two\u2028 ")))
+    write(tmp_path / FILES[1], annotations(record(11, 3, "x"), images=(3,)))
+
+    def splitter(captions: Ids, images: Ids) -> Mapping[int, str]:
+        assert captions.tolist() == [10, 9, 11]
+        assert images.tolist() == [1, 1, 3]
+        return {1: "train", 3: "test"}
+
+    first, second = coco_files(tmp_path)
+    assert list(read_coco([first, second], splitter)) == [
+        Caption("coco:10", "coco:1", "train", "A dog.\n", f"{first}: annotations[0]"),
+        Caption("coco:9", "coco:1", "train", " two\u2028 ", f"{first}: annotations[1]"),
+        Caption("coco:11", "coco:3", "test", "x", f"{second}: annotations[0]"),
+    ]
+
+
+def test_folder_may_hold_the_annotations_folder(tmp_path: Path) -> None:
+    (tmp_path / "annotations").mkdir()
+    for name in FILES:
+        write(tmp_path / "annotations" / name, {})
+    assert coco_files(tmp_path) == coco_files(tmp_path / "annotations")
+
+
+def test_missing_file_says_how_to_get_it(tmp_path: Path) -> None:
+    write(tmp_path / FILES[0], {})
+    with pytest.raises(MissingError, match=rf"{FILES[1]}: no such file. `relabel fetch coco-captions`"):
+        coco_files(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ([], ": expected an object, found a list"),
+        ({"annotations": []}, ": no 'images' here"),
+        ({"images": {}, "annotations": []}, ": 'images': expected a list, found an object"),
+        ({"images": [{}], "annotations": []}, ": images[0]: no 'id' here"),
+        ({"images": []}, ": no 'annotations' here"),
+        (annotations(record(), 3), ": annotations[1]: expected an object, found a whole number"),
+        (annotations(record(), {"id": 3, "image_id": 1}), ": annotations[1]: no 'caption' here"),
+        (annotations(record(), {"id": 3, "caption": "x"}), ": annotations[1]: no 'image_id' here"),
+        (annotations(record("10")), ": annotations[0]: 'id': expected a whole number, found a string"),
+        (annotations(record(image=None)), ": annotations[0]: 'image_id': expected a whole number, found null"),
+        (annotations(record(text=["x"])), ": annotations[0]: 'caption': expected a string, found a list"),
+        (annotations(record(image=2)), ": annotations[0]: caption 10 has no image: 2 is not among the file's images"),
+        (annotations(record(2**63)), f": annotations[0]: 'id': {2**63} is no id"),
+        (annotations(record(-1)), ": annotations[0]: 'id': -1 is no id"),
+        (annotations(record(), images=(1, 2**63)), f": images[1]: 'id': {2**63} is no id"),
+        (annotations(record(), images=(1, 7, 8)), ": image 7 has no caption, nor have 1 others"),
+    ],
+)
+def test_what_is_not_of_the_format_is_refused(tmp_path: Path, body: Any, message: str) -> None:
+    path = write(tmp_path / "captions.json", body)
+    with pytest.raises(CheckError, match=re.escape(f"{path}{message}")):
+        list(read_coco([path], train_alone))
+
+
+def test_bad_captions_are_refused_with_their_record(tmp_path: Path) -> None:
+    path = write(tmp_path / "captions.json", annotations(record(), record(11, text=" "), record()))
+    with pytest.raises(CheckError, match=re.escape(f"{path}: annotations[1]: caption coco:11 is empty")):
+        Corpus.from_captions(read_coco([path], train_alone))
+    path = write(tmp_path / "captions.json", annotations(record(), record()))
+    message = f"{path}: annotations[1]: caption id coco:10 is there twice (first: {path}: annotations[0])"
+    with pytest.raises(CheckError, match=re.escape(message)):
+        Corpus.from_captions(read_coco([path], train_alone))
+    path.write_text('{"images": [{"id": 1}], "annotations": [{"id": 1, "image_id": 1, "caption": "\\ud83d"}]}')
+    with pytest.raises(CheckError, match=re.escape(f"{path}: annotations[0]: not Unicode text: surrogates")):
+        Corpus.from_captions(read_coco([path], train_alone))
+
+
+def test_all_of_coco(coco: Corpus, coco_test_ids: Ids) -> None:
+    assert (len(coco), len(coco.image_ids)) == (616_767, 123_287)
+    assert {s: (len(coco.images([s])), len(rows)) for s, rows in coco.splits.items()} == {
+        "train": (113_287, 566_747),
+        "val": (5_000, 25_010),
+        "test": (5_000, 25_010),
+    }
+    row = coco.row_of["coco:770337"]
+    assert coco.image_ids[coco.image[row]] == "coco:391895"
+    assert coco.texts[row] == "A man with a red helmet on a small moped on a dirt road. "
+    assert sum("\n" in text for text in coco.texts) > 0
+    first_five = coco.references(coco.images(["test"])).rows
+    assert {coco.caption_ids[r] for r in first_five} == {f"coco:{i}" for i in coco_test_ids}
+
+
+def test_karpathy_gives_the_same_rows(coco: Corpus, mirror: Path) -> None:
+    path = mirror / "coco" / "dataset_coco.json.gz"
+    if not path.exists():
+        pytest.skip(f"no {path.name} in the mirror")
+    theirs = Corpus.from_captions(read_karpathy(path, "coco"))
+    ours = coco.table.take(coco.references(coco.images(["test"])).rows)
+    for column in ("caption_id", "image_id", "split", "position", "text"):
+        assert theirs.table[column].to_pylist() == ours[column].to_pylist()
+    assert len(theirs) == 25_000

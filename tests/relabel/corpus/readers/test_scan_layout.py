@@ -1,0 +1,123 @@
+"""Contract: SCAN's files become captions by what their ids name; no id is made of a position unasked; files whose lines
+do not go together are refused."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.corpus import Corpus
+from relabel.corpus.build import Caption
+from relabel.corpus.readers.scan_layout import Ids, read_scan, scan_files
+
+
+def write(folder: Path, split: str, captions: int, ids: list[object] | None = None) -> Path:
+    path = folder / f"{split}_caps.txt"
+    path.write_text("".join(f"text {n} \n" for n in range(captions)))
+    if ids is not None:
+        (folder / f"{split}_ids.txt").write_text("".join(f"{i}\n" for i in ids))
+    return path
+
+
+def names(path: Path, ids: Ids = "image", size: int | None = None) -> list[tuple[str, str]]:
+    return [(c.caption_id, c.image_id) for c in read_scan(path, "d", ids, size)]
+
+
+def test_text_split_and_place(tmp_path: Path) -> None:
+    path = write(tmp_path, "dev", 2, [7])
+    assert list(read_scan(path, "d", "image", None)) == [
+        Caption("d:7#0", "d:7", "val", "text 0 ", f"{path}:1"),
+        Caption("d:7#1", "d:7", "val", "text 1 ", f"{path}:2"),
+    ]
+
+
+def test_ids_of_images_one_an_image_or_one_a_caption(tmp_path: Path) -> None:
+    wanted = [("d:9#0", "d:9"), ("d:9#1", "d:9"), ("d:4#0", "d:4"), ("d:4#1", "d:4")]
+    assert names(write(tmp_path, "test", 4, [9, 4])) == wanted
+    assert names(write(tmp_path, "test", 4, [9, 9, 4, 4])) == wanted
+    assert names(write(tmp_path, "test", 4, [9, 9, 4, 4]), size=2) == wanted
+    assert names(write(tmp_path, "test", 3, [9, 9, 4])) == wanted[:3]
+
+
+def test_ids_of_captions(tmp_path: Path) -> None:
+    path = write(tmp_path, "test", 4, [30, 10, 20, 40])
+    wanted = [("d:30", "d:test-0"), ("d:10", "d:test-0"), ("d:20", "d:test-1"), ("d:40", "d:test-1")]
+    assert names(path, "caption", 2) == wanted
+
+
+def test_ids_of_positions(tmp_path: Path) -> None:
+    path = write(tmp_path, "dev", 4)
+    wanted = [("d:dev-0#0", "d:dev-0"), ("d:dev-0#1", "d:dev-0"), ("d:dev-1#0", "d:dev-1"), ("d:dev-1#1", "d:dev-1")]
+    assert names(path, "position", 2) == wanted
+
+
+def test_order_of_lines_is_order_of_rows(tmp_path: Path) -> None:
+    path = write(tmp_path, "test", 60)
+    corpus = Corpus.from_captions(read_scan(path, "d", "position", 5))
+    assert corpus.texts == [f"text {n} " for n in range(60)]
+    assert len(corpus.image_ids) == 12
+
+
+def test_no_ids_unasked(tmp_path: Path) -> None:
+    path = write(tmp_path, "test", 5)
+    with pytest.raises(MissingError, match=r"test_ids\.txt: no such file of ids.*set ids to position"):
+        names(path)
+    for ids in ("position", "caption"):
+        write(tmp_path, "test", 5, [1, 2, 3, 4, 5])
+        with pytest.raises(UsageError, match="number of captions an image is not known"):
+            names(path, ids)
+
+
+@pytest.mark.parametrize(
+    ("ids", "kind", "size", "message"),
+    [
+        ([1, 2, 3], "image", None, "test_ids.txt: expected 4 ids, one a caption, or one an image; found 3"),
+        ([], "image", None, "test_ids.txt: expected 4 ids, one a caption, or one an image; found 0"),
+        ([1], "image", 2, "test_ids.txt: expected 4 ids, one a caption, or one an image (2); found 1"),
+        ([1, 2, 1, 2], "image", None, "test_ids.txt:3: image 1 comes back after another image"),
+        ([1, 1, 1, 2], "image", 2, "test_ids.txt:1: image 1: expected 2 captions, found 3"),
+        ([1, 2, 3, 4], "image", None, "test_ids.txt: every caption has an id of its own"),
+        ([1, 2, "", 4], "image", None, "test_ids.txt:3: an empty id"),
+        ([1, 2, 3, 4], "caption", 3, "test_caps.txt: 4 captions are not 3 an image"),
+        ([1, 2], "caption", 2, "test_ids.txt: expected 4 ids, one a caption; found 2"),
+        (None, "position", 5, "test_caps.txt: 4 captions are not 5 an image"),
+    ],
+)
+def test_lines_that_do_not_go_together(
+    tmp_path: Path, ids: list[object] | None, kind: Ids, size: int | None, message: str
+) -> None:
+    path = write(tmp_path, "test", 4, ids)
+    with pytest.raises(CheckError, match=re.escape(message)):
+        names(path, kind, size)
+
+
+def test_one_caption_an_image_when_said(tmp_path: Path) -> None:
+    path = write(tmp_path, "test", 2, ["a", "b"])
+    assert names(path, "image", 1) == [("d:a#0", "d:a"), ("d:b#0", "d:b")]
+
+
+def test_empty_line_is_refused_with_its_line(tmp_path: Path) -> None:
+    path = write(tmp_path, "test", 4, [1, 1, 2, 2])
+    path.write_text("x\n\nz\nw\n")
+    with pytest.raises(CheckError, match=re.escape(f"{path}:2: caption d:1#1 is empty")):
+        Corpus.from_captions(read_scan(path, "d", "image", None))
+
+
+def test_finds_one_file_a_split(tmp_path: Path) -> None:
+    with pytest.raises(MissingError, match=r"no \*_caps\.txt"):
+        scan_files(tmp_path)
+    paths = [write(tmp_path, split, 1) for split in ("dev", "testall", "train")]
+    write(tmp_path, "test", 1)
+    assert scan_files(tmp_path) == paths
+    write(tmp_path, "val", 1)
+    with pytest.raises(UsageError, match=r"val_caps\.txt and dev_caps\.txt are of one split"):
+        scan_files(tmp_path)
+
+
+def test_unknown_split_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, "extra", 1, [1])
+    with pytest.raises(CheckError, match=re.escape(f"{path}:1: unknown split 'extra'")):
+        Corpus.from_captions(read_scan(path, "d", "image", 1))

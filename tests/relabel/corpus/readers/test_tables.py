@@ -1,0 +1,248 @@
+"""Contract: JSON lines, CSV and Parquet give the same captions, text as written; ragged, mistyped and undecodable
+records are refused with file, line (or row) and reason."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.corpus import Corpus
+from relabel.corpus.build import Caption
+from relabel.corpus.readers.tables import Columns, read_csv, read_jsonl, read_parquet, table_files
+
+NAMES = ("caption_id", "image_id", "text", "split")
+ROWS = [
+    ("1", "a", "A dog. ", "train"),
+    ("2", "a", 'A dog,\r\n\n"quoted"', "restval"),
+    ("d:3", "b", "nul \0, emoji 🐕, عربي", "dev"),
+    ("4", "c", "word " * 2000, "test"),
+]
+Reader = Callable[[Path], Iterator[Caption]]
+
+
+def write_jsonl(path: Path, names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> Path:
+    path.write_text("".join(json.dumps(dict(zip(names, row, strict=True))) + "\n" for row in rows))
+    return path
+
+
+def write_csv(path: Path, names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> Path:
+    with path.open("w", newline="", encoding="utf-8") as handle:
+        csv.writer(handle).writerows([names, *rows])
+    return path
+
+
+def write_parquet(path: Path, names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> Path:
+    pq.write_table(pa.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))), path)
+    return path
+
+
+FORMATS = {
+    "jsonl": (write_jsonl, read_jsonl),
+    "csv": (write_csv, read_csv),
+    "parquet": (write_parquet, read_parquet),
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_text_stays_as_written(tmp_path: Path, name: str) -> None:
+    write, read = FORMATS[name]
+    found = list(read(write(tmp_path / f"a.{name}", NAMES, ROWS), "d", Columns()))
+    splits = ("train", "train", "val", "test")
+    assert [c[:4] for c in found] == [
+        (f"d:{row[0].removeprefix('d:')}", f"d:{row[1]}", split, row[2])
+        for row, split in zip(ROWS, splits, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_columns_can_have_other_names_and_places(tmp_path: Path, name: str) -> None:
+    write, read = FORMATS[name]
+    path = write(tmp_path / f"a.{name}", ("note", "sentence", "img", "cap"), [("-", "x", 7, 1), ("-", "y", 7, 2)])
+    columns = Columns("cap", "img", "sentence", in_split="val")
+    assert [c[:4] for c in read(path, "d", columns)] == [("d:1", "d:7", "val", "x"), ("d:2", "d:7", "val", "y")]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_captions_may_be_called_caption(tmp_path: Path, name: str) -> None:
+    write, read = FORMATS[name]
+    path = write(tmp_path / f"a.{name}", ("caption_id", "image_id", "caption", "split"), ROWS[:1])
+    assert next(read(path, "d", Columns())).text == "A dog. "
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize(
+    ("names", "columns", "message"),
+    [
+        (("caption_id", "image_id", "sentence", "split"), Columns(), "no column 'text' or 'caption'"),
+        (("caption_id", "image", "text", "split"), Columns(), "no column 'image_id'"),
+        (("caption_id", "image_id", "text", "fold"), Columns(), "no column 'split'"),
+        (NAMES, Columns(text="caption"), "no column 'caption'"),
+    ],
+)
+def test_missing_columns_are_named(
+    tmp_path: Path, name: str, names: tuple[str, ...], columns: Columns, message: str
+) -> None:
+    write, read = FORMATS[name]
+    path = write(tmp_path / f"a.{name}", names, ROWS)
+    has = ", ".join(names)
+    with pytest.raises(CheckError, match=re.escape(f"{message}. It has {has}; say which is which.")) as caught:
+        list(read(path, "d", columns))
+    assert str(caught.value).startswith(str(path))
+
+
+@pytest.mark.parametrize(
+    ("name", "where"), [("jsonl", "a.jsonl:2"), ("csv", "a.csv:3"), ("parquet", "a.parquet: row 1")]
+)
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (("1", "a", "x", "test"), "caption id d:1 is there twice"),
+        (("", "a", "x", "test"), "a caption without an id"),
+        (("2", "", "x", "test"), "caption d:2 has no image"),
+        (("2", "a", " ", "test"), "caption d:2 is empty"),
+        (("2", "a", "x", "extra"), "unknown split 'extra'"),
+        (("2", "a", "x", "val"), "image d:a is in two splits, test and val"),
+    ],
+)
+def test_bad_captions_are_refused_with_their_line(
+    tmp_path: Path, name: str, where: str, row: tuple[str, ...], message: str
+) -> None:
+    write, read = FORMATS[name]
+    path = write(tmp_path / f"a.{name}", NAMES, [("1", "a", "x", "test"), row])
+    with pytest.raises(CheckError, match=re.escape(f"{where}: {message}")):
+        Corpus.from_captions(read(path, "d", Columns()))
+
+
+@pytest.mark.parametrize("name", ["jsonl", "parquet"])
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ((None, "a", "x", "test"), "a caption without an id"),
+        ((2, None, "x", "test"), "caption d:2 has no image"),
+        ((2, "a", None, "test"), "caption d:2 is empty"),
+        ((2, "a", "x", None), "unknown split ''"),
+    ],
+)
+def test_nulls_are_refused(tmp_path: Path, name: str, row: tuple[Any, ...], message: str) -> None:
+    write, read = FORMATS[name]
+    path = write(tmp_path / f"a.{name}", NAMES, [(1, "a", "x", "test"), row])
+    with pytest.raises(CheckError, match=re.escape(message)):
+        Corpus.from_captions(read(path, "d", Columns()))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "caption_id"),
+    [
+        ("jsonl", "expected a string, found float", "expected a string or a whole number, found a number"),
+        ("parquet", "expected strings, found double", "expected strings or whole numbers, found double"),
+    ],
+)
+def test_values_of_a_wrong_type_are_refused(tmp_path: Path, name: str, text: str, caption_id: str) -> None:
+    write, read = FORMATS[name]
+    path = write(tmp_path / f"a.{name}", NAMES, [(1, 2, 3.5, "test")])
+    with pytest.raises(CheckError, match=f"'text': {text}"):
+        list(read(path, "d", Columns()))
+    path = write(tmp_path / f"a.{name}", NAMES, [(1.5, 2, "x", "test")])
+    with pytest.raises(CheckError, match=f"'caption_id': {caption_id}"):
+        list(read(path, "d", Columns()))
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"caption_id": 2', "not JSON: Expecting ',' delimiter"),
+        ("[1, 2]", "expected an object, found list"),
+        ('{"caption_id": 2, "image_id": 1, "split": "test"}', "no 'text' here"),
+        ('{"caption_id": 2, "image_id": 1, "text": "x"}', "no 'split' here"),
+    ],
+)
+def test_bad_json_lines_are_refused(tmp_path: Path, line: str, message: str) -> None:
+    path = write_jsonl(tmp_path / "a.jsonl", NAMES, ROWS[:1])
+    path.write_text(f"{path.read_text()}\n\n{line}\n")
+    with pytest.raises(CheckError, match=re.escape(f"{path}:4: {message}")):
+        list(read_jsonl(path, "d", Columns()))
+
+
+def test_invalid_utf8_is_refused_with_its_line(tmp_path: Path) -> None:
+    for name, read in (("jsonl", read_jsonl), ("csv", read_csv)):
+        path = tmp_path / f"a.{name}"
+        path.write_bytes(b"caption_id,image_id,text,split\n1,2,caf\xe9,test\n")
+        with pytest.raises(CheckError, match=re.escape(f"{path}:2: not UTF-8")):
+            list(read(path, "d", Columns()))
+
+
+def test_invalid_utf8_in_parquet_is_refused_with_its_row(tmp_path: Path) -> None:
+    good = pa.array(["fine", "cafX", "x"])
+    raw = bytearray(good.buffers()[2].to_pybytes())
+    raw[raw.index(b"X")] = 0xE9
+    texts = pa.StringArray.from_buffers(3, good.buffers()[1], pa.py_buffer(bytes(raw)))
+    path = tmp_path / "a.parquet"
+    columns = {"caption_id": ["1", "2", "3"], "image_id": ["1"] * 3, "text": texts, "split": ["test"] * 3}
+    pq.write_table(pa.table(columns), path, use_dictionary=False)
+    with pytest.raises(CheckError, match=re.escape(f"{path}: row 1: 'text' is not UTF-8")):
+        list(read_parquet(path, "d", Columns()))
+
+
+CSV_HEADER = "caption_id,image_id,text,split\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "where", "message"),
+    [
+        (CSV_HEADER + '1,2,"a\nb",test\n3,4,x\n', 4, "expected 4 fields, as in the header; found 3"),
+        (CSV_HEADER + "1,2,x, y,test\n", 2, "expected 4 fields, as in the header; found 5"),
+        (CSV_HEADER + '1,2,x,test\n1,2,"x\n,test\n', 3, "not CSV: unexpected end of data"),
+        (CSV_HEADER + '1,2,"x"y,test\n', 2, "not CSV: ',' expected after '\"'"),
+        ("caption_id,image_id,text,text\n", 1, "column 'text' is there twice"),
+    ],
+)
+def test_ragged_csv_is_refused(tmp_path: Path, text: str, where: int, message: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(text)
+    with pytest.raises(CheckError, match=re.escape(f"{path}:{where}: {message}")):
+        list(read_csv(path, "d", Columns()))
+
+
+def test_csv_dialects(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv.gz"
+    raw = "\ufeffcaption_id\timage_id\ttext\tsplit\r\n\r\n1\t2\ta, b\ttest\r\n"
+    path.write_bytes(gzip.compress(raw.encode()))
+    assert list(read_csv(path, "d", Columns(), "\t")) == [Caption("d:1", "d:2", "test", "a, b", f"{path}:3")]
+
+
+def test_parquet_of_dictionaries_and_large_strings(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    texts = pa.array(["x", "y"], pa.large_string())
+    split = pa.array(["test", "test"]).dictionary_encode()
+    pq.write_table(pa.table({"caption_id": [1, 2], "image_id": [1, 1], "text": texts, "split": split}), path)
+    assert [c.text for c in read_parquet(path, "d", Columns())] == ["x", "y"]
+
+
+def test_what_is_not_parquet_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    path.write_bytes(b"PAR1 and so on")
+    with pytest.raises(CheckError, match=re.escape(f"{path}: not Parquet")):
+        list(read_parquet(path, "d", Columns()))
+    with pytest.raises(MissingError, match="no such file"):
+        list(read_parquet(tmp_path / "b.parquet", "d", Columns()))
+
+
+def test_folder_stands_for_its_files_of_the_format(tmp_path: Path) -> None:
+    for name in ("b.csv", "a.csv.gz", "c.txt", ".d.csv"):
+        (tmp_path / name).touch()
+    assert [p.name for p in table_files(tmp_path, ".csv", ".csv.gz")] == ["a.csv.gz", "b.csv"]
+    assert table_files(tmp_path / "c.txt", ".csv") == [tmp_path / "c.txt"]
+    with pytest.raises(UsageError, match=r"no \.parquet file in this folder"):
+        table_files(tmp_path, ".parquet")
+    with pytest.raises(MissingError, match="no such file"):
+        table_files(tmp_path / "x.csv", ".csv")

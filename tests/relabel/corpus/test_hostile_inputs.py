@@ -1,0 +1,198 @@
+"""Contract: `relabel ingest` refuses an input that it cannot read with an error that names the file and the reason.
+
+The inputs are paths that are no files, archives that are no archives, and files of valid syntax with values that no
+corpus can hold. None ends in another exception, and none is read without end.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from relabel.core import parsing
+from relabel.core.errors import CheckError, MissingError, RelabelError, UsageError
+from relabel.core.runtime import Runtime
+from relabel.corpus.build import natural_key
+from relabel.corpus.ingest import ingest
+from relabel.corpus.params import IngestParams
+
+RECORD = {"caption_id": "1", "image_id": "1", "text": "a dog", "split": "test"}
+FORMATS = ("coco", "karpathy", "jsonl", "csv", "parquet", "scan")
+
+
+def run(path: Path, kind: str, **more: Any) -> None:
+    params = IngestParams(dataset="mine", format=kind, path=path, tokenizer="none", **more)
+    ingest(params, path.parent / "corpus" if len(path.name) < 200 else Path("corpus"), Runtime())
+
+
+def refusal(path: Path, kind: str, **more: Any) -> RelabelError:
+    with pytest.raises(RelabelError) as caught:
+        run(path, kind, **more)
+    assert caught.value.exit_code in (2, 3, 4)
+    assert caught.value.where
+    return caught.value
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_path_that_is_no_file_is_refused(kind: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "empty").mkdir()
+    paths = [
+        Path("/dev/zero"),
+        *(tmp_path / name for name in ("pipe", "loop", "empty", "gone", "x" * 300, "y/" * 3000)),
+    ]
+    for path in paths:
+        refusal(path, kind)
+    if kind not in ("scan", "coco"):
+        for path in paths[:2]:
+            assert isinstance(refusal(path, kind), UsageError)
+
+
+def test_pipes_inside_a_folder_are_refused(tmp_path: Path) -> None:
+    for name in ("train_caps.txt", "captions_train2014.json", "captions_val2014.json", "a.csv"):
+        os.mkfifo(tmp_path / name)
+    for kind in ("scan", "coco", "csv"):
+        assert "not a regular file" in str(refusal(tmp_path, kind, **({"ids": "position"} if kind == "scan" else {})))
+
+
+@pytest.mark.parametrize("kind", ["karpathy", "jsonl", "csv"])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"x", gzip.compress(b"x" * 999)[:-9], gzip.compress(b"x")[:3]],
+    ids=["empty", "other", "cut", "header"],  # an archive holds the time: processes would name the tests differently
+)
+def test_a_damaged_archive_is_refused(kind: str, content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "a.gz").write_bytes(content)
+    assert isinstance(refusal(tmp_path / "a.gz", kind), CheckError)
+
+
+def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parsing, "MOST_BYTES", 1 << 23)
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b"\n" * (1 << 24)))
+    assert "unpacks to more than" in refusal(tmp_path / "a.jsonl.gz", "jsonl").what
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[" * 100_000,
+        '{"caption_id": ' + "9" * 5000 + "}",
+        json.dumps(RECORD | {"caption_id": float("nan")}),
+        json.dumps(RECORD | {"caption_id": [1]}),
+        json.dumps(RECORD | {"image_id": {}}),
+        json.dumps(RECORD | {"text": "\ud800"}),
+        json.dumps(RECORD | {"image_id": "\udfff"}),
+        json.dumps(RECORD | {"split": "\udfff"}),
+        json.dumps(RECORD | {"text": " \u2003"}),
+        "null",
+        "\0",
+    ],
+)
+def test_a_bad_json_line_is_named(line: str, tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps(RECORD | {"caption_id": "0"}) + "\n" + line + "\n")
+    assert refusal(tmp_path / "a.jsonl", "jsonl").where == f"{tmp_path / 'a.jsonl'}:2"
+
+
+def test_ids_of_any_length_are_ids(tmp_path: Path) -> None:
+    ids = [2**70, "9" * 5000, "a" + "0" * 5000 + "7"]
+    lines = [json.dumps(RECORD | {"caption_id": name, "image_id": name}) for name in ids]
+    (tmp_path / "a.jsonl").write_text("\r\n".join(lines))
+    run(tmp_path / "a.jsonl", "jsonl")
+
+
+def test_numbers_of_any_length_sort_by_value() -> None:
+    names = ["a9", "a10", "a009", "a" + "9" * 5000, "a1" + "0" * 5000, "a0", "a", "b1", "a9b2", "a9b10"]
+    long = {"a" + "9" * 5000: 10**90, "a1" + "0" * 5000: 10**91}
+
+    def key(name: str) -> Any:
+        if name in long:
+            return ("a", long[name], "", 0, name)
+        head, digits, rest = name[0], name[1:].split("b")[0], name[1:].split("b")[1:]
+        return (head, int(digits or -1), "b" if rest else "", int(rest[0]) if rest else 0, digits)
+
+    assert sorted(names, key=natural_key) == sorted(names, key=key)
+
+
+def test_a_csv_field_over_the_limit_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(f"caption_id,image_id,text,split\n1,1,{'x' * 200_000},test\n")
+    error = refusal(tmp_path / "a.csv", "csv")
+    assert error.where == f"{tmp_path / 'a.csv'}:2"
+    assert "field limit" in error.what
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet", "karpathy"])
+def test_a_file_without_captions_is_named(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / f"a.{kind}"
+    empty: dict[str, Callable[[], Any]] = {
+        "jsonl": lambda: path.write_text("\n\n"),
+        "csv": lambda: path.write_text("caption_id,image_id,text,split\n"),
+        "karpathy": lambda: path.write_text('{"images": []}'),
+        "parquet": lambda: pq.write_table(pa.table({name: pa.array([], pa.string()) for name in RECORD}), path),
+    }
+    empty[kind]()
+    error = refusal(path, kind)
+    assert (error.where, error.what) == (str(path), "no captions at all")
+
+
+def test_an_empty_file_of_captions_beside_ids_is_named(tmp_path: Path) -> None:
+    (tmp_path / "test_caps.txt").write_bytes(b"")
+    (tmp_path / "test_ids.txt").write_text("1\n2\n")
+    for more in ({}, {"captions_per_image": 5}, {"ids": "caption", "captions_per_image": 1}):
+        assert refusal(tmp_path, "scan", **more).where == str(tmp_path / "test_caps.txt")
+
+
+def test_a_doubled_parquet_column_is_refused(tmp_path: Path) -> None:
+    names = [*RECORD, "text"]
+    pq.write_table(pa.Table.from_arrays([pa.array(["1"])] * 5, names=names), tmp_path / "a.parquet")
+    assert "column 'text' appears twice" in refusal(tmp_path / "a.parquet", "parquet").what
+
+
+@pytest.mark.parametrize("name", ["caption_id", "text"])
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([["a"]]),
+        pa.array([{"a": 1}]),
+        pa.array([b"\xff"]),
+        pa.array([1.0]),
+        pa.array([True]),
+        pa.array([2**62], pa.timestamp("ns")),
+        pa.array([b"a"]).dictionary_encode(),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_parquet_columns_of_other_types_are_refused(column: pa.Array, name: str, tmp_path: Path) -> None:
+    pq.write_table(pa.table({n: pa.array([v]) for n, v in RECORD.items()} | {name: column}), tmp_path / "a.parquet")
+    assert f"column '{name}': expected strings" in refusal(tmp_path / "a.parquet", "parquet").what
+
+
+def test_parquet_strings_of_every_layout_are_read(tmp_path: Path) -> None:
+    columns = {
+        "caption_id": pa.array([7], pa.uint64()),
+        "image_id": pa.array(["a"]).dictionary_encode(),
+        "text": pa.array(["a dog"], pa.large_string()),
+        "split": pa.array(["test"], pa.large_string()).dictionary_encode(),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    run(tmp_path / "a.parquet", "parquet")
+
+
+def test_a_file_without_permission_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps(RECORD))
+
+    def refuse(*args: Any, **more: Any) -> Any:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refuse)  # root may read everything
+    error = refusal(tmp_path / "a.jsonl", "jsonl")
+    assert isinstance(error, MissingError)
+    assert "Permission denied" in error.what

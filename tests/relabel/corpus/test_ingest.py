@@ -1,0 +1,379 @@
+"""Contract: ingest turns captions of any format into one verified corpus; a second run does nothing; a changed file or
+parameter is read again; counts that are not those expected, and odd bytes, never get through in silence."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pydantic import ValidationError
+
+from relabel.core.errors import CheckError, MissingError, RelabelError, UsageError
+from relabel.core.runtime import Runtime
+from relabel.corpus import Corpus
+from relabel.corpus.ingest import ingest
+from relabel.corpus.params import KNOWN, Counts, IngestParams
+from relabel.store.manifest import MANIFEST, read_manifest
+
+ODD = ["A dog\nruns. ", "a\0cat", "two 🐕‍🦺 dogs", "كلب يركض", "word " * 2000]
+
+
+@pytest.fixture
+def runtime(tmp_path: Path) -> Runtime:
+    return Runtime(data=tmp_path / "data", threads=1)
+
+
+def write(path: Path, texts: Sequence[str] = ODD, per_image: int = 5) -> Path:
+    rows = [
+        {"caption_id": n, "image_id": f"i{n // per_image}", "split": "test", "text": text}
+        for n, text in enumerate(texts)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def params(path: Path | None, **more: Any) -> IngestParams:
+    return IngestParams(**{"dataset": "d", "format": "jsonl", "path": path, "tokenizer": "none", **more})
+
+
+def state(folder: Path) -> dict[str, tuple[int, bytes]]:
+    return {p.name: (p.stat().st_mtime_ns, p.read_bytes()) for p in folder.iterdir()}
+
+
+class FakePtb:
+    """Replacement of the PTB tokenizer: upper-cases its texts and records them."""
+
+    def __init__(self) -> None:
+        self.calls: list[list[str]] = []
+        self.fail_at: int | None = None
+
+    def tokenize(self, texts: Sequence[str], runtime: Runtime) -> list[str]:
+        if len(self.calls) == self.fail_at:
+            self.fail_at = None
+            raise RelabelError("Java died")
+        self.calls.append(list(texts))
+        return [text.upper() for text in texts]
+
+
+@pytest.fixture
+def ptb(monkeypatch: pytest.MonkeyPatch) -> FakePtb:
+    fake = FakePtb()
+    monkeypatch.setattr("relabel.corpus.tokenizers.tokenize", fake.tokenize)
+    return fake
+
+
+def test_corpus_holds_the_captions_as_written(tmp_path: Path, runtime: Runtime) -> None:
+    out = tmp_path / "labels" / "corpus"
+    manifest, built = ingest(params(write(tmp_path / "a.jsonl")), out, runtime)
+    corpus = Corpus.open(out)
+    assert built
+    assert corpus.texts == ODD
+    assert corpus.caption_ids == [f"d:{n}" for n in range(5)]
+    assert corpus.tokens is None
+    assert manifest.facts["digest"] == corpus.digest
+    assert manifest.facts["rows"] == [0, 5]
+    assert manifest.facts["splits"] == {"test": [0, 5]}
+    assert manifest.facts["report"]["captions"] == 5
+    assert (manifest.kind, manifest.name) == ("corpus", "d")
+    assert read_manifest(out, "corpus") == manifest
+
+
+def test_second_run_does_nothing(tmp_path: Path, runtime: Runtime) -> None:
+    out, path = tmp_path / "corpus", write(tmp_path / "a.jsonl")
+    ingest(params(path), out, runtime)
+    before = state(out)
+    manifest, built = ingest(params(path), out, runtime)
+    assert not built
+    assert state(out) == before
+    assert manifest.facts["digest"] == Corpus.open(out).digest
+
+
+def test_same_files_elsewhere_are_the_same_corpus(tmp_path: Path, runtime: Runtime) -> None:
+    (tmp_path / "b").mkdir()
+    ingest(params(write(tmp_path / "a.jsonl")), tmp_path / "corpus", runtime)
+    _, built = ingest(params(write(tmp_path / "b" / "a.jsonl")), tmp_path / "corpus", runtime)
+    assert not built
+
+
+def test_changed_caption_is_read_again(tmp_path: Path, runtime: Runtime) -> None:
+    out, path = tmp_path / "corpus", write(tmp_path / "a.jsonl")
+    first, _ = ingest(params(path), out, runtime)
+    write(path, [*ODD[:4], "another"])
+    second, built = ingest(params(path), out, runtime)
+    assert built
+    assert Corpus.open(out).texts[4] == "another"
+    assert first.facts["digest"] != second.facts["digest"]
+
+
+@pytest.mark.parametrize(
+    "change", [{"namespace": "e"}, {"rows_per_shard": 2}, {"in_split": "val"}, {"text_column": "text"}], ids=str
+)
+def test_changed_parameter_is_never_served_from_the_old(tmp_path: Path, runtime: Runtime, change: Any) -> None:
+    out, path = tmp_path / "corpus", write(tmp_path / "a.jsonl")
+    ingest(params(path), out, runtime)
+    manifest, built = ingest(params(path, **change), out, runtime)
+    assert built
+    assert manifest.facts["digest"] == Corpus.open(out).digest
+
+
+def test_damaged_corpus_is_made_again(tmp_path: Path, runtime: Runtime) -> None:
+    out, path = tmp_path / "corpus", write(tmp_path / "a.jsonl")
+    ingest(params(path), out, runtime)
+    part = out / "part-00000-of-00001.parquet"
+    part.write_bytes(part.read_bytes()[:-9])
+    with pytest.raises(CheckError, match=r"expected .* bytes"):
+        Corpus.open(out)
+    assert ingest(params(path), out, runtime)[1]
+    assert Corpus.open(out).texts == ODD
+
+
+def test_shards_have_fixed_rows(tmp_path: Path, runtime: Runtime) -> None:
+    path = write(tmp_path / "a.jsonl", [f"text {n}" for n in range(23)])
+    digests = set()
+    for size, wanted in ((10, [10, 10, 3]), (23, [23]), (50, [23])):
+        out = tmp_path / f"corpus{size}"
+        manifest, _ = ingest(params(path, rows_per_shard=size), out, runtime)
+        assert [pq.read_metadata(out / name).num_rows for name in manifest.parts] == wanted
+        assert Corpus.open(out).texts == [f"text {n}" for n in range(23)]
+        digests.add(manifest.facts["digest"])
+    assert len(digests) == 1
+
+
+def test_tokens_are_stored_in_row_order(tmp_path: Path, runtime: Runtime, ptb: FakePtb) -> None:
+    path = write(tmp_path / "a.jsonl", [f"text {n}" for n in reversed(range(23))])
+    manifest, _ = ingest(params(path, tokenizer="ptb", rows_per_shard=10), tmp_path / "corpus", runtime)
+    corpus = Corpus.open(tmp_path / "corpus")
+    assert corpus.tokens == [text.upper() for text in corpus.texts]
+    assert [len(call) for call in ptb.calls] == [10, 10, 3]
+    assert manifest.facts["digest"] == corpus.digest
+    assert manifest.facts["report"]["tokens"]["tokenizer"] == "ptb"
+    bare, _ = ingest(params(path), tmp_path / "bare", runtime)
+    assert bare.facts["digest"] != corpus.digest
+
+
+def test_death_half_way_loses_no_finished_shard(tmp_path: Path, runtime: Runtime, ptb: FakePtb) -> None:
+    path = write(tmp_path / "a.jsonl", [f"text {n}" for n in range(23)])
+    asked = params(path, tokenizer="ptb", rows_per_shard=10)
+    ptb.fail_at = 2
+    with pytest.raises(RelabelError, match="Java died"):
+        ingest(asked, tmp_path / "corpus", runtime)
+    assert not (tmp_path / "corpus").exists()
+    resumed, built = ingest(asked, tmp_path / "corpus", runtime)
+    assert built
+    assert [len(call) for call in ptb.calls] == [10, 10, 3]
+    whole, _ = ingest(asked, tmp_path / "whole", runtime)
+    assert resumed.files == whole.files
+    assert resumed.facts == whole.facts
+
+
+def test_refused_captions_leave_nothing_behind(tmp_path: Path, runtime: Runtime) -> None:
+    out, path = tmp_path / "corpus", write(tmp_path / "a.jsonl", ["x", " "])
+    with pytest.raises(CheckError, match=re.escape(f"{path}:2: caption d:1 is empty")):
+        ingest(params(path), out, runtime)
+    assert not out.exists()
+    write(path)
+    ingest(params(path), out, runtime)
+    before = state(out)
+    write(path, ["x", "x\ud800"])
+    with pytest.raises(CheckError, match=re.escape(f"{path}:2: not Unicode text")):
+        ingest(params(path), out, runtime)
+    assert state(out) == before
+
+
+@pytest.mark.parametrize(
+    ("expected", "message"),
+    [
+        ({"all": {"captions": 6}}, "expected 6 captions, found 5"),
+        ({"all": {"captions": 5, "images": 1_000}}, "expected 1,000 images, found 1"),
+        ({"test": {"images": 2}}, "expected 2 images in test, found 1"),
+        ({"val": {"captions": 1}}, "expected 1 captions in val, found 0"),
+    ],
+)
+def test_other_counts_than_expected_are_refused(tmp_path: Path, runtime: Runtime, expected: Any, message: str) -> None:
+    out, path = tmp_path / "corpus", write(tmp_path / "a.jsonl")
+    with pytest.raises(CheckError, match=re.escape(f"d ({path}): {message}")) as caught:
+        ingest(params(path, expected=expected), out, runtime)
+    assert not out.exists()
+    assert "{} for none" in str(caught.value)
+    ingest(params(path, expected={"all": {"captions": 5, "images": 1}, "test": {}}), out, runtime)
+    with pytest.raises(CheckError, match=re.escape(message)):  # a corpus that is there already is no way round
+        ingest(params(path, expected=expected), out, runtime)
+    assert (out / MANIFEST).exists()
+
+
+def test_known_counts_are_expected_of_known_datasets() -> None:
+    assert IngestParams().counts == KNOWN["coco"]
+    assert IngestParams().counts["all"] == Counts(images=123_287, captions=616_767)
+    assert IngestParams(dataset="flickr30k", format="karpathy").counts == KNOWN["flickr30k"]
+    assert IngestParams(format="csv").counts == KNOWN["coco"]  # of other captions, whatever their format
+    for other in ({"expected": {}}, {"dataset": "mine"}):
+        assert IngestParams(**other).counts == {}
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"format": "karpathy", "splits": "x.json"},
+        {"captions_per_image": 5},
+        {"dataset": "a:b"},
+        {"dataset": "../up"},
+        {"namespace": ""},
+        {"format": "xml"},
+        {"tokenizer": "bpe"},
+        {"delimiter": "||"},
+        {"expected": {"dev": {}}},
+        {"expected": {"test": {"sentences": 3}}},
+        {"captions_per_image": 0, "format": "scan"},
+        {"columns": {}},
+    ],
+    ids=str,
+)
+def test_parameters_that_make_no_sense_are_refused(bad: Any) -> None:
+    with pytest.raises(ValidationError):
+        IngestParams(**bad)
+
+
+def test_parameters_survive_json() -> None:
+    full = IngestParams(dataset="mine", path=Path("a"), expected={"all": Counts(images=1)})
+    assert IngestParams(**full.model_dump(mode="json")) == full
+
+
+def test_path_is_needed_unless_fetch_knows_it(tmp_path: Path, runtime: Runtime) -> None:
+    with pytest.raises(UsageError, match="the format jsonl needs a path"):
+        ingest(params(None), tmp_path / "corpus", runtime)
+    with pytest.raises(UsageError, match=r"d is not among what `relabel fetch` gets .*Set ingest\.path"):
+        ingest(params(None, format="karpathy"), tmp_path / "corpus", runtime)
+
+
+def test_captions_that_were_not_fetched_are_missing(
+    tmp_path: Path, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RELABEL_MIRROR", raising=False)
+    with pytest.raises(MissingError, match="relabel fetch coco-captions"):
+        ingest(IngestParams(tokenizer="none"), tmp_path / "corpus", runtime)
+
+
+@pytest.mark.parametrize("format", ["karpathy", "jsonl", "csv", "parquet", "scan"])
+def test_missing_file_is_missing(tmp_path: Path, runtime: Runtime, format: str) -> None:
+    with pytest.raises(MissingError, match=re.escape(str(tmp_path / "none"))):
+        ingest(params(tmp_path / "none", format=format), tmp_path / "corpus", runtime)
+
+
+def write_coco(folder: Path) -> Path:
+    folder.mkdir()
+    for name, first in (("train", 1), ("val", 3)):
+        body = {
+            "images": [{"id": i} for i in (first, first + 1)],
+            "annotations": [
+                {"id": 100 * i + k, "image_id": i, "caption": f"{i} {k}"} for i in (first, first + 1) for k in range(6)
+            ],
+        }
+        (folder / f"captions_{name}2014.json").write_text(json.dumps(body))
+    return folder
+
+
+def test_same_rows_of_every_format(tmp_path: Path, runtime: Runtime) -> None:
+    """COCO's annotations with splits of a Karpathy file, that file itself, and the corpus itself read back are one."""
+    splits = {1: "train", 2: "restval", 3: "val", 4: "test"}
+    karpathy = tmp_path / "dataset_coco.json"
+    sentences = {i: [{"raw": f"{i} {k}", "sentid": 100 * i + k} for k in range(6)] for i in splits}
+    images = [{"cocoid": i, "filename": f"{i}.jpg", "split": s, "sentences": sentences[i]} for i, s in splits.items()]
+    karpathy.write_text(json.dumps({"dataset": "coco", "images": images}))
+    common: dict[str, Any] = {"dataset": "coco", "expected": {}, "tokenizer": "none"}
+    annotations = params(write_coco(tmp_path / "annotations"), format="coco", splits=karpathy, **common)
+    manifest, _ = ingest(annotations, tmp_path / "a", runtime)
+    corpus = Corpus.open(tmp_path / "a")
+    assert {s: len(r) for s, r in corpus.splits.items()} == {"train": 12, "val": 6, "test": 6}
+    assert corpus.caption_ids[0] == "coco:100"
+    assert corpus.image_ids == ["coco:1", "coco:2", "coco:3", "coco:4"]
+    digests = [manifest.facts["digest"]]
+    others = [params(karpathy, format="karpathy", **common), params(tmp_path / "a", format="parquet", **common)]
+    scan = tmp_path / "scan"
+    scan.mkdir()
+    for split in corpus.splits:
+        rows = corpus.rows([split])
+        (scan / f"{split}_caps.txt").write_text("".join(f"{corpus.texts[r]}\n" for r in rows))
+        (scan / f"{split}_ids.txt").write_text("".join(f"{corpus.image_ids[corpus.image[r]]}\n" for r in rows))
+    for n, other in enumerate(others):
+        digests.append(ingest(other, tmp_path / f"b{n}", runtime)[0].facts["digest"])
+    assert len(set(digests)) == 1
+    ingest(params(scan, format="scan", **common), tmp_path / "c", runtime)
+    lines = Corpus.open(tmp_path / "c").table.select(["image_id", "image", "split", "position", "text"])
+    assert lines.equals(corpus.table.select(lines.column_names))
+    images[0]["split"] = "val"
+    karpathy.write_text(json.dumps({"dataset": "coco", "images": images}))
+    _, built = ingest(annotations, tmp_path / "a", runtime)
+    assert built
+
+
+def test_csv_and_jsonl_folders(tmp_path: Path, runtime: Runtime) -> None:
+    for split in ("train", "test"):
+        (tmp_path / f"{split}.csv").write_text(f"caption_id;image_id;text\n{split}1;{split};x\n")
+    asked = params(tmp_path, format="csv", delimiter=";", in_split="train")
+    manifest, _ = ingest(asked, tmp_path / "out" / "corpus", runtime)
+    assert sorted(manifest.inputs) == ["test.csv", "train.csv"]
+    assert Corpus.open(tmp_path / "out" / "corpus").caption_ids == ["d:test1", "d:train1"]
+
+
+def test_scan_ids_are_an_input(tmp_path: Path, runtime: Runtime) -> None:
+    (tmp_path / "test_caps.txt").write_text("x\ny\n")
+    (tmp_path / "test_ids.txt").write_text("7\n")
+    asked = params(tmp_path, format="scan")
+    ingest(asked, tmp_path / "out" / "corpus", runtime)
+    (tmp_path / "test_ids.txt").write_text("8\n")
+    assert ingest(asked, tmp_path / "out" / "corpus", runtime)[1]
+    assert Corpus.open(tmp_path / "out" / "corpus").image_ids == ["d:8"]
+    made = params(tmp_path, format="scan", ids="position", captions_per_image=2)
+    manifest, _ = ingest(made, tmp_path / "out" / "corpus", runtime)
+    assert list(manifest.inputs) == ["test_caps.txt"]
+
+
+@pytest.mark.java
+def test_odd_captions_pass_the_real_tokenizer(tmp_path: Path, runtime: Runtime) -> None:
+    try:
+        ingest(params(write(tmp_path / "a.jsonl"), tokenizer="ptb"), tmp_path / "corpus", runtime)
+    except MissingError as error:
+        pytest.skip(str(error))
+    corpus = Corpus.open(tmp_path / "corpus")
+    assert corpus.texts == ODD
+    assert corpus.tokens is not None
+    assert corpus.tokens[0] == "a dog runs"
+    assert corpus.tokens[1] == "a cat"
+    assert corpus.tokens[4] == " ".join(["word"] * 2000)
+    assert all(corpus.tokens)
+
+
+@pytest.mark.slow
+def test_all_of_coco(tmp_path: Path, runtime: Runtime, coco: Corpus, coco_folder: Path) -> None:
+    """What fetch takes out of the jar, and an official annotations folder: the same 616,767 rows."""
+    from relabel.datasets import fetch
+
+    fetch("coco-captions", runtime.data)
+    manifest, _ = ingest(IngestParams(tokenizer="none"), tmp_path / "fetched" / "corpus", runtime)
+    assert manifest.facts["digest"] == coco.digest
+    folder = IngestParams(tokenizer="none", path=coco_folder)
+    assert not ingest(folder, tmp_path / "fetched" / "corpus", runtime)[1]
+    assert ingest(folder, tmp_path / "folder" / "corpus", runtime)[0].facts["digest"] == coco.digest
+
+
+def test_flickr30k(tmp_path: Path, runtime: Runtime, mirror: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not (mirror / "flickr30k" / "dataset_flickr30k.json.gz").exists():
+        pytest.skip("no flickr30k in the mirror")
+    monkeypatch.setenv("RELABEL_MIRROR", str(mirror))
+    asked = IngestParams(dataset="flickr30k", format="karpathy", tokenizer="none")
+    manifest, _ = ingest(asked, tmp_path / "corpus", runtime)
+    report = manifest.facts["report"]
+    assert (report["captions"], report["images"]) == (155_070, 31_014)
+    assert {s: (c["images"], c["captions"]) for s, c in report["splits"].items()} == {
+        "train": (29_000, 145_000),
+        "val": (1_014, 5_070),
+        "test": (1_000, 5_000),
+    }
+    assert report["references"] == {"min": 5, "median": 5.0, "max": 5}
+    corpus = Corpus.open(tmp_path / "corpus")
+    assert corpus.image_ids[corpus.image[corpus.row_of["flickr30k:0"]]] == "flickr30k:1000092795"

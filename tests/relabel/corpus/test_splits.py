@@ -1,0 +1,110 @@
+"""Contract: every COCO image gets Karpathy's split, from his file or from ECCV Caption's and CxC's ids; an id that is
+not there is refused, never dropped."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from relabel.core.errors import CheckError, MissingError
+from relabel.corpus import Corpus
+from relabel.corpus.splits import coco_test_captions, split_by_file, split_by_ids
+from relabel.datasets.cxc import image_ids
+
+
+def ids(*values: int) -> NDArray[np.int64]:
+    return np.array(values, np.int64)
+
+
+CAPTIONS, IMAGES = ids(10, 11, 12, 13, 14), ids(5, 3, 5, 4, 9)
+
+
+def test_test_is_of_captions_val_of_images_train_the_rest() -> None:
+    split = split_by_ids(ids(12, 10), ids(9))(CAPTIONS, IMAGES)
+    assert dict(split) == {3: "train", 4: "train", 5: "test", 9: "val"}
+
+
+@pytest.mark.parametrize(
+    ("test", "val", "message"),
+    [
+        (ids(12, 99), ids(9), "test caption 99 is not in the annotations, nor are 0 others of 2"),
+        (ids(12), ids(2, 9, 77), "val image 2 is not in the annotations, nor are 1 others of 3"),
+        (ids(12), ids(5), "image 5 is both in test and in val"),
+    ],
+)
+def test_ids_that_do_not_fit_are_refused(test: NDArray[np.int64], val: NDArray[np.int64], message: str) -> None:
+    with pytest.raises(CheckError, match=re.escape(message)):
+        split_by_ids(test, val)(CAPTIONS, IMAGES)
+
+
+def test_no_annotations_lack_every_id() -> None:
+    with pytest.raises(CheckError, match="test caption 12 is not in the annotations"):
+        split_by_ids(ids(12), ids(9))(ids(), ids())
+
+
+def write(path: Path, *images: Any) -> Path:
+    path.write_text(json.dumps({"images": images}))
+    return path
+
+
+def test_splits_of_a_file(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "d.json", *({"cocoid": i, "split": s} for i, s in ((3, "restval"), (5, "test"), (6, "val")))
+    )
+    assert dict(split_by_file(path)(CAPTIONS[:3], IMAGES[:3])) == {3: "train", 5: "test"}
+    with pytest.raises(CheckError, match=re.escape(f"{path}: has no split for 2 of 4 images (the first is 4)")):
+        split_by_file(path)(CAPTIONS, IMAGES)
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ({"cocoid": 3, "split": "val"}, "image 3 is there twice"),
+        ({"cocoid": "4", "split": "val"}, "'cocoid': expected a whole number, found a string"),
+        ({"cocoid": 4}, "no 'split' here"),
+    ],
+)
+def test_bad_files_are_refused(tmp_path: Path, bad: Any, message: str) -> None:
+    path = write(tmp_path / "d.json", {"cocoid": 3, "split": "test"}, bad)
+    with pytest.raises(CheckError, match=re.escape(f"{path}: images[1]: {message}")):
+        split_by_file(path)
+
+
+def test_extract_of_the_test_images_is_no_split_of_all(mirror: Path, coco: Corpus) -> None:
+    path = mirror / "coco" / "dataset_coco.json.gz"
+    if not path.exists():
+        pytest.skip(f"no {path.name} in the mirror")
+    images = np.array([int(i.removeprefix("coco:")) for i in coco.image_ids])
+    with pytest.raises(CheckError, match=r"no split for 118,287 of 123,287 images .*Give the whole dataset_coco\.json"):
+        split_by_file(path)(images, images)
+    test = images[list(coco.images(["test"]))]
+    assert dict(split_by_file(path)(test, test)) == dict.fromkeys(test.tolist(), "test")
+
+
+def test_ids_at_hand(coco_test_ids: NDArray[np.int64], tmp_path: Path) -> None:
+    np.save(tmp_path / "ids.npy", coco_test_ids)
+    assert np.array_equal(coco_test_captions(tmp_path / "ids.npy"), coco_test_ids)
+    val = image_ids("val")
+    assert (val.shape, val.dtype) == ((5_000,), np.int64)
+    assert (np.diff(val) > 0).all()
+
+
+def test_bad_ids_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "ids.npy"
+    with pytest.raises(MissingError, match=re.escape(str(path))):
+        coco_test_captions(path)
+    path.write_bytes(b"\x80\x04K\x01.")
+    with pytest.raises(CheckError, match="not an array of numbers"):
+        coco_test_captions(path)
+    np.save(path, np.zeros((2, 2)))
+    with pytest.raises(CheckError, match="expected a row of ids, found 2-d float64"):
+        coco_test_captions(path)
+    np.save(path, np.array(["x"], object), allow_pickle=True)
+    with pytest.raises(CheckError, match="not an array of numbers"):
+        coco_test_captions(path)

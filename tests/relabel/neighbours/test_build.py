@@ -1,0 +1,180 @@
+"""Contract: the table of neighbours holds, for every caption or image of a split, its k best captions by (-score, row)
+of float64 scores, itself left out, siblings marked by id; whatever was interrupted, its bytes are the same."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from relabel import stages
+from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.corpus import References
+from relabel.neighbours.params import NeighboursParams
+from relabel.stages import Project
+from relabel.store.manifest import read_manifest
+
+Expected = list[tuple[int, list[int], list[float], list[bool]]]
+
+
+def by_loops(project: Project, label: str, within: str, of: str, k: int) -> Expected:
+    corpus, relevance = project.corpus, stages.open_label(project, label, "all")
+    rows = corpus.rows(project.splits(within))
+    queries = {r: [r] for r in rows}
+    if of == "images":
+        queries = {m: corpus.references([m]).rows.tolist() for m in corpus.images(project.splits(within))}
+    expected: Expected = []
+    for number, references in queries.items():
+        image = corpus.image_ids[number] if of == "images" else corpus.table["image_id"][number].as_py()
+        found = []
+        for row in rows:
+            if of == "images" or row != number:
+                score = relevance.pairs(References.of([references]), np.array([row], np.int32))[0]
+                found.append((-float(score), row))
+        best = sorted(found)[:k]
+        same = [corpus.table["image_id"][row].as_py() == image for _, row in best]
+        expected.append((number, [row for _, row in best], [float(np.float32(-score)) for score, _ in best], same))
+    return expected
+
+
+def as_lists(table: pa.Table) -> Expected:
+    return [tuple(line.values()) for line in table.to_pylist()]  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("of", ["captions", "images"])
+@pytest.mark.parametrize("within", ["all", "val"])
+@pytest.mark.parametrize(
+    ("label", "pooling"), [("near", "max"), ("near", "mean"), ("cider", "refs"), ("near", "paired")]
+)
+def test_a_table_equals_loops(
+    finders: str, dataset: Any, make_lines: Any, read_table: Any, label: str, pooling: str, within: str, of: str
+) -> None:
+    dataset.settings = [f"sources.{label}.pooling={pooling}"]
+    project = dataset.encoded(make_lines(9, "train") + make_lines(12, "val", 50), labels=[label])
+    job = stages.neighbours(project, label, NeighboursParams(k=7, of=of, within=within))
+    manifest, built = job.run()
+    assert built
+    assert len(manifest.parts) > 1 or within == "val"
+    assert as_lists(read_table(job)) == by_loops(project, label, within, of, 7)
+    facts = manifest.facts
+    assert (facts["k"], facts["of"], facts["within"], facts["pooling"], facts["exact"]) == (
+        7,
+        of,
+        within,
+        pooling,
+        True,
+    )
+    assert facts["symmetric"] is (label == "near" and of == "captions")
+    assert not stages.neighbours(project, label, NeighboursParams(k=7, of=of, within=within)).run()[1]
+
+
+def test_k_may_be_larger_than_the_corpus(finders: str, dataset: Any, make_lines: Any, read_table: Any) -> None:
+    project = dataset.encoded(make_lines(3, "test"))
+    captions = len(project.corpus)
+    table = {}
+    for of in ("captions", "images"):
+        job = stages.neighbours(project, "near", NeighboursParams(k=1000, of=of))
+        assert job.run()[0].facts["width"] == captions - (of == "captions")
+        table[of] = as_lists(read_table(job))
+        assert table[of] == by_loops(project, "near", "all", of, 1000)
+
+
+def test_one_caption_has_no_neighbours(finders: str, dataset: Any, make_lines: Any, read_table: Any) -> None:
+    project = dataset.encoded(make_lines(1, "test")[:1])
+    job = stages.neighbours(project, "near")
+    job.run()
+    assert as_lists(read_table(job)) == [(0, [], [], [])]
+
+
+def test_an_interrupted_run_ends_with_the_same_bytes(
+    finders: str, dataset: Any, make_lines: Any, read_files: Callable[[Path], dict[str, bytes]]
+) -> None:
+    project = dataset.encoded(make_lines(30, "train"))
+    job = stages.neighbours(project, "near")
+    job.run()
+    whole = read_files(job.out)
+    assert len(whole) > 3
+
+    class StopError(Exception):
+        pass
+
+    class Stopping:
+        """A progress that stops the run after so many captions."""
+
+        def __init__(self, left: int) -> None:
+            self.left = left
+
+        def advance(self, n: int = 1) -> None:
+            self.left -= n
+            if self.left < 0:
+                raise StopError
+
+        def task(self, *_: Any) -> Any:
+            from contextlib import nullcontext
+
+            return nullcontext(self)
+
+        def note(self, _: str) -> None:
+            pass
+
+    for left in (0, 41, 100):
+        shutil.rmtree(job.out)
+        broken = stages.neighbours(dataset.project(progress=Stopping(left)), "near")
+        with pytest.raises(StopError):
+            broken.run()
+        work = job.out.parent / ".work" / f"{job.out.name}-{job.draft.fingerprint[:16]}"
+        assert work.is_dir()
+        assert stages.neighbours(dataset.project(), "near").run()[1]
+        assert read_files(job.out) == whole
+
+
+def test_a_source_without_neighbours_says_so_in_one_line(dataset: Any, make_lines: Any) -> None:
+    project = dataset.encoded(make_lines(2, "test"))
+    with pytest.raises(UsageError, match="words has no neighbours: it scores pair by pair"):
+        stages.neighbours(project, "words")
+    with pytest.raises(UsageError, match="same has no neighbours: it knows image ids alone"):
+        stages.neighbours(project, "same")
+    assert stages.searchable(project) == ["cider", "near"]
+
+
+def test_only_this_labels_own_encoding_is_searched(dataset: Any, make_lines: Any) -> None:
+    project = dataset.encoded(make_lines(5, "test"))
+    folder = project.layout.encoding("all", "near")
+    with pytest.raises(MissingError, match="relabel encode --label cider --split all"):
+        stages.neighbours(project, "cider")
+    folder.rename(project.layout.encoding("all", "cider"))
+    with pytest.raises(CheckError, match="under other parameters"):
+        stages.neighbours(project, "cider")
+
+
+def test_the_encoding_is_that_of_the_split_else_of_all(block_finder: None, dataset: Any, make_lines: Any) -> None:
+    project = dataset.encoded(make_lines(5, "train") + make_lines(5, "test", 10))
+
+    def encoding(**params: str) -> str:
+        job = stages.neighbours(project, "near", NeighboursParams(**params))
+        return job.draft.inputs["encoding"]
+
+    whole = read_manifest(project.layout.encoding("all", "near"), "encoding").fingerprint
+    assert {encoding(), encoding(within="test"), encoding(within="all")} == {whole}
+    stages.encode(project, "near", "test").run()
+    test = read_manifest(project.layout.encoding("test", "near"), "encoding").fingerprint
+    assert (encoding(), encoding(within="test"), encoding(within="train")) == (whole, test, whole)
+    assert (encoding(within="test", split="all"), encoding(split="test")) == (whole, test)
+    with pytest.raises(UsageError, match="lacks captions of train"):
+        encoding(within="train", split="test")
+
+
+def test_a_semantic_parameter_makes_another_table_and_a_runtime_one_does_not(
+    block_finder: None, dataset: Any, make_lines: Any
+) -> None:
+    project = dataset.encoded(make_lines(5, "train"))
+    base = stages.neighbours(project, "near").draft.fingerprint
+    for setting in ("neighbours.k=8", "neighbours.of=images", "sources.near.pooling=mean"):
+        assert stages.neighbours(dataset.project(setting), "near").draft.fingerprint != base
+    for runtime in ({"threads": 1}, {"memory": 1 << 30}, {"device": "cpu"}):
+        assert stages.neighbours(dataset.project(**runtime), "near").draft.fingerprint == base

@@ -1,0 +1,92 @@
+"""Contract: an index that looks everywhere finds what the exact search finds; one that does not has its recall measured
+and recorded; scores and order are exact, rows are as many as asked for, and the same at every run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from relabel import stages
+from relabel.core.errors import UsageError
+from relabel.corpus import References
+from relabel.neighbours.faiss_index import QUERIES, Sample
+from relabel.neighbours.params import NeighboursParams
+from relabel.sources.finder import Search
+
+
+@pytest.mark.parametrize("of", ["captions", "images"])
+@pytest.mark.parametrize("pooling", ["max", "mean", "paired"])
+def test_an_index_that_looks_everywhere_is_exact(
+    finders: str, dataset: Any, make_lines: Any, read_table: Any, pooling: str, of: str
+) -> None:
+    dataset.settings = [f"sources.near.pooling={pooling}"]
+    texts = {line.text: line for line in make_lines(25, "train")}
+    project = dataset.encoded(list(texts.values()))  # no two texts alike: among equals an index may take any
+    exact = stages.neighbours(project, "near", NeighboursParams(k=9, of=of))
+    exact.run()
+    table = read_table(exact)
+    job = stages.neighbours(project, "near", NeighboursParams(k=9, of=of, index="Flat"))
+    facts = job.run()[0].facts
+    assert (facts["exact"], facts["recall"]["value"]) == (False, 1.0)
+    assert facts["recall"]["queries"] == len(table)
+    assert read_table(job).equals(table)
+
+
+def test_recall_is_measured_and_rows_are_as_many_as_asked_for(
+    finders: str, dataset: Any, make_lines: Any, read_table: Any, read_files: Any
+) -> None:
+    project = dataset.encoded(make_lines(40, "train"))
+    exact = stages.neighbours(project, "near", NeighboursParams(k=20))
+    exact.run()
+    best = read_table(exact).to_pylist()
+    params = NeighboursParams(k=20, index="IVF16,Flat")
+    job = stages.neighbours(project, "near", params)
+    facts = job.run()[0].facts
+    found = read_table(job).to_pylist()
+    hits = []
+    for ours, theirs in zip(found, best, strict=True):
+        assert len(set(ours["neighbours"])) == 20
+        assert ours["row"] not in ours["neighbours"]
+        order = list(zip([-s for s in ours["scores"]], ours["neighbours"], strict=True))
+        assert [s for s, _ in order] == sorted(s for s, _ in order)
+        scores = dict(zip(theirs["neighbours"], theirs["scores"], strict=True))
+        assert all(
+            scores.get(row, score) == score for row, score in zip(ours["neighbours"], ours["scores"], strict=True)
+        )
+        hits += [score >= theirs["scores"][-1] for score in ours["scores"]]
+    assert 0.2 < facts["recall"]["value"] < 1.0
+    assert facts["recall"]["value"] == pytest.approx(np.mean(hits))
+    first = read_files(job.out)
+    job.out.rename("elsewhere")
+    stages.neighbours(dataset.project(threads=1), "near", params).run()
+    assert read_files(job.out) == first
+
+
+def test_the_sample_is_of_the_seed() -> None:
+    rows = np.arange(5000, dtype=np.int32)
+    search = Search(References.single(rows), rows, rows, 3)
+    sample, again = Sample.of(search), Sample.of(search)
+    assert len(sample.numbers) == len(set(sample.numbers.tolist())) == QUERIES
+    assert np.array_equal(sample.numbers, again.numbers)
+    assert np.array_equal(sample.search.queries.rows, sample.numbers)
+    assert np.array_equal(sample.search.exclude, sample.numbers)
+
+
+def test_what_takes_no_index_is_refused(dataset: Any, make_lines: Any, block_finder: None) -> None:
+    project = dataset.encoded(make_lines(3, "train"), labels=["near", "cider"])
+    with pytest.raises(UsageError, match="cider takes no index: faiss searches vectors"):
+        stages.neighbours(project, "cider", NeighboursParams(index="Flat"))
+    with pytest.raises(UsageError, match="faiss refuses index 'Nonsense'"):
+        stages.neighbours(project, "near", NeighboursParams(index="Nonsense"))
+    job = stages.neighbours(project, "near", NeighboursParams(index="IVF100000,Flat"))
+    with pytest.raises(UsageError, match=r"faiss refuses index 'IVF100000,Flat': .*100000"):
+        job.run()
+
+
+def test_more_neighbours_than_captions_are_all_captions(dataset: Any, make_lines: Any, block_finder: None) -> None:
+    project = dataset.encoded(make_lines(3, "train"), labels=["near"])
+    for index in (None, "Flat"):
+        manifest, _ = stages.neighbours(project, "near", NeighboursParams(k=1_000_000, index=index)).run()
+        assert manifest.facts["width"] == len(project.corpus) - 1

@@ -1,0 +1,203 @@
+"""Contract of bert_sts: the gate decides, by its own exact score, which pairs a cross-encoder scores; what stays below
+is 0 or the gate's value; both orders are averaged, each distinct unordered pair of texts is scored once a call; a text
+against itself is 1; what was gated and refined is recorded, whatever was killed on the way; too many pairs are refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sentence_transformers import CrossEncoder
+
+from relabel import stages
+from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.core.types import Pooling
+from relabel.corpus import References
+from relabel.sources.bert_sts import BertSts, BertStsParams
+from relabel.sources.bert_sts.relevance import BertStsRelevance
+from relabel.sources.bert_sts.scorer import PairScorer
+from relabel.stages import Project
+from relabel.store.manifest import read_manifest
+
+Gated = Callable[..., Project]
+
+
+def opened(project: Project) -> BertStsRelevance:
+    found = stages.open_label(project, "fine", "all")
+    assert isinstance(found, BertStsRelevance)
+    return found
+
+
+def loop(project: Project, cross: Path) -> np.ndarray:
+    """The oracle: every pair of captions, (N, N), one after another."""
+    params: Any = project.config.sources["fine"]
+    texts, n = project.corpus.texts, len(project.corpus)
+    model = CrossEncoder(str(cross), device="cpu")
+    distinct = list(dict.fromkeys(texts))
+    both = model.predict([(a, b) for a in distinct for b in distinct], show_progress_bar=False)
+    fine = dict(zip([(a, b) for a in distinct for b in distinct], both.astype(np.float64), strict=True))
+    near = stages.open_label(project, params.gate, "all") if params.gate else None
+    out = np.zeros((n, n))
+    for i in range(n):
+        row = np.full(n, i, np.int32)
+        coarse = near.pairs(References.single(row), np.arange(n, dtype=np.int32), "paired") if near else np.ones(n)
+        for j in range(n):
+            if texts[i].lower() == texts[j].lower():
+                out[i, j] = 1
+            elif near is None or coarse[j] >= params.threshold:
+                out[i, j] = fine[texts[i], texts[j]]
+                if params.orders == "both":
+                    out[i, j] = (out[i, j] + fine[texts[j], texts[i]]) / 2
+            elif params.below == "gate":
+                out[i, j] = min(1, max(0, coarse[j]))
+    return out
+
+
+@pytest.mark.parametrize(
+    "params", [{}, {"below": "gate"}, {"orders": "one"}, {"gate": None}, {"threshold": 2.0}], ids=str
+)
+def test_every_pair_against_an_explicit_loop(gated: Gated, make_cross: Any, params: dict[str, Any]) -> None:
+    project = gated(**params)
+    relevance, expected = opened(project), loop(project, make_cross())
+    n = len(project.corpus)
+    left, right = (np.asarray(a.reshape(-1), np.int32) for a in np.mgrid[:n, :n])
+    found = relevance.pairs(References.single(left), right, "paired").reshape(n, n)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    if params.get("gate", "near") is not None and params.get("threshold", 0) < 1:
+        assert 0.1 < np.mean(found == 0) < 0.9 or params.get("below") == "gate", "the gate decides nothing"
+    if params.get("orders") != "one":
+        np.testing.assert_array_equal(found, found.T)
+    sets = project.corpus.references(range(len(project.corpus.image_ids)))
+    captions = np.arange(0, n, 3, dtype=np.int32)
+    how: list[tuple[Pooling, Any]] = [("max", np.max), ("mean", np.mean), ("paired", lambda x, axis: x[0])]
+    for pooling, reduce in how:
+        block = relevance.block(sets, captions, pooling)
+        for m in range(len(sets)):
+            want = reduce(found[sets[m]][:, captions], axis=0)
+            np.testing.assert_allclose(block[m], want, atol=1e-12)
+            again = relevance.pairs(sets.take(np.full(len(captions), m)), captions, pooling)
+            np.testing.assert_array_equal(again, block[m])
+
+
+def test_each_distinct_unordered_pair_once_a_call(gated: Gated, monkeypatch: pytest.MonkeyPatch) -> None:
+    project = gated()
+    relevance, asked = opened(project), list[tuple[int, int]]()
+    scored = PairScorer.score
+
+    def score(self: PairScorer, texts: Any, first: Any, second: Any, *more: Any) -> Any:
+        asked.extend(zip(first.tolist(), second.tolist(), strict=True))
+        return scored(self, texts, first, second, *more)
+
+    monkeypatch.setattr(PairScorer, "score", score)
+    n = len(project.corpus)
+    left, right = (np.asarray(a.reshape(-1), np.int32) for a in np.mgrid[:n, :n])
+    relevance.pairs(References.single(left), right, "paired")
+    assert len(asked) == len(set(asked)) == 2 * relevance.tally["refined"]
+    assert set(asked) == {(b, a) for a, b in asked}
+    assert all(a != b for a, b in asked)
+    assert relevance.tally["asked"] == n * n
+    near = stages.open_label(project, "near", "all").pairs(References.single(left), right, "paired").reshape(n, n)
+    passing = {frozenset((int(relevance.text[i]), int(relevance.text[j]))) for i, j in np.argwhere(near >= 0.5)}
+    assert {frozenset(pair) for pair in asked} == {pair for pair in passing if len(pair) == 2}
+
+
+def test_a_new_text(gated: Gated, make_cross: Any) -> None:
+    project = gated()
+    relevance, n = opened(project), len(project.corpus)
+    rows = np.arange(n, dtype=np.int32)
+    for i in (0, 5, 9):
+        expected = relevance.pairs(References.single(np.full(n, i, np.int32)), rows, "paired")
+        np.testing.assert_allclose(relevance.query(project.corpus.texts[i], rows), expected, atol=1e-6)
+    assert relevance.query("\udc80 dog", rows).shape == (n,)
+
+
+def test_what_a_source_says_of_itself(make_cross: Any) -> None:
+    both, one = (BertSts(BertStsParams(model=str(make_cross()), orders=o)) for o in ("both", "one"))  # type: ignore[arg-type]
+    assert (both.spec.symmetric, one.spec.symmetric, BertSts.spec.symmetric) == (True, False, True)
+    assert both.parts() == ("cbow",)
+    assert BertSts(BertStsParams(gate=None)).parts() == ()
+    with pytest.raises(UsageError, match="reads two captions"):
+        BertSts(BertStsParams(pooling="refs"))
+
+
+def test_bad_input_is_one_clear_line(gated: Gated, make_cross: Any, tmp_path: Path) -> None:
+    project = gated()
+
+    def changed(**params: Any) -> Project:
+        old = project.config.sources["fine"]
+        sources = {**project.config.sources, "fine": old.model_copy(update=params)}
+        return replace(project, config=project.config.model_copy(update={"sources": sources}))
+
+    with pytest.raises(UsageError, match="2 labels"):
+        stages.encode(changed(model=str(make_cross(labels=2))), "fine", "all").run()
+    with pytest.raises(MissingError, match="relabel tune bert_sts"):
+        stages.encode(changed(model="tuned"), "fine", "all")
+    with pytest.raises(UsageError, match="no label 'nowhere'"):
+        stages.encode(changed(gate="nowhere"), "fine", "all")
+    other = changed(gate="again")
+    sources = {**other.config.sources, "again": project.config.sources["fine"]}
+    twice = replace(other, config=other.config.model_copy(update={"sources": sources}))
+    stages.encode(twice, "again", "all").run()
+    with pytest.raises(UsageError, match="no label of vectors"):
+        stages.encode(twice, "fine", "all")
+    relevance = opened(project)
+    assert relevance.scorer().limit == 66
+    with pytest.raises(IndexError, match="encoded"):
+        relevance.pairs(References.single(np.array([10_000], np.int32)), np.array([0], np.int32))
+
+
+def test_another_model_than_the_encoding_was_made_with(gated: Gated, make_cross: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    folder.mkdir()
+    for path in make_cross().iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    relevance = opened(gated(model=str(folder)))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"layer_norm_eps": 1e-6}))
+    with pytest.raises(CheckError, match="not the model"):
+        relevance.scorer()
+
+
+def test_facts_of_the_encoding_and_bytes_after_a_kill(gated: Gated) -> None:
+    project = gated()
+    job = stages.encode(project, "fine", "all")
+    manifest, built = job.run()
+    assert not built
+    assert {k: manifest.facts[k] for k in ("gate", "threshold", "below", "orders", "output")} == {
+        "gate": "near",
+        "threshold": 0.5,
+        "below": "zero",
+        "orders": "both",
+        "output": "sigmoid",
+    }
+    assert len(manifest.parts) > 1
+    before = {p.name: p.read_bytes() for p in job.out.glob("*.parquet")}
+    (job.out / manifest.parts[1]).unlink()
+    stages.encode(project, "fine", "all").run()
+    assert {p.name: p.read_bytes() for p in job.out.glob("*.parquet")} == before
+    assert read_manifest(job.out, "encoding").fingerprint == manifest.fingerprint
+
+
+def test_a_plan_records_what_was_refined_and_max_pairs_refuses_it(gated: Gated) -> None:
+    settings = {"batch_size": 8, "batches": 4}
+    project = gated(threshold=0.0)
+    plan = project.config.export.plan.model_copy(update=settings)
+    config = project.config.model_copy(update={"export": project.config.export.model_copy(update={"plan": plan})})
+    project = replace(project, config=config)
+    manifest, _ = stages.export_plan(project, "fine", "test" if (project.layout.root / "x").exists() else "all").run()
+    said = manifest.facts["refined"]
+    assert {k: said[k] for k in ("label", "threshold", "below")} == {"label": "near", "threshold": 0.0, "below": "zero"}
+    assert said["asked"] >= said["passed"] >= said["refined"] > 0
+    assert not [name for name in manifest.files if "tally" in name or name.startswith("pairs-")]
+    fine = project.config.sources["fine"].model_copy(update={"max_pairs": 3})
+    sources = {**project.config.sources, "fine": fine}
+    strict = replace(project, config=project.config.model_copy(update={"sources": sources}))
+    assert stages.encode(strict, "fine", "all").draft == stages.encode(project, "fine", "all").draft
+    with pytest.raises(UsageError, match="max_pairs is 3"):
+        stages.estimate_plan(strict, "fine", "all")

@@ -1,0 +1,138 @@
+"""Contract of neighbours behind a gate: the lists of a sort of all candidates by `pairs`, to the bit, whatever lies
+below the gate, the pooling and the order; pairs are refined once, in units that survive a kill; too many are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from relabel import stages
+from relabel.core.errors import UsageError
+from relabel.corpus import References
+from relabel.sources.bert_sts import pair_table
+from relabel.sources.bert_sts.relevance import BertStsRelevance
+from relabel.sources.finder import Search
+from relabel.stages import Project
+from relabel.store.manifest import read_manifest, read_parts
+from relabel.store.workdir import DONE, Work
+
+Gated = Callable[..., Project]
+
+
+def brute(relevance: Any, search: Search, pooling: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The oracle: score all candidates, sort by (-score, row)."""
+    rows, scores = [], []
+    for q in range(len(search.queries)):
+        copies = search.queries.take(np.full(len(search.candidates), q))
+        score = relevance.pairs(copies, search.candidates, pooling)
+        itself = search.candidates == search.exclude[q]
+        order = np.lexsort((search.candidates, -score, itself))[: search.width]
+        rows.append(search.candidates[order])
+        scores.append(score[order])
+    return np.array(rows), np.array(scores)
+
+
+def searched(relevance: Any, search: Search, pooling: Any, folder: Path, runtime: Any) -> tuple[Any, Any]:
+    (folder / DONE).mkdir(parents=True)
+    work, finder, told = Work(folder), relevance.finder(search, pooling, runtime), [0]
+    phase = finder.preliminary(work)
+    for unit in phase.units if phase else ():
+        told = [0]
+        finder.prepare(work, unit, lambda n, told=told: told.__setitem__(0, told[0] + n))  # type: ignore[misc]
+        assert told[0] == unit.size
+    return finder.find(work, range(len(search.queries)), lambda _: None)
+
+
+@pytest.fixture
+def small_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pair_table, "_OWNERS", 7)
+    monkeypatch.setattr(pair_table, "_PAIRS", 100)
+    monkeypatch.setattr(pair_table, "_SAMPLE", 10)
+
+
+@pytest.mark.parametrize(
+    "params", [{}, {"below": "gate"}, {"orders": "one"}, {"gate": None}, {"threshold": 2.0}], ids=str
+)
+def test_lists_are_those_of_a_sort(gated: Gated, small_units: None, tmp_path: Path, params: dict[str, Any]) -> None:
+    project = gated(**params)
+    relevance, n = stages.open_label(project, "fine", "all"), len(project.corpus)
+    every = np.arange(n, dtype=np.int32)
+    images = project.corpus.references(range(len(project.corpus.image_ids)))
+    nobody = np.full(len(images), -1, np.int32)
+    searches = [
+        (Search(References.single(every), every, every, 6), "max"),
+        (Search(References.single(every[:9]), every[:9], every[4:40], 50), "paired"),
+        (Search(images, nobody, every, 11), "max"),
+        (Search(images, nobody, every, 4), "mean"),
+        (Search(images, nobody, every, n + 5), "mean"),
+        (Search(images, nobody, every[5:6], 3), "max"),
+    ]
+    for i, (search, pooling) in enumerate(searches):
+        rows, scores = searched(relevance, search, pooling, tmp_path / f"work{i}", project.runtime)
+        want_rows, want_scores = brute(relevance, search, pooling)
+        np.testing.assert_array_equal(scores, want_scores)
+        np.testing.assert_array_equal(rows, want_rows)
+
+
+def test_failed_rows_come_last_and_have_no_neighbours(gated: Gated, small_units: None, tmp_path: Path) -> None:
+    project = gated(threshold=0.3)
+    relevance: Any = stages.open_label(project, "fine", "all")
+    coarse = replace(relevance.coarse, vectors=relevance.coarse.vectors.copy(), failed=np.array([3, 8], np.int32))
+    coarse.vectors[[3, 8]] = np.nan
+    broken = replace(relevance, coarse=coarse, failed=coarse.failed)
+    every = np.arange(len(project.corpus), dtype=np.int32)
+    search = Search(References.single(every), every, every, len(every))
+    rows, scores = searched(broken, search, "max", tmp_path / "work", project.runtime)
+    want_rows, want_scores = brute(broken, search, "max")
+    fine = np.setdiff1d(every, [3, 8])
+    np.testing.assert_array_equal(rows[fine], want_rows[fine])
+    np.testing.assert_array_equal(scores[fine], want_scores[fine])
+    assert np.isnan(scores[[3, 8]]).all()
+    assert (rows[[3, 8]] != np.array([[3], [8]])).all()
+
+
+class Killed(Exception):  # noqa: N818
+    pass
+
+
+def test_a_killed_search_goes_on_and_records_what_was_refined(
+    gated: Gated, small_units: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = gated()
+    whole, _ = stages.neighbours(project, "fine").run()
+    out = stages.neighbours(project, "fine").out
+    table = read_parts(out, read_manifest(out, "neighbours"))
+    assert not [name for name in whole.files if "refined" in name or "tally" in name]
+    out.rename(out.with_name("first"))
+    calls, refine = [0], BertStsRelevance.refine
+    refined: list[int] = []
+
+    def dying(self: Any, keys: Any, *more: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == 6:
+            raise Killed
+        refined.extend(keys.tolist() if calls[0] > 2 else [])  # the first two are the estimate's
+        return refine(self, keys, *more)
+
+    monkeypatch.setattr(BertStsRelevance, "refine", dying)
+    with pytest.raises(Killed):
+        stages.neighbours(project, "fine").run()
+    first = len(refined)
+    assert first
+    again, _ = stages.neighbours(project, "fine").run()
+    assert read_parts(out, read_manifest(out, "neighbours")).equals(table)
+    assert again.facts["refined"] == whole.facts["refined"]
+    assert again.facts["refined"]["refined"] > 0
+    assert again.facts["refined"]["label"] == "near"
+
+
+def test_too_many_pairs_are_refused_with_an_estimate(gated: Gated) -> None:
+    project = gated(max_pairs=5)
+    with pytest.raises(UsageError, match=r"about \d+ pairs to refine \(near >= 0\.5\), about .*max_pairs is 5"):
+        stages.neighbours(project, "fine").run()

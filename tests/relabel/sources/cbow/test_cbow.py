@@ -1,0 +1,298 @@
+"""Contract of cbow: the cosine of mean word vectors as an explicit loop computes it; words without a vector change
+nothing, captions without any are zero with relevance 0, and both are counted; a label says which vectors it used, and
+other vectors are another fingerprint. On COCO's test captions with GloVe it agrees with people as was measured.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.stats import pearsonr
+
+from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.core.runtime import Runtime
+from relabel.corpus import Corpus, References
+from relabel.corpus.build import Caption
+from relabel.datasets.cxc import human_scores
+from relabel.sources.base import OpenEncoding
+from relabel.sources.cbow import Cbow, CbowParams
+from relabel.sources.cbow.noun_weights import load_tagger
+from relabel.sources.cosine import VectorRelevance, read_vectors
+from relabel.store.artefact import build
+from relabel.store.manifest import Draft, Manifest
+from relabel.store.tasks import make_all
+from relabel.store.workdir import Work
+
+TEXTS = [
+    "A dog runs",
+    "a dog, unseen, runs",
+    "two cats sleep on a sofa",
+    "qwx zzz",
+    "a dog runs",
+    "dog dog cats",
+    "two",
+    "Sofa a a a",
+]
+PTB = [t.lower().replace(",", "") for t in TEXTS]
+WORDS = ["a", "dog", "runs", "two", "cats", "sleep", "on", "sofa"]
+
+
+def corpus(tokens: list[str] | None = PTB) -> Corpus:
+    captions = [Caption(f"t:{i}", f"t:{i // 2}", "test", t) for i, t in enumerate(TEXTS)]
+    return Corpus.from_captions(captions, tokens)
+
+
+def glove(folder: Path, seed: int = 0) -> tuple[Path, dict[str, NDArray[np.float64]]]:
+    drawn = np.random.default_rng(seed).normal(size=(len(WORDS), 7)).round(4)
+    path = folder / f"glove.{seed}.7d.txt"
+    path.write_text("".join(f"{w} {' '.join(map(str, v))}\n" for w, v in zip(WORDS, drawn.tolist(), strict=True)))
+    return path, dict(zip(WORDS, drawn, strict=True))
+
+
+def encode(
+    folder: Path, captions: Corpus, rows: range | None = None, rows_per_shard: int = 100, **params: Any
+) -> tuple[VectorRelevance, Manifest]:
+    source, runtime = Cbow(CbowParams(**params)), Runtime(data=folder / "data", threads=1)
+    rows = rows or range(len(captions))
+
+    def fill(work: Work) -> None:
+        work.facts["rows"] = [rows.start, rows.stop]
+        make_all(source.units(captions, rows, rows_per_shard, runtime), work, runtime.progress)
+
+    semantic = source.semantic(captions, rows, runtime) | {"rows": [rows.start, rows.stop], "shard": rows_per_shard}
+    draft = Draft("encoding", "cbow", semantic, {"corpus": captions.digest})
+    manifest, _ = build(folder / "encoding", draft, fill)
+    return source.open(OpenEncoding(captions, folder / "encoding", manifest, runtime)), manifest
+
+
+def mean_vector(words: list[str], known: dict[str, NDArray[np.float64]]) -> NDArray[np.float64]:
+    """The oracle: mean over all tokens, unknown ones counted as zeros; unit length."""
+    total = np.zeros(7)
+    for word in words:
+        for d in range(7):
+            total[d] += known[word][d] if word in known else 0.0
+    mean = total / max(len(words), 1)
+    length = sum(x * x for x in mean) ** 0.5
+    return mean / length if length else mean
+
+
+@pytest.mark.parametrize("tokenizer", ["ptb", "lower_split"])
+def test_equals_an_explicit_loop(tokenizer: str, tmp_path: Path) -> None:
+    path, known = glove(tmp_path)
+    relevance, _ = encode(tmp_path, corpus(), vectors=str(path), tokenizer=tokenizer)
+    tokens = [t.split() for t in PTB] if tokenizer == "ptb" else [t.lower().split() for t in TEXTS]
+    expected = np.array([mean_vector(t, known) for t in tokens])
+    np.testing.assert_allclose(relevance.vectors, expected, atol=1e-7)
+    n = len(TEXTS)
+    every = np.arange(n, dtype=np.int32)
+    block = relevance.block(References.single(every), every, "paired")
+    np.testing.assert_allclose(block, expected @ expected.T, atol=1e-6)
+    assert -1 - 1e-6 <= block.min() <= block.max() <= 1 + 1e-6
+    references = corpus().references(range(n // 2))
+    for pooling, reduce in (("paired", lambda x: x[0]), ("max", max), ("mean", np.mean)):
+        got = relevance.block(references, every, pooling)  # type: ignore[arg-type]
+        loop = [[reduce([expected[r] @ expected[j] for r in references[i]]) for j in every] for i in range(n // 2)]
+        np.testing.assert_allclose(got, loop, atol=1e-6)
+
+
+def test_captions_without_a_known_word_have_relevance_zero_and_are_counted(tmp_path: Path) -> None:
+    path, _ = glove(tmp_path)
+    relevance, manifest = encode(tmp_path, corpus(), vectors=str(path))
+    assert not relevance.vectors[3].any()
+    every = np.arange(len(TEXTS), dtype=np.int32)
+    assert not relevance.block(References.single(every), every)[3].any()
+    facts = manifest.facts
+    assert facts["without_vector"] == 1
+    assert facts["warnings"][0] == "1 captions have no known word: their relevance is 0"
+    assert facts["oov"] == {
+        "tokens": 3,
+        "of_tokens": sum(len(t.split()) for t in PTB),
+        "rate": round(3 / sum(len(t.split()) for t in PTB), 6),
+        "words": 3,
+        "of_words": len({w for t in PTB for w in t.split()}),
+        "most_frequent": [["unseen", 1], ["qwx", 1], ["zzz", 1]],
+    }
+
+
+def test_a_caption_without_tokens_is_zero(tmp_path: Path) -> None:
+    path, _ = glove(tmp_path)
+    relevance, manifest = encode(tmp_path, corpus(["", *PTB[1:]]), vectors=str(path))
+    assert not relevance.vectors[0].any()
+    assert relevance.vectors[1].any()
+    assert manifest.facts["without_vector"] == 2
+
+
+def test_shards_and_rows_do_not_change_a_vector(tmp_path: Path) -> None:
+    path, _ = glove(tmp_path)
+    whole, _ = encode(tmp_path, corpus(), vectors=str(path))
+    part, manifest = encode(tmp_path, corpus(), range(2, 8), 4, vectors=str(path))
+    assert manifest.parts == ["part-00000-of-00002.parquet", "part-00001-of-00002.parquet"]
+    np.testing.assert_array_equal(read_vectors(tmp_path / "encoding", manifest), part.vectors)
+    np.testing.assert_array_equal(part.vectors, whole.vectors[2:8])
+    np.testing.assert_array_equal(whole.vectors[0], whole.vectors[4])  # equal tokens
+
+
+def test_a_new_text_is_what_a_caption_would_be(tmp_path: Path) -> None:
+    path, _ = glove(tmp_path)
+    some = corpus()
+    relevance, manifest = encode(tmp_path, some, range(2), vectors=str(path), tokenizer="lower_split")
+    whole, _ = encode(tmp_path / "whole", some, vectors=str(path), tokenizer="lower_split")
+    at = np.arange(2, dtype=np.int32)
+    for row, text in enumerate(TEXTS):  # `sofa` and others are not words of the encoded rows
+        np.testing.assert_allclose(relevance.query(text, at), whole.vectors[:2] @ whole.vectors[row], atol=1e-7)
+    assert not relevance.query("qwx \udc80", at).any()
+    source = Cbow(CbowParams(vectors=str(path), tokenizer="lower_split"))
+    reopened = source.open(OpenEncoding(some, tmp_path / "encoding", manifest, Runtime()))
+    glove(tmp_path, seed=1)[0].replace(path)
+    with pytest.raises(CheckError, match="not the word vectors that the encoding was made with"):
+        reopened.query("a new dog", at)
+
+
+def test_the_label_names_its_vectors_and_other_vectors_are_another_fingerprint(tmp_path: Path) -> None:
+    def semantic(**params: Any) -> dict[str, Any]:
+        source = Cbow(CbowParams(**params))
+        return source.semantic(corpus(), range(8), Runtime(data=tmp_path))
+
+    one, two = glove(tmp_path, 6)[0], glove(tmp_path, 7)[0]
+    base = semantic(vectors=str(one))
+    assert base["vectors"]["name"] == "glove.6.7d"
+    json.dumps(base)
+    assert semantic(vectors=str(one), pooling="mean") == base  # not stored in the encoding
+    others = [
+        semantic(vectors=str(two)),
+        semantic(vectors=str(one), tokenizer="lower_split"),
+        semantic(vectors=str(one), stored="float16"),
+        semantic(vectors=str(one), index=None),
+    ]
+    two.replace(one)
+    others.append(semantic(vectors=str(one)))
+    assert all(o != base for o in others)
+    assert encode(tmp_path, corpus(), vectors=str(one))[1].facts["vectors"]["name"] == "glove.6.7d"
+
+
+def test_what_is_missing_comes_with_the_command_that_gets_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RELABEL_MIRROR", raising=False)
+    path, _ = glove(tmp_path)
+    with pytest.raises(MissingError, match="relabel tune cbow"):
+        encode(tmp_path, corpus())
+    with pytest.raises(MissingError, match="relabel fetch glove"):
+        encode(tmp_path, corpus(), vectors="glove")
+    with pytest.raises(MissingError, match=r"no PTB tokens.*relabel-itr\[java\].*lower_split"):
+        encode(tmp_path, corpus(None), vectors=str(path))
+    with pytest.raises(UsageError, match="no pooling 'refs'"):
+        Cbow(CbowParams(pooling="refs"))
+
+
+def test_glove_that_was_put_there_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RELABEL_MIRROR", raising=False)
+    (tmp_path / "data" / "glove").mkdir(parents=True)
+    glove(tmp_path / "data" / "glove", 6)
+    assert encode(tmp_path, corpus(), vectors="glove")[1].facts["vectors"]["name"] == "glove.6.7d"
+    glove(tmp_path / "data" / "glove", 7)
+    with pytest.raises(UsageError, match="several GloVe files"):
+        encode(tmp_path, corpus(), vectors="glove")
+
+
+class FakeSpacy(ModuleType):
+    """Tags `dog`, `cats` and `sofa` as nouns; knows one model, and one that does not tag."""
+
+    __version__ = "0"
+
+    def __init__(self) -> None:
+        super().__init__("spacy")
+
+    def load(self, name: str, exclude: tuple[str, ...]) -> SimpleNamespace:
+        if name not in ("tagger", "blank"):
+            raise OSError(f"[E050] Can't find model {name!r}")
+        meta = {"name": name, "version": "1.0"}
+        names = ["tagger"] if name == "tagger" else ["tok2vec"]
+        return SimpleNamespace(meta=meta, pipe_names=names, pipe=self.pipe)
+
+    @staticmethod
+    def pipe(texts: list[str], batch_size: int) -> Any:
+        for text in texts:
+            yield [
+                SimpleNamespace(
+                    lower_=w.lower(), is_space=not w, pos_="NOUN" if w.lower() in ("dog", "cats", "sofa") else "X"
+                )
+                for w in text.replace(",", " ,").split(" ")
+            ]
+
+
+@pytest.fixture
+def spacy(monkeypatch: pytest.MonkeyPatch) -> Any:
+    load_tagger.cache_clear()
+    monkeypatch.setitem(sys.modules, "spacy", FakeSpacy())
+    yield
+    load_tagger.cache_clear()
+
+
+@pytest.mark.usefixtures("spacy")
+def test_ladder_counts_nouns_twice(tmp_path: Path) -> None:
+    path, known = glove(tmp_path)
+    relevance, manifest = encode(tmp_path, corpus(None), vectors=str(path), weighting="ladder", tagger="tagger")
+    doubled = [[w for w in t.split() for _ in range(2 if w in ("dog", "cats", "sofa") else 1)] for t in PTB]
+    expected = np.array([mean_vector(words, known) for words in doubled])
+    np.testing.assert_allclose(relevance.vectors, expected, atol=1e-7)
+    assert manifest.facts["tokenizer"] == "spacy"
+    assert manifest.semantic["tagger"] == "tagger 1.0, spacy 0"
+    at = np.arange(len(TEXTS), dtype=np.int32)
+    np.testing.assert_allclose(relevance.query(TEXTS[5], at), expected @ expected[5], atol=1e-6)
+
+
+@pytest.mark.usefixtures("spacy")
+def test_ladder_says_what_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, _ = glove(tmp_path)
+    with pytest.raises(MissingError, match="python -m spacy download en_core_web_lg"):
+        encode(tmp_path, corpus(), vectors=str(path), weighting="ladder")
+    with pytest.raises(UsageError, match="does not tag"):
+        encode(tmp_path, corpus(), vectors=str(path), weighting="ladder", tagger="blank")
+    monkeypatch.setitem(sys.modules, "spacy", None)
+    with pytest.raises(MissingError, match="pip install spacy"):
+        encode(tmp_path, corpus(), vectors=str(path), weighting="ladder")
+
+
+@pytest.fixture
+def coco_test(coco: Corpus) -> Corpus:
+    """COCO's test captions with PTB tokens."""
+    from relabel.corpus.tokenizers import tokenize
+
+    rows = coco.rows(["test"])
+    columns = coco.table.slice(rows.start, len(rows)).select(["caption_id", "image_id", "split", "text"]).to_pydict()
+    part = Corpus.from_captions(map(Caption, *columns.values()))
+    return part.with_tokens(tokenize(part.texts, Runtime()))
+
+
+def agreement(relevance: VectorRelevance, split: Literal["val", "test"]) -> tuple[float, float, float]:
+    """Pearson's r with people on CxC: SITS over all pairs, over pairs of other images, and STS."""
+    some = relevance.corpus
+    sits, sts = human_scores("sits", split), human_scores("sts", split)
+    caption = np.array([some.row_of[c] for c in sits.left], np.int32)
+    image = np.array([some.image_of[i] for i in sits.right])
+    label, other = relevance.pairs(some.references(image.tolist()), caption), some.image[caption] != image
+    left, right = (np.array([some.row_of[c] for c in side], np.int32) for side in (sts.left, sts.right))
+    both = relevance.pairs(References.single(left), right)
+    return (
+        pearsonr(label, sits.score).statistic,
+        pearsonr(label[other], sits.score[other]).statistic,
+        pearsonr(both, sts.score).statistic,
+    )
+
+
+@pytest.mark.java
+def test_coco_test_agrees_with_people_as_measured(mirror: Path, tmp_path: Path, coco_test: Corpus) -> None:
+    """GloVe 6B 100-d, PTB tokens, plain mean, max of five."""
+    vectors = mirror / "vectors" / "glove.6B.100d.captions-vocabulary.txt.gz"
+    if not vectors.exists():
+        pytest.skip(f"the mirror has no {vectors.relative_to(mirror)}")
+    relevance, manifest = encode(tmp_path, coco_test, vectors=str(vectors), index=None)
+    assert manifest.facts["without_vector"] == 0
+    assert manifest.facts["oov"]["most_frequent"][0][0] == "a"
+    assert agreement(relevance, "test") == pytest.approx((0.756, 0.421, 0.429), abs=0.001)

@@ -1,0 +1,270 @@
+"""The cider source: what it writes, what it says, that a resumed run gives the same bytes, and the papers' figures.
+
+Bad input: no PTB tokens, a df split that is not there, one image, captions without words, odd characters.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from numpy.typing import NDArray
+
+from relabel.core.errors import MissingError, UsageError
+from relabel.core.runtime import Runtime
+from relabel.corpus import Corpus, References
+from relabel.corpus.build import Caption
+from relabel.sources.base import OpenEncoding
+from relabel.sources.cider import Cider, CiderParams
+from relabel.sources.cider.relevance import CiderRelevance
+from relabel.store.artefact import build
+from relabel.store.manifest import Draft, Manifest, open_artefact
+from relabel.store.tasks import make_all
+
+IMAGES = {
+    "train": [["a red bus", "the red bus"], ["a blue bus"], ["a red kite"]],
+    "test": [
+        ["a man on a horse", "man man man"],
+        ["two cats 🐈 שלום", "nul\x00 byte", "cats", "x", "y", "sixth caption"],
+    ],
+}
+
+
+def small_corpus(images: dict[str, list[list[str]]] = IMAGES) -> Corpus:
+    captions = [
+        Caption(f"x:{split}{m}-{p}", f"x:{split}{m}", split, text)
+        for split, sets in images.items()
+        for m, texts in enumerate(sets)
+        for p, text in enumerate(texts)
+    ]
+    return Corpus.from_captions(captions, [c.text for c in captions])
+
+
+def encoded(
+    corpus: Corpus, out: Path, rows: range, runtime: Runtime | None = None, size: int = 2, **params: Any
+) -> tuple[Manifest, CiderRelevance]:
+    source, runtime = Cider(CiderParams(**params)), runtime or Runtime(threads=2)
+    semantic = source.semantic(corpus, rows, runtime) | {"rows": [rows.start, rows.stop]}
+
+    def fill(work: Any) -> None:
+        work.facts["rows"] = [rows.start, rows.stop]
+        make_all(source.units(corpus, rows, size, runtime), work, runtime.progress)
+
+    build(out, Draft("encoding", "cider", semantic, {"corpus": corpus.digest}), fill)
+    manifest = open_artefact(out, "encoding")
+    return manifest, source.open(OpenEncoding(corpus, out, manifest, runtime))
+
+
+def vocabulary(out: Path) -> dict[str, int]:
+    table = pq.read_table(out / "vocabulary.parquet")
+    assert table["id"].to_pylist() == list(range(table.num_rows))
+    return dict(zip(table["ngram"].to_pylist(), table["df"].to_pylist(), strict=True))
+
+
+def test_shards_hold_every_row_and_spell_its_ngrams(tmp_path: Path) -> None:
+    corpus = small_corpus()
+    manifest, _ = encoded(corpus, tmp_path / "e", corpus.rows(["test"]), n=2)
+    assert manifest.parts == [f"part-{i:05d}-of-00004.parquet" for i in range(4)]
+    texts = pq.read_table(tmp_path / "e" / "vocabulary.parquet")["ngram"].to_pylist()
+    shards = [pq.read_table(tmp_path / "e" / name) for name in manifest.parts]
+    assert [row for s in shards for row in s["row"].to_pylist()] == list(corpus.rows(["test"]))
+    row = shards[0].slice(0, 1).to_pylist()[0]
+    found = {texts[i]: c for i, c in zip(row["ngrams"], row["counts"], strict=True)}
+    expected = {"a": 2, "man": 1, "on": 1, "horse": 1, "a man": 1, "man on": 1, "on a": 1, "a horse": 1}
+    assert (row["row"], row["words"], found) == (corpus.rows(["test"]).start, 5, expected)
+    assert {"🐈", "שלום", "nul\x00 byte"} <= set(texts)
+
+
+def test_facts(tmp_path: Path) -> None:
+    corpus = small_corpus()
+    facts = encoded(corpus, tmp_path / "e", corpus.rows(["test"]))[0].facts
+    assert (facts["tokenizer"], facts["documents"], facts["warnings"]) == ("ptb", 2, [])
+
+
+@pytest.mark.parametrize(
+    ("df", "documents", "expected"),
+    [
+        ("encoded", 2, {"a": 1, "man": 1, "cats": 1, "red": None, "sixth": 0}),
+        ("test", 2, {"a": 1, "man": 1, "cats": 1, "red": None, "sixth": 0}),
+        ("train", 3, {"a": 3, "man": 0, "cats": 0, "red": 2, "bus": 2, "sixth": 0}),
+        ("corpus", 5, {"a": 4, "man": 1, "cats": 1, "red": 2, "bus": 2, "sixth": 0}),
+    ],
+)
+def test_document_frequencies(tmp_path: Path, df: str, documents: int, expected: dict[str, int | None]) -> None:
+    """One document an image, its first five captions; an n-gram that is encoded but in no document has df 0."""
+    corpus = small_corpus()
+    manifest, _ = encoded(corpus, tmp_path / "e", corpus.rows(["test"]), df=df)
+    found = vocabulary(tmp_path / "e")
+    assert manifest.facts["documents"] == documents
+    assert {word: found.get(word) for word in expected} == expected
+
+
+def test_documents_beyond_the_encoded_rows_change_the_relevance(tmp_path: Path) -> None:
+    corpus = small_corpus()
+    rows = corpus.rows(["test"])
+    sets, captions = corpus.references([3]), np.arange(rows.start, rows.stop, dtype=np.int32)
+    _, own = encoded(corpus, tmp_path / "a", rows)
+    _, wide = encoded(corpus, tmp_path / "b", rows, df="corpus")
+    assert own.block(sets, captions)[0, 0] != wide.block(sets, captions)[0, 0] > 0
+    assert wide.query("a red bus", captions).max() > 0
+
+
+class Interrupting:
+    """A progress that behaves like Ctrl-C after some shards."""
+
+    def __init__(self, after: int) -> None:
+        self.left = after
+
+    @contextmanager
+    def task(self, title: str, total: int, unit: str) -> Iterator[Interrupting]:
+        yield self
+
+    def note(self, text: str) -> None: ...
+
+    def advance(self, n: int = 1) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("after", [1, 3])
+def test_an_interrupted_run_continues_and_ends_with_the_same_bytes(tmp_path: Path, after: int) -> None:
+    corpus = small_corpus()
+    rows = corpus.rows(["test"])
+    whole, _ = encoded(corpus, tmp_path / "whole", rows)
+    with pytest.raises(KeyboardInterrupt):
+        encoded(corpus, tmp_path / "e", rows, Runtime(progress=Interrupting(after)))
+    work = next((tmp_path / ".work").glob("e-*"))
+    kept = {p.name: p.stat().st_mtime_ns for p in work.glob("*.parquet")}
+    assert len(kept) == after  # the vocabulary is the first
+    resumed, _ = encoded(corpus, tmp_path / "e", rows)
+    assert resumed.files == whole.files
+    assert resumed.facts == whole.facts
+    assert all((tmp_path / "e" / name).stat().st_mtime_ns == t for name, t in kept.items())
+
+
+def test_one_image_warns_and_gives_0(tmp_path: Path) -> None:
+    corpus = small_corpus({"test": [["a b c d", "a b c d"]]})
+    manifest, relevance = encoded(corpus, tmp_path / "e", range(2))
+    assert manifest.facts["documents"] == 1
+    assert "one image" in manifest.facts["warnings"][0]
+    assert relevance.pairs(corpus.references([0]), np.array([1], np.int32)).tolist() == [0]
+
+
+def test_captions_without_words_are_counted(tmp_path: Path) -> None:
+    corpus = small_corpus().with_tokens(["", "a b", "c", "a", "b", "a", "", "c", "d", "e", "f", "g"])
+    manifest, relevance = encoded(corpus, tmp_path / "e", range(12))
+    assert manifest.facts["warnings"] == ["2 captions have no words under this tokenizer: their relevance is 0"]
+    assert relevance.block(corpus.references(range(5)), np.array([0, 6], np.int32)).max() == 0
+
+
+def test_ptb_without_tokens_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+    bare = Corpus.from_captions([Caption("x:1", "x:1", "test", "a"), Caption("x:2", "x:2", "test", "b")])
+    with pytest.raises(MissingError, match=r"no PTB tokens.*relabel ingest.*lower_split"):
+        encoded(bare, tmp_path / "e", range(2))
+    encoded(bare, tmp_path / "e", range(2), tokenizer="lower_split")
+
+
+def test_a_df_split_that_is_not_there(tmp_path: Path) -> None:
+    corpus = small_corpus()
+    with pytest.raises(UsageError, match="no split val"):
+        encoded(corpus, tmp_path / "e", corpus.rows(["test"]), df="val")
+
+
+def test_pooling_alone_leaves_the_encoding_as_it_is() -> None:
+    corpus, runtime = small_corpus(), Runtime()
+
+    def semantic(**params: Any) -> dict[str, Any]:
+        return Cider(CiderParams(**params)).semantic(corpus, range(2), runtime)
+
+    assert semantic(pooling="max") == semantic()
+    for params in ({"df": "train"}, {"n": 3}, {"sigma": 5.0}, {"variant": "cider"}, {"tokenizer": "lower_split"}):
+        assert semantic(**params) != semantic()
+    json.dumps(semantic())
+
+
+def test_numba_is_not_imported_with_the_source() -> None:
+    code = "import sys, relabel.sources.cider; print([m for m in ('numba', 'torch', 'scipy') if m in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+@pytest.mark.java
+def test_a_new_text_is_tokenised_as_the_captions_were(tmp_path: Path) -> None:
+    corpus = small_corpus()
+    rows = corpus.rows(["test"])
+    _, relevance = encoded(corpus, tmp_path / "e", rows)
+    found = relevance.query("A MAN, on a horse!", np.array([rows.start, rows.start + 1], np.int32))
+    assert found[0] == pytest.approx(10, abs=1e-9)
+    assert 0 < found[1] < 5
+
+
+@pytest.fixture(scope="session")
+def coco_5k(mirror: Path) -> Corpus:
+    """The 25,000 captions of Karpathy's test images."""
+    path = mirror / "coco" / "dataset_coco.json.gz"
+    if not path.exists():
+        pytest.skip("no coco/dataset_coco.json.gz in RELABEL_MIRROR")
+    images = json.loads(gzip.decompress(path.read_bytes()))["images"]
+    return Corpus.from_captions(
+        Caption(f"coco:{s['sentid']}", f"coco:{i['cocoid']}", "test", s["raw"]) for i in images for s in i["sentences"]
+    )
+
+
+def sits(mirror: Path, corpus: Corpus) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[Any], NDArray[np.bool_]]:
+    path = mirror / "cxc" / "sits_test.csv"
+    if not path.exists():
+        pytest.skip("no cxc/sits_test.csv in RELABEL_MIRROR")
+    with path.open() as handle:
+        rows = list(csv.DictReader(handle))
+    captions = np.array([corpus.row_of["coco:" + r["caption"].split(":")[-1]] for r in rows], np.int32)
+    images = np.array([corpus.image_of[f"coco:{int(r['image'][:-4].split('_')[-1])}"] for r in rows])
+    original = np.array([r["sampling_method"] == "c2i_original" for r in rows])
+    return captions, images, np.array([float(r["agg_score"]) for r in rows]), original
+
+
+def pearson(a: NDArray[Any], b: NDArray[Any]) -> float:
+    return float(np.corrcoef(a, b)[0, 1])
+
+
+def test_human_agreement_under_lower_split(mirror: Path, coco_5k: Corpus, tmp_path: Path) -> None:
+    """SAM's figures, 0.734 / 0.453."""
+    captions, images, human, original = sits(mirror, coco_5k)
+    _, relevance = encoded(coco_5k, tmp_path / "e", range(25_000), size=10_000, tokenizer="lower_split")
+    scores = relevance.pairs(coco_5k.references(images), captions)
+    assert len(scores) == 44_833
+    assert pearson(scores, human) == pytest.approx(0.7346, abs=5e-4)
+    assert pearson(scores[~original], human[~original]) == pytest.approx(0.4537, abs=5e-4)
+
+
+@pytest.mark.java
+def test_human_agreement_under_ptb(mirror: Path, coco_5k: Corpus, tmp_path: Path) -> None:
+    """BCLS's figure, 0.738; without the caption itself among the references it is 0.425. Plain CIDEr likewise."""
+    from relabel.corpus.tokenizers import tokenize
+
+    corpus = coco_5k.with_tokens(tokenize(coco_5k.texts, Runtime()))
+    captions, images, human, original = sits(mirror, corpus)
+    references = corpus.references(images)
+    _, relevance = encoded(corpus, tmp_path / "e", range(25_000), size=10_000)
+    scores = relevance.pairs(references, captions)
+    assert pearson(scores, human) == pytest.approx(0.7384, abs=5e-4)
+    assert pearson(scores[~original], human[~original]) == pytest.approx(0.487, abs=5e-4)
+    others = References.of(references[p][references[p] != c] for p, c in enumerate(captions))
+    assert pearson(relevance.pairs(others, captions), human) == pytest.approx(0.425, abs=5e-4)
+    ground_truth = relevance.pairs(corpus.references(corpus.image), np.arange(25_000, dtype=np.int32))
+    assert ground_truth.mean() == pytest.approx(2.713, abs=1e-3)
+    assert ground_truth.min() == pytest.approx(2.0, abs=1e-9)
+    _, plain = encoded(corpus, tmp_path / "p", range(25_000), size=10_000, variant="cider")
+    scores = plain.pairs(references, captions)
+    assert pearson(scores, human) == pytest.approx(0.7383, abs=5e-4)
+    assert pearson(scores[~original], human[~original]) == pytest.approx(0.492, abs=5e-4)

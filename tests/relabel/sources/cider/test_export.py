@@ -1,0 +1,62 @@
+"""Contract: the columns of a sparse lookup are the (n-gram, level) pairs that captions of two images share and that
+weigh anything, the most frequent first; a caption's entries are those columns, ascending. By explicit loops."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from relabel import stages
+from relabel.sources.cider.export import Columns
+from relabel.sources.cider.relevance import CiderRelevance
+from relabel.stages import Project
+
+Column = tuple[int, int]
+
+
+def loops(relevance: CiderRelevance) -> Iterator[tuple[int, int, int]]:
+    """Caption, n-gram and level of everything a caption has."""
+    features = relevance.features
+    for caption in range(len(relevance.rows)):
+        for e in range(features.indptr[caption], features.indptr[caption + 1]):
+            for level in range(1, int(features.counts[e] if relevance.weighting.clip else 1) + 1):
+                yield caption, int(features.ids[e]), level
+
+
+@pytest.mark.parametrize("label", ["cider", "cider_plain"])
+def test_columns_and_entries_equal_loops(label: str, small_project: Project) -> None:
+    relevance = stages.open_label(small_project, label, "all")
+    assert isinstance(relevance, CiderRelevance)
+    features, weighting, image = relevance.features, relevance.weighting, relevance.corpus.image
+    images: dict[Column, set[int]] = {}
+    held: Counter[Column] = Counter()
+    for caption, gram, level in loops(relevance):
+        images.setdefault((gram, level), set()).add(int(image[caption]))
+        held[gram, level] += 1
+    shared = [c for c, owners in images.items() if len(owners) > 1 and weighting.idf[c[0]] > 0]
+    order = sorted(shared, key=lambda c: (-held[c], c[1], c[0]))
+    columns = Columns.of(features, weighting, image)
+    assert columns.count == len(order)
+    assert columns.frequent == sum(held[c] >= 0.06 * len(image) for c in order) > 0
+    number = {c: i for i, c in enumerate(order)}
+    expected = sorted((n, number[g, t], g) for n, g, t in loops(relevance) if (g, t) in number)
+    assert any(level > 1 for _, level in order) == weighting.clip
+    found = []
+    for rows in (range(0, 100), range(100, len(image))):
+        caption, column, place = columns.entries(features, rows, weighting.clip)
+        found += list(zip(caption.tolist(), column.tolist(), features.ids[place].tolist(), strict=True))
+    assert found == expected
+
+
+def test_no_captions_with_words_have_no_columns(small_project: Project) -> None:
+    relevance = stages.open_label(small_project, "cider", "all")
+    assert isinstance(relevance, CiderRelevance)
+    none = relevance.features._replace(
+        indptr=np.zeros(4, np.int64), ids=np.empty(0, np.int32), counts=np.empty(0, np.int32)
+    )
+    columns = Columns.of(none, relevance.weighting, np.zeros(3, np.int32))
+    assert (columns.count, columns.frequent, [len(g) for g, _ in columns.levels]) == (0, 0, [0])
+    assert [len(a) for a in columns.entries(none, range(3), True)] == [0, 0, 0]

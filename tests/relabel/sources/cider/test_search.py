@@ -1,0 +1,180 @@
+"""Neighbours by cider are those of a full sort of `Relevance.pairs`, bit for bit.
+
+Whatever the pooling, k, variant, memory (slabs), threads, share of the sums that is left out at first, and cut into
+units; with ties, duplicates, captions without words, and fewer relevant captions than k.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from relabel.core.runtime import Runtime
+from relabel.core.types import Pooling, Rows, Scores
+from relabel.corpus import Corpus, References
+from relabel.sources import slab_search
+from relabel.sources.cider.relevance import CiderFinder, CiderRelevance
+from relabel.sources.finder import Search
+from relabel.store.workdir import Work
+
+Open = Callable[..., CiderRelevance]
+POOLINGS: list[Pooling] = ["refs", "mean", "max", "paired"]
+CAPTIONS = st.lists(st.sampled_from("abcde"), max_size=8).map(" ".join)
+
+
+@pytest.fixture(autouse=True)
+def small_slabs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Little memory cuts even a small corpus."""
+    monkeypatch.setattr(slab_search, "_SMALLEST", 7)
+
+
+def captions_of(relevance: CiderRelevance) -> Search:
+    rows = np.arange(relevance.rows.start, relevance.rows.stop, dtype=np.int32)
+    return Search(References.single(rows), rows, rows, 5)
+
+
+def images_of(relevance: CiderRelevance) -> Search:
+    images = range(
+        int(relevance.corpus.image[relevance.rows.start]), int(relevance.corpus.image[relevance.rows.stop - 1]) + 1
+    )
+    rows = np.arange(relevance.rows.start, relevance.rows.stop, dtype=np.int32)
+    return Search(relevance.corpus.references(images), np.full(len(images), -1, np.int32), rows, 5)
+
+
+def found(relevance: CiderRelevance, search: Search, pooling: Pooling | None = None, **runtime: Any) -> tuple[Any, Any]:
+    finder = relevance.finder(search, pooling, Runtime(**({"threads": 1} | runtime)))
+    return finder.find(Work(Path()), range(len(search.queries)), lambda _: None)
+
+
+def full_sort(relevance: CiderRelevance, search: Search, pooling: Pooling | None = None) -> tuple[Rows, Scores]:
+    rows = np.empty((len(search.queries), search.width), np.int32)
+    scores = np.empty(rows.shape)
+    for m in range(len(search.queries)):
+        candidates = search.candidates[search.candidates != search.exclude[m]]
+        worth = relevance.pairs(search.queries.take(np.full(len(candidates), m)), candidates, pooling)
+        order = np.lexsort((candidates, -worth))[: search.width]
+        rows[m], scores[m] = candidates[order], worth[order]
+    return rows, scores
+
+
+def assert_same(ours: tuple[Any, Any], expected: tuple[Any, Any]) -> None:
+    assert np.array_equal(ours[1], expected[1])
+    assert np.array_equal(ours[0], expected[0])
+    assert ours[0].dtype == np.int32
+    assert ours[1].dtype == np.float64
+
+
+def real(coco: Corpus, tiny_corpus: Callable[..., Corpus], images: int) -> list[list[str]]:
+    """Real captions, every third image twice."""
+    chosen = list(coco.images(["test"]))[:images]
+    texts = [[coco.texts[r].lower().rstrip(". ") for r in coco.references([m])[0]] for m in chosen]
+    return texts + texts[::3]
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize("params", [{}, {"variant": "cider"}, {"sigma": 1.5, "n": 2, "tokenizer": "lower_split"}])
+def test_equals_a_full_sort_on_real_captions(
+    opened: Open, coco: Corpus, tiny_corpus: Callable[..., Corpus], params: dict[str, Any], pooling: Pooling
+) -> None:
+    relevance = opened(tiny_corpus(real(coco, tiny_corpus, 90)), **params)
+    for search in (captions_of(relevance), images_of(relevance)):
+        chosen = np.arange(0, len(search.queries), 9)
+        for k in (1, 20, 250):
+            some = Search(search.queries.take(chosen), search.exclude[chosen], search.candidates, k)
+            expected = full_sort(relevance, some, pooling)
+            assert_same(found(relevance, some, pooling), expected)
+            assert_same(found(relevance, some, pooling, memory=0, threads=2), expected)
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    images=st.lists(st.lists(CAPTIONS, min_size=1, max_size=4), min_size=1, max_size=9),
+    variant=st.sampled_from(["cider_d", "cider"]),
+    pooling=st.sampled_from(POOLINGS),
+    k=st.integers(0, 40),
+    memory=st.sampled_from([0, 1 << 30]),
+    leave_out=st.sampled_from([0.0, 0.3, 0.6, 0.99]),
+    of_images=st.booleans(),
+    data=st.data(),
+)
+def test_equals_a_full_sort_on_any_small_corpus(
+    opened: Open,
+    images: list[list[str]],
+    variant: str,
+    pooling: Pooling,
+    k: int,
+    memory: int,
+    leave_out: float,
+    of_images: bool,
+    data: st.DataObject,
+) -> None:
+    relevance = opened(images, variant=variant)
+    search = images_of(relevance) if of_images else captions_of(relevance)
+    kept = data.draw(st.lists(st.booleans(), min_size=len(search.candidates), max_size=len(search.candidates)))
+    search = replace(search, k=k, candidates=search.candidates[np.array(kept, bool)])
+    if len(search.candidates) > search.width and len(np.setdiff1d(search.exclude, search.candidates)):
+        search = replace(search, exclude=np.full(len(search.exclude), -1, np.int32))  # one width for all
+    runtime = Runtime(threads=1, memory=memory)
+    ours = CiderFinder(relevance, search, pooling, runtime, leave_out)
+    expected = full_sort(relevance, search, pooling)
+    assert_same(ours.find(Work(Path()), range(len(search.queries)), lambda _: None), expected)
+
+
+@pytest.mark.parametrize("of_images", [False, True])
+@pytest.mark.parametrize("leave_out", [0.0, 0.2, 0.99])
+def test_nothing_depends_on_what_is_left_out_nor_on_units(
+    opened: Open, coco: Corpus, tiny_corpus: Callable[..., Corpus], leave_out: float, of_images: bool
+) -> None:
+    relevance = opened(tiny_corpus(real(coco, tiny_corpus, 300)))
+    search = replace((images_of if of_images else captions_of)(relevance), k=30)
+    expected = found(relevance, search)
+    count = len(search.queries)
+    cuts = [0, 1, 60, count // 2, count]
+    for memory in (4 << 30, 600_000):
+        finder = CiderFinder(relevance, search, "refs", Runtime(threads=2, memory=memory), leave_out)
+        told: list[int] = []
+        parts = [finder.find(Work(Path()), range(a, b), told.append) for a, b in pairwise(cuts)]
+        assert sum(told) == count
+        assert_same(
+            (np.concatenate([rows for rows, _ in parts]), np.concatenate([scores for _, scores in parts])), expected
+        )
+    assert finder.count > 1
+
+
+def test_captions_without_words_have_the_first_rows_as_neighbours(opened: Open) -> None:
+    relevance = opened([["", "a b"], ["", "c d", ""], ["a b c"]])
+    rows, scores = found(relevance, replace(captions_of(relevance), k=3))
+    assert rows[0].tolist() == [1, 2, 3]
+    assert rows[2].tolist() == [0, 1, 3]
+    assert rows[4].tolist() == [0, 1, 2]
+    assert not scores[[0, 2, 4]].any()
+    assert rows[1].tolist() == [5, 0, 2]
+
+
+def test_one_image_has_the_first_rows_as_neighbours(opened: Open) -> None:
+    relevance = opened([["a b", "a b", "a b"]])
+    rows, scores = found(relevance, captions_of(relevance))
+    assert rows.tolist() == [[1, 2], [0, 2], [0, 1]]
+    assert not scores.any()
+
+
+def test_no_candidates_and_no_queries(opened: Open) -> None:
+    relevance = opened([["a b", "b c"], ["c d"]])
+    search = captions_of(relevance)
+    assert found(relevance, replace(search, candidates=np.empty(0, np.int32)))[0].shape == (3, 0)
+    empty = Search(References.single(np.empty(0, np.int32)), np.empty(0, np.int32), search.candidates, 2)
+    assert found(relevance, empty)[0].shape == (0, 2)
+    assert (
+        found(relevance, replace(search, candidates=np.array([1], np.int32), exclude=np.full(3, -1, np.int32)))[
+            0
+        ].tolist()
+        == [[1]] * 3
+    )

@@ -1,0 +1,98 @@
+"""A small corpus with two labels, and fuses of them, made by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relabel.core.types import Pooling, Rows, Scores
+from relabel.corpus import Corpus, References
+from relabel.corpus.build import Caption
+from relabel.sources.cosine import VectorRelevance
+from relabel.sources.fuse.features import Feature
+from relabel.sources.fuse.model import FuseModel, Head, HeadName, Part
+from relabel.sources.fuse.relevance import FuseRelevance
+from relabel.sources.fuse.trees import trees_of
+from relabel.sources.relevance import Relevance, pool
+from relabel.store.artefact import build
+from relabel.store.manifest import Draft
+
+PART = {"near": Part("cbow", "vectors", False, {"source": "cbow"}), "far": Part("cider", "features", False, {})}
+
+
+class Table(Relevance):
+    """A source without symmetry that takes sets itself: any numbers, and 1 more of a set for each of its captions."""
+
+    def __init__(self, corpus: Corpus, seed: int = 0) -> None:
+        self.corpus, self.rows, self.pooling = corpus, range(len(corpus)), "refs"
+        self.values = np.random.default_rng(seed).random((len(corpus), len(corpus)))
+        self.asked = 0
+
+    def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
+        self.asked += len(captions)
+        how, sizes = pooling or self.pooling, np.diff(references.indptr)
+        each = self.values[references.rows, np.repeat(captions, sizes)]
+        return pool(each, references.indptr, "max") + sizes if how == "refs" else pool(each, references.indptr, how)
+
+    def block(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
+        every = [self.pairs(references, np.full(len(references), c, np.int32), pooling) for c in captions]
+        return np.stack(every, axis=1)
+
+    def query(self, text: str, captions: Rows) -> Scores:
+        return self.values[0, captions]
+
+
+def small_corpus(images: int = 12) -> Corpus:
+    """Images of 1 to 6 captions each."""
+    captions = [
+        Caption(f"c:{m * 10 + p}", f"c:{m}", "test", f"caption {p} of {m}", "")
+        for m in range(images)
+        for p in range(1 + m % 6)
+    ]
+    return Corpus.from_captions(captions)
+
+
+def opened(corpus: Corpus, seed: int = 0) -> dict[str, Relevance]:
+    """Vectors, and a table."""
+    vectors = np.random.default_rng(seed).normal(size=(len(corpus), 40)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    near = VectorRelevance(corpus, range(len(corpus)), "max", vectors, lambda text: vectors[len(text)])
+    return {"near": near, "far": Table(corpus, seed)}
+
+
+def fitted_head(features: tuple[Feature, ...], seed: int = 0) -> Head:
+    """A linear function and trees of any numbers."""
+    from sklearn.ensemble import HistGradientBoostingRegressor
+    from threadpoolctl import threadpool_limits
+
+    random = np.random.default_rng(seed)
+    values = random.random((400, len(features))) * 2
+    target = values.sum(axis=1) / values.shape[1] + random.normal(size=400) / 10
+    with threadpool_limits(1):
+        fitted = HistGradientBoostingRegressor(max_iter=20, max_leaf_nodes=6, min_samples_leaf=5).fit(values, target)
+    weights: NDArray[np.float64] = random.random(len(features)) / 20
+    return Head(features, 0.1, weights, trees_of(fitted))
+
+
+def small_model(seed: int = 0) -> FuseModel:
+    """Both heads, over all poolings."""
+    looks = [("near", "max"), ("near", "second"), ("near", "mean"), ("far", "refs"), ("far", "max"), ("far", "second")]
+    heads: dict[HeadName, Head] = {
+        "set": fitted_head(tuple(Feature(*look) for look in looks), seed),
+        "single": fitted_head((Feature("near", "max"), Feature("far", "max")), seed + 1),
+    }
+    return FuseModel(PART, heads)
+
+
+def small_fuse(pooling: Pooling = "refs", gate: str | None = None, gate_top: int = 1000) -> FuseRelevance:
+    """The model over the corpus."""
+    corpus = small_corpus()
+    parts = opened(corpus)
+    return FuseRelevance(corpus, range(len(corpus)), pooling, parts, small_model(), 1, gate, gate_top)
+
+
+def write_fuse_model(folder: Path, model: FuseModel) -> None:
+    """Put a model where a label finds it."""
+    build(folder, Draft("fuse_model", "fuse", {"of": sorted(model.parts)}, {}), model.write)

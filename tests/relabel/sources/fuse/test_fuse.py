@@ -1,0 +1,258 @@
+"""Contract: a fuse is an elementwise function of its parts: `pairs` equals loops, `block` and neighbours have its bits;
+a failed row of a part is one of the fuse; labels made of themselves, unlike parts and lacking models are refused."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.relabel.sources.fuse.fixtures import small_fuse, small_model, write_fuse_model
+
+from relabel import stages
+from relabel.config import load_config
+from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.core.runtime import Runtime
+from relabel.core.types import Pooling
+from relabel.corpus import References
+from relabel.sources.finder import Search
+from relabel.sources.fuse.features import Feature, pooled
+from relabel.sources.fuse.model import FuseModel, Head, Part
+from relabel.sources.fuse.relevance import FuseRelevance
+from relabel.sources.fuse.search import best_of
+from relabel.stages import Project
+from relabel.store.workdir import Work
+
+POOLINGS: tuple[Pooling, ...] = ("refs", "paired", "max", "mean")
+
+
+def one_score(fuse: FuseRelevance, references: list[int], caption: int, pooling: str) -> float:
+    """r of one set and caption, from the parts' scores of single references."""
+    if pooling == "paired":
+        references, pooling = references[:1], "refs"
+    if pooling in ("max", "mean"):
+        each = [one_score(fuse, [r], caption, "refs") for r in references]
+        return max(each) if pooling == "max" else sum(each) / len(each)
+    head = fuse.model.heads["single" if len(references) == 1 else "set"]
+    values = []
+    for part, look in head.features:
+        sets = References.of([references] if look == "refs" else [[r] for r in references])
+        captions = np.full(len(sets), caption, np.int32)
+        scores = sorted(fuse.parts[part].pairs(sets, captions, "refs" if look == "refs" else "paired").tolist())
+        pick = {"refs": scores[0], "max": scores[-1], "second": scores[max(0, len(scores) - 2)]}
+        ordered = fuse.parts[part].pairs(sets, captions, "paired").tolist()
+        values.append(pick[look] if look in pick else sum(ordered) / len(ordered))
+    return float(head.score(np.array([values]))[0])
+
+
+@pytest.mark.parametrize("how", ["max", "second", "mean"])
+def test_pooled_equals_loops(how: str) -> None:
+    random = np.random.default_rng(0)
+    indptr = np.array([0, 1, 6, 8, 11, 12])
+    values = random.normal(size=(12, 4)).round(1)  # with ties
+    values[3, 2] = np.nan
+    found = pooled(values, indptr, how)  # type: ignore[arg-type]
+    for s, j in product(range(5), range(4)):
+        some = values[indptr[s] : indptr[s + 1], j].tolist()
+        if any(np.isnan(v) for v in some):
+            assert np.isnan(found[s, j])
+            continue
+        ranked = sorted(some)
+        wanted = {"max": ranked[-1], "second": ranked[max(0, len(ranked) - 2)], "mean": sum(some) / len(some)}[how]
+        assert found[s, j] == pytest.approx(wanted, abs=1e-15)
+        assert np.array_equal(pooled(values[:, j], indptr, how), found[:, j], equal_nan=True)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_pairs_equal_loops_and_block_has_their_bits(pooling: Pooling) -> None:
+    fuse = small_fuse()
+    corpus = fuse.corpus
+    references = corpus.references(range(12))
+    captions = np.array([3, 0, 11, 11, len(corpus) - 1], np.int32)
+    block = fuse.block(references, captions, pooling)
+    every = references.take(np.repeat(np.arange(12), len(captions)))
+    pairs = fuse.pairs(every, np.tile(captions, 12), pooling).reshape(12, -1)
+    assert np.array_equal(block, pairs)
+    for m, j in product(range(12), range(len(captions))):
+        assert pairs[m, j] == pytest.approx(one_score(fuse, references[m].tolist(), captions[j], pooling), abs=1e-12)
+
+
+def test_a_block_is_the_same_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    fuse = small_fuse()
+    references, captions = fuse.corpus.references(range(12)), np.arange(20, dtype=np.int32)
+    whole = fuse.block(references, captions)
+    monkeypatch.setattr("relabel.sources.fuse.relevance._CELLS", 1)
+    monkeypatch.setattr("relabel.sources.fuse.relevance._PAIRS", 3)
+    assert np.array_equal(fuse.block(references, captions), whole)
+    every = references.take(np.repeat(np.arange(12), 20))
+    assert np.array_equal(fuse.pairs(every, np.tile(captions, 12)).reshape(12, 20), whole)
+
+
+def test_a_new_text_is_a_single_reference() -> None:
+    fuse = small_fuse()
+    captions = np.array([5, 1, 9], np.int32)
+    head = fuse.model.heads["single"]
+    values = np.stack([fuse.parts[f.part].query("abc", captions) for f in head.features], axis=1)
+    assert np.array_equal(fuse.query("abc", captions), head.score(values))
+
+
+def test_a_row_outside_is_no_other_row() -> None:
+    fuse = small_fuse()
+    with pytest.raises(IndexError):
+        fuse.block(fuse.corpus.references([0]), np.array([-1], np.int32))
+
+
+@pytest.mark.parametrize(("pooling", "gate"), [("refs", None), ("max", None), ("refs", "near"), ("paired", "near")])
+@pytest.mark.parametrize("of", ["captions", "images"])
+def test_neighbours_equal_sorted_pairs(tmp_path: Path, pooling: Pooling, gate: str | None, of: str) -> None:
+    """Behind a gate that lets all through they are exact, too."""
+    fuse = small_fuse(gate=gate)
+    corpus = fuse.corpus
+    rows = np.arange(len(corpus), dtype=np.int32)
+    queries = References.single(rows) if of == "captions" else corpus.references(range(12))
+    exclude = rows if of == "captions" else np.full(12, -1, np.int32)
+    search = Search(queries, exclude, rows, 7)
+    finder = fuse.finder(search, pooling, Runtime(threads=1))
+    work = Work(tmp_path)
+    phase = finder.preliminary(work)
+    for unit in phase.units if phase else ():
+        finder.prepare(work, unit, lambda _: None)
+    counted: list[int] = []
+    found, scores = finder.find(work, range(2, len(queries)), counted.append)
+    assert sum(counted) == len(queries) - 2
+    for i in range(len(queries) - 2):
+        q = i + 2
+        mine = fuse.pairs(queries.take(np.full(len(rows), q)), rows, pooling)
+        wanted = sorted((-s, r) for s, r in zip(mine.tolist(), rows.tolist(), strict=True) if r != exclude[q])[:7]
+        assert found[i].tolist() == [r for _, r in wanted]
+        assert scores[i].tolist() == [-s for s, _ in wanted]
+
+
+def test_a_gate_decides_what_is_scored(tmp_path: Path) -> None:
+    fuse = small_fuse(gate="near", gate_top=4)
+    rows = np.arange(len(fuse.corpus), dtype=np.int32)
+    search = Search(References.single(rows), rows, rows, 3)
+    finder = fuse.finder(search, "refs", Runtime(threads=1))
+    work = Work(tmp_path)
+    phase = finder.preliminary(work)
+    for unit in phase.units if phase else ():
+        finder.prepare(work, unit, lambda _: None)
+    fuse.parts["far"].asked = 0  # type: ignore[attr-defined]
+    found, _ = finder.find(work, range(len(rows)), lambda _: None)
+    assert fuse.parts["far"].asked == 4 * len(rows)  # type: ignore[attr-defined]
+    near = fuse.parts["near"].block(References.single(rows), rows)
+    np.fill_diagonal(near, -2)
+    for i in rows:
+        assert set(found[i]) <= set(np.argsort(-near[i])[:4].tolist())
+
+
+def test_a_part_that_scores_pair_by_pair_needs_a_gate() -> None:
+    fuse = small_fuse()
+    fuse.model.parts["far"] = Part("meteor", "pairs", True, {})
+    rows = np.arange(3, dtype=np.int32)
+    try:
+        with pytest.raises(UsageError, match=r"far scores pair by pair.*gate"):
+            fuse.finder(Search(References.single(rows), rows, rows, 1), None, Runtime())
+    finally:
+        fuse.model.parts["far"] = Part("cider", "features", False, {})
+
+
+def test_best_of_puts_ties_by_row_and_nan_last() -> None:
+    scores = np.array([0.5, np.nan, 0.9, 0.5, 0.5, np.nan, 0.1])
+    rows = np.arange(10, 17, dtype=np.int32)
+    assert best_of(scores, rows, 13, 6)[0].tolist() == [12, 10, 14, 16, 11, 15]
+    assert best_of(scores, rows, -1, 2)[0].tolist() == [12, 10]
+
+
+# Labels in a project.
+
+
+def fuse_project(folder: Path, small: Project, sources: dict[str, dict[str, object]]) -> Project:
+    known = {label: params.model_dump() for label, params in small.config.sources.items()}
+    config = load_config(None, [], {"sources": known | sources})
+    config = small.config.model_copy(update={"sources": config.sources})
+    return Project(config, small.runtime, small.labels)
+
+
+def model_for(small: Project, labels: list[str], folder: Path) -> FuseModel:
+    """A linear fuse of labels of a project, as it would be fitted."""
+    from relabel.sources.fuse.model import unrowed
+
+    parts = {}
+    for label in labels:
+        source, manifest = small.config.source(label), stages.encoded(small, label, "all")
+        parts[label] = Part(source.spec.name, source.spec.kind, source.pair_by_pair(), unrowed(manifest.semantic))
+    features = tuple(Feature(label, "max") for label in labels)
+    head = Head(features, 0.1, np.full(len(labels), 0.05))
+    model = FuseModel(parts, {"set": head, "single": head})
+    write_fuse_model(folder, model)
+    return model
+
+
+def test_a_label_of_a_project(small_project: Project, tmp_path: Path) -> None:
+    """Encoded, opened and searched through the stages; neighbours are exact, behind a gate they do not say so."""
+    model_for(small_project, ["cbow", "cider"], tmp_path / "model")
+    sources = {"both": {"source": "fuse", "model": str(tmp_path / "model")}}
+    sources["gated"] = sources["both"] | {"gate": "cbow", "gate_top": 20}
+    project = fuse_project(tmp_path, small_project, sources)
+    for label in ("both", "gated"):
+        stages.encode(project, label, "all").run()
+        manifest, _ = stages.neighbours(project, label).run()
+        assert manifest.facts["exact"] == (label == "both")
+    fuse = stages.open_label(project, "both", "all")
+    rows = np.arange(10, dtype=np.int32)
+    cbow, cider = (stages.open_label(project, label, "all") for label in ("cbow", "cider"))
+    images = project.corpus.references(range(3))
+    wanted = 0.1 + 0.05 * cbow.block(images, rows, "max") + 0.05 * cider.block(images, rows, "max")
+    assert fuse.block(images, rows) == pytest.approx(np.clip(wanted, 0, 1), abs=1e-6)
+
+
+def test_other_parameters_of_a_part_are_refused(small_project: Project, tmp_path: Path) -> None:
+    model_for(small_project, ["cider"], tmp_path / "model")
+    sources: dict[str, dict[str, object]] = {"fuse": {"source": "fuse", "model": str(tmp_path / "model")}}
+    plain = small_project.config.sources["cider_plain"].model_dump()
+    project = fuse_project(tmp_path, small_project, sources | {"cider": plain})
+    with pytest.raises(CheckError, match="label cider is not as the fuse was fitted with: variant differ"):
+        stages.encode(_with(project, "cider", "cider_plain", small_project), "fuse", "all")
+
+
+def _with(project: Project, label: str, other: str, small: Project) -> Project:
+    """The same project, `label` encoded as `other` is."""
+    import shutil
+
+    labels = project.labels.parent / "copy"
+    shutil.copytree(project.labels, labels, dirs_exist_ok=True)
+    copy = Project(project.config, project.runtime, labels)
+    stages.encode(copy, label, "all").run()
+    return copy
+
+
+def test_a_label_made_of_itself_is_refused(small_project: Project, tmp_path: Path) -> None:
+    """Whatever the way round: a -> b -> a, and a label that gates itself."""
+    nothing = Part("fuse", "others", False, {})
+    head = Head((Feature("b", "max"),), 0.0, np.array([1.0]))
+    other = Head((Feature("a", "max"),), 0.0, np.array([1.0]))
+    write_fuse_model(tmp_path / "a", FuseModel({"b": nothing}, {"set": head, "single": head}))
+    write_fuse_model(tmp_path / "b", FuseModel({"a": nothing}, {"set": other, "single": other}))
+    write_fuse_model(tmp_path / "c", FuseModel({"cbow": nothing}, {"set": head, "single": head}))
+    sources = {n: {"source": "fuse", "model": str(tmp_path / n)} for n in "abc"}
+    sources["c"]["gate"] = "c"
+    project = fuse_project(tmp_path, small_project, sources)  # type: ignore[arg-type]
+    for label, way in (("a", "a -> b -> a"), ("b", "b -> a -> b"), ("c", "c -> c")):
+        for verb in (lambda n: stages.encode(project, n, "all"), lambda n: stages.prepare_encoding(project, n, "all")):
+            with pytest.raises(UsageError, match=f"label {label} is made of itself: {way}"):
+                verb(label)
+
+
+def test_a_part_that_is_no_label(small_project: Project, tmp_path: Path) -> None:
+    write_fuse_model(tmp_path / "model", small_model())
+    project = fuse_project(tmp_path, small_project, {"fuse": {"source": "fuse", "model": str(tmp_path / "model")}})
+    with pytest.raises(UsageError, match="no label 'near'"):
+        stages.encode(project, "fuse", "all")
+
+
+def test_no_model(small_project: Project, tmp_path: Path) -> None:
+    sources: dict[str, dict[str, object]] = {"fuse": {"source": "fuse", "model": str(tmp_path / "nowhere")}}
+    with pytest.raises(MissingError, match="relabel tune fuse"):
+        stages.encode(fuse_project(tmp_path, small_project, sources), "fuse", "all")

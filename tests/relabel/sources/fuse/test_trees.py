@@ -1,0 +1,102 @@
+"""Contract: trees read from scikit-learn give its predictions to the bit, whatever is asked together and by how many
+threads; a head is a fixed sum; a model comes back from disk as it was, and a damaged one is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from tests.relabel.sources.fuse.fixtures import fitted_head, small_model, write_fuse_model
+
+from relabel.core.errors import CheckError, MissingError
+from relabel.sources.fuse.features import Feature
+from relabel.sources.fuse.model import FuseModel, Head, read_model
+from relabel.sources.fuse.trees import add_trees, trees_of
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """OpenMP's threads wait for each other, for long where others use the cores."""
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1):
+        yield
+
+
+@pytest.mark.parametrize("monotone", [True, False])
+@pytest.mark.parametrize("trees", [1, 60])
+def test_trees_are_sklearns_to_the_bit(monotone: bool, trees: int) -> None:
+    from sklearn.ensemble import HistGradientBoostingRegressor
+
+    random = np.random.default_rng(trees)
+    train, human = random.normal(size=(3000, 7)), random.random(3000)
+    train[:, 3] = np.round(train[:, 3])  # few distinct values: thresholds between them
+    constraint = [1] * 7 if monotone else None
+    booster = HistGradientBoostingRegressor(max_iter=trees, min_samples_leaf=3, monotonic_cst=constraint)
+    booster.fit(train, human + train[:, 0] / 5)
+    exported = trees_of(booster)
+    thresholds = exported.values[exported.nodes[:, 0] == 2]
+    asked = random.normal(size=(20_000, 7))
+    asked[: len(thresholds), 2] = thresholds  # a feature that is a threshold goes left
+    for threads in (1, 3):
+        out = np.full(len(asked), float(np.ravel(booster._baseline_prediction)[0]))
+        add_trees(exported, asked, out, threads)
+        assert np.array_equal(out, booster.predict(asked))
+
+
+def test_a_head_is_a_fixed_sum_cut_to_0_and_1() -> None:
+    head = fitted_head((Feature("a", "max"), Feature("a", "mean"), Feature("b", "refs")))
+    values = np.random.default_rng(1).random((500, 3)) * 3 - 1
+    values[7, 1] = np.nan
+    found = head.score(values, threads=2)
+    for p, row in enumerate(values):
+        total = head.intercept
+        for f in range(3):
+            total += row[f] * head.weights[f]
+        for root in head.trees.roots:
+            n = root
+            while head.trees.nodes[n, 0] >= 0:
+                feature, left, right = head.trees.nodes[n]
+                n = left if row[feature] <= head.trees.values[n] else right
+            total += head.trees.values[n]
+        assert np.isnan(found[p]) if p == 7 else found[p] == min(1.0, max(0.0, total))
+    assert np.array_equal(found, np.concatenate([head.score(values[i : i + 1]) for i in range(500)]), equal_nan=True)
+
+
+def test_a_linear_head_has_no_trees() -> None:
+    head = Head((Feature("a", "max"),), 0.25, np.array([0.5]))
+    assert head.score(np.array([[0.5], [2.0], [-1.0]])).tolist() == [0.5, 1.0, 0.0]
+    assert len(head.trees.roots) == len(trees_of(SimpleNamespace(_predictors=[])).roots) == 0
+
+
+def test_a_model_comes_back(tmp_path: Path) -> None:
+    model = small_model()
+    write_fuse_model(tmp_path / "fuse", model)
+    found: FuseModel = read_model(tmp_path / "fuse")
+    assert found.parts == model.parts
+    for name, head in model.heads.items():
+        again = found.heads[name]
+        assert (again.features, again.intercept) == (head.features, head.intercept)
+        for a, b in zip((again.weights, *again.trees), (head.weights, *head.trees), strict=True):
+            assert np.array_equal(a, b)
+            assert a.dtype == b.dtype
+    assert not list((tmp_path / "fuse").glob("*.pkl"))
+
+
+def test_no_model_says_how_to_make_one(tmp_path: Path) -> None:
+    with pytest.raises(MissingError, match="relabel tune fuse --on cxc-val"):
+        read_model(tmp_path)
+
+
+@pytest.mark.parametrize("file", ["model.json", "set-values.npy"])
+def test_a_damaged_model_is_refused(tmp_path: Path, file: str) -> None:
+    write_fuse_model(tmp_path / "fuse", small_model())
+    path = tmp_path / "fuse" / file
+    body = bytearray(path.read_bytes())
+    body[-2] ^= 1
+    path.write_bytes(bytes(body))
+    with pytest.raises(CheckError, match=file):
+        read_model(tmp_path / "fuse")

@@ -1,0 +1,301 @@
+"""Contract: a model folder is data. Whatever its files name, nothing in it runs and nothing is unpickled: it is refused
+with the file and the type before a loader sees it, wherever it was found and whichever command asked for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.relabel.sources.sbert.tiny_encoder import small_corpus, tiny_encoder
+
+from relabel.core.errors import CheckError
+from relabel.core.runtime import Runtime
+from relabel.sources.bert_sts.model import load_cross_encoder
+from relabel.sources.models import checks, loading
+from relabel.sources.models.files import find_model
+from relabel.sources.models.loading import load_from_folder, load_model
+
+CODE = """
+import os
+from pathlib import Path
+from torch import nn
+
+Path(os.environ["MARK"]).touch()  # a loader imports a copy of this file from elsewhere
+
+
+class Evil(nn.Module):
+    load = classmethod(lambda cls, *args, **kwargs: cls())
+    forward = lambda self, features: features
+"""
+Poison = Callable[[Path], None]
+
+
+class Pickled:
+    """An object whose unpickling makes a folder."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.mark),)
+
+
+@pytest.fixture(scope="session")
+def clean(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that loads."""
+    return tiny_encoder(tmp_path_factory.mktemp("clean"), layers=1)
+
+
+@pytest.fixture
+def folder(clean: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy with code beside it, which can be imported from here as well."""
+    shutil.copytree(clean, tmp_path / "model")
+    (tmp_path / "model" / "evil.py").write_text(CODE)
+    monkeypatch.setenv("MARK", str(tmp_path / "model" / "mark"))
+    monkeypatch.chdir(tmp_path / "model")
+    monkeypatch.syspath_prepend(str(tmp_path / "model"))
+    monkeypatch.delitem(sys.modules, "evil", raising=False)
+    return tmp_path / "model"
+
+
+def change(file: str, **values: Any) -> Poison:
+    """Set keys of a JSON file, which may be new."""
+
+    def poison(folder: Path) -> None:
+        path = folder / file
+        path.parent.mkdir(exist_ok=True)
+        body = json.loads(path.read_text()) if path.exists() else {}
+        path.write_text(json.dumps(body | values))
+
+    return poison
+
+
+def module(kind: Any, path: Any = "", at: int | None = None) -> Poison:
+    """List one module more, or another one in the place of the first."""
+
+    def poison(folder: Path) -> None:
+        listed = json.loads((folder / "modules.json").read_text())
+        entry = {"idx": len(listed), "name": str(len(listed)), "path": path, "type": kind}
+        listed[len(listed) if at is None else at : len(listed)] = [entry]
+        (folder / "modules.json").write_text(json.dumps(listed))
+
+    return poison
+
+
+def write(file: str, text: str) -> Poison:
+    return lambda folder: (folder / file).write_text(text) and None
+
+
+def with_dense(**values: Any) -> Poison:
+    """Add a dense layer, which is whole but for what it names."""
+
+    def poison(folder: Path) -> None:
+        from sentence_transformers.models import Dense
+
+        (folder / "2_Dense").mkdir()
+        Dense(32, 8).save(str(folder / "2_Dense"))
+        module("sentence_transformers.models.Dense", "2_Dense")(folder)
+        change("2_Dense/config.json", **values)(folder)
+
+    return poison
+
+
+def pickled_weights(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Pickled(folder / "mark")))
+
+
+def pickled_dense(folder: Path) -> None:
+    with_dense()(folder)
+    (folder / "2_Dense" / "model.safetensors").unlink()
+    (folder / "2_Dense" / "pytorch_model.bin").write_bytes(pickle.dumps(Pickled(folder / "mark")))
+
+
+def torch_itself(folder: Path) -> None:
+    (folder / "weights.dat").write_bytes(pickle.dumps(Pickled(folder / "mark")))
+    module("sentence_transformers.models.Dense.torch", "weights.dat")(folder)
+
+
+POISONS: dict[str, tuple[Poison, str, str]] = {
+    "a module beside modules.json": (module("evil.Evil"), "modules.json", "'evil.Evil'"),
+    "custom_st": (module("custom_st.Transformer", at=0), "modules.json", r"'custom_st\.Transformer'"),
+    "a module of another repository": (module("acme/code--evil.Evil"), "modules.json", "'acme/code--evil.Evil'"),
+    "a name that begins alike": (module("sentence_transformers_evil.Pooling"), "modules.json", "_evil"),
+    "a router, which names types of its own": (
+        module("sentence_transformers.models.Router", "r"),
+        "modules.json",
+        "Router",
+    ),
+    "a package seen through sentence_transformers": (torch_itself, "modules.json", r"Dense\.torch"),
+    "a type that is no text": (module(7), "modules.json", "`type` and a `path`"),
+    "a path that is no text": (module("sentence_transformers.models.Pooling", None), "modules.json", "`path`"),
+    "an absolute path": (module("sentence_transformers.models.Pooling", "/etc"), "modules.json", "'/etc'"),
+    "a path that leaves": (module("sentence_transformers.models.Pooling", "a/../../b"), "modules.json", "not inside"),
+    "a path with a backslash": (module("sentence_transformers.models.Pooling", "..\\b"), "modules.json", "not inside"),
+    "no list of modules": (write("modules.json", '{"0": "evil.Evil"}'), "modules.json", "no list of modules"),
+    "a list of names": (write("modules.json", '["evil.Evil"]'), "modules.json", "no list of modules"),
+    "no JSON": (write("modules.json", "[[[" * 100_000), "modules.json", "cannot be read"),
+    "an activation": (with_dense(activation_function="evil.Evil"), "2_Dense/config.json", r"evil\.Evil"),
+    "an activation that ends the process": (
+        with_dense(activation_function="os.abort"),
+        "2_Dense/config.json",
+        r"os\.abort",
+    ),
+    "a tokenizer": (
+        change("1_Pooling/wordembedding_config.json", tokenizer_class="evil.Evil"),
+        "1_Pooling/wordembedding_config.json",
+        "tokenizer_class",
+    ),
+    "a configuration": (change("config.json", auto_map={"AutoModel": "evil.Evil"}), "config.json", r"evil\.Evil"),
+    "a configuration inside another": (
+        change("config.json", text_config={"auto_map": {"AutoModel": "acme/code--evil.Evil"}}),
+        "config.json",
+        "auto_map",
+    ),
+    "a tokenizer of transformers": (
+        change("tokenizer_config.json", auto_map={"AutoTokenizer": ["evil.Evil", None]}),
+        "tokenizer_config.json",
+        "auto_map",
+    ),
+    "a class of transformers that is no tokenizer": (
+        change("tokenizer_config.json", tokenizer_class="RagRetriever"),
+        "tokenizer_config.json",
+        "RagRetriever",
+    ),
+    "trust": (
+        change("sentence_bert_config.json", model_args={"trust_remote_code": True}),
+        "sentence_bert_config.json",
+        "trust_remote_code",
+    ),
+    "other weights": (
+        change("sentence_bert_config.json", model_args={"use_safetensors": False}),
+        "sentence_bert_config.json",
+        "use_safetensors",
+    ),
+    "a kernel": (
+        change("sentence_bert_config.json", model_kwargs={"attn_implementation": "acme/kernel"}),
+        "sentence_bert_config.json",
+        "acme/kernel",
+    ),
+    "an activation of a cross-encoder": (
+        change("config.json", sentence_transformers={"activation_fn": "evil.Evil"}),
+        "config.json",
+        r"evil\.Evil",
+    ),
+    "a function of torch": (
+        change("config.json", sbert_ce_default_activation_function="torch.utils.collect_env.main"),
+        "config.json",
+        "collect_env",
+    ),
+    "an adapter": (
+        change("adapter_config.json", base_model_name_or_path="/elsewhere", megatron_core="evil"),
+        "adapter_config.json",
+        "adapter",
+    ),
+    "pickled weights": (pickled_weights, "", r"pytorch_model\.bin are pickled"),
+    "pickled weights of a module": (pickled_dense, "", r"2_Dense/pytorch_model\.bin are pickled"),
+    "an index of pickled weights": (
+        change("model.safetensors.index.json", weight_map={"a": "../evil.bin"}),
+        "model.safetensors.index.json",
+        r"\.\./evil\.bin",
+    ),
+}
+
+
+def check(folder: Path, file: str, message: str, act: Callable[[], object]) -> None:
+    """Hold that an act is refused, naming the file, and that no code ran."""
+    with pytest.raises(CheckError, match=message) as caught:
+        act()
+    assert caught.value.where == str(folder / file)
+    assert "\n" not in str(caught.value)
+    assert not (folder / "mark").exists()
+
+
+@pytest.mark.parametrize("name", POISONS)
+def test_code_is_refused_where_a_model_is_found_and_where_it_is_loaded(name: str, folder: Path) -> None:
+    poison, file, message = POISONS[name]
+    poison(folder)
+    check(folder, file, message, lambda: find_model(str(folder)))
+    check(folder, file, message, lambda: load_model(folder, "cpu", None))
+    check(folder, file, message, lambda: load_from_folder("CrossEncoder", folder))
+
+
+def test_every_command_that_takes_a_model_refuses_it(folder: Path, tmp_path: Path) -> None:
+    from experiments.params import Experiments, ProxyFeaturesParams
+    from experiments.proxy_features import proxy_features
+    from relabel.config import Config
+    from relabel.sources.bert_sts import BertSts, BertStsParams
+    from relabel.sources.bert_sts.tune import TuneBertStsParams, tune_bert_sts
+    from relabel.sources.sbert import Sbert, SbertParams
+    from relabel.sources.sbert.tune import TuneSbertParams, tune_sbert
+    from relabel.stages import Project
+
+    poison, file, message = POISONS["a module beside modules.json"]
+    poison(folder)
+    change("config.json", architectures=["BertForSequenceClassification"], num_labels=1)(folder)
+    runtime = Runtime(data=tmp_path)
+    name, out = str(folder), tmp_path / "out"
+    corpus = small_corpus()
+    sbert, bert_sts = Sbert(SbertParams(model=name)), BertSts(BertStsParams(model=name))
+    check(folder, file, message, lambda: sbert.semantic(corpus, range(3), runtime))
+    check(folder, file, message, lambda: bert_sts.semantic(corpus, range(3), runtime))
+    project = Project(Config(), runtime, out)
+    project.__dict__["corpus"] = corpus
+    experiments = Experiments(proxy_features=ProxyFeaturesParams(model=name))
+    check(folder, file, message, lambda: proxy_features(project, experiments))
+    check(folder, file, message, lambda: tune_sbert(TuneSbertParams(base=name), corpus, out, runtime))
+    check(folder, file, message, lambda: load_cross_encoder(folder, "cpu", None, None, None))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("relabel.sources.bert_sts.tune.stsb_files", lambda runtime: {})
+        check(folder, file, message, lambda: tune_bert_sts(TuneBertStsParams(base=name), out, runtime))
+    assert not out.exists()
+
+
+def test_the_hubs_cache_is_refused_too(clean: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SENTENCE_TRANSFORMERS_HOME", str(tmp_path))
+    snapshot = tmp_path / "models--acme--mini" / "snapshots" / ("c" * 40)
+    shutil.copytree(clean, snapshot)
+    (tmp_path / "models--acme--mini" / "refs").mkdir()
+    (tmp_path / "models--acme--mini" / "refs" / "main").write_text("c" * 40)
+    assert find_model("acme/mini").folder == snapshot
+    (snapshot / "evil.py").write_text(CODE)
+    module("evil.Evil")(snapshot)
+    check(snapshot, "modules.json", "'evil.Evil'", lambda: find_model("acme/mini"))
+
+
+def test_models_that_name_no_code_are_taken(clean: Path, folder: Path) -> None:
+    for path in (clean, folder):  # code that no file names is not looked at
+        assert load_model(path, "cpu", None).encode(["a dog"]).shape == (1, 32)
+    with_dense()(folder)
+    change("sentence_bert_config.json", model_args={"attn_implementation": "eager"})(folder)
+    change("config.json", hidden_act="gelu", auto_map={})(folder)
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Pickled(folder / "mark")))
+    (folder / "training_args.bin").write_bytes(pickle.dumps(Pickled(folder / "mark")))
+    assert load_model(find_model(str(folder)).folder, "cpu", None).encode(["a dog"]).shape == (1, 8)
+    assert not (folder / "mark").exists()
+
+
+@pytest.mark.parametrize("name", ["a module beside modules.json", "an activation"])
+def test_without_the_checks_the_code_would_run(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sentence_transformers
+
+    if int(sentence_transformers.__version__.split(".")[0]) >= 6:
+        pytest.skip("sentence-transformers 6 imports no such class itself")
+    POISONS[name][0](folder)
+    monkeypatch.setattr(loading, "check_model_folder", lambda folder: None)
+    load_model(folder, "cpu", None)
+    assert (folder / "mark").exists()
+
+
+def test_what_may_be_loaded_is_there() -> None:
+    from sentence_transformers import models
+
+    for name in checks.MODULES:
+        assert hasattr(models, name)

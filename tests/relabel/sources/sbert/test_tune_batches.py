@@ -1,0 +1,65 @@
+"""Contract of batches: every caption once an epoch, every pair whose images meet once, none of an image left out; the
+references of a caption's own image lack the caption."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.relabel.sources.sbert.tiny_encoder import IMAGES, small_corpus, use_small_scores
+
+from relabel.sources.sbert.tune_batches import Batches
+from relabel.sources.sbert.tune_data import Judged, read_judged
+
+
+@pytest.fixture
+def judged(monkeypatch: pytest.MonkeyPatch) -> Judged:
+    use_small_scores(monkeypatch)
+    return read_judged(small_corpus())
+
+
+def test_captions_once_and_pairs_where_their_images_meet(judged: Judged) -> None:
+    images = np.arange(2, IMAGES)
+    batches = Batches(judged, images, 6, seed=3)
+    epoch = batches.epoch(0)
+    assert len(epoch) == len(batches) == 4
+    assert sorted(np.concatenate([b.captions for b in epoch]).tolist()) == list(range(10, 5 * IMAGES))
+    for batch in epoch:
+        inside = set(judged.image[batch.captions].tolist())
+        sts, sits = (
+            [i for i, (a, b) in enumerate(pairs.images.tolist()) if a in inside and b in inside]
+            for pairs in (judged.sts, judged.sits)
+        )
+        assert len(batch.sts) == len(sts)
+        for (a, b), score, i in zip(batch.sts, batch.sts_score, sts, strict=True):
+            assert batch.captions[a] == judged.sts.left[i]
+            assert batch.captions[b] == judged.sts.right[i]
+            assert score == np.float32(judged.sts.score[i])
+        assert len(batch.sits) == len(sits)
+        for row, i in enumerate(sits):
+            caption, image = judged.sits.left[i], judged.sits.right[i]
+            assert batch.captions[batch.sits[row]] == caption
+            expected = [-1 if c == caption else c for c in range(5 * image, 5 * image + 5)]
+            assert [-1 if r < 0 else int(batch.captions[r]) for r in batch.references[row]] == expected
+            assert batch.own[row] == (judged.image[caption] == image) == (-1 in expected)
+
+
+def test_a_pair_that_a_border_cuts_comes_in_another_epoch(judged: Judged) -> None:
+    batches = Batches(judged, np.arange(IMAGES), 8, seed=0)
+    seen = set()
+    counts = []
+    for number in range(12):
+        pairs = {(int(b.captions[x]), int(b.captions[y])) for b in batches.epoch(number) for x, y in b.sts}
+        counts.append(len(pairs))
+        seen |= pairs
+    every = set(zip(judged.sts.left.tolist(), judged.sts.right.tolist(), strict=True))
+    assert max(counts) < len(every)
+    assert len(seen) > 0.95 * len(every)
+
+
+def test_an_epoch_follows_seed_and_number(judged: Judged) -> None:
+    def order(seed: int, number: int) -> list[list[int]]:
+        return [b.captions.tolist() for b in Batches(judged, np.arange(IMAGES), 8, seed).epoch(number)]
+
+    assert order(0, 1) == order(0, 1)
+    assert order(0, 1) != order(0, 2)
+    assert order(0, 1) != order(1, 1)

@@ -1,0 +1,84 @@
+"""Contract of the loss: its terms against explicit loops; 0 and no gradient where nothing is to be learned."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from relabel.sources.sbert.tune_batches import Batch
+from relabel.sources.sbert.tune_loss import Weights, loss_of
+
+ZERO = Weights(0.0, 20.0, 0.5)
+
+
+def make_batch(pairs: int = 12, seed: int = 0) -> Batch:
+    draw = np.random.default_rng(seed)
+    own = np.arange(pairs) % 3 == 0
+    references = draw.integers(0, 20, (pairs, 5))
+    references[own, 2] = -1
+    return Batch(
+        np.arange(20),
+        draw.integers(0, 20, (pairs, 2)),
+        draw.integers(0, 4, pairs).astype(np.float32) / 4,
+        draw.integers(0, 20, pairs),
+        references,
+        draw.random(pairs, np.float32),
+        own,
+    )
+
+
+def vectors(seed: int = 0) -> torch.Tensor:
+    values = torch.randn(20, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    return torch.nn.functional.normalize(values, dim=-1)
+
+
+def cosines(batch: Batch, v: torch.Tensor) -> tuple[list[float], list[float], list[float]]:
+    """STS, SITS of other images, and the scores of those."""
+    sts = [float(v[a] @ v[b]) for a, b in batch.sts]
+    rows = [i for i in range(len(batch.sits)) if not batch.own[i]]
+    sits = [max(float(v[batch.sits[i]] @ v[r]) for r in batch.references[i] if r >= 0) for i in rows]
+    return sts, sits, [float(batch.sits_score[i]) for i in rows]
+
+
+def value(batch: Batch, v: torch.Tensor, weights: Weights) -> float:
+    return float(loss_of(v, batch, weights).detach())
+
+
+def test_pearson_counts_own_captions_at_cosine_one() -> None:
+    batch, v = make_batch(), vectors()
+    sts, sits, score = cosines(batch, v)
+    own = [float(s) for s, o in zip(batch.sits_score, batch.own, strict=True) if o]
+    expected = 1 - np.corrcoef(sts, batch.sts_score)[0, 1]
+    expected += 0.5 * (1 - np.corrcoef(sits, score)[0, 1])
+    expected += 0.5 * (1 - np.corrcoef([*sits, *[1.0] * len(own)], [*score, *own])[0, 1])
+    assert value(batch, v, ZERO) == pytest.approx(expected, abs=1e-6)
+
+
+def test_ranking() -> None:
+    batch, v = make_batch(), vectors()
+    sts, sits, score = cosines(batch, v)
+
+    def disorder(cosine: list[float], human: list[float]) -> float:
+        n = range(len(cosine))
+        return (
+            math.log(1 + sum(math.exp(20 * (cosine[j] - cosine[i])) for i in n for j in n if human[i] > human[j])) / 20
+        )
+
+    expected = disorder(sts, batch.sts_score.tolist()) + 0.5 * disorder(sits, score)
+    found = value(batch, v, ZERO._replace(ranking=1.0)) - value(batch, v, ZERO)
+    assert found == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("pairs", [0, 1, 3])
+def test_too_little_to_learn_from(pairs: int) -> None:
+    batch, v = make_batch(pairs), vectors().requires_grad_()
+    loss = loss_of(v, batch, Weights(1.0, 20.0, 1.0))
+    assert math.isfinite(float(loss.detach()))
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert v.grad is not None
+    assert bool(v.grad.isfinite().all())
+    if not pairs:
+        assert float(loss.detach()) == 0

@@ -1,0 +1,98 @@
+"""A tiny random BERT as a folder that sentence-transformers loads, and a few judged captions to tune it on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from relabel.corpus import Corpus
+from relabel.corpus.build import Caption
+from relabel.datasets.cxc import HumanScores, Split, Task
+
+WORDS = ["a", "the", "man", "dog", "on", "red", "bus", "with", "two", "cats", "in", "street", "riding", "big"]
+IMAGES = 24
+
+
+def tiny_encoder(folder: Path, layers: int = 3) -> Path:
+    """Make 32-dimensional BERT of a few words; the same bytes every time."""
+    import torch
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.models import Pooling, Transformer
+    from transformers import BertConfig, BertModel, BertTokenizerFast
+
+    parts = folder / "parts"
+    parts.mkdir(parents=True)
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+    (parts / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
+    BertTokenizerFast(str(parts / "vocab.txt")).save_pretrained(parts)
+    shape = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64, "max_position_embeddings": 40}
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        BertModel(BertConfig(vocab_size=len(words), num_hidden_layers=layers, **shape)).save_pretrained(parts)
+    model = SentenceTransformer(modules=[Transformer(str(parts)), Pooling(32)], device="cpu")
+    model.save(str(folder / "model"), create_model_card=False)
+    return folder / "model"
+
+
+def texts(count: int, seed: int = 0) -> list[str]:
+    """Captions of two to eleven words."""
+    draw = np.random.default_rng(seed)
+    return [" ".join(draw.choice(WORDS, int(draw.integers(2, 12)))) for _ in range(count)]
+
+
+def small_corpus(images: int = IMAGES) -> Corpus:
+    """COCO-like ids: `images` of val, one of test with captions that no test may read."""
+    captions = [
+        Caption(f"coco:{1000 + i}", f"coco:{1 + i // 5}", "val", text) for i, text in enumerate(texts(5 * images))
+    ]
+    captions += [Caption(f"coco:{9000 + k}", "coco:900", "test", "never read") for k in range(5)]
+    return Corpus.from_captions(captions)
+
+
+def small_scores(images: int = IMAGES) -> Callable[[Task, Split], HumanScores]:
+    """Judged pairs of `small_corpus`: a score is the share of words in common. Asking for test is an error."""
+    corpus, draw = small_corpus(images), np.random.default_rng(1)
+    words = {c: set(t.split()) for c, t in zip(corpus.caption_ids, corpus.texts, strict=True)}
+    ids = [f"coco:{1000 + i}" for i in range(5 * images)]
+
+    def alike(a: str, b: str) -> float:
+        return 5 * len(words[a] & words[b]) / len(words[a] | words[b])
+
+    def near() -> tuple[int, int]:  # images are judged with those that come next, as in CxC: a graph with places in it
+        a = int(draw.integers(images))
+        return a, (a + int(draw.integers(1, 4))) % images
+
+    sts = [(ids[5 * m], ids[5 * m + 1 + k], "c2c_cocaption") for m in range(images) for k in range(2)]
+    sits = [(c, f"coco:{1 + i // 5}", "c2i_original") for i, c in enumerate(ids)]
+    for _ in range(6 * images):
+        (a, b), (x, y) = near(), draw.integers(5, size=2)
+        sts.append((ids[5 * a + int(x)], ids[5 * b + int(y)], "c2c_isim"))
+        sits.append((ids[5 * a + int(x)], f"coco:{1 + b}", "c2i_intrasim"))
+
+    def scored(task: Task, pairs: list[tuple[str, str, str]]) -> HumanScores:
+        pairs = list(dict.fromkeys(pairs))
+        left, right, method = (list(side) for side in zip(*pairs, strict=True))
+        score = [
+            alike(a, b) if task == "sts" else max(alike(a, ids[5 * (int(b[5:]) - 1) + k]) for k in range(5))
+            for a, b, _ in pairs
+        ]
+        return HumanScores(task, "val", left, right, np.array(score), method)
+
+    found = {"sts": scored("sts", sts), "sits": scored("sits", sits)}
+
+    def human_scores(task: Task, split: Split) -> HumanScores:
+        assert split == "val", "test is what labels are judged by"
+        return found[task]
+
+    return human_scores
+
+
+def use_small_scores(monkeypatch: pytest.MonkeyPatch, images: int = IMAGES) -> None:
+    """Have tuning read these instead of CxC's."""
+    scores = small_scores(images)
+    monkeypatch.setattr("relabel.sources.sbert.tune_data.human_scores", scores)
+    monkeypatch.setattr("relabel.sources.sbert.tune_evaluate.human_scores", scores)
+    monkeypatch.setattr("relabel.sources.sbert.tune_data.image_ids", lambda split: np.arange(1, images + 1))

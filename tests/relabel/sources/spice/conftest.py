@@ -1,0 +1,274 @@
+"""Encodings of spice without its parser: tuples given, or those that its jar gave for COCO's test captions; and SPICE
+as explicit loops over sets of words and of synonym sets."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from relabel.core.errors import MissingError
+from relabel.core.runtime import Runtime
+from relabel.corpus import SCHEMA, Corpus
+from relabel.sources.base import OpenEncoding
+from relabel.sources.spice import Spice, SpiceParams
+from relabel.sources.spice.encode import SceneGraphUnits, collapsed
+from relabel.sources.spice.parser import Unparsed
+from relabel.sources.spice.relevance import SceneGraphRelevance
+from relabel.sources.wordnet import base_form, wordnet
+from relabel.sources.wordnet import meteor_jar as find_meteor_jar
+from relabel.store.artefact import build
+from relabel.store.manifest import Draft
+from relabel.store.tasks import make_all
+
+Tuples = list[list[str]]
+KINDS = ("object", "attribute", "relation")
+OBJECTS = "man person guy adult dog hound pup street road path car auto automobile bathroom toilet commode lavatory can"
+ATTRIBUTES = "big large great red small little tiny bright smart zzz"
+RELATIONS = "on be on ride drive with in inside hold carry be behind be"
+
+
+@pytest.fixture(scope="session")
+def meteor_jar() -> Path:
+    """METEOR's jar, which holds the synonym sets."""
+    try:
+        return find_meteor_jar()
+    except MissingError as error:
+        pytest.skip(str(error))
+
+
+class Given:
+    """A parser that was told the tuples of every text; None is a text that it cannot parse."""
+
+    def __init__(self, tuples: dict[str, Tuples | None]) -> None:
+        self.tuples = tuples
+
+    def parse(self, texts: Sequence[str], advance: Callable[[int], None] = lambda _: None) -> list[Any]:
+        advance(len(texts))
+        found = [self.tuples[text] for text in texts]
+        return [Unparsed("told so") if each is None else each for each in found]
+
+    def close(self) -> None:
+        pass
+
+
+def drawn(rng: np.random.Generator, most: int = 9) -> Tuples:
+    """Tuples of a caption drawn from words that are synonyms of each other."""
+    objects, attributes, relations = OBJECTS.split(), ATTRIBUTES.split(), ["on", "be on", *RELATIONS.split()]
+    out: Tuples = []
+    for size in rng.integers(1, 4, int(rng.integers(0, most))):
+        first, second = (str(w) for w in rng.choice(objects, 2))
+        out.append(
+            [[first], [first, str(rng.choice(attributes))], [first, second, str(rng.choice(relations))]][size - 1]
+        )
+    return out
+
+
+def corpus_of(images: Sequence[Sequence[str]], names: Sequence[Sequence[str]] | None = None) -> Corpus:
+    """Images of captions, all in split `test`."""
+    captions = [(m, p, c) for m, image in enumerate(images) for p, c in enumerate(image)]
+    columns: dict[str, Any] = {
+        "row": range(len(captions)),
+        "caption_id": [names[m][p] if names else f"x:{i}" for i, (m, p, _) in enumerate(captions)],
+        "image_id": [f"x:{m}" for m, _, _ in captions],
+        "image": [m for m, _, _ in captions],
+        "split": ["test"] * len(captions),
+        "position": [p for _, p, _ in captions],
+        "text": [c for _, _, c in captions],
+        "tokens": [c for _, _, c in captions],
+    }
+    return Corpus.from_table(pa.table({n: pa.array(list(v), SCHEMA.field(n).type) for n, v in columns.items()}))
+
+
+def encoded(corpus: Corpus, parser: Given, folder: Path, runtime: Runtime, **params: Any) -> tuple[Any, Any]:
+    """Encode all rows; return the source and the manifest."""
+    source, rows = Spice(SpiceParams(**params)), range(len(corpus))
+
+    def fill(work: Any) -> None:
+        work.facts |= {"rows": [0, len(corpus)], "split": "all"}
+        units = SceneGraphUnits(corpus, rows, 4096, lambda: corpus.texts, runtime, parser=parser)
+        make_all(units, work, runtime.progress)
+
+    semantic = source.semantic(corpus, rows, runtime)
+    manifest, _ = build(folder, Draft("encoding", "spice", semantic, {"corpus": corpus.digest}), fill)
+    return source, manifest
+
+
+@pytest.fixture
+def opened(tmp_path: Path, meteor_jar: Path) -> Callable[..., SceneGraphRelevance]:
+    """`opened(images of tuples, threads=1, **params)`: an encoding, opened; its captions are `caption 0` and so on."""
+
+    def make(images: Sequence[Sequence[Tuples | None]], threads: int = 1, **params: Any) -> SceneGraphRelevance:
+        texts, tuples = [], {}
+        for image in images:
+            texts.append([f"caption {len(tuples) + i}" for i in range(len(image))])
+            tuples |= dict(zip(texts[-1], image, strict=True))
+        corpus, runtime = corpus_of(texts), Runtime(threads=threads)
+        source, manifest = encoded(corpus, Given(tuples), tmp_path / "encoding", runtime, **params)
+        return source.open(OpenEncoding(corpus, tmp_path / "encoding", manifest, runtime))  # type: ignore[no-any-return]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def coco(
+    mirror: Path, meteor_jar: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], SceneGraphRelevance]:
+    """`coco("raw" or "ptb")`: COCO's test captions, with the tuples that SPICE's jar gave them."""
+    file = mirror / "spice/coco_test_tuples.parquet"
+    if not file.exists():
+        pytest.skip(f"{file} is not there")
+    table = pq.read_table(file)
+    body = json.loads(gzip.decompress((mirror / "coco/dataset_coco.json.gz").read_bytes()))
+    images = [[(str(s["sentid"]), s["raw"]) for s in image["sentences"]] for image in body["images"]]
+    corpus = corpus_of([[t for _, t in i] for i in images], [[f"coco:{n}" for n, _ in i] for i in images])
+    made: dict[str, SceneGraphRelevance] = {}
+
+    def make(text: str) -> SceneGraphRelevance:
+        if text not in made:
+            tuples = dict(zip(table["caption_id"].to_pylist(), table[f"tuples_{text}"].to_pylist(), strict=True))
+            told = {collapsed(t): tuples[int(n)] for i in images for n, t in i}
+            folder, runtime = tmp_path_factory.mktemp("spice") / "encoding", Runtime(threads=2)
+            source, manifest = encoded(corpus, Given(told), folder, runtime, text=text)
+            made[text] = source.open(OpenEncoding(corpus, folder, manifest, runtime))
+        return made[text]
+
+    return make
+
+
+class Concept:
+    """Words that were merged, and their synonym sets."""
+
+    def __init__(self, word: str, sets: frozenset[str]) -> None:
+        self.words, self.sets = {word}, set(sets)
+
+    def similar(self, other: Concept) -> bool:
+        return bool(self.words & other.words or self.sets & other.sets)
+
+    def similarity(self, other: Concept) -> float:
+        if self.words & other.words:
+            return 1.0
+        union = self.sets | other.sets
+        return len(self.sets & other.sets) / len(union) if union else 0.0
+
+    def equals(self, other: Concept) -> bool:
+        return self.words == other.words and self.sets == other.sets
+
+    def take(self, other: Concept) -> None:
+        self.words |= other.words
+        self.sets |= other.sets
+
+
+class Oracle:
+    """SPICE by loops; of nodes that are equally similar to a word the later one takes it."""
+
+    def __init__(self, jar: Path) -> None:
+        self.table, self.bases = wordnet(jar)
+        self.known: dict[str, frozenset[str]] = {}
+
+    def sets(self, word: str) -> frozenset[str]:
+        if word not in self.known:
+            key = word.strip().lower().replace(" ", "_")
+            forms = [key, *(self.bases.get(key) or [base_form(key, self.table)])]
+            self.known[word] = frozenset(s for form in forms for s in self.table.get(form, ()))
+        return self.known[word]
+
+    def graph(self, captions: Iterable[Tuples]) -> tuple[list[tuple[Concept, ...]], ...]:
+        """Objects, attributes and relations of the captions, merged."""
+        nodes: list[Concept] = []
+        attributes: list[tuple[Concept, Concept]] = []
+        relations: list[tuple[Concept, Concept, Concept]] = []
+
+        def concept(word: str) -> Concept:
+            return Concept(word, self.sets(word))
+
+        def node(word: str) -> Concept:
+            new, best, most = concept(word), None, 0.0
+            for old in nodes:
+                if word in old.words:  # the jar: equal, or similarity 1
+                    return old
+            for old in nodes:
+                if new.similarity(old) > 0 and new.similarity(old) >= most:
+                    best, most = old, new.similarity(old)
+            if best is None:
+                nodes.append(new)
+                return new
+            best.take(new)
+            return best
+
+        def place(new: Concept, among: list[Concept]) -> bool:
+            if any(new.equals(old) for old in among):
+                return True
+            for old in among:
+                if new.similar(old):
+                    old.take(new)
+                    return True
+            return False
+
+        for tuples in captions:
+            for words in tuples:
+                first = node(words[0])
+                if len(words) == 2:
+                    new = concept(words[1])
+                    if not place(new, [a for owner, a in attributes if owner is first]):
+                        attributes.append((first, new))
+                elif len(words) == 3:
+                    second, new = node(words[1]), concept(words[2].removeprefix("be "))
+                    if not place(new, [r for s, t, r in relations if s is first and t is second]):
+                        relations.append((first, second, new))
+        return [(n,) for n in nodes], attributes, relations  # type: ignore[return-value]
+
+    def counts(self, references: Sequence[Tuples], candidate: Tuples) -> list[list[int]]:
+        """Matched, candidate's and references' tuples of each kind."""
+        out = []
+        for ours, theirs in zip(self.graph([candidate]), self.graph(references), strict=True):
+            matched = sum(any(all(a.similar(b) for a, b in zip(c, r, strict=True)) for r in theirs) for c in ours)
+            out.append([matched, len(ours), len(theirs)])
+        return out
+
+    def f1(self, references: Sequence[Tuples], candidate: Tuples) -> float:
+        """F1 of all tuples."""
+        return f1(*(sum(column) for column in zip(*self.counts(references, candidate), strict=True)))
+
+
+def f1(matched: int, candidate: int, reference: int, own: bool = False) -> float:
+    """F1 as the jar has it; `own`: of one kind of tuples, NaN where the references have none."""
+    if own and reference == 0:
+        return math.nan
+    if matched == 0:
+        return 0.0
+    precision, recall = matched / candidate, matched / reference
+    return 2.0 * (precision * recall) / (precision + recall)
+
+
+@pytest.fixture(scope="session")
+def oracle(meteor_jar: Path) -> Oracle:
+    return Oracle(meteor_jar)
+
+
+@pytest.fixture(name="drawn", scope="session")
+def _drawn() -> Callable[..., Tuples]:
+    return drawn
+
+
+@pytest.fixture(name="jar_f1", scope="session")
+def _jar_f1() -> Callable[..., float]:
+    return f1
+
+
+@pytest.fixture(name="encode_given", scope="session")
+def _encode_given() -> Callable[..., Any]:
+    """`encode_given(tuples by text, corpus, folder)`: source and manifest."""
+
+    def make(tuples: dict[str, Tuples | None], corpus: Corpus, folder: Path) -> tuple[Any, Any]:
+        return encoded(corpus, Given(tuples), folder, Runtime(threads=1))
+
+    return make

@@ -1,0 +1,162 @@
+"""Contract: row r of the encoding holds the tuples of caption r; each distinct text of a shard is parsed once; a run
+that is killed goes on at the chunk it was at and ends with the same bytes; a caption that cannot be parsed is a failed
+row, and only what lies near it is parsed again; a damaged shard is made from its own captions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from relabel.core.runtime import Runtime
+from relabel.corpus import Corpus
+from relabel.corpus.build import Caption
+from relabel.sources.shards import FAILED
+from relabel.sources.spice import encode as module
+from relabel.sources.spice.encode import SpiceUnits, collapsed
+from relabel.sources.spice.parser import Parsed, Unparsed
+from relabel.sources.text_reuse import TEXTS, reusing
+from relabel.store.artefact import build
+from relabel.store.manifest import Draft, Manifest
+from relabel.store.tasks import Unit, make_all
+from relabel.store.workdir import Work
+
+WORDS = ("dog", "cat", "man", "horse", "tree")
+LINES = [f"a {WORDS[i % 5]}  near\n{i // 7} {WORDS[i % 3]}s" for i in range(95)] + [".", " a dog "] + ["a  dog"] * 3
+
+
+class Parser:
+    """Gives each word as a tuple of one, counts what it is asked, and fails or stops where told."""
+
+    def __init__(self, bad: Sequence[str] = (), stop: int | None = None) -> None:
+        self.asked: Counter[str] = Counter()
+        self.bad, self.stop = bad, stop
+
+    def parse(self, texts: list[str], advance: Callable[[int], None]) -> list[Parsed]:
+        found: list[Parsed] = []
+        for text in texts:
+            if self.stop is not None and self.asked.total() >= self.stop:
+                raise KeyboardInterrupt
+            self.asked[text] += 1
+            found.append(Unparsed("it is odd") if text in self.bad else [[word] for word in text.split()])
+            advance(1)
+        return found
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHUNK", 8)
+
+
+def encode(out: Path, parser: Parser, per_shard: int = 30, lines: Sequence[str] = LINES) -> Manifest:
+    corpus = Corpus.from_captions(Caption(f"c:{i}", f"i:{i // 5}", "test", text) for i, text in enumerate(lines))
+    rows = range(2, len(lines))
+    made = partial(SpiceUnits, corpus, rows, per_shard, partial(read, corpus), Runtime(), parser=parser)
+    semantic = {"rows_per_shard": per_shard, "rows": [rows.start, rows.stop]}
+    units = reusing(made, out, semantic)
+
+    def fill(work: Work) -> None:
+        work.facts["rows"] = [rows.start, rows.stop]
+        make_all(units, work, Runtime().progress)
+
+    return build(out, Draft("encoding", "spice", semantic, {"corpus": corpus.digest}), fill)[0]
+
+
+def read(corpus: Corpus) -> list[str]:
+    """What goes in is not the caption as written: a full stop alone leaves nothing, as with PTB tokens."""
+    return [text.replace(".", "") for text in corpus.texts]
+
+
+def expected(text: str) -> list[list[str]]:
+    return [[word] for word in text.replace(".", "").split()]
+
+
+def digests(manifest: Manifest) -> dict[str, str]:
+    return {name: entry.sha256 for name, entry in manifest.files.items()}
+
+
+def test_rows_hold_their_captions_tuples_and_equal_texts_are_parsed_once(tmp_path: Path) -> None:
+    parser = Parser()
+    manifest = encode(tmp_path / "e", parser)
+    assert len(manifest.parts) == 4
+    found: list[tuple[int, list[list[str]]]] = []
+    for name in manifest.parts:
+        table = pq.read_table(tmp_path / "e" / name)
+        assert table.column_names == ["row", "tuples"]
+        assert table.schema.field("tuples").type == module.TUPLES
+        found += zip(table["row"].to_pylist(), table["tuples"].to_pylist(), strict=True)
+    assert found == [(row, expected(LINES[row])) for row in range(2, len(LINES))]
+    per_shard = [range(a, min(a + 30, len(LINES))) for a in range(2, len(LINES), 30)]
+    assert parser.asked == sum(
+        (Counter({collapsed(LINES[row].replace(".", "")) for row in rows}) for rows in per_shard), Counter()
+    )
+    assert set(manifest.files) == {*manifest.parts, TEXTS}
+    assert manifest.facts["captions"] == len(LINES) - 2
+    assert manifest.facts["without_tuples"] == 1
+
+
+def test_bytes_do_not_depend_on_where_a_run_was_stopped(tmp_path: Path) -> None:
+    whole = digests(encode(tmp_path / "whole", Parser()))
+    out, total, runs = tmp_path / "e", Counter[str](), 0
+    while True:
+        parser, runs = Parser(stop=11), runs + 1
+        try:
+            manifest = encode(out, parser)
+            break
+        except KeyboardInterrupt:
+            total += parser.asked
+    assert digests(manifest) == whole
+    assert runs > 5
+    assert (total + parser.asked).total() <= 98 + runs * 8  # a stop costs a chunk at most
+
+
+def test_a_caption_that_cannot_be_parsed_fails_alone_and_is_tried_again(tmp_path: Path) -> None:
+    odd = collapsed(LINES[40])
+    manifest = encode(tmp_path / "e", Parser(bad=[odd]))
+    assert manifest.failed == 1
+    assert manifest.facts[FAILED]["first"] == [["c:40", "it is odd"]]
+    tables = [pq.read_table(tmp_path / "e" / name) for name in manifest.parts]
+    assert [FAILED in table.column_names for table in tables] == [False, True, False, False]
+    row = tables[1].slice(40 - 32, 1).to_pylist()[0]
+    assert row == {"row": 40, "tuples": None, FAILED: "it is odd"}
+    again = Parser()
+    assert digests(encode(tmp_path / "e", again)) == digests(encode(tmp_path / "whole", Parser()))
+    assert odd in again.asked
+    assert again.asked.total() <= 8  # its chunk; the rest of its shard is kept
+
+
+def test_a_failed_text_fails_wherever_it_stands(tmp_path: Path) -> None:
+    manifest = encode(tmp_path / "e", Parser(bad=["a dog"]))
+    assert manifest.failed == 4
+    assert [id for id, _ in manifest.facts[FAILED]["first"]] == ["c:96", "c:97", "c:98", "c:99"]
+
+
+def test_a_damaged_shard_is_made_from_its_own_captions(tmp_path: Path) -> None:
+    whole = encode(tmp_path / "e", Parser())
+    (tmp_path / "e" / whole.parts[2]).write_bytes(b"damaged")
+    parser = Parser()
+    assert digests(encode(tmp_path / "e", parser)) == digests(whole)
+    assert set(parser.asked) == {collapsed(LINES[row]) for row in range(62, 92)}
+
+
+def test_captions_that_were_parsed_before_keep_their_tuples(tmp_path: Path) -> None:
+    encode(tmp_path / "e", Parser(bad=[collapsed(LINES[40])]))
+    more = [*LINES[:50], "a new horse", *LINES[50:], "another  tree"]
+    parser = Parser()
+    manifest = encode(tmp_path / "e", parser, per_shard=40, lines=more)
+    assert set(parser.asked) == {"a new horse", "another tree", collapsed(LINES[40])}
+    assert manifest.runtime["reused"]["captions"] == len(more) - 2 - 3
+    assert digests(manifest) == digests(encode(tmp_path / "whole", Parser(), per_shard=40, lines=more))
+
+
+def test_a_shard_without_any_text_and_a_chunk_unknown(tmp_path: Path) -> None:
+    manifest = encode(tmp_path / "e", Parser(), per_shard=5, lines=["."] * 12)
+    assert manifest.facts["without_tuples"] == 10
+    corpus = Corpus.from_captions([Caption("c:1", "i:1", "test", "a dog")])
+    units = SpiceUnits(corpus, range(1), 5, lambda: corpus.texts, Runtime(), parser=Parser())
+    with pytest.raises(NotImplementedError):
+        units.other(Work(tmp_path), Unit("words.parquet", 1), lambda _: None)

@@ -1,0 +1,263 @@
+"""Contract: captions come back in order, whatever dies; a process that ends is started again and loses nothing; the
+caption it dies of twice is named with the reason; one that parses nothing, or has too small a heap, is one clear line.
+
+Most of it is held with a program that stands in for the parser and dies as told; the real one runs where CoreNLP is.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from relabel.core.errors import CheckError, MissingError
+from relabel.core.java import find_java
+from relabel.core.line_process import JavaError
+from relabel.core.runtime import Runtime
+from relabel.sources.spice import parser as spice_parser
+from relabel.sources.spice.encode import collapsed
+from relabel.sources.spice.parser import (
+    CORENLP,
+    PROBED,
+    SpiceParser,
+    Unparsed,
+    class_path,
+    corenlp_jars,
+    parser_files,
+    worker_command,
+)
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="process groups")
+
+Fake = Callable[..., SpiceParser]
+
+PROGRAM = """
+import json, os, sys, time
+starts = sys.argv[1]
+count = len(open(starts).read()) if os.path.exists(starts) else 0
+open(starts, "a").write("x")
+def say(answer): print(answer if isinstance(answer, str) else json.dumps(answer), flush=True)
+{before}
+say({{"ready": True}})
+for line in sys.stdin:
+    text = json.loads(line)
+    if text == "A man rides a horse.":
+        say({probed})
+        continue
+    {during}
+    say([[word] for word in text.split()])
+"""
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> Fake:
+    def make(during: str = "pass", before: str = "", probed: object = PROBED, silence: float = 30.0) -> SpiceParser:
+        code = PROGRAM.format(before=before, probed=probed, during=textwrap.indent(during, "    ").strip())
+        return SpiceParser(lambda: [sys.executable, "-c", code, str(tmp_path / "starts")], silence, start=30.0)
+
+    return make
+
+
+def starts(tmp_path: Path) -> int:
+    return len((tmp_path / "starts").read_text())
+
+
+TEXTS = [f"caption number {i}" for i in range(300)]
+PARSED = [[[word] for word in text.split()] for text in TEXTS]
+
+
+def test_answers_come_in_order_and_empty_texts_are_not_asked(fake: Fake, tmp_path: Path) -> None:
+    told: list[int] = []
+    parser = fake("assert text")
+    assert parser.parse(["", *TEXTS, ""], told.append) == [[], *PARSED, []]
+    assert sum(told) == len(TEXTS) + 2
+    assert parser.parse(TEXTS[:2]) == PARSED[:2]
+    assert starts(tmp_path) == 1
+
+
+def test_nothing_to_ask_starts_nothing(fake: Fake, tmp_path: Path) -> None:
+    assert fake().parse(["", ""]) == [[], []]
+    assert not (tmp_path / "starts").exists()
+
+
+@pytest.mark.parametrize("end", ["os._exit(9)", "os.kill(os.getpid(), 9)", "say('so what')", "time.sleep(99)"])
+def test_a_process_that_ends_once_loses_nothing(fake: Fake, tmp_path: Path, end: str) -> None:
+    parser = fake(f"if text.endswith(' 123') and not count: {end}", silence=1.0 if "sleep" in end else 30.0)
+    assert parser.parse(TEXTS) == PARSED
+    assert starts(tmp_path) == 2
+
+
+@pytest.mark.parametrize(
+    ("end", "reason"),
+    [
+        ("os._exit(9)", "exit code 9"),
+        ("print('core dumped', file=sys.stderr); os._exit(6)", "core dumped"),
+        ("say({'memory': 'a sentence of 900 tokens'})", "the heap is too small: a sentence of 900 tokens"),
+        ("time.sleep(99)", "said nothing for 1 s"),
+        ("say('[1')", "no answer"),
+    ],
+)
+def test_the_caption_that_ends_every_process_is_named_and_the_rest_parsed(
+    fake: Fake, tmp_path: Path, end: str, reason: str
+) -> None:
+    parser = fake(f"if text[-3:] in (' 77', ' 78'): {end}", silence=1.0 if "sleep" in end else 30.0)
+    found = parser.parse(TEXTS)
+    for i, each in enumerate(found):
+        if i in (77, 78):
+            assert isinstance(each, Unparsed)
+            assert reason in each.reason
+        else:
+            assert each == PARSED[i]
+    assert starts(tmp_path) == 5  # the first, and two for each of the two
+
+
+def test_a_caption_that_java_refuses_fails_without_a_restart(fake: Fake, tmp_path: Path) -> None:
+    found = fake("if text.endswith(' 5'): say({'failed': 'Java says no'}); continue").parse(TEXTS)
+    assert found[5] == Unparsed("Java says no")
+    assert [*found[:5], *found[6:]] == [*PARSED[:5], *PARSED[6:]]
+    assert starts(tmp_path) == 1
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"before": "say({'dead': 'java.lang.OutOfMemoryError: Java heap space'}); sys.exit(1)"}, "heap"),
+        ({"before": "print('Error: no VM', file=sys.stderr); sys.exit(1)"}, "Error: no VM"),
+        ({"probed": {"failed": "Java says NoClassDefFoundError"}}, "NoClassDefFoundError"),
+        ({"probed": [["horse"]]}, "gives"),
+        ({"probed": {"memory": "Java heap space"}}, "the heap is too small"),
+    ],
+)
+def test_a_parser_that_parses_nothing_stops_the_run_in_one_line(fake: Fake, how: dict[str, object], said: str) -> None:
+    with pytest.raises(JavaError, match="SPICE's parser does not work") as caught:
+        fake(**how).parse(TEXTS)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert ("Raise the heap" in str(caught.value)) == ("heap" in said)
+
+
+def test_an_interrupted_call_leaves_no_answers_for_the_next(fake: Fake) -> None:
+    parser = fake()
+
+    def stop(_: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        parser.parse(TEXTS, stop)
+    assert parser.parse(TEXTS[7:9]) == PARSED[7:9]
+
+
+@pytest.mark.parametrize(
+    ("version", "java"), [("17.0.15", 17), ("1.8.0_402", 8), ("25", 25), ("9-internal", 9), ("21.0.2", 21)]
+)
+def test_what_a_java_calls_itself(version: str, java: int) -> None:
+    assert spice_parser._major(version) == java
+
+
+def test_an_old_java_and_a_new_jpype_do_not_go_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spice_parser.metadata, "version", lambda name: "1.7.1")
+    with pytest.raises(MissingError, match=r"JPype1<1\.6"):
+        spice_parser._check_jpype(8)
+    spice_parser._check_jpype(9)
+    monkeypatch.setattr(spice_parser.metadata, "version", lambda name: "1.5.2")
+    spice_parser._check_jpype(8)
+
+
+def test_corenlp_that_is_missing_cut_or_another_is_said_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CORENLP, str(tmp_path))
+    with pytest.raises(MissingError, match="relabel fetch corenlp"):
+        corenlp_jars(tmp_path)
+    (tmp_path / "stanford-corenlp-3.6.0.jar").write_bytes(b"half a jar")
+    with pytest.raises(CheckError, match=r"Half a download.*relabel fetch corenlp") as caught:
+        corenlp_jars(tmp_path)
+    assert "\n" not in str(caught.value)
+    monkeypatch.delenv(CORENLP)
+    monkeypatch.delenv("RELABEL_MIRROR", raising=False)
+    (tmp_path / "corenlp").mkdir()
+    (tmp_path / "stanford-corenlp-3.6.0.jar").rename(tmp_path / "corenlp/stanford-corenlp-3.6.0.jar")
+    with pytest.raises(CheckError, match=r"Delete it.*relabel fetch corenlp"):
+        corenlp_jars(tmp_path)
+
+
+def test_what_tuples_depend_on_is_known_without_corenlp(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CORENLP, "/nowhere")
+    files = parser_files()
+    assert set(files) == {"spice", "scene_graphs", "stanford-corenlp-3.6.0", "stanford-corenlp-3.6.0-models"}
+    assert all(len(digest) == 64 for digest in files.values())
+
+
+# The real parser
+
+
+@pytest.fixture(scope="module")
+def real() -> Callable[[str], SpiceParser]:
+    pytest.importorskip("jpype")
+    data = Runtime().data
+    try:
+        find_java()
+        class_path(data)
+    except (MissingError, CheckError) as error:
+        pytest.skip(f"CoreNLP is not on this machine: {error}")
+    return lambda heap: SpiceParser(lambda: worker_command(data, heap), 120.0)
+
+
+@pytest.mark.java
+def test_the_real_parser_gives_the_published_tuples_and_survives_a_kill(
+    real: Callable[[str], SpiceParser], mirror: Path
+) -> None:
+    import pyarrow.parquet as pq
+
+    with gzip.open(mirror / "coco/dataset_coco.json.gz") as file:
+        sentences = [each for image in json.load(file)["images"] for each in image["sentences"]]
+    written = {each["sentid"]: each["raw"] for each in sentences}
+    table = pq.read_table(mirror / "spice/coco_test_tuples.parquet").slice(100, 40)
+    texts = [collapsed(written[i]) for i in table["caption_id"].to_pylist()]
+    parser, done = real("700M"), 0
+
+    def kill(more: int) -> None:
+        nonlocal done
+        done += more
+        if done == 20:
+            (worker,) = parser._pool._workers
+            os.kill(worker.process._process.pid, signal.SIGKILL)
+            time.sleep(0.2)
+
+    try:
+        assert parser.parse(texts, kill) == table["tuples_raw"].to_pylist()
+    finally:
+        parser.close()
+
+
+@pytest.mark.java
+@pytest.mark.slow
+def test_the_real_parser_bears_any_text_and_says_when_the_heap_is_too_small(
+    real: Callable[[str], SpiceParser],
+) -> None:
+    odd = ["😀 \ud83d", "a\x00b\u2028c", "...", "!", "Two sentences. The dog runs.", "\\ \" ' ` ||| <b>"]
+    parser = real("300M")
+    try:
+        found = parser.parse([*odd, "a dog and " * 120 + "a cat", "A dog runs."])
+    finally:
+        parser.close()
+    assert [each for each in found[: len(odd)] if isinstance(each, Unparsed)] == []
+    assert found[-1] == [["dog", "run"], ["dog"]]
+    assert isinstance(found[-2], Unparsed)
+    assert "the heap is too small" in found[-2].reason
+    with pytest.raises(JavaError, match=r"heap.*Raise the heap") as caught:
+        real("60M").parse(["A dog runs."])
+    assert "\n" not in str(caught.value)
+
+
+def test_lines_hold_any_character() -> None:
+    assert json.loads(json.dumps("\ud83d\u2028\x00")) == "\ud83d\u2028\x00"
+    assert "\n" not in json.dumps("a\nb\u2028")

@@ -1,0 +1,113 @@
+"""Contract of the relevance of spice: pairs and blocks of any pooling are what loops give, bit for bit, however many
+tuples there are; no tuples is 0, a failed row NaN; a new text is scored as if it were a caption."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from relabel.corpus import References
+from relabel.sources.spice import relevance as module
+from relabel.sources.spice.load import new_rows
+from relabel.sources.spice.relevance import SceneGraphRelevance
+
+Opened = Callable[..., SceneGraphRelevance]
+POOLINGS = ("paired", "max", "mean", "refs")
+
+
+def by_loops(oracle: Any, references: list[Any], candidate: Any, pooling: str) -> float:
+    singles = [oracle.f1([r], candidate) for r in references]
+    if pooling == "refs":
+        return float(oracle.f1(references, candidate))
+    if pooling == "mean":
+        total = 0.0
+        for score in singles:
+            total += score
+        return total / len(singles)
+    return float(singles[0] if pooling == "paired" else max(singles))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_pairs_and_blocks_are_the_loops(
+    pooling: Any, threads: int, opened: Opened, drawn: Any, oracle: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_USUAL", np.ones(4, np.int64))  # buffers grow from call to call
+    rng = np.random.default_rng(3)
+    images = [[drawn(rng) for _ in range(int(rng.integers(1, 6)))] for _ in range(14)]
+    relevance = opened(images, threads)
+    tuples, corpus = [t for image in images for t in image], relevance.corpus
+    sets, rows = corpus.references(range(len(images))), np.arange(len(tuples), dtype=np.int32)
+    expected = np.array([[by_loops(oracle, image, t, pooling) for t in tuples] for image in images])
+    assert 0.1 < (expected > 0).mean() < 1
+    np.testing.assert_array_equal(relevance.block(sets, rows, pooling), expected)
+    every = sets.take(np.repeat(np.arange(len(images)), len(rows)))
+    found = relevance.pairs(every, np.tile(rows, len(images)), pooling).reshape(expected.shape)
+    np.testing.assert_array_equal(found, expected)
+    some = rng.permutation(len(rows))[:5]
+    np.testing.assert_array_equal(
+        relevance.block(sets.take(some % 14), rows[some], pooling), expected[some % 14][:, some]
+    )
+
+
+def test_more_tuples_than_a_machine_word_has_bits(opened: Opened, oracle: Any) -> None:
+    long = [[f"thing{i}", f"thing{i + 1}", "on"] for i in range(150)] + [[f"thing{i}", f"kind{i}"] for i in range(140)]
+    short = [["thing149", "thing150", "on"], ["thing139", "kind139"], ["thing2", "thing3", "under"]]
+    relevance = opened([[long, [["man"]]], [short]])
+    counted = relevance.counts(References.of([[0, 1]] * 3), np.arange(3, dtype=np.int32))
+    assert counted.tolist() == [oracle.counts([long, [["man"]]], c) for c in (long, [["man"]], short)]
+    assert counted[2].tolist() == [[5, 5, 152], [1, 1, 140], [1, 2, 150]]
+
+
+def test_merging_depends_on_the_order_of_tuples(opened: Opened, oracle: Any) -> None:
+    tie = [["commode"], ["bathroom"], ["toilet"], ["bathroom", "toilet", "with"], ["bathroom", "commode", "with"]]
+    relevance = opened([[tie, tie[::-1]]])
+    for row, tuples in enumerate((tie, tie[::-1])):
+        found = relevance.counts(References.of([[row]]), np.array([row], np.int32))[0].tolist()
+        assert found == oracle.counts([tuples], tuples)
+
+
+def test_a_leading_be_is_no_part_of_a_relation(opened: Opened) -> None:
+    relevance = opened([[[["man", "road", "be on"]]], [[["man", "road", "on"]]], [[["man", "road", "behind"]]]])
+    block = relevance.block(References.single(np.arange(3, dtype=np.int32)), np.arange(3, dtype=np.int32))
+    np.testing.assert_allclose(block, [[1, 1, 2 / 3], [1, 1, 2 / 3], [2 / 3, 2 / 3, 1]], rtol=0, atol=1e-15)
+
+
+def test_without_tuples_relevance_is_zero_and_a_failed_row_is_nan(opened: Opened) -> None:
+    relevance = opened([[[], [["man"]]], [None, [["man"]]], [[]]])
+    assert relevance.failed.tolist() == [2]
+    rows = np.arange(5, dtype=np.int32)
+    nan = np.nan
+    for pooling, expected in {
+        "refs": [[0, 1, nan, 1, 0], [nan] * 5, [0, 0, nan, 0, 0]],
+        "max": [[0, 1, nan, 1, 0], [nan] * 5, [0, 0, nan, 0, 0]],
+        "mean": [[0, 0.5, nan, 0.5, 0], [nan] * 5, [0, 0, nan, 0, 0]],
+        "paired": [[0, 0, nan, 0, 0], [nan] * 5, [0, 0, nan, 0, 0]],
+    }.items():
+        sets = relevance.corpus.references(range(3))
+        np.testing.assert_array_equal(relevance.block(sets, rows, pooling), expected)  # type: ignore[arg-type]
+        every = sets.take(np.repeat(np.arange(3), 5))
+        found = relevance.pairs(every, np.tile(rows, 3), pooling)  # type: ignore[arg-type]
+        np.testing.assert_array_equal(found.reshape(3, 5), expected)
+
+
+def test_a_new_text_is_scored_as_a_caption(opened: Opened, drawn: Any, oracle: Any, meteor_jar: Path) -> None:
+    rng = np.random.default_rng(8)
+    images = [[drawn(rng)] for _ in range(30)]
+    asked = [["hombre"], ["gentleman", "girl", "be beside"], ["girl", "blue"], ["gentleman", "road", "on"], ["woman"]]
+    relevance = opened(images)
+    object.__setattr__(relevance, "new_text", lambda text, scenes: new_rows(asked, scenes, meteor_jar))
+    found = relevance.query("as told", np.arange(30, dtype=np.int32))
+    expected = [oracle.f1([asked], image[0]) for image in images]
+    assert max(expected) > 0
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_a_row_outside_is_refused(opened: Opened) -> None:
+    relevance = opened([[[["man"]]]])
+    with pytest.raises(IndexError, match="not all among the encoded"):
+        relevance.block(References.of([[0]]), np.array([1], np.int32))

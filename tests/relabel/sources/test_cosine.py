@@ -1,0 +1,163 @@
+"""Contract of the vectors sources' shared part: relevance is the cosine of an explicit loop, pooled; a zero vector has
+relevance 0; a row that is not encoded is an error; the index holds exactly the vectors, row by row.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import faiss
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from relabel.core.errors import UsageError
+from relabel.core.types import Pooling
+from relabel.corpus import Corpus, References
+from relabel.corpus.build import Caption
+from relabel.sources import cosine as module
+from relabel.sources.cosine import INDEX, VectorRelevance, new_index, read_vectors, vector_table, write_index
+from relabel.store.artefact import build
+from relabel.store.manifest import Draft, Manifest
+from relabel.store.workdir import Work, part_ranges
+
+N, D = 40, 12
+REDUCE: dict[Pooling, Any] = {"paired": lambda x: x[0], "max": max, "mean": lambda x: sum(x) / len(x)}
+SETS = [[3, 4, 5, 6, 7], [10], [11, 3], [39, 38, 37, 36, 35, 34, 33], [9, 10]]
+
+
+def unit(count: int = N, seed: int = 0) -> NDArray[np.float32]:
+    drawn = np.random.default_rng(seed).normal(size=(count, D))
+    drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
+    drawn[4] = 0  # a text of which nothing is known
+    return drawn.astype(np.float32)
+
+
+def relevance(vectors: NDArray[np.float32] | None = None, start: int = 0, pooling: Pooling = "max") -> VectorRelevance:
+    vectors = unit() if vectors is None else vectors
+    captions = [Caption(f"t:{i}", f"t:{i}", "test", f"text {i}") for i in range(start + len(vectors))]
+    rows = range(start, start + len(vectors))
+    return VectorRelevance(Corpus.from_captions(captions), rows, pooling, vectors, lambda text: unit()[int(text)])
+
+
+def cosine(a: NDArray[np.float32], b: NDArray[np.float32]) -> float:
+    """The oracle, for vectors of length 1 or 0."""
+    total = 0.0
+    for x, y in zip(a.tolist(), b.tolist(), strict=True):
+        total += x * y
+    return total
+
+
+def rows(*numbers: int) -> NDArray[np.int32]:
+    return np.array(numbers, np.int32)
+
+
+@pytest.mark.parametrize("pooling", list(REDUCE))
+def test_pairs_and_block_equal_explicit_loops(pooling: Pooling, monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors, captions = unit(), rows(0, 3, 4, 10, 39, 3)
+    references = References.of(SETS)
+    expected = [[REDUCE[pooling]([cosine(vectors[r], vectors[j]) for r in s]) for j in captions] for s in SETS]
+    subject = relevance(vectors)
+    np.testing.assert_allclose(subject.block(references, captions, pooling), expected, atol=1e-6)
+    pairs = subject.pairs(references, captions[: len(SETS)], pooling)
+    np.testing.assert_allclose(pairs, [expected[i][i] for i in range(len(SETS))], atol=1e-12)
+    assert pairs.dtype == np.float64
+    np.testing.assert_array_equal(relevance(vectors, pooling=pooling).block(references, captions).shape, (5, 6))
+    np.testing.assert_allclose(relevance(vectors, pooling=pooling).block(references, captions), expected, atol=1e-6)
+    monkeypatch.setattr(module, "_CELLS", 10)  # many small steps
+    np.testing.assert_allclose(subject.block(references, captions, pooling), expected, atol=1e-6)
+
+
+def test_nothing_asked_is_nothing_answered() -> None:
+    none = np.empty(0, np.int32)
+    assert relevance().block(References.of([]), rows(1, 2)).shape == (0, 2)
+    assert relevance().block(References.of(SETS), none).shape == (5, 0)
+    assert relevance().pairs(References.of([]), none).shape == (0,)
+
+
+def test_a_zero_vector_has_relevance_zero() -> None:
+    subject = relevance()
+    assert not subject.block(References.single(rows(4)), np.arange(N, dtype=np.int32)).any()
+    assert subject.pairs(References.single(rows(4)), rows(4)).tolist() == [0.0]
+
+
+def test_query_is_the_cosine_with_the_text() -> None:
+    vectors, captions = unit(), rows(5, 4, 17)
+    found = relevance().query("7", captions)
+    np.testing.assert_allclose(found, [cosine(vectors[7], vectors[j]) for j in captions], atol=1e-6)
+    assert found.dtype == np.float64
+
+
+def test_rows_need_not_start_at_zero_and_a_row_outside_is_an_error() -> None:
+    part = relevance(unit()[20:], start=20)
+    np.testing.assert_allclose(part.pairs(References.single(rows(25)), rows(30)), cosine(unit()[25], unit()[30]))
+    for outside in (19, 0, 40):
+        with pytest.raises(IndexError):
+            part.pairs(References.single(rows(outside)), rows(30))
+        with pytest.raises(IndexError):
+            part.block(References.single(rows(25)), rows(30, outside))
+        with pytest.raises(IndexError):
+            part.query("1", rows(outside))
+
+
+def stored(folder: Path, vectors: NDArray[np.float32], kind: Any = "float32", index: str | None = "Flat") -> Manifest:
+    def fill(work: Work) -> None:
+        parts = part_ranges(range(len(vectors)), 16)
+        for i, part in enumerate(parts):
+            work.part(i, len(parts), lambda part=part: vector_table(part, vectors[part.start : part.stop], kind))  # type: ignore[misc]
+        write_index(work, index)
+
+    return build(folder / "encoding", Draft("encoding", "t", {"index": index, "stored": kind}, {}), fill)[0]
+
+
+@pytest.mark.parametrize("kind", ["float32", "float16"])
+def test_shards_come_back_in_row_order(kind: str, tmp_path: Path) -> None:
+    manifest = stored(tmp_path, unit(), kind)
+    assert len(manifest.parts) == 3
+    found = read_vectors(tmp_path / "encoding", manifest)
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, unit().astype(kind).astype(np.float32))
+
+
+def test_the_index_finds_what_brute_force_finds(tmp_path: Path) -> None:
+    stored(tmp_path, unit())
+    index = faiss.read_index(str(tmp_path / "encoding" / INDEX))
+    assert index.metric_type == faiss.METRIC_INNER_PRODUCT
+    scores, found = index.search(unit(), 5)
+    product = unit() @ unit().T
+    known = np.flatnonzero(unit().any(axis=1))
+    np.testing.assert_array_equal(found[known], np.argsort(-product, axis=1, kind="stable")[known, :5])
+    np.testing.assert_allclose(scores, -np.sort(-product, axis=1)[:, :5], atol=1e-6)
+    np.testing.assert_allclose(index.reconstruct(17), unit()[17])
+
+
+@pytest.mark.parametrize("factory", ["IVF4,Flat", "HNSW8"])
+def test_any_index_is_the_same_bytes_again(factory: str, tmp_path: Path) -> None:
+    threads = faiss.omp_get_max_threads()
+    vectors = unit(2000)
+    first = stored(tmp_path / "a", vectors, index=factory).files[INDEX]
+    second = stored(tmp_path / "b", vectors, index=factory).files[INDEX]
+    assert first == second
+    assert first.rows == 2000
+    assert faiss.omp_get_max_threads() == threads
+
+
+def test_no_index(tmp_path: Path) -> None:
+    assert INDEX not in stored(tmp_path, unit(), index=None).files
+
+
+@pytest.mark.parametrize(("factory", "reason"), [("Flatt", "could not parse index string Flatt"), ("IVF99,Flat", "99")])
+def test_a_factory_string_that_faiss_refuses(factory: str, reason: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=reason) as caught:
+        stored(tmp_path, unit(), index=factory)
+    assert caught.value.exit_code == 2
+    assert "Error in" not in str(caught.value)
+    assert not (tmp_path / "encoding").exists()
+
+
+def test_a_bad_factory_string_is_seen_beforehand() -> None:
+    assert new_index("Flat", D).ntotal == 0
+    for factory in ("Flatt", "HNSW0", "HNSW1", "HNSW99999999", "IVF0,Flat", "IVF99999999999,Flat", "PQ0", "\0", ""):
+        with pytest.raises(UsageError, match="index"):
+            new_index(factory, D)

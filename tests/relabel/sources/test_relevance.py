@@ -1,0 +1,70 @@
+"""Contract: a source that scores pairs answers all else by the defaults of `Relevance`: blocks of any size equal its
+pairs, positions are those of the encoded rows alone, and only sources of vectors have vectors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from relabel.core.errors import UsageError
+from relabel.core.types import Pooling, Rows, Scores
+from relabel.corpus import Corpus, References
+from relabel.corpus.build import Caption
+from relabel.sources.relevance import Relevance, pool
+from relabel.store.workdir import Work
+
+
+class Differences(Relevance):
+    """A caption's row minus a reference's, pooled; notes how many pairs of single captions a call scores."""
+
+    def __init__(self) -> None:
+        self.corpus = Corpus.from_captions(Caption(f"c:{i}", f"i:{i // 4}", "test", "text") for i in range(20))
+        self.rows, self.pooling, self.calls = range(4, 20), "max", list[int]()
+
+    def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
+        self.calls.append(len(references.rows))
+        sizes = np.diff(references.indptr)
+        each = np.repeat(captions, sizes) - references.rows.astype(float)
+        return pool(each, references.indptr, pooling or self.pooling)
+
+    def query(self, text: str, captions: Rows) -> Scores:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize("pooling", ["paired", "max", "mean"])
+@pytest.mark.parametrize("most", [1, 7, 1 << 18])
+def test_a_block_is_its_pairs(pooling: Pooling, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In steps of at most `most` pairs of single captions, but never less than one reference set."""
+    monkeypatch.setattr("relabel.sources.relevance._BLOCK", most)
+    relevance, captions = Differences(), np.array([5, 4, 19], np.int32)
+    sets = References(np.array([0, 1, 4, 6]), np.array([4, 5, 6, 7, 18, 19], np.int32))
+    wanted = [
+        [relevance.pairs(sets.take(np.array([i])), captions[j : j + 1], pooling)[0] for j in range(3)] for i in range(3)
+    ]
+    relevance.calls.clear()
+    assert relevance.block(sets, captions, pooling).tolist() == wanted
+    assert max(relevance.calls) <= max(most, 3 * len(captions))
+    assert relevance.against(captions)(sets, pooling).tolist() == wanted
+    assert relevance.rounded_block(sets, captions, pooling).tolist() == np.float32(wanted).tolist()
+    assert relevance.block(sets.take(np.array([], np.int64)), captions).shape == (0, 3)
+
+
+def test_positions_are_those_of_encoded_rows() -> None:
+    relevance = Differences()
+    assert relevance.positions(np.array([4, 19, 7], np.int32)).tolist() == [0, 15, 3]
+    assert relevance.positions(np.array([], np.int32)).tolist() == []
+    for row in (3, 20):
+        with pytest.raises(IndexError, match="encoded rows 4 to 20"):
+            relevance.positions(np.array([5, row], np.int32))
+    sets = References(np.array([0, 2, 3]), np.array([4, 5, 9], np.int32))
+    assert relevance.set_positions(sets, "max").rows.tolist() == [0, 1, 5]
+    assert relevance.set_positions(sets, "paired").rows.tolist() == [0, 5]
+
+
+def test_a_source_of_pairs_has_no_more_than_that(tmp_path: object) -> None:
+    relevance = Differences()
+    assert relevance.unit_vectors() is None
+    assert relevance.gate_counts() is None
+    relevance.close()
+    with pytest.raises(UsageError, match="pair by pair"):
+        relevance.write_lookup(Work(tmp_path))  # type: ignore[arg-type]

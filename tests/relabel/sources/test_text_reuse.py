@@ -1,0 +1,165 @@
+"""Contract: an encoding made where an older one lies encodes new texts alone; a text that was encoded keeps its vector
+to the last bit; where anything that vectors depend on has changed, nothing is kept; its shards are like any others."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from relabel.core.runtime import Runtime
+from relabel.corpus import Corpus
+from relabel.corpus.build import Caption
+from relabel.sources.cosine import INDEX, read_vectors
+from relabel.sources.models.encoder import Encoded, SentenceEncoder
+from relabel.sources.sbert import Sbert, SbertParams
+from relabel.sources.text_reuse import TEXTS, TextUnits, reusing, texts_bytes
+from relabel.store.artefact import build
+from relabel.store.manifest import Draft, Manifest
+from relabel.store.tasks import make_all
+from relabel.store.workdir import Work
+
+WORDS = ("a", "dog", "runs", "two", "cats", "sleep", "on", "the", "red", "sofa", "man", "rides", "bicycle")
+
+
+def captions(count: int, split: str = "train", seed: int = 0) -> list[Caption]:
+    rng = np.random.default_rng(seed)
+    texts = [" ".join(rng.choice(WORDS, int(rng.integers(2, 9)))) for _ in range(count)]
+    return [Caption(f"{split}:{i}", f"{split}:{i // 5}", split, text) for i, text in enumerate(texts)]
+
+
+OLD = captions(50)
+NEW = [*OLD[:20], *OLD[21:], *captions(10, "val", 9), Caption("train:20", "train:4", "train", "a bicycle on a bicycle")]
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Texts that went through the model, but for the few that tell whether it works."""
+    plain, seen = SentenceEncoder.encode, list[str]()
+
+    def encode(self: SentenceEncoder, texts: Any, advance: Any = None) -> Encoded:
+        if advance is None:
+            return plain(self, texts)
+        seen.extend(texts)
+        return plain(self, texts, advance)
+
+    monkeypatch.setattr(SentenceEncoder, "encode", encode)
+    return seen
+
+
+@pytest.fixture
+def model(make_model: Any) -> str:
+    return str(make_model("bert"))
+
+
+def encode(out: Path, lines: list[Caption], **params: Any) -> tuple[Manifest, Corpus]:
+    corpus, runtime = Corpus.from_captions(lines), Runtime(device="cpu", threads=2)
+    source, rows = Sbert(SbertParams(**params)), range(len(lines))
+    semantic = source.semantic(corpus, rows, runtime) | {"rows": [0, len(lines)], "rows_per_shard": 16}
+    units = reusing(partial(source.units, corpus, rows, 16, runtime), out, semantic)
+
+    def fill(work: Work) -> None:
+        work.facts["rows"] = [0, len(lines)]
+        make_all(units, work, runtime.progress)
+
+    return build(out, Draft("encoding", "sbert", semantic, {"corpus": corpus.digest}), fill)[0], corpus
+
+
+def test_only_new_texts_are_encoded(model: str, tmp_path: Path, asked: list[str]) -> None:
+    old, was = encode(tmp_path / "e", OLD, model=model)
+    before = read_vectors(tmp_path / "e", old)
+    asked.clear()
+    new, now = encode(tmp_path / "e", NEW, model=model)
+    known = {line.text for line in OLD}
+    assert sorted(asked) == sorted(line.text for line in NEW if line.text not in known)
+    kept = [i for i, text in enumerate(now.texts) if text in known]
+    assert new.runtime["reused"] == {"from": old.fingerprint, "captions": len(kept)}
+    after, row_of = read_vectors(tmp_path / "e", new), {text: i for i, text in enumerate(was.texts)}
+    assert np.array_equal(after[kept], before[[row_of[now.texts[i]] for i in kept]])
+    whole, _ = encode(tmp_path / "whole", NEW, model=model)
+    assert whole.runtime["reused"] == {"from": None, "captions": 0}
+    assert np.abs(after - read_vectors(tmp_path / "whole", whole)).max() < 1e-6
+    assert whole.facts == new.facts
+    assert {n: e.bytes for n, e in whole.files.items()} == {n: e.bytes for n, e in new.files.items()}
+    assert new.files[TEXTS].sha256 == whole.files[TEXTS].sha256
+    assert new.files[TEXTS].bytes == texts_bytes(len(NEW))
+
+
+@pytest.mark.parametrize("changed", [{"stored": "float16"}, {"max_length": 5}, {"prompt": "say: "}])
+def test_nothing_is_kept_where_vectors_depend_on_what_changed(
+    model: str, tmp_path: Path, asked: list[str], changed: dict[str, Any]
+) -> None:
+    encode(tmp_path / "e", OLD, model=model)
+    asked.clear()
+    manifest, _ = encode(tmp_path / "e", OLD, model=model, **changed)
+    assert sorted(asked) == sorted(line.text for line in OLD)
+    assert manifest.runtime["reused"]["from"] is None
+
+
+def test_another_index_encodes_nothing(model: str, tmp_path: Path, asked: list[str]) -> None:
+    encode(tmp_path / "e", OLD, model=model)
+    asked.clear()
+    assert INDEX not in encode(tmp_path / "e", OLD, model=model, index=None)[0].files
+    assert asked == []
+
+
+def test_a_damaged_encoding_is_not_taken_over(model: str, tmp_path: Path, asked: list[str]) -> None:
+    manifest, _ = encode(tmp_path / "e", OLD, model=model)
+    shard = tmp_path / "e" / manifest.parts[1]
+    body = bytearray(shard.read_bytes())
+    body[len(body) // 2] ^= 4
+    shard.write_bytes(body)
+    asked.clear()
+    encode(tmp_path / "e", NEW, model=model)
+    assert len(asked) == len(NEW)
+
+
+def test_failed_rows_are_encoded_again(
+    model: str, tmp_path: Path, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, bad = SentenceEncoder.encode, OLD[30].text
+
+    def broken(self: SentenceEncoder, texts: Any, *more: Any) -> Encoded:
+        found = plain(self, texts, *more)
+        found.vectors[[i for i, text in enumerate(texts) if text == bad]] = np.nan
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SentenceEncoder, "encode", broken)
+        encode(tmp_path / "e", OLD, model=model)
+    asked.clear()
+    manifest, _ = encode(tmp_path / "e", NEW, model=model)
+    assert bad in asked
+    assert np.isfinite(read_vectors(tmp_path / "e", manifest)).all()
+
+
+def test_a_killed_run_goes_on(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old, _ = encode(tmp_path / "e", OLD, model=model)
+    with monkeypatch.context() as patch:
+        shard, made = TextUnits.shard, list[range]()
+
+        def stop(self: TextUnits, work: Work, rows: range, advance: Any) -> Any:
+            made.append(rows)
+            if len(made) == 3:
+                raise KeyboardInterrupt
+            return shard(self, work, rows, advance)
+
+        patch.setattr(TextUnits, "shard", stop)
+        with pytest.raises(KeyboardInterrupt):
+            encode(tmp_path / "e", NEW, model=model)
+    broken, _ = encode(tmp_path / "e", NEW, model=model)
+    assert broken.runtime["reused"]["from"] == old.fingerprint
+    encode(tmp_path / "f", OLD, model=model)
+    unbroken, _ = encode(tmp_path / "f", NEW, model=model)
+    assert broken.files == unbroken.files
+
+
+def test_a_vector_is_of_the_text_alone(minilm: Path) -> None:
+    encoder = SentenceEncoder(minilm, None, None, "float32", Runtime(device="cpu", threads=2))
+    texts = sorted({line.text for line in captions(60)})
+    together = encoder.encode(texts).vectors
+    alone = np.concatenate([encoder.encode([text]).vectors for text in texts[::6]])
+    assert np.abs(alone - together[::6]).max() < 1e-6

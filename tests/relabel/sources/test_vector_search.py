@@ -1,0 +1,283 @@
+"""Contract of the exact search by vectors: rows and scores, to the last bit, of `pairs` over all candidates and a sort
+by (-score, row); whatever screens, however memory cuts the work, in whatever order units are made and wherever a run
+was interrupted. A vector that is not finite is nobody's neighbour while there are others.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from relabel.core.runtime import Runtime
+from relabel.core.types import Pooling, Rows, Scores
+from relabel.corpus import References
+from relabel.sources.finder import Search
+from relabel.sources.vector_search import VectorFinder
+from relabel.store.workdir import Work
+from relabel.topk import blocking, tiled_scan
+from relabel.topk.bounded_matmul import Arithmetic, Largest, Products, as_floats, fastest
+from relabel.topk.candidate_buffer import kept_for, settle
+from relabel.topk.dot_kernel import LANES
+from relabel.topk.exact_scores import PAIRED, Exact, score_pairs
+
+ARITHMETIC: list[Arithmetic] = ["bfloat16", "float32", "numpy"]
+Vectors = NDArray[np.float32]
+
+
+class Case(NamedTuple):
+    """A search, and what it is to find."""
+
+    vectors: Vectors
+    first: int
+    search: Search
+    pooling: Pooling
+
+    def expected(self) -> tuple[Rows, Scores]:
+        """Score every candidate by `pairs`' kernel, one query at a time."""
+        search, places = self.search, self.search.candidates.astype(np.int64) - self.first
+        rows = np.empty((len(search.queries), search.width), np.int32)
+        scores = np.empty(rows.shape)
+        for q in range(len(rows)):
+            own = References.of([search.queries[q] - self.first] * len(places))
+            score = score_pairs(self.vectors, own, places, self.pooling)
+            itself = search.candidates == search.exclude[q]
+            order = np.lexsort((search.candidates, -score, itself))[: search.width]
+            rows[q], scores[q] = search.candidates[order], score[order]
+        return rows, scores
+
+    def finder(self, arithmetic: Arithmetic | None, **runtime: Any) -> VectorFinder:
+        return VectorFinder(self.vectors, self.first, self.search, self.pooling, Runtime(**runtime), arithmetic)
+
+
+def unit(n: int, width: int, seed: int = 0, copies: int = 1, zeros: float = 0, failed: float = 0) -> Vectors:
+    """Random directions, each about `copies` times, some of them zero and some not finite."""
+    rng = np.random.default_rng(seed)
+    drawn = rng.standard_normal((n, width))[rng.integers(0, max(1, n // copies), n) if copies > 1 else np.arange(n)]
+    drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
+    drawn[rng.random(n) < zeros] = 0
+    drawn[rng.random(n) < failed, -1] = np.nan
+    return drawn.astype(np.float32)
+
+
+def among_themselves(vectors: Vectors, k: int, pooling: Pooling = "max", first: int = 0) -> Case:
+    rows = np.arange(first, first + len(vectors), dtype=np.int32)
+    return Case(vectors, first, Search(References.single(rows), rows, rows, k), pooling)
+
+
+def images(vectors: Vectors, k: int, pooling: Pooling, each: int = 5) -> Case:
+    rows = np.arange(len(vectors), dtype=np.int32)
+    sets = References.of([rows[a : a + each] for a in range(0, len(rows), each)])
+    return Case(vectors, 0, Search(sets, np.full(len(sets), -1, np.int32), rows, k), pooling)
+
+
+def found(finder: VectorFinder, folder: Path, order: int = 0) -> tuple[Rows, Scores]:
+    work = Work(folder)
+    phase = finder.preliminary(work)
+    units = list(phase.units) if phase else []
+    for i in np.random.default_rng(order).permutation(len(units)):
+        told: list[int] = []
+        finder.prepare(work, units[i], told.append)
+        assert sum(told) == units[i].size
+    return finder.find(work, range(len(finder.search.queries)), lambda _: None)
+
+
+def check(case: Case, got: tuple[Rows, Scores]) -> None:
+    rows, scores = case.expected()
+    np.testing.assert_array_equal(got[0], rows)
+    np.testing.assert_array_equal(got[1].view(np.int64)[~np.isnan(scores)], scores.view(np.int64)[~np.isnan(scores)])
+    np.testing.assert_array_equal(np.isnan(got[1]), np.isnan(scores))
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make tiles, groups and samples so small that a few hundred vectors take many."""
+    monkeypatch.setattr(tiled_scan, "BLOCK", 64)
+    monkeypatch.setattr(tiled_scan, "_SAMPLE", 2)
+    monkeypatch.setattr(blocking, "_LEAST", 32)
+    monkeypatch.setattr(blocking, "_FIXED", 0)
+    monkeypatch.setattr(blocking, "_TILE", 0)
+
+
+@pytest.fixture(autouse=True)
+def _no_sync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spare the disk: whether files survive a crash is not asked here."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+SHAPES = {
+    "spread out": among_themselves(unit(300, 33), 10),
+    "copies": among_themselves(unit(300, 16, copies=30), 7),
+    "one text a hundred times": among_themselves(np.repeat(unit(3, 8), 100, axis=0), 5),
+    "nearly all within the error": among_themselves(unit(400, 2), 3),
+    "zeros": among_themselves(unit(260, 12, zeros=0.5), 20),
+    "all zero": among_themselves(np.zeros((200, 5), np.float32), 9),
+    "failed rows": among_themselves(unit(200, 9, failed=0.2), 190),
+    "all failed": among_themselves(np.full((70, 3), np.nan, np.float32), 4),
+    "stored as float16": among_themselves(unit(200, 40).astype(np.float16).astype(np.float32), 11),
+    "more asked than there are": among_themselves(unit(90, 7), 500, first=3),
+    "one row": among_themselves(unit(1, 4), 3),
+    "images, max": images(unit(300, 20, copies=4, zeros=0.05), 9, "max"),
+    "images, mean": images(unit(300, 20, copies=4, zeros=0.05, failed=0.01), 9, "mean"),
+    "images, first reference": images(unit(300, 20, copies=4, failed=0.02), 9, "paired"),
+}
+
+
+@pytest.mark.parametrize("arithmetic", ARITHMETIC)
+@pytest.mark.parametrize("name", SHAPES)
+def test_it_finds_what_scoring_all_and_sorting_finds(name: str, arithmetic: Arithmetic, tmp_path: Path) -> None:
+    case = SHAPES[name]
+    check(case, found(case.finder(arithmetic, threads=2, memory=1 << 17), tmp_path))
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_any_search(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    draw = data.draw
+    n, width = draw(st.integers(1, 200)), draw(st.integers(1, 40))
+    share = st.sampled_from([0.0, 0.1])
+    vectors = unit(n, width, draw(st.integers(0, 99)), draw(st.integers(1, 20)), draw(share), draw(share))
+    first, rng = draw(st.integers(0, 9)), np.random.default_rng(n)
+    rows = np.arange(first, first + n, dtype=np.int32)
+    candidates = rows[rng.random(n) < draw(st.sampled_from([0.3, 0.9, 1.0]))]
+    candidates = candidates if len(candidates) else rows
+    sets = [
+        rng.choice(rows, int(rng.integers(1, draw(st.sampled_from([2, 6]))))) for _ in range(draw(st.integers(1, 60)))
+    ]
+    exclude = np.array([s[0] if len(s) == 1 else -1 for s in sets], np.int32)
+    if draw(st.booleans()):
+        sets, exclude = [np.array([row]) for row in candidates], candidates
+    pooling: Pooling = draw(st.sampled_from(["max", "mean", "paired"]))
+    case = Case(vectors, first, Search(References.of(sets), exclude, candidates, draw(st.integers(1, 60))), pooling)
+    threads, memory = draw(st.sampled_from([1, 2])), draw(st.sampled_from([1 << 15, 1 << 18, 1 << 24]))
+    finder = case.finder(draw(st.sampled_from(ARITHMETIC)), threads=threads, memory=memory)
+    check(case, found(finder, tmp_path_factory.mktemp("any"), draw(st.integers(0, 9))))
+
+
+def test_a_resumed_run_may_have_another_memory_and_finds_the_same(tmp_path: Path) -> None:
+    case = SHAPES["copies"]
+    work, before = Work(tmp_path), case.finder("float32", memory=1 << 17)
+    phase = before.preliminary(work)
+    assert phase is not None
+    assert len(phase.units) == 10
+    for unit_ in phase.units[3:8]:
+        before.prepare(work, unit_, lambda _: None)
+    for memory, kept in ((1 << 26, True), (1 << 15, False)):  # more keeps what is done, much less cannot
+        finder = case.finder("bfloat16", memory=memory)
+        again = finder.preliminary(work)
+        assert again is not None
+        assert (again.units == phase.units) == kept
+        assert [work.done(u.file) for u in again.units[3:8]] == [kept] * 5
+        check(case, found(finder, tmp_path))
+
+
+def test_a_part_of_the_queries_is_found_alone(tmp_path: Path) -> None:
+    case = SHAPES["images, max"]
+    finder = case.finder("bfloat16", memory=1 << 17)
+    whole = found(finder, tmp_path)
+    for some in (range(0, 1), range(17, 40), range(59, 60)):
+        part = finder.find(Work(tmp_path), some, lambda _: None)
+        np.testing.assert_array_equal(part[0], whole[0][some.start : some.stop])
+        np.testing.assert_array_equal(part[1], whole[1][some.start : some.stop])
+
+
+def test_a_score_does_not_depend_on_what_it_is_asked_with_nor_on_the_side() -> None:
+    vectors = unit(50, 77)
+    a, b = np.arange(25), np.arange(25, 50)
+    whole = score_pairs(vectors, References.single(a), b, "max")
+    lonely = [score_pairs(vectors, References.single(a[i : i + 1]), b[i : i + 1], "mean")[0] for i in range(25)]
+    swapped = score_pairs(vectors, References.single(b), a, "paired")
+    assert whole.tolist() == lonely == swapped.tolist()
+    for i in range(25):  # the order of additions that the module states
+        lanes = [0.0] * LANES
+        for d in range(77):
+            lanes[d % LANES] += float(vectors[a[i], d]) * float(vectors[b[i], d])
+        while len(lanes) > 1:
+            half = len(lanes) // 2
+            lanes = [x + y for x, y in zip(lanes[:half], lanes[half:], strict=True)]
+        assert whole[i] == lanes[0]
+
+
+@pytest.mark.parametrize("arithmetic", ARITHMETIC)
+def test_no_screened_score_is_further_off_than_its_bound(arithmetic: Arithmetic) -> None:
+    vectors = np.vstack([unit(200, 50), unit(200, 50) * np.float32(1e-3), unit(100, 50, copies=9)])
+    products = Products(arithmetic)
+    held = products.hold(vectors)
+    bits = products.multiply(held.values, held.values, products.room(500, 500))
+    exact = vectors.astype(np.float64) @ vectors.astype(np.float64).T
+    slack = products.slack(held, Largest.of(held), 50)[:, None]
+    screened = as_floats(bits).astype(np.float64)
+    half_step = products.rounding * 2.0 ** np.floor(np.log2(np.maximum(np.abs(screened), 1e-30)))
+    error = np.abs(screened - exact)
+    assert (error <= slack + half_step).all()
+    assert error.max() > (0 if arithmetic != "bfloat16" else 1e-3)  # it does round
+
+
+def test_what_is_chosen_here_is_an_arithmetic() -> None:
+    assert fastest(24) in ARITHMETIC
+
+
+def test_ties_at_the_end_go_to_the_lowest_rows() -> None:
+    vectors = np.ones((40, 1), np.float32)
+    exact = Exact(vectors, np.arange(2), np.array([7]), np.arange(40), PAIRED)
+    kept = kept_for(np.zeros(1), np.full(1, -np.inf), 40, np.dtype(np.int32), 0.0)
+    kept.columns[0], kept.values[0], kept.sizes[0] = np.arange(40)[::-1], 1.0, 40
+    assert settle(kept, exact, 0, 6).tolist() == [1.0] * 6
+    assert kept.columns[0, :6].tolist() == [0, 1, 2, 3, 4, 5]
+    assert kept.floor[0] == 1.0
+
+
+MEASURED = """
+import resource, sys, tempfile
+from pathlib import Path
+import numpy as np
+from relabel.corpus import References
+from relabel.sources.finder import Search
+from relabel.sources.vector_search import VectorFinder
+from relabel.core.runtime import Runtime
+from relabel.store.workdir import Work
+
+def search(vectors, k, memory):
+    rows = np.arange(len(vectors), dtype=np.int32)
+    finder = VectorFinder(vectors, 0, Search(References.single(rows), rows, rows, k), "max", Runtime(memory=memory))
+    with tempfile.TemporaryDirectory() as folder:
+        work = Work(Path(folder))
+        for unit in finder.preliminary(work).units:
+            finder.prepare(work, unit, lambda _: None)
+        for a in range(0, len(vectors), 512):
+            finder.find(work, range(a, min(a + 512, len(vectors))), lambda _: None)
+
+n, k, memory = map(int, sys.argv[1:])
+vectors = np.random.default_rng(0).standard_normal((n, 64)).astype(np.float32)
+vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+search(vectors[:3000], 3, 1 << 25)  # loads and compiles
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+search(vectors, k, memory)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("k", "memory"), [(20, 64 << 20), (20, 256 << 20), (400, 64 << 20), (400, 256 << 20)])
+def test_memory_is_obeyed_whatever_k(k: int, memory: int) -> None:
+    command = [sys.executable, "-c", MEASURED, "24000", str(k), str(memory)]
+    took = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert took <= memory
+
+
+@pytest.mark.slow
+def test_groups_of_full_size_with_samples_and_whole_tiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    case = among_themselves(unit(9000, 48, copies=2), 30)
+    rows, scores = found(case.finder("bfloat16", memory=64 << 20), tmp_path)
+    some = np.random.default_rng(0).integers(0, 9000, 200)
+    asked = Search(case.search.queries.take(some), case.search.exclude[some], case.search.candidates, 30)
+    check(case._replace(search=asked), (rows[some], scores[some]))

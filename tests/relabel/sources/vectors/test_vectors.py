@@ -1,0 +1,335 @@
+"""Contract: vectors of captions, images or both, from any of three formats, become cosines of the corpus's own rows;
+blocks, pairs, neighbours equal loops; missing ids, unequal widths, NaN, zero and odd lengths are refused by name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from numpy.typing import NDArray
+from tests.relabel.sources.fuse.fixtures import small_corpus
+
+from relabel.core.errors import CheckError, MissingError, RelabelError, UsageError
+from relabel.core.runtime import Runtime
+from relabel.core.types import Pooling
+from relabel.corpus import Corpus, References
+from relabel.export.lookup import refuse_without_lookup
+from relabel.sources.base import OpenEncoding
+from relabel.sources.finder import Search
+from relabel.sources.vectors import GivenVectors, VectorsParams
+from relabel.sources.vectors.relevance import GivenRelevance
+from relabel.store.artefact import build
+from relabel.store.manifest import Draft
+from relabel.store.tasks import make_all
+from relabel.store.workdir import Work
+
+WIDTH = 9
+Write = Callable[[Path, list[str], NDArray[Any]], Path]
+
+
+def as_npy(folder: Path, ids: list[str], vectors: NDArray[Any]) -> Path:
+    np.save(folder / "given.npy", vectors)
+    (folder / "given.ids.txt").write_text("\n".join(ids) + "\n", encoding="utf-8")
+    return folder / "given.npy"
+
+
+def as_npy_json(folder: Path, ids: list[str], vectors: NDArray[Any]) -> Path:
+    path = as_npy(folder, ids, vectors)
+    (folder / "given.ids.txt").unlink()
+    (folder / "given.ids.json").write_text(json.dumps(ids), encoding="utf-8")
+    return path
+
+
+def as_npy_npy(folder: Path, ids: list[str], vectors: NDArray[Any]) -> Path:
+    path = as_npy(folder, ids, vectors)
+    (folder / "given.ids.txt").unlink()
+    np.save(folder / "given.ids.npy", np.array([int(i.partition(":")[2]) for i in ids]))  # plain numbers do, too
+    return path
+
+
+def as_parquet(folder: Path, ids: list[str], vectors: NDArray[Any]) -> Path:
+    pq.write_table(pa.table({"id": ids, "vector": list(vectors)}), folder / "given.parquet")
+    return folder / "given.parquet"
+
+
+def as_safetensors(folder: Path, ids: list[str], vectors: NDArray[Any]) -> Path:
+    from safetensors.numpy import save_file
+
+    save_file({"embeddings": np.ascontiguousarray(vectors)}, folder / "given.safetensors")
+    (folder / "given.ids.txt").write_text("\n".join(ids), encoding="utf-8")
+    return folder / "given.safetensors"
+
+
+FORMATS: list[Write] = [as_npy, as_npy_json, as_npy_npy, as_parquet, as_safetensors]
+
+
+def vectors_of(ids: list[str], seed: int = 0) -> NDArray[np.float32]:
+    return np.random.default_rng(seed).normal(size=(len(ids), WIDTH)).astype(np.float32)
+
+
+def encoded(corpus: Corpus, folder: Path, rows: range | None = None, **params: Any) -> GivenRelevance:
+    source, rows = GivenVectors(VectorsParams(**params)), rows or range(len(corpus))
+    runtime = Runtime(threads=1)
+    semantic = source.semantic(corpus, rows, runtime)
+
+    def fill(work: Work) -> None:
+        work.facts |= {"rows": [rows.start, rows.stop]}
+        make_all(source.units(corpus, rows, 7, runtime), work, runtime.progress)
+
+    out = folder / "encoding"
+    manifest, _ = build(out, Draft("encoding", "vectors", semantic, {}), fill)
+    return source.open(OpenEncoding(corpus, out, manifest, runtime))
+
+
+def unit(vectors: NDArray[Any]) -> NDArray[np.float64]:
+    found = vectors.astype(np.float64)
+    return found / np.linalg.norm(found, axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("write", FORMATS)
+def test_captions_from_every_format(tmp_path: Path, write: Write) -> None:
+    """In any order, with more ids than the corpus has; every pooling equals a loop."""
+    corpus = small_corpus()
+    ids = [*reversed(corpus.caption_ids), "c:99999"]
+    given = vectors_of(ids)
+    label = encoded(corpus, tmp_path, captions=str(write(tmp_path, ids, given)))
+    known = dict(zip(ids, unit(given), strict=True))
+    captions = np.array([4, 0, 17], np.int32)
+    poolings: tuple[Pooling, ...] = ("paired", "max", "mean")
+    for how in poolings:
+        block = label.block(corpus.references(range(12)), captions, how)
+        for m, j in product(range(12), range(3)):
+            rows = corpus.references([m]).rows
+            each = [float(known[corpus.caption_ids[r]] @ known[corpus.caption_ids[captions[j]]]) for r in rows]
+            wanted = {"paired": each[0], "max": max(each), "mean": sum(each) / len(each)}[how]
+            assert block[m, j] == pytest.approx(wanted, abs=1e-6)
+            assert label.pairs(References.of([rows]), captions[j : j + 1], how)[0] == pytest.approx(wanted, abs=1e-6)
+
+
+@pytest.mark.parametrize("rows", [None, range(6, 31)])
+def test_images_and_captions_are_cross_modal(tmp_path: Path, rows: range | None) -> None:
+    """refs is the cosine of image and caption; neighbours of images and captions stand by it."""
+    corpus = small_corpus()
+    rows = rows or range(len(corpus))
+    (tmp_path / "images").mkdir()
+    captions, images = vectors_of(corpus.caption_ids), vectors_of(corpus.image_ids, 1)
+    label = encoded(
+        corpus,
+        tmp_path,
+        rows,
+        pooling="refs",
+        captions=str(as_npy(tmp_path, corpus.caption_ids, captions)),
+        images=str(as_parquet(tmp_path / "images", corpus.image_ids, images)),
+    )
+    left, right = unit(images), unit(captions)
+    owners = np.unique(corpus.image[rows.start : rows.stop])
+    every = np.arange(rows.start, rows.stop, dtype=np.int32)
+    block = label.block(corpus.references(owners), every)
+    pairs = label.pairs(corpus.references(np.repeat(owners, len(every))), np.tile(every, len(owners)))
+    for m, image in enumerate(owners):
+        for j, row in enumerate(every):
+            wanted = float(left[image] @ right[row])
+            assert block[m, j] == pytest.approx(wanted, abs=1e-6)
+            assert pairs[m * len(every) + j] == pytest.approx(wanted, abs=1e-6)
+    rounded = label.rounded_block(corpus.references(owners), every)
+    assert rounded.tolist() == pairs.reshape(rounded.shape).astype(np.float32).tolist()
+    assert label.block(corpus.references(owners), every, "max")[0, 1] == pytest.approx(
+        max(float(right[r] @ right[every[1]]) for r in corpus.references(owners[:1]).rows), abs=1e-6
+    )
+    for search in (
+        Search(corpus.references(owners), np.full(len(owners), -1, np.int32), every, 5),
+        Search(References.single(every), every, every, 5),
+    ):
+        finder = label.finder(search, None, Runtime(threads=1))
+        work = Work(tmp_path / f"work-{len(search.queries)}")
+        work.folder.mkdir()
+        phase = finder.preliminary(work)
+        for one in phase.units if phase else ():
+            finder.prepare(work, one, lambda _: None)
+        found, scores = finder.find(work, range(len(search.queries)), lambda _: None)
+        for q in range(len(search.queries)):
+            mine = label.pairs(search.queries.take(np.full(len(every), q)), every)
+            order = sorted((-s, r) for s, r in zip(mine.tolist(), every.tolist(), strict=True))
+            wanted_rows = [r for _, r in order if r != search.exclude[q]][:5]
+            assert found[q].tolist() == wanted_rows
+            assert scores[q].tolist() == [mine[r - rows.start] for r in wanted_rows]
+
+
+def test_images_alone_stand_for_their_captions(tmp_path: Path) -> None:
+    corpus = small_corpus()
+    images = vectors_of(corpus.image_ids)
+    path = as_npy(tmp_path, corpus.image_ids, images)
+    label = encoded(corpus, tmp_path, pooling="refs", images=str(path), stored="float16")
+    wanted = unit(images) @ unit(images)[corpus.image].T
+    every = np.arange(len(corpus), dtype=np.int32)
+    assert label.block(corpus.references(range(12)), every) == pytest.approx(wanted, abs=2e-3)
+
+
+def test_a_row_that_is_not_encoded_has_no_score(tmp_path: Path) -> None:
+    """Image vectors lie behind the captions': no row may read one."""
+    corpus = small_corpus()
+    path = as_npy(tmp_path, corpus.image_ids, vectors_of(corpus.image_ids))
+    label = encoded(corpus, tmp_path, range(0, 10), pooling="refs", images=str(path))
+    with pytest.raises(IndexError):
+        label.block(corpus.references([0]), np.array([10], np.int32))
+
+
+def spoil(vectors: NDArray[np.float32], value: float) -> NDArray[np.float32]:
+    vectors[3, :] = value
+    return vectors
+
+
+Prepare = Callable[[Corpus, Path], dict[str, Any]]
+BAD: dict[str, tuple[type[RelabelError], str, Prepare]] = {
+    "nothing": (UsageError, "no vectors are given", lambda c, f: {}),
+    "no file": (MissingError, "no such file of vectors", lambda c, f: {"captions": str(f / "none.npy")}),
+    "another format": (
+        UsageError,
+        "vectors come as .npy",
+        lambda c, f: {"captions": str((f / "v.csv").write_text("1") and f / "v.csv")},
+    ),
+    "ids missing": (
+        CheckError,
+        "no vector for 2 of .* captions: c:0, c:10; its ids look like c:11",
+        lambda c, f: {"captions": str(as_npy(f, c.caption_ids[2:], vectors_of(c.caption_ids[2:])))},
+    ),
+    "no file of ids": (
+        MissingError,
+        "no ids for given.npy: looked for given.ids.txt",
+        lambda c, f: (
+            {"captions": str(as_npy_json(f, c.caption_ids, vectors_of(c.caption_ids))), "caption_ids": None}
+            | ((f / "given.ids.json").unlink() or {})
+        ),
+    ),
+    "fewer ids than vectors": (
+        CheckError,
+        "37 vectors and 36 ids",
+        lambda c, f: {"captions": str(as_npy(f, c.caption_ids[:36], vectors_of(c.caption_ids)[:37]))},
+    ),
+    "an id twice": (
+        CheckError,
+        "id c:0 is there twice",
+        lambda c, f: {"captions": str(as_npy(f, [*c.caption_ids, "c:0"], vectors_of([*c.caption_ids, ""])))},
+    ),
+    "NaN": (
+        CheckError,
+        "1 vectors hold NaN or infinity; first c:20",
+        lambda c, f: {"captions": str(as_npy(f, c.caption_ids, spoil(vectors_of(c.caption_ids), np.nan)))},
+    ),
+    "zero": (
+        CheckError,
+        "1 vectors are zero; first c:",
+        lambda c, f: {"captions": str(as_npy(f, c.caption_ids, spoil(vectors_of(c.caption_ids), 0)))},
+    ),
+    "a length beyond float64": (
+        CheckError,
+        "1 vectors are too long or too short to have a length; first c:20",
+        lambda c, f: {"captions": str(as_npy(f, c.caption_ids, spoil(vectors_of(c.caption_ids).astype("<f8"), 1e200)))},
+    ),
+    "a length whose square is lost": (
+        CheckError,
+        "1 vectors are too long or too short to have a length; first c:20",
+        lambda c, f: {
+            "captions": str(as_npy(f, c.caption_ids, spoil(vectors_of(c.caption_ids).astype("<f8"), 3e-162)))
+        },
+    ),
+    "length": (
+        CheckError,
+        r"\d vectors are not of unit length; first c:0: .*normalise",
+        lambda c, f: {"captions": str(as_npy(f, c.caption_ids, vectors_of(c.caption_ids))), "length": "refuse"},
+    ),
+    "one vector, not many": (
+        CheckError,
+        r"expected \(n, width\) numbers, found float32 \(9,\)",
+        lambda c, f: {"captions": str(as_npy(f, ["c:0"], vectors_of(["c:0"])[0]))},
+    ),
+    "not npy": (
+        CheckError,
+        "not a readable .npy file",
+        lambda c, f: (
+            {"captions": str((f / "v.npy").write_bytes(b"no") and f / "v.npy")}
+            | ((f / "v.ids.txt").write_text("c:0") and {})
+        ),
+    ),
+    "not safetensors": (
+        CheckError,
+        "not a readable .safetensors file",
+        lambda c, f: (
+            {"captions": str((f / "v.safetensors").write_bytes(b"no") and f / "v.safetensors")}
+            | ((f / "v.ids.txt").write_text("c:0") and {})
+        ),
+    ),
+    "widths": (
+        CheckError,
+        "differ in width: given.npy 9, given.parquet 5",
+        lambda c, f: {
+            "captions": str(as_npy(f, c.caption_ids, vectors_of(c.caption_ids))),
+            "images": str(as_parquet(f, c.image_ids, vectors_of(c.image_ids)[:, :5])),
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_named(tmp_path: Path, name: str) -> None:
+    error, said, prepare = BAD[name]
+    corpus = small_corpus()
+    with pytest.raises(error, match=said):
+        encoded(corpus, tmp_path, **prepare(corpus, tmp_path))
+
+
+def test_unequal_widths_in_parquet(tmp_path: Path) -> None:
+    corpus = small_corpus()
+    rows = [[1.0, 2.0]] * len(corpus)
+    rows[5] = [1.0]
+    pq.write_table(pa.table({"id": corpus.caption_ids, "vector": rows}), tmp_path / "v.parquet")
+    with pytest.raises(CheckError, match=f"expected 2 numbers, found 1 for {corpus.caption_ids[5]}"):
+        encoded(corpus, tmp_path, captions=str(tmp_path / "v.parquet"))
+    pq.write_table(pa.table({"name": ["a"]}), tmp_path / "v.parquet")
+    with pytest.raises(CheckError, match="no column id, vector; it has name"):
+        encoded(corpus, tmp_path, captions=str(tmp_path / "v.parquet"))
+
+
+def test_one_of_several_tensors_must_be_named(tmp_path: Path) -> None:
+    from safetensors.numpy import save_file
+
+    corpus = small_corpus()
+    vectors = vectors_of(corpus.caption_ids)
+    save_file({"text": vectors, "other": vectors[:2]}, tmp_path / "v.safetensors")
+    (tmp_path / "names.json").write_text(json.dumps(corpus.caption_ids))
+    given = {"captions": str(tmp_path / "v.safetensors"), "caption_ids": str(tmp_path / "names.json")}
+    with pytest.raises(UsageError, match=r"it holds .*other.*tensor"):
+        encoded(corpus, tmp_path, **given)
+    with pytest.raises(UsageError, match="no tensor image"):
+        encoded(corpus, tmp_path, **given, tensor="image")
+    label = encoded(corpus, tmp_path, **given, tensor="text", index=None)
+    assert label.vectors == pytest.approx(unit(vectors), abs=1e-6)
+
+
+def test_refs_needs_vectors_of_images() -> None:
+    with pytest.raises(UsageError, match="no pooling 'refs': it takes vectors of images"):
+        GivenVectors(VectorsParams(captions="x.npy", pooling="refs"))
+    assert GivenVectors(VectorsParams(images="x.npy", pooling="refs")).spec.symmetric
+    assert not GivenVectors(VectorsParams(images="x.npy", captions="y.npy", pooling="refs")).spec.symmetric
+
+
+def test_vectors_of_images_have_no_lookup() -> None:
+    with pytest.raises(UsageError, match="images have vectors of their own"):
+        refuse_without_lookup(GivenVectors(VectorsParams(images="x.npy", pooling="refs")), "clip")
+    refuse_without_lookup(GivenVectors(VectorsParams(captions="y.npy")), "mine")
+
+
+def test_a_new_text_has_no_vector(tmp_path: Path) -> None:
+    corpus = small_corpus()
+    label = encoded(
+        corpus, tmp_path, captions=str(as_npy(tmp_path, corpus.caption_ids, vectors_of(corpus.caption_ids)))
+    )
+    with pytest.raises(UsageError, match="no model"):
+        label.query("a dog", np.array([0], np.int32))

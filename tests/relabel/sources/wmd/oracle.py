@@ -1,0 +1,80 @@
+"""Opened encodings of wmd over a few captions, and distances by POT's or SciPy's solver from the words themselves."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linprog
+
+from relabel.core.runtime import Runtime
+from relabel.corpus import Corpus
+from relabel.corpus.build import Caption
+from relabel.sources.base import OpenEncoding
+from relabel.sources.wmd import Wmd, WmdParams
+from relabel.store.artefact import build
+from relabel.store.manifest import Draft
+from relabel.store.tasks import make_all
+from relabel.store.workdir import Work
+
+GLOVE = "vectors/glove.6B.100d.captions-vocabulary.txt.gz"
+Vectors = dict[str, NDArray[np.float64]]
+Encode = Callable[..., Any]
+
+
+def write_vectors(path: Path, words: Sequence[str], seed: int = 0, width: int = 7) -> Vectors:
+    """Draw a vector a word and write them as GloVe does."""
+    drawn = np.random.default_rng(seed).normal(size=(len(words), width)).round(4)
+    path.write_text("".join(f"{w} {' '.join(map(str, v))}\n" for w, v in zip(words, drawn.tolist(), strict=True)))
+    return dict(zip(words, drawn.astype(np.float32).astype(np.float64), strict=True))
+
+
+def corpus_of(texts: Sequence[str], an_image: int = 2) -> Corpus:
+    """Captions, so many an image."""
+    return Corpus.from_captions([Caption(f"t:{i}", f"t:{i // an_image}", "test", t) for i, t in enumerate(texts)])
+
+
+def encode_in(folder: Path, corpus: Corpus, rows: range | None = None, size: int = 100, **params: Any) -> Any:
+    """Build and open an encoding."""
+    source, runtime = Wmd(WmdParams(**({"tokenizer": "lower_split"} | params))), Runtime(data=folder, threads=1)
+    rows = rows or range(len(corpus))
+
+    def fill(work: Work) -> None:
+        work.facts["rows"] = [rows.start, rows.stop]
+        make_all(source.units(corpus, rows, size, runtime), work, runtime.progress)
+
+    semantic = source.semantic(corpus, rows, runtime) | {"rows": [rows.start, rows.stop], "shard": size}
+    manifest, _ = build(folder / "encoding", Draft("encoding", "wmd", semantic, {"corpus": corpus.digest}), fill)
+    return source.open(OpenEncoding(corpus, folder / "encoding", manifest, runtime)), manifest
+
+
+def by_the_book(left: Sequence[str], right: Sequence[str], vectors: Vectors) -> float:
+    """Word mover's distance of two lists of words, by a solver that is not ours; words without a vector are dropped."""
+    a, b = (Counter(w for w in side if w in vectors) for side in (left, right))
+    if not a or not b:
+        return float("inf")
+    cost = np.array([[np.sqrt(((vectors[x] - vectors[y]) ** 2).sum()) for y in b] for x in a])
+    weights = [np.array([c[w] / c.total() for w in c]) for c in (a, b)]
+    return _least(weights[0], weights[1], cost)
+
+
+def _least(a: NDArray[np.float64], b: NDArray[np.float64], cost: NDArray[np.float64]) -> float:
+    if _pot() is not None:
+        return float(_pot().emd2(a, b, cost))
+    m, n = cost.shape
+    sums = [*(np.eye(m)[i].repeat(n) for i in range(m)), *(np.tile(np.eye(n)[j], m) for j in range(n))]
+    return float(linprog(cost.reshape(-1), A_eq=np.array(sums), b_eq=np.concatenate([a, b])).fun)
+
+
+@cache
+def _pot() -> Any:
+    try:
+        import ot
+    except ImportError:
+        return None
+    return ot

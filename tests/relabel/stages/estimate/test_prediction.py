@@ -1,0 +1,103 @@
+"""Contract: a dry run predicts the rows and bytes that the run then writes, to the byte where it says exact; a sample
+is whole images of the corpus; what grows is extrapolated along a power through two measurements."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from relabel.config import Config, load_config
+from relabel.core.runtime import Runtime
+from relabel.corpus import Corpus
+from relabel.sources.cosine import new_index
+from relabel.stages import Project
+from relabel.stages.dry_run import Step, plan
+from relabel.stages.estimate.prediction import power
+from relabel.stages.estimate.sample import sample
+from relabel.stages.estimate.sizes import index_bytes
+from relabel.stages.run import run
+
+LABELS = {
+    "cider": {"source": "cider", "tokenizer": "lower_split"},
+    "cbow": {"source": "cbow", "vectors": "words.txt", "tokenizer": "lower_split"},
+}
+
+
+@pytest.fixture
+def project(tmp_path: Path, coco: Corpus, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """COCO's first 700 val images in shards of 1,000 captions, with word vectors drawn at random."""
+    monkeypatch.chdir(tmp_path)
+    images = coco.images(["val"])
+    rows = range(int(coco.indptr[images.start]), int(coco.indptr[images.start + 700]))
+    with Path("captions.jsonl").open("w", encoding="utf-8") as file:
+        for row in rows:
+            ids = {"caption_id": coco.caption_ids[row], "image_id": coco.image_ids[coco.image[row]]}
+            file.write(json.dumps({**ids, "split": "train", "text": coco.texts[row]}) + "\n")
+    words = sorted({word for row in rows for word in coco.texts[row].lower().split()})
+    drawn = np.random.default_rng(0).standard_normal((len(words), 12))
+    lines = [f"{word} {' '.join(f'{x:.4f}' for x in vector)}\n" for word, vector in zip(words, drawn, strict=True)]
+    Path("words.txt").write_text("".join(lines), encoding="utf-8")
+    settings = ["ingest.format=jsonl", "ingest.path=captions.jsonl", "ingest.tokenizer=none", "ingest.dataset=mine"]
+    settings += ["encode.rows_per_shard=1000", "neighbours.k=7", f"sources={json.dumps(LABELS)}"]
+    return Project(Config(**load_config(None, [*settings, "export.labels=[cider, cbow]"]).model_dump()), Runtime())
+
+
+def by_name(steps: list[Step]) -> dict[tuple[str, str], Step]:
+    return {(step.stage, step.name): step for step in steps}
+
+
+def test_a_dry_run_says_what_the_run_then_writes(project: Project) -> None:
+    from relabel import stages
+
+    stages.ingest(project)
+    said = by_name(plan(project, "all"))
+    left = sorted(p.name for p in Path("labels/mine").iterdir() if p.name != ".work")
+    assert left == ["corpus"]  # nothing that a dry run built stays
+    assert run(project, "all").problems == []
+    found = by_name(plan(project, "all"))
+    assert {step.state for step in found.values()} == {"done"}
+    assert len(found) == 7
+    for key, step in found.items():
+        assert said[key].rows == step.rows, key
+        if said[key].exact:
+            assert said[key].bytes == step.bytes, key
+        else:  # n-grams: the sample is most of this corpus, but not all
+            assert said[key].bytes == pytest.approx(step.bytes, rel=0.2), key
+    exact = {key for key, step in said.items() if step.exact}
+    both = {("neighbours", "cider"), ("neighbours", "cbow")}
+    assert exact == {("ingest", "mine"), ("encode", "cbow"), ("export", "cbow"), *both}
+
+
+def test_a_sample_is_whole_images_evenly_spread_and_numbered_anew(coco: Corpus) -> None:
+    rows = coco.rows(["val"])
+    some = sample(coco, rows, 500)
+    assert 450 <= len(some) <= 550
+    known = {coco.image_ids[m]: m for m in coco.images(["val"])}
+    places = [known[name] for name in some.image_ids]
+    assert places[0] == coco.images(["val"]).start
+    assert places[-1] == coco.images(["val"]).stop - 1
+    assert np.ptp(np.diff(places)) <= 1
+    for m, name in enumerate(some.image_ids):
+        of = slice(int(coco.indptr[known[name]]), int(coco.indptr[known[name] + 1]))
+        mine = slice(int(some.indptr[m]), int(some.indptr[m + 1]))
+        assert some.caption_ids[mine] == coco.caption_ids[of]
+    assert some.table["row"].to_pylist() == list(range(len(some)))
+    assert len(sample(coco, range(rows.start, rows.start + int(coco.indptr[1])), 10**9)) >= 5
+
+
+def test_a_flat_index_is_as_large_as_said_and_others_are_not_guessed() -> None:
+    import faiss
+
+    index = new_index("Flat", 33)
+    index.add(np.zeros((123, 33), np.float32))
+    assert index_bytes("Flat", 33, 123) == len(faiss.serialize_index(index))
+    assert index_bytes(None, 33, 123) == 0
+    assert index_bytes("IVF4,Flat", 33, 123) is None
+
+
+def test_growth_is_extrapolated_along_two_measurements() -> None:
+    assert power((10, 5 * 10**0.5), (40, 5 * 40**0.5), 10_000) == pytest.approx(500)
+    assert power((10, 9.0), (30, 90.0), 60) == pytest.approx(180.0)  # noise: never faster than the count

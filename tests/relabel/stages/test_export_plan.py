@@ -1,0 +1,186 @@
+"""Contract: a plan of real captions is what its label, sampler and seed say, is made again for no other reason;
+graded batches hold more of every level than random ones."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from relabel import stages
+from relabel.config import Config, load_config
+from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.core.runtime import Runtime
+from relabel.corpus import Corpus, References
+from relabel.neighbours.params import NeighboursParams
+from relabel.stages import Project
+from relabel_train.batches import Plan, open_plan
+
+SETTINGS = [
+    "ingest.dataset=mine",
+    "ingest.format=jsonl",
+    "ingest.path=captions.jsonl",
+    "sources.cider.tokenizer=lower_split",
+    "export.plan.batch_size=24",
+]
+
+
+def write_captions(coco: Corpus, images: int, split: str) -> None:
+    """Write captions of COCO's first images: the last tenth of them are the val split."""
+    first = coco.images([split]).start
+    with Path("captions.jsonl").open("w", encoding="utf-8") as file:
+        for number in range(images):
+            for row in range(int(coco.indptr[first + number]), int(coco.indptr[first + number + 1])):
+                line = {"caption_id": coco.caption_ids[row], "image_id": coco.image_ids[first + number]}
+                line |= {"split": "val" if number >= 0.9 * images else "train", "text": coco.texts[row]}
+                file.write(json.dumps(line) + "\n")
+
+
+def project(*settings: str) -> Project:
+    return Project(Config(**load_config(None, [*SETTINGS, *settings]).model_dump()), Runtime(threads=1))
+
+
+def find_neighbours(made: Project, k: int) -> None:
+    stages.neighbours(made, "cider", NeighboursParams(k=k, within="train")).run()
+
+
+@pytest.fixture
+def small(tmp_path: Path, coco: Corpus, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """400 images of COCO, ingested and encoded."""
+    monkeypatch.chdir(tmp_path)
+    write_captions(coco, 400, "test")
+    made = project("ingest.tokenizer=none")
+    stages.ingest(made)
+    for label in ("same_image", "cider"):
+        stages.encode(made, label, "train").run()
+    return made
+
+
+def plan_of(made: Project, label: str) -> tuple[Plan, dict[str, Any]]:
+    job = stages.export_plan(made, label, "train")
+    manifest, _ = job.run()
+    return open_plan(job.out), manifest.facts
+
+
+def again(*settings: str) -> Project:
+    return project("ingest.tokenizer=none", *settings)
+
+
+def test_graded_batches_hold_more_of_every_level_than_random_ones(small: Project) -> None:
+    find_neighbours(small, 60)
+    graded, facts = plan_of(again("export.plan.sampler=graded", "export.plan.depth=60"), "cider")
+    levels = facts["grading"]["levels"]
+    assert len(levels) == 3
+    _, other = plan_of(again(f"export.plan.levels={levels}"), "cider")
+    ours, theirs = facts["grading"], other["grading"]
+    assert ours["levels"] == theirs["levels"] == levels
+    assert all(a > 2 * b for a, b in zip(ours["above"], theirs["above"], strict=True))
+    for side in ("images", "captions"):
+        assert all(a > b for a, b in zip(ours[side][:3], theirs[side][:3], strict=True))
+    assert ours["all_levels"] > 2 * theirs["all_levels"]
+    rows = np.concatenate([graded.rows(n) for n in range(len(graded))])
+    assert len(set(rows.tolist())) == len(rows) == 24 * len(graded)
+
+
+def test_neighbour_batches_begin_with_an_anchor_and_its_nearest(small: Project) -> None:
+    find_neighbours(small, 60)
+    settings = ["export.plan.sampler=neighbour", "export.plan.k=3", "export.plan.batches=4", "export.plan.epochs=2"]
+    plan, facts = plan_of(again(*settings), "cider")
+    assert (len(plan), facts["neighbours"], facts["sampler"]["k"]) == (8, "cider", 3)
+    relevance, corpus = stages.open_label(small, "cider", "train"), small.corpus
+    rows = np.array(corpus.rows(["train"]), np.int32)
+    for number in range(len(plan)):
+        anchor, *nearest = plan.rows(number)[:4].tolist()
+        score = relevance.block(References.single(np.array([anchor], np.int32)), rows)[0]
+        expected: list[int] = []
+        for row in rows[np.argsort(-score, kind="stable")].tolist():
+            if corpus.image[row] not in corpus.image[[anchor, *expected]] and len(expected) < 3:
+                expected.append(row)
+        assert nearest == expected
+
+
+@pytest.mark.parametrize("pooling", ["paired", "max", "refs"])
+def test_blocks_of_real_captions_equal_pairs(small: Project, pooling: str) -> None:
+    plan, facts = plan_of(again("export.plan.batches=2", f"export.plan.pooling={pooling}"), "cider")
+    relevance, corpus = stages.open_label(small, "cider", "train"), small.corpus
+    assert facts["pooling"] == pooling
+    for batch in (plan[0], plan[1]):
+        for i, row in enumerate(batch.rows.tolist()):
+            own = [row] if pooling == "paired" else corpus.references([corpus.image[row]])[0]
+            for j in range(24):
+                score = relevance.pairs(References.of([own]), batch.rows[j : j + 1], pooling)[0]  # type: ignore[arg-type]
+                assert batch.relevance[i, j] == np.float32(score)
+
+
+def test_a_plan_is_made_again_only_for_what_decides_it(small: Project) -> None:
+    assert stages.export_plan(again(), "same_image", "train").run()[1]
+    assert not stages.export_plan(again("export.plan.max_bytes=1GiB"), "same_image", "train").run()[1]
+    assert not stages.export_plan(again("export.plan.k=2", "export.plan.group=3"), "same_image", "train").run()[1]
+    for change in ("batch_size=20", "epochs=2", "seed=1", "batches=3", "drop_last=false", "one_caption_an_image=true"):
+        made = replace(again(f"export.plan.{change}"), runtime=Runtime(threads=1, replace=True))  # as --replace does
+        assert stages.export_plan(made, "same_image", "train", "one-name").run()[1], change
+    assert stages.export_plan(again("export.plan.pooling=paired"), "same_image", "train").run()[1]
+
+
+def test_the_encoding_of_all_captions_serves_a_split(small: Project) -> None:
+    stages.encode(small, "same_image", "all").run()
+    job = stages.export_plan(small, "same_image", "val")
+    job.run()
+    plan = open_plan(job.out)
+    rows = np.concatenate([plan.rows(n) for n in range(len(plan))])
+    inside = small.corpus.rows(["val"])
+    assert inside.start <= rows.min() <= rows.max() < inside.stop
+
+
+def test_the_estimate_writes_nothing_and_absurd_plans_are_refused(small: Project) -> None:
+    before = sorted(small.layout.root.rglob("*"))
+    found = stages.estimate_plan(small, "cider", "train")
+    assert sorted(small.layout.root.rglob("*")) == before
+    job = stages.export_plan(small, "cider", "train")
+    manifest, _ = job.run()
+    assert found.bytes == sum(entry.bytes for entry in manifest.files.values())
+    with pytest.raises(UsageError, match="--max-bytes"):
+        stages.export_plan(again("export.plan.epochs=5", "export.plan.max_bytes=100kB"), "cider", "train").run()
+
+
+def test_what_is_not_there_is_named(small: Project) -> None:
+    with pytest.raises(MissingError, match=r"relabel neighbours --label cider --within train.*--neighbours"):
+        stages.export_plan(again("export.plan.sampler=graded"), "cider", "train")
+    with pytest.raises(MissingError, match="relabel encode --label cider --split val"):
+        stages.export_plan(small, "cider", "val")
+    find_neighbours(small, 10)
+    with pytest.raises(UsageError, match=r"20 neighbours a caption are needed, there are 10.*--depth"):
+        stages.export_plan(again("export.plan.sampler=graded", "export.plan.depth=20"), "cider", "train").run()
+    _, facts = plan_of(again("export.plan.sampler=graded"), "cider")
+    assert facts["sampler"]["depth"] == 10  # as many as there are, where nothing is said
+    lines = Path("captions.jsonl").read_text().replace(" a ", " one ", 1)
+    Path("captions.jsonl").write_text(lines)
+    stages.ingest(again())
+    stages.encode(again(), "same_image", "train").run()
+    with pytest.raises(CheckError, match="neighbours among other captions"):
+        stages.export_plan(again("export.plan.sampler=graded", "export.plan.neighbours=cider"), "same_image", "train")
+
+
+@pytest.mark.java
+def test_meteor_is_planned_pair_by_pair(tmp_path: Path, coco: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_captions(coco, 12, "test")
+    made = project("ingest.tokenizer=ptb", "export.plan.batch_size=8", "export.plan.epochs=2")
+    stages.ingest(made)
+    stages.encode(made, "meteor", "train").run()
+    job = stages.export_plan(made, "meteor", "train")
+    job.run()
+    plan, relevance, corpus = open_plan(job.out), stages.open_label(made, "meteor", "train"), made.corpus
+    try:
+        for number in range(0, len(plan), 3):
+            batch = plan[number]
+            sets = References.of([corpus.references([corpus.image[r]])[0] for r in batch.rows for _ in batch.rows])
+            scores = relevance.pairs(sets, np.tile(batch.rows, len(batch.rows)))
+            assert np.array_equal(batch.relevance.ravel(), scores.astype(np.float32))
+            assert (batch.relevance[batch.same_image] > 0.9).all()
+    finally:
+        relevance.close()  # type: ignore[attr-defined]

@@ -1,0 +1,451 @@
+"""Contract: every parameter changes the fingerprint of the artefact whose values it can change, or is listed here with
+the reason why it cannot; what a run may use (device, threads, memory) changes none; a changed caption changes all."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace as Namespace
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+import numpy as np
+import pytest
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+from relabel import stages
+from relabel.config import Config, load_config
+from relabel.core.errors import RelabelError
+from relabel.core.progress import SilentProgress
+from relabel.core.runtime import Runtime
+from relabel.corpus import ingest as ingesting
+from relabel.sources import SOURCES, source_class
+from relabel.sources.bert_sts import tune as cross_tuning
+from relabel.sources.cbow import tune as tuning
+from relabel.sources.fuse import tune as fuse_tuning
+from relabel.sources.fuse.features import Feature
+from relabel.sources.fuse.model import FuseModel, Head, Part, unrowed
+from relabel.sources.sbert import tune as encoder_tuning
+from relabel.stages import Job, Project
+from relabel.store.artefact import build
+from relabel.store.manifest import Draft
+
+TEXTS = ("a dog", "the dog runs", "a cat", "two cats sit", "a red bus", "buses", "a man", "men walk", "grass", "sky")
+SETTINGS = [
+    "ingest={format: jsonl, path: captions.jsonl, tokenizer: none, namespace: coco, expected: {}}",
+    "judge.gate=near",
+]
+SOURCE_SETTINGS: dict[str, dict[str, Any]] = {
+    "same_image": {},
+    "cbow": {"vectors": "words.txt"},
+    "cider": {},
+    "spice": {},
+    "meteor": {},
+    "sbert": {},
+    "wmd": {"vectors": "words.txt"},
+    "near": {"source": "cbow", "vectors": "words.txt"},
+    "vectors": {"captions": "given.npy", "images": "images.npy", "pooling": "max"},
+    "fuse": {"model": "fuse", "gate": "near"},
+    "bert_sts": {"gate": "near", "model": "one"},
+    "ladder": {"source": "cbow", "vectors": "words.txt", "weighting": "ladder"},
+}
+
+VALUES: dict[tuple[str, str], list[Any]] = {
+    ("ingest", "dataset"): ["mine"],
+    ("ingest", "namespace"): ["mine"],
+    ("ingest", "format"): ["csv"],
+    ("ingest", "path"): [Path("others.jsonl")],
+    ("ingest", "splits"): [Path("splits.json")],
+    ("ingest", "caption_id_column"): ["other"],
+    ("ingest", "image_id_column"): ["other"],
+    ("ingest", "text_column"): ["other"],
+    ("ingest", "split_column"): ["other"],
+    ("ingest", "in_split"): ["val"],
+    ("ingest", "delimiter"): [";"],
+    ("ingest", "ids"): ["position"],
+    ("ingest", "captions_per_image"): [2],
+    ("ingest", "expected"): [{"all": {"captions": 10}}],
+    ("tune.cbow", "splits"): [("train", "val")],
+    ("neighbours", "index"): ["Flat"],
+    ("neighbours", "within"): ["val"],
+    ("neighbours", "split"): ["all"],
+    ("judge", "gate"): ["cbow", None],
+    ("export", "labels"): [("cider",)],
+    ("export.plan", "pooling"): ["mean"],
+    ("export.plan", "neighbours"): ["cider"],
+    ("export.plan", "batches"): [1],
+    ("export.plan", "anchors"): [3],
+    ("export.plan", "depth"): [2],
+    ("export.plan", "levels"): [(0.5,)],
+    ("export.plan", "quantiles"): [(0.5,)],
+    ("export.plan", "max_bytes"): ["1GiB"],
+    ("export.plan", "batch_size"): [3],
+    ("sources.cbow", "vectors"): ["others.txt"],
+    ("sources.cbow", "tagger"): ["en_core_web_sm"],
+    ("sources.cbow", "index"): [None, "IVF1,Flat"],
+    ("sources.wmd", "vectors"): ["others.txt"],
+    ("sources.wmd", "stop_words"): ["none"],
+    ("tune.bert_sts", "base"): ["another"],
+    ("tune.fuse", "parts"): [("cider",)],
+    ("tune.fuse", "leaves"): [4],
+    ("tune.sbert", "base"): ["another"],
+    ("tune.sbert", "revision"): ["main"],
+    ("tune.sbert", "folds"): [3],
+    ("tune.sbert", "layer_decay"): [0.8],
+    ("tune.sbert", "distance"): [0.5],
+    ("tune.sbert", "dropout"): [0.1],
+    ("tune.sbert", "ranking"): [1.0],
+    ("sources.fuse", "model"): ["fuse2"],
+    ("sources.fuse", "gate"): ["cbow", None],
+    ("sources.vectors", "captions"): ["given2.npy"],
+    ("sources.vectors", "caption_ids"): ["given2.ids.txt"],
+    ("sources.vectors", "images"): ["images2.npy"],
+    ("sources.vectors", "image_ids"): ["images2.ids.txt"],
+    ("sources.vectors", "tensor"): ["text"],
+    ("sources.vectors", "index"): [None],
+    ("tune.bert_sts", "revision"): ["main"],
+    ("sources.bert_sts", "model"): ["another"],
+    ("sources.bert_sts", "revision"): ["main"],
+    ("sources.bert_sts", "gate"): ["cbow", None],
+    ("sources.bert_sts", "output"): ["raw"],
+    ("sources.bert_sts", "scale"): [2.0],
+    ("sources.bert_sts", "max_length"): [20],
+    ("sources.bert_sts", "max_pairs"): [5],
+    ("sources.meteor", "heap"): ["3G"],
+    ("sources.spice", "heap"): ["3G"],
+    ("sources.meteor", "processes"): [2],
+    ("sources.sbert", "model"): ["another"],
+    ("sources.sbert", "revision"): ["main"],
+    ("sources.sbert", "prompt"): ["caption: "],
+    ("sources.sbert", "max_length"): [20],
+    ("sources.sbert", "index"): [None],
+}
+"""Changed values where the type alone does not tell one."""
+
+ONE_VALUE = "there is one value"
+SAME: dict[tuple[str, str], str] = {
+    ("ingest", "splits"): "format coco alone: the file's sha256 is an input",
+    ("ingest", "expected"): "refuses a corpus, changes none",
+    ("ingest", "dataset"): "a name; ids take the namespace, which is the dataset's where none is given",
+    ("sources.same_image", "source"): ONE_VALUE,
+    ("sources.cbow", "source"): ONE_VALUE,
+    ("sources.cider", "source"): ONE_VALUE,
+    ("sources.meteor", "source"): ONE_VALUE,
+    ("sources.meteor", "language"): ONE_VALUE,
+    ("sources.sbert", "source"): ONE_VALUE,
+    ("sources.bert_sts", "source"): ONE_VALUE,
+    ("sources.bert_sts", "max_pairs"): "refuses work, changes none",
+    ("tune.bert_sts", "on"): ONE_VALUE,
+    ("tune.fuse", "on"): ONE_VALUE,
+    ("tune.sbert", "on"): ONE_VALUE,
+    ("tune.sbert", "revision"): "which files are taken: their sha256 is an input",
+    ("sources.fuse", "source"): ONE_VALUE,
+    ("sources.vectors", "source"): ONE_VALUE,
+    ("tune.bert_sts", "revision"): "which files are taken: their sha256 is an input",
+    ("sources.wmd", "source"): ONE_VALUE,
+    ("sources.spice", "source"): ONE_VALUE,
+    ("sources.spice", "heap"): "Java's memory",
+    ("sources.spice", "silence"): "when the parser counts as hung",
+    ("sources.meteor", "heap"): "Java's memory",
+    ("sources.meteor", "processes"): "how many ask at once",
+    ("sources.meteor", "silence"): "when Java counts as hung",
+    ("judge", "resamples"): "of the tables' intervals: the report holds them, and the sha256 of its files",
+    ("judge", "seed"): "as resamples",
+    ("neighbours", "split"): "which encoding is searched: its fingerprint is an input",
+    ("export", "labels"): "which artefacts are made",
+    ("export.plan", "max_bytes"): "refuses a plan, changes none",
+    ("export.plan", "neighbours"): "whose table is read: its fingerprint is an input",
+}
+"""Parameters that change no value of their artefact, and why. `pooling` of a source is held apart: see below."""
+
+
+def fake(job: Job) -> None:
+    """Put an artefact into place that has the fingerprint and none of the files."""
+    dataclasses.replace(job, fill=lambda work: work.facts.update({"width": 8, "kind": "vectors"})).run()
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Ten captions of five images in three splits, two files of word vectors, encodings of all labels without files.
+
+    The tagger and the model of sentences are stood in for: they are known by name.
+    """
+    folder = tmp_path_factory.mktemp("made")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr("relabel.sources.cbow.tagger_version", lambda name: f"{name} 1")
+        patch.setattr("relabel.sources.sbert.Sbert._files", lambda self, runtime: Model(self.params.model))
+        patch.setattr("relabel.sources.bert_sts.BertSts._files", lambda self, runtime: Model(self.params.model))
+        patch.setattr("relabel.sources.models.files.find_model", lambda name, *_: Model(name))
+        patch.setattr(cross_tuning, "find_model", lambda name, *_: Model(name))
+        patch.setattr(encoder_tuning, "find_model", lambda name, *_: Model(name))
+        patch.setattr(encoder_tuning, "read_judged", lambda corpus: Namespace(digest=corpus.digest))
+        patch.setattr(cross_tuning, "stsb_files", lambda runtime: {"dev": Path("words.txt")})
+        _make()
+        yield folder
+
+
+@pytest.fixture
+def folder(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy, and the place where the test works."""
+    shutil.copytree(made, tmp_path / "folder")
+    monkeypatch.chdir(tmp_path / "folder")
+    return tmp_path / "folder"
+
+
+def _make() -> None:
+    write_captions("captions.jsonl", TEXTS)
+    Path("captions.csv").write_text("caption_id,image_id,split,text,other\n1,1,val,a dog,x\n")
+    Path("scan").mkdir()
+    Path("scan/train_caps.txt").write_text("a dog\nthe dog\n")
+    Path("scan/train_ids.txt").write_text("7\n8\n")
+    write_captions("others.jsonl", (*TEXTS[:-1], "a sky"))
+    Path("words.txt").write_text("dog 1 0\ncat 0 1\n")
+    Path("others.txt").write_text("dog 1 0\ncat 1 1\n")
+    for side in ("given", "images"):
+        for i, name in enumerate((side, f"{side}2")):
+            np.save(f"{name}.npy", np.full((10, 2), i + 1.0))
+            Path(f"{name}.ids.txt").write_text("\n".join(map(str, range(i, 10 + i))))
+    whole = project(base())
+    stages.ingest(whole)
+    near = Part("cbow", "vectors", False, unrowed(stages.encode(whole, "near", "train").draft.semantic))
+    for i, name in enumerate(("fuse", "fuse2")):
+        head = Head((Feature("near", "max"),), 0.0, np.array([i + 1.0]))
+        model = FuseModel({"near": near}, {"set": head, "single": head})
+        build(Path(name), Draft("fuse_model", name, {"weight": i}, {}), model.write)
+    for label in whole.config.sources:
+        for split in ("train", "val", "test", "all"):
+            fake(stages.encode(whole, label, split))
+
+
+@dataclasses.dataclass
+class Model:
+    name: str
+
+    def sha256(self) -> str:
+        return self.name
+
+
+def write_captions(file: str, texts: tuple[str, ...], **changed: str) -> None:
+    lines = []
+    for i, text in enumerate(texts):
+        split = ("train", "train", "train", "val", "test")[i // 2]
+        line = {"caption_id": str(i), "image_id": str(i // 2), "split": split, "text": text}
+        line |= {"text2": "unused"} | (changed if i == len(texts) - 1 else {})
+        lines.append(json.dumps(line | {"other": line["text"] + "!"}) + "\n")
+    Path(file).write_text("".join(lines), encoding="utf-8")
+
+
+def base() -> Config:
+    sources = {label: {"source": label} | values for label, values in SOURCE_SETTINGS.items()}
+    return load_config(None, SETTINGS, {"sources": sources})
+
+
+def project(config: Config, **runtime: Any) -> Project:
+    return Project(config, Runtime(**runtime))
+
+
+def changed(config: Config, place: str, field: str, value: Any) -> Config:
+    """A copy with one field of one model changed, and validated."""
+
+    def put(model: Any, names: list[str]) -> Any:
+        if not names:
+            return type(model)(**{**{n: getattr(model, n) for n in type(model).model_fields}, field: value})
+        name, *rest = names
+        if isinstance(model, Mapping):
+            return {**model, name: put(model[name], rest)}
+        return model.model_copy(update={name: put(getattr(model, name), rest)})
+
+    made: Config = put(config, place.split("."))
+    return made
+
+
+def other_values(place: str, field: str, info: FieldInfo, value: Any) -> list[Any]:
+    """Every other value of a small type, one other value of a large one."""
+    if (place, field) in VALUES:
+        return VALUES[place, field]
+    kind = info.annotation
+    if get_origin(kind) in (Union, UnionType):
+        kind = next(a for a in get_args(kind) if a is not type(None))
+    if get_origin(kind) is Literal:
+        return [v for v in get_args(kind) if v != value]
+    if kind is bool:
+        return [not value]
+    if kind is int and value is not None:
+        return [value + 1]
+    if kind is float:
+        return [value * 1.5]
+    raise AssertionError(f"say in VALUES to what {place}.{field} can be changed")
+
+
+def captured(monkeypatch: pytest.MonkeyPatch, module: Any, work: Callable[[], Any]) -> Draft:
+    """The draft that a stage would build."""
+    drafts: list[Draft] = []
+
+    class Seen(Exception):  # noqa: N818
+        pass
+
+    def build(out: Path, draft: Draft, *_: Any) -> Any:
+        drafts.append(draft)
+        raise Seen
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "build", build)
+        with pytest.raises(Seen):
+            work()
+    return drafts[0]
+
+
+Make = Callable[[Project], Draft]
+
+
+def makers(place: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Config, Make]]:
+    """The artefact that a model's parameters belong to, in every situation in which some of them count."""
+    config = base()
+    if place == "ingest":
+        formats = {"jsonl": "captions.jsonl", "csv": "captions.csv", "scan": "scan"}
+        each = [changed(changed(config, place, "path", Path(p)), place, "format", f) for f, p in formats.items()]
+        return [(one, lambda p: captured(monkeypatch, ingesting, lambda: stages.ingest(p))) for one in each]
+    if place == "tune.cbow":
+        return [(config, lambda p: captured(monkeypatch, tuning, lambda: stages.tune_cbow(p)))]
+    if place == "tune.bert_sts":
+        return [(config, lambda p: captured(monkeypatch, cross_tuning, lambda: stages.tune_bert_sts(p)))]
+    if place == "tune.sbert":
+        return [(config, lambda p: captured(monkeypatch, encoder_tuning, lambda: stages.tune_sbert(p, Path("tuned"))))]
+    if place == "tune.fuse":
+        return [(config, lambda p: captured(monkeypatch, fuse_tuning, lambda: stages.tune_fuse(p, Path("fuse3"))))]
+    if place == "encode":
+        return [(config, lambda p: stages.encode(p, "cider", "train").draft)]
+    if place == "judge":
+        return [(config, partial(lambda name, p: stages.judge(p, name).draft, name)) for name in ("cider", "meteor")]
+    if place == "neighbours":
+        return [(config, lambda p: stages.neighbours(p, "near").draft)]
+    if place == "export":
+        return [(config, lambda p: stages.export_lookup(p, "near", "train").draft)]
+    if place == "export.lookup":
+        return [(config, lambda p: stages.export_lookup(p, "near", "train").draft)]
+    if place == "export.plan":
+        fake(stages.neighbours(project(changed(config, "neighbours", "within", "train")), "cider"))
+        samplers = [changed(config, place, "sampler", sampler) for sampler in ("random", "neighbour", "graded")]
+        return [(each, lambda p: stages.export_plan(p, "cider", "train").draft) for each in samplers]
+    label = place.removeprefix("sources.")
+    labels = [label, "ladder"] if label == "cbow" else [label]
+    return [(config, partial(lambda name, p: stages.encode(p, name, "train").draft, name)) for name in labels]
+
+
+def models() -> dict[str, type[BaseModel]]:
+    """Every parameter model by its place in params.yaml."""
+    found: dict[str, type[BaseModel]] = {}
+
+    def walk(place: str, model: type[BaseModel]) -> None:
+        inner = {n: i.annotation for n, i in model.model_fields.items()}
+        own = [n for n, kind in inner.items() if not (isinstance(kind, type) and issubclass(kind, BaseModel))]
+        if own and place:
+            found[place] = model
+        for name, kind in inner.items():
+            if isinstance(kind, type) and issubclass(kind, BaseModel):
+                walk(f"{place}.{name}".lstrip("."), kind)
+
+    walk("", Config)
+    return found | {f"sources.{name}": source_class(name).spec.params for name in SOURCES}
+
+
+def fields() -> Iterator[tuple[str, str, FieldInfo]]:
+    for place, model in models().items():
+        for name, info in model.model_fields.items():
+            if not (isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel)):
+                yield place, name, info
+
+
+@pytest.mark.parametrize(("place", "field", "info"), [pytest.param(*f, id=f"{f[0]}.{f[1]}") for f in fields()])
+def test_a_parameter_changes_the_fingerprint_or_is_listed(
+    place: str, field: str, info: FieldInfo, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if place.startswith("sources.") and field == "pooling":
+        return
+    moved = 0
+    for config, make in makers(place, monkeypatch):
+        before = make(project(config)).fingerprint
+        assert make(project(config)).fingerprint == before
+        labels = [place, "sources.ladder"] if place == "sources.cbow" else [place]
+        for at in labels:
+            model: Any = config
+            for name in at.split("."):
+                model = model[name] if isinstance(model, Mapping) else getattr(model, name)
+            for value in other_values(place, field, info, getattr(model, field)):
+                try:
+                    now = make(project(changed(config, at, field, value))).fingerprint
+                except (ValidationError, RelabelError):  # it makes no sense in this situation
+                    continue
+                moved += now != before
+    assert bool(moved) != ((place, field) in SAME), SAME.get((place, field), "not listed as changing nothing")
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_pooling_belongs_to_what_pools(name: str, folder: Path) -> None:
+    """An encoding is the same under every pooling; a judgement, neighbours and a lookup are not."""
+    config = base()
+    refused = source_class(name).spec.refused
+    now = config.sources[name].pooling
+    value = next(p for p in ("max", "mean", "paired", "refs") if p not in refused and p != now)
+    before, after = project(config), project(changed(config, f"sources.{name}", "pooling", value))
+    assert stages.encode(before, name, "train").draft == stages.encode(after, name, "train").draft
+    assert stages.judge(before, name).draft.fingerprint != stages.judge(after, name).draft.fingerprint
+    if name in stages.searchable(before):
+        one, two = (stages.neighbours(p, name).draft.fingerprint for p in (before, after))
+        assert one != two
+    if before.config.source(name).no_lookup() is None:
+        one, two = (stages.export_lookup(p, name, "train").draft.fingerprint for p in (before, after))
+        assert one != two
+
+
+RUNTIME: dict[str, Any] = {
+    "data": Path("elsewhere"),
+    "device": "cuda",
+    "threads": 7,
+    "memory": 1 << 30,
+    "workers": 3,
+    "scheduler": "tcp://127.0.0.1:8786",
+    "progress": SilentProgress(),
+    "replace": True,
+}
+
+
+@pytest.mark.parametrize("field", [f.name for f in dataclasses.fields(Runtime)])
+def test_what_a_run_may_use_changes_no_fingerprint(field: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for place in models():
+        for config, make in makers(place, monkeypatch):
+            plain, other = project(config), project(config, **{field: RUNTIME[field]})
+            assert make(plain).fingerprint == make(other).fingerprint, place
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"text": "a sky!"}, {"caption_id": "77"}, {"image_id": "77"}, {"split": "val", "image_id": "78"}],
+    ids=["text", "id", "image", "split"],
+)
+def test_one_changed_caption_is_noticed(change: dict[str, str], folder: Path) -> None:
+    before = project(base())
+    drafts = [stages.encode(before, label, "train").draft.fingerprint for label in SOURCES]
+    write_captions("captions.jsonl", TEXTS, **change)
+    after = project(base())
+    assert stages.ingest(after)[1]
+    for label, draft in zip(SOURCES, drafts, strict=True):
+        for part in after.config.source(label).parts():
+            fake(stages.encode(after, part, "train"))
+        assert stages.encode(after, label, "train").draft.fingerprint != draft
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_the_version_of_an_encodings_files_is_in_its_fingerprint(
+    name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = stages.encode(project(base()), name, "train").draft.fingerprint
+    source = source_class(name)
+    monkeypatch.setattr(source, "spec", dataclasses.replace(source.spec, version=source.spec.version + 1))
+    assert stages.encode(project(base()), name, "train").draft.fingerprint != before

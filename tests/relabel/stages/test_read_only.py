@@ -1,0 +1,123 @@
+"""Contract: finished work is found where nothing may be written, by every stage; work that is not finished ends with an
+error that names the folder and the permission, and never with the advice to free space."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from relabel import datasets, stages
+from relabel.config import load_config
+from relabel.core.errors import CheckError
+from relabel.core.runtime import Runtime
+from relabel.stages import Project
+from relabel.stages.run import run
+from relabel.stages.verify import verify
+from relabel.store.artefact import build
+from relabel.store.manifest import Draft
+from relabel.store.workdir import Work
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+@pytest.fixture
+def closed(
+    made: Path,
+    public_folder: Path,
+    unprivileged: Callable[[], AbstractContextManager[None]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Path]:
+    """A finished project in which this process may write nothing."""
+    folder = shutil.copytree(made, public_folder / "made")
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("RELABEL_MIRROR", raising=False)
+    with unprivileged():
+        with pytest.raises(PermissionError):
+            (folder / "labels" / "new").touch()
+        yield folder
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o755)
+
+
+def project(*settings: str) -> Project:
+    return Project(load_config(Path("params.yaml"), list(settings)), Runtime(data=Path("data"), threads=1))
+
+
+def test_every_stage_finds_its_finished_work(closed: Path) -> None:
+    before = files(closed)
+    one = project()
+    assert run(one).problems == []  # ingest, tune, encode, judge, correlate, neighbours, export
+    assert not stages.ingest(one)[1]
+    assert not stages.tune_cbow(one)[1]
+    for job in (
+        stages.encode(one, "cider", "val"),
+        stages.judge(one, "cbow"),
+        stages.export_lookup(one, "cbow", "val"),
+        stages.export_plan(one, "cider", "val", "plan"),
+    ):
+        assert not job.run()[1]
+    assert datasets.fetch("eccv", Path("data"))
+    assert verify([Path("labels"), Path("data")], Path("data")).problems == []
+    assert files(closed) == before
+
+
+def test_new_work_names_the_folder_and_the_permission(closed: Path) -> None:
+    before = files(closed)
+    other = project("sources.cider.sigma=5")
+    with pytest.raises(CheckError, match=r"labels/coco/encodings/val/\.work.*: Permission denied\. Change the perm"):
+        stages.encode(other, "cider", "val").run()
+    assert files(closed) == before
+
+
+def fill(work: Work) -> None:
+    work.file("a.txt", lambda path: path.write_text("a") and None)
+
+
+@pytest.mark.parametrize("left", ["work", "pid", "old", "done"])
+def test_what_a_killed_run_left_does_not_stop_the_finding(
+    left: str, public_folder: Path, unprivileged: Callable[[], AbstractContextManager[None]]
+) -> None:
+    out, draft = public_folder / "labels" / "out", Draft("encoding", "out", {}, {})
+    build(out, draft, fill)
+    work = out.parent / ".work"
+    paths = {"pid": work / "out.pid", "old": work / "out-0123456789abcdef.old", "done": out / ".done"}
+    path = paths.get(left, work / f"out-{draft.fingerprint[:16]}")
+    path.touch() if left == "pid" else path.mkdir()
+    for folder in (out.parent, out, work):
+        folder.chmod(0o555)
+    with unprivileged():
+        assert not build(out, draft, fill)[1]
+    assert path.exists()
+    for folder in (out.parent, out, work):
+        folder.chmod(0o755)
+    assert not build(out, draft, fill)[1]
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.EPERM])
+def test_a_file_system_that_is_mounted_read_only_is_such_a_folder(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, draft = tmp_path / "out", Draft("encoding", "out", {}, {})
+    build(out, draft, fill)
+    (out / ".done").mkdir()
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number), str(tmp_path))
+
+    for name in ("open", "mkdir", "rename", "replace", "unlink"):
+        monkeypatch.setattr(os, name, refuse)
+    assert not build(out, draft, fill)[1]
+    with pytest.raises(CheckError, match=os.strerror(number)) as error:
+        build(out, Draft("encoding", "out", {"size": 2}, {}), fill)
+    assert "space" not in str(error.value)

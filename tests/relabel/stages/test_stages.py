@@ -1,0 +1,210 @@
+"""Contract: the stages make labels and judgements of any corpus, repeat no finished work, never serve what was made
+under other parameters, leave out what cannot be built and say so; on all of COCO they reproduce the papers' table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from relabel import stages
+from relabel.config import Config, load_config
+from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.core.runtime import Runtime
+from relabel.corpus import Corpus, References
+from relabel.datasets.cxc import human_scores
+from relabel.stages import Project
+from relabel.stages.correlate import correlate
+from relabel.stages.dry_run import plan
+from relabel.stages.nearest import ask
+from relabel.stages.run import run
+
+SMALL = [
+    "ingest.format=jsonl",
+    "ingest.expected={}",
+    "ingest.path=captions.jsonl",
+    "ingest.tokenizer=none",
+    "judge.split=val",
+    "judge.resamples=20",
+    "sources={same_image: {source: same_image}, cider: {source: cider, tokenizer: lower_split}}",
+]
+
+
+@pytest.fixture
+def small(tmp_path: Path, coco: Corpus, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the captions of COCO's first 40 val images."""
+    monkeypatch.chdir(tmp_path)
+    images = coco.images(["val"])
+    rows = range(int(coco.indptr[images.start]), int(coco.indptr[images.start + 40]))
+    with Path("captions.jsonl").open("w", encoding="utf-8") as file:
+        for row in rows:
+            image = coco.image_ids[coco.image[row]].removeprefix("coco:")
+            caption = coco.caption_ids[row].removeprefix("coco:")
+            line = {"caption_id": caption, "image_id": image, "split": "val", "text": coco.texts[row]}
+            file.write(json.dumps(line) + "\n")
+    return tmp_path
+
+
+def project(*settings: str) -> Project:
+    """Return a project of parameters as a file gives them: it may be edited, and is no trial."""
+    return Project(Config(**load_config(None, [*SMALL, *settings]).model_dump()), Runtime())
+
+
+def records(found: Any) -> dict[tuple[str, str, str], dict[str, Any]]:
+    return {(r["label"], r["task"], r["subset"]): r for r in found.report.records}
+
+
+def pearson_of_a_loop(made: Project) -> float:
+    """Pearson's r of cider over the judged caption-image pairs whose ids the corpus has."""
+    relevance, corpus, human = stages.open_label(made, "cider", "val"), made.corpus, human_scores("sits", "val")
+    ours, theirs = [], []
+    for caption, image, score in zip(human.left, human.right, human.score, strict=True):
+        if caption in corpus.row_of and image in corpus.image_of:
+            references = corpus.references([corpus.image_of[image]])
+            ours.append(float(relevance.pairs(references, np.array([corpus.row_of[caption]], np.int32))[0]))
+            theirs.append(float(score))
+    return float(np.corrcoef(ours, theirs)[0, 1])
+
+
+def test_the_main_road_on_a_small_corpus(small: Path) -> None:
+    steps = plan(project())
+    stages_ahead = {"encode", "judge", "neighbours", "export"}
+    assert {(s.stage, s.state) for s in steps} == {("ingest", "to do"), *((name, "waits") for name in stages_ahead)}
+    outcome = run(project())
+    assert outcome.problems == []
+    rows = records(outcome)
+    sits = rows["cider", "sits", "all"]
+    assert sits["n"] >= 200
+    assert sits["n"] + sits["missing"] == 44_722  # every judged pair is scored or counted as missing
+    assert sits["pearson"] == pytest.approx(pearson_of_a_loop(project()), abs=1e-4)
+    assert {s.state for s in plan(project())} == {"done"}
+    for name in ("cxc.csv", "cxc.json", "cxc.md", "cxc.tex", "cxc.png", "cxc.agreement.csv", "cxc.calibration.csv"):
+        assert (outcome.paths["tables, pictures"] / name).stat().st_size > 0
+
+
+def test_finished_work_is_not_repeated_and_a_parameter_touches_its_label_alone(small: Path) -> None:
+    run(project())
+    before = {p: p.stat().st_mtime_ns for p in small.rglob("manifest.json")}
+    run(project())
+    assert {p: p.stat().st_mtime_ns for p in small.rglob("manifest.json")} == before
+    run(project("sources.cider.sigma=3"))
+    changed = {p.parent.relative_to(small).as_posix() for p, t in before.items() if p.stat().st_mtime_ns != t}
+    made = {p.parent.relative_to(small).as_posix() for p in before}
+    assert changed == {name for name in made if name.endswith("/cider")} | {"labels/coco/report/val"}
+
+
+def test_a_report_of_some_labels_or_of_a_trial_lies_beside_that_of_all(small: Path) -> None:
+    outcome = run(project())
+    assert outcome.paths["tables, pictures"] == Path("labels/coco/report/val")
+    before = {p: p.read_bytes() for p in Path("labels").rglob("*") if p.is_file() and p.suffix != ".lock"}
+    folders = set()
+    for settings, labels in (
+        ([], ["cider"]),
+        (["judge.include_self=false"], []),
+        (["judge.resamples=10"], []),
+        (["sources.cider.pooling=max"], []),
+        (["sources.more={source: cider, tokenizer: lower_split, sigma: 3}"], []),
+    ):
+        Path("params.yaml").write_text(yaml.safe_dump(json.loads(project().config.model_dump_json())))
+        trial = correlate(Project(load_config(None, settings), Runtime()), labels, ["cxc"])
+        folders.add(trial.paths["tables, pictures"])
+        assert (trial.paths["tables, pictures"] / "cxc.png").exists()
+    assert len(folders) == 5
+    assert all(folder.name.startswith("val-") for folder in folders)
+    assert {p: p.read_bytes() for p in before} == before
+    assert correlate(project(), ["cider", "same_image"], ["cxc"]).paths["tables, pictures"].name == "val"
+
+
+def test_pooling_alone_judges_again_and_encodes_nothing(small: Path) -> None:
+    run(project())
+    assert not stages.encode(project("sources.cider.pooling=max"), "cider", "val").run()[1]
+    assert stages.judge(project("sources.cider.pooling=max"), "cider").run()[1]
+
+
+def test_an_encoding_of_other_parameters_or_captions_is_never_opened(small: Path) -> None:
+    run(project())
+    with pytest.raises(CheckError, match=r"relabel encode --label cider --split val"):
+        stages.open_label(project("sources.cider.sigma=3"), "cider", "val")
+    text = Path("captions.jsonl").read_text().replace(" a ", " one ", 1)
+    Path("captions.jsonl").write_text(text)
+    assert stages.ingest(project())[1]
+    with pytest.raises(CheckError, match="another corpus"):
+        stages.open_label(project(), "cider", "val")
+
+
+def test_what_cannot_be_built_is_left_out_and_said(small: Path) -> None:
+    broken = "sources={good: {source: same_image}, bad: {source: cbow, vectors: gone.txt, tokenizer: lower_split}}"
+    outcome = run(project(broken))
+    assert [label for label, _ in outcome.problems] == ["bad"]
+    assert "gone.txt" in str(outcome.problems[0][1])
+    assert ("good", "sits", "all") in records(outcome)
+    with pytest.raises(MissingError, match=r"gone\.txt"):
+        correlate(project(broken), ["bad"], ["cxc"])
+
+
+def test_only_coco_is_judged(small: Path) -> None:
+    mine = project("ingest.dataset=mine")
+    outcome = run(mine)
+    assert outcome.report.records == ()
+    assert (small / "labels/mine/encodings/val/cider/manifest.json").exists()
+    with pytest.raises(UsageError, match="judge COCO"):
+        stages.judge(mine, "cider")
+
+
+def test_nearest_equals_a_loop_over_all_captions(small: Path) -> None:
+    made = project()
+    run(made)
+    asked = made.corpus.caption_ids[7]
+    text, hits, _ = ask(made, None, asked, ["cider"], 5, "val")
+    assert text == made.corpus.texts[7]
+    relevance = stages.open_label(made, "cider", "val")
+    scores = []
+    for row in range(len(made.corpus)):
+        if row != 7:
+            one = relevance.pairs(References.single(np.array([7], np.int32)), np.array([row], np.int32))
+            scores.append((-float(one[0]), row))
+    best = sorted(scores)[:5]
+    assert [h.caption_id for h in hits["cider"]] == [made.corpus.caption_ids[row] for _, row in best]
+    assert [h.score for h in hits["cider"]] == [-score for score, _ in best]
+    assert [h.same_image for h in hits["cider"]] == [made.corpus.image[row] == made.corpus.image[7] for _, row in best]
+    with pytest.raises(UsageError, match="no such caption"):
+        ask(made, None, "coco:0", ["cider"], 5, "val")
+
+
+ANCHORS = {  # label: SITS all and non-GT, with tolerances; FORMULAS of the papers, CxC test
+    "same_image": (0.7115, None, 0.0005),
+    "cider": (0.738, 0.487, 0.001),
+    "cider_lower_split": (0.7346, 0.4537, 0.0005),
+    "meteor": (0.757, 0.524, 0.001),
+    "sbert": (0.881, 0.761, 0.002),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.java
+@pytest.mark.timeout(1800)
+def test_all_of_coco_reproduces_the_papers_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    outcome = run(Project(load_config(None), Runtime()))
+    assert outcome.problems == []
+    rows = records(outcome)
+    for label, (pooled, other, tolerance) in ANCHORS.items():
+        assert rows[label, "sits", "all"]["n"] == 44_833
+        assert rows[label, "sits", "all"]["pearson"] == pytest.approx(pooled, abs=tolerance)
+        assert rows[label, "sits", "c2i_intrasim"]["pearson"] == (other and pytest.approx(other, abs=tolerance))
+    sts = {subset: rows["sbert", "sts", subset]["pearson"] for subset in ("all", "c2c_isim", "c2c_cocaption")}
+    assert sts == {
+        k: pytest.approx(v, abs=0.001) for k, v in (("all", 0.777), ("c2c_isim", 0.712), ("c2c_cocaption", 0.698))
+    }
+    ranked = {(label, d): rows[label, "eccv", d] for label in ("sbert", "same_image") for d in ("i2t", "t2i")}
+    figures = {key: (row["map_at_r"], row["r_precision"]) for key, row in ranked.items()}
+    assert figures == {
+        ("sbert", "i2t"): pytest.approx((39.67, 43.38), abs=0.1),
+        ("sbert", "t2i"): pytest.approx((36.57, 44.01), abs=0.1),
+        ("same_image", "i2t"): pytest.approx((31.27, 31.30), abs=0.1),
+        ("same_image", "t2i"): pytest.approx((13.59, 13.59), abs=0.1),
+    }

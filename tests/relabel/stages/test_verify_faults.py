@@ -1,0 +1,316 @@
+"""Contract: `verify` names every fault it meets and goes on with the rest: folders that cannot be read, paths that are
+too long, links in circles, pipes and devices, manifests and inputs that were deleted. A whole artefact that was made
+from others than those that are there is stale, which is no fault."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from relabel.core.errors import MissingError, UsageError
+from relabel.core.layout import Layout
+from relabel.stages.verify import Findings, verify
+from relabel.store.artefact import build
+from relabel.store.manifest import MANIFEST, Draft, FileEntry, read_manifest
+from relabel.store.workdir import Work
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def make(folder: Path, kind: str, name: str, inputs: dict[str, str], facts: dict[str, str] = {}, size: int = 1) -> str:  # noqa: B006
+    """Build an artefact of one file; return its identity."""
+
+    def fill(work: Work) -> None:
+        work.file("part-00000-of-00001.parquet", lambda path: path.write_text(str(folder)) and None)
+        work.facts |= facts
+
+    return build(folder, Draft(kind, name, {"size": size}, inputs), fill)[0].identity
+
+
+@pytest.fixture
+def labels(tmp_path: Path) -> Path:
+    """One artefact of most kinds, each made from the ones before it."""
+    return lay(tmp_path / "labels")
+
+
+def lay(labels: Path) -> Path:
+    layout = Layout(labels, "mine")
+    make(layout.corpus, "corpus", "mine", {}, {"digest": "abc"})
+    corpus = {"corpus": "abc"}
+    cider = make(layout.encoding("test", "cider"), "encoding", "cider", corpus, {"label": "cider", "split": "test"})
+    cbow = make(layout.encoding("all", "cbow"), "encoding", "cbow", corpus, {"label": "cbow", "split": "all"}, size=2)
+    parts = corpus | {"encoding cider": cider}
+    make(layout.encoding("test", "fuse"), "encoding", "fuse", parts, {"label": "fuse", "split": "test"})
+    made = corpus | {"encoding": cider}
+    near = make(layout.neighbours("test", "captions", "cider"), "neighbours", "cider", made, {"split": "test"})
+    make(layout.lookup("test", "cider"), "lookup", "cider", made | {"neighbours": near}, {"split": "test"})
+    judged = make(layout.judgement("test", "cider"), "judgement", "cider", made | {"cxc sts": "x"}, {"label": "cider"})
+    make(layout.report("test"), "report", "test", {"cxc/cider": judged})
+    facts = {"label": "cbow", "split": "test", "neighbours": "cider"}
+    make(layout.plan("test", "p"), "plan", "p", corpus | {"encoding": cbow, "neighbours": near}, facts)
+    assert check(labels) == Findings(9, 0, 18, findings_bytes(labels))
+    return labels
+
+
+def findings_bytes(labels: Path) -> int:
+    return sum(p.stat().st_size for p in labels.rglob("*") if p.is_file() and p.parent.name != ".work")
+
+
+def check(*paths: Path) -> Findings:
+    return verify(paths, paths[0].parent / "data")
+
+
+def faults(labels: Path) -> list[tuple[str, str]]:
+    return [(p.fault, Path(p.file).relative_to(labels).as_posix()) for p in check(labels).problems]
+
+
+SHARD = "part-00000-of-00001.parquet"
+LOOKUP = "mine/exports/test/lookup/cider"
+"""The last artefact that is walked but one: it is reached after a fault in another."""
+
+
+def spoil(labels: Path) -> tuple[str, str]:
+    """Damage a file that is read late; return the fault that is to be found beside others."""
+    (labels / LOOKUP / SHARD).write_text("x")
+    return ("damaged", f"{LOOKUP}/{SHARD}")
+
+
+def test_links_in_circles_end(labels: Path) -> None:
+    """Links to a folder above are strays; a link to another folder that is verified is no fault."""
+    for name in ("a", "b"):
+        (labels / name).symlink_to(".")
+    (labels / "mine" / "up").symlink_to(labels.parent)
+    (labels / "mine" / "root").symlink_to("/")
+    (labels / "mine" / "alias").symlink_to(labels / LOOKUP)
+    (labels / "mine" / "self").symlink_to("self")
+    strays = [("stray", name) for name in ("a", "b", "mine/root", "mine/self", "mine/up")]
+    damaged = spoil(labels)
+    assert sorted(faults(labels)) == sorted([damaged, *strays])
+    assert check(labels).artefacts == 9
+
+
+def test_folders_that_link_to_each_other_end(labels: Path) -> None:
+    for name, other in (("x", "y"), ("y", "x")):
+        (labels.parent / name).mkdir()
+        (labels.parent / name / "to").symlink_to(labels.parent / other)
+    (labels / "in").symlink_to(labels.parent / "x")
+    assert faults(labels) == []
+
+
+def test_a_dataset_on_another_disk_is_verified_through_its_link(labels: Path) -> None:
+    (labels / "mine").rename(labels.parent / "elsewhere")
+    (labels / "mine").symlink_to(labels.parent / "elsewhere")
+    assert faults(labels) == []
+    assert check(labels).artefacts == 9
+    damaged = spoil(labels)
+    assert faults(labels) == [damaged]
+    shutil.rmtree(labels / "mine/encodings/test/cider")
+    assert ("missing", "mine/encodings/test/cider") in faults(labels)
+
+
+def test_what_cannot_be_read_is_named(
+    public_folder: Path, unprivileged: Callable[[], AbstractContextManager[None]]
+) -> None:
+    labels = lay(public_folder / "labels")
+    damaged = spoil(labels)
+    encodings = labels / "mine/encodings"
+    (encodings / "test/fuse").chmod(0)
+    (encodings / "all/cbow").chmod(0o444)
+    (encodings / "test/cider" / SHARD).chmod(0)
+    (labels / "mine/judgements/test/cider" / MANIFEST).chmod(0)
+    with unprivileged():
+        found = faults(labels)
+    for path in (encodings / "test/fuse", encodings / "all/cbow"):
+        path.chmod(0o755)
+    unreadable = [f"mine/encodings/all/cbow/{name}" for name in (MANIFEST, SHARD)]
+    unreadable += ["mine/encodings/test/fuse", f"mine/encodings/test/cider/{SHARD}"]
+    unreadable += [f"mine/judgements/test/cider/{MANIFEST}"]
+    assert sorted(found) == sorted([damaged, *(("unreadable", name) for name in unreadable)])
+
+
+def test_a_root_that_cannot_be_read_is_named(
+    public_folder: Path, unprivileged: Callable[[], AbstractContextManager[None]]
+) -> None:
+    for name in ("closed", "labels"):
+        lay(public_folder / name)
+    (public_folder / "closed").chmod(0)
+    damaged = spoil(public_folder / "labels")
+    with unprivileged():
+        problems = verify([public_folder / "closed", public_folder / "labels"], public_folder / "data").problems
+    (public_folder / "closed").chmod(0o755)
+    found = [(p.fault, Path(p.file).relative_to(public_folder).as_posix()) for p in problems]
+    assert found == [("unreadable", "closed"), (damaged[0], f"labels/{damaged[1]}")]
+
+
+def test_paths_that_are_too_long_are_named(labels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tree that is deeper than a path may be long; and a manifest that names such a file."""
+    monkeypatch.chdir(labels / "mine")
+    for _ in range(20):
+        Path("x" * 250).mkdir()
+        os.chdir("x" * 250)
+    Path("beside").mkdir()
+    monkeypatch.chdir(labels)
+    folder = labels / "mine/encodings/all/cbow"
+    manifest = read_manifest(folder)
+    for name in ("y" * 300, "a\0b"):
+        manifest.files[name] = FileEntry("0", 1)
+    (folder / MANIFEST).write_text(manifest.to_json())
+    damaged = spoil(labels)
+    found = sorted(faults(labels))
+    (deep,) = [file for fault, file in found if "xxx" in file]
+    assert len(str(labels / deep)) > 4000
+    named = [("unreadable", f"mine/encodings/all/cbow/{name}") for name in ("a\\x00b", "y" * 300)]
+    assert found == sorted([damaged, ("unreadable", deep), *named])
+    shutil.rmtree(labels / "mine" / ("x" * 250))
+
+
+def test_a_path_that_cannot_be_is_an_error(tmp_path: Path, labels: Path) -> None:
+    with pytest.raises(UsageError, match="File name too long"):
+        check(tmp_path / ("x" * 300))
+    with pytest.raises(MissingError, match="no such folder"):
+        check(tmp_path / "none")
+    with pytest.raises(MissingError, match="no such folder"):
+        check(labels / LOOKUP / SHARD)
+    with pytest.raises(UsageError, match="Not a directory"):
+        check(labels / LOOKUP / SHARD / "below")
+
+
+def test_pipes_sockets_devices_and_broken_links_are_named_and_never_opened(
+    labels: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout = Layout(labels, "mine")
+    expected = []
+    for folder, replace in (
+        (layout.encoding("test", "fuse"), os.mkfifo),
+        (layout.judgement("test", "cider"), lambda path: path.symlink_to("/dev/zero")),
+        (layout.neighbours("test", "captions", "cider"), lambda path: path.mkdir()),
+    ):
+        (folder / SHARD).unlink()
+        replace(folder / SHARD)
+        expected.append(("damaged", (folder / SHARD).relative_to(labels).as_posix()))
+    (layout.corpus / SHARD).unlink()
+    (layout.corpus / SHARD).symlink_to("nowhere")
+    os.mkfifo(labels / "pipe")
+    os.mkfifo(layout.plan("test", "p") / "pipe")
+    (layout.encoding("all", "cbow") / MANIFEST).unlink()
+    os.mkfifo(layout.encoding("all", "cbow") / MANIFEST)
+    expected += [("missing", f"mine/corpus/{SHARD}"), ("stray", "pipe"), ("stray", "mine/exports/test/plan/p/pipe")]
+    expected += [("missing", f"mine/encodings/all/cbow/{MANIFEST}")]
+    with socket.socket(socket.AF_UNIX) as server:
+        monkeypatch.chdir(labels)  # the path of a socket is short
+        server.bind("socket")
+        assert sorted(faults(labels)) == sorted([*expected, ("stray", "socket")])
+
+
+def test_files_that_vanish_are_missing_and_folders_that_vanish_are_no_error(
+    labels: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process removes a file between the walk and the reading, and a work folder during the walk."""
+    import relabel.stages.verify as module
+
+    real, work = module._read, labels / "mine/exports/test/lookup/.work/cider-0123456789abcdef"
+    work.mkdir()
+
+    def vanished(folder: Path) -> str:
+        shutil.rmtree(folder)
+        return str(list(folder.iterdir()))
+
+    monkeypatch.setattr(module, "_unfinished", vanished)
+
+    def read(check: module._Check, *rest: object) -> None:  # type: ignore[name-defined]
+        if LOOKUP in str(check.path):
+            check.path.unlink()
+        real(check, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module, "_read", read)
+    assert faults(labels) == [("missing", f"{LOOKUP}/{SHARD}")]
+
+
+def test_a_deleted_manifest_is_named_once_and_not_the_files_beside_it(labels: Path) -> None:
+    for path in labels.rglob(MANIFEST):
+        body = path.read_bytes()
+        path.unlink()
+        (path.parent / "deep").mkdir()
+        (path.parent / "deep" / "index.faiss").write_text("x")
+        assert faults(labels) == [("missing", path.relative_to(labels).as_posix())]
+        shutil.rmtree(path.parent / "deep")
+        path.write_bytes(body)
+    lost = labels / "mine" / "report" / "val"
+    lost.mkdir(parents=True)
+    (lost / "table.csv").write_text("x")
+    assert faults(labels) == [("missing", f"mine/report/val/{MANIFEST}")]
+
+
+def test_a_model_without_its_manifest_is_named_among_files_of_the_users_own(tmp_path: Path, labels: Path) -> None:
+    data = tmp_path / "data"
+    for name in ("word2vec/word2vec.coco-train.100d.txt", "sbert-cxc/training.json", "own/GoogleNews.bin"):
+        (data / name).parent.mkdir(parents=True)
+        (data / name).write_text("x")
+    found = [(p.fault, Path(p.file).relative_to(data).as_posix()) for p in check(labels, data).problems]
+    assert found == [("missing", f"sbert-cxc/{MANIFEST}"), ("missing", f"word2vec/{MANIFEST}")]
+
+
+def test_a_training_is_no_artefact_and_no_stray(labels: Path) -> None:
+    run = labels / "mine/runs/triplet-0"
+    (run / "events").mkdir(parents=True)
+    for name in ("last.npz", "best.npz", "log.jsonl", "events/x"):
+        (run / name).write_text("x")
+    assert faults(labels) == []
+
+
+@pytest.mark.parametrize(
+    ("folder", "referrers"),
+    [
+        ("mine/corpus", 7),
+        ("mine/encodings/test/cider", 4),
+        ("mine/encodings/test/cbow", 1),
+        ("mine/neighbours/test/captions/cider", 2),
+        ("mine/judgements/test/cider", 1),
+    ],
+)
+def test_a_deleted_artefact_is_known_from_those_made_from_it(folder: str, referrers: int, labels: Path) -> None:
+    """Where a manifest does not name the split of an encoding (test or all), the first is named."""
+    shutil.rmtree(labels / folder.replace("test/cbow", "all/cbow"))
+    (problem,) = check(labels).problems
+    assert (problem.fault, problem.file, problem.found) == ("missing", str(labels / folder), "nothing")
+    assert ("more)" in problem.expected, f"(and {referrers - 1} more)" in problem.expected) == (
+        referrers > 1,
+        referrers > 1,
+    )
+    assert "ignore this if you deleted it" in problem.todo
+
+
+def test_only_below_the_folders_that_are_verified_is_anything_missing(labels: Path) -> None:
+    shutil.rmtree(labels / "mine/encodings")
+    assert check(labels / "mine/exports").problems == []
+    assert len(check(labels).problems) == 2
+
+
+def test_an_artefact_made_from_others_is_stale_and_no_fault(labels: Path) -> None:
+    layout = Layout(labels, "mine")
+    facts = {"label": "cider", "split": "test"}
+    make(layout.encoding("test", "cider"), "encoding", "cider", {"corpus": "abc"}, facts, size=7)
+    findings = check(labels)
+    assert findings.problems == []
+    stale = [line.split(": ")[1] for line in findings.stale]
+    made = [
+        layout.encoding("test", "fuse"),
+        layout.lookup("test", "cider"),
+        layout.judgement("test", "cider"),
+        layout.neighbours("test", "captions", "cider"),
+    ]
+    assert sorted(stale) == sorted(map(str, made))
+    assert any("made from another encoding than the one that is there; `relabel judge`" in x for x in findings.stale)
+
+
+def test_names_are_shown_as_text_that_can_be_printed(labels: Path) -> None:
+    os.close(os.open(os.fsencode(labels) + b"/\xff\x1b[2J\n", os.O_CREAT))
+    (problem,) = check(labels).problems
+    assert str(problem).encode().isascii()
+    assert "\\udcff\\x1b[2J\\n" in problem.file

@@ -1,0 +1,260 @@
+"""Contract: a build replaces an older artefact of the same kind and name, and nothing else; whatever else lies in the
+artefact's place is refused before any work, is named, and stays as it was."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from relabel.core.errors import CheckError, RelabelError, UsageError
+from relabel.store.artefact import build
+from relabel.store.manifest import MANIFEST, Draft, open_artefact
+from relabel.store.workdir import Work
+
+
+def draft(kind: str = "plan", name: str = "d", size: int = 1) -> Draft:
+    return Draft(kind, name, {"size": size}, {"corpus": "abc"})
+
+
+def fill(work: Work) -> None:
+    work.file("a.txt", lambda path: path.write_text("a") and None)
+    work.file("deep/b.txt", lambda path: path.write_text("b") and None)
+
+
+def never(work: Work) -> None:
+    raise AssertionError("work was begun")
+
+
+def tree(folder: Path) -> dict[str, bytes | str | None]:
+    """Everything below a folder: contents of files, targets of links, None for folders."""
+    entries: dict[str, bytes | str | None] = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_symlink():
+            entries[name] = str(path.readlink())
+        else:
+            entries[name] = path.read_bytes() if path.is_file() else None
+    return entries
+
+
+def notes(out: Path) -> None:
+    out.mkdir()
+    (out / "thesis.tex").write_text("mine")
+
+
+def a_file(out: Path) -> None:
+    out.write_text("mine")
+
+
+def a_broken_link(out: Path) -> None:
+    out.symlink_to(out.parent / "nowhere")
+
+
+def a_link_to_notes(out: Path) -> None:
+    notes(out.parent / "notes")
+    out.symlink_to(out.parent / "notes")
+
+
+def another_kind(out: Path) -> None:
+    build(out, draft("lookup"), fill)
+
+
+def another_name(out: Path) -> None:
+    build(out, draft(name="e", size=2), fill)
+
+
+def a_foreign_manifest(out: Path) -> None:
+    out.mkdir()
+    (out / MANIFEST).write_text('{"manifest_version": 3, "name": "d"}')
+
+
+def an_empty_manifest(out: Path) -> None:
+    another_kind(out)
+    (out / MANIFEST).write_bytes(b"")
+
+
+def a_lost_manifest(out: Path) -> None:
+    build(out, draft(), lambda work: work.part(0, 1, lambda: pa.table({"row": [1]})))
+    (out / MANIFEST).unlink()
+
+
+def artefacts(out: Path) -> None:
+    build(out / "cider", draft("lookup", "cider"), fill)
+
+
+def notes_beside_files(out: Path) -> None:
+    build(out, draft(size=2), fill)
+    (out / "notes.txt").write_text("mine")
+
+
+def notes_below_files(out: Path) -> None:
+    build(out, draft(size=2), fill)
+    (out / "deep" / "notes.txt").write_text("mine")
+
+
+def notes_in_a_damaged_one(out: Path) -> None:
+    build(out, draft(), fill)
+    (out / "a.txt").write_text("x")
+    (out / "notes.txt").write_text("mine")
+
+
+@pytest.mark.parametrize(
+    ("lay", "message"),
+    [
+        (notes, r"files that relabel did not write \(thesis\.tex\)"),
+        (a_file, "a file, not a folder"),
+        (a_broken_link, "a link to a folder that does not exist"),
+        (a_link_to_notes, r"files that relabel did not write \(thesis\.tex\)"),
+        (another_kind, "found lookup d, where only an older plan d may be replaced"),
+        (another_name, "found plan e, where only an older plan d may be replaced"),
+        (a_foreign_manifest, "too damaged to tell"),
+        (a_lost_manifest, r"files of an artefact without its manifest \(part-00000-of-00001\.parquet\)"),
+        (an_empty_manifest, "too damaged to tell"),
+        (artefacts, "files that relabel did not write"),
+        (notes_beside_files, r"found notes\.txt, which relabel did not write"),
+        (notes_below_files, r"found deep/notes\.txt, which relabel did not write"),
+        (notes_in_a_damaged_one, r"found notes\.txt, which relabel did not write"),
+    ],
+)
+def test_anything_else_is_refused_and_stays(lay: Callable[[Path], None], message: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    lay(out)
+    before = tree(tmp_path)
+    with pytest.raises(CheckError, match=message) as error:
+        build(out, draft(), never)
+    assert str(out) in str(error.value)
+    assert error.value.todo
+    assert tree(tmp_path) == before
+
+
+@pytest.mark.parametrize("path", [".", "..", "deep/.."])
+def test_a_path_without_a_name_is_refused(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here" / "deep").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(UsageError, match="a name of its own"):
+        build(Path(path), draft(), never)
+    assert tree(tmp_path) == {"here": None, "here/deep": None}
+
+
+def test_an_older_one_and_an_empty_folder_are_replaced(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    for size in (1, 2, 3):
+        assert build(out, draft(size=size), fill)[1]
+        assert open_artefact(out, "plan").semantic == {"size": size}
+    assert [p.name for p in (tmp_path / ".work").iterdir()] == ["out.lock"]
+
+
+def test_what_relabel_and_dvc_leave_in_a_folder_does_not_stop_a_build(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    build(out, draft(size=2), fill)
+    (out / ".gitignore").write_text("/a.txt")
+    (out / ".a.txt-00000000-1.part").write_text("half")
+    (out / ".done").mkdir()
+    assert build(out, draft(), fill)[1]
+    assert sorted(p.name for p in out.iterdir()) == ["a.txt", "deep", MANIFEST]
+
+
+def test_a_model_replaces_a_model_of_the_same_kind_whatever_its_name(tmp_path: Path) -> None:
+    build(tmp_path / "out", draft("fuse_model", "fuse of cider, cbow"), fill)
+    assert build(tmp_path / "out", draft("fuse_model", "fuse of cider", size=2), fill)[1]
+    with pytest.raises(CheckError, match="found fuse_model fuse of cider, where only an older cross_encoder may"):
+        build(tmp_path / "out", draft("cross_encoder", "fuse of cider"), never)
+
+
+def test_any_byte_of_the_manifest_may_be_damaged_and_the_next_build_mends_it(tmp_path: Path) -> None:
+    """One byte at a time: the artefact is recognised by its fingerprint, or by its kind and name."""
+    out = tmp_path / "out"
+    build(out, draft(), fill)
+    body = (out / MANIFEST).read_bytes()
+    for at in range(0, len(body), 29):
+        (out / MANIFEST).write_bytes(body[:at] + bytes([body[at] ^ 0x80]) + body[at + 1 :])
+        assert build(out, draft(), fill)[1], at
+        assert sorted(p.name for p in out.iterdir()) == ["a.txt", "deep", MANIFEST]
+        body = (out / MANIFEST).read_bytes()
+
+
+def test_a_damaged_manifest_that_names_another_artefact_is_refused(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    build(out, draft("lookup"), fill)
+    body = (out / MANIFEST).read_bytes()
+    (out / MANIFEST).write_bytes(body[:-10])
+    before = tree(tmp_path)
+    with pytest.raises(CheckError, match="found lookup d, where only"):
+        build(out, draft(), never)
+    assert tree(tmp_path) == before
+
+
+def test_notes_beside_a_damaged_manifest_stay(tmp_path: Path) -> None:
+    """Which files are the artefact's is known when it is made again; then the notes stop it, and the work is kept."""
+    out = tmp_path / "out"
+    build(out, draft(), fill)
+    body = (out / MANIFEST).read_bytes()
+    (out / MANIFEST).write_bytes(body[:-10])
+    (out / "notes.txt").write_text("mine")
+    with pytest.raises(CheckError, match=r"found notes\.txt"):
+        build(out, draft(), fill)
+    assert (out / "notes.txt").read_text() == "mine"
+    (out / "notes.txt").rename(tmp_path / "notes.txt")
+    assert build(out, draft(), never)[1]
+
+
+def test_notes_laid_down_during_a_build_stay(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    build(out, draft(size=2), fill)
+
+    def slow(work: Work) -> None:
+        fill(work)
+        (out / "notes.txt").write_text("mine")
+
+    with pytest.raises(CheckError, match=r"found notes\.txt"):
+        build(out, draft(), slow)
+    assert (out / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_linked_folder_is_replaced_as_a_name_and_its_target_stays(same: bool, tmp_path: Path) -> None:
+    """DVC may link an output to its cache. A damaged artefact behind a link is made anew, its files are not moved."""
+    cache, out = tmp_path / "cache", tmp_path / "labels" / "out"
+    build(cache, draft(size=1 if same else 2), fill)
+    (cache / "a.txt").write_text("damaged")
+    out.parent.mkdir()
+    out.symlink_to(cache)
+    before = tree(cache)
+    assert build(out, draft(), fill)[1]
+    assert not out.is_symlink()
+    open_artefact(out, "plan")
+    assert tree(cache) == before
+    assert [p.name for p in (out.parent / ".work").iterdir()] == ["out.lock"]
+
+
+def test_linked_files_are_replaced_and_their_targets_stay(tmp_path: Path) -> None:
+    cache, out = tmp_path / "cache", tmp_path / "out"
+    build(cache, draft(), fill)
+    (cache / "a.txt").write_text("damaged")
+    shutil.copytree(cache, out)
+    for name in ("a.txt", "deep/b.txt", MANIFEST):
+        (out / name).unlink()
+        (out / name).symlink_to(cache / name)
+    before = tree(cache)
+    assert build(out, draft(), fill)[1]
+    open_artefact(out, "plan")
+    assert tree(cache) == before
+
+
+def test_a_manifest_that_names_files_outside_its_folder_is_refused(tmp_path: Path) -> None:
+    out, victim = tmp_path / "out", tmp_path / "victim.txt"
+    victim.write_text("mine")
+    manifest, _ = build(out, draft(), fill)
+    for name in ("../victim.txt", str(victim), "deep/../../victim.txt"):
+        manifest.files[name] = manifest.files["a.txt"]
+        (out / MANIFEST).write_text(manifest.to_json())
+        before = tree(tmp_path)
+        with pytest.raises(RelabelError, match="outside its folder"):
+            open_artefact(out, "plan")
+        assert tree(tmp_path) == before
+        del manifest.files[name]

@@ -1,0 +1,161 @@
+"""Contract: what is read of an artefact is of one build. A rebuild that lands while it is read is read in its place; if
+its values are other ones than were asked for, that is said."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from relabel import stages
+from relabel.config import load_config
+from relabel.core.errors import CheckError, MissingError
+from relabel.core.runtime import Runtime
+from relabel.corpus import Corpus
+from relabel.corpus.build import Caption
+from relabel.sources import cosine
+from relabel.stages import Project
+from relabel.store.artefact import build
+from relabel.store.manifest import Draft, Manifest
+from relabel.store.reading import is_replaced, read_artefact, refuse_replaced
+from relabel.store.workdir import Work
+
+
+def make(out: Path, value: int, shards: int = 3) -> Manifest:
+    """An artefact whose shards all hold one value."""
+
+    def fill(work: Work) -> None:
+        for i in range(shards):
+            work.part(i, shards, lambda: pa.table({"value": [value]}))
+        work.facts["value"] = value
+
+    return build(out, Draft("encoding", "x", {"value": value}, {}), fill)[0]
+
+
+def rebuilding(
+    out: Path, at: int, values: list[int], seen: list[list[int]]
+) -> Callable[[Manifest], tuple[int, list[int]]]:
+    """Reads the shards one by one; before number `at` is read, another value is built."""
+
+    def read(manifest: Manifest) -> tuple[int, list[int]]:
+        found: list[int] = []
+        seen.append(found)
+        for i, name in enumerate(manifest.parts):
+            if i == at and values:
+                make(out, values.pop())
+            found += pq.read_table(out / name)["value"].to_pylist()
+        return manifest.facts["value"], found
+
+    return read
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_a_build_that_lands_meanwhile_is_read_in_its_place(tmp_path: Path, at: int) -> None:
+    make(tmp_path / "x", 1)
+    seen: list[list[int]] = []
+    assert read_artefact(tmp_path / "x", "encoding", rebuilding(tmp_path / "x", at, [2], seen)) == (2, [2, 2, 2])
+    assert seen == [[1] * at + [2] * (3 - at), [2, 2, 2]]  # the first reading was a mixture
+
+
+def test_builds_that_land_again_and_again_are_named(tmp_path: Path) -> None:
+    make(tmp_path / "x", 1)
+    with pytest.raises(CheckError, match="rebuilt by another run while it was read"):
+        read_artefact(tmp_path / "x", "encoding", rebuilding(tmp_path / "x", 1, [9, 8, 7, 6, 5, 4], []))
+
+
+def test_a_damaged_artefact_is_no_rebuilt_one(tmp_path: Path) -> None:
+    manifest = make(tmp_path / "x", 1)
+    (tmp_path / "x" / manifest.parts[1]).write_bytes(b"damaged")
+    with pytest.raises(CheckError, match=r"expected .* bytes, found 7"):
+        read_artefact(tmp_path / "x", "encoding", lambda m: m)
+    make(tmp_path / "y", 1)
+    with pytest.raises(ZeroDivisionError):
+        read_artefact(tmp_path / "y", "encoding", lambda m: 1 // 0)
+    assert not is_replaced(tmp_path / "y", make(tmp_path / "y", 1))
+    shutil.rmtree(tmp_path / "y")
+    assert is_replaced(tmp_path / "y", manifest)
+    with pytest.raises(MissingError):
+        read_artefact(tmp_path / "y", "encoding", lambda m: m)
+
+
+def test_values_of_another_build_are_refused_later_on(tmp_path: Path) -> None:
+    manifest = make(tmp_path / "x", 1)
+    shutil.rmtree(tmp_path / "x")
+    make(tmp_path / "x", 1)
+    refuse_replaced(tmp_path / "x", manifest)  # built again with the same values
+    make(tmp_path / "x", 2)
+    with pytest.raises(CheckError, match="rebuilt by another run after it was opened"):
+        refuse_replaced(tmp_path / "x", manifest)
+
+
+def project(folder: Path, *settings: str) -> Project:
+    sources = "sources={given: {source: cbow, vectors: %s, tokenizer: lower_split}}" % (folder / "words.txt")
+    config = load_config(None, ["ingest.tokenizer=none", "encode.rows_per_shard=4", sources, *settings])
+    made = Project(config, Runtime(data=folder / "data", threads=1), folder / "labels")
+    captions = [Caption(f"x:{i}", f"x:{i // 2}", "train", f"a{i % 5} b") for i in range(12)]
+    made.__dict__["corpus"] = Corpus.from_captions(captions)
+    return made
+
+
+def write_words(folder: Path, scale: float) -> None:
+    words = [f"a{i} {i + 1} {scale} 1" for i in range(5)]
+    (folder / "words.txt").write_text("\n".join([*words, f"b 1 0 {scale}"]) + "\n")
+
+
+def test_an_encoding_that_is_rebuilt_under_other_parameters_while_it_is_opened_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_words(tmp_path, 1.0)
+    old = project(tmp_path)
+    stages.encode(old, "given", "train").run()
+    expected = stages.open_label(old, "given", "train").vectors  # type: ignore[attr-defined]
+    real, calls = cosine.vectors_of, iter(range(100))
+
+    def rebuilt(table: Any) -> Any:
+        if next(calls) == 1:
+            write_words(tmp_path, 2.0)
+            stages.encode(project(tmp_path), "given", "train").run()
+        return real(table)
+
+    monkeypatch.setattr(cosine, "vectors_of", rebuilt)
+    with pytest.raises(CheckError, match="encoded under other parameters while it was opened"):
+        stages.open_label(old, "given", "train")
+    monkeypatch.undo()
+    changed = stages.open_label(project(tmp_path), "given", "train").vectors  # type: ignore[attr-defined]
+    assert (changed != expected).any()
+
+
+def test_a_lookup_of_an_encoding_that_is_rebuilt_meanwhile_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from relabel_train.lookup import open_lookup
+
+    write_words(tmp_path, 1.0)
+    old = project(tmp_path)
+    stages.encode(old, "given", "train").run()
+    stages.export_lookup(old, "given", "train").run()
+    out = old.layout.lookup("train", "given")
+    expected = open_lookup(out).block(range(12))
+    shutil.rmtree(out)
+    real = cosine.write_vectors
+
+    def rebuilt(*args: Any) -> None:
+        write_words(tmp_path, 2.0)
+        stages.encode(project(tmp_path), "given", "train").run()
+        real(*args)
+
+    monkeypatch.setattr(cosine, "write_vectors", rebuilt)
+    with pytest.raises(CheckError, match="rebuilt by another run after it was opened"):
+        stages.export_lookup(old, "given", "train").run()
+    monkeypatch.undo()
+    assert not out.exists()
+    write_words(tmp_path, 1.0)
+    again = project(tmp_path)
+    stages.encode(again, "given", "train").run()
+    stages.export_lookup(again, "given", "train").run()  # under the fingerprint of the run that was refused
+    assert (open_lookup(out).block(range(12)) == expected).all()

@@ -1,0 +1,74 @@
+"""Contract: arrays and indexes are the bytes that numpy and faiss write, and a full disk is an error at every size that
+is too small for the file, its last byte included."""
+
+from __future__ import annotations
+
+import resource
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from relabel.store.safe_writers import save_array, save_index
+
+ARRAYS = [
+    np.arange(3000, dtype=np.int64).reshape(-1, 3),
+    np.empty((0, 4), np.float32),
+    np.arange(12, dtype="<f4").reshape(3, 4)[:, ::2],
+    np.array(["ä", "bc"]),
+    np.array([True, False]),
+    np.array(7, np.int32),
+]
+
+
+@contextmanager
+def room(size: int) -> Iterator[None]:
+    """Let no file grow beyond `size` bytes."""
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, old[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
+        signal.signal(signal.SIGXFSZ, handler)
+
+
+def fails_short_of(path: Path, write: Callable[[], Any]) -> None:
+    write()
+    whole = path.read_bytes()
+    for size in {0, 1, 100, len(whole) // 2, len(whole) - 5, len(whole) - 1}:
+        with room(size), pytest.raises(OSError, match="File too large"):
+            write()
+    with room(len(whole)):
+        write()
+    assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize("array", ARRAYS, ids=lambda a: f"{a.dtype}{a.shape}")
+def test_an_array_is_what_numpy_writes(array: Any, tmp_path: Path) -> None:
+    np.save(tmp_path / "theirs.npy", np.asarray(array, order="C"))
+    save_array(tmp_path / "ours.npy", array)
+    assert (tmp_path / "ours.npy").read_bytes() == (tmp_path / "theirs.npy").read_bytes()
+    np.testing.assert_array_equal(np.load(tmp_path / "ours.npy", mmap_mode="r" if array.size else None), array)
+
+
+def test_an_array_without_room_is_an_error(tmp_path: Path) -> None:
+    fails_short_of(tmp_path / "a.npy", lambda: save_array(tmp_path / "a.npy", ARRAYS[0]))
+
+
+@pytest.mark.parametrize("factory", ["Flat", "IVF4,Flat", "HNSW8"])
+def test_an_index_is_what_faiss_writes_and_without_room_an_error(factory: str, tmp_path: Path) -> None:
+    faiss = pytest.importorskip("faiss")
+    vectors = np.random.default_rng(0).standard_normal((400, 8)).astype(np.float32)
+    index = faiss.index_factory(8, factory, faiss.METRIC_INNER_PRODUCT)
+    index.train(vectors)
+    index.add(vectors)
+    faiss.write_index(index, str(tmp_path / "theirs"))
+    save_index(tmp_path / "ours", index)
+    assert (tmp_path / "ours").read_bytes() == (tmp_path / "theirs").read_bytes()
+    fails_short_of(tmp_path / "a", lambda: save_index(tmp_path / "a", index))

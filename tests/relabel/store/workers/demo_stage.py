@@ -1,0 +1,85 @@
+"""A stage of ten small files that worker processes import by name: it counts its models and can wait or fail."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from functools import cached_property, partial
+from pathlib import Path
+
+import pyarrow as pa
+
+from relabel.core.worker_pool import LineError
+from relabel.stages import Job, Project
+from relabel.stages.job import make_units
+from relabel.store.manifest import Draft
+from relabel.store.tasks import Advance, Phase, Unit, Units
+from relabel.store.workdir import Work
+
+FIRST = "first.parquet"
+FILES = 8
+
+
+class DemoUnits(Units):
+    """One file, then eight that need it."""
+
+    def __init__(self, notes: Path, how: str) -> None:
+        self.notes, self.how = notes, how
+
+    @cached_property
+    def model(self) -> int:
+        with (self.notes / "models").open("a") as log:
+            log.write(f"{os.getpid()}\n")
+        return 7
+
+    def phases(self, work: Work) -> Iterator[Phase]:
+        yield Phase("first", "files", [Unit(FIRST, 1)])
+        yield Phase("second", "rows", [Unit(f"part-{i:05d}-of-{FILES:05d}.parquet", i + 1) for i in range(FILES)])
+
+    def make(self, work: Work, unit: Unit, advance: Advance) -> None:
+        if unit.file == FIRST:
+            work.table(FIRST, lambda: pa.table({"x": [self.model]}))
+            return advance(1)
+        if unit.size == 3 and self.how == "waits":
+            self._wait()
+        if unit.size == 3 and self.how == "fails":
+            raise LineError("a line that nobody takes", 5, "Look at it.")
+        if unit.size == 3 and self.how == "deadly":
+            os._exit(1)
+        time.sleep(0.02)
+        work.table(unit.file, lambda: pa.table({"x": [self.model * i for i in range(unit.size)]}))
+        return advance(unit.size)
+
+    def finish(self, work: Work) -> None:
+        work.drop(FIRST)
+        work.facts["rows"] = sum(entry.rows or 0 for entry in work.entries().values())
+
+    def _wait(self) -> None:
+        """Say who has come here, and wait till told to go on."""
+        (self.notes / "here.part").write_text(str(os.getpid()))
+        (self.notes / "here.part").rename(self.notes / "here")
+        while not (self.notes / "go").exists():
+            time.sleep(0.02)
+
+
+def demo(project: Project, out: str, how: str = "plain", value: int = 0) -> Job:
+    draft = Draft("demo", "demo", {"value": value}, {"corpus": "abc"})
+    notes = project.labels
+    units = partial(DemoUnits, notes, how)
+
+    def fill(work: Work) -> None:
+        make_units(project, units(), draft, work, demo, out, how, value)
+
+    return Job(Path(out), draft, fill, units=units)
+
+
+def other_here(project: Project, out: str, pid: int) -> Job:
+    """A stage that comes out differently in any other process: what another corpus or model looks like."""
+    draft = Draft("demo", "demo", {"same": os.getpid() == pid}, {"corpus": "abc"})
+    units = partial(DemoUnits, project.labels, "plain")
+
+    def fill(work: Work) -> None:
+        make_units(project, units(), draft, work, other_here, out, -1 if pid == os.getpid() else pid)
+
+    return Job(Path(out), draft, fill, units=units)

@@ -1,0 +1,301 @@
+"""Contract: whoever makes the units, the files are the same bytes; a worker loads what it needs once; a lost worker's
+units are made by others; what a unit raises reaches the user as itself; a worker that would make something else, or
+sees other files, is refused; nothing is left running."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import signal
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import psutil
+import pytest
+from tests.relabel.store.workers.watching import once_there
+
+from relabel.config import load_config
+from relabel.core.errors import CheckError, MissingError, PartialError, RelabelError
+from relabel.core.runtime import Runtime
+from relabel.core.worker_pool import LineError
+from relabel.stages import Project
+from relabel.store.manifest import Manifest
+from relabel.store.workers import dask_run, remote_job
+from relabel.store.workers.dask_cluster import gpus, share
+
+pytest.importorskip("distributed")
+pytestmark = pytest.mark.timeout(90)
+
+
+@pytest.fixture
+def stage(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The demo stage, where other processes find it."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    import demo_stage
+
+    return demo_stage
+
+
+class Seen:
+    """A progress that remembers its tasks."""
+
+    def __init__(self) -> None:
+        self.tasks: list[tuple[str, int, str, list[int]]] = []
+
+    @contextmanager
+    def task(self, title: str, total: int, unit: str) -> Iterator[Any]:
+        done: list[int] = []
+        self.tasks.append((title, total, unit, done))
+
+        class One:
+            def advance(self, n: int = 1) -> None:
+                done.append(n)
+
+        yield One()
+
+    def note(self, text: str) -> None: ...
+
+
+def project(folder: Path, **runtime: Any) -> Project:
+    folder.mkdir(exist_ok=True)
+    return Project(load_config(None), Runtime(data=folder, device="cpu", threads=2, **runtime), folder)
+
+
+def alone(stage: ModuleType, tmp_path: Path) -> Manifest:
+    manifest, _ = stage.demo(project(tmp_path / "notes0"), str(tmp_path / "alone")).run()
+    assert isinstance(manifest, Manifest)
+    return manifest
+
+
+@contextmanager
+def cluster(workers: int = 1) -> Iterator[Any]:
+    """A scheduler with an address, whose workers are threads of this process."""
+    from distributed import LocalCluster
+
+    options = {
+        "processes": False,
+        "protocol": "tcp://",
+        "dashboard_address": "127.0.0.1:0",
+        "silence_logs": logging.CRITICAL,
+    }
+    with LocalCluster(n_workers=workers, threads_per_worker=2, **options) as found:
+        yield found
+
+
+def test_two_local_workers_one_of_them_killed(stage: ModuleType, tmp_path: Path) -> None:
+    expected = alone(stage, tmp_path)
+    notes, seen = tmp_path / "notes", Seen()
+
+    def kill() -> None:
+        os.kill(int((notes / "here").read_text()), signal.SIGKILL)
+        (notes / "go").touch()
+
+    here = project(notes, workers=2, progress=seen)
+    with once_there(notes / "here", kill):
+        manifest, _ = stage.demo(here, str(tmp_path / "out"), "waits").run()
+    assert (notes / "go").exists()
+    assert manifest.files == expected.files
+    assert manifest.facts == expected.facts
+    assert [(title, total, unit) for title, total, unit, _ in seen.tasks] == [
+        ("first, 2 workers", 1, "files"),
+        ("second, 2 workers", 36, "rows"),
+    ]
+    assert [sum(done) for *_, done in seen.tasks] == [1, 36]
+    assert Counter(seen.tasks[1][3]) == Counter(range(9))  # what was done before, and each unit as it ended
+    models = Counter((notes / "models").read_text().split())
+    assert 2 <= len(models) <= 3
+    assert set(models.values()) == {1}
+    assert str(os.getpid()) not in models
+    assert not [p for p in psutil.Process().children(recursive=True) if "spawn_main" in " ".join(p.cmdline())]
+    assert not list((tmp_path / "out").glob(".*"))
+
+
+@contextmanager
+def killing_at_start(times: int) -> Iterator[list[int]]:
+    """Kill the first worker processes as soon as they are seen, long before any of them has started."""
+    killed: list[int] = []
+    over = threading.Event()
+
+    def watch() -> None:
+        while len(killed) < times and not over.wait(0.01):
+            for process in psutil.Process().children(recursive=True):
+                with suppress(psutil.Error):
+                    if len(killed) < times and "spawn_main" in " ".join(process.cmdline()):
+                        process.kill()
+                        killed.append(process.pid)
+                        process.wait(10)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    yield killed
+    over.set()
+    thread.join(20)
+
+
+def test_a_worker_that_is_killed_while_it_starts_is_begun_again(stage: ModuleType, tmp_path: Path) -> None:
+    with killing_at_start(1) as killed:
+        manifest, _ = stage.demo(project(tmp_path / "notes", workers=1), str(tmp_path / "out")).run()
+    assert len(killed) == 1
+    assert manifest.files == alone(stage, tmp_path).files
+
+
+def test_workers_that_never_start_are_given_up_in_one_line(stage: ModuleType, tmp_path: Path) -> None:
+    with killing_at_start(100) as killed, pytest.raises(PartialError, match="no worker process could be") as caught:
+        stage.demo(project(tmp_path / "notes", workers=1), str(tmp_path / "out")).run()
+    assert len(killed) == 3
+    assert "\n" not in str(caught.value)
+    assert (caught.value.where, caught.value.todo) == ("--workers 1", "Run it again; finished files are kept.")
+    assert not [p for p in psutil.Process().children(recursive=True) if "spawn_main" in " ".join(p.cmdline())]
+
+
+def test_any_cluster_by_its_address(stage: ModuleType, tmp_path: Path) -> None:
+    expected, notes = alone(stage, tmp_path), tmp_path / "notes"
+    with cluster(2) as found:
+        here = project(notes, scheduler=found.scheduler_address)
+        manifest, _ = stage.demo(here, str(tmp_path / "out")).run()
+        assert manifest.files == expected.files
+        assert len((notes / "models").read_text().split()) == 1  # both are this process
+
+
+def test_done_units_are_not_sent_and_no_cluster_is_called_for_nothing(
+    stage: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = project(tmp_path / "notes", scheduler="tcp://127.0.0.1:1")
+    job = stage.demo(here, str(tmp_path / "out"))
+    units = job.units()
+    monkeypatch.setattr(units, "finish", lambda work: None)
+
+    def fill(work: Any) -> None:
+        from relabel.store.tasks import make_all
+        from relabel.store.workers.dask_run import make_elsewhere
+
+        make_all(units, work, Seen())
+        make_elsewhere(
+            units, work, remote_job.Order(here, stage.demo, (str(tmp_path / "out"),), job.draft, work.folder)
+        )
+
+    from relabel.store.artefact import build
+
+    assert len(build(job.out, job.draft, fill)[0].files) == 9
+
+
+def test_what_a_unit_raises_reaches_the_user_as_itself(stage: ModuleType, tmp_path: Path) -> None:
+    with cluster() as found, pytest.raises(LineError, match="nobody takes") as caught:
+        stage.demo(project(tmp_path / "notes", scheduler=found.scheduler_address), str(tmp_path / "out"), "fails").run()
+    assert (caught.value.index, caught.value.todo) == (5, "Look at it.")
+    manifest, _ = stage.demo(project(tmp_path / "notes"), str(tmp_path / "out")).run()
+    assert manifest.files == alone(stage, tmp_path).files
+
+
+@pytest.mark.parametrize(
+    "error",
+    [LineError("a", 3, None), PartialError("a", where="b", todo="c"), CheckError("x")],
+)
+def test_errors_travel_whole(error: RelabelError) -> None:
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), str(again), again.__dict__) == (type(error), str(error), error.__dict__)
+
+
+def test_a_worker_that_would_make_something_else_is_refused(
+    stage: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with cluster() as found:
+        here = project(tmp_path / "notes", scheduler=found.scheduler_address)
+        with pytest.raises(CheckError, match=r"worker tcp://.*expected same True, found False"):
+            stage.other_here(here, str(tmp_path / "out"), os.getpid()).run()
+        told = remote_job.versions()
+        monkeypatch.setattr(remote_job.Order, "portable", _older(remote_job.Order.portable))
+        with pytest.raises(CheckError, match=rf"expected relabel 0\.0, found {told}"):
+            stage.demo(here, str(tmp_path / "out")).run()
+
+
+def test_a_worker_that_sees_another_folder_is_refused(
+    stage: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def elsewhere_mounted(self: Any, *arguments: Any, plain: Any = remote_job.Order.portable) -> Any:
+        sent = plain(self, *arguments)
+        (tmp_path / "mounted").mkdir(exist_ok=True)
+        return remote_job.replace(sent, folder=tmp_path / "mounted")
+
+    monkeypatch.setattr(remote_job.Order, "portable", elsewhere_mounted)
+    with cluster() as found, pytest.raises(MissingError, match="does not see the work folder"):
+        stage.demo(project(tmp_path / "notes", scheduler=found.scheduler_address), str(tmp_path / "out")).run()
+    assert not list((tmp_path / "mounted").iterdir())
+
+
+def test_no_scheduler_no_worker_and_all_workers_lost(
+    stage: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dask_run, "PATIENCE", 0.3)
+    monkeypatch.setattr("relabel.store.workers.dask_cluster._TIMEOUT", 0.5)
+    notes = tmp_path / "notes"
+    with pytest.raises(MissingError, match="no Dask scheduler answers"):
+        stage.demo(project(notes, scheduler="tcp://127.0.0.1:1"), str(tmp_path / "out")).run()
+    with cluster(0) as found:
+        here = project(notes, scheduler=found.scheduler_address)
+        with pytest.raises(MissingError, match="no worker came"):
+            stage.demo(here, str(tmp_path / "out")).run()
+        found.scale(1)
+        found.sync(found._correct_state)
+
+        def lose() -> None:
+            (address,) = found.scheduler.workers
+            found.sync(found.scheduler.remove_worker, address, stimulus_id="test")
+
+        with once_there(notes / "here", lose), pytest.raises(PartialError, match="all workers are lost"):
+            stage.demo(here, str(tmp_path / "out"), "waits").run()
+        (notes / "go").touch()
+
+
+@pytest.mark.slow
+def test_a_unit_that_ends_every_worker_is_named(stage: ModuleType, tmp_path: Path) -> None:
+    with pytest.raises(PartialError, match=r"part-00002-of-00008\.parquet ended the 4 workers"):
+        stage.demo(project(tmp_path / "notes", workers=1), str(tmp_path / "out"), "deadly").run()
+
+
+def test_without_dask_the_error_says_how_to_get_it(
+    stage: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(MissingError, match="pip install"):
+        stage.demo(project(tmp_path / "notes", workers=2), str(tmp_path / "out")).run()
+
+
+def test_local_workers_share_threads_and_memory_and_others_have_their_own() -> None:
+    assert share(Runtime(threads=8, memory=4000, workers=3)) == (2, 1333)
+    assert share(Runtime(threads=1, memory=4000, workers=3)) == (1, 1333)
+    assert share(Runtime(threads=8, memory=4000, scheduler="tcp://x:1")) == (0, 4000)
+
+
+def test_gpus_are_those_that_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    for visible, found in (("2,GPU-5a", ["2", "GPU-5a"]), ("", [])):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        assert gpus() == found
+
+
+def test_what_is_sent_means_the_same_in_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("model").mkdir()
+    sources = "sources={a: {source: sbert, model: model}, b: {source: cbow, vectors: v.txt}, c: {source: cbow}}"
+    here = Project(load_config(None, [sources]), Runtime(data=Path("data"), progress=Seen()), Path("labels"))
+    draft = remote_job.Draft("demo", "demo", {}, {})
+    sent = remote_job.Order(here, _older, (), draft, Path("work")).portable("t", 1, 5)
+    params: dict[str, Any] = dict(sent.project.config.sources)
+    assert params["a"].model == str(tmp_path / "model")
+    assert params["b"].vectors == str(tmp_path / "v.txt")
+    assert params["c"].vectors == "word2vec"
+    assert sent.folder == tmp_path / "work"
+    assert sent.project.labels == tmp_path / "labels"
+    assert sent.project.runtime == Runtime(data=tmp_path / "data", threads=1, memory=5)
+    assert len(pickle.dumps(sent)) < 10_000
+
+
+def _older(plain: Any) -> Any:
+    return lambda self, *arguments: remote_job.replace(plain(self, *arguments), versions="relabel 0.0")

@@ -1,0 +1,179 @@
+"""Contract: captions and parameters belong to a dataset. A corpus is replaced by its own source, or with --replace;
+captions that are not a published dataset's do not take its name, and the parameter file's captions are read for the
+dataset that the file names and for no other."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from experiments.proxy_features import remaining_project
+from relabel import stages
+from relabel.config import load_config
+from relabel.core.errors import RelabelError, UsageError
+from relabel.core.runtime import Runtime
+from relabel.stages import Project
+from relabel_cli.root import app
+
+TEXTS = [f"a {animal} on a {place}" for animal in ("dog", "cat", "bird") for place in ("hill", "chair", "road", "bus")]
+CSV = ("--format", "csv", "--path", "captions.csv", "--in-split", "train", "--tokenizer", "none")
+LOWER = ("--label", "cider_lower_split", "--threads", "1")
+
+
+@pytest.fixture(autouse=True)
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout: this repository's params.yaml, and two files of captions."""
+    folder = tmp_path / "checkout"
+    folder.mkdir()
+    shutil.copy(Path(__file__).parents[2] / "params.yaml", folder)
+    monkeypatch.chdir(folder)
+    write("captions.csv", TEXTS)
+    write("others.csv", [f"two {text}" for text in TEXTS])
+    return folder
+
+
+def write(name: str, texts: Sequence[str]) -> None:
+    with Path(name).open("w", encoding="utf-8", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["caption_id", "image_id", "text"])
+        rows.writerows([number, number // 3, text] for number, text in enumerate(texts))
+
+
+def relabel(*arguments: str) -> tuple[int, str]:
+    run = CliRunner().invoke(app, [*arguments, "--quiet"])
+    if isinstance(run.exception, RelabelError):
+        return run.exception.exit_code, f"{run.output}error: {run.exception}\n"
+    assert run.exception is None or isinstance(run.exception, SystemExit), run.exception
+    return run.exit_code, run.output
+
+
+def files(folder: str) -> dict[str, bytes]:
+    return {str(p): p.read_bytes() for p in Path(folder).rglob("*") if p.is_file()}
+
+
+def captions(dataset: str) -> int:
+    code, output = relabel("ingest", "--dataset", dataset, *CSV, "--json")
+    assert code == 0, output
+    return int(json.loads(output)["rows"][1])
+
+
+def test_captions_of_a_user_do_not_take_a_published_name() -> None:
+    for more in ([], ["--dataset", "flickr30k"]):
+        code, output = relabel("ingest", *CSV, *more)
+        assert code == 4
+        assert "--dataset NAME" in output
+    assert not Path("labels/coco/corpus").exists()
+    assert not Path("labels/flickr30k/corpus").exists()
+
+
+def test_a_corpus_is_replaced_by_its_own_source_alone() -> None:
+    assert captions("mine") == 12
+    before = files("labels/mine")
+    for other in (["--path", "others.csv"], ["--format", "jsonl", "--path", "captions.jsonl"]):
+        rows = [{"caption_id": 1, "image_id": 1, "text": "one"}]
+        Path("captions.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+        code, output = relabel("ingest", "--dataset", "mine", *CSV, *other)
+        assert code == 2
+        assert "the corpus mine holds 12 captions of another source" in output
+        assert "captions.csv" in output
+        assert "--dataset NAME" in output
+        assert "--replace" in output
+        assert files("labels/mine") == before
+    code, output = relabel("ingest", "--dataset", "mine", *CSV, "--path", "others.csv", "--replace")
+    assert code == 0, output
+    code, output = relabel("ingest", "--dataset", "mine", *CSV)
+    assert code == 2
+    assert "others.csv" in output
+
+
+def test_the_same_source_may_change(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert captions("mine") == 12
+    write("captions.csv", [*TEXTS, "one more"])
+    assert captions("mine") == 13
+    code, output = relabel("ingest", "--dataset", "mine", *CSV, "--rows-per-shard", "5")
+    assert code == 0, output
+    moved = checkout.with_name("moved")
+    checkout.rename(moved)
+    monkeypatch.chdir(moved)
+    write("captions.csv", [*TEXTS, "one more", "and another"])
+    assert captions("mine") == 14
+
+
+def test_captions_remaining_beside_proxy_features_do_not_replace_a_corpus() -> None:
+    assert captions("mine") == 12
+    assert captions("mine_proxy") == 12
+    before = files("labels/mine_proxy")
+    remaining = remaining_project(Project(load_config(None, [], {"ingest.dataset": "mine"}), Runtime()))
+    remaining.config.ingest.path.parent.mkdir()  # type: ignore[union-attr]
+    shutil.copy("labels/mine/corpus/part-00000-of-00001.parquet", remaining.config.ingest.path)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="the corpus mine_proxy holds 12 captions of another source"):
+        stages.ingest(remaining)
+    assert files("labels/mine_proxy") == before
+
+
+def test_the_file_speaks_of_its_own_dataset() -> None:
+    config = load_config(None, [], {"ingest.dataset": "flickr30k"})
+    assert config.ingest.format == "karpathy"
+    assert load_config(None).ingest.format == "coco"
+    Path("params.yaml").write_text("ingest: {dataset: mine, format: csv, path: captions.csv, tokenizer: none}\n")
+    assert load_config(None).ingest.path == Path("captions.csv")
+    for settings, options in (
+        (["ingest.dataset=coco"], {}),
+        ([], {"ingest.dataset": "coco"}),
+        (["ingest={dataset: coco, tokenizer: none}"], {}),
+    ):
+        other = load_config(None, settings, options).ingest
+        assert (other.dataset, other.format, other.path, other.tokenizer) == ("coco", "coco", None, "none")
+    given = load_config(None, ["ingest.path=a.csv"], {"ingest.dataset": "b", "ingest.format": "csv"}).ingest
+    assert (given.dataset, given.format, given.path) == ("b", "csv", Path("a.csv"))
+    Path("params.yaml").write_text("ingest: {format: csv, path: captions.csv}\n")  # of whatever dataset is named
+    assert load_config(None, [], {"ingest.dataset": "b"}).ingest.path == Path("captions.csv")
+
+
+def test_an_ingested_dataset_is_known_by_its_name() -> None:
+    code, output = relabel("run", "--dataset", "mine", "--split", "train", *LOWER)
+    assert code == 2
+    assert "no captions are known for dataset mine" in output
+    assert captions("mine") == 12
+    before = files("labels/mine/corpus")
+    for more in (["--dry-run"], []):
+        code, output = relabel("run", "--dataset", "mine", "--split", "train", *LOWER, *more)
+        assert code == 0, output
+    assert Path("labels/mine/exports/train/lookup/cider_lower_split/lookup.json").exists()
+    assert files("labels/mine/corpus") == before
+
+
+def test_an_ingested_dataset_keeps_its_namespace() -> None:
+    assert relabel("ingest", "--dataset", "mine", *CSV, "--namespace", "coco")[0] == 0
+    project = Project(load_config(None, [], {"ingest.dataset": "mine"}), Runtime())
+    assert project.namespace == "coco"
+    assert remaining_project(project).config.ingest.namespace == "coco"
+
+
+def test_the_format_is_asked_for_where_nothing_tells_it() -> None:
+    code, output = relabel("ingest", "--dataset", "mine", "--path", "captions.csv")
+    assert code == 2
+    assert "--format" in output
+
+
+@pytest.mark.slow
+def test_flickr30k_in_a_checkout(mirror: Path) -> None:
+    if not (mirror / "flickr30k").is_dir():
+        pytest.skip("no flickr30k in the mirror")
+    code, output = relabel("fetch", "flickr30k", "--mirror", str(mirror))
+    assert code == 0, output
+    code, output = relabel("ingest", "--dataset", "flickr30k", "--tokenizer", "none", "--json")
+    assert code == 0, output
+    assert json.loads(output)["report"]["images"] == 31_014
+    code, output = relabel("run", "--dataset", "flickr30k", "--dry-run", "--json")
+    assert code == 0, output
+    steps = {(step["stage"], step["name"]): step for step in json.loads(output)}
+    assert steps["ingest", "flickr30k"]["rows"] == 155_070
+    assert steps["encode", "sbert"]["state"] == "to do"
+    assert steps["encode", "sbert"]["rows"] == 5_000

@@ -1,0 +1,193 @@
+"""Contract: Ctrl-C at any instant after the entry point has started ends a command with exit code 130 and one line;
+a command that had ended before is not touched. The same command then ends with the bytes of one that
+was never interrupted. No process of it goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from relabel_cli.interrupt import LINE
+
+START = """
+import os, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+from relabel_cli.main import main
+from relabel_cli.interrupt import exit_on_interrupt
+exit_on_interrupt()
+os.close(int(os.environ["READY"]))
+main()
+"""
+
+CIDER = (
+    ("ingest",),
+    ("encode", "--label", "cider", "--split", "all"),
+    ("export", "lookup", "--label", "cider", "--split", "all"),
+)
+OTHERS = (
+    ("ingest",),
+    ("encode", "--label", "cider", "--split", "all", "--workers", "2"),
+    ("neighbours", "--label", "cider"),
+    ("tune", "cbow"),
+    ("encode", "--label", "cbow", "--split", "all"),
+    ("encode", "--label", "sbert", "--split", "all"),
+    ("export", "plan", "--label", "cider", "--split", "all", "--batch-size", "8"),
+)
+PARAMS = """
+tune: {cbow: {splits: [test], tokenizer: lower_split, width: 8, min_count: 1, epochs: 1}}
+ingest: {dataset: mine, format: jsonl, path: captions.jsonl, tokenizer: none}
+encode: {rows_per_shard: 60}
+neighbours: {k: 5, split: all, within: all}
+sources:
+  cider: {source: cider, tokenizer: lower_split}
+  cbow: {source: cbow, tokenizer: lower_split, vectors: word2vec}
+  sbert: {source: sbert}
+"""
+
+
+@dataclass
+class Folder:
+    """A project in which commands are interrupted, beside one in which they are not."""
+
+    path: Path
+    chance: random.Random
+    seconds: dict[tuple[str, ...], float] = field(default_factory=dict)
+    interrupted: int = 0
+
+    def start(self, command: Sequence[str], cwd: Path) -> subprocess.Popen[str]:
+        """Start a command; return when Ctrl-C is handled."""
+        read, write = os.pipe()
+        env = os.environ | {"NUMBA_CACHE_DIR": str(cwd / "numba"), "READY": str(write)}  # kernels are compiled anew
+        whole, pipe = [sys.executable, "-c", START, *command, "--threads", "1", "--quiet"], subprocess.PIPE
+        process = subprocess.Popen(
+            whole, cwd=cwd, env=env, stdout=pipe, stderr=pipe, text=True, process_group=0, pass_fds=[write]
+        )
+        os.close(write)
+        os.read(read, 1)
+        os.close(read)
+        return process
+
+    def finish(self, command: tuple[str, ...], cwd: Path) -> None:
+        started = time.monotonic()
+        process = self.start(command, cwd)
+        _, stderr = process.communicate(timeout=240)
+        assert process.returncode == 0, stderr
+        self.seconds.setdefault(command, time.monotonic() - started)
+
+    def interrupt(self, command: tuple[str, ...], cwd: Path) -> None:
+        """Send SIGINT at a random instant, to the command alone or as a terminal does, to all of its group."""
+        process = self.start(command, cwd)
+        wait, send = self.chance.uniform(0, self.seconds[command]), self.chance.choice([os.kill, os.killpg])
+        try:
+            _, stderr = process.communicate(timeout=wait)
+        except subprocess.TimeoutExpired:
+            send(process.pid, signal.SIGINT)
+            _, stderr = process.communicate(timeout=60)
+        assert (process.returncode, stderr) in ((0, ""), (130, f"{LINE}\n"))
+        self.interrupted += process.returncode == 130
+        deadline = time.monotonic() + 10
+        while left := list(processes_of_group(process.pid)):
+            assert time.monotonic() < deadline, left
+            time.sleep(0.05)
+
+
+def processes_of_group(group: int) -> Iterator[int]:
+    import psutil
+
+    for process in psutil.process_iter():
+        try:
+            if os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE:
+                yield process.pid
+        except (psutil.Error, OSError):
+            continue
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file but locks, and of manifests all but what differs between any two runs."""
+    files = {}
+    for path in sorted((folder / "labels").rglob("*")):
+        if path.is_file() and path.suffix != ".lock":
+            body = path.read_bytes()
+            if path.name == "manifest.json":
+                kept = {k: v for k, v in json.loads(body).items() if k not in ("runtime", "digest")}
+                body = json.dumps(kept).encode()
+            files[path.relative_to(folder).as_posix()] = body
+    return files
+
+
+def drill(folder: Path, commands: Sequence[tuple[str, ...]], times: int, seed: int) -> int:
+    """Interrupt each command `times` times, then let it end; return how many interrupts met a running one."""
+    whole, broken = folder / "whole", folder / "broken"
+    project = Folder(folder, random.Random(seed))
+    for place in (whole, broken):
+        place.mkdir()
+        (place / "params.yaml").write_text(PARAMS)
+        with (place / "captions.jsonl").open("w") as file:
+            for row in range(200):
+                text = f"a {('dog', 'cat', 'bird')[row % 3]} on a {('chair', 'hill')[row % 2]} number {row // 5}"
+                line = {"caption_id": str(row), "image_id": str(row // 5), "split": "test", "text": text}
+                file.write(json.dumps(line) + "\n")
+    for command in commands:
+        project.finish(command, whole)
+        for _ in range(times):
+            project.interrupt(command, broken)
+        project.finish(command, broken)
+    assert contents(broken) == contents(whole)
+    return project.interrupted
+
+
+def test_an_interrupted_command_says_so_and_the_next_one_ends_with_the_same_bytes(tmp_path: Path) -> None:
+    assert drill(tmp_path, CIDER, times=3, seed=0) >= 6
+    # A KeyboardInterrupt in one of numba's callbacks is ignored: interrupt while it compiles.
+    process = Folder(tmp_path, random.Random()).start(("neighbours", "--label", "cider"), tmp_path / "whole")
+    while process.poll() is None and not list((tmp_path / "whole" / "numba").rglob("*.nbi")):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stderr) == (130, f"{LINE}\n")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_other_verbs_and_workers_are_interrupted(tmp_path: Path) -> None:
+    assert drill(tmp_path, OTHERS, times=5, seed=1) >= 20
+
+
+TRIALS = """
+import signal
+from pathlib import Path
+from relabel_cli.interrupt import exit_on_interrupt
+from relabel_train.evaluate import EvalOptions
+from relabel_train.training.options import FitOptions
+from relabel_train.training.sweep import Trial, run_trials
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    exit_on_interrupt()
+    print("ready", flush=True)
+    here = Path(".")
+    fit = FitOptions(data=here, captions=here, out=here)
+    run_trials([Trial(str(i), fit, EvalOptions(run=here, data=here, captions=here)) for i in range(2)], 2)
+"""
+
+
+@pytest.mark.parametrize("wait", [0.0, 0.3, 0.8])
+def test_trials_that_are_starting_say_nothing(wait: float, tmp_path: Path) -> None:
+    (tmp_path / "trials.py").write_text(TRIALS)
+    command, pipe = [sys.executable, "trials.py"], subprocess.PIPE
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=pipe, stderr=pipe, text=True, process_group=0)
+    assert process.stdout is not None
+    assert process.stdout.read(1) == "r"
+    time.sleep(wait)
+    os.killpg(process.pid, signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stderr) == (130, f"{LINE}\n")

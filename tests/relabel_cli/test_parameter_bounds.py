@@ -1,0 +1,100 @@
+"""Contract: every number of every parameter model is finite and has a lower and an upper bound; nothing else passes.
+
+The models are found by walking from the root model, the sources and the command line's own options, so that a new
+field without bounds fails here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from relabel.config import Config
+from relabel.core.parameters import Parameters
+from relabel.sources import SOURCES, source_class
+from relabel_cli.global_options import GlobalOptions
+from relabel_cli.trainer_options import RunOptions, parameter_model
+from relabel_train.evaluate import EvalOptions
+from relabel_train.training.options import FitError, FitOptions, check_bounds
+
+
+def models() -> dict[str, type[BaseModel]]:
+    sources = {f"sources.{name}": source_class(name).spec.params for name in SOURCES}
+    training = {"fit": parameter_model(FitOptions), "eval": parameter_model(EvalOptions)}
+    return {"params.yaml": Config, **sources, "every verb": GlobalOptions, "training verbs": RunOptions, **training}
+
+
+def numbers(schema: Any, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the JSON schema of every number below a schema."""
+    if isinstance(schema, dict):
+        if schema.get("type") in ("integer", "number"):
+            yield name, schema
+        for key, value in schema.items():
+            yield from numbers(value, f"{name}.{key}")
+    elif isinstance(schema, list):
+        for value in schema:
+            yield from numbers(value, name)
+
+
+@pytest.mark.parametrize("name", models())
+def test_every_number_has_two_bounds(name: str) -> None:
+    for path, schema in numbers(models()[name].model_json_schema(), name):
+        assert {"minimum", "exclusiveMinimum"} & set(schema), f"{path} has no lower bound"
+        assert {"maximum", "exclusiveMaximum"} & set(schema), f"{path} has no upper bound"
+
+
+def reached(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    yield model
+    for info in model.model_fields.values():
+        if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
+            yield from reached(info.annotation)
+
+
+@pytest.mark.parametrize("name", models())
+def test_every_model_is_closed_frozen_and_finite(name: str) -> None:
+    for model in reached(models()[name]):
+        assert issubclass(model, Parameters)
+        config = {key: model.model_config.get(key) for key in ("extra", "frozen", "allow_inf_nan")}
+        assert config == {"extra": "forbid", "frozen": True, "allow_inf_nan": False}, model
+
+
+def number_fields() -> list[tuple[type[BaseModel], str]]:
+    found = []
+    for model in (inner for outer in models().values() for inner in reached(outer)):
+        for name, schema in model.model_json_schema()["properties"].items():
+            if any(True for _ in numbers({k: v for k, v in schema.items() if k != "$ref"}, name)):
+                found.append((model, name))
+    return found
+
+
+@pytest.mark.parametrize(("model", "field"), number_fields(), ids=lambda value: getattr(value, "__name__", value))
+def test_a_field_of_numbers_takes_nothing_but_numbers_in_its_bounds(model: type[BaseModel], field: str) -> None:
+    for value in (10**19, -(10**19), float("nan"), float("inf"), True, "x", "0b1", "nan", 10**400, "9" * 400, {}):
+        for given in (value, [value]):
+            with pytest.raises(ValidationError, match=rf"(?m)^{field}"):
+                model(**{field: given})
+
+
+@pytest.mark.parametrize("text", ["a\0b", "a\ud800b"])
+def test_text_that_no_file_can_hold_is_refused(text: str) -> None:
+    with pytest.raises(ValidationError, match=r"NUL|surrogate"):
+        source_class("cbow").spec.params(vectors=text)
+    with pytest.raises(ValidationError, match=r"NUL|surrogate"):
+        Config(export={"labels": [text]})
+
+
+@pytest.mark.parametrize("options", [FitOptions, EvalOptions])
+def test_the_trainer_checks_its_own_bounds(options: type) -> None:
+    """`relabel_train` is used without the command line as well."""
+    default = options(run=None, data=None, captions=None) if options is EvalOptions else options()
+    bounded = [one for one in fields(options) if one.metadata["least"] is not None]
+    assert bounded
+    for one in bounded:
+        for value in (one.metadata["least"] - 1, one.metadata["most"] + 1, float("nan")):
+            with pytest.raises(FitError, match=f"^{one.name} is"):
+                options(**{**vars(default), one.name: value})
+    check_bounds(default)

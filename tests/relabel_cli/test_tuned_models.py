@@ -1,0 +1,122 @@
+"""Contract: word vectors that are trained here belong to a dataset and to its captions as they are. A label takes no
+others: it names the command that trains them. Models are looked for in the folder that --data names."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from experiments.proxy_features import remaining_project
+from relabel import stages
+from relabel.config import load_config
+from relabel.core.errors import RelabelError
+from relabel.core.runtime import Runtime
+from relabel.sources.base import SourceParams
+from relabel.sources.cbow import CbowParams
+from relabel.sources.wmd import WmdParams
+from relabel.stages import Project
+from relabel_cli.root import app
+
+PARAMS = {
+    "ingest": {"format": "jsonl", "tokenizer": "none"},
+    "tune": {"cbow": {"tokenizer": "lower_split", "width": 4, "min_count": 1, "epochs": 1}},
+    "sources": {"cbow": {"source": "cbow", "tokenizer": "lower_split"}},
+}
+
+
+@pytest.fixture(autouse=True)
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("gensim")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RELABEL_DATA", raising=False)
+    Path("params.yaml").write_text(yaml.safe_dump(PARAMS))
+
+
+def ingest(dataset: str, captions: int) -> None:
+    rows = [
+        {"caption_id": n, "image_id": n // 2, "split": "train", "text": f"{dataset} dog {n}"} for n in range(captions)
+    ]
+    Path(f"{dataset}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert relabel(dataset, "ingest", "--path", f"{dataset}.jsonl")[0] == 0
+
+
+def relabel(dataset: str, *arguments: str) -> tuple[int, str]:
+    run = CliRunner().invoke(app, [*arguments, "--dataset", dataset, "--quiet", "--threads", "1"])
+    if isinstance(run.exception, RelabelError):
+        return run.exception.exit_code, f"{run.output}error: {run.exception}\n"
+    assert run.exception is None or isinstance(run.exception, SystemExit), run.exception
+    return run.exit_code, run.output
+
+
+def encode(dataset: str) -> tuple[int, str]:
+    return relabel(dataset, "encode", "--label", "cbow", "--split", "train")
+
+
+def test_every_dataset_has_its_own_word_vectors() -> None:
+    ingest("first", 8)
+    ingest("second", 8)
+    assert relabel("first", "tune", "cbow")[0] == 0
+    code, output = encode("first")
+    assert code == 0, output
+    code, output = encode("second")
+    assert code == 3
+    assert "relabel tune cbow --dataset second" in output
+    assert relabel("second", "tune", "cbow")[0] == 0
+    assert encode("second")[0] == 0
+    for dataset in ("first", "second"):
+        manifest = json.loads(Path(f"labels/{dataset}/encodings/train/cbow/manifest.json").read_text())
+        assert manifest["semantic"]["vectors"]["name"] == f"word2vec {dataset}-train 4d"
+        assert "up to date" in encode(dataset)[1]
+
+
+def test_word_vectors_of_captions_that_have_changed_are_trained_again() -> None:
+    ingest("first", 8)
+    assert relabel("first", "tune", "cbow")[0] == 0
+    assert encode("first")[0] == 0
+    ingest("first", 9)
+    code, output = encode("first")
+    assert code == 4
+    assert "relabel tune cbow --dataset first" in output
+    code, output = relabel("first", "run", "--split", "train", "--label", "cbow", "--dry-run", "--json")
+    assert [step["state"] for step in json.loads(output) if step["stage"] == "tune"] == ["to do"]
+    assert relabel("first", "run", "--split", "train", "--label", "cbow")[0] == 0
+    assert "up to date" in encode("first")[1]
+
+
+@pytest.mark.parametrize("params", [CbowParams(), WmdParams()], ids=lambda p: p.source)
+def test_captions_remaining_beside_proxy_features_take_the_word_vectors_of_the_dataset(params: SourceParams) -> None:
+    ingest("first", 8)
+    settings = [f"sources={{one: {{source: {params.source}}}}}"]
+    config = load_config(None, settings, {"ingest.dataset": "first"})
+    remaining = remaining_project(Project(config, Runtime(data=Path("there"))))
+    assert remaining.word2vec == Path("there/word2vec/first")
+    assert remaining.config.source("one").params.vectors == "there/word2vec/first"
+    assert remaining.config.params("one").model_dump()["vectors"] == "word2vec"  # as it is recorded, on every machine
+    assert stages.needs_word2vec(params)
+
+
+def test_a_fuse_is_looked_for_where_it_was_written() -> None:
+    ingest("first", 8)
+    code, output = relabel("first", "encode", "--label", "fuse", "--split", "train", "--data", "there")
+    assert code == 3
+    assert "there/fuse" in output
+
+
+def test_a_model_of_other_parameters_is_kept_unless_it_is_to_be_replaced() -> None:
+    ingest("mine", 8)
+    assert relabel("mine", "tune", "cbow")[0] == 0
+    vectors = next(Path("data/word2vec/mine").glob("*.txt"))
+    before = vectors.read_bytes()
+    for trial in (["--width", "5"], ["--set", "tune.cbow.width=5"]):
+        code, output = relabel("mine", "tune", "cbow", *trial)
+        assert (code, vectors.read_bytes()) == (2, before)
+        assert "width (4 there, 5 here)" in output
+        assert "--replace" in output
+    assert relabel("mine", "tune", "cbow", "--width", "5", "--replace")[0] == 0
+    assert not vectors.exists()
+    Path("params.yaml").write_text(yaml.safe_dump(PARAMS | {"tune": {"cbow": PARAMS["tune"]["cbow"] | {"width": 6}}}))
+    assert relabel("mine", "tune", "cbow")[0] == 0  # an edited file replaces

@@ -1,0 +1,157 @@
+"""Contract: no command replaces, moves or deletes a file that relabel did not write, whatever path, name or label it is
+given; it ends with exit code 2 or 4 and a line that names the path or the name."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from relabel_cli.root import app
+
+PARAMS = """
+ingest: {dataset: mine, namespace: coco, format: jsonl, path: captions.jsonl, tokenizer: none}
+sources:
+  cider: {source: cider, tokenizer: lower_split}
+"""
+
+
+def relabel(*arguments: str) -> tuple[int, str]:
+    run = CliRunner().invoke(app, [*arguments, "--quiet", "--threads", "1", "--data", "data"])
+    assert run.exception is None or isinstance(run.exception, SystemExit), run.exception
+    return run.exit_code, run.output
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with an encoding and lookups, in a folder of the user's files."""
+    home = tmp_path_factory.mktemp("home")
+    folder = home / "project"
+    for name in ("d", "models", "project"):
+        (home / name).mkdir()
+        (home / name / "thesis.tex").write_text("mine")
+    (folder / "params.yaml").write_text(PARAMS)
+    with (folder / "captions.jsonl").open("w", encoding="utf-8") as file:
+        for row in range(30):
+            text = f"a {('dog', 'cat', 'bird')[row % 3]} on a {('chair', 'hill')[row % 2]} number {row // 5}"
+            line = {"caption_id": str(row), "image_id": str(row // 5), "split": "train", "text": text}
+            file.write(json.dumps(line) + "\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for command in (["ingest"], ["encode", "--label", "cider", "--split", "train"]):
+            assert relabel(*command)[0] == 0
+        assert relabel("export", "lookup", "--label", "cider")[0] == 0
+    return home
+
+
+@pytest.fixture
+def home(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy that may be changed; the project in it is the working directory."""
+    home = shutil.copytree(made, tmp_path / "home")
+    monkeypatch.chdir(home / "project")
+    return home
+
+
+def files(folder: Path) -> dict[str, bytes | None]:
+    """Everything below a folder but locks."""
+    below = [path for path in folder.rglob("*") if path.suffix != ".lock" and path.name != ".work"]
+    return {p.relative_to(folder).as_posix(): p.read_bytes() if p.is_file() else None for p in below}
+
+
+OTHER = ("--format", "jsonl", "--path", "captions.jsonl", "--tokenizer", "none")
+PLAN = ("export", "plan", "--label", "cider", "--batch-size", "8", "--epochs", "1", "--name")
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "message"),
+    [
+        ((*PLAN, "{home}/d"), 2, "{home}/d' cannot name a plan"),
+        ((*PLAN, "../lookup"), 2, "'../lookup' cannot name a plan"),
+        ((*PLAN, ".."), 2, "'..' cannot name a plan"),
+        ((*PLAN, ""), 2, "'' cannot name a plan"),
+        (("tune", "fuse", "--parts", "cider", "--out", "{home}/models"), 4, "{home}/models: found files that relabel"),
+        (("tune", "bert_sts", "--out", "{home}/models"), 4, "{home}/models: found files that relabel"),
+        (("tune", "sbert", "--out", "{home}/models"), 4, "{home}/models: found files that relabel"),
+        (
+            ("tune", "sbert", "--out", "labels/mine/corpus"),
+            4,
+            "found corpus mine, where only an older sentence_encoder",
+        ),
+        (("tune", "fuse", "--parts", "cider", "--out", "labels/mine/encodings/train/cider"), 4, "found encoding cider"),
+        (("tune", "bert_sts", "--out", "labels/mine/exports/train/lookup"), 4, "found files that relabel did not"),
+        (("tune", "bert_sts", "--out", "captions.jsonl"), 4, "captions.jsonl: found a file, not a folder"),
+        (("tune", "bert_sts", "--out", "."), 2, "'.' cannot be the folder of an artefact"),
+        (("encode", "--split", "train", "--label", "."), 2, "'.'"),
+        (("encode", "--split", "train", "--label", "../../../../evil"), 2, "'../../../../evil'"),
+        (
+            ("encode", "--split", "train", "--label", "cider", "--set", "sources={{'.': {{source: cider}}}}"),
+            2,
+            "'.' can",
+        ),
+        (("encode", "--split", "..", "--label", "cider"), 2, "no split .."),
+        (("ingest", "--dataset", ".."), 2, "ingest.dataset"),
+        (("ingest", "--dataset", "/tmp"), 2, "ingest.dataset"),
+        (("ingest", "--dataset", "x" * 101), 2, "cannot name a dataset"),
+        (("neighbours", "--label", "cider", "--within", "../train"), 2, "'../train'"),
+        (("judge", "--label", "cider", "--split", ".."), 2, "split"),
+        (("fetch", "../models"), 2, "'../models'"),
+    ],
+)
+def test_a_command_leaves_every_file_as_it_was(command: tuple[str, ...], code: int, message: str, home: Path) -> None:
+    before = files(home)
+    found, said = relabel(*(part.format(home=home) for part in command))
+    assert (found, message.format(home=home) in said) == (code, True), said
+    assert len(said.splitlines()) < 8
+    assert files(home) == before
+
+
+@pytest.mark.parametrize("label", [".", "../../../../evil", "/tmp/evil"])
+def test_labels_of_params_yaml_lead_nowhere(label: str, home: Path) -> None:
+    Path("params.yaml").write_text(f"{PARAMS}  '{label}': {{source: cider, tokenizer: lower_split}}\n")
+    before = files(home)
+    for command in (
+        ("encode", "--split", "train", "--label", label),
+        ("export", "lookup", "--label", label),
+        ("run", "--split", "train", "--label", label),
+    ):
+        code, said = relabel(*command)
+        assert (code, f"'{label}' cannot name a label" in said) == (2, True), said
+    assert files(home) == before
+
+
+@pytest.mark.parametrize(
+    ("folder", "command"),
+    [
+        (
+            "data/word2vec/mine",
+            ("tune", "cbow", "--set", "tune.cbow={splits: [train], tokenizer: lower_split, width: 4}"),
+        ),
+        ("labels/mine/encodings/train/same_image", ("encode", "--split", "train", "--label", "same_image")),
+        ("labels/mine/exports/train/plan/p", (*PLAN, "p")),
+        (
+            "labels/mine/neighbours/train/captions/cider",
+            ("neighbours", "--label", "cider", "--within", "train", "-k", "3"),
+        ),
+        ("labels/other/corpus", ("ingest", "--dataset", "other", *OTHER)),
+    ],
+)
+def test_files_in_the_place_of_an_artefact_stay(folder: str, command: tuple[str, ...], home: Path) -> None:
+    Path(folder).mkdir(parents=True)
+    (Path(folder) / "GoogleNews.bin").write_text("mine")
+    before = files(home)
+    code, said = relabel(*command)
+    assert (code, f"{folder}: found files that relabel did not write (GoogleNews.bin)" in said) == (4, True), said
+    assert files(home) == before
+
+
+def test_notes_in_an_artefact_stay_when_other_parameters_would_replace_it(home: Path) -> None:
+    corpus = Path("labels/mine/corpus")
+    (corpus / "notes.txt").write_text("mine")
+    before = files(home)
+    code, said = relabel("ingest", "--rows-per-shard", "7")
+    assert (code, "found notes.txt, which relabel did not write" in said) == (4, True), said
+    assert files(home) == before
+    assert relabel("ingest")[0] == 0

@@ -1,0 +1,78 @@
+"""Contract: a DataLoader gets a sampler's batches, epoch by epoch, rank by rank, and goes on just where it stopped."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from relabel_train.batches import Captions, RandomBatches
+
+torch = pytest.importorskip("torch")
+
+IMAGE = np.repeat(np.arange(20, dtype=np.int32), 5)
+
+
+def made(seed: int = 0, rank: int = 0, world_size: int = 1, **given: bool):  # type: ignore[no-untyped-def]
+    from relabel_train.batches.torch_sampler import TorchBatchSampler
+
+    return TorchBatchSampler(
+        RandomBatches(Captions.of(IMAGE), 8, seed=seed, drop_last=False), rank, world_size, **given
+    )
+
+
+class Rows(torch.utils.data.Dataset):  # type: ignore[misc,name-defined]
+    def __getitem__(self, row: int) -> int:
+        return row
+
+    def __len__(self) -> int:
+        return len(IMAGE)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_loader_gives_the_samplers_batches(workers: int) -> None:
+    batches = made(seed=3)
+    loader = torch.utils.data.DataLoader(Rows(), batch_sampler=batches, num_workers=workers)
+    for epoch in (0, 1, 0):
+        batches.set_epoch(epoch)
+        assert len(loader) == 13
+        assert [b.tolist() for b in loader] == [b.tolist() for b in batches.sampler.epoch(epoch)]
+
+
+def test_resume_is_exact() -> None:
+    whole = made()
+    whole.set_epoch(2)
+    expected = list(whole)
+    broken = made()
+    broken.set_epoch(2)
+    reader = iter(broken)
+    seen = [next(reader) for _ in range(9)]  # two of them were only read ahead
+    state = json.loads(json.dumps(broken.state_dict(done=7)))
+    again = made()
+    again.load_state_dict(state)
+    again.set_epoch(2)
+    assert len(again) == len(expected) - 7
+    assert seen[:7] + list(again) == expected
+    assert list(again) == expected  # the epoch after a resumed one begins at its beginning
+    again.load_state_dict(state)
+    again.set_epoch(3)
+    assert list(again) == [b.tolist() for b in again.sampler.epoch(3)]
+
+
+def test_a_checkpoint_of_other_batches_is_refused() -> None:
+    state = made().state_dict(done=1)
+    for other in (made(seed=1), made(rank=1, world_size=2), made(even=False)):
+        with pytest.raises(ValueError, match="the checkpoint's batches are of"):
+            other.load_state_dict(state)
+
+
+def test_ranks_share_an_epoch() -> None:
+    ranks = [made(rank=r, world_size=3, even=False) for r in range(3)]
+    for r in ranks:
+        r.set_epoch(1)
+    assert sorted(b for r in ranks for b in r) == sorted(b.tolist() for b in ranks[0].sampler.epoch(1))
+    assert [len(r) for r in ranks] == [5, 4, 4]
+    assert [len(made(rank=r, world_size=3)) for r in range(3)] == [4, 4, 4]
+    with pytest.raises(ValueError, match="rank 3"):
+        made(rank=3, world_size=3)

@@ -1,0 +1,82 @@
+"""Sorted counting equals loops over all pairs: value, number of pairs and gradient, with ties everywhere."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+
+from relabel_train.losses.pairwise_hinge import count_below, hinge_between, hinge_ranked
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 7, 8, 9, 31, 32, 33])
+def test_counts_equal_loops(length: int) -> None:
+    rng = random.Random(length)
+    values = [rng.sample(range(length), length) for _ in range(4)]
+    first = [[rng.randint(0, length) for _ in range(20)] + [0, length] for _ in range(4)]
+    limit = [[rng.randint(0, length) for _ in range(20)] + [length, length] for _ in range(4)]
+    found = count_below(torch.tensor(values), torch.tensor(first), torch.tensor(limit))
+    for q in range(4):
+        expected = [sum(v < t for v in values[q][:p]) for p, t in zip(first[q], limit[q], strict=True)]
+        assert found[q].tolist() == expected
+
+
+@pytest.mark.parametrize("length", [1, 2, 5, 16, 23])
+@pytest.mark.parametrize(("gap", "margin"), [(0.0, 0.0), (0.2, 0.0), (0.0, 0.03), (0.5, 0.25)])
+def test_ranked_hinges_equal_loops(length: int, gap: float, margin: float) -> None:
+    rng = random.Random(length)
+    steps = [k / 8 for k in range(-8, 9)]  # exact in binary, so ties and edges are exact
+    s = [[rng.choice(steps) for _ in range(length)] for _ in range(3)]
+    above = [[rng.choice([*steps, -float("inf")]) for _ in range(length)] for _ in range(3)]
+    below = [[rng.choice([*steps, float("inf")]) for _ in range(length)] for _ in range(3)]
+    scores = torch.tensor(s, dtype=torch.float64, requires_grad=True)
+    value, pairs = hinge_ranked(
+        scores, torch.tensor(above, dtype=torch.float64), torch.tensor(below, dtype=torch.float64), gap, margin
+    )
+    value.sum().backward()
+    for q in range(3):
+        total, count, gradient = 0.0, 0, [0] * length
+        for j in range(length):
+            for k in range(length):
+                if above[q][j] > below[q][k] + gap:
+                    count += 1
+                    if s[q][k] - s[q][j] + margin > 0:
+                        total += s[q][k] - s[q][j] + margin
+                        gradient[k] += 1
+                        gradient[j] -= 1
+        assert value[q].item() == pytest.approx(total, abs=1e-9)
+        assert pairs[q].item() == count
+        assert scores.grad is not None
+        assert scores.grad[q].tolist() == gradient
+
+
+@pytest.mark.parametrize("margin", [0.0, 0.01, 0.25])
+def test_hinges_between_sets_equal_loops(margin: float) -> None:
+    rng = random.Random(5)
+    s = [[rng.choice([0.25, 0.5, rng.random()]) for _ in range(11)] for _ in range(4)]
+    upper = [[rng.random() < 0.4 for _ in range(11)] for _ in range(4)]
+    lower = [[rng.random() < 0.5 for _ in range(11)] for _ in range(4)]
+    upper[0] = [False] * 11
+    lower[1] = [False] * 11
+    scores = torch.tensor(s, dtype=torch.float64)
+    found = hinge_between(scores, torch.tensor(upper), torch.tensor(lower), margin)
+    for q in range(4):
+        ups, lows = ([j for j in range(11) if side[q][j]] for side in (upper, lower))
+        expected = sum(max(0.0, s[q][k] - s[q][j] + margin) for j in ups for k in lows)
+        assert found[q].item() == pytest.approx(expected, abs=1e-12)
+
+
+def test_float32_edges_are_decided_alike_from_both_ends() -> None:
+    """Differences that round differently from each end: value and gradient stay those of the pairs."""
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.rand(8, 200, generator=generator).requires_grad_()
+    labels = torch.randint(0, 50, (8, 200), generator=generator) * 0.1  # inexact
+    value, pairs = hinge_ranked(scores, labels, labels, 0.2, 0.01)
+    value.sum().backward()
+    counted = labels[:, :, None] > labels[:, None, :] + 0.2
+    hinges = (scores[:, None, :] + 0.01 - scores[:, :, None]).clamp(min=0).double()
+    assert torch.equal(pairs, counted.sum(dim=(1, 2)))
+    torch.testing.assert_close(value.double(), (hinges * counted).sum(dim=(1, 2)), rtol=1e-5, atol=0)
+    assert scores.grad is not None
+    torch.testing.assert_close(scores.grad.sum(dim=1), torch.zeros(8))

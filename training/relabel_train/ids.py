@@ -1,0 +1,111 @@
+"""External ids by position: strings end to end on disk, found by a sorted hash."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relabel_train.folder import MappedArray
+
+ID_ARRAYS: dict[str, tuple[str, int]] = {
+    "bytes": ("|u1", 1),
+    "offsets": ("<i8", 1),
+    "hashes": ("<u8", 1),
+    "order": ("<i4", 1),
+}
+"""Arrays of ids: name to dtype and number of dimensions."""
+Raw = bytes  # the class has a field of the name `bytes`
+
+
+@dataclass(frozen=True, eq=False)
+class Ids:
+    """N distinct ids.
+
+    Attributes
+    ----------
+    bytes : (offsets[-1],) uint8
+        UTF-8 of all ids, end to end.
+    offsets : (N + 1,) int64
+        Id i is ``bytes[offsets[i]:offsets[i + 1]]``.
+    hashes : (N,) uint64
+        8-byte BLAKE2b of each id (little-endian), ascending.
+    order : (N,) int32
+        Position of the id with each hash.
+    """
+
+    bytes: NDArray[np.uint8]
+    offsets: NDArray[np.int64]
+    hashes: NDArray[np.uint64]
+    order: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, ids: Sequence[str]) -> Ids:
+        """Index ids in memory."""
+        encoded = [identifier.encode() for identifier in ids]
+        offsets = np.zeros(len(encoded) + 1, np.int64)
+        np.cumsum([len(raw) for raw in encoded], out=offsets[1:])
+        hashes = _hashes(encoded)
+        order = np.argsort(hashes, kind="stable").astype(np.int32)
+        return cls(np.frombuffer(b"".join(encoded), np.uint8), offsets, hashes[order], order)
+
+    @classmethod
+    def open(cls, arrays: dict[str, NDArray[Any]], what: str) -> Ids:
+        """Wrap the arrays `WHAT.bytes`, `WHAT.offsets`, ... of an export."""
+        return cls(*(arrays[f"{what}.{name}"] for name in ID_ARRAYS))
+
+    def arrays(self, what: str) -> dict[str, NDArray[Any]]:
+        """Return the arrays to store by name."""
+        return {f"{what}.{name}": getattr(self, name) for name in ID_ARRAYS}
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def names(self, positions: Iterable[int] | NDArray[np.integer[Any]]) -> list[str]:
+        """Return the ids at some positions."""
+        return [self._raw(int(position)).decode() for position in positions]
+
+    def find(self, ids: Iterable[str], what: str) -> NDArray[np.int64]:
+        """Return the positions of ids.
+
+        Raises
+        ------
+        KeyError
+            Naming the first unknown ids; `what` is their kind in the message.
+        """
+        encoded = [identifier.encode() for identifier in ids]
+        hashes = _hashes(encoded)
+        positions = np.full(len(encoded), -1, np.int64)
+        for i, first in enumerate(np.searchsorted(self.hashes, hashes).tolist()):
+            slot = first
+            while slot < len(self) and self.hashes[slot] == hashes[i]:  # two ids may share a hash
+                position = int(self.order[slot])
+                if self._raw(position) == encoded[i]:
+                    positions[i] = position
+                    break
+                slot += 1
+        unknown = [encoded[i].decode() for i in np.flatnonzero(positions < 0)]
+        if unknown:
+            more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
+            raise KeyError(f"this lookup covers no {what} {', '.join(unknown[:5])}{more}")
+        return positions
+
+    def _raw(self, position: int) -> Raw:
+        return self.bytes[self.offsets[position] : self.offsets[position + 1]].tobytes()
+
+
+def check_ids(arrays: Mapping[str, MappedArray], what: str, count: int) -> None:
+    """Check that the arrays of N ids fit each other; raises LookupFileError."""
+    text, offsets, hashes, order = (arrays[f"{what}.{name}"] for name in ID_ARRAYS)
+    offsets.check_offsets(count, text)
+    hashes.check_length(count)
+    order.check_length(count)
+
+
+def _hashes(encoded: Sequence[bytes]) -> NDArray[np.uint64]:
+    joined = b"".join(blake2b(raw, digest_size=8).digest() for raw in encoded)
+    return np.frombuffer(joined, "<u8").astype(np.uint64)

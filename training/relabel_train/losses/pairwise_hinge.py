@@ -1,0 +1,224 @@
+"""Hinges over all pairs of items that are ordered by label, by sorting: no tensor has pairs of items as its axes.
+
+A sum of hinges [s_k - s_j + margin]_+ is linear in the scores, given the number of open hinges in which each item is
+the upper one (j) and the lower one (k). Both counts are exact integers, computed without a gradient; the sum of scores
+times counts has the exact value and the exact gradient.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def hinge_ranked(scores: Tensor, above: Tensor, below: Tensor, gap: float, margin: float) -> tuple[Tensor, Tensor]:
+    """Sum [s_k - s_j + margin]_+ over all (j, k) with above_j > below_k + gap.
+
+    Parameters
+    ----------
+    scores : (Q, N) float
+    above : (Q, N) float
+        Label of an item as the upper one of a pair; -inf if it never is.
+    below : (Q, N) float
+        Label of an item as the lower one; inf if it never is.
+    gap : float
+        Labels must differ by more.
+    margin : float
+
+    Returns
+    -------
+    value : (Q,) float
+        The sum for each query.
+    pairs : (Q,) int64
+        Number of pairs ordered by label, open or not.
+
+    Notes
+    -----
+    Time O(Q N log N), memory O(Q N).
+    """
+    other = None if below is above else below
+    as_upper, as_lower, pairs = count_open_pairs(scores.detach(), above, other, gap, margin)
+    return _linear(scores, as_upper, as_lower, margin), pairs
+
+
+# One opaque operation: a compiler would spend minutes on hundreds of small ones.
+@torch.library.custom_op(
+    "relabel_train::count_open_pairs",
+    mutates_args=(),
+    schema="(Tensor scores, Tensor above, Tensor? below, float gap, float margin) -> (Tensor, Tensor, Tensor)",
+)
+def count_open_pairs(
+    scores: Tensor, above: Tensor, below: Tensor | None, gap: float, margin: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Count each item's open pairs as the upper one and as the lower one, and each query's pairs, open or not.
+
+    Parameters
+    ----------
+    scores, above, gap, margin
+        As in `hinge_ranked`.
+    below : (Q, N) float or None
+        None stands for `above`.
+
+    Returns
+    -------
+    as_upper, as_lower : (Q, N) int64
+    pairs : (Q,) int64
+    """
+    size = max(1, (1 << 15) // scores.shape[1]) if scores.device.type == "cpu" else len(scores)  # fits into a cache
+    scores, above = scores.contiguous(), above.contiguous()  # a compiler may pass other strides
+    below = None if below is None else below.contiguous()
+    counts = [
+        _open_pairs(
+            scores[q : q + size], above[q : q + size], None if below is None else below[q : q + size], gap, margin
+        )
+        for q in range(0, len(scores), size)
+    ]
+    as_upper, as_lower, pairs = (torch.cat(parts) for parts in zip(*counts, strict=True))
+    return as_upper, as_lower, pairs
+
+
+@count_open_pairs.register_fake
+def _(scores: Tensor, *_others: object) -> tuple[Tensor, Tensor, Tensor]:
+    counts = torch.empty_like(scores, dtype=torch.int64, memory_format=torch.contiguous_format)
+    return counts, torch.empty_like(counts), counts.new_empty(len(scores))
+
+
+def _open_pairs(
+    scores: Tensor, above: Tensor, below: Tensor | None, gap: float, margin: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    length = scores.shape[1]
+    ranked, order = scores.sort(dim=1, stable=True)
+    rank = inverse(order)
+    upper, by_above = above.sort(dim=1, stable=True)
+    lower, by_below = (upper + gap, by_above) if below is None else (below + gap).sort(dim=1, stable=True)
+    # Per lower item: the number of items that score below it plus the margin. Per upper item, by label: the number of
+    # items with a small enough label.
+    opened = torch.searchsorted(ranked, ranked + margin)
+    lows = torch.searchsorted(lower, upper)
+    closed, ups = transpose_counts(opened), transpose_counts(lows)
+    values = rank.gather(1, by_above)
+    if below is None:
+        limits = closed.gather(1, values), opened.gather(1, values)
+        counts = count_below(values, torch.cat([lows, ups], dim=1), torch.cat(limits, dim=1))
+        closed_lows, open_ups = counts[:, :length], counts[:, length:]
+    else:
+        others = rank.gather(1, by_below)
+        limits = closed.gather(1, values), opened.gather(1, others)
+        counts = count_below(torch.cat([others, values]), torch.cat([lows, ups]), torch.cat(limits))
+        closed_lows, open_ups = counts[: len(scores)], counts[len(scores) :]
+    as_upper = torch.empty_like(order).scatter_(1, by_above, lows - closed_lows)
+    as_lower = torch.empty_like(order).scatter_(1, by_below, limits[1] - open_ups)
+    return as_upper, as_lower, lows.sum(dim=1)
+
+
+def hinge_between(scores: Tensor, upper: Tensor, lower: Tensor, margin: float) -> Tensor:
+    """Sum [s_k - s_j + margin]_+ over all j of one set and k of another.
+
+    Parameters
+    ----------
+    scores : (Q, N) float
+    upper, lower : (Q, N) bool
+        Items that are a j, items that are a k.
+    margin : float
+
+    Returns
+    -------
+    (Q,) float
+
+    Notes
+    -----
+    Time O(Q N log N), memory O(Q N).
+    """
+    with torch.no_grad():
+        ranked, order = scores.sort(dim=1, stable=True)
+        upper, lower = upper.gather(1, order), lower.gather(1, order)
+        raised = ranked + margin
+        # Numbers of k and of j among the items up to each rank.
+        lows, ups = _running(lower), _running(upper)
+        opened = torch.searchsorted(ranked, raised)
+        closed = transpose_counts(opened)
+        as_upper = (lows[:, -1:] - lows.gather(1, closed)) * upper
+        as_lower = ups.gather(1, opened) * lower
+        rank = inverse(order)
+        as_upper, as_lower = as_upper.gather(1, rank), as_lower.gather(1, rank)
+    return _linear(scores, as_upper, as_lower, margin)
+
+
+def count_below(values: Tensor, first: Tensor, limit: Tensor) -> Tensor:
+    """Count the values below a limit among the first of a permutation.
+
+    Parameters
+    ----------
+    values : (Q, N) int64
+        Each row is a permutation of 0..N-1.
+    first : (Q, K) int64
+        Number of values to look at, from the left; 0..N.
+    limit : (Q, K) int64
+        0..N.
+
+    Returns
+    -------
+    (Q, K) int64
+
+    Notes
+    -----
+    A wavelet tree: from the highest bit down, values are partitioned stably by that bit within the groups of equal
+    higher bits. As the values are a permutation, the group of values v..v+w-1 starts at index v. Time
+    O(Q (N + K) log N).
+    """
+    length = values.shape[1]
+    indices = torch.arange(length, device=values.device)
+    total = torch.zeros_like(first)
+    at = first
+    for bit in range(length.bit_length() - 1, -1, -1):
+        half = 1 << bit
+        one = (values >> bit) & 1
+        zeros = torch.nn.functional.pad((1 - one).cumsum(dim=1), (1, 0))
+        start = limit & -(2 * half)
+        left = zeros.gather(1, at) - (start >> 1)  # zeros of the limit's group among the first
+        right = (limit >> bit) & 1
+        total = total + left * right
+        at = torch.where(right.bool(), at - left + half, start + left)
+        if bit:
+            start = values & -(2 * half)
+            left = zeros[:, :-1] - (start >> 1)
+            to = torch.where(one.bool(), indices - left + half, start + left)
+            values = torch.empty_like(values).scatter_(1, to, values)
+    return total
+
+
+def transpose_counts(counts: Tensor) -> Tensor:
+    """Count, for each index k, the entries of an ascending row of counts that are at most k.
+
+    If counts_j is the number of items of one sorted row below item j of another, the result is the number of items of
+    the other not above item k of the first. Both come from the same comparisons, so rounding cannot make them disagree.
+
+    Parameters
+    ----------
+    counts : (Q, N) int64
+        0..N.
+
+    Returns
+    -------
+    (Q, N) int64
+    """
+    rows, length = counts.shape
+    histogram = counts.new_zeros(rows, length + 1).scatter_add_(1, counts, torch.ones_like(counts))
+    return histogram.cumsum(dim=1)[:, :length]
+
+
+def inverse(order: Tensor) -> Tensor:
+    """Return the rank of each item in an order, both (Q, N) int64."""
+    ranks = torch.arange(order.shape[1], device=order.device).expand_as(order)
+    return torch.empty_like(order).scatter_(1, order, ranks)
+
+
+def _running(mask: Tensor) -> Tensor:
+    return torch.nn.functional.pad(mask.long().cumsum(dim=1), (1, 0))
+
+
+def _linear(scores: Tensor, as_upper: Tensor, as_lower: Tensor, margin: float) -> Tensor:
+    # Large terms cancel, so they are summed in float64 if the device has it.
+    wide = scores.dtype if scores.device.type == "mps" else torch.float64
+    value = (scores.to(wide) * (as_lower - as_upper)).sum(dim=1) + margin * as_upper.sum(dim=1).to(wide)
+    return value.to(scores.dtype)

@@ -1,0 +1,33 @@
+"""Checks of the parameters of losses."""
+
+from __future__ import annotations
+
+import math
+
+
+def one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
+    """Raise for a word that is not among `choices`.
+
+    Raises
+    ------
+    ValueError
+        Naming the parameter, the value and the choices.
+    """
+    if value not in choices:
+        raise ValueError(f"{name} is {value!r}, not one of {', '.join(map(repr, choices))}")
+
+
+def number(name: str, value: float, above: float | None = None, at_least: float | None = None) -> None:
+    """Raise for a number that is not finite or too small.
+
+    Raises
+    ------
+    ValueError
+        Naming the parameter, the value and the bound.
+    """
+    if not math.isfinite(value):
+        raise ValueError(f"{name} is {value}, not a finite number")
+    if above is not None and not value > above:
+        raise ValueError(f"{name} is {value}, not above {above:g}")
+    if at_least is not None and not value >= at_least:
+        raise ValueError(f"{name} is {value}, not {at_least:g} or more")

@@ -1,0 +1,172 @@
+"""Settings and result of a retrieval report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from relabel_train.metrics.ranking import Ties
+
+
+@dataclass(frozen=True)
+class ReportSettings:
+    """Depths, tie rule and optional parts of a report.
+
+    Attributes
+    ----------
+    ties : "pessimistic" or "row"
+        Among equal scores the less relevant item comes first, or the lower row or column.
+    recall_ks, ncs_ks : tuple of int
+        Three each; RSUM and Nsum add them up.
+    cs_ks : tuple of int
+        Of CS@K.
+    ndcg_ks : tuple of int or None
+        None is the whole list.
+    distance_ks : tuple of int
+        Of the mean label distance.
+    semantic_ms : tuple of int
+        Captions (images) that Semantic Recall adds to the relevant ones; empty omits it.
+    label_top : float
+        Largest value of the label, 1 for cosines: label distance is `label_top` - r.
+    label_low : float, optional
+        If given, nDCG's labels are (r - low) / (top - low): -1 turns cosines into S-NDCG's (1 + cosine) / 2.
+    kendall_tau : bool
+        Kendall's tau over whole lists, the one figure that takes seconds on 5,000 x 25,000.
+    tau_queries : int, optional
+        Number of queries per direction for Kendall's tau, drawn with `seed`; all by default. Others count as skipped.
+    seed : int
+        Seed of the drawn queries.
+    recall_only : tuple of str
+        Sets of positives that get R@K alone, as CxC's authors report it.
+    one_caption : bool
+        CS@K as Ladder computes it: gallery and queries hold the first caption of each image alone.
+    threads : int, optional
+        All available cores by default; no figure depends on it.
+
+    Raises
+    ------
+    ValueError
+        Naming the first invalid setting.
+    """
+
+    ties: Ties = "pessimistic"
+    recall_ks: tuple[int, ...] = (1, 5, 10)
+    ncs_ks: tuple[int, ...] = (1, 5, 10)
+    cs_ks: tuple[int, ...] = (100,)
+    ndcg_ks: tuple[int | None, ...] = (None,)
+    distance_ks: tuple[int, ...] = (1, 10)
+    semantic_ms: tuple[int, ...] = (1,)
+    label_top: float = 1.0
+    label_low: float | None = None
+    kendall_tau: bool = True
+    tau_queries: int | None = None
+    seed: int = 0
+    recall_only: tuple[str, ...] = ("cxc",)
+    one_caption: bool = False
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.ties not in ("pessimistic", "row"):
+            raise ValueError(f"ties is {self.ties!r}, not 'pessimistic' or 'row'")
+        for name in ("recall_ks", "ncs_ks", "cs_ks", "ndcg_ks", "distance_ks", "semantic_ms"):
+            values: tuple[int | None, ...] = getattr(self, name)
+            depths = [k for k in values if not (k is None and name == "ndcg_ks")]
+            if not all(isinstance(k, int) and k >= 1 for k in depths):
+                raise ValueError(f"{name} is {values}; whole numbers of 1 or more are needed")
+        for name in ("threads", "tau_queries"):
+            number = getattr(self, name)
+            if number is not None and number < 1:
+                raise ValueError(f"{name} is {number}, not 1 or more")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One metric under one protocol.
+
+    Attributes
+    ----------
+    protocol : str
+        `all`, `folds`, `labels`, `one_caption`, or the name of a set of positives (`eccv`, `cxc`).
+    name : str
+        Ends in `_percent` for values in 0..100. All other values are fractions, correlations, ranks counted from 1 or
+        distances.
+    i2t, t2i : float, optional
+        Image queries over captions, caption queries over images.
+    both : float, optional
+        The one number for both directions: RSUM and Nsum.
+    queries : tuple of int
+        Number of queries in the means, i2t and t2i.
+    skipped : tuple of int
+        Number of queries for which the metric is not defined.
+    """
+
+    protocol: str
+    name: str
+    i2t: float | None = None
+    t2i: float | None = None
+    both: float | None = None
+    queries: tuple[int, int] = (0, 0)
+    skipped: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True)
+class RetrievalReport:
+    """Figures by protocol, with both directions side by side.
+
+    Attributes
+    ----------
+    images, captions : int
+    ties : str
+    figures : tuple of Figure
+    notes : tuple of str
+        Facts that matter when these figures are compared with others.
+    """
+
+    images: int
+    captions: int
+    ties: str
+    figures: tuple[Figure, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+    def __iter__(self) -> Iterator[Figure]:
+        return iter(self.figures)
+
+    def __getitem__(self, name: str) -> Figure:
+        """Return the figure `protocol.name`, as `all.r1_percent`.
+
+        Raises
+        ------
+        KeyError
+            Naming the figures of the report.
+        """
+        for figure in self.figures:
+            if f"{figure.protocol}.{figure.name}" == name:
+                return figure
+        names = ", ".join(f"{f.protocol}.{f.name}" for f in self.figures)
+        raise KeyError(f"no figure {name!r}; there are {names}")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values: {"figures": {"all": {"r1_percent": {"i2t": ..., "t2i": ..., ...}}}, ...}."""
+        figures: dict[str, dict[str, Any]] = {}
+        for f in self.figures:
+            values: dict[str, Any] = {"i2t": f.i2t, "t2i": f.t2i} if f.both is None else {"both": f.both}
+            values |= {"queries": list(f.queries), "skipped": list(f.skipped)}
+            figures.setdefault(f.protocol, {})[f.name] = values
+        head = {"images": self.images, "captions": self.captions, "ties": self.ties}
+        return head | {"figures": figures, "notes": list(self.notes)}
+
+    def table(self) -> str:
+        """Return the figures as a Markdown table, one row each."""
+        lines = ["| protocol | metric | image to text | text to image | both | queries | left out |", "|" + "---|" * 7]
+        for f in self.figures:
+            values = [_number(f, value) for value in (f.i2t, f.t2i, f.both)]
+            counts = ["{:,} / {:,}".format(*f.queries), "{:,} / {:,}".format(*f.skipped) if any(f.skipped) else ""]
+            lines.append(f"| {' | '.join([f.protocol, f.name, *values, *counts])} |")
+        return "\n".join([*lines, *(f"\n{note}" for note in self.notes)])
+
+
+def _number(figure: Figure, value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:.2f}" if figure.name.endswith(("_percent", "_rank")) else f"{value:.4f}"

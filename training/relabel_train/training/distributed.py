@@ -1,0 +1,110 @@
+"""Training in one or several processes: torchrun's variables, and an all-gather of embeddings with exact gradients."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from relabel_train.training.options import FitError
+
+
+@dataclass(frozen=True)
+class Processes:
+    """Rank of the process in its group, and the device.
+
+    Attributes
+    ----------
+    rank, world : int
+    device : torch.device
+    """
+
+    rank: int
+    world: int
+    device: torch.device
+
+    @property
+    def first(self) -> bool:
+        """Whether this process writes files."""
+        return self.rank == 0
+
+    def share(self, value: float) -> float:
+        """Return the first process's number in all processes."""
+        if self.world == 1:
+            return value
+        number = torch.tensor([value], dtype=torch.float64, device=self.device)
+        dist.broadcast(number, 0)
+        return float(number)
+
+    def gather(self, vectors: Tensor, count: int) -> Tensor:
+        """Concatenate the processes' shares of a batch of `count` pairs, cut as by `numpy.array_split`: (count, E).
+
+        Every process computes the same loss from the same matrix, so the gradient of its own share is complete.
+        DistributedDataParallel averages gradients, so it is multiplied by the number of processes. The result is the
+        gradient of one process with the whole batch.
+        """
+        if self.world == 1:
+            return vectors
+        gathered: Tensor = _Gather.apply(vectors, count, self.rank, self.world)
+        return gathered
+
+    def barrier(self) -> None:
+        """Wait for all processes."""
+        if self.world > 1:
+            dist.barrier()
+
+
+def launched() -> tuple[int, int]:
+    """Return this process's rank and the number of processes set by torchrun; 0 and 1 without torchrun."""
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    return (int(os.environ.get("RANK", "0")), world) if world > 1 else (0, 1)
+
+
+@contextmanager
+def join_processes(device: str) -> Iterator[Processes]:
+    """Join the process group of torchrun, or yield a group of one.
+
+    Raises
+    ------
+    FitError
+        If a GPU is requested and there is none.
+    """
+    rank, world = launched()
+    has_gpu = torch.cuda.is_available()
+    if device == "cuda" and not has_gpu:
+        raise FitError("torch sees no CUDA device; use --device cpu, or install a torch built for CUDA")
+    on_gpu = has_gpu and device != "cpu"
+    place = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if on_gpu else torch.device("cpu")
+    if on_gpu:
+        torch.cuda.set_device(place)
+    if world == 1:
+        yield Processes(0, 1, place)
+        return
+    dist.init_process_group("nccl" if on_gpu else "gloo")
+    try:
+        yield Processes(rank, world, place)
+    finally:
+        dist.destroy_process_group()
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, vectors: Tensor, count: int, rank: int, world: int) -> Tensor:
+        sizes = [count // world + (r < count % world) for r in range(world)]
+        padded = vectors.new_zeros(max(sizes), vectors.shape[1])
+        padded[: len(vectors)] = vectors
+        gathered = [torch.empty_like(padded) for _ in range(world)]
+        dist.all_gather(gathered, padded)
+        start = sum(sizes[:rank])
+        ctx.mine, ctx.world = slice(start, start + sizes[rank]), world
+        return torch.cat([part[:size] for part, size in zip(gathered, sizes, strict=True)])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+        return gradients[0][ctx.mine] * ctx.world, None, None, None

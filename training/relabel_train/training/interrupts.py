@@ -1,0 +1,30 @@
+"""Ctrl-C in child processes: a terminal sends SIGINT to all processes, and the parent alone answers it."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing import resource_tracker
+
+
+@contextmanager
+def blocked_interrupts() -> Iterator[None]:
+    """Block SIGINT in this thread until the end, and in the threads and processes that start here for good."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # the first process would start it otherwise, which unblocks SIGINT
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def end_on_interrupt() -> None:
+    """Let SIGINT end this process without a traceback; for a process that starts with SIGINT blocked."""
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
