@@ -14,13 +14,14 @@ PACKAGES = ("pipeline/relabel", "cli/relabel_cli", "training/relabel_train")
 
 def modules_with_examples() -> list[str]:
     """Return the dotted names of the modules whose source holds a doctest prompt."""
-    names = []
-    for package in PACKAGES:
-        root = (ROOT / package).parent
-        for file in sorted((ROOT / package).rglob("*.py")):
-            if ">>> " in file.read_text(encoding="utf-8"):
-                names.append(".".join(file.relative_to(root).with_suffix("").parts).removesuffix(".__init__"))
-    return names
+    files = [file for package in PACKAGES for file in sorted((ROOT / package).rglob("*.py"))]
+    return [_module(file) for file in files if ">>> " in file.read_text(encoding="utf-8")]
+
+
+def _module(file: Path) -> str:
+    """Return the dotted name of a source file: `pipeline/relabel/core/errors.py` is `relabel.core.errors`."""
+    parts = file.relative_to(ROOT).with_suffix("").parts[1:]
+    return ".".join(parts).removesuffix(".__init__")
 
 
 @pytest.mark.parametrize("name", modules_with_examples())
