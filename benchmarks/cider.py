@@ -31,7 +31,7 @@ from relabel.sources.base import OpenEncoding
 from relabel.sources.cider import Cider, CiderParams
 from relabel.sources.cider.relevance import CiderRelevance
 from relabel.store.artefact import build
-from relabel.store.manifest import Draft
+from relabel.store.manifest import ArtefactSpec
 from relabel.store.tasks import make_all
 
 K = 100
@@ -55,8 +55,8 @@ def opened(corpus: Corpus, folder: Path) -> CiderRelevance:
         work.facts["rows"] = [rows.start, rows.stop]
         make_all(source.units(corpus, rows, 50_000, runtime), work, SILENT)
 
-    draft = Draft("encoding", "cider", source.semantic(corpus, rows, runtime), {"corpus": corpus.digest})
-    return source.open(OpenEncoding(corpus, folder, build(folder, draft, fill)[0], runtime))
+    artefact = ArtefactSpec("encoding", "cider", source.semantic(corpus, rows, runtime), {"corpus": corpus.digest})
+    return source.open(OpenEncoding(corpus, folder, build(folder, artefact, fill)[0], runtime))
 
 
 def check(name: str, ours: np.ndarray, theirs: np.ndarray) -> float:

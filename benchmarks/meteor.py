@@ -31,7 +31,7 @@ from relabel.corpus.tokenizers import tokenize
 from relabel.sources.base import OpenEncoding
 from relabel.sources.meteor import Meteor, MeteorParams, MeteorRelevance
 from relabel.store.artefact import build
-from relabel.store.manifest import Draft, open_artefact
+from relabel.store.manifest import ArtefactSpec, open_artefact
 from relabel.store.tasks import make_all
 
 TOLERANCE = 1e-12
@@ -44,8 +44,8 @@ def opened(corpus: Corpus, folder: Path, processes: int) -> MeteorRelevance:
         work.facts["rows"] = [rows.start, rows.stop]
         make_all(source.units(corpus, rows, 50_000, Runtime()), work, SILENT)
 
-    draft = Draft("encoding", "meteor", source.semantic(corpus, rows, Runtime()), {"corpus": corpus.digest})
-    build(folder, draft, fill)
+    artefact = ArtefactSpec("encoding", "meteor", source.semantic(corpus, rows, Runtime()), {"corpus": corpus.digest})
+    build(folder, artefact, fill)
     return source.open(OpenEncoding(corpus, folder, open_artefact(folder, "encoding"), Runtime()))
 
 

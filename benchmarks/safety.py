@@ -29,7 +29,7 @@ from common import coco_test_captions, describe, machine, save, show
 from relabel.neighbours.schema import table_of
 from relabel.store.artefact import build
 from relabel.store.fixed_parquet import write_plain
-from relabel.store.manifest import Draft
+from relabel.store.manifest import ArtefactSpec
 from relabel.store.workdir import Work, part_name
 
 SHARD = 50_000
@@ -83,7 +83,7 @@ def safe(tables: Tables, folder: Path) -> None:
         for name, table in tables.items():
             work.file(name, partial(write_plain, tables=[table], schema=table.schema), rows=table.num_rows)
 
-    build(folder / "out", Draft("encoding", "safety", {"rows": len(tables)}, {}), fill)
+    build(folder / "out", ArtefactSpec("encoding", "safety", {"rows": len(tables)}, {}), fill)
 
 
 WAYS: dict[str, Callable[[Tables, Path], None]] = {"bare": bare, "synced": partial(bare, sync=True), "safe": safe}

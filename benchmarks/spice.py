@@ -34,7 +34,7 @@ from relabel.sources.spice import Spice, SpiceParams
 from relabel.sources.spice.encode import SceneGraphUnits, collapsed
 from relabel.sources.spice.relevance import SceneGraphRelevance
 from relabel.store.artefact import build
-from relabel.store.manifest import Draft
+from relabel.store.manifest import ArtefactSpec
 from relabel.store.tasks import make_all
 
 IMAGE_OF_CHANCE = 58472
@@ -70,8 +70,8 @@ def opener(mirror: Path, folder: Path) -> Callable[[], SceneGraphRelevance]:
         work.facts["rows"] = [0, len(corpus)]
         make_all(SceneGraphUnits(corpus, rows, 50_000, lambda: corpus.texts, runtime, parser=Told(told)), work, SILENT)
 
-    draft = Draft("encoding", "spice", source.semantic(corpus, rows, runtime), {"corpus": corpus.digest})
-    manifest, _ = build(folder, draft, fill)
+    artefact = ArtefactSpec("encoding", "spice", source.semantic(corpus, rows, runtime), {"corpus": corpus.digest})
+    manifest, _ = build(folder, artefact, fill)
     return lambda: source.open(OpenEncoding(corpus, folder, manifest, runtime))
 
 

@@ -25,7 +25,7 @@ from common import describe, machine, save, show
 from relabel.store.arrays import write_array
 from relabel.store.artefact import build
 from relabel.store.atomic import write_text
-from relabel.store.manifest import Draft
+from relabel.store.manifest import ArtefactSpec
 from relabel.store.workdir import Work
 from relabel_train.batches.plan import COVERAGE, EXACT, NAME, ORIENTATION, SAME_IMAGE, open_plan, shard_name
 from relabel_train.batches.plan import FORMAT as PLAN_FORMAT
@@ -40,7 +40,7 @@ def ids_of(rows: int) -> dict[str, np.ndarray]:
 
 
 def make_lookup(out: Path, rows: int, width: int) -> None:
-    draft = Draft("lookup", "random", {"rows": rows}, {})
+    artefact = ArtefactSpec("lookup", "random", {"rows": rows}, {})
     rng = np.random.default_rng(0)
     vectors = rng.standard_normal((rows, width), np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -58,14 +58,14 @@ def make_lookup(out: Path, rows: int, width: int) -> None:
         digests = {name: work.entries()[f"{name}.npy"].sha256 for name in arrays}
         entries = {name: ArrayEntry(a.dtype.str, a.shape, digests[name]) for name, a in arrays.items()}
         about = Description(
-            kind="vectors", source="sbert", label="random", fingerprint=draft.fingerprint, corpus="", encoding="",
+            kind="vectors", source="sbert", label="random", fingerprint=artefact.fingerprint, corpus="", encoding="",
             neighbours=None, split="all", rows=(0, rows), bounds=(-1.0, 1.0), pooling="max",
             poolings=("paired", "max", "mean"), references=5, symmetric=True, dtype="float32", sizes={}, failed=0,
             params={}, arrays=entries,
         )  # fmt: skip
         work.file(DESCRIPTION, lambda path: write_text(path, about.to_json()))
 
-    build(out, draft, fill)
+    build(out, artefact, fill)
 
 
 def make_plan(out: Path, rows: int, size: int, shards: int, per_shard: int) -> None:
@@ -73,13 +73,13 @@ def make_plan(out: Path, rows: int, size: int, shards: int, per_shard: int) -> N
 
     batches, rng = shards * per_shard, np.random.default_rng(0)
     chosen = rng.integers(0, rows, (batches, size)).astype("<i4")
-    draft = Draft("plan", "random", {"shards": shards}, {})
+    artefact = ArtefactSpec("plan", "random", {"shards": shards}, {})
     about: dict[str, Any] = {
         "kind": "plan", "format": PLAN_FORMAT, "label": "random", "source": "random", "source_kind": "vectors",
         "split": "all", "captions": [0, rows], "images": [0, rows // 5], "left_out": 0, "batch_size": size,
         "batches": batches, "epochs": [batches], "batches_per_shard": per_shard, "shards": shards, "sampler": {},
         "neighbours": None, "bounds": [0, 1], "pooling": "max", "orientation": ORIENTATION, "same_image": SAME_IMAGE,
-        "coverage": COVERAGE, "exact": EXACT, "corpus": "", "fingerprint": draft.fingerprint,
+        "coverage": COVERAGE, "exact": EXACT, "corpus": "", "fingerprint": artefact.fingerprint,
     }  # fmt: skip
 
     def fill(work: Work) -> None:
@@ -89,7 +89,7 @@ def make_plan(out: Path, rows: int, size: int, shards: int, per_shard: int) -> N
             write_array(work, shard_name(shard, shards), rng.random((per_shard, size, size), np.float32))
         work.file(NAME, lambda path: write_text(path, json.dumps(about)))
 
-    build(out, draft, fill)
+    build(out, artefact, fill)
 
 
 def timed(call: Callable[[], Any], times: int = 5) -> float:

@@ -33,7 +33,7 @@ from relabel.sources.wmd import Wmd, WmdParams
 from relabel.sources.wmd.distance import distances
 from relabel.sources.wmd.relevance import WmdRelevance
 from relabel.store.artefact import build
-from relabel.store.manifest import Draft
+from relabel.store.manifest import ArtefactSpec
 from relabel.store.tasks import make_all
 from relabel.store.workdir import Work
 
@@ -54,8 +54,8 @@ def opened(vectors: Path, count: int, folder: Path) -> WmdRelevance:
         work.facts["rows"] = [0, len(corpus)]
         make_all(source.units(corpus, every, 50_000, runtime), work, runtime.progress)
 
-    draft = Draft("encoding", "wmd", source.semantic(corpus, every, runtime), {"corpus": corpus.digest})
-    manifest, _ = build(folder / "encoding", draft, fill)
+    artefact = ArtefactSpec("encoding", "wmd", source.semantic(corpus, every, runtime), {"corpus": corpus.digest})
+    manifest, _ = build(folder / "encoding", artefact, fill)
     return source.open(OpenEncoding(corpus, folder / "encoding", manifest, runtime))
 
 

@@ -170,7 +170,7 @@ def _write_neighbours(project: Project, label: str, k: int) -> None:
     from relabel import stages
     from relabel.corpus import References
     from relabel.store.artefact import build
-    from relabel.store.manifest import Draft
+    from relabel.store.manifest import ArtefactSpec
     from relabel.store.workdir import Work
 
     n, image = len(project.corpus), project.corpus.image
@@ -193,5 +193,5 @@ def _write_neighbours(project: Project, label: str, k: int) -> None:
         work.facts |= {"rows": [0, n], "k": k}
 
     inputs = {"corpus": project.corpus.digest, "encoding": stages.encoded(project, label, "all").fingerprint}
-    draft = Draft("neighbours", label, {"within": "all", "index": None}, inputs)
-    build(project.layout.neighbours("all", "captions", label), draft, fill)
+    artefact = ArtefactSpec("neighbours", label, {"within": "all", "index": None}, inputs)
+    build(project.layout.neighbours("all", "captions", label), artefact, fill)

@@ -16,7 +16,7 @@ from relabel.core.tables import markdown, text
 from relabel.neighbours.params import NeighboursParams
 from relabel.stages import Job, Project, export_lookup, ingest, neighbours, note, prepare_encoding
 from relabel.store.atomic import write_text
-from relabel.store.manifest import Draft, Manifest, open_artefact
+from relabel.store.manifest import ArtefactSpec, Manifest, open_artefact
 from relabel.store.workdir import Work
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def fit_table(project: Project, experiments: Experiments) -> Job:
     runs, identity = layout.root / "runs", json.dumps(digests, sort_keys=True)
     inputs = Inputs(features.out, layout.corpus, runs, lookups, _eccv(project), identity)
     trials = make_trials(params, inputs, {label: type(remaining.config.source(label)) for label in labels})
-    draft = table_draft(project, params, digests, inputs.eccv is not None)
+    artefact = table_spec(project, params, digests, inputs.eccv is not None)
 
     def fill(work: Work) -> None:
         all_trials = [trial for row in trials.values() for trial in row]
@@ -61,7 +61,7 @@ def fit_table(project: Project, experiments: Experiments) -> Job:
         _write({name: [results[trial.name] for trial in row] for name, row in trials.items()}, params, work)
 
     variant = experiments.variant(project, lambda e: e.fit_table)
-    return Job(layout.root / "fit", draft, fill, project.runtime.progress, variant=variant)
+    return Job(layout.root / "fit", artefact, fill, project.runtime.progress, variant=variant)
 
 
 def run_all(
@@ -83,11 +83,11 @@ def run_all(
         raise PartialError(what, where=str(runs), todo=todo) from error
 
 
-def table_draft(project: Project, params: FitTableParams, inputs: dict[str, str], eccv: bool) -> Draft:
+def table_spec(project: Project, params: FitTableParams, inputs: dict[str, str], eccv: bool) -> ArtefactSpec:
     """Return the parameters and inputs that determine a table."""
     rows = {name: row.model_dump(mode="json") for name, row in params.all_rows().items()}
     semantic = {"version": 1, **params.model_dump(mode="json", exclude={"rows"}), "rows": rows, "eccv": eccv}
-    return Draft("fit_table", project.config.ingest.dataset, semantic, inputs)
+    return ArtefactSpec("fit_table", project.config.ingest.dataset, semantic, inputs)
 
 
 def read_table(folder: Path) -> tuple[Manifest, dict[str, Any], str]:

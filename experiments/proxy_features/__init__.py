@@ -13,7 +13,7 @@ from experiments.proxy_features.tasks import CAPTIONS, ProxyTasks
 from relabel.sources.models.files import find_model
 from relabel.stages import Job, Project
 from relabel.stages.job import make_units
-from relabel.store.manifest import Draft
+from relabel.store.manifest import ArtefactSpec
 from relabel.store.workdir import Work
 
 if TYPE_CHECKING:
@@ -50,14 +50,14 @@ def proxy_features(project: Project, experiments: Experiments) -> Job:
         "model": files.sha256(),
         **params.model_dump(include={"vectors", "seed", "images_per_shard"}),
     }
-    draft = Draft("proxy_features", project.config.ingest.dataset, semantic, {"corpus": corpus.digest})
+    artefact = ArtefactSpec("proxy_features", project.config.ingest.dataset, semantic, {"corpus": corpus.digest})
     tasks = partial(ProxyTasks, corpus, held_out, params, load)
 
     def fill(work: Work) -> None:
-        make_units(project, tasks(), draft, work, proxy_features, experiments)
+        make_units(project, tasks(), artefact, work, proxy_features, experiments)
 
     variant = experiments.variant(project, lambda e: e.proxy_features)
-    return Job(proxy_folder(project), draft, fill, runtime.progress, tasks, variant)
+    return Job(proxy_folder(project), artefact, fill, runtime.progress, tasks, variant)
 
 
 def remaining_project(project: Project) -> Project:

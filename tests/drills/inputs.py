@@ -36,7 +36,7 @@ from relabel.sources.vectors.files import read_given
 from relabel.sources.wmd.stop_words import StopWords
 from relabel.sources.words.vectors import WordVectorsFile, read_word_vectors
 from relabel.stages import Project
-from relabel.store.manifest import Draft, FileEntry, Manifest, read_manifest
+from relabel.store.manifest import ArtefactSpec, FileEntry, Manifest, read_manifest
 from relabel_train.features import FeaturesError, open_features
 from relabel_train.lookup import LookupFileError, open_lookup, open_plan
 
@@ -188,10 +188,12 @@ def model_folder() -> Input:
 
 
 def manifest() -> Input:
-    draft = Draft("corpus", "d", {"format": "csv", "n": 4}, {"a.csv": "0" * 64})
+    artefact = ArtefactSpec("corpus", "d", {"format": "csv", "n": 4}, {"a.csv": "0" * 64})
     facts, runtime = {"rows": [0, 8], "report": {"images": 4}}, {"threads": 1}
     entry = {"part-00000-of-00001.parquet": FileEntry("1" * 64, 100, 8)}
-    whole = Manifest(draft.kind, draft.name, draft.fingerprint, draft.semantic, draft.inputs, facts, runtime, entry)
+    whole = Manifest(
+        artefact.kind, artefact.name, artefact.fingerprint, artefact.semantic, artefact.inputs, facts, runtime, entry
+    )
     return Input({"manifest.json": whole.to_json().encode()}, lambda f: read_manifest(f, "corpus"))
 
 

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from relabel.store.artefact import build
-from relabel.store.manifest import Draft, Manifest, read_manifest
+from relabel.store.manifest import ArtefactSpec, Manifest, read_manifest
 from relabel.store.workdir import Work
 
 
@@ -31,8 +31,8 @@ def write(out: Path, folders: list[Path]) -> None:
     manifests, count = [read_manifest(folder) for folder in folders], 0
     while not ended.is_set():
         folder, manifest = folders[count % 2], manifests[count % 2]
-        draft = Draft(manifest.kind, manifest.name, manifest.semantic, manifest.inputs)
-        build(out, draft, partial(fill, folder=folder, manifest=manifest))
+        artefact = ArtefactSpec(manifest.kind, manifest.name, manifest.semantic, manifest.inputs)
+        build(out, artefact, partial(fill, folder=folder, manifest=manifest))
         count += 1
         print(count, flush=True)
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from experiments.fit_table import read_table, run_all, table_draft
+from experiments.fit_table import read_table, run_all, table_spec
 from experiments.fit_table.table import COLUMNS, summary, to_csv, to_table
 from experiments.fit_table.trials import Inputs, make_trials
 from experiments.params import FitTableParams, Row
@@ -19,7 +19,7 @@ from relabel.core.errors import CheckError, PartialError, UsageError
 from relabel.sources import source_class
 from relabel.stages import Project
 from relabel.store.artefact import build
-from relabel.store.manifest import Draft
+from relabel.store.manifest import ArtefactSpec
 from relabel_train.training.objective import LOSSES, Objective
 
 SOURCES = {"sbert": source_class("sbert"), "cider": source_class("cider")}
@@ -68,7 +68,7 @@ def test_other_inputs_or_parameters_are_other_runs() -> None:
 
 def test_every_parameter_changes_the_fingerprint(small_project: Project) -> None:
     def fingerprint(**values: Any) -> str:
-        return table_draft(small_project, FitTableParams(**values), {"features": "x"}, True).fingerprint
+        return table_spec(small_project, FitTableParams(**values), {"features": "x"}, True).fingerprint
 
     other: dict[str, Any] = {
         "train_labels": ("cider",),
@@ -113,7 +113,7 @@ def test_a_damaged_table_is_refused(tmp_path: Path) -> None:
         for name in ("table.json", "table.txt"):
             work.file(name, lambda path: path.write_text("{}") and None)
 
-    build(tmp_path / "fit", Draft("fit_table", "demo", {}, {}), fill)
+    build(tmp_path / "fit", ArtefactSpec("fit_table", "demo", {}, {}), fill)
     assert read_table(tmp_path / "fit")[2] == "{}"
     (tmp_path / "fit" / "table.txt").write_text("[]")
     with pytest.raises(CheckError, match="sha256"):

@@ -218,7 +218,7 @@ def test_a_parameter_changes_the_fingerprint(name: str, project: Project) -> Non
 
     def fingerprint(**values: Any) -> str:
         params = ProxyFeaturesParams(**{**COUNTS, "vectors": 4, **values})
-        return proxy_features(project, Experiments(proxy_features=params)).draft.fingerprint
+        return proxy_features(project, Experiments(proxy_features=params)).artefact.fingerprint
 
     other = {"images": 1, "model": "other", "revision": "main", **{split: n - 1 for split, n in COUNTS.items()}}
     value = other.get(name, 3)

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from relabel.core.layout import Layout
 from relabel.store.artefact import build
-from relabel.store.manifest import Draft
+from relabel.store.manifest import ArtefactSpec
 from relabel_cli.root import app
 
 
@@ -26,9 +26,9 @@ def layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
     """A corpus and an encoding of it, in the working directory."""
     monkeypatch.chdir(tmp_path)
     layout = Layout(Path("labels"), "mine")
-    build(layout.corpus, Draft("corpus", "mine", {}, {}), lambda work: work.facts.update(digest="abc"))
-    draft = Draft("encoding", "cider", {}, {"corpus": "abc"})
-    build(layout.encoding("test", "cider"), draft, lambda work: work.file("a", Path.touch))
+    build(layout.corpus, ArtefactSpec("corpus", "mine", {}, {}), lambda work: work.facts.update(digest="abc"))
+    artefact = ArtefactSpec("encoding", "cider", {}, {"corpus": "abc"})
+    build(layout.encoding("test", "cider"), artefact, lambda work: work.file("a", Path.touch))
     return layout
 
 
@@ -41,7 +41,7 @@ def test_all_is_whole() -> None:
 
 
 def test_whole_and_stale(layout: Layout) -> None:
-    build(layout.corpus, Draft("corpus", "mine", {"size": 2}, {}), lambda work: work.facts.update(digest="new"))
+    build(layout.corpus, ArtefactSpec("corpus", "mine", {"size": 2}, {}), lambda work: work.facts.update(digest="new"))
     code, said = relabel("labels")
     assert code == 0
     assert "stale: labels/mine/encodings/test/cider: whole, and made from another corpus" in said

@@ -18,7 +18,7 @@ from relabel.corpus.build import SCHEMA
 from relabel.corpus.params import IngestParams
 from relabel.corpus.readers import Input, open_input
 from relabel.store.artefact import build
-from relabel.store.manifest import Draft, Manifest
+from relabel.store.manifest import ArtefactSpec, Manifest
 from relabel.store.workdir import Work, part_name, part_ranges
 
 VERSION = 1
@@ -60,10 +60,10 @@ def ingest(params: IngestParams, out: Path, runtime: Runtime) -> tuple[Manifest,
         "rows_per_shard": params.rows_per_shard,
         **source.semantic,
     }
-    draft = Draft("corpus", params.dataset, semantic, source.files)
+    artefact = ArtefactSpec("corpus", params.dataset, semantic, source.files)
     origin = _origin(params, out)
     fill, guard = partial(_fill, params, source, runtime, origin), partial(_refuse_other_origin, out, origin)
-    manifest, built = build(out, draft, fill, runtime.progress, None if runtime.replace else guard)
+    manifest, built = build(out, artefact, fill, runtime.progress, None if runtime.replace else guard)
     if not built:
         _check_counts(params, manifest.facts["report"])
     return manifest, built

@@ -17,7 +17,7 @@ from relabel.export.params import ExportLookupParams
 from relabel.sources.base import Source
 from relabel.sources.relevance import Relevance
 from relabel.store.atomic import write_text
-from relabel.store.manifest import Draft, Manifest
+from relabel.store.manifest import ArtefactSpec, Manifest
 from relabel.store.workdir import Work
 from relabel_train.lookup.format import CAPTIONS, DESCRIPTION, FORMAT, NEIGHBOURS, ArrayEntry, Description, kind_arrays
 
@@ -44,27 +44,27 @@ def refuse_without_lookup(source: Source[Any], label: str) -> None:
         raise UsageError(what, todo=f"Use a batch plan: `relabel export plan --label {label}`.")
 
 
-def lookup_draft(
+def lookup_spec(
     corpus: Corpus,
     source: Source[Any],
     label: str,
     encoding: Manifest,
     neighbours: Manifest | None,
     params: ExportLookupParams,
-) -> Draft:
+) -> ArtefactSpec:
     """Say what a lookup is made of."""
     semantic: dict[str, Any] = {"format": FORMAT, "pooling": source.params.pooling, "references": REFERENCES}
     semantic |= source.lookup_semantic(params.dtype)
     inputs = {"corpus": corpus.digest, "encoding": encoding.identity}
     if neighbours is not None:
         inputs["neighbours"] = neighbours.identity
-    return Draft("lookup", label, semantic, inputs)
+    return ArtefactSpec("lookup", label, semantic, inputs)
 
 
 def write_lookup(
     corpus: Corpus,
     source: Source[Any],
-    draft: Draft,
+    artefact: ArtefactSpec,
     encoding: Made,
     neighbours: Made | None,
     opened: Callable[[], Relevance],
@@ -74,7 +74,7 @@ def write_lookup(
 
     Parameters
     ----------
-    corpus, source, draft
+    corpus, source, artefact
     encoding, neighbours : Made
         Verified.
     opened : callable
@@ -83,7 +83,7 @@ def write_lookup(
     """
     facts = encoding.manifest.facts
     rows = range(*facts["rows"])
-    arrays = source.write_lookup(encoding.folder, encoding.manifest, opened, draft.semantic, work)
+    arrays = source.write_lookup(encoding.folder, encoding.manifest, opened, artefact.semantic, work)
     params = source.params.model_dump(mode="json") | {"encoding": encoding.manifest.semantic} | arrays.params
     write_captions(corpus, rows, arrays.failed, work)
     near = None if neighbours is None else write_neighbours(neighbours.folder, neighbours.manifest, work)
@@ -91,8 +91,8 @@ def write_lookup(
     about = Description(
         kind=arrays.kind,
         source=source.spec.name,
-        label=draft.name,
-        fingerprint=draft.fingerprint,
+        label=artefact.name,
+        fingerprint=artefact.fingerprint,
         corpus=corpus.digest,
         encoding=encoding.manifest.fingerprint,
         neighbours=near,
@@ -112,7 +112,7 @@ def write_lookup(
     work.drop(DESCRIPTION)
     work.file(DESCRIPTION, lambda path: write_text(path, about.to_json()))
     work.facts |= {
-        "label": draft.name,
+        "label": artefact.name,
         "rows": [rows.start, rows.stop],
         "split": facts["split"],
         "neighbours": near,

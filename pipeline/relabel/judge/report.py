@@ -21,7 +21,7 @@ from relabel.core.tables import Style, Table
 from relabel.store.artefact import WORK, build, is_current
 from relabel.store.atomic import void
 from relabel.store.lock import exclusive
-from relabel.store.manifest import Draft, Manifest, open_artefact
+from relabel.store.manifest import ArtefactSpec, Manifest, open_artefact
 from relabel.store.workdir import Work
 
 UNDEFINED = "undefined"
@@ -163,16 +163,16 @@ def write_report(out: Path, kind: str, files: ReportFiles, judged: Mapping[str, 
     """
     try:
         with exclusive(out.with_name(f"{out.name}.files"), out.parent / WORK, progress):
-            draft, copied = _draft(out, kind, files, judged)
-            build(out, draft, partial(_fill, out, copied, files), progress)
+            artefact, copied = _spec(out, kind, files, judged)
+            build(out, artefact, partial(_fill, out, copied, files), progress)
     except OSError as error:
-        if error.errno in CLOSED and is_current(out, _draft(out, kind, files, judged)[0]):
+        if error.errno in CLOSED and is_current(out, _spec(out, kind, files, judged)[0]):
             return  # finished work needs no lock
         raise system_error(error, out) from error
 
 
-def _draft(out: Path, kind: str, files: ReportFiles, judged: Mapping[str, Manifest]) -> tuple[Draft, list[str]]:
-    """Return the draft of a report and the names of the files it copies from the present folder."""
+def _spec(out: Path, kind: str, files: ReportFiles, judged: Mapping[str, Manifest]) -> tuple[ArtefactSpec, list[str]]:
+    """Return the spec of a report and the names of the files it copies from the present folder."""
     try:
         present = open_artefact(out, "report")
         texts = {name: sha256 for name, sha256 in present.semantic["files"].items() if not name.startswith(f"{kind}.")}
@@ -182,7 +182,7 @@ def _draft(out: Path, kind: str, files: ReportFiles, judged: Mapping[str, Manife
         texts, inputs, copied = {}, {}, []
     texts |= {name: hashlib.sha256(text.encode()).hexdigest() for name, text in files.texts.items()}
     inputs |= {f"{kind}/{label}": manifest.fingerprint for label, manifest in judged.items()}
-    return Draft("report", out.name, {"version": VERSION, "files": texts}, inputs), copied
+    return ArtefactSpec("report", out.name, {"version": VERSION, "files": texts}, inputs), copied
 
 
 def _fill(out: Path, copied: list[str], files: ReportFiles, work: Work) -> None:

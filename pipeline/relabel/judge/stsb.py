@@ -26,7 +26,7 @@ from relabel.judge.report import UNDEFINED, Report
 from relabel.sources.base import OpenEncoding, Source
 from relabel.sources.relevance import Relevance
 from relabel.store.artefact import build
-from relabel.store.manifest import Draft, Manifest
+from relabel.store.manifest import ArtefactSpec, Manifest
 from relabel.store.tasks import make_all
 from relabel.store.workdir import Work
 
@@ -155,8 +155,8 @@ def _opened(
         work.facts |= {"rows": [rows.start, rows.stop], "label": source.spec.name, "kind": source.spec.kind}
         make_all(source.units(corpus, rows, _ROWS_PER_SHARD, runtime), work, runtime.progress)
 
-    draft = Draft("encoding", "stsb", source.semantic(corpus, rows, runtime), {"corpus": corpus.digest})
-    manifest, _ = build(folder / name, draft, fill)
+    artefact = ArtefactSpec("encoding", "stsb", source.semantic(corpus, rows, runtime), {"corpus": corpus.digest})
+    manifest, _ = build(folder / name, artefact, fill)
     relevances = {part: relevance for part, (_, relevance) in opened.items()}
     return manifest, source.open(OpenEncoding(corpus, folder / name, manifest, runtime, relevances))
 

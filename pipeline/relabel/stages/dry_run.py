@@ -91,10 +91,10 @@ def _step(step: Step, job: Callable[[], Job]) -> Step:
     except (MissingError, CheckError):
         return step
     step = replace(step, out=str(made.out))
-    if not is_current(made.out, made.draft):
+    if not is_current(made.out, made.artefact):
         made.check()
         return replace(step, state="to do")
-    return _as_is(step, read_manifest(made.out, made.draft.kind))
+    return _as_is(step, read_manifest(made.out, made.artefact.kind))
 
 
 def _as_is(step: Step, manifest: Manifest) -> Step:

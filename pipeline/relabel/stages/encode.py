@@ -15,7 +15,7 @@ from relabel.stages.job import Job, make_units
 from relabel.stages.project import Project
 from relabel.stages.tune import check_word2vec
 from relabel.stages.variants import encoding_variant
-from relabel.store.manifest import Draft, Manifest, read_manifest
+from relabel.store.manifest import ArtefactSpec, Manifest, read_manifest
 from relabel.store.reading import read_artefact
 from relabel.store.workdir import Work
 
@@ -48,15 +48,15 @@ def encode(project: Project, label: str, split: str) -> Job:
             "symmetric": source.spec.symmetric,
             "orientation": "rows are images (reference sets), columns are captions",
         }
-        make_units(project, units(), draft, work, encode, label, split)
+        make_units(project, units(), artefact, work, encode, label, split)
 
     parts = {part: encoded(project, part, split) for part in source.parts()}
     source.check_parts(parts)
     identities = {f"encoding {part}": manifest.identity for part, manifest in parts.items()}
-    draft = Draft("encoding", label, semantic, {"corpus": corpus.digest} | identities)
+    artefact = ArtefactSpec("encoding", label, semantic, {"corpus": corpus.digest} | identities)
     out = project.layout.encoding(split, label)
     units = partial(reusing, partial(source.units, corpus, rows, size, runtime), out, semantic)
-    return Job(out, draft, fill, runtime.progress, units, encoding_variant(project, label))
+    return Job(out, artefact, fill, runtime.progress, units, encoding_variant(project, label))
 
 
 def refuse_cycle(config: Config, label: str, above: tuple[str, ...] = ()) -> None:
@@ -89,7 +89,7 @@ def encoded(project: Project, label: str, split: str) -> Manifest:
         manifest = read_manifest(job.out, "encoding")
     except MissingError as error:
         raise MissingError(error.what, where=error.where, todo=todo) from error
-    if manifest.fingerprint != job.draft.fingerprint:
+    if manifest.fingerprint != job.artefact.fingerprint:
         raise CheckError("encoded from another corpus or under other parameters", where=str(job.out), todo=todo)
     return manifest
 

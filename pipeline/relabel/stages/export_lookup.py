@@ -36,25 +36,25 @@ def export_lookup(project: Project, label: str, split: str, within: str | None =
     CheckError
         If the encoding or the neighbours were made of other captions or under other parameters.
     """
-    from relabel.export.lookup import Made, lookup_draft, refuse_without_lookup, write_lookup
+    from relabel.export.lookup import Made, lookup_spec, refuse_without_lookup, write_lookup
 
     source, corpus, layout = project.config.source(label), project.corpus, project.layout
     refuse_without_lookup(source, label)
     encoding = encoded(project, label, split)
     near = layout.neighbours(within or split, "captions", label)
     neighbours = _neighbours(near, label, within or split, encoding)
-    draft = lookup_draft(corpus, source, label, encoding, neighbours, project.config.export.lookup)
+    artefact = lookup_spec(corpus, source, label, encoding, neighbours, project.config.export.lookup)
 
     def fill(work: Work) -> None:
         made = Made(layout.encoding(split, label), encoding)
         found = None if neighbours is None else Made(near, neighbours)
-        inputs = [artefact for artefact in (made, found) if artefact is not None]
-        for artefact in inputs:
-            open_artefact(artefact.folder, artefact.manifest.kind)
-        write_lookup(corpus, source, draft, made, found, partial(open_label, project, label, split, encoding), work)
+        inputs = [part for part in (made, found) if part is not None]
+        for part in inputs:
+            open_artefact(part.folder, part.manifest.kind)
+        write_lookup(corpus, source, artefact, made, found, partial(open_label, project, label, split, encoding), work)
         try:
-            for artefact in inputs:
-                refuse_replaced(artefact.folder, artefact.manifest)
+            for part in inputs:
+                refuse_replaced(part.folder, part.manifest)
         except CheckError:  # the arrays may be of two encodings: the next run must not go on with them
             for name in list(work.entries()):
                 work.drop(name)
@@ -63,7 +63,7 @@ def export_lookup(project: Project, label: str, split: str, within: str | None =
     def values(config: Config) -> Values:
         return label_values(config, label) | {"export.lookup.dtype": config.export.lookup.dtype}
 
-    return Job(layout.lookup(split, label), draft, fill, project.runtime.progress, variant=variant(project, values))
+    return Job(layout.lookup(split, label), artefact, fill, project.runtime.progress, variant=variant(project, values))
 
 
 def _neighbours(folder: Path, label: str, within: str, encoding: Manifest) -> Manifest | None:

@@ -20,7 +20,7 @@ from relabel.stages.encode import encoded, open_label
 from relabel.stages.job import Job, make_units
 from relabel.stages.project import Project
 from relabel.stages.variants import Values, label_values, variant
-from relabel.store.manifest import MANIFEST, Draft, Manifest, read_manifest
+from relabel.store.manifest import MANIFEST, ArtefactSpec, Manifest, read_manifest
 from relabel.store.reading import read_artefact, refuse_replaced
 from relabel.store.workdir import Work
 from relabel_train.batches.plan import FORMAT
@@ -45,7 +45,7 @@ def export_plan(project: Project, label: str, split: str, name: str | None = Non
     PartialError
         When it is run, if the disk has no room for it.
     """
-    outline, draft, opened = _outline(project, label, split, name)
+    outline, artefact, opened = _outline(project, label, split, name)
 
     def fill(work: Work) -> None:
         refuse_absurd(outline)
@@ -53,14 +53,14 @@ def export_plan(project: Project, label: str, split: str, name: str | None = Non
         with closing(units.relevance) as relevance:
             found = estimate(outline, relevance)
             refuse_full_disk(found, work.folder, sum(e.bytes for e in work.entries().values()))
-            project.runtime.progress.note(f"plan {draft.name}: {found.line()}")
+            project.runtime.progress.note(f"plan {artefact.name}: {found.line()}")
             work.runtime["estimate"] = found.__dict__
-            make_units(project, units, draft, work, export_plan, label, split, name)
+            make_units(project, units, artefact, work, export_plan, label, split, name)
 
-    out = project.layout.plan(split, draft.name)
+    out = project.layout.plan(split, artefact.name)
     made = variant(project, partial(_values, label=label), advice=lambda _: "Name the plan with --name.")
     made = replace(made, trial=made.trial or name is not None)  # the command alone says what a named plan holds
-    return Job(out, draft, fill, project.runtime.progress, partial(PlanUnits, outline, opened), made)
+    return Job(out, artefact, fill, project.runtime.progress, partial(PlanUnits, outline, opened), made)
 
 
 def _values(config: Config, label: str) -> Values:
@@ -79,7 +79,7 @@ def estimate_plan(project: Project, label: str, split: str, name: str | None = N
 
 def _outline(
     project: Project, label: str, split: str, name: str | None
-) -> tuple[Outline, Draft, Callable[[], Relevance]]:
+) -> tuple[Outline, ArtefactSpec, Callable[[], Relevance]]:
     source, corpus, params = project.config.source(label), project.corpus, project.config.export.plan
     pooling = params.pooling or source.params.pooling
     source.check_pooling(pooling)
@@ -93,12 +93,14 @@ def _outline(
         inputs["neighbours"] = table.manifest.identity
     semantic = params.semantic | {"source": source.spec.name, "pooling": pooling, "rows": [rows.start, rows.stop]}
     semantic["format"] = FORMAT
-    draft = Draft("plan", _name(project, label) if name is None else name, semantic, inputs)
+    artefact = ArtefactSpec("plan", _name(project, label) if name is None else name, semantic, inputs)
     failed = failed_rows(project.layout.encoding(covering, label), encoding)
     refuse_replaced(project.layout.encoding(covering, label), encoding)
     neighbours = partial(_open_neighbours, table, rows)
-    outline = Outline(corpus, label, split, near, source, rows, failed, pooling, params, neighbours, draft.fingerprint)
-    return outline, draft, partial(open_label, project, label, covering, encoding)
+    outline = Outline(
+        corpus, label, split, near, source, rows, failed, pooling, params, neighbours, artefact.fingerprint
+    )
+    return outline, artefact, partial(open_label, project, label, covering, encoding)
 
 
 def _name(project: Project, label: str) -> str:

@@ -13,7 +13,7 @@ from relabel.core.progress import SILENT, Progress
 from relabel.stages.project import Project
 from relabel.stages.variants import Variant
 from relabel.store.artefact import build
-from relabel.store.manifest import Draft, Manifest, read_manifest
+from relabel.store.manifest import ArtefactSpec, Manifest, read_manifest
 from relabel.store.tasks import Units
 from relabel.store.workdir import Work
 from relabel.store.workers import Order, make
@@ -26,7 +26,7 @@ class Job:
     Attributes
     ----------
     out : Path
-    draft : Draft
+    artefact : ArtefactSpec
     fill : callable
         Writes the files through the Work it gets.
     progress : Progress
@@ -37,7 +37,7 @@ class Job:
     """
 
     out: Path
-    draft: Draft
+    artefact: ArtefactSpec
     fill: Callable[[Work], None]
     progress: Progress = SILENT
     units: Callable[[], Units] | None = None
@@ -52,7 +52,7 @@ class Job:
             If a trial would be replaced or would replace an artefact (see `Variant.check`).
         """
         guard = None if self.variant is None else self.variant.check
-        made = build(self.out, self.draft, self._fill, self.progress, guard)
+        made = build(self.out, self.artefact, self._fill, self.progress, guard)
         release()
         return made
 
@@ -61,7 +61,7 @@ class Job:
         if self.variant is None:
             return
         try:
-            previous = read_manifest(self.out, self.draft.kind)
+            previous = read_manifest(self.out, self.artefact.kind)
         except (MissingError, CheckError):
             return
         self.variant.check(previous)
@@ -73,7 +73,7 @@ class Job:
 
 
 def make_units(
-    project: Project, units: Units, draft: Draft, work: Work, stage: Callable[..., Job], *arguments: Any
+    project: Project, units: Units, artefact: ArtefactSpec, work: Work, stage: Callable[..., Job], *arguments: Any
 ) -> None:
     """Make units in this process or by workers, as the runtime says.
 
@@ -81,11 +81,11 @@ def make_units(
     ----------
     project : Project
     units : Units
-    draft : Draft
+    artefact : ArtefactSpec
         The artefact they are for.
     work : Work
     stage, arguments
-        ``stage(project, *arguments)`` gives any process the same draft and units: a function known by its module and
+        ``stage(project, *arguments)`` gives any process the same spec and units: a function known by its module and
         name, and plain values.
 
     Raises
@@ -93,7 +93,7 @@ def make_units(
     RelabelError
         See `relabel.store.workers.make`.
     """
-    make(units, work, Order(project, stage, arguments, draft, work.folder))
+    make(units, work, Order(project, stage, arguments, artefact, work.folder))
 
 
 def note(project: Project, made: tuple[Manifest, bool], folder: Path) -> None:

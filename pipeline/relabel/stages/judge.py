@@ -12,7 +12,7 @@ from relabel.stages.encode import encoded, open_label
 from relabel.stages.job import Job
 from relabel.stages.project import Project
 from relabel.stages.variants import Values, label_values, variant
-from relabel.store.manifest import Draft, Manifest
+from relabel.store.manifest import ArtefactSpec, Manifest
 from relabel.store.workdir import Work
 
 if TYPE_CHECKING:
@@ -68,8 +68,8 @@ def judge(project: Project, label: str) -> Job:
             score_eccv(corpus, relevance, source, eccv, counted, progress, ties=params.ties, gate=opened)
         note_tally(work)
 
-    draft = Draft("judgement", label, semantic, inputs)
-    return Job(judgement_folder(project, label), draft, fill, project.runtime.progress)
+    artefact = ArtefactSpec("judgement", label, semantic, inputs)
+    return Job(judgement_folder(project, label), artefact, fill, project.runtime.progress)
 
 
 def judgement_folder(project: Project, label: str) -> Path:

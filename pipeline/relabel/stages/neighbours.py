@@ -16,7 +16,7 @@ from relabel.stages.encode import encoded, open_label
 from relabel.stages.job import Job, make_units
 from relabel.stages.project import Project
 from relabel.stages.variants import Values, label_values, variant
-from relabel.store.manifest import MANIFEST, Draft
+from relabel.store.manifest import MANIFEST, ArtefactSpec
 from relabel.store.workdir import Work
 
 
@@ -57,17 +57,17 @@ def neighbours(project: Project, label: str, params: NeighboursParams | None = N
     out = project.layout.neighbours(within, params.of, label)
     opened, folder = partial(open_label, project, label, split, encoding), project.layout.encoding(split, label)
     units = partial(NeighbourUnits, question, corpus, opened, folder, out, semantic, project.runtime)
-    draft = Draft("neighbours", label, semantic, inputs)
+    artefact = ArtefactSpec("neighbours", label, semantic, inputs)
     told = params.model_copy(update={"within": within, "split": split})
 
     def fill(work: Work) -> None:
         work.facts |= facts(source, question) | {"within": within, "split": split}
         work.facts["without_encoding"] = encoding.failed
-        make_units(project, units(), draft, work, neighbours, label, told)
+        make_units(project, units(), artefact, work, neighbours, label, told)
 
     own = {"neighbours.k": params.k, "neighbours.index": params.index}
     made = variant(project, partial(_values, label=label), own)
-    return Job(out, draft, fill, project.runtime.progress, units, made)
+    return Job(out, artefact, fill, project.runtime.progress, units, made)
 
 
 def _values(config: Config, label: str) -> Values:

@@ -36,8 +36,8 @@ def tune_fuse(project: Project, out: Path) -> tuple[Manifest, bool]:
         refuse_fuse_of_itself(project, label, out)
         source, opened = config.source(label), partial(open_label, project, label, SPLIT)
         if out_of_fold(source) is not None:  # its own vectors of val are not asked
-            draft = encode(project, label, SPLIT).draft
-            parts[label] = Ingredient(source, draft.semantic, draft.fingerprint, opened)
+            artefact = encode(project, label, SPLIT).artefact
+            parts[label] = Ingredient(source, artefact.semantic, artefact.fingerprint, opened)
         else:
             prepare_encoding(project, label, SPLIT)
             encoding = encoded(project, label, SPLIT)

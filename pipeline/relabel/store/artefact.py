@@ -20,7 +20,7 @@ from relabel.core.errors import CLOSED, CheckError, MissingError, full_disk, sys
 from relabel.core.progress import SILENT, Progress
 from relabel.store.atomic import make_folder, sync_folder, write_text
 from relabel.store.lock import exclusive, holder_file
-from relabel.store.manifest import MANIFEST, Draft, Manifest, open_artefact, read_manifest
+from relabel.store.manifest import MANIFEST, ArtefactSpec, Manifest, open_artefact, read_manifest
 from relabel.store.place import check_place
 from relabel.store.workdir import DONE, Work, unexpected_files
 
@@ -34,7 +34,7 @@ _LIBRARIES = ("numpy", "pyarrow", "torch", "sentence-transformers", "faiss-cpu",
 
 def build(
     out: Path,
-    draft: Draft,
+    artefact: ArtefactSpec,
     fill: Callable[[Work], None],
     progress: Progress = SILENT,
     guard: Guard | None = None,
@@ -45,7 +45,7 @@ def build(
     ----------
     out : Path
         The artefact's folder; replaced only once the new one is whole.
-    draft : Draft
+    artefact : ArtefactSpec
     fill : callable
         Writes the files through the Work it gets; resumable, since finished files are kept.
     progress : Progress
@@ -69,27 +69,27 @@ def build(
         artefact of the same kind and name (see `check_place`), or the work folder holds what is no work on this
         artefact.
     """
-    folder, current = work_folder(out, draft.fingerprint), None
+    folder, current = work_folder(out, artefact.fingerprint), None
     try:
-        current = _current(out, draft.fingerprint)
+        current = _current(out, artefact.fingerprint)
         if current is not None and not _leftovers(out, folder):
             return current, False
         if current is None:
-            check_place(out, draft)  # before a lock is made beside it
+            check_place(out, artefact)  # before a lock is made beside it
         with exclusive(out, folder.parent, progress):
             for old in _beside(out, _OLD):
                 _remove(old)
-            current = _current(out, draft.fingerprint)
+            current = _current(out, artefact.fingerprint)
             if current is not None:
                 shutil.rmtree(out / DONE, ignore_errors=True)  # left by a run that was killed after its last rename
                 shutil.rmtree(folder, ignore_errors=True)  # a power cut may leave the old name of what was moved
                 return current, False
-            check_place(out, draft)
+            check_place(out, artefact)
             if guard is not None:
-                _consult(guard, out, draft.fingerprint)
-            _reuse_files(out, folder, draft.fingerprint)
-            manifest = _current(folder, draft.fingerprint) or _fill(folder, draft, fill)
-            check_place(out, draft, manifest.files)
+                _consult(guard, out, artefact.fingerprint)
+            _reuse_files(out, folder, artefact.fingerprint)
+            manifest = _current(folder, artefact.fingerprint) or _fill(folder, artefact, fill)
+            check_place(out, artefact, manifest.files)
             _clean(folder, manifest.files)
             for other in _beside(out, ""):
                 if other != folder:
@@ -102,9 +102,9 @@ def build(
         raise system_error(error, out) from error
 
 
-def is_current(out: Path, draft: Draft) -> bool:
-    """Whether an artefact is there, whole, under the fingerprint of a draft."""
-    return _current(out, draft.fingerprint) is not None
+def is_current(out: Path, artefact: ArtefactSpec) -> bool:
+    """Whether an artefact is there, whole, under the fingerprint of a spec."""
+    return _current(out, artefact.fingerprint) is not None
 
 
 def work_folder(out: Path, wanted: str) -> Path:
@@ -152,7 +152,7 @@ def _take_over(work: Work) -> None:
         work.register_existing(manifest.files)
 
 
-def _fill(folder: Path, draft: Draft, fill: Callable[[Work], None]) -> Manifest:
+def _fill(folder: Path, artefact: ArtefactSpec, fill: Callable[[Work], None]) -> Manifest:
     work, started = Work(folder), time.monotonic()
     make_folder(folder / DONE)
     _take_over(work)
@@ -162,12 +162,12 @@ def _fill(folder: Path, draft: Draft, fill: Callable[[Work], None]) -> Manifest:
         if (full := full_disk(error)) is None:
             raise
         raise full from error
-    manifest = _manifest(draft, work, time.monotonic() - started)
+    manifest = _manifest(artefact, work, time.monotonic() - started)
     write_text(folder / MANIFEST, manifest.to_json())
     return manifest
 
 
-def _manifest(draft: Draft, work: Work, seconds: float) -> Manifest:
+def _manifest(artefact: ArtefactSpec, work: Work, seconds: float) -> Manifest:
     versions = {}
     for name in _LIBRARIES:
         try:
@@ -177,11 +177,11 @@ def _manifest(draft: Draft, work: Work, seconds: float) -> Manifest:
     machine = {"python": platform.python_version(), "platform": platform.platform(), "cpus": os.cpu_count()}
     runtime = {**work.runtime, "seconds": round(seconds, 3), "libraries": versions, "machine": machine}
     return Manifest(
-        draft.kind,
-        draft.name,
-        draft.fingerprint,
-        draft.semantic,
-        draft.inputs,
+        artefact.kind,
+        artefact.name,
+        artefact.fingerprint,
+        artefact.semantic,
+        artefact.inputs,
         work.facts,
         runtime,
         {name: entry for name, entry in work.entries().items() if name not in work.excluded},

@@ -97,7 +97,7 @@ def fingerprint(kind: str, semantic: dict[str, Any], inputs: dict[str, str]) -> 
 
 
 @dataclass(frozen=True)
-class Draft:
+class ArtefactSpec:
     """What is known of an artefact before it is built; see Manifest.
 
     Raises

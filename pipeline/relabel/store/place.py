@@ -8,7 +8,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from relabel.core.errors import CheckError, UsageError, system_error
-from relabel.store.manifest import MANIFEST, MODELS, Draft, read_manifest
+from relabel.store.manifest import MANIFEST, MODELS, ArtefactSpec, read_manifest
 from relabel.store.workdir import WRITTEN, foreign
 
 _FIELD = re.compile(r'^ "(?P<name>kind|name|fingerprint)": "(?P<value>[^"\\\n]*)",?$', re.MULTILINE)
@@ -16,7 +16,7 @@ _AWAY = "Choose another name or folder, or move this one away."
 
 
 def check_kind(out: Path, kind: str) -> None:
-    """Refuse a folder that holds anything but an artefact of a kind, before there is a draft.
+    """Refuse a folder that holds anything but an artefact of a kind, before there is a spec.
 
     Raises
     ------
@@ -26,18 +26,18 @@ def check_kind(out: Path, kind: str) -> None:
     _check(out, kind, None, "", None)
 
 
-def check_place(out: Path, draft: Draft, files: Collection[str] = ()) -> None:
+def check_place(out: Path, artefact: ArtefactSpec, files: Collection[str] = ()) -> None:
     """Refuse to replace anything but an older artefact of the same kind and name.
 
     Of models the name is no matter: it describes how the model was made, and the folder is the user's choice.
-    An artefact with a damaged manifest counts as one of the draft if it names the draft's kind and name or the draft's
+    An artefact with a damaged manifest counts as one of the spec if it names the spec's kind and name or the spec's
     fingerprint.
 
     Parameters
     ----------
     out : Path
         The folder.
-    draft : Draft
+    artefact : ArtefactSpec
         The new artefact.
     files : collection of str
         Names of the files of the new artefact, once they are known.
@@ -49,7 +49,7 @@ def check_place(out: Path, draft: Draft, files: Collection[str] = ()) -> None:
     UsageError
         If the path has no name of its own ("." or "..").
     """
-    _check(out, draft.kind, None if draft.kind in MODELS else draft.name, draft.fingerprint, files)
+    _check(out, artefact.kind, None if artefact.kind in MODELS else artefact.name, artefact.fingerprint, files)
 
 
 def _check(out: Path, kind: str, name: str | None, fingerprint: str, files: Collection[str] | None) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from relabel.core.errors import CheckError, system_error
 from relabel.store.artefact import build
-from relabel.store.manifest import Draft
+from relabel.store.manifest import ArtefactSpec
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_an_error_that_names_no_file_is_told_of_the_folder() -> None:
 def test_a_build_at_a_path_that_cannot_be_is_told(path: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(Exception, match=message) as error:
-        build(tmp_path / path, Draft("fuse_model", "fuse", {}, {}), lambda work: None)
+        build(tmp_path / path, ArtefactSpec("fuse_model", "fuse", {}, {}), lambda work: None)
     assert getattr(error.value, "exit_code", None) == 2
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
 

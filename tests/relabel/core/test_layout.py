@@ -9,7 +9,7 @@ import pytest
 from relabel.config import load_config
 from relabel.core.errors import UsageError
 from relabel.core.layout import Layout, check_name
-from relabel.store.manifest import MODELS, Draft
+from relabel.store.manifest import MODELS, ArtefactSpec
 
 GOOD = ["cider", "cider_lower_split", "cbow-glove", "A.1+b", "0", "x" * 100, "a..b"]
 BAD = ["", ".", "..", "../lookup", "/tmp/d", "a/b", "a\\b", ".hidden", "-rf", "+x", "x" * 101, "a b", "ä", "a\n", "a\0"]
@@ -19,7 +19,7 @@ BAD = ["", ".", "..", "../lookup", "/tmp/d", "a/b", "a\\b", ".hidden", "-rf", "+
 def test_plain_names_are_taken(name: str, tmp_path: Path) -> None:
     assert check_name("label", name) == name
     assert Layout(tmp_path, name).encoding(name, name).parts[-4:] == (name, "encodings", name, name)
-    assert Draft("encoding", name, {}, {}).name == name
+    assert ArtefactSpec("encoding", name, {}, {}).name == name
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -54,11 +54,11 @@ def test_no_path_is_made_of_any_other_name(name: str, tmp_path: Path) -> None:
             ways()
 
 
-def test_a_draft_has_such_a_name_unless_it_is_a_model() -> None:
+def test_an_artefact_has_such_a_name_unless_it_is_a_model() -> None:
     with pytest.raises(UsageError, match="cannot name a encoding"):
-        Draft("encoding", "../x", {}, {})
+        ArtefactSpec("encoding", "../x", {}, {})
     for kind in MODELS:
-        assert Draft(kind, "fuse of cider, sbert", {}, {}).name == "fuse of cider, sbert"
+        assert ArtefactSpec(kind, "fuse of cider, sbert", {}, {}).name == "fuse of cider, sbert"
 
 
 @pytest.mark.parametrize("name", [".", "../../../../evil", "a/b", "", "x" * 101])

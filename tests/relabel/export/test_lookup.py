@@ -20,7 +20,7 @@ from relabel.corpus.build import Caption
 from relabel.stages import Project
 from relabel.store import arrays
 from relabel.store.artefact import build
-from relabel.store.manifest import Draft, open_artefact
+from relabel.store.manifest import ArtefactSpec, open_artefact
 from relabel.store.workdir import Work
 from relabel_train.lookup import open_lookup
 from relabel_train.lookup.format import read_description
@@ -118,8 +118,8 @@ def test_neighbours_must_be_of_this_encoding(small_project: Project, tmp_path: P
     def fill(work: Work) -> None:
         work.facts["rows"] = [0, 0]
 
-    draft = Draft("neighbours", "cbow", {"within": "all"}, {"encoding": "another"})
-    build(project.layout.neighbours("all", "captions", "cbow"), draft, fill)
+    artefact = ArtefactSpec("neighbours", "cbow", {"within": "all"}, {"encoding": "another"})
+    build(project.layout.neighbours("all", "captions", "cbow"), artefact, fill)
     with pytest.raises(CheckError, match="relabel neighbours --label cbow --within all"):
         stages.export_lookup(project, "cbow", "all")
 

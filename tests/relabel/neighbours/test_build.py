@@ -127,7 +127,7 @@ def test_an_interrupted_run_ends_with_the_same_bytes(
         broken = stages.neighbours(dataset.project(progress=Stopping(left)), "near")
         with pytest.raises(StopError):
             broken.run()
-        work = job.out.parent / ".work" / f"{job.out.name}-{job.draft.fingerprint[:16]}"
+        work = job.out.parent / ".work" / f"{job.out.name}-{job.artefact.fingerprint[:16]}"
         assert work.is_dir()
         assert stages.neighbours(dataset.project(), "near").run()[1]
         assert read_files(job.out) == whole
@@ -157,7 +157,7 @@ def test_the_encoding_is_that_of_the_split_else_of_all(block_finder: None, datas
 
     def encoding(**params: str) -> str:
         job = stages.neighbours(project, "near", NeighboursParams(**params))
-        return job.draft.inputs["encoding"]
+        return job.artefact.inputs["encoding"]
 
     whole = read_manifest(project.layout.encoding("all", "near"), "encoding").fingerprint
     assert {encoding(), encoding(within="test"), encoding(within="all")} == {whole}
@@ -173,8 +173,8 @@ def test_a_semantic_parameter_makes_another_table_and_a_runtime_one_does_not(
     block_finder: None, dataset: Any, make_lines: Any
 ) -> None:
     project = dataset.encoded(make_lines(5, "train"))
-    base = stages.neighbours(project, "near").draft.fingerprint
+    base = stages.neighbours(project, "near").artefact.fingerprint
     for setting in ("neighbours.k=8", "neighbours.of=images", "sources.near.pooling=mean"):
-        assert stages.neighbours(dataset.project(setting), "near").draft.fingerprint != base
+        assert stages.neighbours(dataset.project(setting), "near").artefact.fingerprint != base
     for runtime in ({"threads": 1}, {"memory": 1 << 30}, {"device": "cpu"}):
-        assert stages.neighbours(dataset.project(**runtime), "near").draft.fingerprint == base
+        assert stages.neighbours(dataset.project(**runtime), "near").artefact.fingerprint == base

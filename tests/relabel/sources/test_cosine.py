@@ -19,7 +19,7 @@ from relabel.corpus.build import Caption
 from relabel.sources import cosine as module
 from relabel.sources.cosine import INDEX, VectorRelevance, new_index, read_vectors, vector_table, write_index
 from relabel.store.artefact import build
-from relabel.store.manifest import Draft, Manifest
+from relabel.store.manifest import ArtefactSpec, Manifest
 from relabel.store.workdir import Work, part_ranges
 
 N, D = 40, 12
@@ -108,7 +108,7 @@ def stored(folder: Path, vectors: NDArray[np.float32], kind: Any = "float32", in
             work.part(i, len(parts), lambda part=part: vector_table(part, vectors[part.start : part.stop], kind))  # type: ignore[misc]
         write_index(work, index)
 
-    return build(folder / "encoding", Draft("encoding", "t", {"index": index, "stored": kind}, {}), fill)[0]
+    return build(folder / "encoding", ArtefactSpec("encoding", "t", {"index": index, "stored": kind}, {}), fill)[0]
 
 
 @pytest.mark.parametrize("kind", ["float32", "float16"])

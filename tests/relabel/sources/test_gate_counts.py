@@ -15,11 +15,11 @@ from tests.relabel.store.conftest import lay, watched
 from relabel.sources.gate_counts import counting, note_tally, tallied
 from relabel.sources.relevance import GateCounts
 from relabel.store.artefact import build
-from relabel.store.manifest import MANIFEST, Draft, open_artefact
+from relabel.store.manifest import MANIFEST, ArtefactSpec, open_artefact
 from relabel.store.workdir import Work, part_name
 
 PARTS = 3
-DRAFT = Draft("judgement", "gated", {}, {})
+DRAFT = ArtefactSpec("judgement", "gated", {}, {})
 WHOLE = {"label": "near", "asked": 30, "refined": 1 + 2 + 3}
 
 

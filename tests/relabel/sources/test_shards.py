@@ -20,7 +20,7 @@ from relabel.corpus import Corpus
 from relabel.corpus.build import Caption
 from relabel.sources.shards import ShardUnits, failed_rows, with_failed
 from relabel.store.artefact import build, is_current
-from relabel.store.manifest import Draft, Manifest, open_artefact
+from relabel.store.manifest import ArtefactSpec, Manifest, open_artefact
 from relabel.store.tasks import Advance, Phase, Unit, make_all
 from relabel.store.workdir import Work
 
@@ -63,7 +63,7 @@ def corpus() -> Corpus:
 def run(out: Path, bad: set[str], stop_at: int = -1) -> tuple[Manifest, list[str]]:
     made: list[str] = []
     units = Flaky(corpus(), bad, made, stop_at)
-    return build(out, Draft("encoding", "flaky", {}, {}), lambda work: make_all(units, work, SILENT))[0], made
+    return build(out, ArtefactSpec("encoding", "flaky", {}, {}), lambda work: make_all(units, work, SILENT))[0], made
 
 
 BAD = {"x" * 6, "x" * 12}  # rows 5 and 11, in the second and the last of four shards
@@ -85,7 +85,7 @@ def test_the_next_run_makes_their_shards_again_and_no_other(tmp_path: Path) -> N
     assert "failed" not in whole.facts
     assert len(failed_rows(tmp_path / "whole", whole)) == 0
     first, _ = run(tmp_path / "e", BAD)
-    assert not is_current(tmp_path / "e", Draft("encoding", "flaky", {}, {}))
+    assert not is_current(tmp_path / "e", ArtefactSpec("encoding", "flaky", {}, {}))
     kept = [first.parts[0], first.parts[2]]
     times = {name: (tmp_path / "e" / name).stat().st_mtime_ns for name in kept}
     second, made = run(tmp_path / "e", {"x" * 12})

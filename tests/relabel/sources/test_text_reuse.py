@@ -18,7 +18,7 @@ from relabel.sources.models.encoder import Encoded, SentenceEncoder
 from relabel.sources.sbert import Sbert, SbertParams
 from relabel.sources.text_reuse import TEXTS, TextUnits, reusing, texts_bytes
 from relabel.store.artefact import build
-from relabel.store.manifest import Draft, Manifest
+from relabel.store.manifest import ArtefactSpec, Manifest
 from relabel.store.tasks import make_all
 from relabel.store.workdir import Work
 
@@ -65,7 +65,7 @@ def encode(out: Path, lines: list[Caption], **params: Any) -> tuple[Manifest, Co
         work.facts["rows"] = [0, len(lines)]
         make_all(units, work, runtime.progress)
 
-    return build(out, Draft("encoding", "sbert", semantic, {"corpus": corpus.digest}), fill)[0], corpus
+    return build(out, ArtefactSpec("encoding", "sbert", semantic, {"corpus": corpus.digest}), fill)[0], corpus
 
 
 def test_only_new_texts_are_encoded(model: str, tmp_path: Path, asked: list[str]) -> None:

@@ -33,7 +33,7 @@ from relabel.sources.fuse.model import FuseModel, Head, Part, unrowed
 from relabel.sources.sbert import tune as encoder_tuning
 from relabel.stages import Job, Project
 from relabel.store.artefact import build
-from relabel.store.manifest import Draft
+from relabel.store.manifest import ArtefactSpec
 
 TEXTS = ("a dog", "the dog runs", "a cat", "two cats sit", "a red bus", "buses", "a man", "men walk", "grass", "sky")
 SETTINGS = [
@@ -213,11 +213,11 @@ def _make() -> None:
             Path(f"{name}.ids.txt").write_text("\n".join(map(str, range(i, 10 + i))))
     whole = project(base())
     stages.ingest(whole)
-    near = Part("cbow", "vectors", False, unrowed(stages.encode(whole, "near", "train").draft.semantic))
+    near = Part("cbow", "vectors", False, unrowed(stages.encode(whole, "near", "train").artefact.semantic))
     for i, name in enumerate(("fuse", "fuse2")):
         head = Head((Feature("near", "max"),), 0.0, np.array([i + 1.0]))
         model = FuseModel({"near": near}, {"set": head, "single": head})
-        build(Path(name), Draft("fuse_model", name, {"weight": i}, {}), model.write)
+        build(Path(name), ArtefactSpec("fuse_model", name, {"weight": i}, {}), model.write)
     for label in whole.config.sources:
         for split in ("train", "val", "test", "all"):
             fake(stages.encode(whole, label, split))
@@ -283,25 +283,25 @@ def other_values(place: str, field: str, info: FieldInfo, value: Any) -> list[An
     raise AssertionError(f"say in VALUES to what {place}.{field} can be changed")
 
 
-def captured(monkeypatch: pytest.MonkeyPatch, module: Any, work: Callable[[], Any]) -> Draft:
-    """The draft that a stage would build."""
-    drafts: list[Draft] = []
+def captured(monkeypatch: pytest.MonkeyPatch, module: Any, work: Callable[[], Any]) -> ArtefactSpec:
+    """The spec that a stage would build."""
+    artefacts: list[ArtefactSpec] = []
 
     class Seen(Exception):  # noqa: N818
         pass
 
-    def build(out: Path, draft: Draft, *_: Any) -> Any:
-        drafts.append(draft)
+    def build(out: Path, artefact: ArtefactSpec, *_: Any) -> Any:
+        artefacts.append(artefact)
         raise Seen
 
     with monkeypatch.context() as patch:
         patch.setattr(module, "build", build)
         with pytest.raises(Seen):
             work()
-    return drafts[0]
+    return artefacts[0]
 
 
-Make = Callable[[Project], Draft]
+Make = Callable[[Project], ArtefactSpec]
 
 
 def makers(place: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Config, Make]]:
@@ -320,22 +320,22 @@ def makers(place: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Config, Ma
     if place == "tune.fuse":
         return [(config, lambda p: captured(monkeypatch, fuse_tuning, lambda: stages.tune_fuse(p, Path("fuse3"))))]
     if place == "encode":
-        return [(config, lambda p: stages.encode(p, "cider", "train").draft)]
+        return [(config, lambda p: stages.encode(p, "cider", "train").artefact)]
     if place == "judge":
-        return [(config, partial(lambda name, p: stages.judge(p, name).draft, name)) for name in ("cider", "meteor")]
+        return [(config, partial(lambda name, p: stages.judge(p, name).artefact, name)) for name in ("cider", "meteor")]
     if place == "neighbours":
-        return [(config, lambda p: stages.neighbours(p, "near").draft)]
+        return [(config, lambda p: stages.neighbours(p, "near").artefact)]
     if place == "export":
-        return [(config, lambda p: stages.export_lookup(p, "near", "train").draft)]
+        return [(config, lambda p: stages.export_lookup(p, "near", "train").artefact)]
     if place == "export.lookup":
-        return [(config, lambda p: stages.export_lookup(p, "near", "train").draft)]
+        return [(config, lambda p: stages.export_lookup(p, "near", "train").artefact)]
     if place == "export.plan":
         fake(stages.neighbours(project(changed(config, "neighbours", "within", "train")), "cider"))
         samplers = [changed(config, place, "sampler", sampler) for sampler in ("random", "neighbour", "graded")]
-        return [(each, lambda p: stages.export_plan(p, "cider", "train").draft) for each in samplers]
+        return [(each, lambda p: stages.export_plan(p, "cider", "train").artefact) for each in samplers]
     label = place.removeprefix("sources.")
     labels = [label, "ladder"] if label == "cbow" else [label]
-    return [(config, partial(lambda name, p: stages.encode(p, name, "train").draft, name)) for name in labels]
+    return [(config, partial(lambda name, p: stages.encode(p, name, "train").artefact, name)) for name in labels]
 
 
 def models() -> dict[str, type[BaseModel]]:
@@ -394,13 +394,13 @@ def test_pooling_belongs_to_what_pools(name: str, folder: Path) -> None:
     now = config.sources[name].pooling
     value = next(p for p in ("max", "mean", "paired", "refs") if p not in refused and p != now)
     before, after = project(config), project(changed(config, f"sources.{name}", "pooling", value))
-    assert stages.encode(before, name, "train").draft == stages.encode(after, name, "train").draft
-    assert stages.judge(before, name).draft.fingerprint != stages.judge(after, name).draft.fingerprint
+    assert stages.encode(before, name, "train").artefact == stages.encode(after, name, "train").artefact
+    assert stages.judge(before, name).artefact.fingerprint != stages.judge(after, name).artefact.fingerprint
     if name in stages.searchable(before):
-        one, two = (stages.neighbours(p, name).draft.fingerprint for p in (before, after))
+        one, two = (stages.neighbours(p, name).artefact.fingerprint for p in (before, after))
         assert one != two
     if before.config.source(name).no_lookup() is None:
-        one, two = (stages.export_lookup(p, name, "train").draft.fingerprint for p in (before, after))
+        one, two = (stages.export_lookup(p, name, "train").artefact.fingerprint for p in (before, after))
         assert one != two
 
 
@@ -431,21 +431,21 @@ def test_what_a_run_may_use_changes_no_fingerprint(field: str, folder: Path, mon
 )
 def test_one_changed_caption_is_noticed(change: dict[str, str], folder: Path) -> None:
     before = project(base())
-    drafts = [stages.encode(before, label, "train").draft.fingerprint for label in SOURCES]
+    artefacts = [stages.encode(before, label, "train").artefact.fingerprint for label in SOURCES]
     write_captions("captions.jsonl", TEXTS, **change)
     after = project(base())
     assert stages.ingest(after)[1]
-    for label, draft in zip(SOURCES, drafts, strict=True):
+    for label, artefact in zip(SOURCES, artefacts, strict=True):
         for part in after.config.source(label).parts():
             fake(stages.encode(after, part, "train"))
-        assert stages.encode(after, label, "train").draft.fingerprint != draft
+        assert stages.encode(after, label, "train").artefact.fingerprint != artefact
 
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_the_version_of_an_encodings_files_is_in_its_fingerprint(
     name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = stages.encode(project(base()), name, "train").draft.fingerprint
+    before = stages.encode(project(base()), name, "train").artefact.fingerprint
     source = source_class(name)
     monkeypatch.setattr(source, "spec", dataclasses.replace(source.spec, version=source.spec.version + 1))
-    assert stages.encode(project(base()), name, "train").draft.fingerprint != before
+    assert stages.encode(project(base()), name, "train").artefact.fingerprint != before

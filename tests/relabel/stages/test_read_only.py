@@ -20,7 +20,7 @@ from relabel.stages import Project
 from relabel.stages.run import run
 from relabel.stages.verify import verify
 from relabel.store.artefact import build
-from relabel.store.manifest import Draft
+from relabel.store.manifest import ArtefactSpec
 from relabel.store.workdir import Work
 
 
@@ -87,20 +87,20 @@ def fill(work: Work) -> None:
 def test_what_a_killed_run_left_does_not_stop_the_finding(
     left: str, public_folder: Path, unprivileged: Callable[[], AbstractContextManager[None]]
 ) -> None:
-    out, draft = public_folder / "labels" / "out", Draft("encoding", "out", {}, {})
-    build(out, draft, fill)
+    out, artefact = public_folder / "labels" / "out", ArtefactSpec("encoding", "out", {}, {})
+    build(out, artefact, fill)
     work = out.parent / ".work"
     paths = {"pid": work / "out.pid", "old": work / "out-0123456789abcdef.old", "done": out / ".done"}
-    path = paths.get(left, work / f"out-{draft.fingerprint[:16]}")
+    path = paths.get(left, work / f"out-{artefact.fingerprint[:16]}")
     path.touch() if left == "pid" else path.mkdir()
     for folder in (out.parent, out, work):
         folder.chmod(0o555)
     with unprivileged():
-        assert not build(out, draft, fill)[1]
+        assert not build(out, artefact, fill)[1]
     assert path.exists()
     for folder in (out.parent, out, work):
         folder.chmod(0o755)
-    assert not build(out, draft, fill)[1]
+    assert not build(out, artefact, fill)[1]
     assert not path.exists()
 
 
@@ -108,8 +108,8 @@ def test_what_a_killed_run_left_does_not_stop_the_finding(
 def test_a_file_system_that_is_mounted_read_only_is_such_a_folder(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out, draft = tmp_path / "out", Draft("encoding", "out", {}, {})
-    build(out, draft, fill)
+    out, artefact = tmp_path / "out", ArtefactSpec("encoding", "out", {}, {})
+    build(out, artefact, fill)
     (out / ".done").mkdir()
 
     def refuse(*_: object, **__: object) -> None:
@@ -117,7 +117,7 @@ def test_a_file_system_that_is_mounted_read_only_is_such_a_folder(
 
     for name in ("open", "mkdir", "rename", "replace", "unlink"):
         monkeypatch.setattr(os, name, refuse)
-    assert not build(out, draft, fill)[1]
+    assert not build(out, artefact, fill)[1]
     with pytest.raises(CheckError, match=os.strerror(number)) as error:
-        build(out, Draft("encoding", "out", {"size": 2}, {}), fill)
+        build(out, ArtefactSpec("encoding", "out", {"size": 2}, {}), fill)
     assert "space" not in str(error.value)

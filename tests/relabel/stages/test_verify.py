@@ -18,7 +18,7 @@ from relabel.stages import Project
 from relabel.stages.verify import verify
 from relabel.store.artefact import WORK, build
 from relabel.store.input_index import check_references
-from relabel.store.manifest import Draft, Manifest, read_manifest
+from relabel.store.manifest import ArtefactSpec, Manifest, read_manifest
 from relabel.store.workdir import Work
 
 FLIPS = 200
@@ -80,7 +80,9 @@ def test_any_changed_byte_is_found_and_its_file_named(tree: Path) -> None:
 
 def test_a_changed_byte_anywhere_in_a_manifest_is_found(tmp_path: Path) -> None:
     """All of them, three ways each: a digit, a brace, a line's end that becomes another kind of line's end."""
-    build(tmp_path / "out", Draft("demo", "demo", {"size": 3, "text": "ä"}, {"corpus": "abc"}), lambda work: None)
+    build(
+        tmp_path / "out", ArtefactSpec("demo", "demo", {"size": 3, "text": "ä"}, {"corpus": "abc"}), lambda work: None
+    )
     path = tmp_path / "out" / "manifest.json"
     body = path.read_bytes()
     for at in range(len(body)):
@@ -94,7 +96,7 @@ def test_the_same_facts_in_another_form_are_refused(tmp_path: Path) -> None:
     def fill(work: Work) -> None:
         work.facts |= {"shards": {2: "b", 10: "a"}, "rows": (0, 3)}
 
-    manifest, _ = build(tmp_path / "out", Draft("demo", "demo", {}, {}), fill)
+    manifest, _ = build(tmp_path / "out", ArtefactSpec("demo", "demo", {}, {}), fill)
     assert read_manifest(tmp_path / "out").to_json() == manifest.to_json()
     path = tmp_path / "out" / "manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text())))
@@ -160,7 +162,7 @@ def test_unfinished_work_is_told_and_is_no_fault(tree: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        build(tree / "labels/coco/corpus", Draft("corpus", "coco", {}, {}), stop)
+        build(tree / "labels/coco/corpus", ArtefactSpec("corpus", "coco", {}, {}), stop)
     findings = verify([tree / "labels"], tree / "data")
     assert findings.problems == []
     assert len(findings.unfinished) == 1

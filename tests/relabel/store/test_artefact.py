@@ -16,14 +16,14 @@ import pytest
 
 from relabel.core.errors import CheckError, MissingError, PartialError
 from relabel.store.artefact import build, work_folder
-from relabel.store.manifest import Draft, open_artefact, read_parts
+from relabel.store.manifest import ArtefactSpec, open_artefact, read_parts
 from relabel.store.workdir import Work, part_name, part_ranges
 
 ROWS = range(3, 10)
 
 
-def draft(**semantic: object) -> Draft:
-    return Draft("encoding", "demo", {"size": 3, **semantic}, {"corpus": "abc"})
+def artefact(**semantic: object) -> ArtefactSpec:
+    return ArtefactSpec("encoding", "demo", {"size": 3, **semantic}, {"corpus": "abc"})
 
 
 def filler(made: list[int], stop_at: int | None = None) -> Callable[[Work], None]:
@@ -53,7 +53,7 @@ def test_shards_have_fixed_rows_and_say_how_many_there_are() -> None:
 
 
 def test_build_then_read(tmp_path: Path) -> None:
-    manifest, built = build(tmp_path / "out", draft(), filler([]))
+    manifest, built = build(tmp_path / "out", artefact(), filler([]))
     assert built
     assert manifest.parts == [part_name(i, 3) for i in range(3)]
     opened = open_artefact(tmp_path / "out", "encoding")
@@ -63,15 +63,15 @@ def test_build_then_read(tmp_path: Path) -> None:
 
 
 def test_the_second_build_does_nothing(tmp_path: Path) -> None:
-    build(tmp_path / "out", draft(), filler([]))
+    build(tmp_path / "out", artefact(), filler([]))
     made: list[int] = []
-    _, built = build(tmp_path / "out", draft(), filler(made))
+    _, built = build(tmp_path / "out", artefact(), filler(made))
     assert (built, made) == (False, [])
 
 
 def test_another_parameter_or_input_builds_anew(tmp_path: Path) -> None:
-    build(tmp_path / "out", draft(), filler([]))
-    for other in (draft(sigma=6.0), Draft("encoding", "demo", {"size": 3}, {"corpus": "abd"})):
+    build(tmp_path / "out", artefact(), filler([]))
+    for other in (artefact(sigma=6.0), ArtefactSpec("encoding", "demo", {"size": 3}, {"corpus": "abd"})):
         made: list[int] = []
         manifest, built = build(tmp_path / "out", other, filler(made))
         assert (built, made) == (True, [0, 1, 2])
@@ -79,61 +79,61 @@ def test_another_parameter_or_input_builds_anew(tmp_path: Path) -> None:
 
 
 def test_the_name_of_a_label_changes_no_value_and_no_fingerprint() -> None:
-    assert draft().fingerprint == Draft("encoding", "other", {"size": 3}, {"corpus": "abc"}).fingerprint
+    assert artefact().fingerprint == ArtefactSpec("encoding", "other", {"size": 3}, {"corpus": "abc"}).fingerprint
 
 
 def test_an_interrupted_build_leaves_the_old_one_and_goes_on_where_it_was(tmp_path: Path) -> None:
-    build(tmp_path / "out", draft(), filler([]))
+    build(tmp_path / "out", artefact(), filler([]))
     old = bytes_of(tmp_path / "out")
     with pytest.raises(KeyboardInterrupt):
-        build(tmp_path / "out", draft(new=1), filler([], stop_at=2))
+        build(tmp_path / "out", artefact(new=1), filler([], stop_at=2))
     assert bytes_of(tmp_path / "out") == old
     made: list[int] = []
-    build(tmp_path / "out", draft(new=1), filler(made))
+    build(tmp_path / "out", artefact(new=1), filler(made))
     assert made == [2]
-    build(tmp_path / "whole", draft(new=1), filler([]))
+    build(tmp_path / "whole", artefact(new=1), filler([]))
     assert bytes_of(tmp_path / "out") == bytes_of(tmp_path / "whole")
 
 
 def test_a_deleted_out_is_built_again(tmp_path: Path) -> None:
     """DVC deletes a stage's outs before it runs the stage."""
     with pytest.raises(KeyboardInterrupt):
-        build(tmp_path / "out", draft(), filler([], stop_at=1))
+        build(tmp_path / "out", artefact(), filler([], stop_at=1))
     made: list[int] = []
-    build(tmp_path / "out", draft(), filler(made))
+    build(tmp_path / "out", artefact(), filler(made))
     assert made == [1, 2]
 
 
 def test_unfinished_work_under_other_parameters_is_kept_until_the_artefact_is_built(tmp_path: Path) -> None:
     """A run that finds the artefact leaves it, so that it may go on; a run that builds the artefact removes it."""
     out = tmp_path / "out"
-    build(out, draft(), filler([]))
+    build(out, artefact(), filler([]))
     for other in (out, tmp_path / "out-longer"):
         with pytest.raises(KeyboardInterrupt):
-            build(other, draft(new=1), filler([], stop_at=2))
-    build(out, draft(), filler([]))
-    unfinished = [work_folder(path, draft(new=1).fingerprint) for path in (out, tmp_path / "out-longer")]
+            build(other, artefact(new=1), filler([], stop_at=2))
+    build(out, artefact(), filler([]))
+    unfinished = [work_folder(path, artefact(new=1).fingerprint) for path in (out, tmp_path / "out-longer")]
     assert sorted(path for path in (tmp_path / ".work").iterdir() if path.is_dir()) == sorted(unfinished)
-    build(out, draft(new=2), filler([]))
+    build(out, artefact(new=2), filler([]))
     assert [path for path in (tmp_path / ".work").iterdir() if path.is_dir()] == unfinished[1:]
     made: list[int] = []
-    build(tmp_path / "out-longer", draft(new=1), filler(made))
+    build(tmp_path / "out-longer", artefact(new=1), filler(made))
     assert made == [2]
 
 
 def test_a_damaged_finished_shard_is_not_trusted_on_resume(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
-        build(tmp_path / "out", draft(), filler([], stop_at=2))
+        build(tmp_path / "out", artefact(), filler([], stop_at=2))
     (shard,) = (tmp_path / ".work").glob(f"*/{part_name(0, 3)}")
     shard.write_bytes(shard.read_bytes()[:-1])
     made: list[int] = []
-    build(tmp_path / "out", draft(), filler(made))
+    build(tmp_path / "out", artefact(), filler(made))
     assert made == [0, 2]
 
 
 def test_a_damaged_artefact_is_refused_by_name_and_rebuilt(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    manifest, _ = build(out, draft(), filler([]))
+    manifest, _ = build(out, artefact(), filler([]))
     victim = out / manifest.parts[1]
     body = bytearray(victim.read_bytes())
     body[len(body) // 2] ^= 1
@@ -143,7 +143,7 @@ def test_a_damaged_artefact_is_refused_by_name_and_rebuilt(tmp_path: Path) -> No
     victim.unlink()
     with pytest.raises(CheckError, match=victim.name):
         open_artefact(out, "encoding")
-    assert build(out, draft(), filler([]))[1]
+    assert build(out, artefact(), filler([]))[1]
     open_artefact(out, "encoding")
 
 
@@ -151,7 +151,7 @@ def test_a_reader_refuses_other_kinds_and_formats(tmp_path: Path) -> None:
     with pytest.raises(MissingError, match="relabel ingest"):
         open_artefact(tmp_path / "none", "corpus")
     out = tmp_path / "out"
-    build(out, draft(), filler([]))
+    build(out, artefact(), filler([]))
     with pytest.raises(CheckError, match="expected corpus"):
         open_artefact(out, "corpus")
     body = json.loads((out / "manifest.json").read_text())
@@ -184,10 +184,10 @@ def test_a_full_disk_is_one_clear_error_and_loses_nothing(tmp_path: Path) -> Non
         work.part(1, 2, lambda: big)
 
     with file_size_limit(64 << 10), pytest.raises(PartialError, match="run it again"):
-        build(tmp_path / "out", draft(), fill)
+        build(tmp_path / "out", artefact(), fill)
     assert not (tmp_path / "out").exists()
     assert not list((tmp_path / ".work").rglob("*.part"))
-    manifest, _ = build(tmp_path / "out", draft(), fill)
+    manifest, _ = build(tmp_path / "out", artefact(), fill)
     assert pq.read_table(tmp_path / "out" / manifest.parts[1]).num_rows == 50_000
 
 
@@ -203,7 +203,7 @@ def test_a_full_disk_that_a_library_reports_in_words_is_one(error: Exception, tm
         raise error
 
     with pytest.raises(PartialError, match="could not write") as told:
-        build(tmp_path / "out", Draft("encoding", "demo", {}, {}), fill)
+        build(tmp_path / "out", ArtefactSpec("encoding", "demo", {}, {}), fill)
     assert "Free some space" in str(told.value)
 
 
@@ -212,4 +212,4 @@ def test_another_error_of_a_library_stays_what_it_is(tmp_path: Path) -> None:
         raise RuntimeError("shapes do not match")
 
     with pytest.raises(RuntimeError, match="shapes do not match"):
-        build(tmp_path / "out", Draft("encoding", "demo", {}, {}), fill)
+        build(tmp_path / "out", ArtefactSpec("encoding", "demo", {}, {}), fill)

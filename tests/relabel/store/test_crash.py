@@ -13,14 +13,14 @@ import pytest
 
 from relabel.core.errors import CheckError, MissingError
 from relabel.store.artefact import build
-from relabel.store.manifest import MANIFEST, Draft, open_artefact
+from relabel.store.manifest import MANIFEST, ArtefactSpec, open_artefact
 from relabel.store.workdir import Work, part_name
 
 SHARDS = 2
 
 
-def draft(size: int) -> Draft:
-    return Draft("encoding", "demo", {"size": size}, {"corpus": "abc"})
+def artefact(size: int) -> ArtefactSpec:
+    return ArtefactSpec("encoding", "demo", {"size": size}, {"corpus": "abc"})
 
 
 def fill(size: int) -> Callable[[Work], None]:
@@ -66,12 +66,12 @@ def test_whatever_is_left_the_next_run_ends_with_the_same_bytes(
 ) -> None:
     home = tmp_path / "home"
     home.mkdir()
-    build(tmp_path / "unbroken" / "out", draft(5), fill(5))
+    build(tmp_path / "unbroken" / "out", artefact(5), fill(5))
     whole = contents(tmp_path / "unbroken")
     with disk(home) as seen:
         if old is not None:
-            build(home / "out", draft(old), fill(old))
-        build(home / "out", draft(5), fill(5))
+            build(home / "out", artefact(old), fill(old))
+        build(home / "out", artefact(5), fill(5))
     left = getattr(seen, way)
     assert seen.calls > 60
     assert len(left) > 20
@@ -80,7 +80,7 @@ def test_whatever_is_left_the_next_run_ends_with_the_same_bytes(
     for tree in left:
         folder = lay_tree(tree, tmp_path / "left")
         found.add(state_of(folder / "out"))
-        manifest, _ = build(folder / "out", draft(5), fill(5))
+        manifest, _ = build(folder / "out", artefact(5), fill(5))
         assert manifest.facts == {"seed": 5}
         assert contents(folder) == whole, sorted(tree)
     assert found == {None, 5} | ({old} if old else set())
@@ -92,7 +92,7 @@ def test_what_is_said_to_be_built_outlives_a_power_cut(
     home = tmp_path / "home"
     home.mkdir()
     with disk(home) as seen:
-        build(home / "deep" / "out", draft(5), fill(5))
+        build(home / "deep" / "out", artefact(5), fill(5))
         seen.cut.clear()
         seen._seen.clear()
         (home / "later").mkdir()  # any call: the disk is looked at
@@ -121,15 +121,15 @@ def test_a_work_folder_with_shards_of_another_count_is_refused(tmp_path: Path) -
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        build(out, draft(5), stop)
+        build(out, artefact(5), stop)
     with pytest.raises(CheckError, match=r"asked for part-00000-of-00002.parquet, found part-00000-of-00003.parquet"):
-        build(out, draft(5), fill(5))
+        build(out, artefact(5), fill(5))
 
 
 def test_work_on_other_inputs_or_another_count_is_never_met(tmp_path: Path) -> None:
-    """A work folder is named by the fingerprint, so nothing made for one draft is seen by another."""
+    """A work folder is named by the fingerprint, so nothing made for one spec is seen by another."""
     names = set()
-    for other in (draft(5), draft(4), Draft("encoding", "demo", {"size": 5}, {"corpus": "abd"})):
+    for other in (artefact(5), artefact(4), ArtefactSpec("encoding", "demo", {"size": 5}, {"corpus": "abd"})):
 
         def stop(work: Work) -> None:
             assert work.entries() == {}

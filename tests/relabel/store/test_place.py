@@ -12,12 +12,12 @@ import pytest
 
 from relabel.core.errors import CheckError, RelabelError, UsageError
 from relabel.store.artefact import build
-from relabel.store.manifest import MANIFEST, Draft, open_artefact
+from relabel.store.manifest import MANIFEST, ArtefactSpec, open_artefact
 from relabel.store.workdir import Work
 
 
-def draft(kind: str = "plan", name: str = "d", size: int = 1) -> Draft:
-    return Draft(kind, name, {"size": size}, {"corpus": "abc"})
+def artefact(kind: str = "plan", name: str = "d", size: int = 1) -> ArtefactSpec:
+    return ArtefactSpec(kind, name, {"size": size}, {"corpus": "abc"})
 
 
 def fill(work: Work) -> None:
@@ -60,11 +60,11 @@ def a_link_to_notes(out: Path) -> None:
 
 
 def another_kind(out: Path) -> None:
-    build(out, draft("lookup"), fill)
+    build(out, artefact("lookup"), fill)
 
 
 def another_name(out: Path) -> None:
-    build(out, draft(name="e", size=2), fill)
+    build(out, artefact(name="e", size=2), fill)
 
 
 def a_foreign_manifest(out: Path) -> None:
@@ -78,26 +78,26 @@ def an_empty_manifest(out: Path) -> None:
 
 
 def a_lost_manifest(out: Path) -> None:
-    build(out, draft(), lambda work: work.part(0, 1, lambda: pa.table({"row": [1]})))
+    build(out, artefact(), lambda work: work.part(0, 1, lambda: pa.table({"row": [1]})))
     (out / MANIFEST).unlink()
 
 
 def artefacts(out: Path) -> None:
-    build(out / "cider", draft("lookup", "cider"), fill)
+    build(out / "cider", artefact("lookup", "cider"), fill)
 
 
 def notes_beside_files(out: Path) -> None:
-    build(out, draft(size=2), fill)
+    build(out, artefact(size=2), fill)
     (out / "notes.txt").write_text("mine")
 
 
 def notes_below_files(out: Path) -> None:
-    build(out, draft(size=2), fill)
+    build(out, artefact(size=2), fill)
     (out / "deep" / "notes.txt").write_text("mine")
 
 
 def notes_in_a_damaged_one(out: Path) -> None:
-    build(out, draft(), fill)
+    build(out, artefact(), fill)
     (out / "a.txt").write_text("x")
     (out / "notes.txt").write_text("mine")
 
@@ -125,7 +125,7 @@ def test_anything_else_is_refused_and_stays(lay: Callable[[Path], None], message
     lay(out)
     before = tree(tmp_path)
     with pytest.raises(CheckError, match=message) as error:
-        build(out, draft(), never)
+        build(out, artefact(), never)
     assert str(out) in str(error.value)
     assert error.value.todo
     assert tree(tmp_path) == before
@@ -136,7 +136,7 @@ def test_a_path_without_a_name_is_refused(path: str, tmp_path: Path, monkeypatch
     (tmp_path / "here" / "deep").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "here")
     with pytest.raises(UsageError, match="a name of its own"):
-        build(Path(path), draft(), never)
+        build(Path(path), artefact(), never)
     assert tree(tmp_path) == {"here": None, "here/deep": None}
 
 
@@ -144,75 +144,75 @@ def test_an_older_one_and_an_empty_folder_are_replaced(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     for size in (1, 2, 3):
-        assert build(out, draft(size=size), fill)[1]
+        assert build(out, artefact(size=size), fill)[1]
         assert open_artefact(out, "plan").semantic == {"size": size}
     assert [p.name for p in (tmp_path / ".work").iterdir()] == ["out.lock"]
 
 
 def test_what_relabel_and_dvc_leave_in_a_folder_does_not_stop_a_build(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    build(out, draft(size=2), fill)
+    build(out, artefact(size=2), fill)
     (out / ".gitignore").write_text("/a.txt")
     (out / ".a.txt-00000000-1.part").write_text("half")
     (out / ".done").mkdir()
-    assert build(out, draft(), fill)[1]
+    assert build(out, artefact(), fill)[1]
     assert sorted(p.name for p in out.iterdir()) == ["a.txt", "deep", MANIFEST]
 
 
 def test_a_model_replaces_a_model_of_the_same_kind_whatever_its_name(tmp_path: Path) -> None:
-    build(tmp_path / "out", draft("fuse_model", "fuse of cider, cbow"), fill)
-    assert build(tmp_path / "out", draft("fuse_model", "fuse of cider", size=2), fill)[1]
+    build(tmp_path / "out", artefact("fuse_model", "fuse of cider, cbow"), fill)
+    assert build(tmp_path / "out", artefact("fuse_model", "fuse of cider", size=2), fill)[1]
     with pytest.raises(CheckError, match="found fuse_model fuse of cider, where only an older cross_encoder may"):
-        build(tmp_path / "out", draft("cross_encoder", "fuse of cider"), never)
+        build(tmp_path / "out", artefact("cross_encoder", "fuse of cider"), never)
 
 
 def test_any_byte_of_the_manifest_may_be_damaged_and_the_next_build_mends_it(tmp_path: Path) -> None:
     """One byte at a time: the artefact is recognised by its fingerprint, or by its kind and name."""
     out = tmp_path / "out"
-    build(out, draft(), fill)
+    build(out, artefact(), fill)
     body = (out / MANIFEST).read_bytes()
     for at in range(0, len(body), 29):
         (out / MANIFEST).write_bytes(body[:at] + bytes([body[at] ^ 0x80]) + body[at + 1 :])
-        assert build(out, draft(), fill)[1], at
+        assert build(out, artefact(), fill)[1], at
         assert sorted(p.name for p in out.iterdir()) == ["a.txt", "deep", MANIFEST]
         body = (out / MANIFEST).read_bytes()
 
 
 def test_a_damaged_manifest_that_names_another_artefact_is_refused(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    build(out, draft("lookup"), fill)
+    build(out, artefact("lookup"), fill)
     body = (out / MANIFEST).read_bytes()
     (out / MANIFEST).write_bytes(body[:-10])
     before = tree(tmp_path)
     with pytest.raises(CheckError, match="found lookup d, where only"):
-        build(out, draft(), never)
+        build(out, artefact(), never)
     assert tree(tmp_path) == before
 
 
 def test_notes_beside_a_damaged_manifest_stay(tmp_path: Path) -> None:
     """Which files are the artefact's is known when it is made again; then the notes stop it, and the work is kept."""
     out = tmp_path / "out"
-    build(out, draft(), fill)
+    build(out, artefact(), fill)
     body = (out / MANIFEST).read_bytes()
     (out / MANIFEST).write_bytes(body[:-10])
     (out / "notes.txt").write_text("mine")
     with pytest.raises(CheckError, match=r"found notes\.txt"):
-        build(out, draft(), fill)
+        build(out, artefact(), fill)
     assert (out / "notes.txt").read_text() == "mine"
     (out / "notes.txt").rename(tmp_path / "notes.txt")
-    assert build(out, draft(), never)[1]
+    assert build(out, artefact(), never)[1]
 
 
 def test_notes_laid_down_during_a_build_stay(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    build(out, draft(size=2), fill)
+    build(out, artefact(size=2), fill)
 
     def slow(work: Work) -> None:
         fill(work)
         (out / "notes.txt").write_text("mine")
 
     with pytest.raises(CheckError, match=r"found notes\.txt"):
-        build(out, draft(), slow)
+        build(out, artefact(), slow)
     assert (out / "notes.txt").read_text() == "mine"
 
 
@@ -220,12 +220,12 @@ def test_notes_laid_down_during_a_build_stay(tmp_path: Path) -> None:
 def test_a_linked_folder_is_replaced_as_a_name_and_its_target_stays(same: bool, tmp_path: Path) -> None:
     """DVC may link an output to its cache. A damaged artefact behind a link is made anew, its files are not moved."""
     cache, out = tmp_path / "cache", tmp_path / "labels" / "out"
-    build(cache, draft(size=1 if same else 2), fill)
+    build(cache, artefact(size=1 if same else 2), fill)
     (cache / "a.txt").write_text("damaged")
     out.parent.mkdir()
     out.symlink_to(cache)
     before = tree(cache)
-    assert build(out, draft(), fill)[1]
+    assert build(out, artefact(), fill)[1]
     assert not out.is_symlink()
     open_artefact(out, "plan")
     assert tree(cache) == before
@@ -234,14 +234,14 @@ def test_a_linked_folder_is_replaced_as_a_name_and_its_target_stays(same: bool, 
 
 def test_linked_files_are_replaced_and_their_targets_stay(tmp_path: Path) -> None:
     cache, out = tmp_path / "cache", tmp_path / "out"
-    build(cache, draft(), fill)
+    build(cache, artefact(), fill)
     (cache / "a.txt").write_text("damaged")
     shutil.copytree(cache, out)
     for name in ("a.txt", "deep/b.txt", MANIFEST):
         (out / name).unlink()
         (out / name).symlink_to(cache / name)
     before = tree(cache)
-    assert build(out, draft(), fill)[1]
+    assert build(out, artefact(), fill)[1]
     open_artefact(out, "plan")
     assert tree(cache) == before
 
@@ -249,7 +249,7 @@ def test_linked_files_are_replaced_and_their_targets_stay(tmp_path: Path) -> Non
 def test_a_manifest_that_names_files_outside_its_folder_is_refused(tmp_path: Path) -> None:
     out, victim = tmp_path / "out", tmp_path / "victim.txt"
     victim.write_text("mine")
-    manifest, _ = build(out, draft(), fill)
+    manifest, _ = build(out, artefact(), fill)
     for name in ("../victim.txt", str(victim), "deep/../../victim.txt"):
         manifest.files[name] = manifest.files["a.txt"]
         (out / MANIFEST).write_text(manifest.to_json())

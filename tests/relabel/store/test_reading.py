@@ -21,7 +21,7 @@ from relabel.corpus.build import Caption
 from relabel.sources import cosine
 from relabel.stages import Project
 from relabel.store.artefact import build
-from relabel.store.manifest import Draft, Manifest
+from relabel.store.manifest import ArtefactSpec, Manifest
 from relabel.store.reading import is_replaced, read_artefact, refuse_replaced
 from relabel.store.workdir import Work
 
@@ -34,7 +34,7 @@ def make(out: Path, value: int, shards: int = 3) -> Manifest:
             work.part(i, shards, lambda: pa.table({"value": [value]}))
         work.facts["value"] = value
 
-    return build(out, Draft("encoding", "x", {"value": value}, {}), fill)[0]
+    return build(out, ArtefactSpec("encoding", "x", {"value": value}, {}), fill)[0]
 
 
 def rebuilding(

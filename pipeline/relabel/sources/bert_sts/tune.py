@@ -22,7 +22,7 @@ from relabel.datasets.stsb import FILES, SentencePair, read_stsb
 from relabel.sources.models.files import DEFAULT_MODEL, find_model
 from relabel.store.artefact import Guard, build
 from relabel.store.atomic import sha256_file
-from relabel.store.manifest import Draft, Manifest
+from relabel.store.manifest import ArtefactSpec, Manifest
 from relabel.store.place import check_kind
 from relabel.store.workdir import Work
 
@@ -95,8 +95,8 @@ def tune_bert_sts(
         work.facts |= {"base": base.name, "pairs": {split: len(some) for split, some in pairs.items()}} | found
         work.runtime["base"] = base.record()
 
-    draft = Draft(KIND, f"{base.name.split('/')[-1]} on stsb", semantic, inputs)
-    return build(out, draft, fill, runtime.progress, guard)
+    artefact = ArtefactSpec(KIND, f"{base.name.split('/')[-1]} on stsb", semantic, inputs)
+    return build(out, artefact, fill, runtime.progress, guard)
 
 
 def stsb_files(runtime: Runtime) -> dict[str, Path]:

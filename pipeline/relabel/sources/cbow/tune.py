@@ -38,7 +38,7 @@ from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.corpus.tokenizers import Tokenizer, lower_split
 from relabel.store.artefact import Guard, build
-from relabel.store.manifest import Draft, Manifest
+from relabel.store.manifest import ArtefactSpec, Manifest
 from relabel.store.workdir import Work
 
 _STEP = 1000  # documents between two moves of the bar
@@ -113,8 +113,8 @@ def tune_cbow(
         }
 
     name = f"word2vec {trained_on} {params.width}d"
-    draft = Draft("word_vectors", name, params.model_dump(mode="json"), {"corpus": corpus.digest})
-    return build(out, draft, fill, runtime.progress, guard)
+    artefact = ArtefactSpec("word_vectors", name, params.model_dump(mode="json"), {"corpus": corpus.digest})
+    return build(out, artefact, fill, runtime.progress, guard)
 
 
 def _documents(params: TuneCbowParams, corpus: Corpus, rows: range) -> list[str]:

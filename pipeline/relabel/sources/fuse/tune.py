@@ -30,7 +30,7 @@ from relabel.sources.fuse.tune_data import OUT_OF_FOLD, TASKS, Judged, Task, loo
 from relabel.sources.relevance import Relevance
 from relabel.store.artefact import Guard, build
 from relabel.store.atomic import sha256_file
-from relabel.store.manifest import MANIFEST, Draft, Manifest, read_manifest
+from relabel.store.manifest import MANIFEST, ArtefactSpec, Manifest, read_manifest
 from relabel.store.workdir import Work
 
 SPLIT: Literal["val"] = "val"
@@ -153,8 +153,8 @@ def tune_fuse(
         work.facts |= {"parts": list(parts), "split": SPLIT, "tasks": facts}
         work.runtime["scikit-learn"] = metadata.version("scikit-learn")
 
-    draft = Draft(KIND, f"fuse of {', '.join(parts)}", semantic, inputs)
-    return build(out, draft, fill, runtime.progress, guard)
+    artefact = ArtefactSpec(KIND, f"fuse of {', '.join(parts)}", semantic, inputs)
+    return build(out, artefact, fill, runtime.progress, guard)
 
 
 def _ask(parts: Mapping[str, Ingredient], pairs: Mapping[Task, Judged], work: Work, runtime: Runtime) -> None:

@@ -43,7 +43,7 @@ from relabel.sources.sbert.tune_data import Judged, read_judged
 from relabel.sources.sbert.tune_evaluate import cosine_table, encode, figures, in_order
 from relabel.store.artefact import Guard, build
 from relabel.store.atomic import void
-from relabel.store.manifest import Draft, Manifest
+from relabel.store.manifest import ArtefactSpec, Manifest
 from relabel.store.place import check_kind
 from relabel.store.workdir import Work
 
@@ -121,7 +121,7 @@ def tune_sbert(
     base = find_model(params.base, params.revision, runtime.progress)
     judged = read_judged(corpus)
     run = _Tuning(params, base, judged, runtime)
-    draft = Draft(
+    artefact = ArtefactSpec(
         KIND,
         f"{base.name} on cxc-val",
         params.model_dump(mode="json", exclude={"base", "revision"}),
@@ -132,7 +132,7 @@ def tune_sbert(
             "cxc sits val": sha256("sits", "val"),
         },
     )
-    return build(out, draft, run.fill, runtime.progress, guard)
+    return build(out, artefact, run.fill, runtime.progress, guard)
 
 
 def training_type(asked: str, device: Device) -> Literal["float32", "bfloat16"]:

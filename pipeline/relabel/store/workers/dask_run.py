@@ -130,7 +130,7 @@ class DaskPool:
         self._check(address)
         # Bound to its worker, so that each has one unit. Dask itself would leave a unit that may go elsewhere waiting
         # for ever where the last worker is lost and a new one comes.
-        key = f"{self._order.draft.kind}-{unit.file}-{secrets.token_hex(4)}"
+        key = f"{self._order.artefact.kind}-{unit.file}-{secrets.token_hex(4)}"
         return self._client.submit(make_unit, self._sent, unit, key=key, workers=[address], pure=False)
 
     def _check(self, address: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Protocol, Self
 from relabel.core.errors import CheckError, MissingError
 from relabel.core.progress import SILENT
 from relabel.core.runtime import Runtime
-from relabel.store.manifest import FORMAT, Draft
+from relabel.store.manifest import FORMAT, ArtefactSpec
 from relabel.store.tasks import Units
 
 
@@ -30,7 +30,7 @@ class UnitJob(Protocol):
     """A job of a stage, with its units."""
 
     @property
-    def draft(self) -> Draft:
+    def artefact(self) -> ArtefactSpec:
         """Description of the artefact."""
 
     @property
@@ -49,7 +49,7 @@ class Order:
         A stage's function, by its module and name: ``stage(project, *arguments)`` is the job, with its units.
     arguments : tuple
         Plain values.
-    draft : Draft
+    artefact : ArtefactSpec
         What the job must turn out to be.
     folder : Path
         The work folder.
@@ -62,7 +62,7 @@ class Order:
     project: RemoteProject
     stage: Callable[..., UnitJob]
     arguments: tuple[Any, ...]
-    draft: Draft
+    artefact: ArtefactSpec
     folder: Path
     token: str = ""
     versions: str = ""
@@ -114,7 +114,7 @@ class Order:
             todo = "All workers need the same files under the same path; use --workers on one machine."
             raise MissingError(f"does not see the work folder {self.folder}", where=here(), todo=todo)
 
-    def check_job(self, found: Draft) -> None:
+    def check_job(self, found: ArtefactSpec) -> None:
         """Make sure that the job made again is the one ordered.
 
         Raises
@@ -122,15 +122,15 @@ class Order:
         CheckError
             Naming what differs.
         """
-        if found.fingerprint == self.draft.fingerprint:
+        if found.fingerprint == self.artefact.fingerprint:
             return
         for part in ("inputs", "semantic"):
-            expected, other = getattr(self.draft, part), getattr(found, part)
+            expected, other = getattr(self.artefact, part), getattr(found, part)
             for name in sorted({*expected, *other}):
                 if expected.get(name) != other.get(name):
                     what = f"expected {name} {expected.get(name)}, found {other.get(name)}"
                     raise CheckError(what, where=here(), todo="All workers need the same files and models.")
-        raise CheckError(f"makes {found.kind}, not {self.draft.kind}", where=here())
+        raise CheckError(f"makes {found.kind}, not {self.artefact.kind}", where=here())
 
 
 def versions() -> str:

@@ -31,13 +31,13 @@ def make_unit(order: Order, unit: Unit) -> None:
 
 
 def _units(order: Order) -> Units:
-    key = order.draft.fingerprint, order.token
+    key = order.artefact.fingerprint, order.token
     if key not in _kept:
         project = order.project
         if not project.runtime.threads:
             project = project.for_worker(replace(project.runtime, threads=_threads()))
         job = order.stage(project, *order.arguments)
-        order.check_job(job.draft)
+        order.check_job(job.artefact)
         if job.units is None:
             raise TypeError(f"{order.stage.__name__} has no units")
         _kept[key] = job.units()

@@ -30,7 +30,7 @@ from relabel.sources.base import Kind, SourceParams, SourceSpec
 from relabel.sources.cosine import VectorRelevance
 from relabel.sources.relevance import Relevance
 from relabel.store.artefact import build
-from relabel.store.manifest import Draft, Manifest
+from relabel.store.manifest import ArtefactSpec, Manifest
 from relabel.store.tasks import make_all
 from relabel.store.workdir import Work
 from relabel_train.batches import Plan, open_plan
@@ -109,9 +109,9 @@ def outline(
 
 
 def write(folder: Path, made: Outline, relevance: Relevance) -> tuple[Plan, Manifest]:
-    draft = Draft("plan", "p", made.params.semantic, {"corpus": made.corpus.digest})
+    artefact = ArtefactSpec("plan", "p", made.params.semantic, {"corpus": made.corpus.digest})
     units = PlanUnits(made, lambda: relevance)
-    manifest, _ = build(folder, draft, lambda work: make_all(units, work, SILENT))
+    manifest, _ = build(folder, artefact, lambda work: make_all(units, work, SILENT))
     return open_plan(folder), manifest
 
 

@@ -198,6 +198,6 @@ def test_a_plan_records_what_was_refined_and_max_pairs_refuses_it(gated: Gated) 
     fine = project.config.sources["fine"].model_copy(update={"max_pairs": 3})
     sources = {**project.config.sources, "fine": fine}
     strict = replace(project, config=project.config.model_copy(update={"sources": sources}))
-    assert stages.encode(strict, "fine", "all").draft == stages.encode(project, "fine", "all").draft
+    assert stages.encode(strict, "fine", "all").artefact == stages.encode(project, "fine", "all").artefact
     with pytest.raises(UsageError, match="max_pairs is 3"):
         stages.estimate_plan(strict, "fine", "all")

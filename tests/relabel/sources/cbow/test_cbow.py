@@ -26,7 +26,7 @@ from relabel.sources.cbow import Cbow, CbowParams
 from relabel.sources.cbow.noun_weights import load_tagger
 from relabel.sources.cosine import VectorRelevance, read_vectors
 from relabel.store.artefact import build
-from relabel.store.manifest import Draft, Manifest
+from relabel.store.manifest import ArtefactSpec, Manifest
 from relabel.store.tasks import make_all
 from relabel.store.workdir import Work
 
@@ -67,8 +67,8 @@ def encode(
         make_all(source.units(captions, rows, rows_per_shard, runtime), work, runtime.progress)
 
     semantic = source.semantic(captions, rows, runtime) | {"rows": [rows.start, rows.stop], "shard": rows_per_shard}
-    draft = Draft("encoding", "cbow", semantic, {"corpus": captions.digest})
-    manifest, _ = build(folder / "encoding", draft, fill)
+    artefact = ArtefactSpec("encoding", "cbow", semantic, {"corpus": captions.digest})
+    manifest, _ = build(folder / "encoding", artefact, fill)
     return source.open(OpenEncoding(captions, folder / "encoding", manifest, runtime)), manifest
 
 

@@ -28,7 +28,7 @@ from relabel.sources.base import OpenEncoding
 from relabel.sources.cider import Cider, CiderParams
 from relabel.sources.cider.relevance import CiderRelevance
 from relabel.store.artefact import build
-from relabel.store.manifest import Draft, Manifest, open_artefact
+from relabel.store.manifest import ArtefactSpec, Manifest, open_artefact
 from relabel.store.tasks import make_all
 
 IMAGES = {
@@ -60,7 +60,7 @@ def encoded(
         work.facts["rows"] = [rows.start, rows.stop]
         make_all(source.units(corpus, rows, size, runtime), work, runtime.progress)
 
-    build(out, Draft("encoding", "cider", semantic, {"corpus": corpus.digest}), fill)
+    build(out, ArtefactSpec("encoding", "cider", semantic, {"corpus": corpus.digest}), fill)
     manifest = open_artefact(out, "encoding")
     return manifest, source.open(OpenEncoding(corpus, out, manifest, runtime))
 

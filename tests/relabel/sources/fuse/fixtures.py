@@ -17,7 +17,7 @@ from relabel.sources.fuse.relevance import FuseRelevance
 from relabel.sources.fuse.trees import trees_of
 from relabel.sources.relevance import Relevance, pool
 from relabel.store.artefact import build
-from relabel.store.manifest import Draft
+from relabel.store.manifest import ArtefactSpec
 
 PART = {"near": Part("cbow", "vectors", False, {"source": "cbow"}), "far": Part("cider", "features", False, {})}
 
@@ -95,4 +95,4 @@ def small_fuse(pooling: Pooling = "refs", gate: str | None = None, gate_top: int
 
 def write_fuse_model(folder: Path, model: FuseModel) -> None:
     """Put a model where a label finds it."""
-    build(folder, Draft("fuse_model", "fuse", {"of": sorted(model.parts)}, {}), model.write)
+    build(folder, ArtefactSpec("fuse_model", "fuse", {"of": sorted(model.parts)}, {}), model.write)

@@ -33,7 +33,7 @@ from relabel.sources.meteor import Meteor, MeteorParams
 from relabel.sources.relevance import Relevance
 from relabel.sources.sbert import Sbert, SbertParams
 from relabel.store.artefact import build
-from relabel.store.manifest import Draft
+from relabel.store.manifest import ArtefactSpec
 from relabel.store.workdir import Work
 
 FAST = {"trees": 5, "leaf_pairs": 2}
@@ -248,7 +248,7 @@ def out_of_fold(folder: Path, corpus: Corpus, change: Callable[[dict[str, list[A
     def fill(work: Work) -> None:
         work.file(OUT_OF_FOLD, lambda path: pq.write_table(pa.table(columns), path))
 
-    build(folder, Draft("sentence_encoder", "tuned", {}, {"cxc sits val": "x"}), fill)
+    build(folder, ArtefactSpec("sentence_encoder", "tuned", {}, {"cxc sits val": "x"}), fill)
     return folder
 
 
@@ -281,10 +281,10 @@ def test_out_of_fold_predictions_without_a_column(judged: Corpus, tmp_path: Path
 
 
 def test_a_part_tuned_on_val_without_folds_is_refused(tmp_path: Path) -> None:
-    build(tmp_path / "tuned", Draft("sentence_encoder", "tuned", {}, {"cxc sits val": "x"}), lambda work: None)
+    build(tmp_path / "tuned", ArtefactSpec("sentence_encoder", "tuned", {}, {"cxc sits val": "x"}), lambda work: None)
     with pytest.raises(UsageError, match=r"tuned on val and left no predictions.*--folds"):
         find_out_of_fold(Sbert(SbertParams(model=str(tmp_path / "tuned"))))
-    build(tmp_path / "other", Draft("sentence_encoder", "other", {}, {"stsb": "x"}), lambda work: None)
+    build(tmp_path / "other", ArtefactSpec("sentence_encoder", "other", {}, {"stsb": "x"}), lambda work: None)
     assert find_out_of_fold(Sbert(SbertParams(model=str(tmp_path / "other")))) is None
     assert find_out_of_fold(Sbert(SbertParams())) is None
 

@@ -29,7 +29,7 @@ from relabel.sources.base import OpenEncoding
 from relabel.sources.meteor import Meteor, MeteorParams, MeteorRelevance
 from relabel.sources.wordnet import meteor_jar
 from relabel.store.artefact import build
-from relabel.store.manifest import Draft, open_artefact
+from relabel.store.manifest import ArtefactSpec, open_artefact
 from relabel.store.tasks import make_all
 
 ODD = [
@@ -59,7 +59,11 @@ def opened(corpus: Corpus, folder: Path, **params: object) -> MeteorRelevance:
         work.facts["rows"] = [0, len(corpus)]
         make_all(source.units(corpus, rows, 100, runtime), work, runtime.progress)
 
-    build(folder, Draft("encoding", "meteor", source.semantic(corpus, rows, runtime), {"corpus": corpus.digest}), fill)
+    build(
+        folder,
+        ArtefactSpec("encoding", "meteor", source.semantic(corpus, rows, runtime), {"corpus": corpus.digest}),
+        fill,
+    )
     return source.open(OpenEncoding(corpus, folder, open_artefact(folder, "encoding"), runtime))
 
 

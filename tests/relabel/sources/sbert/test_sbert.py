@@ -31,7 +31,7 @@ from relabel.sources.models.encoder import SentenceEncoder
 from relabel.sources.sbert import Sbert, SbertParams
 from relabel.sources.sbert.encode import SbertUnits
 from relabel.store.artefact import build
-from relabel.store.manifest import Draft, Manifest
+from relabel.store.manifest import ArtefactSpec, Manifest
 from relabel.store.tasks import make_all
 from relabel.store.workdir import Work, part_ranges
 
@@ -57,7 +57,7 @@ def fingerprint(folder: Path, runtime: Runtime | None = None, **params: Any) -> 
     source = Sbert(SbertParams(model=str(folder), **params))
     captions = corpus()
     semantic = source.semantic(captions, range(len(captions)), runtime or Runtime(threads=1))
-    return Draft("encoding", "sbert", semantic, {"corpus": captions.digest}).fingerprint
+    return ArtefactSpec("encoding", "sbert", semantic, {"corpus": captions.digest}).fingerprint
 
 
 def encode(
@@ -70,8 +70,8 @@ def encode(
         work.facts["rows"] = [rows.start, rows.stop]
         make_all(source.units(captions, rows, 4, runtime), work, runtime.progress)
 
-    draft = Draft("encoding", "sbert", source.semantic(captions, rows, runtime), {"corpus": captions.digest})
-    manifest, _ = build(out, draft, fill)
+    artefact = ArtefactSpec("encoding", "sbert", source.semantic(captions, rows, runtime), {"corpus": captions.digest})
+    manifest, _ = build(out, artefact, fill)
     return source.open(OpenEncoding(captions, out, manifest, runtime)), manifest
 
 
@@ -289,7 +289,7 @@ def test_agrees_with_people_as_measured(dtype: str, coco: Corpus, minilm: Path, 
         work.facts["rows"] = [rows.start, rows.stop]
         make_all(source.units(coco, rows, 50_000, runtime), work, runtime.progress)
 
-    manifest, _ = build(tmp_path / "e", Draft("encoding", "sbert", {}, {}), fill)
+    manifest, _ = build(tmp_path / "e", ArtefactSpec("encoding", "sbert", {}, {}), fill)
     relevance = source.open(OpenEncoding(coco, tmp_path / "e", manifest, runtime))
 
     sits, sts = human_scores("sits", "test"), human_scores("sts", "test")

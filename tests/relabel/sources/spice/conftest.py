@@ -26,7 +26,7 @@ from relabel.sources.spice.relevance import SceneGraphRelevance
 from relabel.sources.wordnet import base_form, wordnet
 from relabel.sources.wordnet import meteor_jar as find_meteor_jar
 from relabel.store.artefact import build
-from relabel.store.manifest import Draft
+from relabel.store.manifest import ArtefactSpec
 from relabel.store.tasks import make_all
 
 Tuples = list[list[str]]
@@ -98,7 +98,7 @@ def encoded(corpus: Corpus, parser: Given, folder: Path, runtime: Runtime, **par
         make_all(units, work, runtime.progress)
 
     semantic = source.semantic(corpus, rows, runtime)
-    manifest, _ = build(folder, Draft("encoding", "spice", semantic, {"corpus": corpus.digest}), fill)
+    manifest, _ = build(folder, ArtefactSpec("encoding", "spice", semantic, {"corpus": corpus.digest}), fill)
     return source, manifest
 
 

@@ -21,7 +21,7 @@ from relabel.sources.spice.encode import SpiceUnits, collapsed
 from relabel.sources.spice.parser import Parsed, Unparsed
 from relabel.sources.text_reuse import TEXTS, reusing
 from relabel.store.artefact import build
-from relabel.store.manifest import Draft, Manifest
+from relabel.store.manifest import ArtefactSpec, Manifest
 from relabel.store.tasks import Unit, make_all
 from relabel.store.workdir import Work
 
@@ -63,7 +63,7 @@ def encode(out: Path, parser: Parser, per_shard: int = 30, lines: Sequence[str] 
         work.facts["rows"] = [rows.start, rows.stop]
         make_all(units, work, Runtime().progress)
 
-    return build(out, Draft("encoding", "spice", semantic, {"corpus": corpus.digest}), fill)[0]
+    return build(out, ArtefactSpec("encoding", "spice", semantic, {"corpus": corpus.digest}), fill)[0]
 
 
 def read(corpus: Corpus) -> list[str]:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from relabel.corpus import References
-from relabel.export.lookup import Made, lookup_draft, write_lookup
+from relabel.export.lookup import Made, lookup_spec, write_lookup
 from relabel.export.params import ExportLookupParams
 from relabel.sources.spice import Spice, SpiceParams
 from relabel.sources.spice.relevance import SceneGraphRelevance
@@ -36,9 +36,9 @@ def exported(tmp_path: Path, drawn: Any, opened: Callable[..., SceneGraphRelevan
     images[20][0] = None
     relevance, source = opened(images), Spice(SpiceParams())
     made = Made(tmp_path / "encoding", read_manifest(tmp_path / "encoding", "encoding"))
-    draft = lookup_draft(relevance.corpus, source, "spice", made.manifest, None, ExportLookupParams())
-    args = (relevance.corpus, source, draft, made, None, lambda: relevance)
-    build(tmp_path / "lookup", draft, lambda work: write_lookup(*args, work))
+    artefact = lookup_spec(relevance.corpus, source, "spice", made.manifest, None, ExportLookupParams())
+    args = (relevance.corpus, source, artefact, made, None, lambda: relevance)
+    build(tmp_path / "lookup", artefact, lambda work: write_lookup(*args, work))
     return tmp_path / "lookup", relevance
 
 

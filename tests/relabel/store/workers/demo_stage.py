@@ -13,7 +13,7 @@ import pyarrow as pa
 from relabel.core.worker_pool import LineError
 from relabel.stages import Job, Project
 from relabel.stages.job import make_units
-from relabel.store.manifest import Draft
+from relabel.store.manifest import ArtefactSpec
 from relabel.store.tasks import Advance, Phase, Unit, Units
 from relabel.store.workdir import Work
 
@@ -64,22 +64,22 @@ class DemoUnits(Units):
 
 
 def demo(project: Project, out: str, how: str = "plain", value: int = 0) -> Job:
-    draft = Draft("demo", "demo", {"value": value}, {"corpus": "abc"})
+    artefact = ArtefactSpec("demo", "demo", {"value": value}, {"corpus": "abc"})
     notes = project.labels
     units = partial(DemoUnits, notes, how)
 
     def fill(work: Work) -> None:
-        make_units(project, units(), draft, work, demo, out, how, value)
+        make_units(project, units(), artefact, work, demo, out, how, value)
 
-    return Job(Path(out), draft, fill, units=units)
+    return Job(Path(out), artefact, fill, units=units)
 
 
 def other_here(project: Project, out: str, pid: int) -> Job:
     """A stage that comes out differently in any other process: what another corpus or model looks like."""
-    draft = Draft("demo", "demo", {"same": os.getpid() == pid}, {"corpus": "abc"})
+    artefact = ArtefactSpec("demo", "demo", {"same": os.getpid() == pid}, {"corpus": "abc"})
     units = partial(DemoUnits, project.labels, "plain")
 
     def fill(work: Work) -> None:
-        make_units(project, units(), draft, work, other_here, out, -1 if pid == os.getpid() else pid)
+        make_units(project, units(), artefact, work, other_here, out, -1 if pid == os.getpid() else pid)
 
-    return Job(Path(out), draft, fill, units=units)
+    return Job(Path(out), artefact, fill, units=units)

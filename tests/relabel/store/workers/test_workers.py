@@ -178,12 +178,12 @@ def test_done_units_are_not_sent_and_no_cluster_is_called_for_nothing(
 
         make_all(units, work, Seen())
         make_elsewhere(
-            units, work, remote_job.Order(here, stage.demo, (str(tmp_path / "out"),), job.draft, work.folder)
+            units, work, remote_job.Order(here, stage.demo, (str(tmp_path / "out"),), job.artefact, work.folder)
         )
 
     from relabel.store.artefact import build
 
-    assert len(build(job.out, job.draft, fill)[0].files) == 9
+    assert len(build(job.out, job.artefact, fill)[0].files) == 9
 
 
 def test_what_a_unit_raises_reaches_the_user_as_itself(stage: ModuleType, tmp_path: Path) -> None:
@@ -285,8 +285,8 @@ def test_what_is_sent_means_the_same_in_any_folder(tmp_path: Path, monkeypatch: 
     Path("model").mkdir()
     sources = "sources={a: {source: sbert, model: model}, b: {source: cbow, vectors: v.txt}, c: {source: cbow}}"
     here = Project(load_config(None, [sources]), Runtime(data=Path("data"), progress=Seen()), Path("labels"))
-    draft = remote_job.Draft("demo", "demo", {}, {})
-    sent = remote_job.Order(here, _older, (), draft, Path("work")).portable("t", 1, 5)
+    artefact = remote_job.ArtefactSpec("demo", "demo", {}, {})
+    sent = remote_job.Order(here, _older, (), artefact, Path("work")).portable("t", 1, 5)
     params: dict[str, Any] = dict(sent.project.config.sources)
     assert params["a"].model == str(tmp_path / "model")
     assert params["b"].vectors == str(tmp_path / "v.txt")
