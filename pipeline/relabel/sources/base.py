@@ -10,9 +10,10 @@ source it holds.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Generic, Literal, Self, TypeVar
 
 from pydantic import Field
@@ -20,7 +21,7 @@ from pydantic import Field
 from relabel.core.errors import UsageError
 from relabel.core.parameters import Parameters
 from relabel.core.runtime import Runtime
-from relabel.core.types import Pooling
+from relabel.core.types import Pooling, Scores
 from relabel.corpus import Corpus
 from relabel.sources.relevance import LookupArrays, Relevance
 from relabel.store.manifest import Manifest
@@ -198,6 +199,26 @@ class Source(ABC, Generic[P]):
     def no_text(self) -> str | None:
         """Return the reason why a new text cannot be scored against captions; None if it can."""
         return None
+
+    def with_documents(self, split: str) -> Source[P]:
+        """Return the same source, its document frequencies taken from one split; itself if it has none."""
+        return self
+
+    def score_texts(
+        self,
+        references: Sequence[Sequence[str]],
+        candidates: Sequence[str],
+        runtime: Runtime,
+        parts: Mapping[str, Source[Any]] = MappingProxyType({}),
+        pooling: Pooling | None = None,
+    ) -> Scores:
+        """Score each of P candidates against its own reference set, all of them texts of no corpus: (P,) float64.
+
+        Parameters and errors are those of `relabel.sources.texts.score_texts`.
+        """
+        from relabel.sources.texts import score_texts
+
+        return score_texts(self, references, candidates, runtime, parts, pooling=pooling).scores
 
     def no_index(self) -> str | None:
         """Return the reason why faiss cannot search its encoding; None if it can."""

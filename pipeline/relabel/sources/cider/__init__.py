@@ -70,6 +70,10 @@ class Cider(Source[CiderParams]):
         return "ptb" if self.params.tokenizer == "ptb" else None
 
     @override
+    def with_documents(self, split: str) -> Cider:
+        return Cider(self.params.model_copy(update={"df": split}))
+
+    @override
     def semantic(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
         return self.params.model_dump(exclude={"pooling"}) | {"references": REFERENCES}
 

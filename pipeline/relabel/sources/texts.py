@@ -1,0 +1,278 @@
+"""Relevance of texts that belong to no corpus: reference sets and candidates given as strings.
+
+The texts become a small corpus that is encoded in a temporary folder, so a source scores them by the code that makes
+its labels. Reference sets lie in one split and further candidates in another, which keeps candidates out of the
+document frequencies.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relabel.core.errors import UsageError
+from relabel.core.runtime import Runtime
+from relabel.core.types import Pooling, Rows, Scores
+from relabel.corpus import Corpus, References
+from relabel.corpus.build import Caption
+from relabel.sources.base import OpenEncoding, Source
+from relabel.sources.relevance import Relevance
+from relabel.store.artefact import build
+from relabel.store.manifest import Draft, Manifest
+from relabel.store.tasks import make_all
+from relabel.store.workdir import Work
+
+REFERENCE_SPLIT, CANDIDATE_SPLIT = "train", "val"
+"""Splits of the temporary corpus. Reference sets come first, so their rows are the first rows."""
+_ROWS_PER_SHARD = 50_000
+
+
+@dataclass(frozen=True, eq=False)
+class TextScores:
+    """Scores of pairs of a reference set and a candidate, and the cost of computing them.
+
+    Attributes
+    ----------
+    scores : (P,) float64
+        In the source's range; NaN where a text could not be encoded.
+    captions : int
+        Number of encoded texts; a text that several sets share counts once per set.
+    seconds : float
+        Wall time of encoding and scoring, with the loading of models.
+    bytes : int
+        Size of the encoding, of its parts and of its gate.
+    """
+
+    scores: Scores
+    captions: int
+    seconds: float
+    bytes: int
+
+
+@dataclass(frozen=True, eq=False)
+class TextCorpus:
+    """Pairs of texts as rows of a corpus made of them.
+
+    Attributes
+    ----------
+    corpus : Corpus
+        One image per distinct reference set, then one per distinct candidate that is no reference.
+    references : References
+        Reference set of each of P pairs.
+    candidates : (P,) int32
+        Row of each pair's candidate.
+    """
+
+    corpus: Corpus
+    references: References
+    candidates: Rows
+
+    @classmethod
+    def of(cls, references: Sequence[Sequence[str]], candidates: Sequence[str]) -> TextCorpus:
+        """Number texts. Equal sets are stored once, and a candidate that is also a reference shares its row.
+
+        Raises
+        ------
+        UsageError
+            If the two lists differ in length, are empty, or a reference set is empty.
+        CheckError
+            If a text is empty or no Unicode. The message names the pair.
+
+        Examples
+        --------
+        >>> from relabel.sources.texts import TextCorpus
+        >>> texts = TextCorpus.of([["a dog", "a puppy"], ["two cats"]], ["a puppy", "a bird"])
+        >>> texts.corpus.texts
+        ['a dog', 'a puppy', 'two cats', 'a bird']
+        >>> texts.references[0], texts.candidates
+        (array([0, 1], dtype=int32), array([1, 3], dtype=int32))
+        """
+        _check(references, candidates)
+        sets: dict[tuple[str, ...], int] = {}
+        set_of = np.array([sets.setdefault(tuple(texts), len(sets)) for texts in references], np.int64)
+        # The first pair with a set stands for it in messages.
+        first = dict(zip(set_of[::-1].tolist(), range(len(set_of) - 1, -1, -1), strict=True))
+        captions = [
+            Caption(f"set:{m}:{k}", f"set:{m}", REFERENCE_SPLIT, text, f"pair {first[m] + 1}, reference {k + 1}")
+            for texts, m in sets.items()
+            for k, text in enumerate(texts)
+        ]
+        row_of: dict[str, int] = {}
+        for row, caption in enumerate(captions):
+            row_of.setdefault(caption.text, row)
+        for p, text in enumerate(candidates):
+            if text not in row_of:
+                row_of[text] = len(captions)
+                name = f"text:{len(captions)}"
+                captions.append(Caption(name, name, CANDIDATE_SPLIT, text, f"pair {p + 1}, candidate"))
+        each_set = References.of(_consecutive([len(texts) for texts in sets]))
+        # Ids count upwards in their natural order, so the corpus keeps the rows that were counted out above.
+        corpus = Corpus.from_captions(captions)
+        rows = np.array([row_of[text] for text in candidates], np.int32)
+        return cls(corpus, each_set.take(set_of), rows)
+
+
+def score_texts(
+    source: Source[Any],
+    references: Sequence[Sequence[str]],
+    candidates: Sequence[str],
+    runtime: Runtime,
+    parts: Mapping[str, Source[Any]] = MappingProxyType({}),
+    *,
+    pooling: Pooling | None = None,
+    folder: Path | None = None,
+) -> TextScores:
+    """Score each of P candidates against its own reference set.
+
+    Document frequencies, where a source has them, count each distinct reference set as one document, by its first five
+    captions. Candidates are not counted.
+
+    Parameters
+    ----------
+    source : Source
+    references : sequence of sequence of str
+        P reference sets.
+    candidates : sequence of str
+        P candidates.
+    runtime : Runtime
+    parts : mapping of str to Source
+        By label, the sources that `source` is made of or gated by, and those of their own parts.
+    pooling : Pooling, optional
+        The source's own by default.
+    folder : Path, optional
+        Parent of the temporary encoding; the system's temporary folder by default.
+
+    Returns
+    -------
+    TextScores
+
+    Raises
+    ------
+    UsageError
+        If the source, or one of its parts, cannot score texts, or the lists are not valid (see `TextCorpus.of`).
+    CheckError
+        If a text is empty or no Unicode.
+    MissingError
+        If something is missing that a source needs.
+
+    Examples
+    --------
+    >>> from relabel.core.runtime import Runtime
+    >>> from relabel.sources.cider import Cider, CiderParams
+    >>> from relabel.sources.texts import score_texts
+    >>> references = [["a dog runs on grass", "a dog runs"], ["two cats sleep"]]
+    >>> source = Cider(CiderParams(tokenizer="lower_split"))
+    >>> score_texts(source, references, ["a dog runs", "a dog runs"], Runtime()).scores.round(2)
+    array([6.18, 0.  ])
+    """
+    for one in (source, *parts.values()):
+        if (reason := one.no_text()) is not None:
+            raise UsageError(f"{one.spec.name} cannot score texts: {reason}", todo="Use another label.")
+    started = time.perf_counter()
+    texts = TextCorpus.of(references, candidates)
+    corpus = texts.corpus
+    if "ptb" in {one.tokenizer() for one in (source, *parts.values())}:
+        from relabel.corpus.tokenizers import tokenize
+
+        corpus = corpus.with_tokens(tokenize(corpus.texts, runtime))
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix="texts-", dir=folder) as temporary:
+        place = Path(temporary)
+        opened: dict[str, Relevance] = {}
+        _, relevance = _open(source, "label", corpus, place, runtime, parts, opened)
+        try:
+            scores = relevance.pairs(texts.references, texts.candidates, pooling)
+        finally:
+            for part in (relevance, *opened.values()):
+                part.close()
+        size = sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
+    return TextScores(scores, len(corpus), time.perf_counter() - started, size)
+
+
+def score_both_orders(
+    source: Source[Any],
+    first: Sequence[str],
+    second: Sequence[str],
+    runtime: Runtime,
+    parts: Mapping[str, Source[Any]] = MappingProxyType({}),
+    *,
+    folder: Path | None = None,
+) -> TextScores:
+    """Score P pairs of single texts in both orders and average the two: parameters and errors as `score_texts`.
+
+    Every text is a reference set of its own, so document frequencies count each distinct text as one document.
+
+    Examples
+    --------
+    >>> from relabel.core.runtime import Runtime
+    >>> from relabel.sources.cider import Cider, CiderParams
+    >>> from relabel.sources.texts import score_both_orders
+    >>> source = Cider(CiderParams(tokenizer="lower_split"))
+    >>> one = score_both_orders(source, ["a dog", "a cat"], ["a big dog", "two birds"], Runtime())
+    >>> two = score_both_orders(source, ["a big dog", "two birds"], ["a dog", "a cat"], Runtime())
+    >>> bool((one.scores == two.scores).all())
+    True
+    """
+    references = [[text] for text in (*first, *second)]
+    both = score_texts(source, references, [*second, *first], runtime, parts, folder=folder)
+    half = len(first)
+    # The mean of two equal numbers is that number, so symmetric sources need no case of their own.
+    return TextScores((both.scores[:half] + both.scores[half:]) / 2, both.captions, both.seconds, both.bytes)
+
+
+def _open(
+    source: Source[Any],
+    name: str,
+    corpus: Corpus,
+    folder: Path,
+    runtime: Runtime,
+    parts: Mapping[str, Source[Any]],
+    opened: dict[str, Relevance],
+) -> tuple[Manifest, Relevance]:
+    """Encode all texts with a source and open the encoding. Its parts come first, and are added to `opened`."""
+    rows = range(len(corpus))
+    manifests: dict[str, Manifest] = {}
+    for part in source.parts():
+        manifests[part], opened[part] = _open(parts[part], f"part {part}", corpus, folder, runtime, parts, opened)
+    source.check_parts(manifests)
+
+    def fill(work: Work) -> None:
+        work.facts |= {"rows": [rows.start, rows.stop], "label": source.spec.name, "kind": source.spec.kind}
+        # Only the units count documents: the parameters in the manifest stay those that a fuse compares its parts with.
+        units = source.with_documents(REFERENCE_SPLIT).units(corpus, rows, _ROWS_PER_SHARD, runtime)
+        make_all(units, work, runtime.progress)
+
+    semantic = source.semantic(corpus, rows, runtime) | {"version": source.spec.version}
+    draft = Draft("encoding", "texts", semantic, {"corpus": corpus.digest})
+    manifest, _ = build(folder / name, draft, fill)
+    encoding = OpenEncoding(corpus, folder / name, manifest, runtime, {part: opened[part] for part in source.parts()})
+    return manifest, source.open(encoding)
+
+
+def _check(references: Sequence[Sequence[str]], candidates: Sequence[str]) -> None:
+    if len(references) != len(candidates):
+        what = f"{len(references):,} reference sets and {len(candidates):,} candidates"
+        raise UsageError(what, todo="Give one reference set per candidate.")
+    if not len(candidates):
+        raise UsageError("no texts to score", todo="Give at least one candidate and its references.")
+    for p, texts in enumerate(references):
+        if isinstance(texts, str):
+            what = "a reference set must be a list of texts, not one text"
+            raise UsageError(what, where=f"pair {p + 1}", todo="Put the text into a list.")
+        if not len(texts):
+            raise UsageError("an empty reference set", where=f"pair {p + 1}", todo="Give at least one reference.")
+
+
+def _consecutive(sizes: Sequence[int]) -> list[NDArray[np.int32]]:
+    """Return runs of consecutive rows of the given lengths."""
+    ends = np.cumsum(sizes)
+    return [np.arange(end - size, end, dtype=np.int32) for size, end in zip(sizes, ends, strict=True)]
