@@ -26,7 +26,7 @@ from relabel.corpus.build import Caption
 from relabel.sources.base import OpenEncoding, Source
 from relabel.sources.relevance import Relevance
 from relabel.store.artefact import build
-from relabel.store.manifest import Draft, Manifest
+from relabel.store.manifest import ArtefactSpec, Manifest
 from relabel.store.tasks import make_all
 from relabel.store.workdir import Work
 
@@ -252,8 +252,8 @@ def _open(
         make_all(units, work, runtime.progress)
 
     semantic = source.semantic(corpus, rows, runtime) | {"version": source.spec.version}
-    draft = Draft("encoding", "texts", semantic, {"corpus": corpus.digest})
-    manifest, _ = build(folder / name, draft, fill)
+    artefact = ArtefactSpec("encoding", "texts", semantic, {"corpus": corpus.digest})
+    manifest, _ = build(folder / name, artefact, fill)
     encoding = OpenEncoding(corpus, folder / name, manifest, runtime, {part: opened[part] for part in source.parts()})
     return manifest, source.open(encoding)
 
