@@ -20,10 +20,10 @@ from relabel.sources.finder import Finder, Search
 from relabel.store.tasks import Advance, Phase, Unit
 from relabel.store.workdir import Work
 from relabel.topk.bounded_matmul import Arithmetic
-from relabel.topk.gpu_search import OnGpu
-from relabel.topk.merge import Lists, join, list_bytes
-from relabel.topk.query_search import EachQuery
-from relabel.topk.self_join import PairsOfGroups
+from relabel.topk.gpu_search import GpuSearch
+from relabel.topk.merge import TopK, merge_references, topk_bytes
+from relabel.topk.query_search import QuerySearch
+from relabel.topk.self_join import SelfJoin
 
 I8 = NDArray[np.int64]
 _STEP = 1 << 14  # vectors that are looked at together
@@ -86,9 +86,9 @@ class VectorFinder(Finder):
         if len(fine) and min(self._keep, self.search.width):
             some = sets.take(fine)
             indptr, members, lists = self._lists(work, some)
-            found = Lists.room(len(fine), self.search.width)
+            found = TopK.empty(len(fine), self.search.width)
             left_out = self._number_of(exclude[fine])
-            join(indptr, members, lists, left_out, np.full(len(self._places), -1, np.int32), found)
+            merge_references(indptr, members, lists, left_out, np.full(len(self._places), -1, np.int32), found)
             held = np.arange(self.search.width) < found.sizes[:, None]
             numbers[fine] = np.where(held, found.numbers, -1)
             scores[fine] = np.where(held, found.scores, np.nan)
@@ -99,15 +99,15 @@ class VectorFinder(Finder):
             rows[i, count:] = rest[rest != exclude[i]][: self.search.width - count]
         return rows, scores
 
-    def _lists(self, work: Work, sets: References) -> tuple[I8, I8, Lists]:
+    def _lists(self, work: Work, sets: References) -> tuple[I8, I8, TopK]:
         """Find the lists of some sets: which list each set has, and the lists."""
         if self.pooling == "mean" and len(sets.rows) > len(sets):
-            return np.arange(len(sets) + 1), np.arange(len(sets)), self._each.lists(sets)
+            return np.arange(len(sets) + 1), np.arange(len(sets)), self._each.search(sets)
         places, members = np.unique(sets.rows, return_inverse=True)
         if self._all_ask:
-            lists = self._together.lists(work, np.searchsorted(self._places, places))
+            lists = self._together.read(work, np.searchsorted(self._places, places))
         else:
-            lists = self._each.lists(References.single(places))
+            lists = self._each.search(References.single(places))
         return sets.indptr, np.asarray(members.reshape(-1), np.int64), lists
 
     def _number_of(self, rows: Rows) -> I8:
@@ -170,19 +170,19 @@ class VectorFinder(Finder):
         """Queries whose lists fit into a quarter of the memory."""
         lists = 1 if self.pooling == "mean" else int(np.diff(self._sets.indptr).max(initial=1))
         room = min(_MOST, self.runtime.memory // 4)
-        return max(1, room // (2 * list_bytes(self._keep) * lists))
+        return max(1, room // (2 * topk_bytes(self._keep) * lists))
 
     @cached_property
-    def _together(self) -> PairsOfGroups:
-        return PairsOfGroups(self.vectors, self._places, self._keep, self.runtime, self.arithmetic)
+    def _together(self) -> SelfJoin:
+        return SelfJoin(self.vectors, self._places, self._keep, self.runtime, self.arithmetic)
 
     @cached_property
-    def _each(self) -> EachQuery | OnGpu:
+    def _each(self) -> QuerySearch | GpuSearch:
         pooling: Pooling = "mean" if self.pooling == "mean" else "paired"
         on_gpu = self._device != "cpu"
         arithmetic: Arithmetic | None = "float32" if on_gpu else self.arithmetic
-        each = EachQuery(self.vectors, self._places, self._keep, pooling, self.runtime, arithmetic)
-        return OnGpu(each, self._device) if on_gpu else each
+        each = QuerySearch(self.vectors, self._places, self._keep, pooling, self.runtime, arithmetic)
+        return GpuSearch(each, self._device) if on_gpu else each
 
     @cached_property
     def _device(self) -> str:

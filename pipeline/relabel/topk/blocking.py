@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from relabel.core.runtime import Runtime
 from relabel.store.atomic import void
 from relabel.store.workdir import Work
-from relabel.topk.candidate_buffer import kept_bytes
-from relabel.topk.merge import list_bytes
+from relabel.topk.candidate_buffer import buffer_bytes
+from relabel.topk.merge import topk_bytes
 
 PLAN = "groups.json"
-_LARGEST = 1 << 17  # rows of a group: a unit then takes a minute or two at most, which is what a killed run loses
-_LEAST = 256
-_FIXED = 24 << 20  # bytes, about, of pieces in passing
-_TILE = 4 << 20  # bytes a thread takes, about, for a tile and the product that fills it
+_MAX_GROUP = 1 << 17  # rows of a group: a unit then takes a minute or two at most, which is what a killed run loses
+_MIN_GROUP = 256
+_FIXED_BYTES = 24 << 20  # bytes, about, of pieces in passing
+_THREAD_BYTES = 4 << 20  # bytes a thread takes, about, for a tile and the product that fills it
 _UNITS_EACH = 3  # units a worker has at least, so that all end together; more would score more that comes to nothing
 
 
@@ -34,7 +34,7 @@ def bytes_of(rows: int, keep: int, width: int) -> int:
     width : int
         Numbers a vector has.
     """
-    return rows * (kept_bytes(room_for(keep, rows)) + list_bytes(keep) + 4 * width + 64)
+    return rows * (buffer_bytes(room_for(keep, rows)) + topk_bytes(keep) + 4 * width + 64)
 
 
 @dataclass(frozen=True)
@@ -69,12 +69,12 @@ class Groups:
 
 def fitting(count: int, keep: int, width: int, runtime: Runtime) -> Groups:
     """Cut so that two groups fit into the memory of a run, and every worker has several pairs of groups."""
-    room = max(0, runtime.memory - _FIXED - runtime.threads * _TILE) // 2
-    low, high = _LEAST, max(_LEAST, min(_LARGEST, count))
+    room = max(0, runtime.memory - _FIXED_BYTES - runtime.threads * _THREAD_BYTES) // 2
+    low, high = _MIN_GROUP, max(_MIN_GROUP, min(_MAX_GROUP, count))
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if bytes_of(middle, keep, width) <= room else (low, middle - 1)
-    units = _UNITS_EACH * max(1, runtime.workers) if count > 8 * _LEAST else 1
+    units = _UNITS_EACH * max(1, runtime.workers) if count > 8 * _MIN_GROUP else 1
     wanted = math.ceil((math.sqrt(8 * units + 1) - 1) / 2)  # G groups have G (G + 1) / 2 pairs
     return Groups(count, max(1, -(-count // low), wanted))
 

@@ -33,7 +33,7 @@ _STEP = 1 << 12
 
 
 @dataclass(frozen=True, eq=False)
-class Screened:
+class QuantizedVectors:
     """n vectors as the arithmetic holds them.
 
     Attributes
@@ -50,24 +50,24 @@ class Screened:
 
 
 @dataclass(frozen=True)
-class Largest:
-    """Largest norms among all candidates; see Screened."""
+class MaxNorms:
+    """Largest norms among all candidates; see QuantizedVectors."""
 
     length: float
     held: float
     lost: float
 
     @classmethod
-    def of(cls, some: Screened) -> Largest:
+    def of(cls, some: QuantizedVectors) -> MaxNorms:
         """Largest norms of some candidates."""
         return cls(*(float(norm.max(initial=0.0)) for norm in (some.length, some.held, some.lost)))
 
-    def join(self, other: Largest) -> Largest:
+    def join(self, other: MaxNorms) -> MaxNorms:
         """Largest norms of both."""
-        return Largest(max(self.length, other.length), max(self.held, other.held), max(self.lost, other.lost))
+        return MaxNorms(max(self.length, other.length), max(self.held, other.held), max(self.lost, other.lost))
 
 
-class Products:
+class BoundedMatmul:
     """Matrix products in one arithmetic, one thread each.
 
     Attributes
@@ -84,7 +84,7 @@ class Products:
         self.tile: np.dtype[Any] = np.dtype(np.int16 if arithmetic == "bfloat16" else np.int32)
         self.rounding = 2.0**-8 if arithmetic == "bfloat16" else 0.0
 
-    def hold(self, vectors: F4 | F8) -> Screened:
+    def quantize(self, vectors: F4 | F8) -> QuantizedVectors:
         """Take (n, D) finite vectors."""
         n, width = vectors.shape
         values, length, held, lost = self._empty(n, width), np.empty(n), np.empty(n), np.empty(n)
@@ -92,15 +92,15 @@ class Products:
             part = slice(a, a + _STEP)
             rounded = self._fill(values, part, vectors[part])
             norms(vectors[part], rounded, length[part], held[part], lost[part])
-        return Screened(values, length, held, lost)
+        return QuantizedVectors(values, length, held, lost)
 
-    def slack(self, queries: Screened, candidates: Largest, addends: int) -> F8:
+    def error_bound(self, queries: QuantizedVectors, candidates: MaxNorms, addends: int) -> F8:
         """Bound what a screened score is off by, before it is rounded, (n,) float64.
 
         Parameters
         ----------
-        queries : Screened
-        candidates : Largest
+        queries : QuantizedVectors
+        candidates : MaxNorms
         addends : int
             Products that are summed for a score.
         """
@@ -110,7 +110,7 @@ class Products:
         bound: F8 = (conversion + summing + exact) * _UP + _TINY
         return bound
 
-    def room(self, rows: int, columns: int) -> Any:
+    def empty_tile(self, rows: int, columns: int) -> Any:
         """Make room for a tile."""
         return self._empty(rows, columns)
 
@@ -152,7 +152,7 @@ class Products:
 
 
 @cache
-def fastest(width: int) -> Arithmetic:
+def fastest_arithmetic(width: int) -> Arithmetic:
     """Find the arithmetic that multiplies fastest here, among those that keep to their bound.
 
     A library may be told to round more than its type says (`torch.set_float32_matmul_precision`); such a one is passed
@@ -168,12 +168,12 @@ def fastest(width: int) -> Arithmetic:
     vectors = (drawn / np.linalg.norm(drawn, axis=1, keepdims=True)).astype(np.float32)
     exact = vectors[:_PROBE].astype(np.float64) @ vectors[_PROBE:].astype(np.float64).T
     for arithmetic in _at_hand():
-        products = Products(arithmetic)
+        products = BoundedMatmul(arithmetic)
         with products.alone(), _one_torch_thread():
-            held = products.hold(vectors)
-            out = products.room(_PROBE, _PROBE)
+            held = products.quantize(vectors)
+            out = products.empty_tile(_PROBE, _PROBE)
             bits = products.multiply(held.values[:_PROBE], held.values[_PROBE:], out)
-            slack = products.slack(held, Largest.of(held), width)[:_PROBE, None]
+            slack = products.error_bound(held, MaxNorms.of(held), width)[:_PROBE, None]
             if (np.abs(as_floats(bits) - exact) <= slack + products.rounding * np.abs(exact)).all():
                 rates[arithmetic] = _rate(products, held, out)
     return max(rates, key=lambda a: rates[a], default="numpy")
@@ -181,7 +181,7 @@ def fastest(width: int) -> Arithmetic:
 
 @jit
 def norms(exact: F4 | F8, rounded: F4, length: F8, held: F8, lost: F8) -> None:
-    """Write the norms of (n, D) vectors, of what they were rounded to and of the difference; see Screened."""
+    """Write the norms of (n, D) vectors, of what they were rounded to and of the difference; see QuantizedVectors."""
     for i in range(len(exact)):
         a, b = exact[i], rounded[i]
         whole = kept = gone = 0.0
@@ -217,7 +217,7 @@ def _one_torch_thread() -> Iterator[None]:
         yield
 
 
-def _rate(products: Products, held: Screened, out: Any) -> float:
+def _rate(products: BoundedMatmul, held: QuantizedVectors, out: Any) -> float:
     """Products a second, the best of some tries: what else the machine does slows some of them."""
     best, started = 0.0, time.perf_counter()
     while time.perf_counter() - started < _SECONDS or best == 0.0:

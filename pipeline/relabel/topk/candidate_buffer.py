@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from relabel.core.numeric.jit import jit
 from relabel.topk.dot_kernel import prefetch
-from relabel.topk.exact_scores import Exact, score
+from relabel.topk.exact_scores import ExactOperands, score
 from relabel.topk.simd_compare import TOGETHER, as_bits, as_float, lowest_bit, reaching
 
 F4 = NDArray[np.float32]
@@ -26,7 +26,7 @@ _COUNTED = 8192  # fits int16
 _AHEAD = 4  # vectors on their way from memory while one is scored
 
 
-class Kept(NamedTuple):
+class CandidateBuffer(NamedTuple):
     """Candidates kept for n queries.
 
     Attributes
@@ -54,7 +54,7 @@ class Kept(NamedTuple):
     rounding: float
 
 
-def kept_for(slack: F8, floor: F8, room: int, tile: np.dtype[np.signedinteger], rounding: float) -> Kept:
+def make_buffer(slack: F8, floor: F8, room: int, tile: np.dtype[np.signedinteger], rounding: float) -> CandidateBuffer:
     """Make room for the candidates of n queries.
 
     Parameters
@@ -66,16 +66,16 @@ def kept_for(slack: F8, floor: F8, room: int, tile: np.dtype[np.signedinteger], 
     tile : dtype
         int16 for screened scores in bfloat16, int32 for float32.
     rounding : float
-        See Kept.
+        See CandidateBuffer.
     """
     n = len(slack)
     columns, values = np.empty((n, room), np.int32), np.empty((n, room), np.float32)
-    made = Kept(columns, values, np.zeros(n, np.int32), floor.copy(), slack, np.empty(n, tile), rounding)
+    made = CandidateBuffer(columns, values, np.zeros(n, np.int32), floor.copy(), slack, np.empty(n, tile), rounding)
     _limits(made)
     return made
 
 
-def kept_bytes(room: int) -> int:
+def buffer_bytes(room: int) -> int:
     """Bytes a query takes."""
     return 8 * room + 32
 
@@ -96,7 +96,7 @@ def _lowest(floor: float, slack: float, rounding: float) -> float:
 
 
 @jit
-def _set_limit(kept: Kept, i: int) -> None:
+def _set_limit(kept: CandidateBuffer, i: int) -> None:
     limit, floor = kept.limit, kept.floor[i]
     shift = 8 * limit.itemsize - 1
     if floor == -np.inf:
@@ -117,13 +117,13 @@ def _set_limit(kept: Kept, i: int) -> None:
 
 
 @jit
-def _limits(kept: Kept) -> None:
+def _limits(kept: CandidateBuffer) -> None:
     for i in range(len(kept.sizes)):
         _set_limit(kept, i)
 
 
 @jit
-def settle(kept: Kept, exact: Exact, i: int, keep: int) -> F8:
+def rescore_and_truncate(kept: CandidateBuffer, exact: ExactOperands, i: int, keep: int) -> F8:
     """Keep the best `keep` by exact score and column, best first; return their scores."""
     n = drop_hopeless(kept, i, keep)
     columns, values = kept.columns[i, :n].copy(), kept.values[i, :n].copy()
@@ -159,7 +159,7 @@ def settle(kept: Kept, exact: Exact, i: int, keep: int) -> F8:
 
 
 @jit
-def drop_hopeless(kept: Kept, i: int, keep: int) -> int:
+def drop_hopeless(kept: CandidateBuffer, i: int, keep: int) -> int:
     """Drop what cannot be among the best, order the rest by descending screened score; return how much is left."""
     n = kept.sizes[i]
     _descending(kept, i)
@@ -175,7 +175,7 @@ def drop_hopeless(kept: Kept, i: int, keep: int) -> int:
 
 
 @jit
-def _descending(kept: Kept, i: int) -> None:
+def _descending(kept: CandidateBuffer, i: int) -> None:
     """Order a query's candidates by descending screened score, a byte of it at a time from the last."""
     n = kept.sizes[i]
     values, columns = kept.values[i, :n], kept.columns[i, :n]
@@ -203,21 +203,21 @@ def _descending(kept: Kept, i: int) -> None:
 
 
 @jit
-def _shrink(kept: Kept, exact: Exact, i: int, keep: int) -> None:
+def _shrink(kept: CandidateBuffer, exact: ExactOperands, i: int, keep: int) -> None:
     """Make room: drop what cannot be among the best; if too much can, find out."""
     left, room = drop_hopeless(kept, i, keep), kept.columns.shape[1]
     if left > room - (room - keep + 1) // 2:
-        settle(kept, exact, i, keep)
+        rescore_and_truncate(kept, exact, i, keep)
     _set_limit(kept, i)
 
 
 @jit
 def scan(
     tile: Tile,
-    left: Kept,
-    right: Kept,
-    left_exact: Exact,
-    right_exact: Exact,
+    left: CandidateBuffer,
+    right: CandidateBuffer,
+    left_exact: ExactOperands,
+    right_exact: ExactOperands,
     i0: int,
     j0: int,
     both: bool,
@@ -230,8 +230,8 @@ def scan(
     tile : (m, n) int16 or int32
         Bits of bfloat16 or float32 scores; queries i0, i0 + 1, ... of `left` against j0, j0 + 1, ... of `right`. Their
         keys, equal to the bits from 0 up and to their complement but for the sign below, are ordered as the scores are.
-    left, right : Kept
-    left_exact, right_exact : Exact
+    left, right : CandidateBuffer
+    left_exact, right_exact : ExactOperands
         How a query of either is scored against candidates: the queries of the other.
     i0, j0 : int
     both : bool
@@ -281,12 +281,12 @@ def scan(
 
 
 @jit
-def raise_floor(kept: Kept, tile: Tile, i0: int, keep: int) -> None:
+def raise_floor(kept: CandidateBuffer, tile: Tile, i0: int, keep: int) -> None:
     """Raise the floors of queries by their keep-th best screened scores among some candidates.
 
     Parameters
     ----------
-    kept : Kept
+    kept : CandidateBuffer
     tile : (m, n) int16 or int32
         See `scan`; queries i0, i0 + 1, ... against any n candidates, at least `keep`.
     i0, keep : int

@@ -23,7 +23,7 @@ PAIRED, MAX, MEAN = 0, 1, 2
 CODES: dict[Pooling, int] = {"paired": PAIRED, "max": MAX, "mean": MEAN}
 
 
-class Exact(NamedTuple):
+class ExactOperands(NamedTuple):
     """Sets and candidates that can be scored by number.
 
     Attributes
@@ -66,7 +66,9 @@ def score_pairs(vectors: F4, sets: References, candidates: I8, pooling: Pooling)
         if len(some) and not (some.min() >= 0 and some.max() < len(vectors)):
             raise IndexError(f"places {some.min()} to {some.max()} are not all among {len(vectors)} vectors")
     out = np.empty(len(sets))
-    exact = Exact(np.ascontiguousarray(vectors), sets.indptr, places, np.asarray(candidates, np.int64), CODES[pooling])
+    exact = ExactOperands(
+        np.ascontiguousarray(vectors), sets.indptr, places, np.asarray(candidates, np.int64), CODES[pooling]
+    )
     _score_pairs(exact, out)
     return out
 
@@ -75,7 +77,7 @@ def score_pairs(vectors: F4, sets: References, candidates: I8, pooling: Pooling)
 def score(vectors: F4, places: I8, lo: int, hi: int, other: int, pooling: int) -> float:
     """Score the set ``places[lo:hi]`` against the vector at `other`; NaN where one that counts is not finite.
 
-    It takes no Exact: to count the references of a tuple's arrays takes longer than a score.
+    It takes no ExactOperands: to count the references of a tuple's arrays takes longer than a score.
     """
     total: float = dot(vectors, places[lo], other)
     if pooling == PAIRED or hi == lo + 1:
@@ -92,7 +94,7 @@ def score(vectors: F4, places: I8, lo: int, hi: int, other: int, pooling: int) -
 
 
 @jit
-def _score_pairs(exact: Exact, out: F8) -> None:
+def _score_pairs(exact: ExactOperands, out: F8) -> None:
     vectors, indptr, places, candidates, pooling = exact
     for i in range(len(out)):
         out[i] = score(vectors, places, indptr[i], indptr[i + 1], candidates[i], pooling)

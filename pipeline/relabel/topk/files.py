@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from relabel.topk.merge import F8, I4, I8, Lists, merge_in
+from relabel.topk.merge import F8, I4, I8, TopK, merge_in
 
 TOGETHER = 4096  # lists of a record batch
 _SCHEMA = pa.schema([("number", pa.large_list(pa.int32())), ("score", pa.large_list(pa.float64()))])
 
 
-def write_lists(path: Path, pieces: Iterable[Lists]) -> None:
+def write_lists(path: Path, pieces: Iterable[TopK]) -> None:
     """Write lists, `TOGETHER` a piece or fewer."""
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, _SCHEMA) as writer:
         for piece in pieces:
@@ -26,12 +26,12 @@ def write_lists(path: Path, pieces: Iterable[Lists]) -> None:
             writer.write_batch(pa.record_batch(columns, schema=_SCHEMA))
 
 
-def merge_file(best: Lists, path: Path, skip: int, rows: range) -> None:
+def merge_file(best: TopK, path: Path, skip: int, rows: range) -> None:
     """Merge the lists of some consecutive queries into `best`.
 
     Parameters
     ----------
-    best : Lists
+    best : TopK
         One a row of `rows`.
     path : Path
     skip : int

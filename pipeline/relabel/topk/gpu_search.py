@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relabel.corpus import References
-from relabel.topk.candidate_buffer import kept_for
-from relabel.topk.merge import Lists
-from relabel.topk.query_search import EachQuery
-from relabel.topk.self_join import settled_lists
+from relabel.topk.candidate_buffer import make_buffer
+from relabel.topk.merge import TopK
+from relabel.topk.query_search import QuerySearch
+from relabel.topk.self_join import rescore_queries
 from relabel.topk.tiled_scan import Side
 
 F4 = NDArray[np.float32]
@@ -30,44 +30,44 @@ _MORE = 64  # picked beyond twice what is kept
 
 
 @dataclass(eq=False)
-class OnGpu:
-    """The best candidates of any sets; see EachQuery.
+class GpuSearch:
+    """The best candidates of any sets; see QuerySearch.
 
     Attributes
     ----------
-    processor : EachQuery
+    processor : QuerySearch
         The same search; screens in float32.
     device : str
         A torch device; "cpu" computes the same, for tests.
     """
 
-    processor: EachQuery
+    processor: QuerySearch
     device: str
 
-    def lists(self, sets: References) -> Lists:
+    def search(self, sets: References) -> TopK:
         """Find the best of q sets of places, all finite."""
-        found = Lists.room(len(sets), self.processor.keep)
+        found = TopK.empty(len(sets), self.processor.keep)
         for a in range(0, len(sets), _QUERIES):
             rows = np.arange(a, min(a + _QUERIES, len(sets)))
             unsure = rows[self._search(sets.take(rows), found.part(range(a, a + len(rows))))]
             if len(unsure):
-                other = self.processor.lists(sets.take(unsure))
+                other = self.processor.search(sets.take(unsure))
                 found.numbers[unsure], found.scores[unsure] = other.numbers, other.scores
                 found.sizes[unsure] = other.sizes
         return found
 
-    def _search(self, sets: References, found: Lists) -> NDArray[np.bool_]:
+    def _search(self, sets: References, found: TopK) -> NDArray[np.bool_]:
         """Fill in what is sure; say which queries are not."""
         keep, candidates = self.processor.keep, len(self.processor.places)
         asked, unknown = self.processor.asked(sets), np.full(len(sets), -np.inf)
         values, numbers = self._pick(asked.values)
         lowest = values[:, keep - 1].astype(np.float64) - 2 * asked.slack
         sure: NDArray[np.bool_] = (values[:, -1] < lowest) | (values.shape[1] == candidates)
-        kept = kept_for(asked.slack, unknown, values.shape[1], self.processor.products.tile, 0.0)
+        kept = make_buffer(asked.slack, unknown, values.shape[1], self.processor.products.tile, 0.0)
         kept.values[:], kept.columns[:] = values, numbers
         kept.sizes[:] = np.where(sure, (values >= lowest[:, None]).sum(axis=1), 0)
         side, threads = Side(asked.values, kept, asked.exact), self.processor.runtime.threads
-        settled_lists(side, asked.length, unknown, range(len(sets)), found, range(candidates), threads)
+        rescore_queries(side, asked.length, unknown, range(len(sets)), found, range(candidates), threads)
         return ~sure
 
     def _pick(self, asked: Any) -> tuple[F4, NDArray[np.int32]]:

@@ -14,7 +14,7 @@ I8 = NDArray[np.int64]
 F8 = NDArray[np.float64]
 
 
-class Lists(NamedTuple):
+class TopK(NamedTuple):
     """The best of n queries, each list by (-score, number).
 
     Attributes
@@ -31,33 +31,33 @@ class Lists(NamedTuple):
     sizes: I8
 
     @classmethod
-    def room(cls, n: int, keep: int) -> Lists:
+    def empty(cls, n: int, keep: int) -> TopK:
         """Make n empty lists."""
         return cls(np.empty((n, keep), np.int32), np.empty((n, keep)), np.zeros(n, np.int64))
 
-    def part(self, rows: range) -> Lists:
+    def part(self, rows: range) -> TopK:
         """View some of them."""
         some = slice(rows.start, rows.stop)
-        return Lists(self.numbers[some], self.scores[some], self.sizes[some])
+        return TopK(self.numbers[some], self.scores[some], self.sizes[some])
 
 
-def list_bytes(keep: int) -> int:
+def topk_bytes(keep: int) -> int:
     """Bytes a list takes."""
     return 12 * keep + 8
 
 
-def floors(lists: Lists) -> F8:
+def floors(lists: TopK) -> F8:
     """Return the last score of full lists, -inf for others, (n,) float64."""
     return np.where(lists.sizes == lists.scores.shape[1], lists.scores[:, -1], -np.inf)
 
 
 @jit
-def merge_in(best: Lists, first: int, offsets: I8, numbers: I4, scores: F8) -> None:
+def merge_in(best: TopK, first: int, offsets: I8, numbers: I4, scores: F8) -> None:
     """Merge more lists into those from `first` on; no candidate is in both.
 
     Parameters
     ----------
-    best : Lists
+    best : TopK
     first : int
     offsets : (m + 1,) int64
         List i is ``offsets[i]:offsets[i + 1]`` of `numbers` and `scores`, by (-score, number).
@@ -87,19 +87,19 @@ def merge_in(best: Lists, first: int, offsets: I8, numbers: I4, scores: F8) -> N
 
 
 @jit
-def join(indptr: I8, members: I8, lists: Lists, exclude: I8, seen: I4, out: Lists) -> None:
+def merge_references(indptr: I8, members: I8, lists: TopK, exclude: I8, seen: I4, out: TopK) -> None:
     """Merge the lists of each set; a candidate counts where it comes first, which is where it is best.
 
     Parameters
     ----------
     indptr, members : (q + 1,) int64 and (indptr[-1],) int64
         Set i has the lists ``members[indptr[i]:indptr[i + 1]]``.
-    lists : Lists
+    lists : TopK
     exclude : (q,) int64
         Number of the candidate to leave out; -1 for none.
     seen : (C,) int32
         Room, -1 everywhere before.
-    out : Lists
+    out : TopK
         Filled, q of them.
     """
     width = out.numbers.shape[1]

@@ -14,11 +14,11 @@ from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import References
 from relabel.topk.blocking import room_for
-from relabel.topk.bounded_matmul import Arithmetic, Largest, Products, Screened, fastest
-from relabel.topk.candidate_buffer import kept_bytes, kept_for
-from relabel.topk.exact_scores import CODES, Exact
-from relabel.topk.merge import Lists, list_bytes
-from relabel.topk.self_join import settled_lists
+from relabel.topk.bounded_matmul import Arithmetic, BoundedMatmul, MaxNorms, QuantizedVectors, fastest_arithmetic
+from relabel.topk.candidate_buffer import buffer_bytes, make_buffer
+from relabel.topk.exact_scores import CODES, ExactOperands
+from relabel.topk.merge import TopK, topk_bytes
+from relabel.topk.self_join import rescore_queries
 from relabel.topk.tiled_scan import Side, raise_floors, screen
 
 F4 = NDArray[np.float32]
@@ -34,23 +34,23 @@ class Asked(NamedTuple):
     Attributes
     ----------
     values : tensor or array, (q, D)
-        What screens them, as `Products` holds it.
+        What screens them, as `BoundedMatmul` holds it.
     length : (q,) float64
         How long a set's own vectors are on average.
     slack : (q,) float64
-        What a screened score is off by at most; see Products.slack.
-    exact : Exact
+        What a screened score is off by at most; see BoundedMatmul.error_bound.
+    exact : ExactOperands
         How they are scored against candidates by number.
     """
 
     values: Any
     length: F8
     slack: F8
-    exact: Exact
+    exact: ExactOperands
 
 
 @dataclass(eq=False)
-class EachQuery:
+class QuerySearch:
     """The best candidates of any sets. The pooled scores of a set are screened by the mean of its vectors.
 
     Attributes
@@ -76,31 +76,31 @@ class EachQuery:
     @property
     def together(self) -> int:
         """Sets that are searched for at once, in half the memory."""
-        each = kept_bytes(room_for(self.keep, len(self.places))) + list_bytes(self.keep) + 12 * self.vectors.shape[1]
+        each = buffer_bytes(room_for(self.keep, len(self.places))) + topk_bytes(self.keep) + 12 * self.vectors.shape[1]
         return int(max(1, (self.runtime.memory - _FIXED) // 2 // each))
 
-    def lists(self, sets: References) -> Lists:
+    def search(self, sets: References) -> TopK:
         """Find the best of q sets of places, all finite."""
-        found = Lists.room(len(sets), self.keep)
+        found = TopK.empty(len(sets), self.keep)
         for a in range(0, len(sets), self.together):
             some = sets.take(np.arange(a, min(a + self.together, len(sets))))
             self._search(some, found.part(range(a, a + len(some))))
         return found
 
-    def _search(self, sets: References, found: Lists) -> None:
+    def _search(self, sets: References, found: TopK) -> None:
         products, threads = self.products, self.runtime.threads
         values, length, slack, exact = self.asked(sets)
         unknown = np.full(len(sets), -np.inf)
         room = room_for(self.keep, len(self.places))
         floor = np.where(length > 0, unknown, np.inf)
-        kept = kept_for(slack, floor, room, products.tile, products.rounding)
+        kept = make_buffer(slack, floor, room, products.tile, products.rounding)
         left = Side(values, kept, exact)
         raise_floors(products, left, self._held(self._slabs[0]).values, self.keep, threads)
         for slab in self._slabs:
             screen(
                 products, left, Side(self._held(slab).values, kept, exact), "one way", slab.start, self.keep, threads
             )
-        settled_lists(left, length, unknown, range(len(sets)), found, range(len(self.places)), threads)
+        rescore_queries(left, length, unknown, range(len(sets)), found, range(len(self.places)), threads)
 
     def asked(self, sets: References) -> Asked:
         """Prepare sets of places to be searched for."""
@@ -108,21 +108,21 @@ class EachQuery:
         sizes = np.diff(sets.indptr) if self.pooling == "mean" else np.ones(len(sets), np.int64)
         places = np.asarray(sets.rows, np.int64)
         _means(self.vectors, sets.indptr[:-1], sizes, places, vectors, length)
-        held, length = self.products.hold(vectors), length * (1 + 1e-9)
-        queries = Screened(held.values, length, held.held, held.lost)
+        held, length = self.products.quantize(vectors), length * (1 + 1e-9)
+        queries = QuantizedVectors(held.values, length, held.held, held.lost)
         addends = int(np.diff(sets.indptr).max()) + self.vectors.shape[1]
-        exact = Exact(self.vectors, sets.indptr, places, self.places, CODES[self.pooling])
-        return Asked(held.values, length, self.products.slack(queries, self._largest, addends), exact)
+        exact = ExactOperands(self.vectors, sets.indptr, places, self.places, CODES[self.pooling])
+        return Asked(held.values, length, self.products.error_bound(queries, self._largest, addends), exact)
 
-    def _held(self, slab: range) -> Screened:
+    def _held(self, slab: range) -> QuantizedVectors:
         """Hold the candidates of a slab; all of them once, if they are one slab."""
         if slab == range(len(self.places)):
             return self._all
-        return self.products.hold(self.vectors[self.places[slab.start : slab.stop]])
+        return self.products.quantize(self.vectors[self.places[slab.start : slab.stop]])
 
     @cached_property
-    def _all(self) -> Screened:
-        return self.products.hold(self.vectors[self.places])
+    def _all(self) -> QuantizedVectors:
+        return self.products.quantize(self.vectors[self.places])
 
     @cached_property
     def _slabs(self) -> list[range]:
@@ -131,16 +131,16 @@ class EachQuery:
         return [range(a, min(a + fit, len(self.places))) for a in range(0, len(self.places), fit)]
 
     @cached_property
-    def _largest(self) -> Largest:
-        largest = Largest(0.0, 0.0, 0.0)
+    def _largest(self) -> MaxNorms:
+        largest = MaxNorms(0.0, 0.0, 0.0)
         for slab in self._slabs:
-            largest = largest.join(Largest.of(self._held(slab)))
+            largest = largest.join(MaxNorms.of(self._held(slab)))
         return largest
 
     @cached_property
-    def products(self) -> Products:
+    def products(self) -> BoundedMatmul:
         """What screens."""
-        return Products(self.arithmetic or fastest(self.vectors.shape[1]))
+        return BoundedMatmul(self.arithmetic or fastest_arithmetic(self.vectors.shape[1]))
 
 
 @jit

@@ -20,11 +20,11 @@ from relabel.core.runtime import Runtime
 from relabel.store.tasks import Advance, Phase, Unit
 from relabel.store.workdir import Work
 from relabel.topk.blocking import Groups, planned, read_plan, room_for
-from relabel.topk.bounded_matmul import Arithmetic, Largest, Products, Screened, fastest
-from relabel.topk.candidate_buffer import Kept, kept_for, settle
-from relabel.topk.exact_scores import PAIRED, Exact
+from relabel.topk.bounded_matmul import Arithmetic, BoundedMatmul, MaxNorms, QuantizedVectors, fastest_arithmetic
+from relabel.topk.candidate_buffer import CandidateBuffer, make_buffer, rescore_and_truncate
+from relabel.topk.exact_scores import PAIRED, ExactOperands
 from relabel.topk.files import TOGETHER, batches, merge_file, write_lists
-from relabel.topk.merge import Lists, floors
+from relabel.topk.merge import TopK, floors
 from relabel.topk.tiled_scan import Side, raise_floors, screen
 
 F4 = NDArray[np.float32]
@@ -33,7 +33,7 @@ I8 = NDArray[np.int64]
 
 
 @dataclass(eq=False)
-class PairsOfGroups:
+class SelfJoin:
     """The best candidates of every candidate, itself among them.
 
     Attributes
@@ -65,8 +65,8 @@ class PairsOfGroups:
         """Make the file of one pair."""
         groups = read_plan(work, len(self.places))
         a, b = next(pair for pair in groups.pairs if groups.file(pair) == unit.file)
-        products = Products(self.arithmetic or fastest(self.vectors.shape[1]))
-        held = {g: products.hold(self.vectors[self._places(groups[g])]) for g in {a, b}}
+        products = BoundedMatmul(self.arithmetic or fastest_arithmetic(self.vectors.shape[1]))
+        held = {g: products.quantize(self.vectors[self._places(groups[g])]) for g in {a, b}}
         before = {g: floors(self._merged(work, groups, g, groups[g])) for g in {a, b}}
         sides = {g: self._side(products, groups, held, before[g], g, b if g == a else a) for g in {a, b}}
         mode = "itself" if a == b else "both ways"
@@ -80,10 +80,10 @@ class PairsOfGroups:
         )
         work.file(unit.file, lambda path: write_lists(path, pieces))
 
-    def lists(self, work: Work, numbers: I8) -> Lists:
+    def read(self, work: Work, numbers: I8) -> TopK:
         """Read the lists of some candidates, ascending."""
         groups = read_plan(work, len(self.places))
-        found = Lists.room(len(numbers), self.keep)
+        found = TopK.empty(len(numbers), self.keep)
         edges = np.searchsorted(numbers, [groups[g].start for g in range(groups.groups)] + [len(self.places)])
         for g, (lo, hi) in enumerate(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)):
             if lo == hi:
@@ -99,9 +99,9 @@ class PairsOfGroups:
                     found.sizes[some] = merged.sizes[at]
         return found
 
-    def _merged(self, work: Work, groups: Groups, g: int, rows: range) -> Lists:
+    def _merged(self, work: Work, groups: Groups, g: int, rows: range) -> TopK:
         """Merge what the finished files say of some rows of a group."""
-        best = Lists.room(len(rows), self.keep)
+        best = TopK.empty(len(rows), self.keep)
         within = range(rows.start - groups[g].start, rows.stop - groups[g].start)
         for other in range(groups.groups):
             pair = (min(g, other), max(g, other))
@@ -119,26 +119,26 @@ class PairsOfGroups:
         return slice(int(some[0]), int(some[-1]) + 1) if together else some
 
     def _side(
-        self, products: Products, groups: Groups, held: dict[int, Screened], before: F8, g: int, other: int
+        self, products: BoundedMatmul, groups: Groups, held: dict[int, QuantizedVectors], before: F8, g: int, other: int
     ) -> Side:
         mine, theirs = (self.places[groups[x].start : groups[x].stop] for x in (g, other))
-        exact = Exact(self.vectors, np.arange(len(mine) + 1), mine, theirs, PAIRED)
-        slack = products.slack(held[g], Largest.of(held[other]), self.vectors.shape[1])
+        exact = ExactOperands(self.vectors, np.arange(len(mine) + 1), mine, theirs, PAIRED)
+        slack = products.error_bound(held[g], MaxNorms.of(held[other]), self.vectors.shape[1])
         floor = np.where(held[g].length > 0, before, np.inf)  # all are 0 for a zero vector: see _settle_all
-        kept = kept_for(slack, floor, room_for(self.keep, len(theirs)), products.tile, products.rounding)
+        kept = make_buffer(slack, floor, room_for(self.keep, len(theirs)), products.tile, products.rounding)
         return Side(held[g].values, kept, exact)
 
-    def _settled(self, side: Side, length: F8, before: F8, candidates: range) -> Iterator[Lists]:
+    def _settled(self, side: Side, length: F8, before: F8, candidates: range) -> Iterator[TopK]:
         """Settle the lists of a side, a piece at a time."""
         for start in range(0, len(length), TOGETHER):
             rows = range(start, min(start + TOGETHER, len(length)))
-            lists = Lists.room(len(rows), self.keep)
-            settled_lists(side, length, before, rows, lists, candidates, self.runtime.threads)
+            lists = TopK.empty(len(rows), self.keep)
+            rescore_queries(side, length, before, rows, lists, candidates, self.runtime.threads)
             yield lists
 
 
-def settled_lists(
-    side: Side, length: F8, before: F8, rows: range, lists: Lists, candidates: range, threads: int
+def rescore_queries(
+    side: Side, length: F8, before: F8, rows: range, lists: TopK, candidates: range, threads: int
 ) -> None:
     """Settle some queries of a side: their best by exact score, but for those below what was known `before`.
 
@@ -150,7 +150,7 @@ def settled_lists(
     before : (n,) float64
     rows : range
         Queries to settle.
-    lists : Lists
+    lists : TopK
         Filled.
     candidates : range
         Numbers of the candidates.
@@ -169,14 +169,14 @@ def settled_lists(
 
 @jit
 def _settle_all(
-    kept: Kept,
-    exact: Exact,
+    kept: CandidateBuffer,
+    exact: ExactOperands,
     length: F8,
     before: F8,
     lo: int,
     hi: int,
     start: int,
-    lists: Lists,
+    lists: TopK,
     first: int,
     stop: int,
 ) -> None:
@@ -188,7 +188,7 @@ def _settle_all(
             for e in range(n):
                 lists.numbers[row, e], lists.scores[row, e] = first + e, 0.0
         else:
-            scores = settle(kept, exact, i, keep)
+            scores = rescore_and_truncate(kept, exact, i, keep)
             while n < len(scores) and scores[n] >= before[i]:
                 lists.numbers[row, n], lists.scores[row, n] = first + kept.columns[i, n], scores[n]
                 n += 1
@@ -197,10 +197,10 @@ def _settle_all(
 
 def _products(groups: Groups, pair: tuple[int, int]) -> int:
     """Products that a pair of groups takes, in whole tiles of one side where it is a group with itself."""
-    from relabel.topk.tiled_scan import BLOCK
+    from relabel.topk.tiled_scan import TILE_EDGE
 
     m, n = (len(groups[g]) for g in pair)
     if pair[0] != pair[1]:
         return m * n
-    whole, rest = divmod(m, BLOCK)
-    return (whole * (whole + 1) // 2) * BLOCK * BLOCK + rest * (m - rest) + rest * rest
+    whole, rest = divmod(m, TILE_EDGE)
+    return (whole * (whole + 1) // 2) * TILE_EDGE * TILE_EDGE + rest * (m - rest) + rest * rest

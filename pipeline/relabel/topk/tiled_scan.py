@@ -12,13 +12,13 @@ import numpy as np
 
 from relabel.core.numeric.torch_threads import one_thread_each
 from relabel.store.tasks import Advance
-from relabel.topk.bounded_matmul import Products
-from relabel.topk.candidate_buffer import Kept, raise_floor, scan
-from relabel.topk.exact_scores import Exact
+from relabel.topk.bounded_matmul import BoundedMatmul
+from relabel.topk.candidate_buffer import CandidateBuffer, raise_floor, scan
+from relabel.topk.exact_scores import ExactOperands
 
-BLOCK = 512  # 1024 was no more than a tenth faster, and took more memory than a run of 64 MiB has
+TILE_EDGE = 512  # 1024 was no more than a tenth faster, and took more memory than a run of 64 MiB has
 _RUN = 16  # tiles a thread takes at once
-_SAMPLE = 16  # candidates looked at for each that is kept, before the rest
+_SAMPLES_PER_RESULT = 16  # candidates looked at for each that is kept, before the rest
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,20 +28,20 @@ class Side:
     Attributes
     ----------
     values : tensor or array, (n, D)
-        As `Products` holds them.
-    kept : Kept
+        As `BoundedMatmul` holds them.
+    kept : CandidateBuffer
         What is kept for them.
-    exact : Exact
+    exact : ExactOperands
         How they are scored against candidates by number.
     """
 
     values: Any
-    kept: Kept
-    exact: Exact
+    kept: CandidateBuffer
+    exact: ExactOperands
 
 
 def screen(
-    products: Products,
+    products: BoundedMatmul,
     left: Side,
     right: Side,
     mode: str,
@@ -54,7 +54,7 @@ def screen(
 
     Parameters
     ----------
-    products : Products
+    products : BoundedMatmul
     left, right : Side
     mode : "one way" (`left` asks), "both ways", or "itself" (`right` is `left`; every tile serves both its sides)
     first : int
@@ -63,8 +63,8 @@ def screen(
     advance : callable
         Told how many more products are looked at.
     """
-    rows = [range(a, min(a + BLOCK, len(left.values))) for a in range(0, len(left.values), BLOCK)]
-    columns = [range(a, min(a + BLOCK, len(right.values))) for a in range(0, len(right.values), BLOCK)]
+    rows = [range(a, min(a + TILE_EDGE, len(left.values))) for a in range(0, len(left.values), TILE_EDGE)]
+    columns = [range(a, min(a + TILE_EDGE, len(right.values))) for a in range(0, len(right.values), TILE_EDGE)]
     row_locks = [Lock() for _ in rows]
     column_locks = row_locks if mode == "itself" else [Lock() for _ in columns]
     room = local()
@@ -72,7 +72,7 @@ def screen(
     def run(item: tuple[int, Sequence[int]]) -> int:
         i, some = item
         if not hasattr(room, "tile"):
-            room.tile = products.room(BLOCK, BLOCK)
+            room.tile = products.empty_tile(TILE_EDGE, TILE_EDGE)
         done = 0
         for j in some:
             a, b = rows[i], columns[j]
@@ -93,28 +93,30 @@ def screen(
             advance(done)
 
 
-def raise_floors(products: Products, side: Side, candidates: Any, keep: int, threads: int) -> None:
+def raise_floors(products: BoundedMatmul, side: Side, candidates: Any, keep: int, threads: int) -> None:
     """Raise the floors of queries of which nothing is known, by their screened scores among the first candidates.
 
     Much cheaper than to keep the best of so many one by one.
 
     Parameters
     ----------
-    products : Products
+    products : BoundedMatmul
     side : Side
         The queries.
     candidates : tensor or array, (n, D)
         Held vectors; nothing is done where they are few.
     keep, threads : int
     """
-    sample = min(_SAMPLE * keep, len(candidates) // 4)
+    sample = min(_SAMPLES_PER_RESULT * keep, len(candidates) // 4)
     unknown = np.flatnonzero(side.kept.floor == -np.inf)
     if sample < 2 * keep or not len(unknown):
         return
-    step = max(1, BLOCK * BLOCK // sample)
+    step = max(1, TILE_EDGE * TILE_EDGE // sample)
 
     def run(start: int) -> None:
-        bits = products.multiply(side.values[start : start + step], candidates[:sample], products.room(step, sample))
+        bits = products.multiply(
+            side.values[start : start + step], candidates[:sample], products.empty_tile(step, sample)
+        )
         raise_floor(side.kept, bits, start, keep)
 
     with products.alone():

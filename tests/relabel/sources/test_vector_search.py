@@ -24,10 +24,8 @@ from relabel.sources.finder import Search
 from relabel.sources.vector_search import VectorFinder
 from relabel.store.workdir import Work
 from relabel.topk import blocking, tiled_scan
-from relabel.topk.bounded_matmul import Arithmetic, Largest, Products, as_floats, fastest
-from relabel.topk.candidate_buffer import kept_for, settle
-from relabel.topk.dot_kernel import LANES
-from relabel.topk.exact_scores import PAIRED, Exact, score_pairs
+from relabel.topk.bounded_matmul import Arithmetic
+from relabel.topk.exact_scores import score_pairs
 
 ARITHMETIC: list[Arithmetic] = ["bfloat16", "float32", "numpy"]
 Vectors = NDArray[np.float32]
@@ -100,11 +98,11 @@ def check(case: Case, got: tuple[Rows, Scores]) -> None:
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make tiles, groups and samples so small that a few hundred vectors take many."""
-    monkeypatch.setattr(tiled_scan, "BLOCK", 64)
-    monkeypatch.setattr(tiled_scan, "_SAMPLE", 2)
-    monkeypatch.setattr(blocking, "_LEAST", 32)
-    monkeypatch.setattr(blocking, "_FIXED", 0)
-    monkeypatch.setattr(blocking, "_TILE", 0)
+    monkeypatch.setattr(tiled_scan, "TILE_EDGE", 64)
+    monkeypatch.setattr(tiled_scan, "_SAMPLES_PER_RESULT", 2)
+    monkeypatch.setattr(blocking, "_MIN_GROUP", 32)
+    monkeypatch.setattr(blocking, "_FIXED_BYTES", 0)
+    monkeypatch.setattr(blocking, "_THREAD_BYTES", 0)
 
 
 @pytest.fixture(autouse=True)
@@ -187,52 +185,6 @@ def test_a_part_of_the_queries_is_found_alone(tmp_path: Path) -> None:
         part = finder.find(Work(tmp_path), some, lambda _: None)
         np.testing.assert_array_equal(part[0], whole[0][some.start : some.stop])
         np.testing.assert_array_equal(part[1], whole[1][some.start : some.stop])
-
-
-def test_a_score_does_not_depend_on_what_it_is_asked_with_nor_on_the_side() -> None:
-    vectors = unit(50, 77)
-    a, b = np.arange(25), np.arange(25, 50)
-    whole = score_pairs(vectors, References.single(a), b, "max")
-    lonely = [score_pairs(vectors, References.single(a[i : i + 1]), b[i : i + 1], "mean")[0] for i in range(25)]
-    swapped = score_pairs(vectors, References.single(b), a, "paired")
-    assert whole.tolist() == lonely == swapped.tolist()
-    for i in range(25):  # the order of additions that the module states
-        lanes = [0.0] * LANES
-        for d in range(77):
-            lanes[d % LANES] += float(vectors[a[i], d]) * float(vectors[b[i], d])
-        while len(lanes) > 1:
-            half = len(lanes) // 2
-            lanes = [x + y for x, y in zip(lanes[:half], lanes[half:], strict=True)]
-        assert whole[i] == lanes[0]
-
-
-@pytest.mark.parametrize("arithmetic", ARITHMETIC)
-def test_no_screened_score_is_further_off_than_its_bound(arithmetic: Arithmetic) -> None:
-    vectors = np.vstack([unit(200, 50), unit(200, 50) * np.float32(1e-3), unit(100, 50, copies=9)])
-    products = Products(arithmetic)
-    held = products.hold(vectors)
-    bits = products.multiply(held.values, held.values, products.room(500, 500))
-    exact = vectors.astype(np.float64) @ vectors.astype(np.float64).T
-    slack = products.slack(held, Largest.of(held), 50)[:, None]
-    screened = as_floats(bits).astype(np.float64)
-    half_step = products.rounding * 2.0 ** np.floor(np.log2(np.maximum(np.abs(screened), 1e-30)))
-    error = np.abs(screened - exact)
-    assert (error <= slack + half_step).all()
-    assert error.max() > (0 if arithmetic != "bfloat16" else 1e-3)  # it does round
-
-
-def test_what_is_chosen_here_is_an_arithmetic() -> None:
-    assert fastest(24) in ARITHMETIC
-
-
-def test_ties_at_the_end_go_to_the_lowest_rows() -> None:
-    vectors = np.ones((40, 1), np.float32)
-    exact = Exact(vectors, np.arange(2), np.array([7]), np.arange(40), PAIRED)
-    kept = kept_for(np.zeros(1), np.full(1, -np.inf), 40, np.dtype(np.int32), 0.0)
-    kept.columns[0], kept.values[0], kept.sizes[0] = np.arange(40)[::-1], 1.0, 40
-    assert settle(kept, exact, 0, 6).tolist() == [1.0] * 6
-    assert kept.columns[0, :6].tolist() == [0, 1, 2, 3, 4, 5]
-    assert kept.floor[0] == 1.0
 
 
 MEASURED = """

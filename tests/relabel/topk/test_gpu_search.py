@@ -17,9 +17,9 @@ from relabel.sources.finder import Search
 from relabel.sources.vector_search import VectorFinder
 from relabel.store.workdir import Work
 from relabel.topk import gpu_search
-from relabel.topk.gpu_search import OnGpu
-from relabel.topk.merge import Lists
-from relabel.topk.query_search import EachQuery
+from relabel.topk.gpu_search import GpuSearch
+from relabel.topk.merge import TopK
+from relabel.topk.query_search import QuerySearch
 
 Vectors = NDArray[np.float32]
 
@@ -42,17 +42,17 @@ def test_lists_are_those_of_the_processor(
     monkeypatch.setattr(gpu_search, "_CANDIDATES", 170)
     vectors, places = drawn(700, 24, zeros, copies), np.arange(3, 700, dtype=np.int64)
     sets = References.of([np.arange(a, a + 1 + a % 4 * (pooling == "mean")) for a in range(0, 600, 3)])
-    want = EachQuery(vectors, places, 11, pooling, Runtime()).lists(sets)
-    gpu = OnGpu(EachQuery(vectors, places, 11, pooling, Runtime(), "float32"), "cpu")
+    want = QuerySearch(vectors, places, 11, pooling, Runtime()).search(sets)
+    gpu = GpuSearch(QuerySearch(vectors, places, 11, pooling, Runtime(), "float32"), "cpu")
     asked: list[int] = []
-    real = EachQuery.lists
+    real = QuerySearch.search
 
-    def counted(self: EachQuery, some: References) -> Lists:
+    def counted(self: QuerySearch, some: References) -> TopK:
         asked.append(len(some))
         return real(self, some)
 
-    monkeypatch.setattr(EachQuery, "lists", counted)
-    found = gpu.lists(sets)
+    monkeypatch.setattr(QuerySearch, "search", counted)
+    found = gpu.search(sets)
     for ours, theirs in zip(found, want, strict=True):
         np.testing.assert_array_equal(ours, theirs)
     assert bool(asked) == (zeros > 0 or copies > 0)  # the processor is asked for what is not sure, and for no more
