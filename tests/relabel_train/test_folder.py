@@ -45,7 +45,7 @@ def exports(small_project: Project, tmp_path_factory: pytest.TempPathFactory) ->
     for name in ("corpus", "encodings"):
         (project.layout.root / name).symlink_to(small_project.layout.root / name)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("relabel.export.plan.batches._SHARD", 4 * 64 * 3)  # three batches
+        patch.setattr("relabel.export.plan.spec._SHARD", 4 * 64 * 3)  # three batches
         job = stages.export_plan(project, "cbow", "all")
         job.run()
     lookups = {label: small_project.layout.lookup("all", label) for label in ("cbow", "cider")}

@@ -8,17 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from relabel.core.errors import UsageError
 from relabel.corpus import REFERENCES, Corpus
-from relabel.export.lookup_captions import write_captions
 from relabel.export.neighbours import write_neighbours
 from relabel.export.params import ExportLookupParams
 from relabel.sources.base import Source
 from relabel.sources.relevance import Relevance
+from relabel.store.arrays import write_array
 from relabel.store.atomic import write_text
 from relabel.store.manifest import ArtefactSpec, Manifest
 from relabel.store.workdir import Work
+from relabel_train.ids import Ids
 from relabel_train.lookup.format import CAPTIONS, DESCRIPTION, FORMAT, NEIGHBOURS, ArrayEntry, Description, kind_arrays
 
 
@@ -126,3 +128,30 @@ def _entries(work: Work, names: list[str]) -> dict[str, ArrayEntry]:
         array = np.load(work.folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
         found[name] = ArrayEntry(array.dtype.str, array.shape, work.entries()[f"{name}.npy"].sha256)
     return found
+
+
+def write_captions(corpus: Corpus, rows: range, failed: NDArray[np.int32], work: Work) -> None:
+    """Write the arrays of relabel_train.lookup.format.CAPTIONS.
+
+    Parameters
+    ----------
+    corpus : Corpus
+    rows : range
+        Rows covered: whole images.
+    failed : (F,) int32
+        Rows among them without an encoding.
+    work : Work
+    """
+    image = corpus.image[rows.start : rows.stop]
+    first = int(image[0])
+    count = int(image[-1]) + 1 - first
+    write_array(work, "image", (image - first).astype("<i4"))
+    write_array(work, "indptr", (corpus.indptr[first : first + count + 1] - rows.start).astype("<i8"))
+    write_array(work, "failed", (failed - rows.start).astype("<i4"))
+    ids = {
+        "caption_ids": corpus.caption_ids[rows.start : rows.stop],
+        "image_ids": corpus.image_ids[first : first + count],
+    }
+    for what, names in ids.items():
+        for name, array in Ids.of(names).arrays(what).items():
+            write_array(work, name, array)

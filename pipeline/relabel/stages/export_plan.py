@@ -10,9 +10,9 @@ from pathlib import Path
 
 from relabel.config import Config
 from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.export.neighbours import NeighbourTable, read_neighbours
 from relabel.export.plan.build import PlanUnits
 from relabel.export.plan.estimate import Estimate, estimate, refuse_absurd, refuse_full_disk
-from relabel.export.plan.neighbours import NeighbourTable, read_neighbours
 from relabel.export.plan.spec import Outline
 from relabel.sources.relevance import Relevance
 from relabel.sources.shards import failed_rows

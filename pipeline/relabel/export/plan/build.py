@@ -11,10 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relabel.core.types import Rows
-from relabel.export.plan.batches import Shape
-from relabel.export.plan.blocks import block_of
-from relabel.export.plan.pairs import Pairs
-from relabel.export.plan.spec import Outline
+from relabel.export.plan.blocks import Pairs, block_of
+from relabel.export.plan.spec import Outline, Shape
 from relabel.sources.gate_counts import note_tally
 from relabel.sources.relevance import Relevance
 from relabel.store.arrays import write_array, write_pieces

@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from relabel.core.errors import PartialError, UsageError
-from relabel.export.plan.blocks import block_of, references_of
-from relabel.export.plan.pairs import PAIR_BYTES, Pairs
+from relabel.export.plan.blocks import PAIR_BYTES, Pairs, block_of, references_of
 from relabel.export.plan.spec import Outline
 from relabel.sources.relevance import Relevance
 

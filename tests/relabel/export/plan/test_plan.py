@@ -18,14 +18,13 @@ from relabel.core.progress import SILENT
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
-from relabel.export.plan import batches as plan_batches
+from relabel.export.plan import blocks, spec
 from relabel.export.plan import estimate as plan_estimate
-from relabel.export.plan import pairs
-from relabel.export.plan.blocks import block_of
+from relabel.export.plan.blocks import Pairs, block_of
 from relabel.export.plan.build import PlanUnits
 from relabel.export.plan.estimate import estimate, refuse_absurd, refuse_full_disk
 from relabel.export.plan.params import ExportPlanParams
-from relabel.export.plan.spec import Outline
+from relabel.export.plan.spec import Outline, Shape
 from relabel.sources.base import Kind, SourceParams, SourceSpec
 from relabel.sources.cosine import VectorRelevance
 from relabel.sources.relevance import Relevance
@@ -164,8 +163,8 @@ def test_a_batch_larger_than_the_corpus_is_refused_where_a_short_one_is_left_out
 def test_every_distinct_pair_is_scored_once(
     tmp_path: Path, corpus: Corpus, pooling: Pooling, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pairs, "_PART", 60)
-    monkeypatch.setattr(pairs, "_STEP", 7)
+    monkeypatch.setattr(blocks, "_PART", 60)
+    monkeypatch.setattr(blocks, "_STEP", 7)
     relevance = Counting(corpus, range(len(corpus)))
     made = outline(corpus, "pairs", pooling, epochs=6)
     plan, _ = write(tmp_path / "plan", made, relevance)
@@ -180,16 +179,16 @@ def test_every_distinct_pair_is_scored_once(
     assert cells > 1.3 * len(expected)  # so that there was something to share
     assert relevance.largest <= 7
     assert not list((tmp_path / "plan").glob("pairs-*"))
-    assert pairs.Pairs(corpus, made.batches, pooling).distinct == len(expected)
-    assert len(pairs.Pairs(corpus, made.batches, pooling).units) > 5
+    assert Pairs(corpus, made.batches, pooling).distinct == len(expected)
+    assert len(Pairs(corpus, made.batches, pooling).units) > 5
 
 
 @pytest.mark.parametrize("stop_at", [0, 1, 100, 212])
 def test_a_killed_run_goes_on_to_the_same_bytes(
     tmp_path: Path, corpus: Corpus, stop_at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pairs, "_PART", 60)
-    monkeypatch.setattr(plan_batches, "_SHARD", 4 * 36 * 5)  # five batches
+    monkeypatch.setattr(blocks, "_PART", 60)
+    monkeypatch.setattr(spec, "_SHARD", 4 * 36 * 5)  # five batches
     whole = Counting(corpus, range(len(corpus)))
     write(tmp_path / "whole", outline(corpus), whole)
     assert whole.asked.total() > 212
@@ -208,8 +207,8 @@ def test_a_killed_run_goes_on_to_the_same_bytes(
 def test_a_run_killed_between_any_two_files_goes_on(
     tmp_path: Path, corpus: Corpus, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pairs, "_PART", 100)
-    monkeypatch.setattr(plan_batches, "_SHARD", 4 * 36 * 8)
+    monkeypatch.setattr(blocks, "_PART", 100)
+    monkeypatch.setattr(spec, "_SHARD", 4 * 36 * 8)
     write(tmp_path / "whole", outline(corpus), Counting(corpus, range(len(corpus))))
     expected, real = files(tmp_path / "whole"), {name: getattr(Work, name) for name in ("file", "drop")}
     for stop_at in range(5, 1000, step):
@@ -237,7 +236,7 @@ def test_a_run_killed_between_any_two_files_goes_on(
         after = Counting(corpus, range(len(corpus)))
         write(folder, outline(corpus), after)
         assert files(folder) == expected
-        if stop_at > len(expected) + len(pairs.Pairs(corpus, outline(corpus).batches, "max").units):
+        if stop_at > len(expected) + len(Pairs(corpus, outline(corpus).batches, "max").units):
             assert not after.asked  # all blocks were there: no pair is scored again for files that are only dropped
 
 
@@ -305,10 +304,10 @@ def test_captions_whose_labels_are_no_numbers_are_left_out(tmp_path: Path, corpu
 
 def test_a_large_plan_has_few_shards() -> None:
     for batches in (1, 300, 5_000_000):
-        shape = plan_batches.Shape(128, (batches,))
+        shape = Shape(128, (batches,))
         assert [n for shard in shape.shards for n in (shard.start, shard.stop - 1)][-1] == batches - 1
         assert len(shape.shards) <= 256
-    assert plan_batches.Shape(128, (300,)).per_shard == 1024
+    assert Shape(128, (300,)).per_shard == 1024
 
 
 @pytest.mark.parametrize("kind", ["pairs", "vectors"])
@@ -328,7 +327,7 @@ def test_the_estimate_is_exact_in_bytes_and_pairs(tmp_path: Path, corpus: Corpus
 
 
 def test_absurd_sizes_are_refused_before_any_work(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_batches, "planned", None)  # drawing would fail
+    monkeypatch.setattr(spec, "planned", None)  # drawing would fail
     with pytest.raises(UsageError, match=r"6,000,000 batches of 6 take 8\d\d.\d MB, more than 1.0 MB.*--max-bytes"):
         refuse_absurd(outline(corpus, epochs=1_000_000, max_bytes="1MB"))
     refuse_absurd(outline(corpus, epochs=1_000_000, max_bytes="1GiB"))
@@ -381,7 +380,7 @@ def test_workers_read_what_the_parent_reads(
     torch = pytest.importorskip("torch")
     from relabel_train.batches.torch_sampler import PlanDataset
 
-    monkeypatch.setattr(plan_batches, "_SHARD", 4 * 36 * 5)
+    monkeypatch.setattr(spec, "_SHARD", 4 * 36 * 5)
     plan, _ = write(tmp_path / "plan", outline(corpus, "vectors"), vectors(corpus))
     expected = [plan[n] for n in range(len(plan))]  # maps are open when the workers start
     data = PlanDataset(plan)
