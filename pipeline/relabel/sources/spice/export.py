@@ -14,7 +14,6 @@ from relabel.store.arrays import write_array
 from relabel.store.workdir import Work
 
 _TOGETHER = 4096  # sets whose matches are listed at once
-Found = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]
 
 
 def write_scene_graphs(relevance: SceneGraphRelevance, work: Work) -> dict[str, int]:
