@@ -1,8 +1,8 @@
 """cider: CIDEr-D (the default) or plain CIDEr of a caption against an image's references, exact, for any captions.
 
-CIDEr-D is what pycocoevalcap's `CiderScorer` computes and what papers call CIDEr. Plain CIDEr is what the metric's
-authors keep beside it (`pyciderevalcap/cider`): cosines per order, no clipping, no length penalty, no stemming. Both
-are means over n = 1..4 and over references, times 10.
+CIDEr-D is the score of pycocoevalcap's `CiderScorer`, which papers call CIDEr. Plain CIDEr is the variant that the
+metric's authors publish beside it (`pyciderevalcap/cider`): cosines per order, without clipping, length penalty or
+stemming. Both are means over n = 1..4 and over references, times 10.
 
 Vedantam, Zitnick, Parikh: "CIDEr: Consensus-based Image Description Evaluation", CVPR 2015, eq. 2-4 and section 6.
 """
@@ -35,7 +35,14 @@ from relabel.store.reading import refuse_replaced
 
 
 class CiderParams(SourceParams):
-    """Parameters of cider."""
+    """Parameters of cider.
+
+    Examples
+    --------
+    >>> from relabel.sources.cider import CiderParams
+    >>> CiderParams(sigma=3.0, df="train").model_dump(include={"variant", "n", "sigma", "df"})
+    {'variant': 'cider_d', 'n': 4, 'sigma': 3.0, 'df': 'train'}
+    """
 
     source: Literal["cider"] = "cider"
     pooling: Pooling = Field("refs", description="refs and mean are the same: CIDEr of a set is a mean over it.")
@@ -53,7 +60,30 @@ class CiderParams(SourceParams):
 
 
 class Cider(Source[CiderParams]):
-    """CIDEr-D and CIDEr by sparse products."""
+    """CIDEr-D and CIDEr by sparse products.
+
+    Examples
+    --------
+    CIDEr-D of one caption against the references of two images:
+
+    >>> import numpy as np
+    >>> from relabel.corpus import References
+    >>> from relabel.sources.cider.features import Weighting, features_of, idf_of
+    >>> from relabel.sources.cider.ngrams import number_ngrams
+    >>> from relabel.sources.cider.relevance import CiderRelevance, gauss_of
+    >>> texts = ["a dog runs", "a brown dog runs", "two cats sleep"]
+    >>> ngrams = number_ngrams(texts, str.split, 4)
+    >>> images = References.of([[0, 1], [2]])
+    >>> idf = idf_of(ngrams.document_frequency(images), documents=2)
+    >>> weighting = Weighting(ngrams.vocabulary.starts, idf, gauss_of(6.0, 4), clip=True)
+    >>> features = features_of(*ngrams.counts(0, 3), np.array([3, 4, 3]), weighting)
+    >>> relevance = CiderRelevance(
+    ...     None, range(3), "refs", features, weighting, None, str.split, unseen_idf=0.69, sigma=6.0, threads=1
+    ... )
+    >>> relevance.block(images, np.array([0, 1, 2], np.int32)).round(2)
+    array([[5.32, 6.57, 0.  ],
+           [0.  , 0.  , 7.5 ]])
+    """
 
     spec = SourceSpec(
         name="cider",
@@ -78,7 +108,7 @@ class Cider(Source[CiderParams]):
         return self.params.model_dump(exclude={"pooling"}) | {"references": REFERENCES}
 
     def units(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> CiderUnits:
-        """`vocabulary.parquet` and shards of counted n-grams (see `CiderUnits`).
+        """Cut the work into `vocabulary.parquet` and shards of counted n-grams (see `CiderUnits`).
 
         Raises
         ------
@@ -88,12 +118,12 @@ class Cider(Source[CiderParams]):
             If `df` names a split that the corpus lacks.
         """
         p = self.params
-        said = {"tokenizer": p.tokenizer, "variant": p.variant}
-        # CiderScorer splits at any white space, too.
+        facts = {"tokenizer": p.tokenizer, "variant": p.variant}
+        # PTB tokens are split at any white space, as in CiderScorer.
         texts, split = (
             (lambda: corpus.texts, lower_split) if p.tokenizer == "lower_split" else (corpus.ptb_tokens, str.split)
         )
-        return CiderUnits(corpus, rows, rows_per_shard, self._documents(corpus, rows), texts, split, p.n, said)
+        return CiderUnits(corpus, rows, rows_per_shard, self._documents(corpus, rows), texts, split, p.n, facts)
 
     @override
     def open(self, encoding: OpenEncoding) -> CiderRelevance:
@@ -106,6 +136,7 @@ class Cider(Source[CiderParams]):
         words = table["words"].to_numpy()
         clip = self.params.variant == "cider_d"
         sigma = self.params.sigma if clip else None
+        # No two captions differ in length by more than the longest of them.
         weighting = Weighting(starts, idf, gauss_of(sigma, int(words.max(initial=0))), clip)
         indptr = indptr_of(pc.list_value_length(table["ngrams"]).to_numpy())
         ids, counts = (pc.list_flatten(table[name]).to_numpy() for name in ("ngrams", "counts"))
@@ -123,7 +154,7 @@ class Cider(Source[CiderParams]):
         )
 
     def _documents(self, corpus: Corpus, rows: range) -> References:
-        """Reference sets whose n-grams are counted, by corpus row."""
+        """Return the reference sets whose n-grams are counted, by corpus row."""
         if self.params.df == "encoded":
             images = range(int(corpus.image[rows.start]), int(corpus.image[rows.stop - 1]) + 1)
         elif self.params.df == "corpus":
@@ -133,7 +164,7 @@ class Cider(Source[CiderParams]):
         return corpus.references(images)
 
     def _splitter(self, runtime: Runtime) -> Callable[[str], list[str]]:
-        """Tokenizer of new texts."""
+        """Return the tokenizer of new texts."""
         if self.params.tokenizer == "lower_split":
             return lower_split
 
@@ -148,5 +179,6 @@ class Cider(Source[CiderParams]):
 def _open_vocabulary(folder: Path, manifest: Manifest) -> Vocabulary:
     """Read the vocabulary of an encoding that was opened before."""
     vocabulary = Vocabulary.read(folder / VOCABULARY)
+    # The vocabulary is read long after the features. If the encoding was replaced in between, their ids differ.
     refuse_replaced(folder, manifest)
     return vocabulary

@@ -1,4 +1,4 @@
-"""The work of cider: the vocabulary of all n-grams, then shards of counted n-grams."""
+"""Encoding of cider: the vocabulary of all n-grams, then shards of counted n-grams."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ VOCABULARY = "vocabulary.parquet"
 class CiderUnits(ShardUnits):
     """Work on one encoding of cider.
 
-    Making the vocabulary takes about 80 bytes of memory a word beside the corpus: 0.5 GB for the 616,767 captions of
-    COCO. Shards need the vocabulary alone, whoever made it.
+    Making the vocabulary takes about 80 bytes of memory per word beside the corpus: 0.5 GB for the 616,767 captions of
+    COCO. Shards need nothing but the vocabulary file, so any worker can make any of them.
 
     Parameters
     ----------
@@ -34,11 +34,11 @@ class CiderUnits(ShardUnits):
     texts : callable
         Returns the texts of the corpus by row.
     split : callable
-        Makes the words of one text.
+        Splits one text into words.
     n : int
         Longest n-gram.
-    said : dict
-        What the manifest says of the parameters.
+    facts : dict
+        Parameters that the manifest repeats among its facts: `tokenizer` and `variant`.
     """
 
     def __init__(
@@ -50,35 +50,34 @@ class CiderUnits(ShardUnits):
         texts: Callable[[], list[str]],
         split: Callable[[str], list[str]],
         n: int,
-        said: dict[str, Any],
+        facts: dict[str, Any],
     ) -> None:
         super().__init__(corpus, rows, rows_per_shard)
-        self.documents, self.texts, self.split, self.n, self.said = documents, texts, split, n, said
+        self.documents, self.texts, self.split, self.n, self.facts = documents, texts, split, n, facts
         self._vocabulary: Vocabulary | None = None
 
-    @override
     @property
     @override
     def title(self) -> str:
-        return f"n-grams ({self.said['tokenizer']})"
+        return f"n-grams ({self.facts['tokenizer']})"
 
+    @override
     def before(self, work: Work) -> Iterator[Phase]:
-        """Number the n-grams of all captions and count documents."""
-        yield Phase(f"vocabulary ({self.said['tokenizer']})", "captions", [Unit(VOCABULARY, len(self.rows))])
+        yield Phase(f"vocabulary ({self.facts['tokenizer']})", "captions", [Unit(VOCABULARY, len(self.rows))])
 
+    @override
     def other(self, work: Work, unit: Unit, advance: Advance) -> None:
-        """Write the vocabulary."""
         if unit.file != VOCABULARY:
             return super().other(work, unit, advance)
         return work.table(VOCABULARY, self._count_documents)
 
     def shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
-        """Make row int32, ngrams and counts list<int32> (ids ascending), words int32."""
+        """Make one shard: row int32, ngrams and counts list<int32> (ids ascending), words int32."""
         if self._vocabulary is None:
             self._vocabulary = Vocabulary.read(work.folder / VOCABULARY)
         ngrams = number_ngrams(self.texts()[rows.start : rows.stop], self.split, self.n)
         indptr, local, counts = ngrams.counts(0, len(rows))
-        # Ids of the shard and of the corpus ascend alike, so a caption's ids stay ascending.
+        # Ids of the shard and of the corpus have the same order, so a caption's ids stay ascending.
         ids = self._vocabulary.find(ngrams.vocabulary)[local]
         offsets = pa.array(indptr.astype(np.int32))
         return pa.table(
@@ -90,17 +89,19 @@ class CiderUnits(ShardUnits):
             }
         )
 
+    @override
     def finish(self, work: Work) -> None:
-        """Note the facts."""
         super().finish(work)
         empty = sum(int((words.to_numpy() == 0).sum()) for words in self.column(work, "words"))
-        work.facts |= self.said | {
+        work.facts |= self.facts | {
             "documents": len(self.documents),
             "ngrams": int(pq.read_metadata(work.folder / VOCABULARY).num_rows),
             "warnings": _warnings(len(self.documents), empty),
         }
 
     def _count_documents(self) -> pa.Table:
+        """Make the vocabulary with document frequencies."""
+        # Documents may lie outside the encoded rows (`df: train`). Their n-grams are numbered too.
         used = np.union1d(np.arange(self.rows.start, self.rows.stop), self.documents.rows)
         texts = self.texts()
         ngrams = number_ngrams([texts[i] for i in used.tolist()], self.split, self.n)
@@ -109,9 +110,10 @@ class CiderUnits(ShardUnits):
 
 
 def _warnings(documents: int, empty: int) -> list[str]:
-    found = []
+    """Return the warnings that the manifest carries."""
+    warnings = []
     if documents == 1:
-        found.append("document frequencies come from one image: every idf and every relevance is 0")
+        warnings.append("document frequencies come from one image: every idf and every relevance is 0")
     if empty:
-        found.append(f"{empty} captions have no words under this tokenizer: their relevance is 0")
-    return found
+        warnings.append(f"{empty} captions have no words under this tokenizer: their relevance is 0")
+    return warnings

@@ -1,4 +1,4 @@
-"""The arrays of n-gram sources (cider): weighted sparse rows, and each image's captions against each other."""
+"""Lookup arrays of cider: weighted sparse rows, and the scores of each image's captions against each other."""
 
 from __future__ import annotations
 
@@ -14,23 +14,27 @@ from relabel.sources.cider.relevance import CiderRelevance
 from relabel.store.arrays import write_array, write_pieces
 from relabel.store.workdir import Work
 
-_CHUNK = 50_000  # captions whose entries are sorted at once
-_PAIRS = 1 << 20  # pairs of siblings scored at once
-_OFTEN = 0.06
+_CHUNK = 50_000  # captions whose entries are sorted together
+_PAIRS = 1 << 20  # pairs of siblings scored together
+_FREQUENT = 0.06
 """A column in this share of captions costs less in a dense product than pair by pair (measured, 128 x 128)."""
 
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """Numbers of columns.
+    """Numbered columns of a sparse lookup: (n-gram, level) pairs.
+
+    Under clipping, min(tf_c, tf_r) is the number of levels that both captions reach. So a product over levels needs no
+    minimum: an n-gram that occurs three times in a caption has entries in its columns of levels 1, 2 and 3.
 
     Attributes
     ----------
     levels : list of (ids, numbers)
-        For each level, from 1: the n-grams that have a column, ascending, and its number; int32.
+        For each level, from 1: the n-grams that have a column, ascending, and the number of that column; int32.
     count : int
+        Number of columns.
     frequent : int
-        The first so many are in at least 6% of captions.
+        Columns 0 to ``frequent - 1`` are in at least 6% of captions.
     """
 
     levels: list[tuple[NDArray[np.int32], NDArray[np.int32]]]
@@ -39,7 +43,7 @@ class Columns:
 
     @classmethod
     def of(cls, features: Features, weighting: Weighting, image: NDArray[np.int32]) -> Columns:
-        """Number the columns that captions of two images have, and whose idf is not 0.
+        """Number the columns that captions of two images share and whose idf is not 0.
 
         Parameters
         ----------
@@ -49,135 +53,145 @@ class Columns:
         """
         owner = np.repeat(image, np.diff(features.indptr))
         ids, counts, level = features.ids, features.counts, 1
-        found, captions = [], []
+        column_ids, captions = [], []
+        # Plain CIDEr multiplies counts and needs level 1 alone.
         while level == 1 or (weighting.clip and len(ids)):
-            grams, held, shared = _held(ids, owner)
+            grams, held, shared = _count_holders(ids, owner)
+            # Captions of one image are scored in the sibling table, so a column within one image is never read.
             wanted = shared & (weighting.idf[grams] > 0)
-            found.append(grams[wanted])
+            column_ids.append(grams[wanted])
             captions.append(held[wanted])
             level += 1
             more = counts >= level
             ids, counts, owner = ids[more], counts[more], owner[more]
+        # The most frequent columns come first, so that the reader's dense block is a prefix.
         frequency = np.concatenate([np.empty(0, np.int64), *captions])
         number = np.empty(len(frequency), np.int32)
         number[np.argsort(-frequency, kind="stable")] = np.arange(len(frequency), dtype=np.int32)
-        cuts = np.cumsum([len(grams) for grams in found])[:-1]
-        often = int(np.count_nonzero(frequency >= _OFTEN * len(image)))
-        return cls(list(zip(found, np.split(number, cuts), strict=True)), len(frequency), often)
+        cuts = np.cumsum([len(grams) for grams in column_ids])[:-1]
+        frequent = int(np.count_nonzero(frequency >= _FREQUENT * len(image)))
+        return cls(list(zip(column_ids, np.split(number, cuts), strict=True)), len(frequency), frequent)
 
     def entries(
         self, features: Features, rows: range, clip: bool
     ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
-        """List the entries of some captions, by (caption, column).
+        """List the entries of a range of captions, by (caption, column).
 
         Returns
         -------
         caption : (E,) int64
             Row of `features`.
         column : (E,) int32
-        place : (E,) int64
-            Where in ``features.ids`` it comes from.
+        source : (E,) int64
+            Position in ``features.ids`` that the entry comes from.
         """
         first, stop = features.indptr[rows.start], features.indptr[rows.stop]
-        place = np.arange(first, stop)
+        source = np.arange(first, stop)
         caption = np.repeat(np.arange(rows.start, rows.stop), np.diff(features.indptr[rows.start : rows.stop + 1]))
-        columns, places, captions = [], [], []
+        columns, sources, captions = [], [], []
         for level, (grams, numbers) in enumerate(self.levels, start=1):
             if level > 1:
-                more = features.counts[place] >= level
-                place, caption = place[more], caption[more]
-            at = np.minimum(np.searchsorted(grams, features.ids[place]), max(0, len(grams) - 1))
-            there = grams[at] == features.ids[place] if len(grams) else np.zeros(len(place), np.bool_)
-            columns.append(numbers[at[there]])
-            places.append(place[there])
-            captions.append(caption[there])
-        column, owner, where = np.concatenate(columns), np.concatenate(captions), np.concatenate(places)
+                more = features.counts[source] >= level
+                source, caption = source[more], caption[more]
+            at = np.minimum(np.searchsorted(grams, features.ids[source]), max(0, len(grams) - 1))
+            present = grams[at] == features.ids[source] if len(grams) else np.zeros(len(source), np.bool_)
+            columns.append(numbers[at[present]])
+            sources.append(source[present])
+            captions.append(caption[present])
+        column, owner, origin = np.concatenate(columns), np.concatenate(captions), np.concatenate(sources)
         order = np.argsort(owner * max(1, self.count) + column)
-        return owner[order], column[order], where[order]
+        return owner[order], column[order], origin[order]
 
 
 def write_features(relevance: CiderRelevance, largest: float, work: Work) -> dict[str, int]:
-    """Write the arrays of the kind `features` (relabel_train.lookup.cider); return its sizes.
+    """Write the arrays of the kind `features` (see `relabel_train.lookup.cider`).
 
-    Beside the opened encoding this holds 16 bytes an entry: 300 MB for the 616,767 captions of COCO.
+    Beside the opened encoding this holds 16 bytes per entry: 300 MB for the 616,767 captions of COCO.
 
     Parameters
     ----------
     relevance : CiderRelevance
     largest : float
-        Relevance of a caption to itself, at best.
+        Upper end of the range of relevance.
     work : Work
+
+    Returns
+    -------
+    dict of str to int
+        Sizes for `lookup.json`: `columns` and `frequent`.
     """
     features, weighting, rows = relevance.features, relevance.weighting, relevance.rows
     image = relevance.corpus.image[rows.start : rows.stop]
     columns = Columns.of(features, weighting, image)
-    captions, numbers, places = _entries(relevance, columns)
+    captions, numbers, sources = _all_entries(relevance, columns)
     indptr = np.searchsorted(captions, np.arange(len(rows) + 1)).astype(np.int64)
-    del captions
+    del captions  # 4 bytes per entry
     write_array(work, "features.indptr", indptr)
     write_array(work, "features.columns", numbers)
     for name in ("reference", "candidate"):
-        pieces = _weights(relevance, indptr, places, largest, name == "reference")
-        write_pieces(work, f"features.{name}", "<f8", (len(places),), pieces)
+        pieces = _weights(relevance, indptr, sources, largest, name == "reference")
+        write_pieces(work, f"features.{name}", "<f8", (len(sources),), pieces)
     write_array(work, "features.length", features.bigrams)
     write_array(work, "features.gauss", weighting.gauss)
     sizes = np.bincount(image - image[0]).astype(np.int64)
     write_array(work, "siblings.start", np.cumsum(sizes**2) - sizes**2)
-    write_pieces(work, "siblings.scores", "<f8", (int((sizes**2).sum()),), _siblings(relevance, sizes))
+    write_pieces(work, "siblings.scores", "<f8", (int((sizes**2).sum()),), _sibling_scores(relevance, sizes))
     return {"columns": columns.count, "frequent": columns.frequent}
 
 
-def _entries(
+def _all_entries(
     relevance: CiderRelevance, columns: Columns
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int64]]:
-    """Caption, column and place of all entries."""
-    captions, numbers, places = [], [], []
+    """Return caption, column and source position of all entries, chunk by chunk to bound the memory of the sort."""
+    captions, numbers, sources = [], [], []
     for a in range(0, len(relevance.rows), _CHUNK):
-        some = range(a, min(a + _CHUNK, len(relevance.rows)))
-        caption, number, place = columns.entries(relevance.features, some, relevance.weighting.clip)
+        chunk = range(a, min(a + _CHUNK, len(relevance.rows)))
+        caption, number, source = columns.entries(relevance.features, chunk, relevance.weighting.clip)
         captions.append(caption.astype(np.int32))
         numbers.append(number)
-        places.append(place)
-    return np.concatenate(captions), np.concatenate(numbers), np.concatenate(places)
+        sources.append(source)
+    return np.concatenate(captions), np.concatenate(numbers), np.concatenate(sources)
 
 
 def _weights(
-    relevance: CiderRelevance, indptr: NDArray[np.int64], places: NDArray[np.int64], largest: float, reference: bool
+    relevance: CiderRelevance, indptr: NDArray[np.int64], sources: NDArray[np.int64], largest: float, reference: bool
 ) -> Iterator[NDArray[np.float64]]:
-    """Weights of all entries: tf idf / norm, the reference's times `largest` / n.
+    """Yield the weights of all entries: tf idf / norm, the reference's times `largest` / n.
 
-    Clipped, the candidate's count is spread over the levels, so that each weighs idf / norm.
+    Under clipping the candidate's count is spread over the levels, so each of its entries weighs idf / norm.
     """
     features, weighting = relevance.features, relevance.weighting
     orders = len(weighting.starts) - 1
     for a in range(0, len(relevance.rows), _CHUNK):
         b = min(a + _CHUNK, len(relevance.rows))
-        place = places[indptr[a] : indptr[b]]
+        source = sources[indptr[a] : indptr[b]]
         caption = np.repeat(np.arange(a, b), np.diff(indptr[a : b + 1]))
-        grams = features.ids[place]
+        grams = features.ids[source]
         order = np.searchsorted(weighting.starts, grams, side="right") - 1
         weight = weighting.idf[grams] * features.inverse[caption, order]
         if reference or not weighting.clip:
-            weight *= features.counts[place]
+            weight *= features.counts[source]
         yield weight * (largest / orders) if reference else weight
 
 
-def _siblings(relevance: CiderRelevance, sizes: NDArray[np.int64]) -> Iterator[NDArray[np.float64]]:
-    """Scores of each image's captions against each other, candidate by candidate."""
+def _sibling_scores(relevance: CiderRelevance, sizes: NDArray[np.int64]) -> Iterator[NDArray[np.float64]]:
+    """Yield the scores of each image's captions against each other, candidate by candidate."""
     first = relevance.rows.start + np.cumsum(sizes) - sizes
+    # Images are grouped so that each group has about `_PAIRS` pairs.
     cuts = np.searchsorted(np.cumsum(sizes**2), np.arange(0, int((sizes**2).sum()), _PAIRS), side="left")
     for a, b in zip(np.unique(cuts), [*np.unique(cuts)[1:], len(sizes)], strict=True):
         n = sizes[a:b]
+        # Pair p of an image with s captions is candidate p // s against reference p % s.
         pair = np.arange((n**2).sum()) - np.repeat(np.cumsum(n**2) - n**2, n**2)
         size, start = np.repeat(n, n**2), np.repeat(first[a:b], n**2)
         candidate, reference = (start + pair // size).astype(np.int32), (start + pair % size).astype(np.int32)
         yield relevance.pairs(References.single(reference), candidate, "paired")
 
 
-def _held(
+def _count_holders(
     ids: NDArray[np.int32], owner: NDArray[np.int32]
 ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.bool_]]:
-    """Of each n-gram that occurs: its id, how many captions hold it, and whether captions of two images do."""
+    """Return the n-grams that occur, how many captions hold each, and whether captions of two images do."""
     size = int(ids.max(initial=-1)) + 1
     held = np.bincount(ids, minlength=size)
     last, first = np.empty(size, np.int32), np.empty(size, np.int32)

@@ -1,7 +1,7 @@
-"""The two sides of a pruned search: candidates inverted by n-gram, and the n-grams of one reference set.
+"""The two sides of a pruned search: candidates inverted by n-gram, and the n-grams of one reference set; compiled.
 
-A posting of the inverted index is four bytes. Its impact is rounded up, since it serves for upper bounds alone (see
-`maxscore`).
+A posting of the inverted index takes four bytes. Its impact is rounded up, because it is used for upper bounds only
+(see `maxscore`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from relabel.core.numeric.jit import jit
 from relabel.sources.cider.features import Features, MergeState, Weighting
-from relabel.sources.cider.kernels import LARGEST, NO_NGRAM, collect_matching_refs
+from relabel.sources.cider.kernels import MAX_SCORE, NO_NGRAM, collect_matching_refs
 
 I4 = NDArray[np.int32]
 I8 = NDArray[np.int64]
@@ -21,33 +21,34 @@ F8 = NDArray[np.float64]
 F4 = NDArray[np.float32]
 U4 = NDArray[np.uint32]
 IMPACT_BITS = 12
+"""Bits of a posting that hold its impact; the other 20 hold the candidate's position."""
+MAX_CANDIDATES = 1 << (32 - IMPACT_BITS)
+"""Largest number of candidates of one index: 1,048,576."""
 _HASH = np.int64(2654435761)  # Knuth's multiplicative hashing
-LONGEST = 1 << (32 - IMPACT_BITS)
-"""Candidates that one screen can hold."""
 
 
-class Screen(NamedTuple):
+class ImpactIndex(NamedTuple):
     """Inverted index of C candidates, by position.
 
     Attributes
     ----------
-    rows, places : (C,) int32
-        Corpus row, ascending, and place in the encoding of each position.
+    rows, positions : (C,) int32
+        Corpus row, ascending, and row of the encoding of each candidate.
     starts : (V + 1,) int64
         The postings of n-gram w are ``starts[w]:starts[w + 1]``.
     postings : (E,) uint32
-        position * 2^12 + impact, ascending within an n-gram; the impact idf tf / |c| of the n-gram's order, which is
-        at most 1, in steps of 1 / 4095, rounded up.
+        candidate * 2^12 + impact, ascending within an n-gram. The impact is idf tf / |c| for the n-gram's order, which
+        is at most 1, in steps of 1 / 4095, rounded up.
     peak : (V,) float32
-        Largest impact of each n-gram, not rounded up.
+        Largest impact of each n-gram, before rounding up.
     largest : (C, n) float32
-        What one occurrence on the reference's side can at most be worth, by order: 1 / |c| where counts are clipped,
-        else largest tf / |c|.
+        Bound of tf / |c| per unit of `Terms.per_count`, by order: 1 / |c| if counts are clipped, else the largest
+        tf / |c|.
     bigrams : (C,) int32
     """
 
     rows: I4
-    places: I4
+    positions: I4
     starts: I8
     postings: U4
     peak: F4
@@ -56,103 +57,124 @@ class Screen(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """The T n-grams of one reference set, and the H (n-gram, reference) pairs that occur.
+    """The T n-grams of one reference set, called terms, and the H (n-gram, reference) pairs that occur.
 
     Attributes
     ----------
-    grams, orders, sequence : (T,) int32
-        Ascending n-grams, order from 0, and their numbers from the rarest on.
+    grams, orders, by_rarity : (T,) int32
+        N-grams, ascending; their orders, from 0; and the terms sorted from the rarest to the most frequent.
     begin : (T + 1,) int32
-        The holders of term t are ``begin[t]:begin[t + 1]``.
+        The references that hold term t are ``begin[t]:begin[t + 1]``.
     counts, bigrams, weight : (H,) int32, int32, float64
         As in MergeState.
-    coef, own, rest : (T + 1,) float64
-        coef_w; what `Screen.largest` is multiplied with; bound of the terms from the t-th rarest on.
+    coef : (T + 1,) float64
+        coef_w of `maxscore`: bounds a term's contribution when multiplied by the candidate's impact.
+    per_count : (T + 1,) float64
+        Bounds a term's contribution when multiplied by `ImpactIndex.largest`.
+    remaining : (T + 1,) float64
+        Bound of the sum of all terms from the t-th rarest on.
     slots : (S,) int32
         Hash table of terms, -1 where empty; S is a power of two.
     """
 
     grams: I4
     orders: I4
-    sequence: I4
+    by_rarity: I4
     begin: I4
     counts: I4
     bigrams: I4
     weight: F8
     coef: F8
-    own: F8
-    rest: F8
+    per_count: F8
+    remaining: F8
     slots: I4
 
     @classmethod
     def allocate(cls, size: int) -> Terms:
-        """Allocate for sets whose captions hold up to `size` n-grams in all."""
-        grams, orders, sequence, begin, counts, bigrams = np.empty((6, size + 1), np.int32)
-        weight, coef, own, rest = np.empty((4, size + 1))
+        """Allocate buffers for sets whose captions hold up to `size` n-grams in total."""
+        grams, orders, by_rarity, begin, counts, bigrams = np.empty((6, size + 1), np.int32)
+        weight, coef, per_count, remaining = np.empty((4, size + 1))
         slots = np.empty(max(16, 1 << (4 * size).bit_length()), np.int32)
-        return cls(grams, orders, sequence, begin, counts, bigrams, weight, coef, own, rest, slots)
+        return cls(grams, orders, by_rarity, begin, counts, bigrams, weight, coef, per_count, remaining, slots)
 
 
-def screen_of(features: Features, weighting: Weighting, places: I4, rows: I4) -> Screen:
-    """Invert some captions.
+def impact_index_of(features: Features, weighting: Weighting, positions: I4, rows: I4) -> ImpactIndex:
+    """Invert candidate captions by n-gram.
 
     Parameters
     ----------
     features : Features
     weighting : Weighting
-    places, rows : (C,) int32
+    positions, rows : (C,) int32
         Rows of `features`, ascending, and their corpus rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel.sources.cider.features import Weighting, features_of
+    >>> from relabel.sources.cider.impact_index import IMPACT_BITS, impact_index_of
+    >>> weighting = Weighting(np.array([0, 2]), np.ones(2), np.ones(4), clip=True)
+    >>> ngrams = np.array([0, 2, 3]), np.array([0, 1, 1]), np.array([1, 1, 1])  # two captions: indptr, ids, counts
+    >>> features = features_of(*ngrams, np.array([2, 1]), weighting)
+    >>> index = impact_index_of(features, weighting, *np.array([[0, 1], [70, 71]], np.int32))
+    >>> index.postings[index.starts[1] :] >> IMPACT_BITS  # candidates that hold n-gram 1
+    array([0, 1], dtype=uint32)
+    >>> index.peak.round(3)
+    array([0.707, 1.   ], dtype=float32)
     """
     grams, orders = int(weighting.starts[-1]), features.inverse.shape[1]
     starts = np.zeros(grams + 1, np.int64)
-    _count(features, places, starts)
+    _count_postings(features, positions, starts)
     postings = np.empty(int(starts.sum()), np.uint32)
-    peak, largest = np.zeros(grams, np.float32), np.zeros((len(places), orders), np.float32)
-    _fill(features, weighting, places, starts, postings, peak, largest)
-    return Screen(rows, places, starts, postings, peak, largest, features.bigrams[places])
+    peak, largest = np.zeros(grams, np.float32), np.zeros((len(positions), orders), np.float32)
+    _write_postings(features, weighting, positions, starts, postings, peak, largest)
+    return ImpactIndex(rows, positions, starts, postings, peak, largest, features.bigrams[positions])
 
 
 @jit
-def _count(features: Features, places: I4, starts: I8) -> None:
+def _count_postings(features: Features, positions: I4, starts: I8) -> None:
     """Count the captions that hold n-gram w, in ``starts[w]``."""
-    for p in range(len(places)):
-        for e in range(features.indptr[places[p]], features.indptr[places[p] + 1]):
+    # A caption lists an n-gram once, whatever its count, so its entries are its postings.
+    for p in range(len(positions)):
+        for e in range(features.indptr[positions[p]], features.indptr[positions[p] + 1]):
             starts[features.ids[e]] += 1
 
 
 @jit
-def _fill(
+def _write_postings(
     features: Features,
     weighting: Weighting,
-    places: I4,
+    positions: I4,
     starts: I8,
     postings: U4,
     peak: F4,
     largest: F4,
 ) -> None:
-    """Turn counts into starts and write the postings, from the last caption to the first, each list from its end."""
-    # After the cumulative sum, starts[w] is the end of list w; writing backwards leaves its start there.
+    """Turn counts into starts and write the postings."""
+    # After the cumulative sum, starts[w] is the end of list w. Each list is filled from its end by captions from the
+    # last to the first: positions ascend within the list, and starts[w] ends as its start.
     for w in range(1, len(starts)):
         starts[w] += starts[w - 1]
-    for p in range(len(places) - 1, -1, -1):
-        c, order = places[p], 0
+    for p in range(len(positions) - 1, -1, -1):
+        c, order = positions[p], 0
         for e in range(features.indptr[c], features.indptr[c + 1]):
             w = features.ids[e]
-            while w >= weighting.starts[order + 1]:
+            while w >= weighting.starts[order + 1]:  # ids ascend, hence so do orders
                 order += 1
-            own = features.counts[e] * features.inverse[c, order]
-            value = min(own * weighting.idf[w], 1.0)
+            frequency = features.counts[e] * features.inverse[c, order]
+            value = min(frequency * weighting.idf[w], 1.0)  # an entry of a unit vector; rounding may exceed 1
             starts[w] -= 1
+            # The ceiling keeps the stored impact an upper bound of the exact one.
             postings[starts[w]] = (p << IMPACT_BITS) | np.int64(np.ceil(value * ((1 << IMPACT_BITS) - 1)))
             peak[w] = max(peak[w], value)
-            largest[p, order] = max(largest[p, order], features.inverse[c, order] if weighting.clip else own)
+            largest[p, order] = max(largest[p, order], features.inverse[c, order] if weighting.clip else frequency)
 
 
 @jit
 def collect_terms(
-    rows: I4, refs: Features, screen: Screen, weighting: Weighting, merge: MergeState, terms: Terms
+    rows: I4, refs: Features, index: ImpactIndex, weighting: Weighting, merge: MergeState, terms: Terms
 ) -> int:
-    """Collect the n-grams of a reference set that candidates hold, ascending, and their holders.
+    """Collect the n-grams of a reference set that candidates hold, ascending, and the references that hold them.
 
     Returns
     -------
@@ -161,7 +183,7 @@ def collect_terms(
     """
     for r in range(len(rows)):
         merge.cursor[r], merge.stop[r] = refs.indptr[rows[r]], refs.indptr[rows[r] + 1]
-    scale = LARGEST / (refs.inverse.shape[1] * len(rows))
+    scale = MAX_SCORE / (refs.inverse.shape[1] * len(rows))
     order, size = 0, 0
     terms.begin[0] = 0
     while True:
@@ -174,46 +196,50 @@ def collect_terms(
             return size
         while gram >= weighting.starts[order + 1]:
             order += 1
+        # The call moves the cursors on, so it comes before the n-gram may be skipped.
         holders, at = collect_matching_refs(gram, order, rows, refs, weighting, merge), terms.begin[size]
-        if screen.starts[gram] == screen.starts[gram + 1] or weighting.idf[gram] == 0.0:
+        if index.starts[gram] == index.starts[gram + 1] or weighting.idf[gram] == 0.0:
             continue
-        # `coef` bounds the sum over references for a candidate's impact; `own` bounds it for one occurrence.
-        coef, own = 0.0, 0.0
+        # Bounds with gauss <= 1. min(tf_c, tf_r) <= tf_c gives `coef` per impact. Under clipping, min(tf_c, tf_r) <=
+        # tf_r gives `per_count` per 1 / |c|; without clipping it is per tf_c / |c|.
+        coef, per_count = 0.0, 0.0
         for h in range(holders):
             terms.counts[at + h], terms.bigrams[at + h] = merge.counts[h], merge.bigrams[h]
             terms.weight[at + h] = merge.weight[h]
             coef += merge.weight[h]
-            own += merge.weight[h] * (merge.counts[h] if weighting.clip else 1)
+            per_count += merge.weight[h] * (merge.counts[h] if weighting.clip else 1)
         terms.grams[size], terms.orders[size] = gram, order
-        terms.coef[size], terms.own[size] = coef * scale / weighting.idf[gram], own * scale
+        # `weight` has idf^2, and an impact has one idf already.
+        terms.coef[size], terms.per_count[size] = coef * scale / weighting.idf[gram], per_count * scale
         size += 1
         terms.begin[size] = at + holders
 
 
 @jit
-def order_by_rarity(size: int, screen: Screen, terms: Terms) -> None:
-    """Order the terms from the rarest on, and sum their bounds from the most frequent on."""
-    # Insertion sort by posting-list length: a set has few terms. Ties stay in the order of n-grams.
+def order_by_rarity(size: int, index: ImpactIndex, terms: Terms) -> None:
+    """Sort the terms from the rarest to the most frequent, and sum their bounds from the end."""
+    # Insertion sort by the length of posting lists: a set has few terms. Ties stay in the order of n-grams.
     for t in range(size):
-        count, at = screen.starts[terms.grams[t] + 1] - screen.starts[terms.grams[t]], t
+        count, at = index.starts[terms.grams[t] + 1] - index.starts[terms.grams[t]], t
         while at > 0:
-            before = terms.grams[terms.sequence[at - 1]]
-            if screen.starts[before + 1] - screen.starts[before] <= count:
+            before = terms.grams[terms.by_rarity[at - 1]]
+            if index.starts[before + 1] - index.starts[before] <= count:
                 break
-            terms.sequence[at] = terms.sequence[at - 1]
+            terms.by_rarity[at] = terms.by_rarity[at - 1]
             at -= 1
-        terms.sequence[at] = t
-    # Suffix sums: the most that all terms from position i on add to a candidate.
-    terms.rest[size] = 0.0
+        terms.by_rarity[at] = t
+    # Suffix sums: the terms from position i on add at most remaining[i] to any candidate.
+    terms.remaining[size] = 0.0
     for i in range(size - 1, -1, -1):
-        t = terms.sequence[i]
-        terms.rest[i] = terms.rest[i + 1] + terms.coef[t] * screen.peak[terms.grams[t]]
+        t = terms.by_rarity[i]
+        terms.remaining[i] = terms.remaining[i + 1] + terms.coef[t] * index.peak[terms.grams[t]]
 
 
 @jit
 def build_hash(size: int, terms: Terms) -> int:
-    """Fill the hash table; return its mask."""
-    # At most a quarter of the slots is taken, so linear probing ends after a step or two.
+    """Fill the hash table from n-gram to term; return its mask."""
+    # At most a quarter of the slots is taken, so linear probing ends after a step or two. S > 4 T also guarantees an
+    # empty slot, at which a lookup of a missing n-gram ends.
     mask = 15
     while mask < 4 * size:
         mask = 2 * mask + 1
@@ -228,7 +254,9 @@ def build_hash(size: int, terms: Terms) -> int:
 
 @jit
 def exact_score(c: int, mask: int, scale: float, terms: Terms, features: Features, weighting: Weighting) -> float:
-    """Score the candidate at place c: the operations of `score_pairs` in its order, less the zeros it adds."""
+    """Score the candidate in row c of the encoding: the bits of `score_pairs`."""
+    # The same operations in the same order as in `score_pairs`. N-grams that no reference holds are skipped: they add
+    # exactly 0 there.
     total = 0.0
     for e in range(features.indptr[c], features.indptr[c + 1]):
         gram, count = features.ids[e], features.counts[e]
@@ -243,4 +271,4 @@ def exact_score(c: int, mask: int, scale: float, terms: Terms, features: Feature
                 total += inner * features.inverse[c, terms.orders[t]]
                 break
             at = (at + 1) & mask
-    return min(total * scale, LARGEST)
+    return min(total * scale, MAX_SCORE)

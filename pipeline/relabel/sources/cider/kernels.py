@@ -1,16 +1,18 @@
 """CIDEr and CIDEr-D over sparse rows, compiled.
 
-For a reference set G of R captions and a candidate c, with tf = count of n-gram w in a caption and |x|_k the Euclidean
-norm of caption x's tf * idf over the n-grams of order k (Vedantam et al., CVPR 2015, eq. 2-4 and CIDEr-D)::
+Vedantam et al., CVPR 2015, eq. 2-4 and CIDEr-D. Let G be a reference set of R captions and c a candidate. tf is the
+count of n-gram w in a caption, and |x|_k is the Euclidean norm of caption x's tf * idf over the n-grams of order k::
 
     r(G, c) = 10 / (n R) * sum_w 1/|c|_k  sum_r  gauss(len_c - len_r) min(tf_c, tf_r) tf_r idf_w^2 / |r|_k
 
-gauss(d) = exp(-d^2 / (2 sigma^2)) and len = number of bigrams, as the released code has it; plain CIDEr has tf_c for
-min(tf_c, tf_r) and no gauss. The inner sum depends on the candidate through its count and its length alone. So the
-candidates are sorted by length, each n-gram's posting list is cut into segments of equal (count, length), and a
-reference set costs one inner sum a segment plus one multiplication and addition a posting.
+gauss(d) = exp(-d^2 / (2 sigma^2)) and len is the number of bigrams, as in the released code. Plain CIDEr has tf_c in
+place of min(tf_c, tf_r), and no gauss.
 
-`score_pairs` does the same operations in the same order as `score_sets`, hence gives the same bits.
+The inner sum depends on the candidate only through its count and its length. So the candidates are sorted by length,
+and each n-gram's posting list is cut into segments of equal (count, length). A reference set costs one inner sum per
+segment, plus one multiplication and one addition per posting.
+
+`score_pairs` performs the operations of `score_sets` in the same order, so both give the same bits.
 """
 
 from __future__ import annotations
@@ -24,13 +26,16 @@ from relabel.sources.cider.features import Features, MergeState, Postings, Weigh
 I4 = NDArray[np.int32]
 I8 = NDArray[np.int64]
 F8 = NDArray[np.float64]
-NO_NGRAM = 1 << 40  # above every n-gram id (ids are cast to int64 below, so that each function compiles once)
-LARGEST = 10.0  # relevance of a caption to itself
+NO_NGRAM = 1 << 40
+"""Larger than every n-gram id. Ids are cast to int64 for the comparison, so that each function compiles once."""
+MAX_SCORE = 10.0
+"""Relevance of a caption to itself."""
 
 
 @jit
-def _inner(holders: int, merge: MergeState, weighting: Weighting, count: int, bigrams: int) -> float:
-    """Sum over the references that hold an n-gram, for candidates that hold it `count` times."""
+def _sum_references(holders: int, merge: MergeState, weighting: Weighting, count: int, bigrams: int) -> float:
+    """Sum over the references that hold an n-gram, for a candidate of this length that holds it `count` times."""
+    # References that lack the n-gram would add exactly 0. The order is that of the set in every caller.
     total = 0.0
     for h in range(holders):
         shared = merge.counts[h] if weighting.clip and merge.counts[h] < count else count
@@ -53,6 +58,7 @@ def collect_matching_refs(
     squared = weighting.idf[gram] * weighting.idf[gram]
     for r in range(len(rows)):
         at = merge.cursor[r]
+        # Every id before a cursor is below `gram`, so a reference holds it exactly if it is the one at the cursor.
         if at < merge.stop[r] and refs.ids[at] == gram:
             merge.counts[holders] = refs.counts[at]
             merge.bigrams[holders] = refs.bigrams[rows[r]]
@@ -86,12 +92,13 @@ def score_sets(
             merge.cursor[r], merge.stop[r] = refs.indptr[rows[r]], refs.indptr[rows[r] + 1]
         order, low = 0, 0
         while True:
-            # R-way merge: the rows ascend, so the smallest id at a cursor is the set's next n-gram.
+            # R-way merge: ids ascend within a row, so the smallest id at a cursor is the set's next n-gram.
             gram = np.int64(NO_NGRAM)
             for r in range(len(rows)):
                 if merge.cursor[r] < merge.stop[r]:
                     gram = min(gram, np.int64(refs.ids[merge.cursor[r]]))
-            # Binary search for the first candidate n-gram that is not below `gram`. `low` never goes back.
+            # Binary search for the first candidate n-gram that is not below `gram`. Both lists ascend, so `low` never
+            # decreases. NO_NGRAM ends the loop too: no candidate n-gram reaches it.
             high = len(postings.ids)
             while low < high:
                 middle = (low + high) >> 1
@@ -101,20 +108,20 @@ def score_sets(
                     high = middle
             if low == len(postings.ids):
                 break
-            while gram >= weighting.starts[order + 1]:
+            while gram >= weighting.starts[order + 1]:  # ids ascend, hence so do orders
                 order += 1
             holders = collect_matching_refs(gram, order, rows, refs, weighting, merge)
-            # The cursors have moved on either way; n-grams that no candidate holds or that weigh nothing end here.
+            # The cursors have moved on by now. N-grams that no candidate holds or whose idf is 0 contribute nothing.
             if postings.ids[low] != gram or weighting.idf[gram] == 0.0:
                 continue
             # Candidates of equal (count, length) share the inner sum, so that is computed once per segment.
             for s in range(postings.segments[low], postings.segments[low + 1]):
-                inner = _inner(holders, merge, weighting, postings.counts[s], postings.bigrams[s])
+                inner = _sum_references(holders, merge, weighting, postings.counts[s], postings.bigrams[s])
                 for e in range(postings.begin[s], postings.begin[s + 1]):
                     scores[postings.position[e]] += inner * postings.inverse[e]
-        scale = LARGEST / (refs.inverse.shape[1] * len(rows))
-        for p in range(len(scores)):  # rounding may exceed the largest value by an ulp
-            scores[p] = min(scores[p] * scale, LARGEST)
+        scale = MAX_SCORE / (refs.inverse.shape[1] * len(rows))
+        for p in range(len(scores)):  # rounding may exceed the maximum by an ulp
+            scores[p] = min(scores[p] * scale, MAX_SCORE)
 
 
 @jit
@@ -128,21 +135,25 @@ def score_pairs(
     merge: MergeState,
     out: F8,
 ) -> None:
-    """Score reference set p against row ``chosen[p]`` of `candidates`: fill `out`, (P,) float64. See `score_sets`."""
+    """Score reference set p against row ``chosen[p]`` of `candidates`: fill `out`, (P,) float64.
+
+    The other parameters are those of `score_sets`.
+    """
     for p in range(len(chosen)):
         rows, c = sets[indptr[p] : indptr[p + 1]], chosen[p]
         for r in range(len(rows)):
             merge.cursor[r], merge.stop[r] = refs.indptr[rows[r]], refs.indptr[rows[r] + 1]
         order, total = 0, 0.0
-        # N-grams ascend as in `score_sets`; those of the references alone are skipped, as their terms are zero.
+        # N-grams ascend as in `score_sets`. Those that the candidate lacks are skipped: their terms are 0.
         for e in range(candidates.indptr[c], candidates.indptr[c + 1]):
             gram = np.int64(candidates.ids[e])
             for r in range(len(rows)):
+                # Establish the invariant of `collect_matching_refs`: nothing below `gram` is left at a cursor.
                 while merge.cursor[r] < merge.stop[r] and refs.ids[merge.cursor[r]] < gram:
                     merge.cursor[r] += 1
             while gram >= weighting.starts[order + 1]:
                 order += 1
             holders = collect_matching_refs(gram, order, rows, refs, weighting, merge)
-            inner = _inner(holders, merge, weighting, candidates.counts[e], candidates.bigrams[c])
+            inner = _sum_references(holders, merge, weighting, candidates.counts[e], candidates.bigrams[c])
             total += inner * candidates.inverse[c, order]
-        out[p] = min(total * (LARGEST / (refs.inverse.shape[1] * len(rows))), LARGEST)
+        out[p] = min(total * (MAX_SCORE / (refs.inverse.shape[1] * len(rows))), MAX_SCORE)

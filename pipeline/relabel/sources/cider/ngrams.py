@@ -1,8 +1,8 @@
 """N-grams of captions, numbered without a Python loop over them.
 
-An n-gram is its first n - 1 words (an n-gram that has a number already) and one more word, so the n-grams of order n
-are the distinct (prefix, word) pairs. Ids ascend by (order, prefix, word); words ascend by their UTF-8 bytes. The
-n-grams of a part of a corpus therefore have ids in the same order as in the whole corpus.
+An n-gram of order n is its prefix, an n-gram of order n - 1 that has an id already, and one more word. So the n-grams
+of an order are the distinct (prefix, word) pairs. Ids ascend by (order, prefix, word), and words ascend by their UTF-8
+bytes. The n-grams of a part of a corpus therefore have ids in the same order as those of the complete corpus.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from relabel.core.numeric.csr import owners, ranges
 from relabel.corpus import References
 
-_CHUNK = 50_000  # captions (or documents) held in pieces of this many
+_CHUNK = 50_000  # captions or documents whose words are held as Python objects or keys at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +36,15 @@ class Vocabulary:
         Words by id.
     prefix, last : (V,) int32
         Of each n-gram: the id of all but its last word (-1 for a word) and the id of its last word.
+
+    Examples
+    --------
+    >>> from relabel.sources.cider.ngrams import number_ngrams
+    >>> vocabulary = number_ngrams(["a dog runs", "a dog"], str.split, 2).vocabulary
+    >>> vocabulary.texts().to_pylist()
+    ['a', 'dog', 'runs', 'a dog', 'dog runs']
+    >>> vocabulary.find(number_ngrams(["dog runs fast"], str.split, 2).vocabulary)  # of dog, fast, runs, ...
+    array([ 1, -1,  2,  4, -1], dtype=int32)
     """
 
     starts: NDArray[np.int64]
@@ -45,7 +54,7 @@ class Vocabulary:
 
     @classmethod
     def read(cls, path: Path) -> Vocabulary:
-        """Read a file written from `table`."""
+        """Read a parquet file that was written from `table`."""
         words = pq.read_table(path, columns=["ngram"], filters=[("order", "=", 1)])["ngram"].combine_chunks()
         table = pq.read_table(path, columns=["order", "prefix", "last"])
         order = table["order"].to_numpy()
@@ -82,7 +91,7 @@ class Vocabulary:
             (a, b), (first, stop) = other.starts[k : k + 2], self.starts[k : k + 2]
             if first == stop:
                 break
-            # Ids of order k + 1 ascend by this key, and those of order k are in `ids` by now.
+            # N-grams of order k + 1 are sorted by this key, and the ids of their prefixes were found in the last step.
             prefix, last = ids[other.prefix[a:b]], ids[other.last[a:b]]
             key = prefix.astype(np.int64) * len(self.words) + last
             at = np.minimum(first + np.searchsorted(self._keys[first:stop], key), stop - 1)
@@ -103,7 +112,7 @@ class NgramOccurrences:
     indptr : (N + 1,) int64
         The words of caption i are at ``indptr[i]:indptr[i + 1]``.
     ids : (n, T) int32
-        Id of the n-gram of each order that starts at each word; -1 where the caption ends before it does.
+        Id of the n-gram of each order that starts at each word; -1 where it would reach beyond the caption.
     vocabulary : Vocabulary
     """
 
@@ -120,6 +129,15 @@ class NgramOccurrences:
         ids : (indptr[-1],) int32
             Ascending within a caption.
         counts : (indptr[-1],) int32
+
+        Examples
+        --------
+        >>> from relabel.sources.cider.ngrams import number_ngrams
+        >>> ngrams = number_ngrams(["a cat a cat", "a dog"], str.split, 2)
+        >>> indptr, ids, counts = ngrams.counts(0, 2)
+        >>> spelled = ngrams.vocabulary.texts().to_pylist()
+        >>> [(spelled[i], int(c)) for i, c in zip(ids[: indptr[1]], counts)]
+        [('a', 2), ('cat', 2), ('a cat', 2), ('cat a', 1)]
         """
         bounds, size = self.indptr[first : stop + 1], len(self.vocabulary)
         unique, counts = _distinct(_keys(owners(bounds), self.ids[:, bounds[0] : bounds[-1]], size))
@@ -133,11 +151,19 @@ class NgramOccurrences:
         Parameters
         ----------
         documents : References
-            Sets of captions (numbers from 0, as given to `number_ngrams`).
+            Sets of captions, by their position in the list passed to `number_ngrams`.
 
         Returns
         -------
         (V,) int32
+
+        Examples
+        --------
+        >>> from relabel.corpus import References
+        >>> from relabel.sources.cider.ngrams import number_ngrams
+        >>> ngrams = number_ngrams(["a dog", "a dog", "a cat"], str.split, 1)
+        >>> ngrams.document_frequency(References.of([[0, 1], [2]]))  # of a, cat, dog
+        array([2, 1, 1], dtype=int32)
         """
         size = len(self.vocabulary)
         df = np.zeros(size, np.int64)
@@ -146,6 +172,7 @@ class NgramOccurrences:
             sizes = np.diff(self.indptr)[chunk.rows]
             occurrences = self.ids[:, ranges(self.indptr[chunk.rows], sizes)]
             keys = _keys(np.repeat(owners(chunk.indptr), sizes), occurrences, size)
+            # An n-gram that a document holds several times is one distinct (document, id) key.
             df += np.bincount(_distinct(keys)[0] % max(1, size), minlength=size)
         return df.astype(np.int32)
 
@@ -157,21 +184,31 @@ def number_ngrams(texts: Sequence[str], split: Callable[[str], list[str]], n: in
     ----------
     texts : sequence of str
     split : callable
-        Makes the words of one caption.
+        Splits one caption into words.
     n : int
         Longest order, at least 1.
+
+    Examples
+    --------
+    >>> from relabel.sources.cider.ngrams import number_ngrams
+    >>> ngrams = number_ngrams(["a dog runs"], str.split, 2)
+    >>> ngrams.ids  # the words, then the bigram that starts at each word
+    array([[ 0,  1,  2],
+           [ 3,  4, -1]], dtype=int32)
     """
     codes, indptr, words = _codes(texts, split)
     width = len(words)
-    left = np.repeat(indptr[1:], np.diff(indptr)) - np.arange(len(codes))  # words from here to the caption's end
+    left = np.repeat(indptr[1:], np.diff(indptr)) - np.arange(
+        len(codes)
+    )  # words from each position to its caption's end
     ids = np.full((n, len(codes)), -1, np.int32)
     ids[0] = codes
     starts, prefix, last = [0, width], [np.full(width, -1, np.int32)], [np.arange(width, dtype=np.int32)]
     for k in range(1, n):
-        here = np.flatnonzero(left > k)
-        keys = ids[k - 1, here].astype(np.int64) * width + codes[here + k]
+        begin = np.flatnonzero(left > k)  # positions that begin an n-gram of k + 1 words
+        keys = ids[k - 1, begin].astype(np.int64) * width + codes[begin + k]
         unique, inverse = np.unique(keys, return_inverse=True)
-        ids[k, here] = inverse + starts[-1]
+        ids[k, begin] = inverse + starts[-1]
         starts.append(starts[-1] + len(unique))
         prefix.append((unique // max(1, width)).astype(np.int32))
         last.append((unique % max(1, width)).astype(np.int32))
@@ -182,12 +219,13 @@ def number_ngrams(texts: Sequence[str], split: Callable[[str], list[str]], n: in
 def _codes(
     texts: Sequence[str], split: Callable[[str], list[str]]
 ) -> tuple[NDArray[np.int32], NDArray[np.int64], pa.LargeStringArray]:
-    """Words of all captions as codes into the sorted list of words."""
+    """Return the code of every word, the row pointers of the captions, and the sorted list of words."""
     chunks, sizes = [], np.zeros(len(texts) + 1, np.int64)
     for a in range(0, len(texts), _CHUNK):
         lists = [split(text) for text in texts[a : a + _CHUNK]]
         sizes[a + 1 : a + 1 + len(lists)] = [len(words) for words in lists]
         chunks.append(pa.array([word for words in lists for word in words], pa.large_string()))
+    # Arrow numbers words by their first occurrence. Ids must not depend on that, so codes are mapped to sorted ranks.
     encoded = pa.chunked_array(chunks, pa.large_string()).dictionary_encode().combine_chunks()
     encoded = encoded.chunk(0) if isinstance(encoded, pa.ChunkedArray) else encoded
     order = pc.sort_indices(encoded.dictionary).to_numpy()
@@ -197,14 +235,14 @@ def _codes(
     return codes, np.cumsum(sizes), encoded.dictionary.take(pa.array(order))
 
 
-def _keys(owner: NDArray[np.integer], at: NDArray[np.int32], width: int) -> NDArray[np.int64]:
-    """One number an occurrence: owner * V + id."""
-    keys = (owner.astype(np.int64) * width)[None] + at
-    return keys[at >= 0]
+def _keys(owner: NDArray[np.integer], ids: NDArray[np.int32], width: int) -> NDArray[np.int64]:
+    """Return one key per occurrence, owner * V + id."""
+    keys = (owner.astype(np.int64) * width)[None] + ids
+    return keys[ids >= 0]
 
 
 def _distinct(keys: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Sort `keys` in place; return the distinct ones and how often each occurs (np.unique hashes, which is slower)."""
-    keys.sort()
+    """Sort `keys` in place; return the distinct keys and the occurrences of each."""
+    keys.sort()  # np.unique would hash, which is slower
     first = np.flatnonzero(np.diff(keys, prepend=-1))
     return keys[first], np.diff(first, append=len(keys))

@@ -15,7 +15,7 @@ from relabel.core.numeric.threads import share
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
-from relabel.sources.cider.features import Features, MergeState, Postings, Weighting, new_features, postings_of
+from relabel.sources.cider.features import Features, MergeState, Postings, Weighting, features_of_text, postings_of
 from relabel.sources.cider.ngrams import Vocabulary, number_ngrams
 from relabel.sources.finder import Search
 from relabel.sources.relevance import LookupArrays, Relevance, pool
@@ -24,20 +24,21 @@ from relabel.store.tasks import Advance
 from relabel.store.workdir import Work
 
 if TYPE_CHECKING:
-    from relabel.sources.cider.impact_index import Screen
+    from relabel.sources.cider.impact_index import ImpactIndex
 
 BOUNDS = (0.0, 10.0)
 """Least and largest relevance."""
-_HELD = 4  # sets whose scores are held at once, a thread
 LEAVE_OUT = 0.4
-_TOGETHER = 128  # queries a piece
+"""Default share of the k-th best sum that the search may leave out at first."""
+_SETS = 4  # sets whose scores a thread holds at a time
+_QUERIES = 128  # queries per task of a thread
 
 
 @dataclass(frozen=True, eq=False)
 class CiderRelevance(Relevance):
     """CIDEr-D or CIDEr of encoded captions, in 0..10.
 
-    `refs` and `mean` are the same number, since CIDEr of a set is the mean over its captions.
+    `refs` and `mean` are the same number, since CIDEr of a set is the mean over its captions. `Cider` shows an example.
 
     Attributes
     ----------
@@ -45,13 +46,13 @@ class CiderRelevance(Relevance):
         The encoded rows.
     weighting : Weighting
     open_vocabulary : callable
-        Reads the vocabulary; called when a new text is asked for.
+        Reads the vocabulary; called for the first new text.
     split : callable
-        Makes the words of a new text.
+        Splits a new text into words.
     unseen_idf : float
         idf of an n-gram that no document holds: ln(documents).
     sigma : float or None
-        Of the length penalty; None for plain CIDEr.
+        Width of the length penalty; None for plain CIDEr.
     threads : int
     """
 
@@ -68,12 +69,12 @@ class CiderRelevance(Relevance):
 
     @override
     def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
-        """Return the same bits as `block`."""
-        how, chosen = pooling or self.pooling, self.positions(captions).astype(np.int32)
-        sets = self.set_positions(references, how)
-        if how != "max":
-            return self._score(self.features, self.weighting, sets, chosen)
-        partner = np.repeat(chosen, np.diff(sets.indptr))
+        """Score P pairs of a reference set and a caption; each score has the bits that `block` gives."""
+        mode, candidates = pooling or self.pooling, self.positions(captions).astype(np.int32)
+        sets = self.set_positions(references, mode)
+        if mode != "max":
+            return self._score(self.features, self.weighting, sets, candidates)
+        partner = np.repeat(candidates, np.diff(sets.indptr))
         singles = self._score(self.features, self.weighting, References.single(sets.rows), partner)
         return pool(singles, sets.indptr, "max")
 
@@ -94,42 +95,46 @@ class CiderRelevance(Relevance):
     def topk(
         self, references: References, captions: Rows, k: int, pooling: Pooling | None = None
     ) -> tuple[Rows, Scores]:
-        """Search once; where several calls share the captions, build an index once with `index`."""
+        """Find the k most relevant captions of each set; to reuse the inverted captions, call `index` once instead.
+
+        Parameters and returns are those of `CaptionIndex.topk`.
+        """
         return self.index(captions).topk(references, k, pooling)
 
     def index(self, captions: Rows) -> CaptionIndex:
-        """Invert N captions, once for many calls. Memory: see `postings_of`."""
-        places = self.positions(captions).astype(np.int32)
-        postings = postings_of(self.features, places, np.asarray(captions, np.int32), self.weighting.starts)
+        """Invert N captions once for many calls."""
+        positions = self.positions(captions).astype(np.int32)
+        postings = postings_of(self.features, positions, np.asarray(captions, np.int32), self.weighting.starts)
         return CaptionIndex(self, postings)
 
     @override
     def query(self, text: str, captions: Rows) -> Scores:
-        """N-grams that are nowhere in the vocabulary have document frequency 0."""
+        """Score N captions against one new text; n-grams that the vocabulary lacks have document frequency 0."""
         ngrams = number_ngrams([text], self.split, len(self.weighting.starts) - 1)
-        chosen = self.positions(captions).astype(np.int32)
-        features = new_features(ngrams, self._vocabulary, self.weighting, self.unseen_idf)
+        candidates = self.positions(captions).astype(np.int32)
+        features = features_of_text(ngrams, self._vocabulary, self.weighting, self.unseen_idf)
+        # The text may be longer than every caption: the table of penalties must cover the difference.
         longest = max(len(self.weighting.gauss), ngrams.ids.shape[1])
         weighting = self.weighting._replace(gauss=gauss_of(self.sigma, longest))
-        sets = References(np.arange(len(chosen) + 1), np.zeros(len(chosen), np.int32))
-        return self._score(features, weighting, sets, chosen)
+        sets = References(np.arange(len(candidates) + 1), np.zeros(len(candidates), np.int32))
+        return self._score(features, weighting, sets, candidates)
 
     @override
     def finder(self, search: Search, pooling: Pooling | None, runtime: Runtime) -> CiderFinder:
         return CiderFinder(self, search, pooling or self.pooling, runtime)
 
-    def _score(self, refs: Features, weighting: Weighting, sets: References, chosen: Rows) -> Scores:
-        """Score set p of rows of `refs` against the encoded caption at place ``chosen[p]``."""
+    def _score(self, refs: Features, weighting: Weighting, sets: References, candidates: Rows) -> Scores:
+        """Score set p of rows of `refs` against the encoded caption in row ``candidates[p]`` of `features`."""
         from relabel.sources.cider.kernels import score_pairs
 
-        out, largest = np.empty(len(chosen)), int(np.diff(sets.indptr).max(initial=1))
+        out, largest = np.empty(len(candidates)), int(np.diff(sets.indptr).max(initial=1))
 
         def work(lo: int, hi: int) -> None:
             indptr, part = sets.indptr[lo : hi + 1], slice(lo, hi)
             merge = MergeState.allocate(largest)
-            score_pairs(indptr, sets.rows, refs, chosen[part], self.features, weighting, merge, out[part])
+            score_pairs(indptr, sets.rows, refs, candidates[part], self.features, weighting, merge, out[part])
 
-        share(work, len(chosen), self.threads, step=4096)
+        share(work, len(candidates), self.threads, step=4096)
         return out
 
     @cached_property
@@ -139,9 +144,14 @@ class CiderRelevance(Relevance):
 
 @dataclass(frozen=True, eq=False)
 class CaptionIndex:
-    """N candidate captions, inverted; the reference sets are rows of `relevance`.
+    """Inverted index of N candidate captions, for reference sets of encoded rows.
 
-    A call holds 4 sets' scores a thread (32 N bytes; `max` all captions of 4 sets) beside its answer.
+    Beside its result, a call holds the scores of 4 sets per thread: 32 N bytes, times the set size for `max`.
+
+    Attributes
+    ----------
+    relevance : CiderRelevance
+    postings : Postings
     """
 
     relevance: CiderRelevance
@@ -151,13 +161,13 @@ class CaptionIndex:
         return len(self.postings.rows)
 
     def block(self, references: References, pooling: Pooling | None = None) -> Scores:
-        """Score M sets against all candidates: (M, N) float64, columns in the callers' order."""
+        """Score M sets against all candidates: (M, N) float64, columns in the order of the caller's captions."""
         out = np.empty((len(references), len(self)))
 
-        def keep(lo: int, hi: int, scores: Scores) -> None:
+        def write(lo: int, hi: int, scores: Scores) -> None:
             out[lo:hi, self.postings.column] = scores
 
-        self._each(references, pooling, keep)
+        self._score_sets(references, pooling, write)
         return out
 
     def topk(self, references: References, k: int, pooling: Pooling | None = None) -> tuple[Rows, Scores]:
@@ -182,58 +192,62 @@ class CaptionIndex:
         width = min(k, len(self))
         rows, best = np.empty((len(references), width), np.int32), np.empty((len(references), width))
 
-        def keep(lo: int, hi: int, scores: Scores) -> None:
+        def select(lo: int, hi: int, scores: Scores) -> None:
             select_top(scores, self.postings.rows, rows[lo:hi], best[lo:hi])
 
         if width:
-            self._each(references, pooling, keep)
+            self._score_sets(references, pooling, select)
         return rows, best
 
-    def _each(self, references: References, pooling: Pooling | None, keep: Callable[[int, int, Scores], None]) -> None:
-        """Hand the scores of a few sets at a time, columns by position, to keep(lo, hi, scores)."""
+    def _score_sets(
+        self, references: References, pooling: Pooling | None, use: Callable[[int, int, Scores], None]
+    ) -> None:
+        """Call use(lo, hi, scores) with the scores of sets lo to hi - 1 at a time, columns by position."""
         from relabel.sources.cider.kernels import score_sets
 
         relevance = self.relevance
-        how = pooling or relevance.pooling
-        sets = relevance.set_positions(references, how)
+        mode = pooling or relevance.pooling
+        sets = relevance.set_positions(references, mode)
         sizes = np.diff(sets.indptr)
 
         def work(lo: int, hi: int) -> None:
             merge = MergeState.allocate(int(sizes.max(initial=1)))
-            held = np.empty((_HELD * int(sizes[lo:hi].max()) if how == "max" else _HELD, len(self)))
-            for a in range(lo, hi, _HELD):
-                b = min(a + _HELD, hi)
+            held = np.empty((_SETS * int(sizes[lo:hi].max()) if mode == "max" else _SETS, len(self)))
+            for a in range(lo, hi, _SETS):
+                b = min(a + _SETS, hi)
                 indptr = sets.indptr[a : b + 1]
-                if how == "max":
+                if mode == "max":  # every reference is a set of its own; `pool` joins their scores
                     indptr = np.arange(indptr[0], indptr[-1] + 1)
                 scores = held[: len(indptr) - 1]
                 score_sets(indptr, sets.rows, relevance.features, self.postings, relevance.weighting, merge, scores)
-                keep(a, b, pool(scores, sets.indptr[a : b + 1] - sets.indptr[a], "max") if how == "max" else scores)
+                use(a, b, pool(scores, sets.indptr[a : b + 1] - sets.indptr[a], "max") if mode == "max" else scores)
 
-        share(work, len(sets), relevance.threads, step=16 * _HELD)
+        share(work, len(sets), relevance.threads, step=16 * _SETS)
 
 
 @dataclass(frozen=True, eq=False)
-class CiderFinder(SlabFinder["Screen"]):
+class CiderFinder(SlabFinder["ImpactIndex"]):
     """Neighbours of reference sets by CIDEr or CIDEr-D.
 
-    Pooling `max` is searched reference by reference: the best of a set are among the best of its references.
+    Pooling `max` is searched reference by reference: the k best of a set are among the k best of its references.
 
     Attributes
     ----------
     relevance, search, pooling, runtime
         See SlabFinder.
     leave_out : float
-        `share` of `pruned.search`, from 0 to below 1: changes nothing but the time.
+        `share` of `maxscore.search`, from 0 to below 1. It affects the time only.
     """
 
     relevance: CiderRelevance
     leave_out: float = LEAVE_OUT
 
     @override
-    def improve(self, sets: References, exclude: Rows, slab: Screen, rows: Rows, scores: Scores, done: Advance) -> None:
+    def improve(
+        self, sets: References, exclude: Rows, slab: ImpactIndex, rows: Rows, scores: Scores, done: Advance
+    ) -> None:
         from relabel.sources.cider.impact_index import Terms
-        from relabel.sources.cider.maxscore import Sums, join, search
+        from relabel.sources.cider.maxscore import Sums, merge_references, search
 
         features, weighting = self.relevance.features, self.relevance.weighting
         single = self.pooling == "max"
@@ -250,34 +264,55 @@ class CiderFinder(SlabFinder["Screen"]):
             indptr, out, left_out = sets.indptr[lo : hi + 1], exclude[lo:hi], self.leave_out
             best = rows[lo:hi], scores[lo:hi]
             if single:
+                # Each reference has heaps of its own, which start empty and are merged below.
                 out = np.repeat(out, np.diff(indptr))
                 best = np.full((len(out), rows.shape[1]), EMPTY, np.int32), np.full((len(out), rows.shape[1]), -1.0)
                 indptr = np.arange(indptr[0], indptr[-1] + 1)
             search(indptr, sets.rows, out, features, slab, weighting, left_out, merge, terms, sums, *best)
             if single:
-                join(sets.indptr[lo : hi + 1], *best, rows[lo:hi], scores[lo:hi])
+                merge_references(sets.indptr[lo : hi + 1], *best, rows[lo:hi], scores[lo:hi])
 
-        share(work, len(sets), self.runtime.threads, _TOGETHER, done)
+        share(work, len(sets), self.runtime.threads, _QUERIES, done)
 
     @override
-    def slab(self, rows: Rows) -> Screen:
-        from relabel.sources.cider.impact_index import screen_of
+    def slab(self, rows: Rows) -> ImpactIndex:
+        from relabel.sources.cider.impact_index import impact_index_of
 
-        places = self.relevance.positions(rows).astype(np.int32)
-        return screen_of(self.relevance.features, self.relevance.weighting, places, rows)
+        positions = self.relevance.positions(rows).astype(np.int32)
+        return impact_index_of(self.relevance.features, self.relevance.weighting, positions, rows)
 
     @override
     def fitting(self) -> int:
-        """Return how many candidates fit: a slab is its screen and each thread's sums."""
-        from relabel.sources.cider.impact_index import LONGEST
+        """Return the number of candidates per slab: memory holds the slab's index and the sums of each thread."""
+        from relabel.sources.cider.impact_index import MAX_CANDIDATES
 
         features, grams = self.relevance.features, int(self.relevance.weighting.starts[-1])
+        # Per candidate: 4 bytes per posting, float32 norms, row, position and length; per thread 2 + 4 + 1 + 4 of sums.
         postings = len(features.ids) / max(1, len(features.bigrams))
         each = 4 * postings + 4 * features.inverse.shape[1] + 12 + 11 * self.runtime.threads
-        return min(int((self.runtime.memory - 12 * grams) / each), LONGEST)
+        return min(int((self.runtime.memory - 12 * grams) / each), MAX_CANDIDATES)
 
 
 def gauss_of(sigma: float | None, longest: int) -> NDArray[np.float64]:
-    """Length penalty exp(-d^2 / (2 sigma^2)) for differences 0..longest; ones where sigma is None."""
+    """Compute the length penalty exp(-d^2 / (2 sigma^2)) for differences d = 0..longest.
+
+    Parameters
+    ----------
+    sigma : float or None
+        None gives ones: plain CIDEr has no penalty.
+    longest : int
+
+    Returns
+    -------
+    (longest + 1,) float64
+
+    Examples
+    --------
+    >>> from relabel.sources.cider.relevance import gauss_of
+    >>> gauss_of(6.0, 3).round(3)
+    array([1.   , 0.986, 0.946, 0.882])
+    >>> gauss_of(None, 2)
+    array([1., 1., 1.])
+    """
     difference = np.arange(longest + 1, dtype=np.float64)
     return np.ones(longest + 1) if sigma is None else np.exp(-(difference**2) / (2 * sigma**2))
