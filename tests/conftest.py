@@ -192,6 +192,6 @@ def _write_neighbours(project: Project, label: str, k: int) -> None:
             work.part(i, -(-n // 100), lambda table=table: pa.table(table))  # type: ignore[misc]
         work.facts |= {"rows": [0, n], "k": k}
 
-    inputs = {"corpus": project.corpus.digest, "encoding": stages.encoded(project, label, "all").fingerprint}
+    inputs = {"corpus": project.corpus.digest, "encoding": stages.read_encoding(project, label, "all").fingerprint}
     artefact = ArtefactSpec("neighbours", label, {"within": "all", "index": None}, inputs)
     build(project.layout.neighbours("all", "captions", label), artefact, fill)

@@ -14,7 +14,7 @@ from experiments.proxy_features import proxy_features, remaining_project
 from relabel.core.errors import MissingError, PartialError
 from relabel.core.tables import markdown, text
 from relabel.neighbours.params import NeighboursParams
-from relabel.stages import Job, Project, export_lookup, ingest, neighbours, note, prepare_encoding
+from relabel.stages import Job, Project, build_encoding, export_lookup, ingest, log_status, neighbours
 from relabel.store.atomic import write_text
 from relabel.store.manifest import ArtefactSpec, Manifest, open_artefact
 from relabel.store.workdir import Work
@@ -44,7 +44,7 @@ def fit_table(project: Project, experiments: Experiments) -> Job:
     remaining, features = remaining_project(project), proxy_features(project, experiments)
     labels = list(dict.fromkeys([*params.train_labels, params.judge, params.ncs]))
     manifests = {"features": _run(project, features)}
-    note(remaining, ingest(remaining), remaining.layout.corpus)
+    log_status(remaining, ingest(remaining), remaining.layout.corpus)
     manifests |= {label: _export_lookup(remaining, label, params) for label in labels}
     digests = {name: manifest.identity for name, manifest in manifests.items()} | {"corpus": remaining.corpus.digest}
     layout = remaining.layout
@@ -131,7 +131,7 @@ def _write(results: Mapping[str, list[dict[str, Any]]], params: FitTableParams, 
 
 def _export_lookup(remaining: Project, label: str, params: FitTableParams) -> Manifest:
     """Export a label's lookup of all remaining captions; that of the first label holds neighbours within train."""
-    prepare_encoding(remaining, label, "all")
+    build_encoding(remaining, label, "all")
     if label != params.train_labels[0]:
         return _run(remaining, export_lookup(remaining, label, "all"))
     within_train = NeighboursParams(k=params.neighbours, of="captions", within="train", split="all")
@@ -154,5 +154,5 @@ def _eccv(project: Project) -> Path | None:
 
 def _run(project: Project, job: Job) -> Manifest:
     made = job.run()
-    note(project, made, job.out)
+    log_status(project, made, job.out)
     return made[0]

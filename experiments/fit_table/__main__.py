@@ -25,7 +25,7 @@ def command(
         job = fit_table(project, load_experiments(experiments, options))
         job.run()
     manifest, body, text = read_table(job.out)
-    common.show(body, f"{text}\n\n{stages.status(False, manifest, job.out)}")
+    common.show(body, f"{text}\n\n{stages.status_line(False, manifest, job.out)}")
 
 
 app = verb(command)

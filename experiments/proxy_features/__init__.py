@@ -12,7 +12,7 @@ from experiments.proxy_features.held_out import hold_out
 from experiments.proxy_features.tasks import CAPTIONS, ProxyTasks
 from relabel.sources.models.files import find_model
 from relabel.stages import Job, Project
-from relabel.stages.job import make_units
+from relabel.stages.job import run_tasks
 from relabel.store.manifest import ArtefactSpec
 from relabel.store.workdir import Work
 
@@ -54,7 +54,7 @@ def proxy_features(project: Project, experiments: Experiments) -> Job:
     tasks = partial(ProxyTasks, corpus, held_out, params, load)
 
     def fill(work: Work) -> None:
-        make_units(project, tasks(), artefact, work, proxy_features, experiments)
+        run_tasks(project, tasks(), artefact, work, proxy_features, experiments)
 
     variant = experiments.variant(project, lambda e: e.proxy_features)
     return Job(proxy_folder(project), artefact, fill, runtime.progress, tasks, variant)
@@ -83,4 +83,4 @@ def remaining_project(project: Project) -> Project:
             "expected": {},
         }
     )
-    return replace(project, config=project.config.model_copy(update={"ingest": remaining}), whole=project)
+    return replace(project, config=project.config.model_copy(update={"ingest": remaining}), parent=project)

@@ -26,7 +26,7 @@ def command(
     counts = ", ".join(f"{n:,} images of {split}" for split, n in facts["images"].items())
     remaining = remaining_project(project).config.ingest
     lines = [
-        stages.status(built, manifest, job.out),
+        stages.status_line(built, manifest, job.out),
         f"{counts}; {facts['vectors']} vectors of {facts['width']} numbers each.",
         facts["stand_in"],
         f"The captions that are left are a dataset of their own, {remaining.dataset}: {remaining.path}.",

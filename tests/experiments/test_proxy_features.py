@@ -154,7 +154,7 @@ def test_word_vectors_are_those_of_the_whole_dataset(project: Project, monkeypat
     left = remaining_project(project)
     stages.ingest(left)
     with pytest.raises(RuntimeError, match=project.corpus.digest):
-        stages.prepare_encoding(left, "trained", "all")
+        stages.build_encoding(left, "trained", "all")
 
 
 SMALL_LOOKUP: list[Path] = []

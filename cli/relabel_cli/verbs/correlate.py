@@ -48,7 +48,9 @@ def correlate(
     style = "csv" if csv else "md" if md else "latex" if latex else form
     outcome = hold(project, labels, chosen)
     if chosen != ["stsb"]:
-        outcome.problems += stages.failed_rows(project, labels or project.config.sources, project.config.judge.split)
+        outcome.problems += stages.find_failed_rows(
+            project, labels or project.config.sources, project.config.judge.split
+        )
     if picture is not None and "cxc" in chosen:
         drawn = outcome.paths["tables, pictures"] / "cxc.png"
         write_atomic(picture, lambda p: void(shutil.copyfile(drawn, p)))

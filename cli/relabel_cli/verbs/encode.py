@@ -21,8 +21,8 @@ def encode(
     for name in names:
         job = stages.encode(project, name, split)
         manifest, built = job.run()
-        common.show(manifest.facts, stages.status(built, manifest, job.out))
-    for _, error in stages.failed_rows(project, names, split):
+        common.show(manifest.facts, stages.status_line(built, manifest, job.out))
+    for _, error in stages.find_failed_rows(project, names, split):
         raise error
 
 

@@ -34,7 +34,7 @@ def lookup(
     for each in label:
         job = stages.export_lookup(project, each, split, within)
         manifest, built = job.run()
-        common.show(manifest.facts, stages.status(built, manifest, job.out))
+        common.show(manifest.facts, stages.status_line(built, manifest, job.out))
 
 
 def plan(
@@ -58,7 +58,7 @@ def plan(
             continue
         job = stages.export_plan(project, each, split, name)
         manifest, built = job.run()
-        common.show(manifest.facts, stages.status(built, manifest, job.out))
+        common.show(manifest.facts, stages.status_line(built, manifest, job.out))
 
 
 app = group(export, lookup=verb(lookup), plan=verb(plan))

@@ -18,7 +18,7 @@ def ingest(
 
     project = common.project(options)
     manifest, built = stages.ingest(project)
-    status = stages.status(built, manifest, project.layout.corpus)
+    status = stages.status_line(built, manifest, project.layout.corpus)
     common.show(manifest.facts, f"{corpus_text(manifest.facts['report'])}\n{status}")
 
 

@@ -23,7 +23,7 @@ def judge(
     for name in label or project.config.sources:
         job = stages.judge(project, name)
         manifest, built = job.run()
-        common.show(manifest.facts, stages.status(built, manifest, job.out))
+        common.show(manifest.facts, stages.status_line(built, manifest, job.out))
 
 
 app = verb(judge)

@@ -23,10 +23,10 @@ def neighbours(
     from relabel_cli.output import neighbours_text
 
     project = common.project(options)
-    for name in label or stages.searchable(project):
+    for name in label or stages.labels_with_neighbours(project):
         job = stages.neighbours(project, name)
         manifest, built = job.run()
-        said = stages.status(built, manifest, job.out)
+        said = stages.status_line(built, manifest, job.out)
         common.show(manifest.facts, f"{said}\n{neighbours_text(manifest.facts)}")
 
 

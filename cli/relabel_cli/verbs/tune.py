@@ -31,7 +31,7 @@ def cbow(
 
     project = common.project(options | {"ingest.dataset": on or common.dataset})
     manifest, built = stages.tune_cbow(project)
-    common.show(manifest.facts, stages.status(built, manifest, project.word2vec))
+    common.show(manifest.facts, stages.status_line(built, manifest, project.word2vec))
 
 
 def bert_sts(
@@ -47,7 +47,7 @@ def bert_sts(
     project = common.project(options)
     manifest, built = stages.tune_bert_sts(project, out)
     figures = "; ".join(f"{split} Pearson {s['pearson']:.4f}" for split, s in manifest.facts["stsb"].items())
-    status = stages.status(built, manifest, out or project.cross_encoder)
+    status = stages.status_line(built, manifest, out or project.cross_encoder)
     common.show(manifest.facts, f"{status}\nSTS-B {figures}")
 
 
@@ -64,7 +64,9 @@ def fuse(
     project = common.project(_split_parts(options))
     folder = out or project.runtime.data / "fuse"
     manifest, built = stages.tune_fuse(project, folder)
-    common.show(manifest.facts, "\n".join([*_fuse_figures(manifest.facts), stages.status(built, manifest, folder)]))
+    common.show(
+        manifest.facts, "\n".join([*_fuse_figures(manifest.facts), stages.status_line(built, manifest, folder)])
+    )
 
 
 def _split_parts(options: dict[str, Any]) -> dict[str, Any]:
@@ -98,7 +100,7 @@ def sbert(
     project = common.project(options)
     folder = out or project.runtime.data / "sbert-cxc"
     manifest, built = stages.tune_sbert(project, folder)
-    lines = [*_sbert_figures(manifest.facts), stages.status(built, manifest, folder)]
+    lines = [*_sbert_figures(manifest.facts), stages.status_line(built, manifest, folder)]
     advice = f"Label with it: --label tuned --set 'sources.tuned={{source: sbert, model: {folder}}}'"
     common.show(manifest.facts, "\n".join([*lines, advice]))
 

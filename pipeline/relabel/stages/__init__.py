@@ -4,18 +4,18 @@
 repeated.
 """
 
-from relabel.stages.encode import encode, encoded, failed_rows, open_label
+from relabel.stages.encode import encode, find_failed_rows, open_label, read_encoding
 from relabel.stages.export_lookup import export_lookup
 from relabel.stages.export_plan import estimate_plan, export_plan
 from relabel.stages.fetch import fetch
-from relabel.stages.ingest import ingest, prepare_corpus
-from relabel.stages.job import Job, note, status
+from relabel.stages.ingest import fetch_and_ingest, ingest
+from relabel.stages.job import Job, log_status, status_line
 from relabel.stages.judge import judge, judgement_folder
-from relabel.stages.neighbours import neighbours, searchable
-from relabel.stages.prepare import prepare, prepare_encoding
+from relabel.stages.neighbours import labels_with_neighbours, neighbours
+from relabel.stages.prepare import build_encoding, build_label
 from relabel.stages.project import Project
 from relabel.stages.tune import (
-    models,
+    ensure_models,
     needs_word2vec,
     tune_bert_sts,
     tune_cbow,
@@ -27,26 +27,26 @@ from relabel.stages.tune_fuse import tune_fuse
 __all__ = [
     "Job",
     "Project",
+    "build_encoding",
+    "build_label",
     "encode",
-    "encoded",
+    "ensure_models",
     "estimate_plan",
     "export_lookup",
     "export_plan",
-    "failed_rows",
     "fetch",
+    "fetch_and_ingest",
+    "find_failed_rows",
     "ingest",
     "judge",
     "judgement_folder",
-    "models",
+    "labels_with_neighbours",
+    "log_status",
     "needs_word2vec",
     "neighbours",
-    "note",
     "open_label",
-    "prepare",
-    "prepare_corpus",
-    "prepare_encoding",
-    "searchable",
-    "status",
+    "read_encoding",
+    "status_line",
     "tune_bert_sts",
     "tune_cbow",
     "tune_fuse",

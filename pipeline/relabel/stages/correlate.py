@@ -69,7 +69,7 @@ def correlate(project: Project, labels: Sequence[str], against: Sequence[Against
         judged: dict[str, Manifest] = {}
         for label in sorted(names, key=lambda n: specs[n].pairwise):  # a gate comes before what it gates
             try:
-                judged[label] = stages.prepare(project, label, judged=bool(against))
+                judged[label] = stages.build_label(project, label, judged=bool(against))
             except RelabelError as error:
                 result.problems.append((label, error))
         if not judged:
@@ -127,7 +127,7 @@ def _stsb(project: Project, labels: Sequence[str], result: EvaluationResult) -> 
         try:
             parts = _parts(project, label)
             for part in (label, *parts):
-                stages.models(project, part)
+                stages.ensure_models(project, part)
             scores[label] = judge_stsb(source, project.runtime.data, folder, project.runtime, parts=parts)
             if (alone := source.without_gate()) is not None:  # shows the cost of the gate
                 scores[f"{label} without its gate"] = judge_stsb(alone, project.runtime.data, folder, project.runtime)

@@ -11,7 +11,7 @@ from relabel import stages
 from relabel.core.errors import CheckError, MissingError, RelabelError
 from relabel.neighbours.params import Within as Split
 from relabel.stages import Job, Project
-from relabel.stages.run import exported, settle, within
+from relabel.stages.run import labels_to_export, neighbours_params, resolve_split
 from relabel.store.artefact import is_current
 from relabel.store.manifest import MANIFEST, Manifest, read_manifest
 from relabel_train.lookup.format import DESCRIPTION
@@ -47,17 +47,17 @@ def plan(project: Project, split: Split | None = None, labels: Sequence[str] = (
 
     Sizes are predicted from samples of captions, which are encoded and exported in a temporary folder.
     """
-    project, split, against = settle(project, split)
+    project, split, against = resolve_split(project, split)
     layout, name = project.layout, project.config.ingest.dataset
     steps = [Step("ingest", name, str(layout.corpus), "to do")]
     there = (layout.corpus / MANIFEST).exists()
     if there:
         steps = [_as_is(steps[0], read_manifest(layout.corpus, "corpus"))]
-    named = list(labels) or (list(project.config.sources) if against else exported(project, []))
+    named = list(labels) or (list(project.config.sources) if against else labels_to_export(project, []))
     if any(stages.needs_word2vec(project.config.params(label)) for label in named):
         trained = stages.word2vec_is_current(project)
         steps.append(Step("tune", "cbow", str(project.word2vec), "done" if trained else "to do"))
-    served = exported(project, labels)
+    served = labels_to_export(project, labels)
     for label in named:
         found = [
             _step(
@@ -77,7 +77,7 @@ def plan(project: Project, split: Split | None = None, labels: Sequence[str] = (
 
 def _served(project: Project, split: Split, label: str) -> list[Step]:
     near = Step("neighbours", label, str(project.layout.neighbours(split, "captions", label)))
-    served = [_step(near, partial(stages.neighbours, project, label, within(project, split)))]
+    served = [_step(near, partial(stages.neighbours, project, label, neighbours_params(project, split)))]
     if project.config.source(label).no_lookup() is None:
         lookup = Step("export", label, str(project.layout.lookup(split, label)))
         served.append(_step(lookup, partial(stages.export_lookup, project, label, split)))

@@ -11,7 +11,7 @@ from relabel.core.errors import CheckError, FailedRowsError, MissingError, Usage
 from relabel.sources.base import OpenEncoding
 from relabel.sources.relevance import Relevance
 from relabel.sources.text_reuse import reusing
-from relabel.stages.job import Job, make_units
+from relabel.stages.job import Job, run_tasks
 from relabel.stages.project import Project
 from relabel.stages.tune import check_word2vec
 from relabel.stages.variants import encoding_variant
@@ -30,7 +30,7 @@ def encode(project: Project, label: str, split: str) -> Job:
     MissingError
         If the corpus, an asset of the source or the encoding of a label that it is made of is not there.
     """
-    refuse_cycle(project.config, label)
+    check_acyclic(project.config, label)
     check_word2vec(project, label)
     source, corpus, runtime = project.config.source(label), project.corpus, project.runtime
     rows = corpus.rows(project.splits(split))
@@ -48,9 +48,9 @@ def encode(project: Project, label: str, split: str) -> Job:
             "symmetric": source.spec.symmetric,
             "orientation": "rows are images (reference sets), columns are captions",
         }
-        make_units(project, units(), artefact, work, encode, label, split)
+        run_tasks(project, units(), artefact, work, encode, label, split)
 
-    parts = {part: encoded(project, part, split) for part in source.parts()}
+    parts = {part: read_encoding(project, part, split) for part in source.parts()}
     source.check_parts(parts)
     identities = {f"encoding {part}": manifest.identity for part, manifest in parts.items()}
     artefact = ArtefactSpec("encoding", label, semantic, {"corpus": corpus.digest} | identities)
@@ -59,7 +59,7 @@ def encode(project: Project, label: str, split: str) -> Job:
     return Job(out, artefact, fill, runtime.progress, units, encoding_variant(project, label))
 
 
-def refuse_cycle(config: Config, label: str, above: tuple[str, ...] = ()) -> None:
+def check_acyclic(config: Config, label: str, above: tuple[str, ...] = ()) -> None:
     """Refuse a label that is made of itself.
 
     Raises
@@ -71,10 +71,10 @@ def refuse_cycle(config: Config, label: str, above: tuple[str, ...] = ()) -> Non
         way = " -> ".join((*above[above.index(label) :], label))
         raise UsageError(f"label {label} is made of itself: {way}", todo="Take it out of the parts of one of these.")
     for part in config.source(label).parts():
-        refuse_cycle(config, part, (*above, label))
+        check_acyclic(config, part, (*above, label))
 
 
-def encoded(project: Project, label: str, split: str) -> Manifest:
+def read_encoding(project: Project, label: str, split: str) -> Manifest:
     """Read the manifest of an encoding, made of this corpus under these parameters.
 
     Raises
@@ -94,7 +94,7 @@ def encoded(project: Project, label: str, split: str) -> Manifest:
     return manifest
 
 
-def failed_rows(project: Project, labels: Iterable[str], split: str) -> list[tuple[str, FailedRowsError]]:
+def find_failed_rows(project: Project, labels: Iterable[str], split: str) -> list[tuple[str, FailedRowsError]]:
     """Tell which labels' encodings have failed rows, whatever captions and parameters they were made with."""
     found = []
     for label in labels:
@@ -117,14 +117,14 @@ def open_label(project: Project, label: str, split: str, encoding: Manifest | No
     project : Project
     label, split : str
     encoding : Manifest, optional
-        What `encoded` returned, if it was called before.
+        What `read_encoding` returned, if it was called before.
 
     Raises
     ------
     MissingError, CheckError
-        As `encoded`; and CheckError if a file is not what the manifest says, or another run rebuilds the encoding.
+        As `read_encoding`; CheckError if a file differs from the manifest or another run rebuilds the encoding.
     """
-    wanted = (encoding or encoded(project, label, split)).fingerprint
+    wanted = (encoding or read_encoding(project, label, split)).fingerprint
     folder = project.layout.encoding(split, label)
     source = project.config.source(label)
     parts = {part: open_label(project, part, split) for part in source.parts()}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from relabel.config import Config
 from relabel.core.errors import CheckError, MissingError
-from relabel.stages.encode import encoded, open_label
+from relabel.stages.encode import open_label, read_encoding
 from relabel.stages.job import Job
 from relabel.stages.project import Project
 from relabel.stages.variants import Values, label_values, variant
@@ -40,7 +40,7 @@ def export_lookup(project: Project, label: str, split: str, within: str | None =
 
     source, corpus, layout = project.config.source(label), project.corpus, project.layout
     refuse_without_lookup(source, label)
-    encoding = encoded(project, label, split)
+    encoding = read_encoding(project, label, split)
     near = layout.neighbours(within or split, "captions", label)
     neighbours = _neighbours(near, label, within or split, encoding)
     artefact = lookup_spec(corpus, source, label, encoding, neighbours, project.config.export.lookup)

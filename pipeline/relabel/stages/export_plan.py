@@ -16,8 +16,8 @@ from relabel.export.plan.estimate import Estimate, estimate, refuse_absurd, refu
 from relabel.export.plan.spec import Outline
 from relabel.sources.relevance import Relevance
 from relabel.sources.shards import failed_rows
-from relabel.stages.encode import encoded, open_label
-from relabel.stages.job import Job, make_units
+from relabel.stages.encode import open_label, read_encoding
+from relabel.stages.job import Job, run_tasks
 from relabel.stages.project import Project
 from relabel.stages.variants import Values, label_values, variant
 from relabel.store.manifest import MANIFEST, ArtefactSpec, Manifest, read_manifest
@@ -55,7 +55,7 @@ def export_plan(project: Project, label: str, split: str, name: str | None = Non
             refuse_full_disk(found, work.folder, sum(e.bytes for e in work.entries().values()))
             project.runtime.progress.note(f"plan {artefact.name}: {found.line()}")
             work.runtime["estimate"] = found.__dict__
-            make_units(project, units, artefact, work, export_plan, label, split, name)
+            run_tasks(project, units, artefact, work, export_plan, label, split, name)
 
     out = project.layout.plan(split, artefact.name)
     made = variant(project, partial(_values, label=label), advice=lambda _: "Name the plan with --name.")
@@ -85,7 +85,7 @@ def _outline(
     source.check_pooling(pooling)
     rows = corpus.rows(project.splits(split))
     covering = _covering(lambda s: project.layout.encoding(s, label), split)
-    encoding = encoded(project, label, covering)
+    encoding = read_encoding(project, label, covering)
     inputs = {"corpus": corpus.digest, "encoding": encoding.identity}
     near = (params.neighbours or label) if params.sampler != "random" else None
     table = _neighbours(project, near, split) if near is not None else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from relabel.stages.fetch import fetch
-from relabel.stages.job import note
+from relabel.stages.job import log_status
 from relabel.stages.project import Project
 from relabel.store.manifest import Manifest
 
@@ -17,7 +17,7 @@ def ingest(project: Project) -> tuple[Manifest, bool]:
     return ingest(project.config.ingest, project.layout.corpus, project.runtime)
 
 
-def prepare_corpus(project: Project, mirror: Path | None = None) -> None:
+def fetch_and_ingest(project: Project, mirror: Path | None = None) -> None:
     """Fetch and ingest the captions, unless the corpus came from a path that the parameters do not repeat.
 
     Raises
@@ -25,8 +25,8 @@ def prepare_corpus(project: Project, mirror: Path | None = None) -> None:
     RelabelError
         See `fetch` and `ingest`.
     """
-    if (manifest := project.adopted) is not None:
-        note(project, (manifest, False), project.layout.corpus)
+    if (manifest := project.reused_corpus) is not None:
+        log_status(project, (manifest, False), project.layout.corpus)
         return
     fetch(project, mirror)
-    note(project, ingest(project), project.layout.corpus)
+    log_status(project, ingest(project), project.layout.corpus)

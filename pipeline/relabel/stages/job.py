@@ -31,7 +31,7 @@ class Job:
         Writes the files through the Work it gets.
     progress : Progress
     units : callable or None
-        Returns the work in units that any worker may make; `fill` has them made (see `make_units`).
+        Returns the work in units that any worker may make; `fill` has them made (see `run_tasks`).
     variant : Variant or None
         Its parameters, where a trial must not replace it.
     """
@@ -72,7 +72,7 @@ class Job:
         self.fill(work)
 
 
-def make_units(
+def run_tasks(
     project: Project, units: Units, artefact: ArtefactSpec, work: Work, stage: Callable[..., Job], *arguments: Any
 ) -> None:
     """Make units in this process or by workers, as the runtime says.
@@ -96,12 +96,12 @@ def make_units(
     make(units, work, Order(project, stage, arguments, artefact, work.folder))
 
 
-def note(project: Project, made: tuple[Manifest, bool], folder: Path) -> None:
+def log_status(project: Project, made: tuple[Manifest, bool], folder: Path) -> None:
     """Tell the progress what became of a stage."""
-    project.runtime.progress.note(status(made[1], made[0], folder))
+    project.runtime.progress.note(status_line(made[1], made[0], folder))
 
 
-def status(built: bool, manifest: Manifest, folder: Path) -> str:
+def status_line(built: bool, manifest: Manifest, folder: Path) -> str:
     """Say one line about a stage's artefact."""
     seconds = manifest.runtime.get("seconds", 0)
     state = f"built in {seconds:.1f} s" if built else "up to date"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from relabel.config import Config
 from relabel.core.errors import UsageError
 from relabel.sources.gate_counts import counting, note_tally
-from relabel.stages.encode import encoded, open_label
+from relabel.stages.encode import open_label, read_encoding
 from relabel.stages.job import Job
 from relabel.stages.project import Project
 from relabel.stages.variants import Values, label_values, variant
@@ -41,14 +41,14 @@ def judge(project: Project, label: str) -> Job:
     if project.namespace != "coco":
         raise UsageError(f"CxC and ECCV Caption judge COCO's captions, not {config.ingest.dataset}'s")
     source, split = config.source(label), params.split
-    encoding = encoded(project, label, split)
+    encoding = read_encoding(project, label, split)
     inputs = {"corpus": corpus.digest, "encoding": encoding.identity}
     inputs |= {f"cxc {task}": cxc.sha256(task, split) for task in cxc.TASKS}
     slow = source.pair_by_pair()
     gate = (params.gate or None) if slow else None
     ranked = split == "test" and (not slow or gate is not None)
     if ranked and gate is not None:
-        inputs["gate"] = encoded(project, gate, split).identity
+        inputs["gate"] = read_encoding(project, gate, split).identity
     semantic = {"source": source.spec.name, "pooling": source.params.pooling, **params.model_dump(include=_JUDGED)}
 
     def fill(work: Work) -> None:

@@ -12,8 +12,8 @@ from relabel.neighbours.params import NeighboursParams
 from relabel.neighbours.spec import Question
 from relabel.sources.base import Source
 from relabel.sources.cosine import new_index
-from relabel.stages.encode import encoded, open_label
-from relabel.stages.job import Job, make_units
+from relabel.stages.encode import open_label, read_encoding
+from relabel.stages.job import Job, run_tasks
 from relabel.stages.project import Project
 from relabel.stages.variants import Values, label_values, variant
 from relabel.store.manifest import MANIFEST, ArtefactSpec
@@ -45,7 +45,7 @@ def neighbours(project: Project, label: str, params: NeighboursParams | None = N
     rows, searched = corpus.rows(project.splits(within)), corpus.rows(project.splits(split))
     if not (searched.start <= rows.start and rows.stop <= searched.stop):
         raise UsageError(f"the encoding of split {split} lacks captions of {within}", todo="Give another --split.")
-    encoding = encoded(project, label, split)
+    encoding = read_encoding(project, label, split)
     if params.index is not None:
         new_index(params.index, int(encoding.facts["width"]))
     size = project.config.encode.rows_per_shard
@@ -63,7 +63,7 @@ def neighbours(project: Project, label: str, params: NeighboursParams | None = N
     def fill(work: Work) -> None:
         work.facts |= facts(source, question) | {"within": within, "split": split}
         work.facts["without_encoding"] = encoding.failed
-        make_units(project, units(), artefact, work, neighbours, label, told)
+        run_tasks(project, units(), artefact, work, neighbours, label, told)
 
     own = {"neighbours.k": params.k, "neighbours.index": params.index}
     made = variant(project, partial(_values, label=label), own)
@@ -76,7 +76,7 @@ def _values(config: Config, label: str) -> Values:
     return label_values(config, label) | {"neighbours.k": found.k, "neighbours.index": found.index}
 
 
-def searchable(project: Project) -> list[str]:
+def labels_with_neighbours(project: Project) -> list[str]:
     """Labels that have neighbours."""
     return [label for label in project.config.sources if project.config.source(label).spec.no_neighbours is None]
 

@@ -25,17 +25,17 @@ class Project:
     config : Config
     runtime : Runtime
     labels : Path
-    whole : Project, optional
+    parent : Project, optional
         The project that this one's captions are some of: what models are trained on.
     """
 
     config: Config
     runtime: Runtime
     labels: Path = Path("labels")
-    whole: Project | None = field(default=None, kw_only=True)
+    parent: Project | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        config = self.config.with_models(self.runtime.data, self.trained_on)
+        config = self.config.with_models(self.runtime.data, self.training_dataset)
         object.__setattr__(self, "config", config)  # frozen: this is still the making of it
 
     def for_worker(self, runtime: Runtime) -> Self:
@@ -45,9 +45,9 @@ class Project:
         return replace(self, config=config, runtime=runtime, labels=self.labels.absolute())
 
     @property
-    def trained_on(self) -> str:
+    def training_dataset(self) -> str:
         """Dataset whose captions its models are trained on."""
-        return (self.whole or self).config.ingest.dataset
+        return (self.parent or self).config.ingest.dataset
 
     @cached_property
     def layout(self) -> Layout:
@@ -55,7 +55,7 @@ class Project:
         return Layout(self.labels, self.config.ingest.dataset)
 
     @property
-    def adopted(self) -> Manifest | None:
+    def reused_corpus(self) -> Manifest | None:
         """Manifest of a corpus that was ingested from a path, used as it is where the parameters name no path."""
         if self.config.ingest.path is not None:
             return None
@@ -68,13 +68,13 @@ class Project:
     @property
     def namespace(self) -> str:
         """Prefix of the ids."""
-        manifest = self.adopted
+        manifest = self.reused_corpus
         return self.config.ingest.prefix if manifest is None else str(manifest.semantic["namespace"])
 
     @property
     def word2vec(self) -> Path:
         """Word vectors trained on the dataset."""
-        return self.runtime.data / TUNED / self.trained_on
+        return self.runtime.data / TUNED / self.training_dataset
 
     @property
     def cross_encoder(self) -> Path:

@@ -38,23 +38,23 @@ def run(
     RelabelError
         If the corpus cannot be had, or no label can.
     """
-    project, split, against = settle(project, split)
-    stages.prepare_corpus(project, mirror)
+    project, split, against = resolve_split(project, split)
+    stages.fetch_and_ingest(project, mirror)
     outcome = correlate(project, labels, against) if against else _encode(project, split, labels)
     left_out = {label for label, _ in outcome.problems}
     _note_unserved(project, labels)
-    for label in exported(project, labels):
+    for label in labels_to_export(project, labels):
         if label not in left_out:
             try:
                 _serve(project, split, label)
             except RelabelError as error:
                 outcome.problems.append((label, error))
-    outcome.problems += stages.failed_rows(project, labels or project.config.sources, split)
+    outcome.problems += stages.find_failed_rows(project, labels or project.config.sources, split)
     outcome.paths = _places(project.layout, split, outcome.paths)
     return outcome
 
 
-def exported(project: Project, labels: Sequence[str]) -> list[str]:
+def labels_to_export(project: Project, labels: Sequence[str]) -> list[str]:
     """Labels that get neighbours and a lookup: those named, else `export.labels`; never one that cannot have them."""
     config = project.config
     named = labels or [label for label in config.export.labels if label in config.sources]
@@ -68,7 +68,7 @@ def _note_unserved(project: Project, labels: Sequence[str]) -> None:
             project.runtime.progress.note(f"{label} has neither neighbours nor a lookup from `run`: {reason}")
 
 
-def settle(project: Project, split: Split | None) -> tuple[Project, Split, list[Against]]:
+def resolve_split(project: Project, split: Split | None) -> tuple[Project, Split, list[Against]]:
     """Settle the split, and what it can be held against."""
     config = project.config
     split = split or config.judge.split
@@ -80,10 +80,10 @@ def settle(project: Project, split: Split | None) -> tuple[Project, Split, list[
 
 
 def _encode(project: Project, split: Split, labels: Sequence[str]) -> EvaluationResult:
-    outcome, named = EvaluationResult(), list(labels) or exported(project, [])
+    outcome, named = EvaluationResult(), list(labels) or labels_to_export(project, [])
     for label in named:
         try:
-            stages.prepare_encoding(project, label, split)
+            stages.build_encoding(project, label, split)
         except RelabelError as error:
             outcome.problems.append((label, error))
     if outcome.problems and len(outcome.problems) == len(named):
@@ -93,7 +93,7 @@ def _encode(project: Project, split: Split, labels: Sequence[str]) -> Evaluation
 
 def _serve(project: Project, split: Split, label: str) -> None:
     """Find neighbours of captions within the split and write the lookup."""
-    _done(project, stages.neighbours(project, label, within(project, split)))
+    _done(project, stages.neighbours(project, label, neighbours_params(project, split)))
     if (reason := project.config.source(label).no_lookup()) is None:
         _done(project, stages.export_lookup(project, label, split))
     else:
@@ -101,7 +101,7 @@ def _serve(project: Project, split: Split, label: str) -> None:
 
 
 def _done(project: Project, job: Job) -> None:
-    stages.note(project, job.run(), job.out)
+    stages.log_status(project, job.run(), job.out)
 
 
 def _places(layout: Layout, split: Split, judged: dict[str, Path]) -> dict[str, Path]:
@@ -112,6 +112,6 @@ def _places(layout: Layout, split: Split, judged: dict[str, Path]) -> dict[str, 
     return places | {"neighbours": layout.neighbours(split, "captions"), "lookups": layout.lookup(split)}
 
 
-def within(project: Project, split: Split) -> NeighboursParams:
+def neighbours_params(project: Project, split: Split) -> NeighboursParams:
     """Ask for neighbours of captions within a split."""
     return project.config.neighbours.model_copy(update={"within": split, "split": split, "of": "captions"})

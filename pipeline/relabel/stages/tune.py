@@ -7,8 +7,8 @@ from pathlib import Path
 
 from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.sources.base import SourceParams
-from relabel.stages.ingest import prepare_corpus
-from relabel.stages.job import note
+from relabel.stages.ingest import fetch_and_ingest
+from relabel.stages.job import log_status
 from relabel.stages.project import Project
 from relabel.stages.variants import model_guard
 from relabel.store.manifest import MANIFEST, Manifest, read_manifest
@@ -64,9 +64,9 @@ def check_word2vec(project: Project, label: str) -> None:
     if not needs_word2vec(project.config.params(label)) or word2vec_is_current(project):
         return
     name, where, command = (
-        project.trained_on,
+        project.training_dataset,
         str(project.word2vec),
-        f"`relabel tune cbow --dataset {project.trained_on}`",
+        f"`relabel tune cbow --dataset {project.training_dataset}`",
     )
     if not (project.word2vec / MANIFEST).exists():
         todo = f"Train them with {command}, or set `vectors` to glove or to a file."
@@ -79,27 +79,27 @@ def word2vec_is_current(project: Project) -> bool:
     """Return whether there are word vectors, trained on the captions of the dataset as they are."""
     try:
         trained = read_manifest(project.word2vec, "word_vectors")
-        corpus = read_manifest((project.whole or project).layout.corpus, "corpus")
+        corpus = read_manifest((project.parent or project).layout.corpus, "corpus")
     except (MissingError, CheckError):
         return False
     return bool(trained.inputs.get("corpus") == corpus.facts["digest"])
 
 
-def models(project: Project, label: str) -> None:
+def ensure_models(project: Project, label: str) -> None:
     """Make the model that a label takes, if it is one that is made here.
 
     Captions that are some of another project's take that one's: a label, and a fuse of it, is the same in both.
     """
-    project = project.whole or project
+    project = project.parent or project
     for name in project.config.params(label).tuned_models():
         tune, folder = _TUNED[name]
-        note(project, tune(project), folder(project))
+        log_status(project, tune(project), folder(project))
 
 
 def _tune_cbow(project: Project) -> tuple[Manifest, bool]:
     """Train word vectors, on a corpus that is ingested first if it is not there."""
     if not (project.layout.corpus / MANIFEST).exists():
-        prepare_corpus(project)
+        fetch_and_ingest(project)
     return tune_cbow(project)
 
 

@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 
 from relabel.core.errors import UsageError
-from relabel.stages.encode import encode, encoded, open_label, refuse_cycle
-from relabel.stages.prepare import prepare_encoding
+from relabel.stages.encode import check_acyclic, encode, open_label, read_encoding
+from relabel.stages.prepare import build_encoding
 from relabel.stages.project import Project
 from relabel.stages.variants import model_guard
 from relabel.store.manifest import Manifest
@@ -22,7 +22,7 @@ def tune_fuse(project: Project, out: Path) -> tuple[Manifest, bool]:
     UsageError
         If the corpus is not COCO, a part is no label or made of what is to be fitted here.
     RelabelError
-        See `prepare_encoding` and `relabel.sources.fuse.tune.tune_fuse`.
+        See `build_encoding` and `relabel.sources.fuse.tune.tune_fuse`.
     """
     from relabel.sources.fuse.model import KIND
     from relabel.sources.fuse.tune import SPLIT, Ingredient, out_of_fold, tune_fuse
@@ -33,19 +33,19 @@ def tune_fuse(project: Project, out: Path) -> tuple[Manifest, bool]:
     check_kind(out, KIND)  # before hours of work on the parts
     parts = {}
     for label in params.parts:
-        refuse_fuse_of_itself(project, label, out)
+        check_excludes_fuse(project, label, out)
         source, opened = config.source(label), partial(open_label, project, label, SPLIT)
         if out_of_fold(source) is not None:  # its own vectors of val are not asked
             artefact = encode(project, label, SPLIT).artefact
             parts[label] = Ingredient(source, artefact.semantic, artefact.fingerprint, opened)
         else:
-            prepare_encoding(project, label, SPLIT)
-            encoding = encoded(project, label, SPLIT)
+            build_encoding(project, label, SPLIT)
+            encoding = read_encoding(project, label, SPLIT)
             parts[label] = Ingredient(source, encoding.semantic, encoding.identity, opened)
     return tune_fuse(params, parts, project.corpus, out, project.runtime, model_guard(project, "fuse"))
 
 
-def refuse_fuse_of_itself(project: Project, label: str, out: Path, above: tuple[str, ...] = ()) -> None:
+def check_excludes_fuse(project: Project, label: str, out: Path, above: tuple[str, ...] = ()) -> None:
     """Refuse a part whose model is the one to be fitted, or that is made of such a part.
 
     Raises
@@ -60,6 +60,6 @@ def refuse_fuse_of_itself(project: Project, label: str, out: Path, above: tuple[
         what = f"part {way[0]} is made of the fuse that is to be fitted: {' -> '.join(way)} has its model in {out}"
         raise UsageError(what, todo="Take it out of --parts, or give another --out.")
     if label == way[0]:
-        refuse_cycle(project.config, label)
+        check_acyclic(project.config, label)
     for part in source.parts():
-        refuse_fuse_of_itself(project, part, out, way)
+        check_excludes_fuse(project, part, out, way)

@@ -45,7 +45,7 @@ def test_it_is_an_artefact_and_says_what_it_is_made_of(label: str, small_project
     assert not built
     assert open_artefact(job.out, "lookup") == manifest
     about = read_description(job.out)
-    encoding = stages.encoded(small_project, label, "all")
+    encoding = stages.read_encoding(small_project, label, "all")
     assert (about.fingerprint, about.encoding, about.corpus) == (
         manifest.fingerprint,
         encoding.fingerprint,

@@ -139,7 +139,7 @@ def test_a_source_without_neighbours_says_so_in_one_line(dataset: Any, make_line
         stages.neighbours(project, "words")
     with pytest.raises(UsageError, match="same has no neighbours: it knows image ids alone"):
         stages.neighbours(project, "same")
-    assert stages.searchable(project) == ["cider", "near"]
+    assert stages.labels_with_neighbours(project) == ["cider", "near"]
 
 
 def test_only_this_labels_own_encoding_is_searched(dataset: Any, make_lines: Any) -> None:

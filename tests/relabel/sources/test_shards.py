@@ -119,7 +119,7 @@ def test_the_command_is_told(tmp_path: Path) -> None:
     folder = project.layout.encoding("test", "flaky")
     run(folder, BAD)
     run(project.layout.encoding("test", "fine"), set())
-    ((label, error),) = stages.failed_rows(project, ["fine", "gone", "flaky"], "test")
+    ((label, error),) = stages.find_failed_rows(project, ["fine", "gone", "flaky"], "test")
     assert label == "flaky"
     assert isinstance(error, FailedRowsError)
     assert isinstance(error, PartialError)

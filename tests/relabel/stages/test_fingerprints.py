@@ -396,7 +396,7 @@ def test_pooling_belongs_to_what_pools(name: str, folder: Path) -> None:
     before, after = project(config), project(changed(config, f"sources.{name}", "pooling", value))
     assert stages.encode(before, name, "train").artefact == stages.encode(after, name, "train").artefact
     assert stages.judge(before, name).artefact.fingerprint != stages.judge(after, name).artefact.fingerprint
-    if name in stages.searchable(before):
+    if name in stages.labels_with_neighbours(before):
         one, two = (stages.neighbours(p, name).artefact.fingerprint for p in (before, after))
         assert one != two
     if before.config.source(name).no_lookup() is None:

@@ -81,7 +81,7 @@ def gated(tmp_path: Path, make_cross: MakeCross) -> Callable[..., Project]:
         config = Config(**load_config(None, settings).model_dump())  # as a file gives it
         project = Project(config, Runtime(data=tmp_path / "data", threads=1), tmp_path / "labels")
         stages.ingest(project)
-        stages.prepare_encoding(project, "fine", "all")
+        stages.build_encoding(project, "fine", "all")
         return project
 
     return make

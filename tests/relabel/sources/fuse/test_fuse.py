@@ -181,7 +181,7 @@ def model_for(small: Project, labels: list[str], folder: Path) -> FuseModel:
 
     parts = {}
     for label in labels:
-        source, manifest = small.config.source(label), stages.encoded(small, label, "all")
+        source, manifest = small.config.source(label), stages.read_encoding(small, label, "all")
         parts[label] = Part(source.spec.name, source.spec.kind, source.pair_by_pair(), unrowed(manifest.semantic))
     features = tuple(Feature(label, "max") for label in labels)
     head = Head(features, 0.1, np.full(len(labels), 0.05))
@@ -240,7 +240,7 @@ def test_a_label_made_of_itself_is_refused(small_project: Project, tmp_path: Pat
     sources["c"]["gate"] = "c"
     project = fuse_project(tmp_path, small_project, sources)  # type: ignore[arg-type]
     for label, way in (("a", "a -> b -> a"), ("b", "b -> a -> b"), ("c", "c -> c")):
-        for verb in (lambda n: stages.encode(project, n, "all"), lambda n: stages.prepare_encoding(project, n, "all")):
+        for verb in (lambda n: stages.encode(project, n, "all"), lambda n: stages.build_encoding(project, n, "all")):
             with pytest.raises(UsageError, match=f"label {label} is made of itself: {way}"):
                 verb(label)
 

@@ -339,7 +339,7 @@ def test_a_fuse_of_itself_is_refused(small_project: Any, tmp_path: Path) -> None
 
     from relabel.config import load_config
     from relabel.stages import Project
-    from relabel.stages.tune_fuse import refuse_fuse_of_itself
+    from relabel.stages.tune_fuse import check_excludes_fuse
 
     model_for(small_project, ["cider"], tmp_path / "model")
     known = {label: params.model_dump() for label, params in small_project.config.sources.items()}
@@ -349,8 +349,8 @@ def test_a_fuse_of_itself_is_refused(small_project: Any, tmp_path: Path) -> None
     layout = small_project.labels
     project = Project(config.model_copy(update={"ingest": ingest}), small_project.runtime, layout)
     with pytest.raises(UsageError, match="part fuse is made of the fuse that is to be fitted"):
-        refuse_fuse_of_itself(project, "fuse", tmp_path / "model")
-    refuse_fuse_of_itself(project, "fuse", tmp_path / "elsewhere")
+        check_excludes_fuse(project, "fuse", tmp_path / "model")
+    check_excludes_fuse(project, "fuse", tmp_path / "elsewhere")
 
 
 def test_references_are_the_first_five(judged: Corpus) -> None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from relabel.core.worker_pool import LineError
 from relabel.stages import Job, Project
-from relabel.stages.job import make_units
+from relabel.stages.job import run_tasks
 from relabel.store.manifest import ArtefactSpec
 from relabel.store.tasks import Advance, Phase, Unit, Units
 from relabel.store.workdir import Work
@@ -69,7 +69,7 @@ def demo(project: Project, out: str, how: str = "plain", value: int = 0) -> Job:
     units = partial(DemoUnits, notes, how)
 
     def fill(work: Work) -> None:
-        make_units(project, units(), artefact, work, demo, out, how, value)
+        run_tasks(project, units(), artefact, work, demo, out, how, value)
 
     return Job(Path(out), artefact, fill, units=units)
 
@@ -80,6 +80,6 @@ def other_here(project: Project, out: str, pid: int) -> Job:
     units = partial(DemoUnits, project.labels, "plain")
 
     def fill(work: Work) -> None:
-        make_units(project, units(), artefact, work, other_here, out, -1 if pid == os.getpid() else pid)
+        run_tasks(project, units(), artefact, work, other_here, out, -1 if pid == os.getpid() else pid)
 
     return Job(Path(out), artefact, fill, units=units)
