@@ -55,7 +55,9 @@ def opened(corpus: Corpus, folder: Path) -> CiderRelevance:
         work.facts["rows"] = [rows.start, rows.stop]
         make_all(source.units(corpus, rows, 50_000, runtime), work, SILENT)
 
-    artefact = ArtefactSpec("encoding", "cider", source.semantic(corpus, rows, runtime), {"corpus": corpus.digest})
+    artefact = ArtefactSpec(
+        "encoding", "cider", source.fingerprint_params(corpus, rows, runtime), {"corpus": corpus.digest}
+    )
     return source.open(OpenEncoding(corpus, folder, build(folder, artefact, fill)[0], runtime))
 
 

@@ -44,7 +44,9 @@ def opened(corpus: Corpus, folder: Path, processes: int) -> MeteorRelevance:
         work.facts["rows"] = [rows.start, rows.stop]
         make_all(source.units(corpus, rows, 50_000, Runtime()), work, SILENT)
 
-    artefact = ArtefactSpec("encoding", "meteor", source.semantic(corpus, rows, Runtime()), {"corpus": corpus.digest})
+    artefact = ArtefactSpec(
+        "encoding", "meteor", source.fingerprint_params(corpus, rows, Runtime()), {"corpus": corpus.digest}
+    )
     build(folder, artefact, fill)
     return source.open(OpenEncoding(corpus, folder, open_artefact(folder, "encoding"), Runtime()))
 

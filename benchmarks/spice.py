@@ -70,7 +70,9 @@ def opener(mirror: Path, folder: Path) -> Callable[[], SceneGraphRelevance]:
         work.facts["rows"] = [0, len(corpus)]
         make_all(SceneGraphUnits(corpus, rows, 50_000, lambda: corpus.texts, runtime, parser=Told(told)), work, SILENT)
 
-    artefact = ArtefactSpec("encoding", "spice", source.semantic(corpus, rows, runtime), {"corpus": corpus.digest})
+    artefact = ArtefactSpec(
+        "encoding", "spice", source.fingerprint_params(corpus, rows, runtime), {"corpus": corpus.digest}
+    )
     manifest, _ = build(folder, artefact, fill)
     return lambda: source.open(OpenEncoding(corpus, folder, manifest, runtime))
 

@@ -54,7 +54,9 @@ def opened(vectors: Path, count: int, folder: Path) -> WmdRelevance:
         work.facts["rows"] = [0, len(corpus)]
         make_all(source.units(corpus, every, 50_000, runtime), work, runtime.progress)
 
-    artefact = ArtefactSpec("encoding", "wmd", source.semantic(corpus, every, runtime), {"corpus": corpus.digest})
+    artefact = ArtefactSpec(
+        "encoding", "wmd", source.fingerprint_params(corpus, every, runtime), {"corpus": corpus.digest}
+    )
     manifest, _ = build(folder / "encoding", artefact, fill)
     return source.open(OpenEncoding(corpus, folder / "encoding", manifest, runtime))
 

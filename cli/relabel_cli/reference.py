@@ -85,7 +85,7 @@ def _parameters() -> Iterator[str]:
             "",
             f"Kind {source.spec.kind}, relevance {low:g} to {high:g}, {symmetric}.",
         ]
-        yield from (f"No pooling `{pooling}`: {reason}." for pooling, reason in source.spec.refused.items())
+        yield from (f"No pooling `{pooling}`: {reason}." for pooling, reason in source.spec.refused_poolings.items())
         yield from ["", *_table(source.spec.params)]
 
 

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from relabel.core.numeric.torch_threads import one_thread_each
-from relabel.sources.models.encoder import SentenceEncoder, equal_lengths
+from relabel.sources.models.encoder import SentenceEncoder, batch_by_length
 from relabel.sources.models.loading import quiet
 
 _TOKENS = 2048  # tokens per batch
@@ -56,6 +56,6 @@ class TokenEncoder(SentenceEncoder):
                 out[rows, : words.shape[1]] = words.float().cpu().numpy()
             return len(rows)
 
-        for done in one_thread_each(encode, equal_lengths([len(t) for t in tokens], _TOKENS), self._threads):
+        for done in one_thread_each(encode, batch_by_length([len(t) for t in tokens], _TOKENS), self._threads):
             advance(done)
         return out

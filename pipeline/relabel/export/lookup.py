@@ -40,7 +40,7 @@ def refuse_without_lookup(source: Source[Any], label: str) -> None:
     UsageError
         If the source scores pair by pair, is made of a label that does, or has vectors of images.
     """
-    reason = source.no_lookup()
+    reason = source.lookup_blocker()
     if reason is not None:
         what = f"{label} ({source.spec.name}) has no lookup: {reason}"
         raise UsageError(what, todo=f"Use a batch plan: `relabel export plan --label {label}`.")
@@ -56,7 +56,7 @@ def lookup_spec(
 ) -> ArtefactSpec:
     """Say what a lookup is made of."""
     semantic: dict[str, Any] = {"format": FORMAT, "pooling": source.params.pooling, "references": REFERENCES}
-    semantic |= source.lookup_semantic(params.dtype)
+    semantic |= source.lookup_fingerprint_params(params.dtype)
     inputs = {"corpus": corpus.digest, "encoding": encoding.identity}
     if neighbours is not None:
         inputs["neighbours"] = neighbours.identity

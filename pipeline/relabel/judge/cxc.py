@@ -6,8 +6,8 @@ i is its own image, as in both papers, which makes the all-pairs figure high (CI
 STS (captions c, d): r with c as the only reference and d as the candidate; the mean of both orders where the source is
 not symmetric.
 
-SIS (images a, b): the references of b against those of a (`Relevance.sets`). As a rule every caption of b against the
-reference set of a, then pooled over the captions of b as over the references: max for `max`, mean for `mean` and
+SIS (images a, b): the references of b against those of a (`Relevance.set_pairs`). As a rule every caption of b against
+the reference set of a, then pooled over the captions of b as over the references: max for `max`, mean for `mean` and
 `refs`, the first alone for `paired`. The mean of both orders where the source is not symmetric.
 """
 
@@ -190,7 +190,7 @@ class _Scorer:
         return self._symmetrised(self._set_against_set, left, right)
 
     def _set_against_set(self, a: Rows, b: Rows) -> Scores:
-        return self.relevance.sets(self.corpus.references(a), self.corpus.references(b))
+        return self.relevance.set_pairs(self.corpus.references(a), self.corpus.references(b))
 
     def _symmetrised(self, score: Callable[[Rows, Rows], Scores], left: Rows, right: Rows) -> Scores:
         return score(left, right) if self.symmetric else (score(left, right) + score(right, left)) / 2

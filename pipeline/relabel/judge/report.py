@@ -42,7 +42,7 @@ class JudgedLabel:
     own_model : bool
         True if the label's model was found in a folder rather than by its name on the hub.
     image_vectors : tuple of str
-        Labels, among this one and its parts, that compare an image's own vector (`Source.image_vectors`).
+        Labels, among this one and its parts, that compare an image's own vector (`Source.compares_image_vectors`).
     uses : str or None
         Model or word vectors of the label.
     """

@@ -133,7 +133,7 @@ def _relevance(
 
         corpus = corpus.with_tokens(tokenize(corpus.texts, runtime))
     first, second = (np.arange(k, len(corpus), 2, dtype=np.int32) for k in (0, 1))
-    pooling: Pooling = "refs" if "paired" in source.spec.refused else "paired"
+    pooling: Pooling = "refs" if "paired" in source.spec.refused_poolings else "paired"
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix="stsb-", dir=folder) as temporary:
         relevance = _opened(source, "label", corpus, Path(temporary), runtime, parts)[1]
@@ -148,14 +148,16 @@ def _opened(
 ) -> tuple[Manifest, Relevance]:
     """Encode all sentences with a source and open the encoding; its parts are opened first."""
     rows = range(len(corpus))
-    opened = {p: _opened(parts[p], f"part {p}", corpus, folder, runtime, parts) for p in source.parts()}
-    source.check_parts({part: manifest for part, (manifest, _) in opened.items()})
+    opened = {p: _opened(parts[p], f"part {p}", corpus, folder, runtime, parts) for p in source.input_labels()}
+    source.check_inputs({part: manifest for part, (manifest, _) in opened.items()})
 
     def fill(work: Work) -> None:
         work.facts |= {"rows": [rows.start, rows.stop], "label": source.spec.name, "kind": source.spec.kind}
         make_all(source.units(corpus, rows, _ROWS_PER_SHARD, runtime), work, runtime.progress)
 
-    artefact = ArtefactSpec("encoding", "stsb", source.semantic(corpus, rows, runtime), {"corpus": corpus.digest})
+    artefact = ArtefactSpec(
+        "encoding", "stsb", source.fingerprint_params(corpus, rows, runtime), {"corpus": corpus.digest}
+    )
     manifest, _ = build(folder / name, artefact, fill)
     relevances = {part: relevance for part, (_, relevance) in opened.items()}
     return manifest, source.open(OpenEncoding(corpus, folder / name, manifest, runtime, relevances))

@@ -23,7 +23,7 @@ from relabel.neighbours.row_digests import KEYS, read_keys, shared, write_keys
 from relabel.neighbours.schema import SCHEMA, blocks, table_of
 from relabel.neighbours.spec import Question
 from relabel.sources.finder import Finder, Search
-from relabel.sources.gate_counts import note_tally
+from relabel.sources.gate_counts import collect_gate_counts
 from relabel.sources.relevance import Relevance
 from relabel.store.atomic import write_text
 from relabel.store.fixed_parquet import write_plain
@@ -107,7 +107,7 @@ class NeighbourUnits(Units):
 
     def finish(self, work: Work) -> None:
         """Note the facts; leave out what queries share."""
-        note_tally(work)
+        collect_gate_counts(work)
         search = self.question.search(self.corpus)
         work.facts |= {"queries": len(search.queries), "candidates": len(search.candidates), "width": search.width}
         exact = self.index is None and "gate" not in self.semantic  # behind a gate, what the gate misses is missed

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import References
-from relabel.sources.cosine import index_errors, new_index
+from relabel.sources.cosine import index_errors, make_index
 from relabel.sources.finder import Finder, Search
 from relabel.sources.relevance import Relevance
 from relabel.store.safe_writers import save_index
@@ -60,7 +60,7 @@ class IndexFinder(Finder):
         import faiss
 
         vectors = self._vectors(self.search.candidates)
-        index, threads = new_index(self.factory, vectors.shape[1]), faiss.omp_get_max_threads()
+        index, threads = make_index(self.factory, vectors.shape[1]), faiss.omp_get_max_threads()
         faiss.omp_set_num_threads(1)
         try:
             with index_errors(self.factory):

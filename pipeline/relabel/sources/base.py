@@ -37,7 +37,7 @@ class SourceParams(Parameters):
     source: str
     pooling: Pooling = Field(description="How the references of an image become one number.")
 
-    def anywhere(self) -> Self:
+    def with_absolute_paths(self) -> Self:
         """Return the same parameters for a process in another folder: paths made absolute."""
         return self
 
@@ -78,11 +78,11 @@ class SourceSpec:
     version : int
         Version of the encoding's files: goes up when the same captions and parameters come to give other bytes.
     params : type of SourceParams
-    refused : mapping of Pooling to str
+    refused_poolings : mapping of Pooling to str
         Poolings that make no sense for it, with the reason.
-    no_neighbours : str or None
+    neighbours_blocker : str or None
         Why it cannot find neighbours; None if it can.
-    samples : (int, int) or None
+    sample_sizes : (int, int) or None
         Captions of the two samples that a dry run encodes to predict sizes; None if these depend on the pairs.
     """
 
@@ -92,9 +92,9 @@ class SourceSpec:
     symmetric: bool
     version: int
     params: type[SourceParams]
-    refused: Mapping[Pooling, str] = field(default_factory=dict)
-    no_neighbours: str | None = None
-    samples: tuple[int, int] | None = None
+    refused_poolings: Mapping[Pooling, str] = field(default_factory=dict)
+    neighbours_blocker: str | None = None
+    sample_sizes: tuple[int, int] | None = None
 
     @property
     def pairwise(self) -> bool:
@@ -115,7 +115,7 @@ class SourceSpec:
     def poolings(self) -> tuple[Pooling, ...]:
         """The poolings that make sense for it."""
         every: tuple[Pooling, ...] = ("paired", "max", "mean", "refs")
-        return tuple(pooling for pooling in every if pooling not in self.refused)
+        return tuple(pooling for pooling in every if pooling not in self.refused_poolings)
 
 
 @dataclass(frozen=True)
@@ -128,15 +128,15 @@ class OpenEncoding:
     folder : Path
     manifest : Manifest
     runtime : Runtime
-    parts : mapping of str to Relevance
-        By label, the opened encodings of all that `Source.parts` names, for the same rows.
+    inputs : mapping of str to Relevance
+        By label, the opened encodings of all that `Source.input_labels` names, for the same rows.
     """
 
     corpus: Corpus
     folder: Path
     manifest: Manifest
     runtime: Runtime
-    parts: Mapping[str, Relevance] = field(default_factory=dict)
+    inputs: Mapping[str, Relevance] = field(default_factory=dict)
 
     @property
     def rows(self) -> range:
@@ -168,15 +168,15 @@ class Source(ABC, Generic[P]):
         UsageError
             With the reason and the poolings that do.
         """
-        if pooling in self.spec.refused:
-            what = f"{self.spec.name} has no pooling {pooling!r}: {self.spec.refused[pooling]}"
+        if pooling in self.spec.refused_poolings:
+            what = f"{self.spec.name} has no pooling {pooling!r}: {self.spec.refused_poolings[pooling]}"
             raise UsageError(what, todo=f"Use one of {', '.join(self.spec.poolings)}.")
 
     def tokenizer(self) -> str | None:
         """Name of the tokenizer whose tokens it reads from the corpus (`ptb`), or None."""
         return None
 
-    def parts(self) -> tuple[str, ...]:
+    def input_labels(self) -> tuple[str, ...]:
         """Name the labels that it is made of or gated by: they are encoded first, and opened with it."""
         return ()
 
@@ -188,15 +188,15 @@ class Source(ABC, Generic[P]):
         """Return the same source without its gate; None if it has none, or cannot do without."""
         return None
 
-    def pair_by_pair(self) -> bool:
+    def is_pairwise(self) -> bool:
         """Whether it scores pair by pair, and so has no block of any captions; or is made of a label that does."""
         return self.spec.pairwise
 
-    def image_vectors(self) -> bool:
+    def compares_image_vectors(self) -> bool:
         """Whether it compares a vector of the image itself, and not only the image's captions."""
         return False
 
-    def no_text(self) -> str | None:
+    def query_blocker(self) -> str | None:
         """Return the reason why a new text cannot be scored against captions; None if it can."""
         return None
 
@@ -220,15 +220,15 @@ class Source(ABC, Generic[P]):
 
         return score_texts(self, references, candidates, runtime, parts, pooling=pooling).scores
 
-    def no_index(self) -> str | None:
+    def index_blocker(self) -> str | None:
         """Return the reason why faiss cannot search its encoding; None if it can."""
         return f"faiss searches vectors, and {self.spec.name} has none"
 
-    def no_lookup(self) -> str | None:
+    def lookup_blocker(self) -> str | None:
         """Return the reason why no lookup can answer for it; None if one can."""
-        return "it scores pair by pair" if self.pair_by_pair() else None
+        return "it scores pair by pair" if self.is_pairwise() else None
 
-    def lookup_semantic(self, dtype: str) -> dict[str, Any]:
+    def lookup_fingerprint_params(self, dtype: str) -> dict[str, Any]:
         """Return which of the export's parameters change its arrays in a lookup."""
         return {}
 
@@ -244,20 +244,20 @@ class Source(ABC, Generic[P]):
         opened : callable
             Opens the encoding; called only where its files alone do not do.
         semantic : mapping
-            Parameters of the lookup; see `lookup_semantic`.
+            Parameters of the lookup; see `lookup_fingerprint_params`.
         work : Work
         """
         return opened().write_lookup(work)
 
-    def check_parts(self, parts: Mapping[str, Manifest]) -> None:
-        """Refuse the encodings of `parts()`, by label, if this source cannot be made of them (CheckError)."""
+    def check_inputs(self, inputs: Mapping[str, Manifest]) -> None:
+        """Refuse the encodings of `input_labels()`, by label, if this source cannot be made of them (CheckError)."""
 
     def model_folder(self) -> Path | None:
         """Return the folder that `model` names, if the source has a model of its own; it need not exist."""
         return None
 
     @abstractmethod
-    def semantic(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
+    def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
         """Return all but the corpus that can change an encoding: parameters, model revision, sha256 of files used.
 
         `pooling` is left out where the encoding does not depend on it. JSON-able, cheap next to encoding.

@@ -22,7 +22,7 @@ from relabel.corpus import Corpus, References
 from relabel.sources.base import P, Source, SourceParams, SourceSpec
 from relabel.sources.finder import Finder, Search
 from relabel.sources.relevance import LookupArrays, Relevance, pool, positions_in
-from relabel.sources.shards import ShardUnits, failed_rows
+from relabel.sources.shards import ShardUnits, read_failed_rows
 from relabel.store.arrays import write_array, write_pieces
 from relabel.store.manifest import Manifest
 from relabel.store.safe_writers import save_index
@@ -31,7 +31,7 @@ from relabel.store.workdir import Work
 
 StoredType = Literal["float32", "float16"]
 ComputeType = Literal["float32", "bfloat16"]
-REFUSED: dict[Pooling, str] = {"refs": "a cosine compares two captions; a set has no vector of its own"}
+REFUSED_POOLINGS: dict[Pooling, str] = {"refs": "a cosine compares two captions; a set has no vector of its own"}
 INDEX = "index.faiss"
 _BAD_INDEX = re.compile(
     r"(?<![0-9])0+(?![0-9])|[0-9]{8}|(?:HNSW|NSG|NNDescent)(?:[01]|[0-9]{4,})(?![0-9])|\0", re.ASCII
@@ -43,7 +43,7 @@ _ROUNDED_CELLS = 1 << 22  # cosines held at once while a block is rounded: 32 Mi
 _CELLS = 1 << 24  # cosines held at once while a block is pooled: 64 MiB
 
 
-def vector_table(rows: range, vectors: NDArray[np.floating], stored: StoredType) -> pa.Table:
+def make_vector_table(rows: range, vectors: NDArray[np.floating], stored: StoredType) -> pa.Table:
     """Make one shard: row int32, vector fixed_size_list<float16|float32>[D]."""
     values = pa.array(np.ascontiguousarray(vectors, dtype=stored).reshape(-1))
     kind = pa.list_(pa.field("element", values.type), vectors.shape[1])  # as Parquet names it when it is read
@@ -61,7 +61,7 @@ def read_vectors(folder: Path, manifest: Manifest) -> NDArray[np.float32]:
     width = pq.read_schema(folder / manifest.parts[0]).field("vector").type.list_size
     vectors, start = np.empty((sum(sizes), width), np.float32), 0
     for name, size in zip(manifest.parts, sizes, strict=True):
-        vectors[start : start + size] = vectors_of(pq.read_table(folder / name, columns=["vector"]))
+        vectors[start : start + size] = vectors_from_table(pq.read_table(folder / name, columns=["vector"]))
         start += size
     return vectors
 
@@ -89,7 +89,7 @@ def write_index(work: Work, factory: str | None, advance: Advance = lambda _: No
     import faiss
 
     parts = [work.folder / n for n in sorted(work.entries()) if n.startswith("part-")]
-    index, threads = new_index(factory, _shard_vectors(parts[0]).shape[1]), faiss.omp_get_max_threads()
+    index, threads = make_index(factory, _shard_vectors(parts[0]).shape[1]), faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)  # a graph (HNSW) built by several threads differs from run to run
     try:
         with index_errors(factory):
@@ -103,7 +103,7 @@ def write_index(work: Work, factory: str | None, advance: Advance = lambda _: No
     work.file(INDEX, lambda p: save_index(p, index), rows=index.ntotal)
 
 
-def new_index(factory: str, width: int) -> Any:
+def make_index(factory: str, width: int) -> Any:
     """Make an empty faiss index for inner products; also a cheap look at a factory string before long work.
 
     Raises
@@ -192,7 +192,7 @@ class VectorRelevance(Relevance):
         return out
 
     @override
-    def against(self, captions: Rows) -> Callable[[References, Pooling], Scores]:
+    def block_scorer(self, captions: Rows) -> Callable[[References, Pooling], Scores]:
         def score(references: References, pooling: Pooling) -> Scores:
             if pooling != "paired":
                 return self.block(references, captions, pooling)
@@ -234,11 +234,11 @@ class VectorSource(Source[P]):
     """A source whose encoding is one vector per caption."""
 
     @override
-    def no_index(self) -> str | None:
+    def index_blocker(self) -> str | None:
         return None
 
     @override
-    def lookup_semantic(self, dtype: str) -> dict[str, Any]:
+    def lookup_fingerprint_params(self, dtype: str) -> dict[str, Any]:
         return {"dtype": dtype}
 
     @override
@@ -248,10 +248,10 @@ class VectorSource(Source[P]):
         # The shards are copied one after another: the encoding is never in memory as a whole.
         dtype = str(semantic["dtype"])
         write_vectors(folder, manifest, _STORED[dtype], work)
-        return LookupArrays("vectors", dtype, failed_rows(folder, manifest))
+        return LookupArrays("vectors", dtype, read_failed_rows(folder, manifest))
 
 
-def vector_spec(name: str, params: type[SourceParams], version: int) -> SourceSpec:
+def make_vector_spec(name: str, params: type[SourceParams], version: int) -> SourceSpec:
     """Return the properties that all sources of vectors share."""
     return SourceSpec(
         name=name,
@@ -260,13 +260,13 @@ def vector_spec(name: str, params: type[SourceParams], version: int) -> SourceSp
         symmetric=True,
         version=version,
         params=params,
-        refused=REFUSED,
-        samples=(200, 400),
+        refused_poolings=REFUSED_POOLINGS,
+        sample_sizes=(200, 400),
     )
 
 
 class VectorUnits(ShardUnits):
-    """Work on shards of unit vectors (see `vector_table`).
+    """Work on shards of unit vectors (see `make_vector_table`).
 
     Parameters
     ----------
@@ -276,22 +276,22 @@ class VectorUnits(ShardUnits):
         A faiss index factory string; None for no index.
     """
 
-    derived: ClassVar[tuple[str, ...]] = (INDEX,)
+    derived_files: ClassVar[tuple[str, ...]] = (INDEX,)
     plain: ClassVar[bool] = True
 
     def __init__(self, corpus: Corpus, rows: range, rows_per_shard: int, index: str | None) -> None:
         super().__init__(corpus, rows, rows_per_shard)
         self.index = index
 
-    def after(self, work: Work) -> Iterator[Phase]:
+    def after_shards(self, work: Work) -> Iterator[Phase]:
         """Index all vectors."""
         if self.index is not None:
             yield Phase(f"index ({self.index})", "captions", [Unit(INDEX, len(self.rows))])
 
-    def other(self, work: Work, unit: Unit, advance: Advance) -> None:
+    def make_other(self, work: Work, unit: Unit, advance: Advance) -> None:
         """Make the index."""
         if unit.file != INDEX:
-            return super().other(work, unit, advance)
+            return super().make_other(work, unit, advance)
         return write_index(work, self.index, advance)
 
 
@@ -320,11 +320,11 @@ def _vectors_in_order(folder: Path, manifest: Manifest, row: int) -> Iterator[ND
         table = pq.read_table(folder / name, columns=["row", "vector"])
         if not np.array_equal(table["row"].to_numpy(), np.arange(row, row + table.num_rows)):
             raise CheckError(f"expected rows from {row} on, in order", where=str(folder / name), todo="Encode again.")
-        yield vectors_of(table)
+        yield vectors_from_table(table)
         row += table.num_rows
 
 
-def vectors_of(table: pa.Table) -> NDArray[np.float32]:
+def vectors_from_table(table: pa.Table) -> NDArray[np.float32]:
     """Return the (N, D) float32 vectors of some shards."""
     column = table["vector"].combine_chunks()
     column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
@@ -334,7 +334,7 @@ def vectors_of(table: pa.Table) -> NDArray[np.float32]:
 
 def _shard_vectors(shard: Path) -> NDArray[np.float32]:
     """Read a shard's vectors, zeros for NaN."""
-    vectors = vectors_of(pq.read_table(shard, columns=["vector"]))
+    vectors = vectors_from_table(pq.read_table(shard, columns=["vector"]))
     return vectors if np.isfinite(vectors.sum()) else np.nan_to_num(vectors, posinf=0.0, neginf=0.0)
 
 

@@ -43,7 +43,7 @@ class CountingWork(Work):
         super().table(name, counted, plain)
 
 
-def counting(work: Work, relevance: Relevance) -> Work:
+def with_gate_counts(work: Work, relevance: Relevance) -> Work:
     """Return the same work, one that counts if the relevance has a gate."""
     gated = relevance.gate_counts()
     if gated is None:
@@ -52,7 +52,7 @@ def counting(work: Work, relevance: Relevance) -> Work:
 
 
 @contextmanager
-def tallied(relevance: Relevance, work: Work, name: str) -> Iterator[None]:
+def record_gate_counts(relevance: Relevance, work: Work, name: str) -> Iterator[None]:
     """Write the gate's counts of the block before the file `name` is committed."""
     gated = relevance.gate_counts()
     yield
@@ -70,7 +70,7 @@ def _write_counts(relevance: Relevance, work: Work, name: str, before: dict[str,
     return gated.counts
 
 
-def note_tally(work: Work) -> None:
+def collect_gate_counts(work: Work) -> None:
     """Add up the counts of all files as the fact `refined`, if there are any, and leave their files out.
 
     If files of a finished artefact are damaged, only those are made again, and the fact is that of its manifest.

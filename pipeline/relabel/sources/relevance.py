@@ -135,7 +135,7 @@ class Relevance(ABC):
         """Score a block as `pairs` scores each pair, rounded once, whatever the threads: (M, N) float32."""
         return self.block(references, captions, pooling).astype(np.float32)
 
-    def against(self, captions: Rows) -> Callable[[References, Pooling], Scores]:
+    def block_scorer(self, captions: Rows) -> Callable[[References, Pooling], Scores]:
         """Prepare N captions that many reference sets are scored against.
 
         Returns
@@ -145,7 +145,7 @@ class Relevance(ABC):
         """
         return lambda references, pooling: self.block(references, captions, pooling)
 
-    def sets(self, references: References, others: References, pooling: Pooling | None = None) -> Scores:
+    def set_pairs(self, references: References, others: References, pooling: Pooling | None = None) -> Scores:
         """Score P pairs of two reference sets: of images, say.
 
         Every caption of the other set against the reference set, pooled over them as over references: `refs` by their
@@ -223,7 +223,7 @@ class Relevance(ABC):
         """Return what a gate has counted since this was opened; None without a gate."""
         return None
 
-    def estimate(self, references: References, captions: Rows, total: int, title: str) -> float | None:
+    def estimate_seconds(self, references: References, captions: Rows, total: int, title: str) -> float | None:
         """Estimate the seconds that `total` pairs like the given P take; None if timing a few of them is enough.
 
         A relevance whose pairs differ widely in cost logs the estimate under `title`.
@@ -235,8 +235,8 @@ class Relevance(ABC):
         """
         return None
 
-    def estimate_run(self, run: Callable[[Relevance, Work], None], title: str) -> None:  # noqa: B027
-        """Log the cost of `run` before it is run, if pairs differ widely in cost; raises as `estimate`."""
+    def log_run_cost(self, run: Callable[[Relevance, Work], None], title: str) -> None:  # noqa: B027
+        """Log the cost of `run` before it is run, if pairs differ widely in cost; raises as `estimate_seconds`."""
 
     def close(self) -> None:  # noqa: B027
         """End the processes that it keeps for its answers; they start again when needed."""

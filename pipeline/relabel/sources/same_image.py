@@ -64,14 +64,14 @@ class SameImage(Source[SameImageParams]):
         symmetric=True,
         version=1,
         params=SameImageParams,
-        no_neighbours="it knows image ids alone",
+        neighbours_blocker="it knows image ids alone",
     )
 
     @override
-    def no_text(self) -> str | None:
+    def query_blocker(self) -> str | None:
         return "a new text belongs to no image"
 
-    def semantic(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
+    def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
         """Nothing but the corpus decides."""
         return {"source": self.spec.name}
 

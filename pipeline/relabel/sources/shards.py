@@ -41,13 +41,13 @@ class ShardUnits(Units):
     ----------
     parts : dict of str to range
         The rows of each shard, by file name.
-    derived : tuple of str
+    derived_files : tuple of str
         Files made from the shards.
     plain : bool
         Whether shards are written uncompressed (see Work.table).
     """
 
-    derived: ClassVar[tuple[str, ...]] = ()
+    derived_files: ClassVar[tuple[str, ...]] = ()
     plain: ClassVar[bool] = False
 
     def __init__(self, corpus: Corpus, rows: range, rows_per_shard: int) -> None:
@@ -61,35 +61,35 @@ class ShardUnits(Units):
         """What a bar calls the shards."""
 
     @abstractmethod
-    def shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
+    def make_shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
         """Make one shard; `advance` may be told how many more captions are done; the rest count once it is written.
 
-        With a column `FAILED` (string) if the source fails a row and not the run: see `with_failed`.
+        With a column `FAILED` (string) if the source fails a row and not the run: see `mark_failed`.
         """
 
-    def before(self, work: Work) -> Iterator[Phase]:
+    def before_shards(self, work: Work) -> Iterator[Phase]:
         """List phases whose files the shards need."""
         yield from ()
 
-    def after(self, work: Work) -> Iterator[Phase]:
+    def after_shards(self, work: Work) -> Iterator[Phase]:
         """List phases that need the shards."""
         yield from ()
 
-    def other(self, work: Work, unit: Unit, advance: Advance) -> None:
-        """Make a unit of `before` or `after`; `advance` as for `shard`."""
+    def make_other(self, work: Work, unit: Unit, advance: Advance) -> None:
+        """Make a unit of `before_shards` or `after_shards`; `advance` as for `make_shard`."""
         raise NotImplementedError(unit.file)
 
     def start(self, work: Work) -> None:
         """Drop the shards of an earlier run that hold failed rows, and what was made from them."""
         again = [name for name in self.parts if work.done(name) and _reasons(work.folder / name) is not None]
-        for name in (*again, *(self.derived if again else ())):
+        for name in (*again, *(self.derived_files if again else ())):
             work.drop(name)
 
     @override
     def phases(self, work: Work) -> Iterator[Phase]:
-        yield from self.before(work)
+        yield from self.before_shards(work)
         yield Phase(self.title, "captions", [Unit(name, len(rows)) for name, rows in self.parts.items()])
-        yield from self.after(work)
+        yield from self.after_shards(work)
 
     @override
     def make(self, work: Work, unit: Unit, advance: Advance) -> None:
@@ -101,9 +101,9 @@ class ShardUnits(Units):
             advance(more)
 
         if unit.file in self.parts:
-            work.table(unit.file, lambda: self.shard(work, self.parts[unit.file], tell), self.plain)
+            work.table(unit.file, lambda: self.make_shard(work, self.parts[unit.file], tell), self.plain)
         else:
-            self.other(work, unit, tell)
+            self.make_other(work, unit, tell)
         if left:
             advance(left)
 
@@ -113,7 +113,7 @@ class ShardUnits(Units):
         if any(column is not None for column in reasons.values()):
             work.facts[FAILED] = _failures(self.corpus, self.parts, reasons)
 
-    def column(self, work: Work, name: str) -> Iterator[pa.ChunkedArray]:
+    def read_column(self, work: Work, name: str) -> Iterator[pa.ChunkedArray]:
         """Read one column of all shards, one after another."""
         for part in self.parts:
             yield pq.read_table(work.folder / part, columns=[name])[name]
@@ -131,7 +131,7 @@ class NoUnits(Units):
         raise NotImplementedError(unit.file)
 
 
-def with_failed(table: pa.Table, reasons: Mapping[int, str]) -> pa.Table:
+def mark_failed(table: pa.Table, reasons: Mapping[int, str]) -> pa.Table:
     """Add the reasons of failed rows to a shard; a shard without any stays as it is.
 
     Parameters
@@ -146,7 +146,7 @@ def with_failed(table: pa.Table, reasons: Mapping[int, str]) -> pa.Table:
     return table.append_column(FAILED, pa.array([reasons.get(i) for i in range(len(table))], pa.string()))
 
 
-def failed_rows(folder: Path, manifest: Manifest) -> NDArray[np.int32]:
+def read_failed_rows(folder: Path, manifest: Manifest) -> NDArray[np.int32]:
     """Read the corpus rows that failed, ascending, (F,) int32."""
     found = [np.empty(0, np.int32)]
     for name in manifest.parts if FAILED in manifest.facts else ():

@@ -20,7 +20,7 @@ from relabel.store.tasks import Advance
 from relabel.store.workdir import Work
 
 Slab = TypeVar("Slab")
-EMPTY = np.iinfo(np.int32).max
+EMPTY_SLOT = np.iinfo(np.int32).max
 """A place of a heap that no candidate has taken; its score is -1."""
 _SMALLEST = 4096  # candidates a slab, however little memory there is
 
@@ -50,7 +50,7 @@ class SlabFinder(Finder, Generic[Slab]):
         sets = self.search.queries.take(np.arange(queries.start, queries.stop))
         exclude = np.array(self.search.exclude[queries.start : queries.stop], np.int32)
         shape = (len(sets), self.search.width)
-        rows, scores = np.full(shape, EMPTY, np.int32), np.full(shape, -1.0)
+        rows, scores = np.full(shape, EMPTY_SLOT, np.int32), np.full(shape, -1.0)
         if 0 not in shape:
             places = self.relevance.set_positions(sets, self.pooling)
             for i, slab in enumerate(self._slabs()):
@@ -58,43 +58,45 @@ class SlabFinder(Finder, Generic[Slab]):
                 def done(count: int, i: int = i) -> None:
                     advance(count * (i + 1) // self.count - count * i // self.count)
 
-                self.improve(places, exclude, slab, rows, scores, done)
+                self.search_slab(places, exclude, slab, rows, scores, done)
             sort_heaps(rows, scores)
-            self.complete(places, exclude, rows, scores)
+            self.fill_missing(places, exclude, rows, scores)
         return rows, scores
 
     @abstractmethod
-    def improve(self, sets: References, exclude: Rows, slab: Slab, rows: Rows, scores: Scores, done: Advance) -> None:
+    def search_slab(
+        self, sets: References, exclude: Rows, slab: Slab, rows: Rows, scores: Scores, done: Advance
+    ) -> None:
         """Bring a slab's candidates into the heaps of all queries: rows and scores, (q, width)."""
 
     @abstractmethod
-    def slab(self, rows: Rows) -> Slab:
+    def build_slab(self, rows: Rows) -> Slab:
         """Invert some candidates."""
 
     @abstractmethod
-    def fitting(self) -> int:
+    def max_slab_rows(self) -> int:
         """How many candidates an inverted slab may have, by the memory there is."""
 
-    def complete(self, sets: References, exclude: Rows, rows: Rows, scores: Scores) -> None:
+    def fill_missing(self, sets: References, exclude: Rows, rows: Rows, scores: Scores) -> None:
         """Fill lists, which are in order now, with what no search finds."""
 
     @cached_property
-    def usable(self) -> Rows:
+    def searchable(self) -> Rows:
         """Candidates that the search goes through."""
         return np.array(self.search.candidates, np.int32)
 
     @cached_property
     def count(self) -> int:
         """How many slabs the candidates are cut into."""
-        return max(1, -(-len(self.usable) // max(_SMALLEST, self.fitting())))
+        return max(1, -(-len(self.searchable) // max(_SMALLEST, self.max_slab_rows())))
 
     def _slabs(self) -> Iterator[Slab]:
         if self.count == 1:
             yield self._whole
         else:
-            edges = np.linspace(0, len(self.usable), self.count + 1).astype(int).tolist()
-            yield from (self.slab(self.usable[lo:hi].copy()) for lo, hi in pairwise(edges))
+            edges = np.linspace(0, len(self.searchable), self.count + 1).astype(int).tolist()
+            yield from (self.build_slab(self.searchable[lo:hi].copy()) for lo, hi in pairwise(edges))
 
     @cached_property
     def _whole(self) -> Slab:
-        return self.slab(self.usable)
+        return self.build_slab(self.searchable)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from relabel.core.errors import RelabelError
 from relabel.sources.cosine import VectorUnits
-from relabel.sources.shards import FAILED, ShardUnits, failed_rows
+from relabel.sources.shards import FAILED, ShardUnits, read_failed_rows
 from relabel.store.atomic import write_text
 from relabel.store.fixed_parquet import plain_bytes, write_plain
 from relabel.store.manifest import Manifest, open_artefact
@@ -38,7 +38,7 @@ _SCHEMA = pa.schema([pa.field("row", pa.int32()), pa.field("digest", pa.binary(1
 Numbers = NDArray[np.int64]
 
 
-class ReusingUnits(ShardUnits):
+class TextReuseUnits(ShardUnits):
     """Work on rows that depend on a caption's text alone."""
 
     _older: tuple[Path, dict[str, Any]] | None = None
@@ -47,7 +47,7 @@ class ReusingUnits(ShardUnits):
         """Return the text of each row as it is encoded."""
         return self.corpus.texts[self.rows.start : self.rows.stop]
 
-    def look_at(self, out: Path, semantic: dict[str, Any]) -> None:
+    def set_previous(self, out: Path, semantic: dict[str, Any]) -> None:
         """Name the place of an encoding that may be older, and what the new one's vectors depend on."""
         self._older = out, semantic
 
@@ -61,34 +61,34 @@ class ReusingUnits(ShardUnits):
         work.runtime["reused"] = found
         write_text(work.folder / _REUSE, json.dumps(found))
 
-    def older(self, work: Work) -> Older | None:
+    def previous(self, work: Work) -> PreviousEncoding | None:
         """Open the older encoding that this work takes rows from; None if it takes none."""
         found = json.loads((work.folder / _REUSE).read_text(encoding="utf-8"))
         return None if found["from"] is None else self._old
 
     @cached_property
-    def _old(self) -> Older:
+    def _old(self) -> PreviousEncoding:
         assert self._older is not None
         found = _open(*self._older)
         assert found is not None
         return found
 
 
-class TextUnits(ReusingUnits, VectorUnits):
+class TextUnits(TextReuseUnits, VectorUnits):
     """Work on vectors that depend on a caption's text alone."""
 
     @abstractmethod
     def encoded(self, rows: Numbers, advance: Advance) -> pa.Table:
         """Encode the captions at n >= 1 corpus rows: a shard's columns, in the order of `rows`."""
 
-    def shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
+    def make_shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
         """Make one shard: see `encoded`."""
         every = np.arange(rows.start, rows.stop)
-        older = self.older(work)
+        older = self.previous(work)
         if older is None:
             return self.encoded(every, advance)
         digests = pq.read_table(work.folder / TEXTS)["digest"].slice(rows.start - self.rows.start, len(rows))
-        places = older.places(digests)
+        places = older.positions(digests)
         known, new = np.flatnonzero(places >= 0), np.flatnonzero(places < 0)
         if not len(known):
             return self.encoded(every, advance)
@@ -97,38 +97,38 @@ class TextUnits(ReusingUnits, VectorUnits):
         return _joined(old, known, fresh, new, every)
 
 
-def reusing(make: Callable[[], Units], out: Path, semantic: dict[str, Any]) -> Units:
+def with_text_reuse(make: Callable[[], Units], out: Path, semantic: dict[str, Any]) -> Units:
     """Make units, and let them take over what an older encoding at `out` holds, if their kind can."""
     units = make()
-    if isinstance(units, ReusingUnits):
-        units.look_at(out, semantic)
+    if isinstance(units, TextReuseUnits):
+        units.set_previous(out, semantic)
     return units
 
 
-def digests_of(texts: Iterable[str]) -> pa.Array:
+def text_digests(texts: Iterable[str]) -> pa.Array:
     """Digest texts, as they lie in `TEXTS`."""
     found = [hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest() for text in texts]
     return pa.array(found, pa.binary(16))
 
 
-def texts_bytes(rows: int) -> int:
+def text_digest_bytes(rows: int) -> int:
     """Bytes of the digests of some captions' texts."""
     digest = pa.array([bytes(16)] * rows, pa.binary(16))
     return plain_bytes(pa.table([pa.array(np.zeros(rows, np.int32)), digest], schema=_SCHEMA))
 
 
-class Older:
+class PreviousEncoding:
     """An older encoding, by the digests of its texts; failed rows are not known."""
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.folder, self.manifest = folder, manifest
         table = pq.read_table(folder / TEXTS)
-        row, failed = table["row"].to_numpy(), failed_rows(folder, manifest)
+        row, failed = table["row"].to_numpy(), read_failed_rows(folder, manifest)
         self._usable = ~np.isin(row, failed)
         self._digests = table["digest"].combine_chunks()
         self._last: tuple[str, pa.Table] | None = None
 
-    def places(self, digests: pa.ChunkedArray | pa.Array) -> Numbers:
+    def positions(self, digests: pa.ChunkedArray | pa.Array) -> Numbers:
         """Where each text stands in the older encoding, -1 where it does not."""
         usable = np.flatnonzero(self._usable)
         at = pc.fill_null(pc.index_in(digests, value_set=self._digests.take(pa.array(usable))), -1).to_numpy()
@@ -155,7 +155,7 @@ class Older:
         return self._last[1]
 
 
-def _open(folder: Path, semantic: dict[str, Any]) -> Older | None:
+def _open(folder: Path, semantic: dict[str, Any]) -> PreviousEncoding | None:
     """Open an older encoding whose vectors depend on the same; None where there is none."""
     try:
         manifest = open_artefact(folder, "encoding")
@@ -163,11 +163,11 @@ def _open(folder: Path, semantic: dict[str, Any]) -> Older | None:
         return None
     if TEXTS not in manifest.files or _uncut(manifest.semantic) != _uncut(semantic):
         return None
-    return Older(folder, manifest)
+    return PreviousEncoding(folder, manifest)
 
 
-def _found(older: Older, table: pa.Table) -> dict[str, Any]:
-    count = int((older.places(table["digest"]) >= 0).sum())
+def _found(older: PreviousEncoding, table: pa.Table) -> dict[str, Any]:
+    count = int((older.positions(table["digest"]) >= 0).sum())
     return {"from": older.manifest.fingerprint if count else None, "captions": count}
 
 
@@ -177,7 +177,7 @@ def _uncut(semantic: dict[str, Any]) -> Any:
 
 def _texts_table(rows: range, texts: Iterable[str]) -> pa.Table:
     row = pa.array(np.arange(rows.start, rows.stop, dtype=np.int32))
-    return pa.table([row, digests_of(texts)], schema=_SCHEMA)
+    return pa.table([row, text_digests(texts)], schema=_SCHEMA)
 
 
 def _joined(old: pa.Table, known: Numbers, fresh: pa.Table, new: Numbers, rows: Numbers) -> pa.Table:

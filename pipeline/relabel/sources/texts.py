@@ -174,7 +174,7 @@ def score_texts(
     array([6.18, 0.  ])
     """
     for one in (source, *parts.values()):
-        if (reason := one.no_text()) is not None:
+        if (reason := one.query_blocker()) is not None:
             raise UsageError(f"{one.spec.name} cannot score texts: {reason}", todo="Use another label.")
     started = time.perf_counter()
     texts = TextCorpus.of(references, candidates)
@@ -241,9 +241,9 @@ def _open(
     """Encode all texts with a source and open the encoding. Its parts come first, and are added to `opened`."""
     rows = range(len(corpus))
     manifests: dict[str, Manifest] = {}
-    for part in source.parts():
+    for part in source.input_labels():
         manifests[part], opened[part] = _open(parts[part], f"part {part}", corpus, folder, runtime, parts, opened)
-    source.check_parts(manifests)
+    source.check_inputs(manifests)
 
     def fill(work: Work) -> None:
         work.facts |= {"rows": [rows.start, rows.stop], "label": source.spec.name, "kind": source.spec.kind}
@@ -251,10 +251,12 @@ def _open(
         units = source.with_documents(REFERENCE_SPLIT).units(corpus, rows, _ROWS_PER_SHARD, runtime)
         make_all(units, work, runtime.progress)
 
-    semantic = source.semantic(corpus, rows, runtime) | {"version": source.spec.version}
+    semantic = source.fingerprint_params(corpus, rows, runtime) | {"version": source.spec.version}
     artefact = ArtefactSpec("encoding", "texts", semantic, {"corpus": corpus.digest})
     manifest, _ = build(folder / name, artefact, fill)
-    encoding = OpenEncoding(corpus, folder / name, manifest, runtime, {part: opened[part] for part in source.parts()})
+    encoding = OpenEncoding(
+        corpus, folder / name, manifest, runtime, {part: opened[part] for part in source.input_labels()}
+    )
     return manifest, source.open(encoding)
 
 

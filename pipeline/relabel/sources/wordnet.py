@@ -17,12 +17,12 @@ _ENDINGS = (
 )  # WordNet's morphology, in METEOR's order
 
 
-def meteor_jar() -> Path:
+def find_meteor_jar() -> Path:
     """Return the path of the METEOR 1.5 jar inside pycocoevalcap, or raise MissingError."""
     return find_jar("meteor/meteor-1.5.jar")
 
 
-def wordnet(jar: Path) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+def read_wordnet(jar: Path) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
     """Read word -> synonym sets and inflected form -> base forms."""
     with ZipFile(jar) as file:
         synsets, exceptions = (file.read(f"synonym/{n}").decode().splitlines() for n in (SYNSETS, EXCEPTIONS))
@@ -33,7 +33,7 @@ def wordnet(jar: Path) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
     return {w: s.split() for w, s in zip(synsets[::2], synsets[1::2], strict=True)}, bases
 
 
-def base_form(word: str, known: dict[str, list[str]]) -> str:
+def find_base_form(word: str, known: dict[str, list[str]]) -> str:
     """Base form of a word by its ending, as METEOR finds it; empty if it finds none."""
     if word.endswith("ss") or len(word) <= 2:
         return word

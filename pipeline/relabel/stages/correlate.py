@@ -141,7 +141,7 @@ def _stsb(project: Project, labels: Sequence[str], result: EvaluationResult) -> 
 def _parts(project: Project, label: str) -> dict[str, Source[Any]]:
     """Return the sources of all labels that a label is made of or gated by, with those of their own parts."""
     parts: dict[str, Source[Any]] = {}
-    for part in project.config.source(label).parts():
+    for part in project.config.source(label).input_labels():
         parts |= {part: project.config.source(part)} | _parts(project, part)
     return parts
 

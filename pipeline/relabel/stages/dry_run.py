@@ -78,7 +78,7 @@ def plan(project: Project, split: Split | None = None, labels: Sequence[str] = (
 def _served(project: Project, split: Split, label: str) -> list[Step]:
     near = Step("neighbours", label, str(project.layout.neighbours(split, "captions", label)))
     served = [_step(near, partial(stages.neighbours, project, label, neighbours_params(project, split)))]
-    if project.config.source(label).no_lookup() is None:
+    if project.config.source(label).lookup_blocker() is None:
         lookup = Step("export", label, str(project.layout.lookup(split, label)))
         served.append(_step(lookup, partial(stages.export_lookup, project, label, split)))
     return served

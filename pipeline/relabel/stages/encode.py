@@ -10,7 +10,7 @@ from relabel.config import Config
 from relabel.core.errors import CheckError, FailedRowsError, MissingError, UsageError
 from relabel.sources.base import OpenEncoding
 from relabel.sources.relevance import Relevance
-from relabel.sources.text_reuse import reusing
+from relabel.sources.text_reuse import with_text_reuse
 from relabel.stages.job import Job, run_tasks
 from relabel.stages.project import Project
 from relabel.stages.tune import check_word2vec
@@ -35,7 +35,10 @@ def encode(project: Project, label: str, split: str) -> Job:
     source, corpus, runtime = project.config.source(label), project.corpus, project.runtime
     rows = corpus.rows(project.splits(split))
     size = project.config.encode.rows_per_shard
-    semantic = source.semantic(corpus, rows, runtime) | {"rows": [rows.start, rows.stop], "rows_per_shard": size}
+    semantic = source.fingerprint_params(corpus, rows, runtime) | {
+        "rows": [rows.start, rows.stop],
+        "rows_per_shard": size,
+    }
     semantic["version"] = source.spec.version
 
     def fill(work: Work) -> None:
@@ -50,12 +53,12 @@ def encode(project: Project, label: str, split: str) -> Job:
         }
         run_tasks(project, units(), artefact, work, encode, label, split)
 
-    parts = {part: read_encoding(project, part, split) for part in source.parts()}
-    source.check_parts(parts)
+    parts = {part: read_encoding(project, part, split) for part in source.input_labels()}
+    source.check_inputs(parts)
     identities = {f"encoding {part}": manifest.identity for part, manifest in parts.items()}
     artefact = ArtefactSpec("encoding", label, semantic, {"corpus": corpus.digest} | identities)
     out = project.layout.encoding(split, label)
-    units = partial(reusing, partial(source.units, corpus, rows, size, runtime), out, semantic)
+    units = partial(with_text_reuse, partial(source.units, corpus, rows, size, runtime), out, semantic)
     return Job(out, artefact, fill, runtime.progress, units, encoding_variant(project, label))
 
 
@@ -70,7 +73,7 @@ def check_acyclic(config: Config, label: str, above: tuple[str, ...] = ()) -> No
     if label in above:
         way = " -> ".join((*above[above.index(label) :], label))
         raise UsageError(f"label {label} is made of itself: {way}", todo="Take it out of the parts of one of these.")
-    for part in config.source(label).parts():
+    for part in config.source(label).input_labels():
         check_acyclic(config, part, (*above, label))
 
 
@@ -127,7 +130,7 @@ def open_label(project: Project, label: str, split: str, encoding: Manifest | No
     wanted = (encoding or read_encoding(project, label, split)).fingerprint
     folder = project.layout.encoding(split, label)
     source = project.config.source(label)
-    parts = {part: open_label(project, part, split) for part in source.parts()}
+    parts = {part: open_label(project, part, split) for part in source.input_labels()}
 
     def read(manifest: Manifest) -> Relevance:
         if manifest.fingerprint != wanted:

@@ -15,7 +15,7 @@ from relabel.export.plan.build import PlanUnits
 from relabel.export.plan.estimate import Estimate, estimate, refuse_absurd, refuse_full_disk
 from relabel.export.plan.spec import Outline
 from relabel.sources.relevance import Relevance
-from relabel.sources.shards import failed_rows
+from relabel.sources.shards import read_failed_rows
 from relabel.stages.encode import open_label, read_encoding
 from relabel.stages.job import Job, run_tasks
 from relabel.stages.project import Project
@@ -94,7 +94,7 @@ def _outline(
     semantic = params.semantic | {"source": source.spec.name, "pooling": pooling, "rows": [rows.start, rows.stop]}
     semantic["format"] = FORMAT
     artefact = ArtefactSpec("plan", _name(project, label) if name is None else name, semantic, inputs)
-    failed = failed_rows(project.layout.encoding(covering, label), encoding)
+    failed = read_failed_rows(project.layout.encoding(covering, label), encoding)
     refuse_replaced(project.layout.encoding(covering, label), encoding)
     neighbours = partial(_open_neighbours, table, rows)
     outline = Outline(

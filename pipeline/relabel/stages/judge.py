@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from relabel.config import Config
 from relabel.core.errors import UsageError
-from relabel.sources.gate_counts import counting, note_tally
+from relabel.sources.gate_counts import collect_gate_counts, with_gate_counts
 from relabel.stages.encode import open_label, read_encoding
 from relabel.stages.job import Job
 from relabel.stages.project import Project
@@ -44,7 +44,7 @@ def judge(project: Project, label: str) -> Job:
     encoding = read_encoding(project, label, split)
     inputs = {"corpus": corpus.digest, "encoding": encoding.identity}
     inputs |= {f"cxc {task}": cxc.sha256(task, split) for task in cxc.TASKS}
-    slow = source.pair_by_pair()
+    slow = source.is_pairwise()
     gate = (params.gate or None) if slow else None
     ranked = split == "test" and (not slow or gate is not None)
     if ranked and gate is not None:
@@ -57,16 +57,16 @@ def judge(project: Project, label: str) -> Job:
         progress = project.runtime.progress
         work.facts |= {"label": label, "params": config.params(label).model_dump(mode="json"), "uses": _uses(encoding)}
         work.facts |= {"own_model": _own_model(encoding), "image_vectors": _image_vectors(project, label)}
-        relevance.estimate_run(
+        relevance.log_run_cost(
             lambda counter, at: score_cxc(corpus, counter, source, split, at, include_self=own), "judged pairs"
         )
-        counted = counting(work, relevance)
+        counted = with_gate_counts(work, relevance)
         score_cxc(corpus, relevance, source, split, counted, progress, include_self=own)
         if ranked:
             opened = _open_gate(project, gate) if gate else None
             eccv = read_eccv(corpus, project.runtime.data)
             score_eccv(corpus, relevance, source, eccv, counted, progress, ties=params.ties, gate=opened)
-        note_tally(work)
+        collect_gate_counts(work)
 
     artefact = ArtefactSpec("judgement", label, semantic, inputs)
     return Job(judgement_folder(project, label), artefact, fill, project.runtime.progress)
@@ -104,8 +104,10 @@ def _own_model(encoding: Manifest) -> bool:
 def _image_vectors(project: Project, label: str) -> list[str]:
     """Name those labels, among a label and its parts, that compare a vector of the image itself."""
     source = project.config.source(label)
-    own = [label] if source.image_vectors() else []
-    return list(dict.fromkeys([*own, *(name for part in source.parts() for name in _image_vectors(project, part))]))
+    own = [label] if source.compares_image_vectors() else []
+    return list(
+        dict.fromkeys([*own, *(name for part in source.input_labels() for name in _image_vectors(project, part))])
+    )
 
 
 _JUDGED = {"split", "include_self", "ties", "gate_top"}

@@ -139,7 +139,7 @@ def ask(
     hits = {}
     for label, relevance in opened.items():
         gate = None
-        if project.config.source(label).pair_by_pair():
+        if project.config.source(label).is_pairwise():
             try:
                 gate = _gate(project, label, opened, split, text is not None), project.config.judge.gate_top
             except RelabelError as error:
@@ -178,7 +178,7 @@ def _of_texts(project: Project, labels: Sequence[str], named: bool) -> list[str]
 def _no_text(project: Project, label: str) -> str | None:
     """Say why a label, or a label that it is made of or gated by, cannot score a new text."""
     source = project.config.source(label)
-    reasons = (source.no_text(), *(_no_text(project, part) for part in source.parts()))
+    reasons = (source.query_blocker(), *(_no_text(project, part) for part in source.input_labels()))
     return next((reason for reason in reasons if reason is not None), None)
 
 

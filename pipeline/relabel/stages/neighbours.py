@@ -11,7 +11,7 @@ from relabel.neighbours.build import NeighbourUnits
 from relabel.neighbours.params import NeighboursParams
 from relabel.neighbours.spec import Question
 from relabel.sources.base import Source
-from relabel.sources.cosine import new_index
+from relabel.sources.cosine import make_index
 from relabel.stages.encode import open_label, read_encoding
 from relabel.stages.job import Job, run_tasks
 from relabel.stages.project import Project
@@ -47,7 +47,7 @@ def neighbours(project: Project, label: str, params: NeighboursParams | None = N
         raise UsageError(f"the encoding of split {split} lacks captions of {within}", todo="Give another --split.")
     encoding = read_encoding(project, label, split)
     if params.index is not None:
-        new_index(params.index, int(encoding.facts["width"]))
+        make_index(params.index, int(encoding.facts["width"]))
     size = project.config.encode.rows_per_shard
     question = Question(label, params.of, rows, params.k, source.params.pooling, size)
     semantic = question.semantic() | {"source": source.spec.name, "within": within, "index": params.index}
@@ -78,7 +78,7 @@ def _values(config: Config, label: str) -> Values:
 
 def labels_with_neighbours(project: Project) -> list[str]:
     """Labels that have neighbours."""
-    return [label for label in project.config.sources if project.config.source(label).spec.no_neighbours is None]
+    return [label for label in project.config.sources if project.config.source(label).spec.neighbours_blocker is None]
 
 
 def facts(source: Source[Any], question: Question) -> dict[str, Any]:
@@ -102,11 +102,11 @@ def facts(source: Source[Any], question: Question) -> dict[str, Any]:
 
 
 def _check(source: Source[Any], label: str, params: NeighboursParams) -> None:
-    if source.spec.no_neighbours is not None:
+    if source.spec.neighbours_blocker is not None:
         raise UsageError(
-            f"{label} has no neighbours: {source.spec.no_neighbours}", todo="Use a label of sbert, cbow or cider."
+            f"{label} has no neighbours: {source.spec.neighbours_blocker}", todo="Use a label of sbert, cbow or cider."
         )
-    if params.index is not None and (reason := source.no_index()) is not None:
+    if params.index is not None and (reason := source.index_blocker()) is not None:
         raise UsageError(f"{label} takes no index: {reason}", todo="Leave `index` out: its exact search is fast.")
 
 

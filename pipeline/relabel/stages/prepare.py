@@ -23,7 +23,7 @@ def build_encoding(project: Project, label: str, split: str) -> Manifest:
     """Make a label's model, the encodings that it is made of, and its own."""
     ensure_models(project, label)
     check_acyclic(project.config, label)
-    for part in project.config.source(label).parts():
+    for part in project.config.source(label).input_labels():
         build_encoding(project, part, split)
     return _done(project, encode(project, label, split))
 

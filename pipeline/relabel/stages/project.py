@@ -40,7 +40,7 @@ class Project:
 
     def for_worker(self, runtime: Runtime) -> Self:
         """Return the same project for a process in another folder: with this runtime and absolute paths."""
-        sources = {label: params.anywhere() for label, params in self.config.sources.items()}
+        sources = {label: params.with_absolute_paths() for label, params in self.config.sources.items()}
         config = self.config.model_copy(update={"sources": sources})
         return replace(self, config=config, runtime=runtime, labels=self.labels.absolute())
 

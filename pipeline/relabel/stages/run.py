@@ -58,13 +58,13 @@ def labels_to_export(project: Project, labels: Sequence[str]) -> list[str]:
     """Labels that get neighbours and a lookup: those named, else `export.labels`; never one that cannot have them."""
     config = project.config
     named = labels or [label for label in config.export.labels if label in config.sources]
-    return [label for label in named if config.source(label).spec.no_neighbours is None]
+    return [label for label in named if config.source(label).spec.neighbours_blocker is None]
 
 
 def _note_unserved(project: Project, labels: Sequence[str]) -> None:
     """Say of named labels that get neither neighbours nor a lookup why they get none."""
     for label in labels:
-        if (reason := project.config.source(label).spec.no_neighbours) is not None:
+        if (reason := project.config.source(label).spec.neighbours_blocker) is not None:
             project.runtime.progress.note(f"{label} has neither neighbours nor a lookup from `run`: {reason}")
 
 
@@ -94,7 +94,7 @@ def _encode(project: Project, split: Split, labels: Sequence[str]) -> Evaluation
 def _serve(project: Project, split: Split, label: str) -> None:
     """Find neighbours of captions within the split and write the lookup."""
     _done(project, stages.neighbours(project, label, neighbours_params(project, split)))
-    if (reason := project.config.source(label).no_lookup()) is None:
+    if (reason := project.config.source(label).lookup_blocker()) is None:
         _done(project, stages.export_lookup(project, label, split))
     else:
         project.runtime.progress.note(f"{label} has no lookup: {reason}")

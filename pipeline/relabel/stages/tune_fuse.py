@@ -61,5 +61,5 @@ def check_excludes_fuse(project: Project, label: str, out: Path, above: tuple[st
         raise UsageError(what, todo="Take it out of --parts, or give another --out.")
     if label == way[0]:
         check_acyclic(project.config, label)
-    for part in source.parts():
+    for part in source.input_labels():
         check_excludes_fuse(project, part, out, way)

@@ -113,7 +113,7 @@ def label_values(config: Config, label: str) -> Values:
     """Return the parameters of a label and of all labels that it is made of."""
     own = config.params(label).model_dump(mode="json")
     values = {f"sources.{label}.{name}": value for name, value in own.items()}
-    for part in config.source(label).parts():
+    for part in config.source(label).input_labels():
         values |= label_values(config, part)
     return values
 

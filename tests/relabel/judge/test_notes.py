@@ -60,7 +60,7 @@ def test_what_an_image_stands_for(label: PairScores, expected: str) -> None:
 )
 def test_vectors_of_images_count_where_they_are_compared(changed: dict[str, Any], expected: bool) -> None:
     source = source_class("vectors")
-    assert source(source.spec.params(source="vectors", **changed)).image_vectors() == expected
+    assert source(source.spec.params(source="vectors", **changed)).compares_image_vectors() == expected
 
 
 def test_a_label_behind_a_gate_names_the_gate_whose_images_have_vectors() -> None:

@@ -103,12 +103,12 @@ def test_a_source_that_another_label_gates(tmp_path: Path) -> None:
     seen = []
 
     class Gated(SameImage):
-        def parts(self) -> tuple[str, ...]:
+        def input_labels(self) -> tuple[str, ...]:
             return ("near",)
 
         def open(self, encoding):  # type: ignore[no-untyped-def]
-            seen.append(encoding.parts["near"])
-            return encoding.parts["near"]
+            seen.append(encoding.inputs["near"])
+            return encoding.inputs["near"]
 
     found = judge_stsb(Gated(SameImageParams()), write(tmp_path), tmp_path / "work", Runtime(), ["dev"], {"near": gate})
     alone = judge_stsb(gate, tmp_path, tmp_path / "work", Runtime(), ["dev"])

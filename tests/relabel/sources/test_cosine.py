@@ -17,7 +17,7 @@ from relabel.core.types import Pooling
 from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
 from relabel.sources import cosine as module
-from relabel.sources.cosine import INDEX, VectorRelevance, new_index, read_vectors, vector_table, write_index
+from relabel.sources.cosine import INDEX, VectorRelevance, make_index, make_vector_table, read_vectors, write_index
 from relabel.store.artefact import build
 from relabel.store.manifest import ArtefactSpec, Manifest
 from relabel.store.workdir import Work, part_ranges
@@ -105,7 +105,7 @@ def stored(folder: Path, vectors: NDArray[np.float32], kind: Any = "float32", in
     def fill(work: Work) -> None:
         parts = part_ranges(range(len(vectors)), 16)
         for i, part in enumerate(parts):
-            work.part(i, len(parts), lambda part=part: vector_table(part, vectors[part.start : part.stop], kind))  # type: ignore[misc]
+            work.part(i, len(parts), lambda part=part: make_vector_table(part, vectors[part.start : part.stop], kind))  # type: ignore[misc]
         write_index(work, index)
 
     return build(folder / "encoding", ArtefactSpec("encoding", "t", {"index": index, "stored": kind}, {}), fill)[0]
@@ -157,7 +157,7 @@ def test_a_factory_string_that_faiss_refuses(factory: str, reason: str, tmp_path
 
 
 def test_a_bad_factory_string_is_seen_beforehand() -> None:
-    assert new_index("Flat", D).ntotal == 0
+    assert make_index("Flat", D).ntotal == 0
     for factory in ("Flatt", "HNSW0", "HNSW1", "HNSW99999999", "IVF0,Flat", "IVF99999999999,Flat", "PQ0", "\0", ""):
         with pytest.raises(UsageError, match="index"):
-            new_index(factory, D)
+            make_index(factory, D)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from tests.relabel.store.conftest import lay, watched
 
-from relabel.sources.gate_counts import counting, note_tally, tallied
+from relabel.sources.gate_counts import collect_gate_counts, record_gate_counts, with_gate_counts
 from relabel.sources.relevance import GateCounts
 from relabel.store.artefact import build
 from relabel.store.manifest import MANIFEST, ArtefactSpec, open_artefact
@@ -38,10 +38,10 @@ def one(relevance: Any, part: int) -> pa.Table:
 def judged(work: Work) -> None:
     """Tables of the artefact, each with counts, as judgements have them."""
     counted = relevance()
-    counted_work = counting(work, counted)
+    counted_work = with_gate_counts(work, counted)
     for part in range(PARTS):
         counted_work.part(part, PARTS, lambda part=part: one(counted, part))
-    note_tally(work)
+    collect_gate_counts(work)
 
 
 def searched(work: Work) -> None:
@@ -50,12 +50,12 @@ def searched(work: Work) -> None:
     if not work.done(part_name(0, 1)):
         for part, name in enumerate(shared):
             if not work.done(name):
-                with tallied(counted, work, name):
+                with record_gate_counts(counted, work, name):
                     table = one(counted, part)
                 work.table(name, lambda table=table: table)
     work.part(0, 1, lambda: pa.table({"row": [1]}))
     work.file("keys.txt", lambda path: path.write_text("keys") and None)
-    note_tally(work)
+    collect_gate_counts(work)
     work.excluded.update(shared)
 
 
@@ -96,7 +96,7 @@ def test_a_damaged_file_is_made_again_and_the_counts_stay(fill: Callable[[Work],
 def test_a_source_that_does_not_count_has_no_counts(tmp_path: Path) -> None:
     def fill(work: Work) -> None:
         ungated: Any = SimpleNamespace(gate_counts=lambda: None)
-        counting(work, ungated).part(0, 1, lambda: pa.table({"part": [0]}))
-        note_tally(work)
+        with_gate_counts(work, ungated).part(0, 1, lambda: pa.table({"part": [0]}))
+        collect_gate_counts(work)
 
     assert build(tmp_path / "out", DRAFT, fill)[0].facts == {}

@@ -44,7 +44,7 @@ def test_a_block_is_its_pairs(pooling: Pooling, most: int, monkeypatch: pytest.M
     relevance.calls.clear()
     assert relevance.block(sets, captions, pooling).tolist() == wanted
     assert max(relevance.calls) <= max(most, 3 * len(captions))
-    assert relevance.against(captions)(sets, pooling).tolist() == wanted
+    assert relevance.block_scorer(captions)(sets, pooling).tolist() == wanted
     assert relevance.rounded_block(sets, captions, pooling).tolist() == np.float32(wanted).tolist()
     assert relevance.block(sets.take(np.array([], np.int64)), captions).shape == (0, 3)
 

@@ -39,7 +39,9 @@ def relevance(corpus: Corpus, tmp_path: Path) -> Relevance:
         work.facts["rows"] = [rows.start, rows.stop]
         make_all(source.units(corpus, rows, 4, runtime), work, runtime.progress)
 
-    artefact = ArtefactSpec("encoding", "same_image", source.semantic(corpus, rows, runtime), {"corpus": corpus.digest})
+    artefact = ArtefactSpec(
+        "encoding", "same_image", source.fingerprint_params(corpus, rows, runtime), {"corpus": corpus.digest}
+    )
     manifest, _ = build(tmp_path / "same_image", artefact, fill)
     assert not manifest.files
     return source.open(

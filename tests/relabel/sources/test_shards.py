@@ -18,7 +18,7 @@ from relabel.core.progress import SILENT
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.corpus.build import Caption
-from relabel.sources.shards import ShardUnits, failed_rows, with_failed
+from relabel.sources.shards import ShardUnits, mark_failed, read_failed_rows
 from relabel.store.artefact import build, is_current
 from relabel.store.manifest import ArtefactSpec, Manifest, open_artefact
 from relabel.store.tasks import Advance, Phase, Unit, make_all
@@ -32,27 +32,27 @@ class Flaky(ShardUnits):
     """A shard holds its texts' lengths; texts in `bad` fail. A file made from all shards holds their sum."""
 
     title = "lengths"
-    derived = (SUM,)
+    derived_files = (SUM,)
 
     def __init__(self, corpus: Corpus, bad: set[str], made: list[str], stop_at: int = -1) -> None:
         super().__init__(corpus, ROWS, 3)
         self.bad, self.made, self.stop_at = bad, made, stop_at
 
-    def shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
+    def make_shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
         if rows.start == self.stop_at:
             raise KeyboardInterrupt
         self.made.append(f"{rows.start}")
         texts = self.corpus.texts[rows.start : rows.stop]
         lengths = [np.nan if text in self.bad else len(text) for text in texts]
         table = pa.table({"row": np.arange(rows.start, rows.stop, dtype=np.int32), "length": lengths})
-        return with_failed(table, {i: f"no {text}" for i, text in enumerate(texts) if text in self.bad})
+        return mark_failed(table, {i: f"no {text}" for i, text in enumerate(texts) if text in self.bad})
 
-    def after(self, work: Work) -> Iterator[Phase]:
+    def after_shards(self, work: Work) -> Iterator[Phase]:
         yield Phase("sum", "files", [Unit(SUM, 1)])
 
-    def other(self, work: Work, unit: Unit, advance: Advance) -> None:
+    def make_other(self, work: Work, unit: Unit, advance: Advance) -> None:
         self.made.append("sum")
-        total = np.nansum([np.nansum(column.to_numpy()) for column in self.column(work, "length")])
+        total = np.nansum([np.nansum(column.to_numpy()) for column in self.read_column(work, "length")])
         work.table(SUM, lambda: pa.table({"sum": [total]}))
 
 
@@ -74,7 +74,7 @@ def test_failed_rows_are_counted_named_and_read_back(tmp_path: Path) -> None:
     assert made == ["2", "5", "8", "11", "sum"]
     assert manifest.failed == 2
     assert manifest.facts["failed"]["first"] == [["t:5", f"no {'x' * 6}"], ["t:11", f"no {'x' * 12}"]]
-    assert failed_rows(tmp_path / "e", manifest).tolist() == [5, 11]
+    assert read_failed_rows(tmp_path / "e", manifest).tolist() == [5, 11]
     assert pq.read_table(tmp_path / "e" / manifest.parts[1])["failed"].to_pylist() == [f"no {'x' * 6}", None, None]
     assert "failed" not in pq.read_schema(tmp_path / "e" / manifest.parts[0]).names
     assert open_artefact(tmp_path / "e", "encoding") == manifest
@@ -83,7 +83,7 @@ def test_failed_rows_are_counted_named_and_read_back(tmp_path: Path) -> None:
 def test_the_next_run_makes_their_shards_again_and_no_other(tmp_path: Path) -> None:
     whole, _ = run(tmp_path / "whole", set())
     assert "failed" not in whole.facts
-    assert len(failed_rows(tmp_path / "whole", whole)) == 0
+    assert len(read_failed_rows(tmp_path / "whole", whole)) == 0
     first, _ = run(tmp_path / "e", BAD)
     assert not is_current(tmp_path / "e", ArtefactSpec("encoding", "flaky", {}, {}))
     kept = [first.parts[0], first.parts[2]]

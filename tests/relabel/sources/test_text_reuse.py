@@ -14,9 +14,9 @@ from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.corpus.build import Caption
 from relabel.sources.cosine import INDEX, read_vectors
-from relabel.sources.models.encoder import Encoded, SentenceEncoder
+from relabel.sources.models.encoder import Embeddings, SentenceEncoder
 from relabel.sources.sbert import Sbert, SbertParams
-from relabel.sources.text_reuse import TEXTS, TextUnits, reusing, texts_bytes
+from relabel.sources.text_reuse import TEXTS, TextUnits, text_digest_bytes, with_text_reuse
 from relabel.store.artefact import build
 from relabel.store.manifest import ArtefactSpec, Manifest
 from relabel.store.tasks import make_all
@@ -40,7 +40,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Texts that went through the model, but for the few that tell whether it works."""
     plain, seen = SentenceEncoder.encode, list[str]()
 
-    def encode(self: SentenceEncoder, texts: Any, advance: Any = None) -> Encoded:
+    def encode(self: SentenceEncoder, texts: Any, advance: Any = None) -> Embeddings:
         if advance is None:
             return plain(self, texts)
         seen.extend(texts)
@@ -58,8 +58,8 @@ def model(make_model: Any) -> str:
 def encode(out: Path, lines: list[Caption], **params: Any) -> tuple[Manifest, Corpus]:
     corpus, runtime = Corpus.from_captions(lines), Runtime(device="cpu", threads=2)
     source, rows = Sbert(SbertParams(**params)), range(len(lines))
-    semantic = source.semantic(corpus, rows, runtime) | {"rows": [0, len(lines)], "rows_per_shard": 16}
-    units = reusing(partial(source.units, corpus, rows, 16, runtime), out, semantic)
+    semantic = source.fingerprint_params(corpus, rows, runtime) | {"rows": [0, len(lines)], "rows_per_shard": 16}
+    units = with_text_reuse(partial(source.units, corpus, rows, 16, runtime), out, semantic)
 
     def fill(work: Work) -> None:
         work.facts["rows"] = [0, len(lines)]
@@ -85,7 +85,7 @@ def test_only_new_texts_are_encoded(model: str, tmp_path: Path, asked: list[str]
     assert whole.facts == new.facts
     assert {n: e.bytes for n, e in whole.files.items()} == {n: e.bytes for n, e in new.files.items()}
     assert new.files[TEXTS].sha256 == whole.files[TEXTS].sha256
-    assert new.files[TEXTS].bytes == texts_bytes(len(NEW))
+    assert new.files[TEXTS].bytes == text_digest_bytes(len(NEW))
 
 
 @pytest.mark.parametrize("changed", [{"stored": "float16"}, {"max_length": 5}, {"prompt": "say: "}])
@@ -122,7 +122,7 @@ def test_failed_rows_are_encoded_again(
 ) -> None:
     plain, bad = SentenceEncoder.encode, OLD[30].text
 
-    def broken(self: SentenceEncoder, texts: Any, *more: Any) -> Encoded:
+    def broken(self: SentenceEncoder, texts: Any, *more: Any) -> Embeddings:
         found = plain(self, texts, *more)
         found.vectors[[i for i, text in enumerate(texts) if text == bad]] = np.nan
         return found
@@ -139,7 +139,7 @@ def test_failed_rows_are_encoded_again(
 def test_a_killed_run_goes_on(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old, _ = encode(tmp_path / "e", OLD, model=model)
     with monkeypatch.context() as patch:
-        shard, made = TextUnits.shard, list[range]()
+        shard, made = TextUnits.make_shard, list[range]()
 
         def stop(self: TextUnits, work: Work, rows: range, advance: Any) -> Any:
             made.append(rows)
@@ -147,7 +147,7 @@ def test_a_killed_run_goes_on(model: str, tmp_path: Path, monkeypatch: pytest.Mo
                 raise KeyboardInterrupt
             return shard(self, work, rows, advance)
 
-        patch.setattr(TextUnits, "shard", stop)
+        patch.setattr(TextUnits, "make_shard", stop)
         with pytest.raises(KeyboardInterrupt):
             encode(tmp_path / "e", NEW, model=model)
     broken, _ = encode(tmp_path / "e", NEW, model=model)

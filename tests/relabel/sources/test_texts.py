@@ -87,7 +87,7 @@ def test_a_part_is_encoded_over_the_same_texts(tmp_path: Path) -> None:
             return ("near",)
 
         def open(self, encoding):  # type: ignore[no-untyped-def]
-            return encoding.parts["near"]
+            return encoding.inputs["near"]
 
     gated = Gated(CiderParams(tokenizer="lower_split"))
     np.testing.assert_array_equal(

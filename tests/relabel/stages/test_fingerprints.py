@@ -390,7 +390,7 @@ def test_a_parameter_changes_the_fingerprint_or_is_listed(
 def test_pooling_belongs_to_what_pools(name: str, folder: Path) -> None:
     """An encoding is the same under every pooling; a judgement, neighbours and a lookup are not."""
     config = base()
-    refused = source_class(name).spec.refused
+    refused = source_class(name).spec.refused_poolings
     now = config.sources[name].pooling
     value = next(p for p in ("max", "mean", "paired", "refs") if p not in refused and p != now)
     before, after = project(config), project(changed(config, f"sources.{name}", "pooling", value))
@@ -399,7 +399,7 @@ def test_pooling_belongs_to_what_pools(name: str, folder: Path) -> None:
     if name in stages.labels_with_neighbours(before):
         one, two = (stages.neighbours(p, name).artefact.fingerprint for p in (before, after))
         assert one != two
-    if before.config.source(name).no_lookup() is None:
+    if before.config.source(name).lookup_blocker() is None:
         one, two = (stages.export_lookup(p, name, "train").artefact.fingerprint for p in (before, after))
         assert one != two
 
@@ -436,7 +436,7 @@ def test_one_changed_caption_is_noticed(change: dict[str, str], folder: Path) ->
     after = project(base())
     assert stages.ingest(after)[1]
     for label, artefact in zip(SOURCES, artefacts, strict=True):
-        for part in after.config.source(label).parts():
+        for part in after.config.source(label).input_labels():
             fake(stages.encode(after, part, "train"))
         assert stages.encode(after, label, "train").artefact.fingerprint != artefact
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from relabel.core.types import Pooling, Rows
 from relabel.corpus import Corpus, References
-from relabel.sources.gate_counts import tallied
+from relabel.sources.gate_counts import record_gate_counts
 from relabel.sources.relevance import Relevance
 from relabel.store.safe_writers import save_array
 from relabel.store.tasks import Advance, Unit
@@ -102,7 +102,7 @@ class Pairs:
         """Score a part."""
         keys = self.keys(self.files.index(unit.file))
         scores = np.empty(len(keys))
-        with tallied(relevance, work, unit.file):
+        with record_gate_counts(relevance, work, unit.file):
             for a in range(0, len(keys), _STEP):
                 some = keys[a : a + _STEP]
                 references = references_of(self.corpus, some >> 32, self.pooling)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from relabel.core.types import Rows
 from relabel.export.plan.blocks import Pairs, block_of
 from relabel.export.plan.spec import Outline, Shape
-from relabel.sources.gate_counts import note_tally
+from relabel.sources.gate_counts import collect_gate_counts
 from relabel.sources.relevance import Relevance
 from relabel.store.arrays import write_array, write_pieces
 from relabel.store.atomic import void
@@ -67,7 +67,7 @@ class PlanUnits(Units):
 
     def finish(self, work: Work) -> None:
         """See Units."""
-        note_tally(work)
+        collect_gate_counts(work)
         work.excluded |= {name for name in work.entries() if name.startswith("pairs-")}
         work.facts |= {k: v for k, v in self.outline.about.items() if k not in ("kind", "format", "fingerprint")}
         levels = self.outline.about["sampler"].get("levels") or self.outline.params.levels
@@ -88,7 +88,7 @@ class PlanUnits(Units):
 
     @property
     def _pairwise(self) -> bool:
-        return self.outline.source.pair_by_pair()
+        return self.outline.source.is_pairwise()
 
     @cached_property
     def relevance(self) -> Relevance:

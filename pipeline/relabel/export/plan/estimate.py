@@ -81,7 +81,7 @@ def refuse_full_disk(estimate: Estimate, folder: Path, there: int) -> None:
 def estimate(outline: Outline, relevance: Relevance) -> Estimate:
     """Count what a plan takes and time a sample of it."""
     shape, batches = outline.shape, outline.batches
-    if outline.source.pair_by_pair():
+    if outline.source.is_pairwise():
         pairs = Pairs(outline.corpus, batches, outline.pooling)
         count, work = pairs.distinct, pairs.distinct * PAIR_BYTES
         estimated = _estimated(pairs, relevance)
@@ -114,7 +114,7 @@ def _estimated(pairs: Pairs, relevance: Relevance) -> float | None:
     """Return the relevance's own estimate for the distinct pairs of a plan, from a sample of them."""
     keys = pairs.sample(_PAIRS * _ROUNDS)
     references = references_of(pairs.corpus, keys >> 32, pairs.pooling)
-    return relevance.estimate(references, (keys & 0xFFFFFFFF).astype(np.int32), pairs.distinct, "plan")
+    return relevance.estimate_seconds(references, (keys & 0xFFFFFFFF).astype(np.int32), pairs.distinct, "plan")
 
 
 def _block_seconds(outline: Outline, relevance: Relevance) -> float:

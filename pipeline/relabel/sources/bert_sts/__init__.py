@@ -73,7 +73,7 @@ class BertStsParams(SourceParams):
     )
 
     @override
-    def anywhere(self) -> Self:
+    def with_absolute_paths(self) -> Self:
         folder = Path(self.model).expanduser()
         return self.model_copy(update={"model": str(folder.absolute())}) if folder.is_dir() else self
 
@@ -92,7 +92,7 @@ class BertSts(Source[BertStsParams]):
         symmetric=True,
         version=1,
         params=BertStsParams,
-        refused={"refs": "a cross-encoder reads two captions, not a set"},
+        refused_poolings={"refs": "a cross-encoder reads two captions, not a set"},
     )
 
     def __init__(self, params: BertStsParams) -> None:
@@ -112,23 +112,23 @@ class BertSts(Source[BertStsParams]):
         return Path(self.params.model).expanduser()
 
     @override
-    def parts(self) -> tuple[str, ...]:
+    def input_labels(self) -> tuple[str, ...]:
         return () if self.params.gate is None else (self.params.gate,)
 
-    def check_parts(self, parts: Mapping[str, Manifest]) -> None:
+    def check_inputs(self, inputs: Mapping[str, Manifest]) -> None:
         """Refuse a gate that is no label of vectors.
 
         Raises
         ------
         UsageError
         """
-        for label, manifest in parts.items():
+        for label, manifest in inputs.items():
             if manifest.facts.get("kind") != "vectors":
                 what = f"{label} cannot be the gate: it is no label of vectors"
                 raise UsageError(what, todo="Set `gate` to a label of cbow or sbert, or to null.")
 
     @override
-    def semantic(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
+    def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
         """The model is pinned by its files, wherever they lie."""
         known = self.params.model_dump(mode="json", exclude={"pooling", "model", "max_pairs"})
         return known | {"model": {"sha256": self._files(runtime).sha256()}}
@@ -159,7 +159,7 @@ class BertSts(Source[BertStsParams]):
             text[i] = numbers.setdefault(flat[a:b].tobytes(), len(numbers))
         sizes = np.array([len(one) // 4 for one in numbers], np.int64)
         texts = Texts(np.frombuffer(b"".join(numbers), np.int32), np.concatenate([[0], np.cumsum(sizes)]))
-        coarse = None if p.gate is None else encoding.parts[p.gate]
+        coarse = None if p.gate is None else encoding.inputs[p.gate]
 
         @cache
         def scorer() -> PairScorer:

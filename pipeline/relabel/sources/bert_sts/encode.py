@@ -61,20 +61,20 @@ class CrossEncoderUnits(ShardUnits):
     def title(self) -> str:
         return f"token ids ({self.files.name})"
 
-    def before(self, work: Work) -> Iterator[Phase]:
+    def before_shards(self, work: Work) -> Iterator[Phase]:
         """Load the model: what is wrong with it is known before any work."""
         yield Phase(f"model ({self.files.name})", "models", [Unit(MODEL, 1)])
 
-    def other(self, work: Work, unit: Unit, advance: Advance) -> None:
+    def make_other(self, work: Work, unit: Unit, advance: Advance) -> None:
         """Write what the model says of itself."""
         if unit.file != MODEL:
-            return super().other(work, unit, advance)
+            return super().make_other(work, unit, advance)
         said = {"max_length": self.scorer.limit, "output": self.scorer.output, "scale": self.scorer.scale}
         ran = {name: getattr(self.scorer, name) for name in ("backend", "device", "left_out")}
         text = json.dumps({"said": said, "ran": ran})
         return work.file(MODEL, lambda path: void(path.write_text(text, encoding="utf-8")))
 
-    def shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
+    def make_shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
         """Make row int32, ids list<int32>: no special tokens; each distinct text is tokenized once."""
         texts = self.corpus.texts[rows.start : rows.stop]
         distinct = list(dict.fromkeys(texts))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from relabel.core.types import Scores
 from relabel.sources.bert_sts.cost import log_cost
 from relabel.sources.bert_sts.gate import Classes
-from relabel.sources.gate_counts import tallied
+from relabel.sources.gate_counts import record_gate_counts
 from relabel.store.tasks import Advance, Phase, Unit
 from relabel.store.workdir import Work
 
@@ -92,7 +92,7 @@ class Refining:
                 advance(now - told)
                 told = now
 
-            with tallied(relevance, work, unit.file):
+            with record_gate_counts(relevance, work, unit.file):
                 relevance.tally["asked"] += len(owners) * len(self.owners) // (2 if self.unordered else 1)
                 relevance.tally["passed"] += len(one)
                 scores = relevance.refine(keys, tell)[which.reshape(-1)]

@@ -119,7 +119,7 @@ class BertStsRelevance(Relevance):
         return CountingRelevance(**own)
 
     @override
-    def estimate(self, references: References, captions: Rows, total: int, title: str) -> float | None:
+    def estimate_seconds(self, references: References, captions: Rows, total: int, title: str) -> float | None:
         from relabel.sources.bert_sts.cost import log_cost
 
         twin = self.counting()
@@ -128,7 +128,7 @@ class BertStsRelevance(Relevance):
         return log_cost(self, round(share * total), twin.sample, title)
 
     @override
-    def estimate_run(self, run: Callable[[Relevance, Work], None], title: str) -> None:
+    def log_run_cost(self, run: Callable[[Relevance, Work], None], title: str) -> None:
         from relabel.sources.bert_sts.cost import log_cost_of
 
         log_cost_of(self, run, title)

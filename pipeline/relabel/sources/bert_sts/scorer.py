@@ -26,7 +26,7 @@ from relabel.core.runtime import Runtime, pick_device
 from relabel.sources.bert_sts.model import Output, load_cross_encoder
 from relabel.sources.bert_sts.token_pairs import Frame, Texts, cut_lengths, plain_ids
 from relabel.sources.cosine import ComputeType
-from relabel.sources.models.encoder import equal_lengths
+from relabel.sources.models.encoder import batch_by_length
 from relabel.sources.models.loading import quiet
 from relabel.sources.models.packed_layers import can_pack, pack
 
@@ -140,7 +140,7 @@ class PairScorer:
             out[these] = found.reshape(-1)[: len(these)].double().cpu().numpy()
             return len(these)
 
-        for done in one_thread_each(work, equal_lengths(lengths.tolist(), _TOKENS[self.device]), self._threads):
+        for done in one_thread_each(work, batch_by_length(lengths.tolist(), _TOKENS[self.device]), self._threads):
             advance(done)
         return out
 

@@ -21,9 +21,9 @@ from relabel.corpus.tokenizers import Tokenizer, lower_split
 from relabel.sources.base import OpenEncoding
 from relabel.sources.cbow.encode import CbowUnits
 from relabel.sources.cbow.noun_weights import noun_weights, tagger_version
-from relabel.sources.cosine import StoredType, VectorRelevance, VectorSource, read_vectors, vector_spec
+from relabel.sources.cosine import StoredType, VectorRelevance, VectorSource, make_vector_spec, read_vectors
 from relabel.sources.words.bags import WordBags
-from relabel.sources.words.files import rows_of
+from relabel.sources.words.files import vectors_of_words
 from relabel.sources.words.params import WordVectorParams
 from relabel.sources.words.vectors import WordVectorsFile, read_word_vectors
 from relabel.store.manifest import Manifest
@@ -46,23 +46,23 @@ class CbowParams(WordVectorParams):
 class Cbow(VectorSource[CbowParams]):
     """Mean word vectors."""
 
-    spec = vector_spec("cbow", CbowParams, version=1)
+    spec = make_vector_spec("cbow", CbowParams, version=1)
 
     @override
     def tokenizer(self) -> str | None:
         return "ptb" if (self.params.weighting, self.params.tokenizer) == ("mean", "ptb") else None
 
     @override
-    def semantic(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
+    def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
         known = self.params.model_dump(include={"source", "weighting", "stored", "index"})
         if self.params.weighting == "ladder":
             known["tagger"] = tagger_version(self.params.tagger)
         else:
             known["tokenizer"] = self.params.tokenizer
-        return known | {"vectors": self.params.file_semantic(runtime.data)}
+        return known | {"vectors": self.params.file_fingerprint(runtime.data)}
 
     def units(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> CbowUnits:
-        """Shards of unit vectors (see `vector_table`), zeros for captions without a known word.
+        """Shards of unit vectors (see `make_vector_table`), zeros for captions without a known word.
 
         Raises
         ------
@@ -71,7 +71,7 @@ class Cbow(VectorSource[CbowParams]):
         CheckError
             If the file of word vectors is not one; names file and line.
         """
-        p, file = self.params, self.params.file(runtime.data)
+        p, file = self.params, self.params.find_file(runtime.data)
 
         def bags(part: range) -> WordBags:
             if self.tokenizer() == "ptb":
@@ -108,14 +108,14 @@ class Cbow(VectorSource[CbowParams]):
             distinct = list(dict.fromkeys(texts))
             number = {t: i for i, t in enumerate(distinct)}
             words = list(noun_weights(distinct, self.params.tagger, runtime.progress))
-            return WordBags.weighted(words, np.array([number[t] for t in texts], np.int64))
+            return WordBags.from_weighted_words(words, np.array([number[t] for t in texts], np.int64))
         if self.params.tokenizer == "lower_split":
-            return WordBags.plain([" ".join(lower_split(t)) for t in texts])
+            return WordBags.from_texts([" ".join(lower_split(t)) for t in texts])
         if tokens is None:
             from relabel.corpus.tokenizers import tokenize
 
             tokens = tokenize(texts, runtime)
-        return WordBags.plain(tokens)
+        return WordBags.from_texts(tokens)
 
 
 @dataclass
@@ -140,6 +140,6 @@ class _TextEncoder:
 
     def _vectors_of(self, words: list[str]) -> NDArray[np.float64]:
         if self.file is None:
-            self.file = self.source.params.file(self.runtime.data, self.manifest)
+            self.file = self.source.params.find_file(self.runtime.data, self.manifest)
         found = read_word_vectors(self.file, words)
-        return rows_of(found.index, found.vectors, words)
+        return vectors_of_words(found.index, found.vectors, words)

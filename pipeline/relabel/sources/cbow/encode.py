@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from relabel.corpus import Corpus
-from relabel.sources.cosine import StoredType, VectorUnits, vector_table, vectors_of
+from relabel.sources.cosine import StoredType, VectorUnits, make_vector_table, vectors_from_table
 from relabel.sources.words.bags import WordBags
-from relabel.sources.words.files import coverage, rows_of, vectors_table
-from relabel.sources.words.shards import VECTORS, WordUnits
+from relabel.sources.words.files import coverage, make_vectors_table, vectors_of_words
+from relabel.sources.words.shards import VECTORS_FILE, WordUnits
 from relabel.sources.words.vectors import WordVectorsFile, read_word_vectors
 from relabel.store.tasks import Advance
 from relabel.store.workdir import Work
@@ -54,7 +54,7 @@ class CbowUnits(WordUnits, VectorUnits):
         tokenizer: str,
     ) -> None:
         super().__init__(corpus, rows, rows_per_shard, index)
-        self.take(file, bags, tokenizer)
+        self.configure(file, bags, tokenizer)
         self.stored = stored
         self._read: tuple[dict[str, int], NDArray[np.float32]] | None = None
 
@@ -64,34 +64,34 @@ class CbowUnits(WordUnits, VectorUnits):
         return f"mean word vectors ({self.file.name})"
 
     @override
-    def known(self, counts: Counter[str]) -> pa.Table:
-        return vectors_table(read_word_vectors(self.file, counts))
+    def look_up_vectors(self, counts: Counter[str]) -> pa.Table:
+        return make_vectors_table(read_word_vectors(self.file, counts))
 
-    def shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
+    def make_shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
         """Make row, vector: zeros for a caption without a known word."""
-        bags, (index, vectors) = self.bags(work, rows), self._vectors(work)
-        known = rows_of(index, vectors, bags.vocabulary)
+        bags, (index, vectors) = self.read_shard_bags(work, rows), self._vectors(work)
+        known = vectors_of_words(index, vectors, bags.vocabulary)
         unit = np.empty((len(rows), known.shape[1]), np.float32)
         for a in range(0, len(rows), _CAPTIONS):
             some = slice(a, min(a + _CAPTIONS, len(rows)))
             unit[some] = bags.unit_vectors(known, some)
             advance(some.stop - some.start)
-        return vector_table(rows, unit, self.stored)
+        return make_vector_table(rows, unit, self.stored)
 
     def finish(self, work: Work) -> None:
         """Note the facts."""
         super().finish(work)
         zeros = 0
-        for column in self.column(work, "vector"):
-            zeros += int((~vectors_of(pa.table({"vector": column})).any(axis=1)).sum())
-        counts = self.counts(work)
-        table = self.note(work)
+        for column in self.read_column(work, "vector"):
+            zeros += int((~vectors_from_table(pa.table({"vector": column})).any(axis=1)).sum())
+        counts = self.count_words(work)
+        table = self.record_vectors(work)
         work.facts |= coverage(counts, set(table["word"].to_pylist()), zeros)
-        work.excluded.add(VECTORS)
+        work.excluded.add(VECTORS_FILE)
 
     def _vectors(self, work: Work) -> tuple[dict[str, int], NDArray[np.float32]]:
         """Read the vectors of all words, once."""
         if self._read is None:
-            table = pq.read_table(work.folder / VECTORS)
-            self._read = {word: i for i, word in enumerate(table["word"].to_pylist())}, vectors_of(table)
+            table = pq.read_table(work.folder / VECTORS_FILE)
+            self._read = {word: i for i, word in enumerate(table["word"].to_pylist())}, vectors_from_table(table)
         return self._read

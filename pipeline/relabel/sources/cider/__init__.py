@@ -92,7 +92,7 @@ class Cider(Source[CiderParams]):
         symmetric=False,
         version=1,
         params=CiderParams,
-        samples=(6_000, 24_000),
+        sample_sizes=(6_000, 24_000),
     )
 
     @override
@@ -104,7 +104,7 @@ class Cider(Source[CiderParams]):
         return Cider(self.params.model_copy(update={"df": split}))
 
     @override
-    def semantic(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
+    def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
         return self.params.model_dump(exclude={"pooling"}) | {"references": REFERENCES}
 
     def units(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> CiderUnits:

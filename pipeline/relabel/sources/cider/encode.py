@@ -62,16 +62,16 @@ class CiderUnits(ShardUnits):
         return f"n-grams ({self.facts['tokenizer']})"
 
     @override
-    def before(self, work: Work) -> Iterator[Phase]:
+    def before_shards(self, work: Work) -> Iterator[Phase]:
         yield Phase(f"vocabulary ({self.facts['tokenizer']})", "captions", [Unit(VOCABULARY, len(self.rows))])
 
     @override
-    def other(self, work: Work, unit: Unit, advance: Advance) -> None:
+    def make_other(self, work: Work, unit: Unit, advance: Advance) -> None:
         if unit.file != VOCABULARY:
-            return super().other(work, unit, advance)
+            return super().make_other(work, unit, advance)
         return work.table(VOCABULARY, self._count_documents)
 
-    def shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
+    def make_shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
         """Make one shard: row int32, ngrams and counts list<int32> (ids ascending), words int32."""
         if self._vocabulary is None:
             self._vocabulary = Vocabulary.read(work.folder / VOCABULARY)
@@ -92,7 +92,7 @@ class CiderUnits(ShardUnits):
     @override
     def finish(self, work: Work) -> None:
         super().finish(work)
-        empty = sum(int((words.to_numpy() == 0).sum()) for words in self.column(work, "words"))
+        empty = sum(int((words.to_numpy() == 0).sum()) for words in self.read_column(work, "words"))
         work.facts |= self.facts | {
             "documents": len(self.documents),
             "ngrams": int(pq.read_metadata(work.folder / VOCABULARY).num_rows),

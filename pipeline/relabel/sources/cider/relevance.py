@@ -19,7 +19,7 @@ from relabel.sources.cider.features import Features, MergeState, Postings, Weigh
 from relabel.sources.cider.ngrams import Vocabulary, number_ngrams
 from relabel.sources.finder import Search
 from relabel.sources.relevance import LookupArrays, Relevance, pool
-from relabel.sources.slab_search import EMPTY, SlabFinder
+from relabel.sources.slab_search import EMPTY_SLOT, SlabFinder
 from relabel.store.tasks import Advance
 from relabel.store.workdir import Work
 
@@ -83,7 +83,7 @@ class CiderRelevance(Relevance):
         return self.index(captions).block(references, pooling)
 
     @override
-    def against(self, captions: Rows) -> Callable[[References, Pooling], Scores]:
+    def block_scorer(self, captions: Rows) -> Callable[[References, Pooling], Scores]:
         return self.index(captions).block
 
     @override
@@ -243,7 +243,7 @@ class CiderFinder(SlabFinder["ImpactIndex"]):
     leave_out: float = LEAVE_OUT
 
     @override
-    def improve(
+    def search_slab(
         self, sets: References, exclude: Rows, slab: ImpactIndex, rows: Rows, scores: Scores, done: Advance
     ) -> None:
         from relabel.sources.cider.impact_index import Terms
@@ -266,7 +266,10 @@ class CiderFinder(SlabFinder["ImpactIndex"]):
             if single:
                 # Each reference has heaps of its own, which start empty and are merged below.
                 out = np.repeat(out, np.diff(indptr))
-                best = np.full((len(out), rows.shape[1]), EMPTY, np.int32), np.full((len(out), rows.shape[1]), -1.0)
+                best = (
+                    np.full((len(out), rows.shape[1]), EMPTY_SLOT, np.int32),
+                    np.full((len(out), rows.shape[1]), -1.0),
+                )
                 indptr = np.arange(indptr[0], indptr[-1] + 1)
             search(indptr, sets.rows, out, features, slab, weighting, left_out, merge, terms, sums, *best)
             if single:
@@ -275,14 +278,14 @@ class CiderFinder(SlabFinder["ImpactIndex"]):
         share(work, len(sets), self.runtime.threads, _QUERIES, done)
 
     @override
-    def slab(self, rows: Rows) -> ImpactIndex:
+    def build_slab(self, rows: Rows) -> ImpactIndex:
         from relabel.sources.cider.impact_index import impact_index_of
 
         positions = self.relevance.positions(rows).astype(np.int32)
         return impact_index_of(self.relevance.features, self.relevance.weighting, positions, rows)
 
     @override
-    def fitting(self) -> int:
+    def max_slab_rows(self) -> int:
         """Return the number of candidates per slab: memory holds the slab's index and the sums of each thread."""
         from relabel.sources.cider.impact_index import MAX_CANDIDATES
 

@@ -47,7 +47,7 @@ class FuseParams(SourceParams):
         return default_data() / "fuse" if self.model is None else Path(self.model).expanduser()
 
     @override
-    def anywhere(self) -> Self:
+    def with_absolute_paths(self) -> Self:
         return self if self.model is None else self.model_copy(update={"model": str(self.folder.absolute())})
 
     @override
@@ -67,7 +67,7 @@ class Fuse(Source[FuseParams]):
         params=FuseParams,
     )
 
-    def parts(self) -> tuple[str, ...]:
+    def input_labels(self) -> tuple[str, ...]:
         """Those of its model, then the gate if it is none of them.
 
         Raises
@@ -89,12 +89,12 @@ class Fuse(Source[FuseParams]):
         return self.params.folder
 
     @override
-    def pair_by_pair(self) -> bool:
-        """Raises as `parts`."""
+    def is_pairwise(self) -> bool:
+        """Raises as `input_labels`."""
         return any(part.pair_by_pair for part in self._parts.values())
 
     @override
-    def semantic(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
+    def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
         """The model is pinned by its files, wherever they lie."""
         manifest = model_manifest(self.params.folder)
         files = {name: entry.sha256 for name, entry in manifest.files.items()}
@@ -102,7 +102,7 @@ class Fuse(Source[FuseParams]):
         return {"source": self.spec.name, "model": {"fingerprint": manifest.fingerprint, "files": files}} | gate
 
     @override
-    def check_parts(self, parts: Mapping[str, Manifest]) -> None:
+    def check_inputs(self, inputs: Mapping[str, Manifest]) -> None:
         """Refuse parts encoded otherwise than for the fit.
 
         Raises
@@ -111,7 +111,7 @@ class Fuse(Source[FuseParams]):
             If a part's encoding was made under other parameters than the one that the model was fitted with.
         """
         for label, known in self._parts.items():
-            found = unrowed(parts[label].semantic)
+            found = unrowed(inputs[label].semantic)
             if found != known.semantic:
                 said = {**known.semantic, **found}
                 differ = [k for k in said if found.get(k) != known.semantic.get(k)]
@@ -124,12 +124,12 @@ class Fuse(Source[FuseParams]):
 
     @override
     def open(self, encoding: OpenEncoding) -> FuseRelevance:
-        failed = [np.empty(0, np.int32), *(part.failed for part in encoding.parts.values())]
+        failed = [np.empty(0, np.int32), *(part.failed for part in encoding.inputs.values())]
         return FuseRelevance(
             corpus=encoding.corpus,
             rows=encoding.rows,
             pooling=self.params.pooling,
-            parts=encoding.parts,
+            parts=encoding.inputs,
             model=read_model(self.params.folder),
             threads=encoding.runtime.threads,
             gate=self.params.gate,

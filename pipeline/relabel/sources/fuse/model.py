@@ -79,7 +79,7 @@ class Part:
     ----------
     source, kind : str
     pair_by_pair : bool
-        See Source.pair_by_pair.
+        See Source.is_pairwise.
     semantic : dict
         Of its encoding, but for what says which captions: see `unrowed`.
     out_of_fold : str or None

@@ -74,11 +74,11 @@ class FuseRelevance(Relevance):
 
     @override
     def block(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
-        return self.against(captions)(references, pooling or self.pooling)
+        return self.block_scorer(captions)(references, pooling or self.pooling)
 
     @override
-    def against(self, captions: Rows) -> Scorer:
-        scorers = {label: part.against(captions) for label, part in self.parts.items()}
+    def block_scorer(self, captions: Rows) -> Scorer:
+        scorers = {label: part.block_scorer(captions) for label, part in self.parts.items()}
         return lambda references, pooling: self._score(scorers, references, len(captions), pooling)
 
     def _score(self, scorers: Mapping[str, Scorer], references: References, count: int, how: Pooling) -> Scores:

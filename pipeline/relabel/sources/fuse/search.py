@@ -64,7 +64,7 @@ class EveryCandidate(Finder):
 
     @cached_property
     def _scorer(self) -> Scorer:
-        return self.relevance.against(self.search.candidates)
+        return self.relevance.block_scorer(self.search.candidates)
 
 
 @dataclass(frozen=True, eq=False)

@@ -75,7 +75,7 @@ class Ingredient:
         """What the model keeps of it."""
         sha256 = None if self.tuned is None else sha256_file(self.tuned)
         source = self.source
-        return Part(source.spec.name, source.spec.kind, source.pair_by_pair(), unrowed(self.semantic), sha256)
+        return Part(source.spec.name, source.spec.kind, source.is_pairwise(), unrowed(self.semantic), sha256)
 
 
 def out_of_fold(source: Source[Any]) -> Path | None:

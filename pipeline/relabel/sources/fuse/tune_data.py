@@ -130,9 +130,9 @@ def looks_of(source: Source[Any], task: Task) -> tuple[Look, ...]:
     """
     if task == "sts":
         return ("max",)
-    if "refs" in source.spec.refused:
+    if "refs" in source.spec.refused_poolings:
         return SINGLES
-    return ("refs",) if source.pair_by_pair() else ("refs", "max", "second")
+    return ("refs",) if source.is_pairwise() else ("refs", "max", "second")
 
 
 def values_of(table: pa.Table, looks: Sequence[Look], ways: int) -> Scores:

@@ -18,7 +18,7 @@ from relabel.sources.base import OpenEncoding, Source, SourceSpec
 from relabel.sources.meteor.encode import MeteorUnits
 from relabel.sources.meteor.jar import paraphrases
 from relabel.sources.meteor.relevance import MeteorParams, MeteorRelevance, scorers_of
-from relabel.sources.wordnet import meteor_jar
+from relabel.sources.wordnet import find_meteor_jar
 from relabel.store.atomic import sha256_file
 from relabel.store.manifest import read_parts
 
@@ -33,7 +33,7 @@ class Meteor(Source[MeteorParams]):
         symmetric=False,
         version=1,
         params=MeteorParams,
-        no_neighbours="it scores pair by pair, and all pairs are too many",
+        neighbours_blocker="it scores pair by pair, and all pairs are too many",
     )
 
     def tokenizer(self) -> str | None:
@@ -41,8 +41,8 @@ class Meteor(Source[MeteorParams]):
         return "ptb"
 
     @override
-    def semantic(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
-        files = {"jar": meteor_jar(), "paraphrases": paraphrases(self.params.language)}
+    def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
+        files = {"jar": find_meteor_jar(), "paraphrases": paraphrases(self.params.language)}
         hashes = {name: sha256_file(path) for name, path in files.items()}
         return {"source": self.spec.name, "language": self.params.language, **hashes}
 

@@ -14,7 +14,7 @@ from relabel.corpus import Corpus
 from relabel.sources.meteor.jar import PARAPHRASES, normalise, paraphrases
 from relabel.sources.meteor.tables import cut_paraphrases, cut_synonyms
 from relabel.sources.shards import ShardUnits
-from relabel.sources.wordnet import EXCEPTIONS, SYNSETS, meteor_jar
+from relabel.sources.wordnet import EXCEPTIONS, SYNSETS, find_meteor_jar
 from relabel.store.atomic import void
 from relabel.store.tasks import Advance, Phase, Unit
 from relabel.store.workdir import Work
@@ -33,7 +33,7 @@ class MeteorUnits(ShardUnits):
     """
 
     title = "METEOR's words"
-    derived: ClassVar[tuple[str, ...]] = (PARAPHRASES, SYNSETS, EXCEPTIONS)
+    derived_files: ClassVar[tuple[str, ...]] = (PARAPHRASES, SYNSETS, EXCEPTIONS)
 
     def __init__(self, corpus: Corpus, rows: range, rows_per_shard: int, language: str, silence: float) -> None:
         super().__init__(corpus, rows, rows_per_shard)
@@ -41,20 +41,20 @@ class MeteorUnits(ShardUnits):
         self._distinct: list[str] | None = None
         self._tables: MeteorTables | None = None
 
-    def shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
+    def make_shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
         """Make row int32, words string."""
         words = normalise(self.corpus.ptb_tokens()[rows.start : rows.stop], self.language, self.silence)
         row = np.arange(rows.start, rows.stop, dtype=np.int32)
         return pa.table({"row": row, "words": pa.array(words, pa.string())})
 
-    def after(self, work: Work) -> Iterator[Phase]:
+    def after_shards(self, work: Work) -> Iterator[Phase]:
         """Cut METEOR's tables."""
-        yield Phase("METEOR's tables", "files", [Unit(name, 1) for name in self.derived])
+        yield Phase("METEOR's tables", "files", [Unit(name, 1) for name in self.derived_files])
 
-    def other(self, work: Work, unit: Unit, advance: Advance) -> None:
+    def make_other(self, work: Work, unit: Unit, advance: Advance) -> None:
         """Cut one table."""
-        if unit.file not in self.derived:
-            return super().other(work, unit, advance)
+        if unit.file not in self.derived_files:
+            return super().make_other(work, unit, advance)
         if self._tables is None:  # two of them are cut together
             self._tables = MeteorTables(self.language, self.texts(work))
         tables = self._tables
@@ -68,7 +68,7 @@ class MeteorUnits(ShardUnits):
     def texts(self, work: Work) -> list[str]:
         """Distinct texts of all shards, in order."""
         if self._distinct is None:
-            columns = self.column(work, "words")
+            columns = self.read_column(work, "words")
             self._distinct = list(dict.fromkeys(text for column in columns for text in column.to_pylist()))
         return self._distinct
 
@@ -102,4 +102,4 @@ class MeteorTables:
 
     @cached_property
     def _synonyms(self) -> tuple[bytes, bytes]:
-        return cut_synonyms(meteor_jar(), self.texts)
+        return cut_synonyms(find_meteor_jar(), self.texts)

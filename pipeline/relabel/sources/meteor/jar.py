@@ -17,7 +17,7 @@ from typing import NoReturn
 from relabel.core.java import find_jar, java_command
 from relabel.core.line_process import JavaError, map_lines
 from relabel.core.worker_pool import Failure, LineError, NoAnswerError, Program, WorkerPool
-from relabel.sources.wordnet import meteor_jar
+from relabel.sources.wordnet import find_meteor_jar
 
 PARAPHRASES = "paraphrases.gz"
 """Name of the cut paraphrase table."""
@@ -41,7 +41,7 @@ def scorer_command(language: str, tables: Path, heap: str) -> list[str]:
     """
     folder = tables.resolve()
     options = ("-l", language, "-lower", "-a", folder / PARAPHRASES, "-d", folder)
-    return java_command(f"-Xmx{heap}", "-jar", meteor_jar(), "-", "-", "-stdio", *options)
+    return java_command(f"-Xmx{heap}", "-jar", find_meteor_jar(), "-", "-", "-stdio", *options)
 
 
 def normalise(texts: Sequence[str], language: str, silence: float) -> list[str]:
@@ -71,7 +71,7 @@ def normalise(texts: Sequence[str], language: str, silence: float) -> list[str]:
     distinct = list(dict.fromkeys(line for line in lines if line))
     if not distinct:
         return [""] * len(lines)
-    command = java_command("-cp", meteor_jar(), "edu.cmu.meteor.util.Normalizer", language, "true")
+    command = java_command("-cp", find_meteor_jar(), "edu.cmu.meteor.util.Normalizer", language, "true")
     try:
         found = map_lines(command, distinct, silence)
         if len(found) != len(distinct):

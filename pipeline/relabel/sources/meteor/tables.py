@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel.sources.wordnet import base_form, wordnet
+from relabel.sources.wordnet import find_base_form, read_wordnet
 
 LONGEST = 7
 """Words in the longest phrase of the paraphrase table."""
@@ -76,11 +76,11 @@ def cut_synonyms(jar: Path, texts: Iterable[str]) -> tuple[bytes, bytes]:
     synsets, exceptions : bytes
         Contents for `SYNSETS` and `EXCEPTIONS`.
     """
-    sets, bases = wordnet(jar)
+    sets, bases = read_wordnet(jar)
     words = sorted({word.decode() for text in texts for word in _words(text)})
     members: dict[str, list[str]] = defaultdict(list)
     for word in words:
-        stems = bases.get(word) or [base_form(word, sets)]
+        stems = bases.get(word) or [find_base_form(word, sets)]
         for synset in {s for form in (word, *stems) for s in sets.get(form, ())}:
             members[synset].append(word)
     kept: dict[str, list[str]] = defaultdict(list)

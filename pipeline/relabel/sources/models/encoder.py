@@ -44,7 +44,7 @@ _PROBES = (
 
 
 @dataclass(frozen=True)
-class Encoded:
+class Embeddings:
     """What becomes of N texts.
 
     Attributes
@@ -105,7 +105,7 @@ class SentenceEncoder:
             self.width = expected.shape[1]
             self.backend = self._choose(expected)
 
-    def encode(self, texts: Sequence[str], advance: Callable[[int], None] = lambda _: None) -> Encoded:
+    def encode(self, texts: Sequence[str], advance: Callable[[int], None] = lambda _: None) -> Embeddings:
         """Encode N texts, equal ones once; white space around a text is dropped.
 
         Parameters
@@ -132,7 +132,7 @@ class SentenceEncoder:
                 vectors = self._by_length(distinct, done)
         norms = np.sqrt(np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64))[:, None]
         unit = (vectors / np.maximum(norms, np.finfo(np.float32).tiny)).astype(np.float32)
-        return Encoded(unit[which], truncated[which])
+        return Embeddings(unit[which], truncated[which])
 
     def _choose(self, expected: Vectors) -> str:
         """Take the fastest way that agrees with the model's own."""
@@ -199,7 +199,7 @@ class SentenceEncoder:
                 out[these] = found["sentence_embedding"][: len(these)].float().cpu().numpy()
             return these
 
-        batches = equal_lengths([len(ids) for ids in tokens], _TOKENS[self.device])
+        batches = batch_by_length([len(ids) for ids in tokens], _TOKENS[self.device])
         for these in one_thread_each(work, batches, self._threads):
             done(these)
         return out
@@ -223,7 +223,7 @@ class SentenceEncoder:
         return nullcontext() if self.dtype == "float32" else torch.autocast(self.device, dtype=torch.bfloat16)
 
 
-def equal_lengths(lengths: Sequence[int], budget: int) -> list[Index]:
+def batch_by_length(lengths: Sequence[int], budget: int) -> list[Index]:
     """Group N texts by length into batches of at most `budget` tokens (at least one text), the longest first.
 
     Parameters

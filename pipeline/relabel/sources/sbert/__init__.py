@@ -20,10 +20,17 @@ from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
 from relabel.sources.base import OpenEncoding, SourceParams
-from relabel.sources.cosine import ComputeType, StoredType, VectorRelevance, VectorSource, read_vectors, vector_spec
+from relabel.sources.cosine import (
+    ComputeType,
+    StoredType,
+    VectorRelevance,
+    VectorSource,
+    make_vector_spec,
+    read_vectors,
+)
 from relabel.sources.models.files import DEFAULT_MODEL, ModelFiles, find_model
 from relabel.sources.sbert.encode import SbertUnits
-from relabel.sources.shards import failed_rows
+from relabel.sources.shards import read_failed_rows
 from relabel.store.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -46,7 +53,7 @@ class SbertParams(SourceParams):
     index: str | None = Field("Flat", description="faiss index factory string; null for no index.")
 
     @override
-    def anywhere(self) -> Self:
+    def with_absolute_paths(self) -> Self:
         folder = Path(self.model).expanduser()
         return self.model_copy(update={"model": str(folder.absolute())}) if folder.is_dir() else self
 
@@ -54,14 +61,14 @@ class SbertParams(SourceParams):
 class Sbert(VectorSource[SbertParams]):
     """Sentence embeddings."""
 
-    spec = vector_spec("sbert", SbertParams, version=2)
+    spec = make_vector_spec("sbert", SbertParams, version=2)
 
     @override
     def model_folder(self) -> Path | None:
         return Path(self.params.model).expanduser()
 
     @override
-    def semantic(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
+    def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
         """The model is pinned by its files, wherever they lie."""
         files = self._files(runtime)
         known = self.params.model_dump(
@@ -70,7 +77,7 @@ class Sbert(VectorSource[SbertParams]):
         return known | {"model": {"sha256": files.sha256()}, "unit_length": True}
 
     def units(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> SbertUnits:
-        """Shards of unit vectors (see `vector_table`), with a column `truncated` (bool).
+        """Shards of unit vectors (see `make_vector_table`), with a column `truncated` (bool).
 
         A caption for which the model gives no finite vector is a failed row.
 
@@ -93,7 +100,7 @@ class Sbert(VectorSource[SbertParams]):
         rows = encoding.rows
         vectors, failed = (
             read_vectors(encoding.folder, encoding.manifest),
-            failed_rows(encoding.folder, encoding.manifest),
+            read_failed_rows(encoding.folder, encoding.manifest),
         )
         return VectorRelevance(
             encoding.corpus,

@@ -14,9 +14,9 @@ from typing_extensions import override
 
 from relabel.core.errors import CheckError
 from relabel.corpus import Corpus
-from relabel.sources.cosine import ComputeType, StoredType, new_index, vector_table
+from relabel.sources.cosine import ComputeType, StoredType, make_index, make_vector_table
 from relabel.sources.models.files import ModelFiles
-from relabel.sources.shards import with_failed
+from relabel.sources.shards import mark_failed
 from relabel.sources.text_reuse import TextUnits
 from relabel.store.atomic import void
 from relabel.store.tasks import Advance, Phase, Unit
@@ -71,16 +71,16 @@ class SbertUnits(TextUnits):
     def title(self) -> str:
         return f"sentence embeddings ({self.files.name})"
 
-    def before(self, work: Work) -> Iterator[Phase]:
+    def before_shards(self, work: Work) -> Iterator[Phase]:
         """Load the model: what is wrong with it or the index is known before the long work."""
         yield Phase(f"model ({self.files.name})", "models", [Unit(MODEL, 1)])
 
-    def other(self, work: Work, unit: Unit, advance: Advance) -> None:
+    def make_other(self, work: Work, unit: Unit, advance: Advance) -> None:
         """Write what the model says of itself."""
         if unit.file != MODEL:
-            return super().other(work, unit, advance)
+            return super().make_other(work, unit, advance)
         if self.index is not None:
-            new_index(self.index, self.encoder.width)
+            make_index(self.index, self.encoder.width)
         first = self.corpus.texts[self.rows.start : self.rows.start + _TRIED]
         if not np.isfinite(self.encoder.encode(first).vectors).any():
             where, todo = self.corpus.caption_ids[self.rows.start], "Use dtype float32, or another model."
@@ -95,10 +95,10 @@ class SbertUnits(TextUnits):
         found = self.encoder.encode([self.corpus.texts[i] for i in rows], advance)
         broken = np.flatnonzero(~np.isfinite(found.vectors).all(axis=1))
         found.vectors[broken] = np.nan
-        table = vector_table(range(len(rows)), found.vectors, self.stored)
+        table = make_vector_table(range(len(rows)), found.vectors, self.stored)
         table = table.set_column(0, "row", pa.array(rows.astype(np.int32)))
         table = table.append_column("truncated", pa.array(found.truncated))
-        return with_failed(table, dict.fromkeys(broken.tolist(), _NOT_FINITE))
+        return mark_failed(table, dict.fromkeys(broken.tolist(), _NOT_FINITE))
 
     def finish(self, work: Work) -> None:
         """Note the facts."""
@@ -108,7 +108,7 @@ class SbertUnits(TextUnits):
         work.runtime["device"] = model["ran"]["device"]
         if model["ran"]["left_out"]:
             work.runtime["left_out"] = model["ran"]["left_out"]
-        truncated = sum(int(column.to_numpy().sum()) for column in self.column(work, "truncated"))
+        truncated = sum(int(column.to_numpy().sum()) for column in self.read_column(work, "truncated"))
         work.facts |= self._facts(model["said"], truncated)
         work.excluded.add(MODEL)
 

@@ -25,10 +25,10 @@ from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
 from relabel.sources.base import OpenEncoding, Source, SourceParams, SourceSpec
-from relabel.sources.shards import failed_rows
+from relabel.sources.shards import read_failed_rows
 from relabel.sources.spice.encode import WORDS, SceneGraphUnits, collapsed
 from relabel.sources.spice.parser import SpiceParser, Unparsed, parser_files, worker_command
-from relabel.sources.wordnet import meteor_jar
+from relabel.sources.wordnet import find_meteor_jar
 from relabel.store.atomic import sha256_file
 from relabel.store.manifest import read_parts
 
@@ -60,7 +60,7 @@ class Spice(Source[SpiceParams]):
         symmetric=False,
         version=1,
         params=SpiceParams,
-        samples=(200, 800),
+        sample_sizes=(200, 800),
     )
 
     @override
@@ -68,7 +68,7 @@ class Spice(Source[SpiceParams]):
         return "ptb" if self.params.text == "ptb" else None
 
     @override
-    def semantic(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
+    def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
         """Return the parameters, and the hashes of the synonyms and the parser.
 
         Raises
@@ -77,7 +77,7 @@ class Spice(Source[SpiceParams]):
             Without pycocoevalcap.
         """
         said = {"source": self.spec.name, "text": self.params.text}
-        return said | {"synonyms": sha256_file(meteor_jar())} | parser_files()
+        return said | {"synonyms": sha256_file(find_meteor_jar())} | parser_files()
 
     def units(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> SceneGraphUnits:
         """Shards of tuples and `words.parquet` (see SceneGraphUnits).
@@ -104,7 +104,7 @@ class Spice(Source[SpiceParams]):
             scenes=scenes_of(tuples, pq.read_table(encoding.folder / WORDS)),
             new_text=lambda text, scenes: self._parsed(text, scenes, encoding.runtime),
             threads=encoding.runtime.threads,
-            failed=failed_rows(encoding.folder, encoding.manifest),
+            failed=read_failed_rows(encoding.folder, encoding.manifest),
         )
 
     def _parsed(self, text: str, scenes: Scenes, runtime: Runtime) -> tuple[Rows, Words]:
@@ -122,4 +122,4 @@ class Spice(Source[SpiceParams]):
             parser.close()
         if isinstance(found, Unparsed):
             raise UsageError(f"SPICE cannot parse {text!r}: {found.reason}", todo="Ask in other words.")
-        return new_rows(found, scenes, meteor_jar())
+        return new_rows(found, scenes, find_meteor_jar())

@@ -21,11 +21,11 @@ from typing_extensions import override
 
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
-from relabel.sources.shards import FAILED, with_failed
+from relabel.sources.shards import FAILED, mark_failed
 from relabel.sources.spice.parser import Parsed, SpiceParser, Unparsed, worker_command
 from relabel.sources.spice.synonyms import spelled, words_table
-from relabel.sources.text_reuse import ReusingUnits, digests_of
-from relabel.sources.wordnet import meteor_jar
+from relabel.sources.text_reuse import TextReuseUnits, text_digests
+from relabel.sources.wordnet import find_meteor_jar
 from relabel.store.tasks import Advance, Phase, Unit
 from relabel.store.workdir import Work
 
@@ -47,7 +47,7 @@ class Parses(Protocol):
         ...
 
 
-class SpiceUnits(ReusingUnits):
+class SpiceUnits(TextReuseUnits):
     """Work on one encoding of spice: row int32, tuples (see `TUPLES`). Tuples of an older encoding are taken over.
 
     A caption that the parser dies of, refuses or takes too long for is a failed row, its tuples null.
@@ -93,32 +93,32 @@ class SpiceUnits(ReusingUnits):
                 self._keep(work, name)
         super().start(work)
 
-    def before(self, work: Work) -> Iterator[Phase]:
+    def before_shards(self, work: Work) -> Iterator[Phase]:
         """Parse the chunks of the shards that are not there."""
         chunks = [chunk for name in self.parts if not work.done(name) for chunk in self._cut(name).chunks.items()]
         yield Phase("SPICE's parser", "captions", [Unit(chunk, len(texts)) for chunk, texts in chunks])
 
-    def other(self, work: Work, unit: Unit, advance: Advance) -> None:
+    def make_other(self, work: Work, unit: Unit, advance: Advance) -> None:
         """Parse one chunk."""
         found = _CHUNK.fullmatch(unit.file)
         if found is None:
-            return super().other(work, unit, advance)
+            return super().make_other(work, unit, advance)
         texts = self._cut(list(self.parts)[int(found[1])]).chunks[unit.file]
         return work.table(unit.file, lambda: _chunk_table(self._parsed(work, texts, advance)))
 
-    def shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
+    def make_shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
         """Put one shard together."""
         cut = self._cut(next(name for name, part in self.parts.items() if part == rows))
         found = pa.concat_tables([pq.read_table(work.folder / chunk) for chunk in cut.chunks])
         table = found.take(pa.array(cut.place))
         row = pa.array(np.arange(rows.start, rows.stop, dtype=np.int32))
         reasons = {i: reason for i, reason in enumerate(table[FAILED].to_pylist()) if reason is not None}
-        return with_failed(pa.table({"row": row, "tuples": table["tuples"].combine_chunks()}), reasons)
+        return mark_failed(pa.table({"row": row, "tuples": table["tuples"].combine_chunks()}), reasons)
 
     def finish(self, work: Work) -> None:
         """Note the facts, and leave out the chunks."""
         super().finish(work)
-        lengths = [pc.list_value_length(column) for column in self.column(work, "tuples")]
+        lengths = [pc.list_value_length(column) for column in self.read_column(work, "tuples")]
         empty = sum(int(pc.sum(pc.equal(each, 0)).as_py() or 0) for each in lengths)
         work.facts |= {"captions": len(self.rows), "without_tuples": empty}
         for name in self.parts:
@@ -130,8 +130,8 @@ class SpiceUnits(ReusingUnits):
 
     def _parsed(self, work: Work, texts: list[str], advance: Advance) -> list[Parsed]:
         """Parse texts, but for those whose tuples an older encoding holds."""
-        older = self.older(work)
-        places = older.places(digests_of(texts)) if older is not None else np.full(len(texts), -1)
+        older = self.previous(work)
+        places = older.positions(text_digests(texts)) if older is not None else np.full(len(texts), -1)
         known = np.flatnonzero(places >= 0)
         held: list[Parsed] = []
         if older is not None and len(known):
@@ -168,24 +168,24 @@ class SpiceUnits(ReusingUnits):
 class SceneGraphUnits(SpiceUnits):
     """Work on one encoding of spice: the shards of SpiceUnits, and `words.parquet`."""
 
-    derived: ClassVar[tuple[str, ...]] = (WORDS,)
+    derived_files: ClassVar[tuple[str, ...]] = (WORDS,)
 
-    def after(self, work: Work) -> Iterator[Phase]:
+    def after_shards(self, work: Work) -> Iterator[Phase]:
         """Look words up."""
-        yield from super().after(work)
+        yield from super().after_shards(work)
         yield Phase("synonyms", "files", [Unit(WORDS, 1)])
 
-    def other(self, work: Work, unit: Unit, advance: Advance) -> None:
+    def make_other(self, work: Work, unit: Unit, advance: Advance) -> None:
         """Write the words, or see SpiceUnits."""
         if unit.file != WORDS:
-            return super().other(work, unit, advance)
+            return super().make_other(work, unit, advance)
         return work.table(WORDS, lambda: self._words(work))
 
     def _words(self, work: Work) -> pa.Table:
         distinct: set[str] = set()
-        for column in self.column(work, "tuples"):
+        for column in self.read_column(work, "tuples"):
             distinct.update(pc.unique(spelled(column)[2]).to_pylist())
-        return words_table(distinct, meteor_jar())
+        return words_table(distinct, find_meteor_jar())
 
 
 @dataclass(frozen=True)

@@ -198,7 +198,7 @@ class SceneGraphFinder(SlabFinder[TupleIndex]):
     relevance: SceneGraphRelevance
 
     @override
-    def improve(
+    def search_slab(
         self, sets: References, exclude: Rows, slab: TupleIndex, rows: Rows, scores: Scores, done: Advance
     ) -> None:
         relevance, how = self.relevance, self.relevance.how(self.pooling)
@@ -213,7 +213,7 @@ class SceneGraphFinder(SlabFinder[TupleIndex]):
 
         share(work, len(sets), self.runtime.threads, _TOGETHER, done)
 
-    def complete(self, sets: References, exclude: Rows, rows: Rows, scores: Scores) -> None:
+    def fill_missing(self, sets: References, exclude: Rows, rows: Rows, scores: Scores) -> None:
         """Give sets that count a failed row, and lists that lack others, what stands for no neighbour."""
         failed = np.logical_or.reduceat(self.relevance.broken[sets.rows], sets.indptr[:-1])
         for i in np.flatnonzero(failed | (scores < 0).any(axis=1)):
@@ -223,13 +223,13 @@ class SceneGraphFinder(SlabFinder[TupleIndex]):
             scores[i, count:] = np.nan
 
     @override
-    def slab(self, rows: Rows) -> TupleIndex:
+    def build_slab(self, rows: Rows) -> TupleIndex:
         return tuple_index(
             self.relevance.scenes.graphs, self._table, self.relevance.positions(rows).astype(np.int32), rows
         )
 
     @override
-    def fitting(self) -> int:
+    def max_slab_rows(self) -> int:
         """Return how many candidates fit: a slab is its index and each thread's counts."""
         graphs, tuples = self.relevance.scenes.graphs, len(self._table.concepts)
         each = 12 * len(graphs.concepts) / max(1, len(graphs.start) - 1) + 16 + 18 * self.runtime.threads
@@ -241,7 +241,7 @@ class SceneGraphFinder(SlabFinder[TupleIndex]):
         return tuple_table(self.relevance.scenes.graphs, self.relevance.scenes.concepts)
 
     @cached_property
-    def usable(self) -> Rows:
+    def searchable(self) -> Rows:
         """Candidates that have not failed."""
         candidates = np.array(self.search.candidates, np.int32)
         return candidates[~self.relevance.broken[self.relevance.positions(candidates)]]

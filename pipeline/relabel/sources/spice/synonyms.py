@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from relabel.core.errors import CheckError
 from relabel.core.numeric.csr import indptr_of
-from relabel.sources.wordnet import base_form, wordnet
+from relabel.sources.wordnet import find_base_form, read_wordnet
 
 _TRIMMED = "".join(map(chr, range(33)))  # what Java's trim takes away
 
@@ -35,12 +35,12 @@ def words_table(words: Iterable[str], jar: Path) -> pa.Table:
     pyarrow.Table
         word string, ascending; synsets list<int32>, WordNet's numbers, ascending.
     """
-    sets, bases = wordnet(jar)
+    sets, bases = read_wordnet(jar)
     distinct = sorted(set(words))
     found = []
     for word in distinct:
         key = word.strip(_TRIMMED).lower().replace(" ", "_")
-        forms = (key, *(bases.get(key) or [base_form(key, sets)]))
+        forms = (key, *(bases.get(key) or [find_base_form(key, sets)]))
         found.append(sorted({int(s) for form in forms for s in sets.get(form, ())}))
     return pa.table({"word": pa.array(distinct, pa.string()), "synsets": pa.array(found, pa.list_(pa.int32()))})
 

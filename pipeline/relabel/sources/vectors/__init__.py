@@ -25,7 +25,7 @@ from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
 from relabel.sources.base import OpenEncoding, SourceParams
-from relabel.sources.cosine import StoredType, VectorSource, read_vectors, vector_spec, vectors_of
+from relabel.sources.cosine import StoredType, VectorSource, make_vector_spec, read_vectors, vectors_from_table
 from relabel.sources.vectors.encode import IMAGES, GivenUnits, Length
 from relabel.sources.vectors.files import Given, given_files, read_given
 from relabel.sources.vectors.relevance import GivenRelevance
@@ -54,7 +54,7 @@ class VectorsParams(SourceParams):
     index: str | None = Field("Flat", description="faiss index factory string; null for no index.")
 
     @override
-    def anywhere(self) -> Self:
+    def with_absolute_paths(self) -> Self:
         given = {name: getattr(self, name) for name in _FILES}
         return self.model_copy(update={n: str(Path(p).expanduser().absolute()) for n, p in given.items() if p})
 
@@ -62,30 +62,30 @@ class VectorsParams(SourceParams):
 class GivenVectors(VectorSource[VectorsParams]):
     """Embeddings from files."""
 
-    spec = replace(vector_spec("vectors", VectorsParams, version=1), refused={})
+    spec = replace(make_vector_spec("vectors", VectorsParams, version=1), refused_poolings={})
 
     def __init__(self, params: VectorsParams) -> None:
         mixed = params.images is not None
         refused: dict[Pooling, str] = {} if mixed else {"refs": "it takes vectors of images, and `images` is not set"}
         symmetric = not (mixed and params.captions is not None and params.pooling == "refs")
-        self.spec = replace(self.spec, refused=refused, symmetric=symmetric)
+        self.spec = replace(self.spec, refused_poolings=refused, symmetric=symmetric)
         super().__init__(params)
 
     @override
-    def image_vectors(self) -> bool:
+    def compares_image_vectors(self) -> bool:
         return self.params.images is not None and (self.params.pooling == "refs" or self.params.captions is None)
 
     @override
-    def no_text(self) -> str | None:
+    def query_blocker(self) -> str | None:
         return "given vectors have no model, so that a new text has no vector"
 
     @override
-    def no_lookup(self) -> str | None:
+    def lookup_blocker(self) -> str | None:
         own = "its images have vectors of their own, and a lookup holds those of captions"
         return None if self.params.images is None else own
 
     @override
-    def semantic(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
+    def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
         """Files are pinned by what they hold, wherever they lie."""
         p = self.params
         self._refuse_nothing()
@@ -95,7 +95,7 @@ class GivenVectors(VectorSource[VectorsParams]):
         return known
 
     def units(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> GivenUnits:
-        """Shards of unit vectors (see `vector_table`), and `images.parquet` where images have some.
+        """Shards of unit vectors (see `make_vector_table`), and `images.parquet` where images have some.
 
         Raises
         ------
@@ -114,7 +114,9 @@ class GivenVectors(VectorSource[VectorsParams]):
         """A new text has no vector."""
         rows, vectors, first = encoding.rows, read_vectors(encoding.folder, encoding.manifest), None
         if IMAGES in encoding.manifest.files:
-            vectors = np.concatenate([vectors, vectors_of(pq.read_table(encoding.folder / IMAGES, columns=["vector"]))])
+            vectors = np.concatenate(
+                [vectors, vectors_from_table(pq.read_table(encoding.folder / IMAGES, columns=["vector"]))]
+            )
             first = int(encoding.corpus.image[rows.start])
         return GivenRelevance(encoding.corpus, rows, self.params.pooling, vectors, _no_text, first_image=first)
 

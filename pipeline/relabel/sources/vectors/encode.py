@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from relabel.core.errors import CheckError
 from relabel.corpus import Corpus
-from relabel.sources.cosine import INDEX, StoredType, VectorUnits, new_index, vector_table
+from relabel.sources.cosine import INDEX, StoredType, VectorUnits, make_index, make_vector_table
 from relabel.sources.vectors.files import Given
 from relabel.store.fixed_parquet import write_plain
 from relabel.store.tasks import Advance, Phase, Unit
@@ -42,7 +42,7 @@ class GivenUnits(VectorUnits):
     stored : "float32" or "float16"
     """
 
-    derived = (INDEX, IMAGES)
+    derived_files = (INDEX, IMAGES)
 
     def __init__(
         self,
@@ -74,29 +74,29 @@ class GivenUnits(VectorUnits):
             said = ", ".join(f"{name} {width}" for name, width in widths.items())
             raise CheckError(f"vectors of captions and images differ in width: {said}")
         if self.index is not None:
-            new_index(self.index, next(iter(widths.values())))
+            make_index(self.index, next(iter(widths.values())))
 
-    def before(self, work: Work) -> Iterator[Phase]:
+    def before_shards(self, work: Work) -> Iterator[Phase]:
         """Gather the vectors of images."""
         if self._images is not None:
             yield Phase("given vectors of images", "images", [Unit(IMAGES, len(self.images))])
 
-    def other(self, work: Work, unit: Unit, advance: Advance) -> None:
+    def make_other(self, work: Work, unit: Unit, advance: Advance) -> None:
         """Gather the vectors of images, or index."""
         if unit.file != IMAGES:
-            return super().other(work, unit, advance)
+            return super().make_other(work, unit, advance)
         vectors = self._vectors(self._open_images, np.array(self.images), self.corpus.image_ids)
-        table = vector_table(self.images, vectors, self.stored)
+        table = make_vector_table(self.images, vectors, self.stored)
         return work.file(IMAGES, lambda path: write_plain(path, [table], table.schema), rows=len(table))
 
-    def shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
+    def make_shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
         """Make row, vector."""
         if self._captions is None:
             owners = self.corpus.image[rows.start : rows.stop]
             vectors = self._vectors(self._open_images, owners, self.corpus.image_ids)
         else:
             vectors = self._vectors(self._open_captions, np.arange(rows.start, rows.stop), self.corpus.caption_ids)
-        return vector_table(rows, vectors, self.stored)
+        return make_vector_table(rows, vectors, self.stored)
 
     def finish(self, work: Work) -> None:
         """Note the facts."""

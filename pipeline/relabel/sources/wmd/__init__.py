@@ -28,14 +28,14 @@ from relabel.core.types import Pooling
 from relabel.corpus import Corpus
 from relabel.corpus.tokenizers import Tokenizer, lower_split
 from relabel.sources.base import OpenEncoding, Source, SourceSpec
-from relabel.sources.cosine import vectors_of
+from relabel.sources.cosine import vectors_from_table
 from relabel.sources.wmd.distance import Bags
 from relabel.sources.wmd.encode import WmdUnits, counted, unit_length
 from relabel.sources.wmd.relevance import WmdRelevance
 from relabel.sources.wmd.stop_words import NAMED, StopWords
 from relabel.sources.words.bags import WordBags
 from relabel.sources.words.params import WordVectorParams
-from relabel.sources.words.shards import VECTORS
+from relabel.sources.words.shards import VECTORS_FILE
 from relabel.sources.words.vectors import read_word_vectors
 from relabel.store.manifest import Manifest, read_parts
 from relabel.store.reading import refuse_replaced
@@ -57,8 +57,8 @@ class WmdParams(WordVectorParams):
     tokenizer: Tokenizer = Field("ptb", description="ptb or lower_split.")
 
     @override
-    def anywhere(self) -> Self:
-        params = super().anywhere()
+    def with_absolute_paths(self) -> Self:
+        params = super().with_absolute_paths()
         if self.stop_words in NAMED:
             return params
         return params.model_copy(update={"stop_words": str(Path(self.stop_words).absolute())})
@@ -81,11 +81,11 @@ class Wmd(Source[WmdParams]):
         return "ptb" if self.params.tokenizer == "ptb" else None
 
     @override
-    def semantic(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
+    def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
         return {
             **self.params.model_dump(include={"source", "tokenizer", "unit_vectors"}),
             "stop_words": StopWords.of(self.params.stop_words).semantic(),
-            "vectors": self.params.file_semantic(runtime.data),
+            "vectors": self.params.file_fingerprint(runtime.data),
         }
 
     def units(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> WmdUnits:
@@ -103,10 +103,10 @@ class Wmd(Source[WmdParams]):
         def bags(part: range) -> WordBags:
             some = slice(part.start, part.stop)
             if p.tokenizer == "ptb":
-                return WordBags.plain(corpus.ptb_tokens()[some])
-            return WordBags.plain([" ".join(lower_split(text)) for text in corpus.texts[some]])
+                return WordBags.from_texts(corpus.ptb_tokens()[some])
+            return WordBags.from_texts([" ".join(lower_split(text)) for text in corpus.texts[some]])
 
-        file, stop_words = p.file(runtime.data), StopWords.of(p.stop_words)
+        file, stop_words = p.find_file(runtime.data), StopWords.of(p.stop_words)
         return WmdUnits(corpus, rows, rows_per_shard, file, bags, stop_words, p.tokenizer, p.unit_vectors)
 
     @override
@@ -115,13 +115,13 @@ class Wmd(Source[WmdParams]):
         table = read_parts(encoding.folder, encoding.manifest, ["words", "counts"])
         indptr = indptr_of(pc.list_value_length(table["words"]).to_numpy())
         words, counts = (pc.list_flatten(table[name]).to_numpy() for name in ("words", "counts"))
-        known = pq.read_table(encoding.folder / VECTORS)
+        known = pq.read_table(encoding.folder / VECTORS_FILE)
         return WmdRelevance(
             corpus=encoding.corpus,
             rows=encoding.rows,
             pooling=self.params.pooling,
             bags=Bags.of(indptr, words, counts),
-            vectors=vectors_of(known),
+            vectors=vectors_from_table(known),
             encode_text=_NewText(self.params, encoding.manifest, encoding.runtime, encoding.folder),
             threads=encoding.runtime.threads,
         )
@@ -140,7 +140,7 @@ class _NewText:
     def __call__(self, text: str) -> tuple[list[int], NDArray[np.int64], NDArray[np.float32]]:
         """See WmdRelevance.encode_text."""
         if not self.index:
-            words = pq.read_table(self.folder / VECTORS, columns=["word"])["word"].to_pylist()
+            words = pq.read_table(self.folder / VECTORS_FILE, columns=["word"])["word"].to_pylist()
             refuse_replaced(self.folder, self.manifest)
             self.index.update({word: i for i, word in enumerate(words)})
         stop_words = StopWords.of(self.params.stop_words)
@@ -163,6 +163,6 @@ class _NewText:
     def _vectors_of(self, words: list[str]) -> dict[str, NDArray[np.float32]]:
         if not words:
             return {}
-        found = read_word_vectors(self.params.file(self.runtime.data, self.manifest), words)
+        found = read_word_vectors(self.params.find_file(self.runtime.data, self.manifest), words)
         vectors = unit_length(found.vectors) if self.params.unit_vectors else found.vectors
         return {word: vectors[i] for word, i in found.index.items()}

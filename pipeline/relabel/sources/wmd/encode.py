@@ -19,12 +19,12 @@ from typing_extensions import override
 
 from relabel.core.errors import CheckError
 from relabel.corpus import Corpus
-from relabel.sources.cosine import vectors_of
+from relabel.sources.cosine import vectors_from_table
 from relabel.sources.wmd.relevance import reach_of
 from relabel.sources.wmd.stop_words import StopWords
 from relabel.sources.words.bags import WordBags
-from relabel.sources.words.files import coverage, vectors_table
-from relabel.sources.words.shards import VECTORS, WordUnits
+from relabel.sources.words.files import coverage, make_vectors_table
+from relabel.sources.words.shards import VECTORS_FILE, WordUnits
 from relabel.sources.words.vectors import WordVectorsFile, read_word_vectors
 from relabel.store.tasks import Advance
 from relabel.store.workdir import Work
@@ -59,7 +59,7 @@ class WmdUnits(WordUnits):
         unit: bool,
     ) -> None:
         super().__init__(corpus, rows, rows_per_shard)
-        self.take(file, bags, tokenizer)
+        self.configure(file, bags, tokenizer)
         self.stop_words, self.unit = stop_words, unit
         self._index: dict[str, int] | None = None
 
@@ -69,11 +69,11 @@ class WmdUnits(WordUnits):
     def title(self) -> str:
         return f"bags of words ({self.file.name})"
 
-    def shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
-        """Make row int32, words and counts list<int32>: known words by their line in `VECTORS`, ascending."""
-        bags = self.bags(work, rows)
+    def make_shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
+        """Make row int32, words and counts list<int32>: known words by their line in `VECTORS_FILE`, ascending."""
+        bags = self.read_shard_bags(work, rows)
         if self._index is None:
-            words = pq.read_table(work.folder / VECTORS, columns=["word"])["word"].to_pylist()
+            words = pq.read_table(work.folder / VECTORS_FILE, columns=["word"])["word"].to_pylist()
             self._index = {word: i for i, word in enumerate(words)}
         known = np.array([self._index.get(w, -1) for w in bags.vocabulary], np.int64)
         indptr, ids, counts = counted(bags.indptr, known[bags.words])
@@ -89,20 +89,20 @@ class WmdUnits(WordUnits):
     def finish(self, work: Work) -> None:
         """Note the facts."""
         super().finish(work)
-        empty = sum(int((pc.list_value_length(c).to_numpy() == 0).sum()) for c in self.column(work, "words"))
-        counts = self.counts(work)
+        empty = sum(int((pc.list_value_length(c).to_numpy() == 0).sum()) for c in self.read_column(work, "words"))
+        counts = self.count_words(work)
         left_out = {word: count for word, count in counts.items() if word in self.stop_words}
         kept = Counter({word: count for word, count in counts.items() if word not in left_out})
-        table = self.note(work)
+        table = self.record_vectors(work)
         work.facts |= {
-            "reach": reach_of(vectors_of(table)),
+            "reach": reach_of(vectors_from_table(table)),
             "vocabulary": len(table),
             "stop_words": {"list": self.stop_words.name, "tokens": sum(left_out.values()), "words": len(left_out)},
             **coverage(kept, set(table["word"].to_pylist()), empty),
         }
 
     @override
-    def known(self, counts: Counter[str]) -> pa.Table:
+    def look_up_vectors(self, counts: Counter[str]) -> pa.Table:
         """Look up the words that are no stop words."""
         wanted = [word for word in counts if word not in self.stop_words]
         found = read_word_vectors(self.file, wanted)
@@ -111,7 +111,7 @@ class WmdUnits(WordUnits):
             what += ", ".join(repr(word) for word in wanted[:3]) if wanted else "none, for all are stop words"
             todo = "Take vectors of the captions' language, spelled as the tokenizer spells (lower case for ptb)."
             raise CheckError(what, where=self.file.where, todo=todo)
-        return vectors_table(replace(found, vectors=unit_length(found.vectors)) if self.unit else found)
+        return make_vectors_table(replace(found, vectors=unit_length(found.vectors)) if self.unit else found)
 
 
 def unit_length(vectors: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -56,7 +56,7 @@ class WmdRelevance(Relevance):
         return self.relevance_of(self.distances(references, captions, pooling), terms)
 
     @override
-    def sets(self, references: References, others: References, pooling: Pooling | None = None) -> Scores:
+    def set_pairs(self, references: References, others: References, pooling: Pooling | None = None) -> Scores:
         refs = (pooling or self.pooling) == "refs"
         terms = np.diff(references.indptr) + np.diff(others.indptr) if refs else 1
         return self.relevance_of(self.set_distances(references, others, pooling), terms)

@@ -28,7 +28,7 @@ from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import References
 from relabel.sources.finder import Finder, Search
-from relabel.sources.slab_search import EMPTY
+from relabel.sources.slab_search import EMPTY_SLOT
 from relabel.sources.wmd.distance import F8, I4, I8, Bags, distance, euclidean
 from relabel.sources.wmd.set_distance import CODES, MAX, relevance_of_set, to_caption
 from relabel.store.tasks import Advance
@@ -84,7 +84,7 @@ class WmdFinder(Finder):
         if self.pooling == "paired":
             sets = References.single(sets.rows[sets.indptr[:-1]])
         shape = (len(sets), self.search.width)
-        scores, best = np.full(shape, -1.0), np.full(shape, EMPTY, np.int32)
+        scores, best = np.full(shape, -1.0), np.full(shape, EMPTY_SLOT, np.int32)
         if 0 in shape:
             advance(len(sets))
             return best, scores
@@ -168,7 +168,7 @@ def _search(
                 push(bound[n], n, s, c, len(s))
         # Score the K best bounds first: their k-th best relevance rules out most of the others.
         first = c.copy()
-        s[:], c[:] = -1.0, EMPTY
+        s[:], c[:] = -1.0, EMPTY_SLOT
         for n in first:
             if n < count:
                 push(_score(refs, n, least[n], bags, vectors, candidates, pooling, reach, -1.0), n, s, c, len(s))

@@ -38,7 +38,7 @@ class WordBags:
     text_of: NDArray[np.int64]
 
     @classmethod
-    def plain(cls, texts: Sequence[str]) -> WordBags:
+    def from_texts(cls, texts: Sequence[str]) -> WordBags:
         """Make bags of texts whose words are separated by single spaces; every word weighs 1."""
         encoded = pa.array(texts, pa.string()).dictionary_encode()
         lists = pc.split_pattern(encoded.dictionary, " ")
@@ -50,7 +50,7 @@ class WordBags:
         return bags._without_empty_words()
 
     @classmethod
-    def weighted(cls, texts: Sequence[Iterable[tuple[str, float]]], text_of: NDArray[np.int64]) -> WordBags:
+    def from_weighted_words(cls, texts: Sequence[Iterable[tuple[str, float]]], text_of: NDArray[np.int64]) -> WordBags:
         """Make bags of (word, weight) pairs, one iterable a distinct text."""
         number: dict[str, int] = {}
         indptr, words, weights = [0], [], []

@@ -18,7 +18,7 @@ from relabel.sources.words.vectors import WordVectors
 _SHOWN = 20  # out-of-vocabulary words that a manifest lists
 
 
-def rows_of(index: dict[str, int], vectors: NDArray[np.float32], vocabulary: list[str]) -> NDArray[np.float64]:
+def vectors_of_words(index: dict[str, int], vectors: NDArray[np.float32], vocabulary: list[str]) -> NDArray[np.float64]:
     """(V, D): the vector of each word of a vocabulary, zeros where there is none."""
     out = np.zeros((len(vocabulary), vectors.shape[1]))
     at = np.array([index.get(w, -1) for w in vocabulary], np.int64)
@@ -54,7 +54,7 @@ def value_counts(words: pa.ChunkedArray) -> list[tuple[str, int]]:
     return list(zip(found.field("values").to_pylist(), found.field("counts").to_pylist(), strict=True))
 
 
-def vectors_table(found: WordVectors) -> pa.Table:
+def make_vectors_table(found: WordVectors) -> pa.Table:
     """Make one row a word: word string, vector fixed_size_list<float32>; facts of the file beside the schema."""
     said = {"words": str(found.words), "duplicates": str(found.duplicates), "width": str(found.width)}
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(found.vectors.reshape(-1)), found.width)

@@ -27,7 +27,7 @@ class WordVectorParams(SourceParams):
     )
 
     @override
-    def anywhere(self) -> Self:
+    def with_absolute_paths(self) -> Self:
         named = self.vectors in (TUNED, "glove")
         return self if named else self.model_copy(update={"vectors": str(Path(self.vectors).absolute())})
 
@@ -39,7 +39,7 @@ class WordVectorParams(SourceParams):
     def tuned_models(self) -> tuple[str, ...]:
         return ("cbow",) if self.vectors == TUNED else ()
 
-    def file(self, data: Path, manifest: Manifest | None = None) -> WordVectorsFile:
+    def find_file(self, data: Path, manifest: Manifest | None = None) -> WordVectorsFile:
         """Find the file of word vectors, the one of an encoding if its manifest is given.
 
         Raises
@@ -53,9 +53,9 @@ class WordVectorParams(SourceParams):
             raise CheckError(what, where=file.where, todo="Encode again.")
         return file
 
-    def file_semantic(self, data: Path) -> dict[str, Any]:
+    def file_fingerprint(self, data: Path) -> dict[str, Any]:
         """Return the identity of the file, for a fingerprint."""
-        file = self.file(data)
+        file = self.find_file(data)
         return {"name": file.name, "member": file.member, "sha256": file.sha256()}
 
 

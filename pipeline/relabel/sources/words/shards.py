@@ -17,7 +17,7 @@ from relabel.sources.words.vectors import WordVectorsFile
 from relabel.store.tasks import Advance, Phase, Unit
 from relabel.store.workdir import Work
 
-VECTORS = "words.parquet"
+VECTORS_FILE = "words.parquet"
 """The words that have a vector, in the order of their file, and their vectors."""
 
 
@@ -28,36 +28,36 @@ class WordUnits(ShardUnits):
     tokenizer: str
     _bags: Callable[[range], WordBags]
 
-    def take(self, file: WordVectorsFile, bags: Callable[[range], WordBags], tokenizer: str) -> None:
+    def configure(self, file: WordVectorsFile, bags: Callable[[range], WordBags], tokenizer: str) -> None:
         """Say where vectors are, what cuts the captions of some rows into words, and what manifests call that."""
         self.file, self._bags, self.tokenizer = file, bags, tokenizer
         self._words = {name.replace("part-", "words-"): rows for name, rows in self.parts.items()}
 
-    def before(self, work: Work) -> Iterator[Phase]:
+    def before_shards(self, work: Work) -> Iterator[Phase]:
         """Cut captions into words, then read the vectors of all words."""
         units = [Unit(name, len(rows)) for name, rows in self._words.items()]
         yield Phase(f"words ({self.tokenizer})", "captions", units)
-        yield Phase(f"word vectors ({self.file.name})", "files", [Unit(VECTORS, 1)])
+        yield Phase(f"word vectors ({self.file.name})", "files", [Unit(VECTORS_FILE, 1)])
 
-    def other(self, work: Work, unit: Unit, advance: Advance) -> None:
+    def make_other(self, work: Work, unit: Unit, advance: Advance) -> None:
         """Make the words of a shard, or the vectors of all words."""
         if unit.file in self._words:
             work.table(unit.file, lambda: bags_table(self._bags(self._words[unit.file])))
-        elif unit.file == VECTORS:
-            work.table(VECTORS, lambda: self.known(self.counts(work)))
+        elif unit.file == VECTORS_FILE:
+            work.table(VECTORS_FILE, lambda: self.look_up_vectors(self.count_words(work)))
         else:
-            return super().other(work, unit, advance)
+            return super().make_other(work, unit, advance)
         return None
 
-    def known(self, counts: Counter[str]) -> pa.Table:
-        """Look up the vectors of the words that are there: the table that `word_tables.vectors_table` makes."""
+    def look_up_vectors(self, counts: Counter[str]) -> pa.Table:
+        """Look up the vectors of the words that are there: the table that `word_tables.make_vectors_table` makes."""
         raise NotImplementedError
 
-    def bags(self, work: Work, rows: range) -> WordBags:
+    def read_shard_bags(self, work: Work, rows: range) -> WordBags:
         """Read the words of a shard's rows."""
         return read_bags(work.folder / next(name for name, found in self._words.items() if found == rows))
 
-    def counts(self, work: Work) -> Counter[str]:
+    def count_words(self, work: Work) -> Counter[str]:
         """How often each word is there, in the order in which they come."""
         counts: Counter[str] = Counter()
         for name in self._words:
@@ -66,9 +66,9 @@ class WordUnits(ShardUnits):
                 counts[word] += count
         return counts
 
-    def note(self, work: Work) -> pa.Table:
+    def record_vectors(self, work: Work) -> pa.Table:
         """Note what the vectors are, leave out the words of shards, return the table of vectors."""
-        table = pq.read_table(work.folder / VECTORS)
+        table = pq.read_table(work.folder / VECTORS_FILE)
         said: dict[str, Any] = {name.decode(): int(value) for name, value in table.schema.metadata.items()}
         work.runtime["vectors"] = self.file.where
         work.facts |= {

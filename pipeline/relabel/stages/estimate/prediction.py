@@ -14,7 +14,7 @@ from relabel import stages
 from relabel.core.errors import UsageError
 from relabel.neighbours.spec import Question
 from relabel.sources.cosine import INDEX
-from relabel.sources.text_reuse import TEXTS, texts_bytes
+from relabel.sources.text_reuse import TEXTS, text_digest_bytes
 from relabel.stages.estimate.sample import Ran, sampled
 from relabel.stages.estimate.sizes import index_bytes, lookup_bytes, neighbours_bytes, npy_bytes, shards_bytes
 from relabel.stages.project import Project
@@ -75,7 +75,7 @@ def predict(project: Project, label: str, split: str) -> dict[str, Prediction]:
     RelabelError
         Whatever keeps the label from being encoded.
     """
-    rows, sizes = project.corpus.rows(project.splits(split)), project.config.source(label).spec.samples
+    rows, sizes = project.corpus.rows(project.splits(split)), project.config.source(label).spec.sample_sizes
     if sizes is None:
         raise UsageError(f"what {label} takes depends on which pairs it scores: it says so when it begins")
     with ExitStack() as stack:
@@ -94,7 +94,7 @@ def _encoding(small: _Sample, large: _Sample, rows: range, project: Project) -> 
     if INDEX in ran.manifest.files:
         index = index_bytes(ran.manifest.semantic["index"], ran.manifest.facts["width"], count)
     known = shards is not None and index is not None
-    texts = texts_bytes(count) if TEXTS in ran.manifest.files else 0
+    texts = text_digest_bytes(count) if TEXTS in ran.manifest.files else 0
     if shards is not None and index is not None:
         size = shards + index + texts
     else:

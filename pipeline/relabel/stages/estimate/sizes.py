@@ -16,7 +16,7 @@ from relabel.corpus import Corpus
 from relabel.neighbours.row_digests import keys_bytes
 from relabel.neighbours.schema import shard_bytes
 from relabel.neighbours.spec import Question
-from relabel.sources.cosine import new_index
+from relabel.sources.cosine import make_index
 from relabel.store.fixed_parquet import plain_bytes, zeros
 from relabel.store.workdir import part_ranges
 from relabel_train.ids import Ids
@@ -43,7 +43,7 @@ def index_bytes(factory: str | None, width: int, count: int) -> int | None:
         return None
     import faiss
 
-    empty, one = (new_index(factory, width) for _ in range(2))
+    empty, one = (make_index(factory, width) for _ in range(2))
     one.add(np.zeros((1, width), np.float32))
     none, some = (len(faiss.serialize_index(index)) for index in (empty, one))
     return int(none + (some - none) * count)

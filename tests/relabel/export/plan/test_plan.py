@@ -84,7 +84,7 @@ class Fake:
     def __init__(self, kind: Kind) -> None:
         self.spec = SourceSpec("fake", kind, (-1.0, 1.0), False, 1, SourceParams)
 
-    def pair_by_pair(self) -> bool:
+    def is_pairwise(self) -> bool:
         return self.spec.pairwise
 
 

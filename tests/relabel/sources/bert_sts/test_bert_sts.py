@@ -120,8 +120,8 @@ def test_a_new_text(gated: Gated, make_cross: Any) -> None:
 def test_what_a_source_says_of_itself(make_cross: Any) -> None:
     both, one = (BertSts(BertStsParams(model=str(make_cross()), orders=o)) for o in ("both", "one"))  # type: ignore[arg-type]
     assert (both.spec.symmetric, one.spec.symmetric, BertSts.spec.symmetric) == (True, False, True)
-    assert both.parts() == ("cbow",)
-    assert BertSts(BertStsParams(gate=None)).parts() == ()
+    assert both.input_labels() == ("cbow",)
+    assert BertSts(BertStsParams(gate=None)).input_labels() == ()
     with pytest.raises(UsageError, match="reads two captions"):
         BertSts(BertStsParams(pooling="refs"))
 

@@ -66,7 +66,10 @@ def encode(
         work.facts["rows"] = [rows.start, rows.stop]
         make_all(source.units(captions, rows, rows_per_shard, runtime), work, runtime.progress)
 
-    semantic = source.semantic(captions, rows, runtime) | {"rows": [rows.start, rows.stop], "shard": rows_per_shard}
+    semantic = source.fingerprint_params(captions, rows, runtime) | {
+        "rows": [rows.start, rows.stop],
+        "shard": rows_per_shard,
+    }
     artefact = ArtefactSpec("encoding", "cbow", semantic, {"corpus": captions.digest})
     manifest, _ = build(folder / "encoding", artefact, fill)
     return source.open(OpenEncoding(captions, folder / "encoding", manifest, runtime)), manifest
@@ -158,7 +161,7 @@ def test_a_new_text_is_what_a_caption_would_be(tmp_path: Path) -> None:
 def test_the_label_names_its_vectors_and_other_vectors_are_another_fingerprint(tmp_path: Path) -> None:
     def semantic(**params: Any) -> dict[str, Any]:
         source = Cbow(CbowParams(**params))
-        return source.semantic(corpus(), range(8), Runtime(data=tmp_path))
+        return source.fingerprint_params(corpus(), range(8), Runtime(data=tmp_path))
 
     one, two = glove(tmp_path, 6)[0], glove(tmp_path, 7)[0]
     base = semantic(vectors=str(one))

@@ -47,7 +47,7 @@ def opened(tmp_path: Path) -> Callable[..., CiderRelevance]:
     def make(given: Corpus | Sequence[Sequence[str]], rows: range | None = None, **params: Any) -> CiderRelevance:
         corpus = given if isinstance(given, Corpus) else tiny_corpus(given)
         source, rows = Cider(CiderParams(**params)), rows or range(len(corpus))
-        semantic = source.semantic(corpus, rows, runtime) | {"rows": [rows.start, rows.stop]}
+        semantic = source.fingerprint_params(corpus, rows, runtime) | {"rows": [rows.start, rows.stop]}
 
         def fill(work: Any) -> None:
             work.facts["rows"] = [rows.start, rows.stop]

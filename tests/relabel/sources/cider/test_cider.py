@@ -54,7 +54,7 @@ def encoded(
     corpus: Corpus, out: Path, rows: range, runtime: Runtime | None = None, size: int = 2, **params: Any
 ) -> tuple[Manifest, CiderRelevance]:
     source, runtime = Cider(CiderParams(**params)), runtime or Runtime(threads=2)
-    semantic = source.semantic(corpus, rows, runtime) | {"rows": [rows.start, rows.stop]}
+    semantic = source.fingerprint_params(corpus, rows, runtime) | {"rows": [rows.start, rows.stop]}
 
     def fill(work: Any) -> None:
         work.facts["rows"] = [rows.start, rows.stop]
@@ -185,7 +185,7 @@ def test_pooling_alone_leaves_the_encoding_as_it_is() -> None:
     corpus, runtime = small_corpus(), Runtime()
 
     def semantic(**params: Any) -> dict[str, Any]:
-        return Cider(CiderParams(**params)).semantic(corpus, range(2), runtime)
+        return Cider(CiderParams(**params)).fingerprint_params(corpus, range(2), runtime)
 
     assert semantic(pooling="max") == semantic()
     for params in ({"df": "train"}, {"n": 3}, {"sigma": 5.0}, {"variant": "cider"}, {"tokenizer": "lower_split"}):

@@ -32,7 +32,7 @@ def project(small_project: Project, tmp_path_factory: pytest.TempPathFactory) ->
     parts = {}
     for label in labels:
         source, manifest = small_project.config.source(label), stages.read_encoding(small_project, label, "all")
-        parts[label] = Part(source.spec.name, source.spec.kind, source.pair_by_pair(), unrowed(manifest.semantic))
+        parts[label] = Part(source.spec.name, source.spec.kind, source.is_pairwise(), unrowed(manifest.semantic))
     looks: list[tuple[str, Any]] = [("cbow", "max"), ("cbow", "second"), ("cbow", "mean"), ("cider", "refs")]
     looks += [("cider", "max"), ("cider", "second"), ("same_image", "refs")]
     heads: dict[HeadName, Head] = {

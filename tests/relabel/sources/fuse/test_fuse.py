@@ -182,7 +182,7 @@ def model_for(small: Project, labels: list[str], folder: Path) -> FuseModel:
     parts = {}
     for label in labels:
         source, manifest = small.config.source(label), stages.read_encoding(small, label, "all")
-        parts[label] = Part(source.spec.name, source.spec.kind, source.pair_by_pair(), unrowed(manifest.semantic))
+        parts[label] = Part(source.spec.name, source.spec.kind, source.is_pairwise(), unrowed(manifest.semantic))
     features = tuple(Feature(label, "max") for label in labels)
     head = Head(features, 0.1, np.full(len(labels), 0.05))
     model = FuseModel(parts, {"set": head, "single": head})

@@ -27,7 +27,7 @@ from relabel.corpus.build import Caption
 from relabel.corpus.tokenizers import tokenize
 from relabel.sources.base import OpenEncoding
 from relabel.sources.meteor import Meteor, MeteorParams, MeteorRelevance
-from relabel.sources.wordnet import meteor_jar
+from relabel.sources.wordnet import find_meteor_jar
 from relabel.store.artefact import build
 from relabel.store.manifest import ArtefactSpec, open_artefact
 from relabel.store.tasks import make_all
@@ -61,7 +61,7 @@ def opened(corpus: Corpus, folder: Path, **params: object) -> MeteorRelevance:
 
     build(
         folder,
-        ArtefactSpec("encoding", "meteor", source.semantic(corpus, rows, runtime), {"corpus": corpus.digest}),
+        ArtefactSpec("encoding", "meteor", source.fingerprint_params(corpus, rows, runtime), {"corpus": corpus.digest}),
         fill,
     )
     return source.open(OpenEncoding(corpus, folder, open_artefact(folder, "encoding"), runtime))
@@ -72,7 +72,7 @@ def opened(corpus: Corpus, folder: Path, **params: object) -> MeteorRelevance:
 
 def synonyms(count: int) -> list[list[str]]:
     """Images whose captions are made of each other's WordNet synonyms, inflected."""
-    with ZipFile(meteor_jar()) as file:
+    with ZipFile(find_meteor_jar()) as file:
         lines = file.read("synonym/english.synsets").decode().splitlines()
     members: dict[str, list[str]] = {}
     for word, sets in zip(lines[::2], lines[1::2], strict=True):
@@ -451,7 +451,7 @@ def test_what_can_change_a_score_is_in_the_fingerprint(fake: Fake) -> None:
     corpus, runtime = corpus_of(many(2), words), Runtime()
 
     def semantic(**params: object) -> dict[str, object]:
-        return Meteor(MeteorParams(**params)).semantic(corpus, range(2), runtime)  # type: ignore[arg-type]
+        return Meteor(MeteorParams(**params)).fingerprint_params(corpus, range(2), runtime)  # type: ignore[arg-type]
 
     assert semantic() == semantic(heap="4G", processes=7, silence=1.0, pooling="mean")
     before = semantic()

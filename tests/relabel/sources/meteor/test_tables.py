@@ -14,7 +14,7 @@ import pytest
 from relabel.sources.meteor import tables as meteor_tables
 from relabel.sources.meteor.jar import paraphrases
 from relabel.sources.meteor.tables import LONGEST, cut_paraphrases, cut_synonyms
-from relabel.sources.wordnet import EXCEPTIONS, SYNSETS, meteor_jar
+from relabel.sources.wordnet import EXCEPTIONS, SYNSETS, find_meteor_jar
 
 TEXTS = ["a man rides Two horses", "the guy is on top of a horse", "", "two two"]
 USEFUL = [("a man", "the guy"), ("rides", "is on top of"), ("horse", "horses"), ("on", "on top of"), ("two", "two two")]
@@ -97,7 +97,7 @@ def sets_of(word: str, synsets: Mapping[str, set[str]], inflected: Mapping[str, 
 
 
 def test_the_same_words_are_synonyms() -> None:
-    with ZipFile(meteor_jar()) as file:
+    with ZipFile(find_meteor_jar()) as file:
         whole = tables(file.read(f"synonym/{SYNSETS}"), file.read(f"synonym/{EXCEPTIONS}"))
     common = (
         "man guys adult dogs hound cars auto automobiles bus buses coaches women lady children kid kids mice ss is us"
@@ -109,7 +109,7 @@ def test_the_same_words_are_synonyms() -> None:
         "spoonful café 😀",
     ]
     words = sorted({w for t in texts for w in t.split()})
-    cut = tables(*cut_synonyms(meteor_jar(), texts))
+    cut = tables(*cut_synonyms(find_meteor_jar(), texts))
     before = {w: sets_of(w, *whole) for w in words}
     after = {w: sets_of(w, *cut) for w in words}
     pairs = list(combinations(words, 2))

@@ -244,8 +244,8 @@ def test_every_command_that_takes_a_model_refuses_it(folder: Path, tmp_path: Pat
     name, out = str(folder), tmp_path / "out"
     corpus = small_corpus()
     sbert, bert_sts = Sbert(SbertParams(model=name)), BertSts(BertStsParams(model=name))
-    check(folder, file, message, lambda: sbert.semantic(corpus, range(3), runtime))
-    check(folder, file, message, lambda: bert_sts.semantic(corpus, range(3), runtime))
+    check(folder, file, message, lambda: sbert.fingerprint_params(corpus, range(3), runtime))
+    check(folder, file, message, lambda: bert_sts.fingerprint_params(corpus, range(3), runtime))
     project = Project(Config(), runtime, out)
     project.__dict__["corpus"] = corpus
     experiments = Experiments(proxy_features=ProxyFeaturesParams(model=name))

@@ -20,7 +20,7 @@ from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.core.runtime import Runtime, pick_device
 from relabel.sources.cosine import ComputeType
 from relabel.sources.models import encoder as sentence_encoder
-from relabel.sources.models.encoder import SentenceEncoder, equal_lengths
+from relabel.sources.models.encoder import SentenceEncoder, batch_by_length
 from relabel.sources.models.loading import load_model
 from relabel.sources.models.packed_layers import can_pack, pack
 
@@ -240,7 +240,7 @@ def test_a_gpu_gives_the_same(minilm: Path, dtype: ComputeType, tolerance: float
 
 @given(st.lists(st.integers(0, 40)), st.integers(1, 100))
 def test_batches_are_of_one_length_within_the_budget_and_hold_each_text_once(lengths: list[int], budget: int) -> None:
-    batches = equal_lengths(lengths, budget)
+    batches = batch_by_length(lengths, budget)
     assert sorted(i for batch in batches for i in batch.tolist()) == list(range(len(lengths)))
     sizes = []
     for batch in batches:

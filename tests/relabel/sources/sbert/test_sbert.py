@@ -56,7 +56,7 @@ def corpus(texts: list[str] = TEXTS) -> Corpus:
 def fingerprint(folder: Path, runtime: Runtime | None = None, **params: Any) -> str:
     source = Sbert(SbertParams(model=str(folder), **params))
     captions = corpus()
-    semantic = source.semantic(captions, range(len(captions)), runtime or Runtime(threads=1))
+    semantic = source.fingerprint_params(captions, range(len(captions)), runtime or Runtime(threads=1))
     return ArtefactSpec("encoding", "sbert", semantic, {"corpus": captions.digest}).fingerprint
 
 
@@ -70,7 +70,9 @@ def encode(
         work.facts["rows"] = [rows.start, rows.stop]
         make_all(source.units(captions, rows, 4, runtime), work, runtime.progress)
 
-    artefact = ArtefactSpec("encoding", "sbert", source.semantic(captions, rows, runtime), {"corpus": captions.digest})
+    artefact = ArtefactSpec(
+        "encoding", "sbert", source.fingerprint_params(captions, rows, runtime), {"corpus": captions.digest}
+    )
     manifest, _ = build(out, artefact, fill)
     return source.open(OpenEncoding(captions, out, manifest, runtime)), manifest
 
@@ -156,7 +158,7 @@ def test_a_run_that_stopped_ends_with_the_same_bytes(
     model = str(make_model())
     _, whole = encode(tmp_path / "whole", corpus(), model=model)
     assert len(whole.parts) == 3
-    shards, done = [], SbertUnits.shard
+    shards, done = [], SbertUnits.make_shard
 
     def stops(self: SbertUnits, work: Work, part: range, *rest: Any) -> Any:
         shards.append(part.start)
@@ -164,7 +166,7 @@ def test_a_run_that_stopped_ends_with_the_same_bytes(
             raise KeyboardInterrupt
         return done(self, work, part, *rest)
 
-    monkeypatch.setattr(SbertUnits, "shard", stops)
+    monkeypatch.setattr(SbertUnits, "make_shard", stops)
     with pytest.raises(KeyboardInterrupt):
         encode(tmp_path / "again", corpus(), model=model)
     advanced: list[int] = []
@@ -266,7 +268,7 @@ def test_a_model_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_a_bad_index_is_seen_before_the_work(make_model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SbertUnits, "shard", lambda *_: pytest.fail("encoded in vain"))
+    monkeypatch.setattr(SbertUnits, "make_shard", lambda *_: pytest.fail("encoded in vain"))
     with pytest.raises(UsageError, match="Flatt"):
         encode(tmp_path / "e", corpus(), model=str(make_model()), index="Flatt")
 

@@ -23,8 +23,7 @@ from relabel.sources.spice import Spice, SpiceParams
 from relabel.sources.spice.encode import SceneGraphUnits, collapsed
 from relabel.sources.spice.parser import Unparsed
 from relabel.sources.spice.relevance import SceneGraphRelevance
-from relabel.sources.wordnet import base_form, wordnet
-from relabel.sources.wordnet import meteor_jar as find_meteor_jar
+from relabel.sources.wordnet import find_base_form, find_meteor_jar, read_wordnet
 from relabel.store.artefact import build
 from relabel.store.manifest import ArtefactSpec
 from relabel.store.tasks import make_all
@@ -97,7 +96,7 @@ def encoded(corpus: Corpus, parser: Given, folder: Path, runtime: Runtime, **par
         units = SceneGraphUnits(corpus, rows, 4096, lambda: corpus.texts, runtime, parser=parser)
         make_all(units, work, runtime.progress)
 
-    semantic = source.semantic(corpus, rows, runtime)
+    semantic = source.fingerprint_params(corpus, rows, runtime)
     manifest, _ = build(folder, ArtefactSpec("encoding", "spice", semantic, {"corpus": corpus.digest}), fill)
     return source, manifest
 
@@ -171,13 +170,13 @@ class Oracle:
     """SPICE by loops; of nodes that are equally similar to a word the later one takes it."""
 
     def __init__(self, jar: Path) -> None:
-        self.table, self.bases = wordnet(jar)
+        self.table, self.bases = read_wordnet(jar)
         self.known: dict[str, frozenset[str]] = {}
 
     def sets(self, word: str) -> frozenset[str]:
         if word not in self.known:
             key = word.strip().lower().replace(" ", "_")
-            forms = [key, *(self.bases.get(key) or [base_form(key, self.table)])]
+            forms = [key, *(self.bases.get(key) or [find_base_form(key, self.table)])]
             self.known[word] = frozenset(s for form in forms for s in self.table.get(form, ()))
         return self.known[word]
 

@@ -19,7 +19,7 @@ from relabel.sources.shards import FAILED
 from relabel.sources.spice import encode as module
 from relabel.sources.spice.encode import SpiceUnits, collapsed
 from relabel.sources.spice.parser import Parsed, Unparsed
-from relabel.sources.text_reuse import TEXTS, reusing
+from relabel.sources.text_reuse import TEXTS, with_text_reuse
 from relabel.store.artefact import build
 from relabel.store.manifest import ArtefactSpec, Manifest
 from relabel.store.tasks import Unit, make_all
@@ -57,7 +57,7 @@ def encode(out: Path, parser: Parser, per_shard: int = 30, lines: Sequence[str] 
     rows = range(2, len(lines))
     made = partial(SpiceUnits, corpus, rows, per_shard, partial(read, corpus), Runtime(), parser=parser)
     semantic = {"rows_per_shard": per_shard, "rows": [rows.start, rows.stop]}
-    units = reusing(made, out, semantic)
+    units = with_text_reuse(made, out, semantic)
 
     def fill(work: Work) -> None:
         work.facts["rows"] = [rows.start, rows.stop]

@@ -77,7 +77,7 @@ def vectors_of(ids: list[str], seed: int = 0) -> NDArray[np.float32]:
 def encoded(corpus: Corpus, folder: Path, rows: range | None = None, **params: Any) -> GivenRelevance:
     source, rows = GivenVectors(VectorsParams(**params)), rows or range(len(corpus))
     runtime = Runtime(threads=1)
-    semantic = source.semantic(corpus, rows, runtime)
+    semantic = source.fingerprint_params(corpus, rows, runtime)
 
     def fill(work: Work) -> None:
         work.facts |= {"rows": [rows.start, rows.stop]}

@@ -48,7 +48,7 @@ def encode_in(folder: Path, corpus: Corpus, rows: range | None = None, size: int
         work.facts["rows"] = [rows.start, rows.stop]
         make_all(source.units(corpus, rows, size, runtime), work, runtime.progress)
 
-    semantic = source.semantic(corpus, rows, runtime) | {"rows": [rows.start, rows.stop], "shard": size}
+    semantic = source.fingerprint_params(corpus, rows, runtime) | {"rows": [rows.start, rows.stop], "shard": size}
     manifest, _ = build(folder / "encoding", ArtefactSpec("encoding", "wmd", semantic, {"corpus": corpus.digest}), fill)
     return source.open(OpenEncoding(corpus, folder / "encoding", manifest, runtime)), manifest
 

@@ -88,7 +88,7 @@ def test_sets_of_captions_by_the_papers_sum(tmp_path: Path, vectors: Path) -> No
     sets = References.of([[0, 1, 2], [4, 5, 7, 2], [7], [0, 5], [3]])
     left, right = (sets.take(i.reshape(-1)) for i in np.indices((5, 5)))
     found = relevance.set_distances(left, right, "refs").reshape(5, 5)
-    worth = relevance.sets(left, right, "refs").reshape(5, 5)
+    worth = relevance.set_pairs(left, right, "refs").reshape(5, 5)
     for i in range(5):
         for j in range(5):
             x, y = sets[i], sets[j]
@@ -99,7 +99,7 @@ def test_sets_of_captions_by_the_papers_sum(tmp_path: Path, vectors: Path) -> No
     assert (found.diagonal()[:4] == 0).all()
     # to one caption, the same as a reference set and a caption
     single = References.single(np.array([7] * 5, np.int32))
-    np.testing.assert_array_equal(relevance.sets(sets, single, "refs"), relevance.pairs(sets, single.rows, "refs"))
+    np.testing.assert_array_equal(relevance.set_pairs(sets, single, "refs"), relevance.pairs(sets, single.rows, "refs"))
     for pooling, of_all in (("max", np.min), ("mean", np.mean)):
         cells = [of_all(apart[np.ix_(sets[i], sets[j])]) for i, j in pairwise(range(4))]
         some = relevance.set_distances(sets.take(np.arange(3)), sets.take(np.arange(1, 4)), pooling)
@@ -283,7 +283,7 @@ def test_neighbours_and_a_batch_plan_of_distinct_pairs(
 def test_the_label_says_what_it_is_made_of(tmp_path: Path, vectors: Path) -> None:
     def semantic(**params: Any) -> dict[str, Any]:
         source = Wmd(WmdParams(vectors=str(vectors), **params))
-        return source.semantic(corpus_of(TEXTS), range(8), Runtime(data=tmp_path))
+        return source.fingerprint_params(corpus_of(TEXTS), range(8), Runtime(data=tmp_path))
 
     base = semantic()
     json.dumps(base)
@@ -292,10 +292,10 @@ def test_the_label_says_what_it_is_made_of(tmp_path: Path, vectors: Path) -> Non
     write_vectors(vectors, WORDS, 9)
     others.append(semantic())
     assert all(other != base for other in others)
-    params = WmdParams(vectors="words.txt", stop_words="stop.txt").anywhere()
+    params = WmdParams(vectors="words.txt", stop_words="stop.txt").with_absolute_paths()
     assert Path(params.vectors).is_absolute()
     assert Path(params.stop_words).is_absolute()
-    assert WmdParams().anywhere() == WmdParams()
+    assert WmdParams().with_absolute_paths() == WmdParams()
 
 
 @pytest.mark.java

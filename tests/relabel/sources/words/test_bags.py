@@ -20,7 +20,7 @@ def words_of(bags: WordBags, caption: int) -> list[str]:
 
 
 def check(texts: list[str]) -> None:
-    bags = WordBags.plain(texts)
+    bags = WordBags.from_texts(texts)
     assert "" not in bags.vocabulary
     assert len(bags.indptr) - 1 == len(set(texts))
     for i, text in enumerate(texts):
@@ -41,7 +41,7 @@ def test_any_texts(texts: list[str]) -> None:
 
 def test_unit_vectors_are_weighted_sums() -> None:
     texts = [[("a", 1.0), ("b", 2.0)], [], [("b", 1.0), ("b", 1.0), ("c", 1.0)]]
-    bags = WordBags.weighted(texts, np.array([2, 0, 1, 0]))
+    bags = WordBags.from_weighted_words(texts, np.array([2, 0, 1, 0]))
     vectors = {"a": np.array([1.0, 0]), "b": np.array([0.5, -1]), "c": np.array([0.0, 0])}
     table = np.array([vectors[w] for w in bags.vocabulary])
     got = bags.unit_vectors(table, slice(0, 4))

@@ -12,7 +12,7 @@ import pytest
 from relabel.config import Config, load_config
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
-from relabel.sources.cosine import new_index
+from relabel.sources.cosine import make_index
 from relabel.stages import Project
 from relabel.stages.dry_run import Step, plan
 from relabel.stages.estimate.prediction import power
@@ -91,7 +91,7 @@ def test_a_sample_is_whole_images_evenly_spread_and_numbered_anew(coco: Corpus) 
 def test_a_flat_index_is_as_large_as_said_and_others_are_not_guessed() -> None:
     import faiss
 
-    index = new_index("Flat", 33)
+    index = make_index("Flat", 33)
     index.add(np.zeros((123, 33), np.float32))
     assert index_bytes("Flat", 33, 123) == len(faiss.serialize_index(index))
     assert index_bytes(None, 33, 123) == 0
