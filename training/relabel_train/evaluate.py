@@ -160,7 +160,7 @@ def _graded(
     count = min(count or len(images), len(images))
     mine = np.flatnonzero(split.image < count)
     rows = lookup.rows_of([split.caption_ids[i] for i in mine])
-    labelled = lookup.captions().places(rows) >= 0  # the others have no relevance
+    labelled = lookup.captions().positions_of(rows) >= 0  # the others have no relevance
     mine, rows = mine[labelled], rows[labelled]
     kept, image = np.unique(split.image[mine], return_inverse=True)
     relevance = LookupRelevance(lookup, lookup.rows_of_images([split.image_ids[i] for i in kept]), rows)

@@ -69,8 +69,8 @@ def lists(batches: Sequence[Rows]) -> list[list[int]]:
 def test_captions_know_their_places() -> None:
     assert HALF.rows.tolist() == list(range(FIRST, FIRST + len(IMAGE), 2))
     asked = np.array([FIRST - 1, FIRST, FIRST + 1, FIRST + 2, FIRST + len(IMAGE) + 5])
-    assert HALF.places(asked).tolist() == [-1, 0, -1, 1, -1]
-    assert Captions.of(IMAGE[:0]).places(asked).tolist() == [-1] * 5
+    assert HALF.positions_of(asked).tolist() == [-1, 0, -1, 1, -1]
+    assert Captions.of(IMAGE[:0]).positions_of(asked).tolist() == [-1] * 5
 
 
 def test_chance_never_changes() -> None:

@@ -86,7 +86,7 @@ def test_defaults_follow_the_number_of_levels() -> None:
 def test_a_label_on_the_threshold_is_similar(dtype: torch.dtype) -> None:
     relevance = torch.tensor([[1.0, 0.63, 0.1]] * 3, dtype=torch.float64).to(dtype)
     own = torch.eye(3, dtype=torch.bool)
-    similar, lower = LadderLoss().level(relevance, own, 2)
+    similar, lower = LadderLoss().level_sets(relevance, own, 2)
     assert similar[0].tolist() == [False, True, False]
     assert lower[0].tolist() == [False, False, True]
 

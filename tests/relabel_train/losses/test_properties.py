@@ -101,7 +101,7 @@ def test_constant_relevance_has_no_margin(batch: Any, sampling: Any) -> None:
     own = torch.eye(9, dtype=torch.bool)
     expected = 0.0
     for s in (batch.scores, batch.scores.T):
-        drawn = s.gather(1, loss.draw(loss.keys(s, own)[0], s, 1)[0][:, None])[:, 0]
+        drawn = s.gather(1, loss.pick_largest(loss.sampling_keys(s, own)[0], s, 1)[0][:, None])[:, 0]
         expected += (drawn - s.diagonal()).clamp(min=0).sum().item()
     assert loss(batch.scores, torch.full((9, 9), 4.2).double()).item() == pytest.approx(expected)
 

@@ -51,8 +51,8 @@ def test_random_negatives_are_uniform_and_never_own() -> None:
     own[0, 3] = True
     count = torch.zeros(5, 5)
     for _ in range(2000):
-        keys, _ = loss.keys(torch.zeros(5, 5), own)
-        count += torch.nn.functional.one_hot(loss.draw(keys, torch.zeros(5, 5), 1)[0], 5)
+        keys, _ = loss.sampling_keys(torch.zeros(5, 5), own)
+        count += torch.nn.functional.one_hot(loss.pick_largest(keys, torch.zeros(5, 5), 1)[0], 5)
     assert bool((count[own] == 0).all())
     share = count / 2000
     assert bool(((share - (~own).float() / (~own).sum(dim=1, keepdim=True)).abs() < 0.05).all())

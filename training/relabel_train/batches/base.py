@@ -50,7 +50,7 @@ class Captions:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def places(self, rows: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+    def positions_of(self, rows: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
         """Return the positions of rows among the captions; -1 for rows that may not be used."""
         rows = np.asarray(rows, np.int64)
         if not len(self):

@@ -129,7 +129,7 @@ class GradedBatches(Sampler):
         near, level, thresholds = np.zeros(shape, np.int32), np.full(shape, _NONE, np.uint8), np.array(self.levels)
         for a in range(0, len(self.captions), _CHUNK):
             rows, scores, same_image = self.neighbours.neighbours(self.captions.rows[a : a + _CHUNK], self.depth, "nan")
-            positions = self.captions.places(rows)
+            positions = self.captions.positions_of(rows)
             part = slice(a, a + len(positions)), slice(0, positions.shape[1])
             code = np.searchsorted(-thresholds, -np.asarray(scores, np.float64), side="left")
             code[(positions < 0) | same_image | (code == len(thresholds))] = _NONE
@@ -165,7 +165,7 @@ def quantile_levels(
     """
     sample = np.sort(StableRandom(seed).permutation(len(captions))[:5000])
     rows, scores, same_image = neighbours.neighbours(captions.rows[sample], depth, "nan")
-    candidates = np.sort(np.asarray(scores, np.float64)[(captions.places(rows) >= 0) & ~same_image])[::-1]
+    candidates = np.sort(np.asarray(scores, np.float64)[(captions.positions_of(rows) >= 0) & ~same_image])[::-1]
     if not len(candidates):
         raise ValueError("no caption has a neighbour that may be used and is not of its own image")
     last = [max(0, int(np.ceil(q * len(candidates))) - 1) for q in quantiles]

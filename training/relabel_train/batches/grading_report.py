@@ -97,7 +97,7 @@ def grading(blocks: Iterable[Labelled], levels: Sequence[float]) -> Grading:
 def labelled(batches: Iterable[Rows], source: Blocks, captions: Captions) -> Iterator[Labelled]:
     """Yield the exact block and the same-image marks of each batch."""
     for rows in batches:
-        image = captions.image[captions.places(rows)]
+        image = captions.image[captions.positions_of(rows)]
         yield source.block(rows, rows), image[:, None] == image
 
 

@@ -76,7 +76,9 @@ class NeighbourBatches(Sampler):
         batches: list[Rows] = []
         for a in range(0, len(anchors), _CHUNK):
             chunk = anchors[a : a + _CHUNK]
-            near = self.captions.places(self.neighbours.neighbours(self.captions.rows[chunk], self.depth, "nan")[0])
+            near = self.captions.positions_of(
+                self.neighbours.neighbours(self.captions.rows[chunk], self.depth, "nan")[0]
+            )
             batches += [self._batch(int(p), near[i].tolist(), random) for i, p in enumerate(chunk)]
         return batches
 

@@ -1,7 +1,8 @@
 """Losses that learn from graded labels, one per file, on torch alone.
 
 Losses of scores are called `loss(scores, relevance, same_image)`, losses of embeddings `loss(embeddings, distances,
-same_image)`. `loss.terms(...)` returns the named parts.
+same_image)`. `loss.terms(...)` returns the named parts. docs/losses.md compares them; docs/deviations.md lists every
+point in which a paper, its released code and a default of this package differ.
 """
 
 from relabel_train.losses.base import Reduction, RelevanceLoss

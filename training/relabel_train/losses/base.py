@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from relabel_train.losses.validation import one_of
+from relabel_train.losses.validation import check_choice
 
 Reduction = Literal["sum", "mean"]
 Parts = dict[str, Tensor]
@@ -19,7 +19,7 @@ class RelevanceLoss(nn.Module):
 
     Rows are images, columns captions; the pair (V_i, T_i) is on the diagonal. Image-to-text queries are the rows,
     text-to-image queries the rows of the transposes. The labels of a caption are its column, r(V_j, T_i), as in the
-    papers; the released code of S-NDCG reads r(V_i, T_j) in both directions. Subclasses implement `per_query` or
+    papers (docs/deviations.md: S-NDCG's released code reads rows). Subclasses implement `per_query` or
     `both_directions`.
 
     Parameters
@@ -37,19 +37,33 @@ class RelevanceLoss(nn.Module):
     Notes
     -----
     Losses compute in float32 at least, also under autocast, and their labels carry no gradient. Labels are compared
-    with thresholds and edges of windows up to a tolerance for the rounding of their dtype (`slack`).
+    with thresholds and edges of windows up to a tolerance for the rounding of their dtype (`label_tolerance`).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from relabel_train.losses import RelevanceLoss
+    >>> class MeanSquaredError(RelevanceLoss):
+    ...     def per_query(self, scores, relevance, same_image):
+    ...         return {"mse": (scores - relevance).square().mean(dim=1)}
+    >>> scores, relevance = torch.tensor([[0.9, 0.3], [0.1, 0.5]]), torch.tensor([[1.0, 0.3], [0.3, 1.0]])
+    >>> loss = MeanSquaredError(reduction="mean", directions="mean")
+    >>> round(loss(scores, relevance).item(), 4)
+    0.075
+    >>> {name: round(part.item(), 4) for name, part in loss.terms(scores, relevance).items()}
+    {'mse_i2t': 0.0375, 'mse_t2i': 0.0375}
     """
 
     shown: ClassVar[tuple[str, ...]] = ()
     """Parameters in the `repr`."""
     needs_relevance: bool = True
     paired: ClassVar[bool] = True
-    """Whether the diagonal must hold the pairs, so that scores must be square."""
+    """True if the pairs must lie on the diagonal, so that scores must be square."""
 
     def __init__(self, reduction: Reduction = "sum", directions: Reduction = "sum") -> None:
         super().__init__()
-        one_of("reduction", reduction, ("sum", "mean"))
-        one_of("directions", directions, ("sum", "mean"))
+        check_choice("reduction", reduction, ("sum", "mean"))
+        check_choice("directions", directions, ("sum", "mean"))
         self.reduction = reduction
         self.directions = directions
 
@@ -75,21 +89,23 @@ class RelevanceLoss(nn.Module):
         ValueError
             If shapes or dtypes do not fit.
         """
-        first, *others = self.terms(scores, relevance, same_image).values()
-        return sum(others, start=first)
+        first, *rest = self.terms(scores, relevance, same_image).values()
+        return sum(rest, start=first)
 
     def terms(
         self, scores: Tensor, relevance: Tensor | None = None, same_image: Tensor | None = None
     ) -> dict[str, Tensor]:
         """Return the named parts of the loss, `NAME_i2t` and `NAME_t2i`, weighted so that they sum to it.
 
-        Parameters, errors: as `forward`.
+        Parameters and errors are those of `forward`.
         """
         self._check(scores, relevance, same_image)
+        # Half precision would merge scores that differ by less than 1e-3, and exp(50 s) overflows float16.
         with torch.autocast(scores.device.type, enabled=False):
             scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+            # Labels keep their dtype, which says how far rounding may have moved them.
             relevance = relevance.detach() if relevance is not None and self.needs_relevance else None
-            both = self.both_directions(scores, relevance, self._own(scores, same_image))
+            both = self.both_directions(scores, relevance, self._with_diagonal(scores, same_image))
             reduced: dict[str, Tensor] = {}
             for direction, parts in zip(("i2t", "t2i"), both, strict=True):
                 for name, losses in parts.items():
@@ -113,8 +129,10 @@ class RelevanceLoss(nn.Module):
         same_image : (B_images, B_captions) bool or None
             With a true diagonal. Without the argument: the diagonal alone for a paired loss, else None.
         """
-        images = self.per_query(scores.contiguous(), rows(relevance), rows(same_image))
-        return images, self.per_query(scores.T.contiguous(), columns(relevance), columns(same_image))
+        images = self.per_query(scores.contiguous(), contiguous_rows(relevance), contiguous_rows(same_image))
+        return images, self.per_query(
+            scores.T.contiguous(), contiguous_columns(relevance), contiguous_columns(same_image)
+        )
 
     def per_query(self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None) -> Parts:
         """Return the losses of each row as a query, (Q,), by name; parameters are (Q, N), as in `both_directions`."""
@@ -125,9 +143,11 @@ class RelevanceLoss(nn.Module):
         names = (*self.shown, "reduction", "directions")
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
 
-    def _own(self, scores: Tensor, same_image: Tensor | None) -> Tensor | None:
+    def _with_diagonal(self, scores: Tensor, same_image: Tensor | None) -> Tensor | None:
+        """Mark the diagonal in `same_image`; without the argument mark it for a paired loss alone."""
         if scores.shape[0] != scores.shape[1] or (same_image is None and not self.paired):
             return same_image
+        # The pair of a query is its own item even if a caller's marks forget it.
         diagonal = torch.eye(len(scores), dtype=torch.bool, device=scores.device)
         return diagonal if same_image is None else same_image | diagonal
 
@@ -141,16 +161,17 @@ class RelevanceLoss(nn.Module):
             raise ValueError(f"{name} needs relevance")
         if relevance is not None and (relevance.shape != scores.shape or not relevance.is_floating_point()):
             raise ValueError(f"{name}: relevance is {describe(relevance)}, scores are {describe(scores)}")
+        # Masks of 0 and 1 in another dtype would index instead of select.
         if same_image is not None and (same_image.shape != scores.shape or same_image.dtype != torch.bool):
             raise ValueError(f"{name}: same_image is {describe(same_image)}, not {tuple(scores.shape)} bool")
 
 
-def rows(matrix: Tensor | None) -> Tensor | None:
+def contiguous_rows(matrix: Tensor | None) -> Tensor | None:
     """Return the matrix with contiguous rows, as sorts and searches need it: images as queries."""
     return None if matrix is None else matrix.contiguous()
 
 
-def columns(matrix: Tensor | None) -> Tensor | None:
+def contiguous_columns(matrix: Tensor | None) -> Tensor | None:
     """Return the transpose with contiguous rows: captions as queries."""
     return None if matrix is None else matrix.T.contiguous()
 
@@ -160,13 +181,13 @@ def describe(tensor: Tensor) -> str:
     return f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
 
 
-def labels(relevance: Tensor | None) -> Tensor:
+def float_labels(relevance: Tensor | None) -> Tensor:
     """Return labels in float32 at least."""
     assert relevance is not None  # `terms` has checked
     return relevance.to(torch.promote_types(relevance.dtype, torch.float32))
 
 
-def slack(relevance: Tensor | None) -> float:
+def label_tolerance(relevance: Tensor | None) -> float:
     """Return the tolerance for comparing labels with thresholds: the dtype's rounding error with a margin."""
     assert relevance is not None
     return {torch.float64: 1e-9, torch.float32: 1e-6, torch.float16: 1e-3}.get(relevance.dtype, 1e-2)
@@ -175,7 +196,22 @@ def slack(relevance: Tensor | None) -> float:
 def with_best_own_label(relevance: Tensor, same_image: Tensor | None, dim: int = 1) -> Tensor:
     """Return labels in which all of a query's own items, along `dim`, have the best label among them.
 
-    Losses of whole lists use it: they have no set of negatives to remove own items from.
+    Losses of complete lists use it: they have no set of negatives to remove own items from.
+
+    Parameters
+    ----------
+    relevance : (B_images, B_captions) float
+    same_image : (B_images, B_captions) bool or None
+    dim : int
+        1 for image queries, 0 for caption queries.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from relabel_train.losses.base import with_best_own_label
+    >>> relevance = torch.tensor([[1.0, 0.6, 0.2]])
+    >>> with_best_own_label(relevance, torch.tensor([[True, True, False]]))
+    tensor([[1.0000, 1.0000, 0.2000]])
     """
     if same_image is None:
         return relevance

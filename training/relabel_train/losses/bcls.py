@@ -9,7 +9,7 @@ from relabel_train.losses.triplet import TripletLoss
 
 
 class BCLSLoss(CombinedLoss):
-    """L = L_TSN + L_K-SW-HS (Zheng et al., arXiv 2210.11319), weighted 1 : 1.
+    """L = L_TSN + L_K-SW-HS (Li et al., arXiv 2210.11319), weighted 1 : 1.
 
     Parameters
     ----------
@@ -25,6 +25,17 @@ class BCLSLoss(CombinedLoss):
     Notes
     -----
     Labels: cosines in [-1, 1], 1 for a query's own items. Terms: `triplet.*` and `kendall.*`. Memory O(B^2).
+    The margin and the edges of windows are not stated in the paper, and no code is published (docs/deviations.md).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from relabel_train.losses import BCLSLoss
+    >>> scores = torch.tensor([[0.8, 0.6, 0.1], [0.3, 0.7, 0.2], [0.2, 0.4, 0.5]])
+    >>> relevance = torch.tensor([[1.0, 0.1, 0.6], [0.1, 1.0, 0.4], [0.6, 0.4, 1.0]])
+    >>> terms = BCLSLoss().terms(scores, relevance)
+    >>> [(name, round(terms[name].item(), 4)) for name in ("triplet.triplet_i2t", "kendall.kendall_i2t")]
+    [('triplet.triplet_i2t', 0.1), ('kendall.kendall_i2t', 0.0889)]
     """
 
     def __init__(

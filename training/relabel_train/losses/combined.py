@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from torch import Tensor, nn
 
 from relabel_train.losses.base import RelevanceLoss
-from relabel_train.losses.validation import number
+from relabel_train.losses.validation import check_number
 
 
 class CombinedLoss(nn.Module):
-    """Sum of weight times loss; each part keeps its own reduction.
+    """Weighted sum of losses; each part keeps its own reduction.
 
     Parameters
     ----------
@@ -24,6 +24,17 @@ class CombinedLoss(nn.Module):
     ------
     ValueError
         If there is no part, a weight is negative, or a weight has no part.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from relabel_train.losses import CombinedLoss, SoftTargetLoss, TripletLoss
+    >>> loss = CombinedLoss({"triplet": TripletLoss(), "soft": SoftTargetLoss()}, {"soft": 0.5})
+    >>> scores, relevance = torch.tensor([[0.9, 0.8], [0.2, 0.7]]), torch.tensor([[1.0, 0.5], [0.4, 1.0]])
+    >>> list(loss.terms(scores, relevance))
+    ['triplet.triplet_i2t', 'triplet.triplet_t2i', 'soft.soft_target_i2t', 'soft.soft_target_t2i']
+    >>> round(loss(scores, relevance).item(), 4)
+    0.4242
     """
 
     def __init__(self, parts: Mapping[str, RelevanceLoss], weights: Mapping[str, float] | None = None) -> None:
@@ -35,14 +46,15 @@ class CombinedLoss(nn.Module):
         if unknown:
             raise ValueError(f"weights name {', '.join(unknown)}; the parts are {', '.join(parts)}")
         for name, weight in weights.items():
-            number(f"weight of {name}", weight, at_least=0)
+            check_number(f"weight of {name}", weight, at_least=0)
+        # A ModuleDict, so that `.to(device)` and `modules()` reach the parts.
         self.parts = nn.ModuleDict(dict(parts))
         self.weights = {name: weights.get(name, 1.0) for name in parts}
 
     def forward(self, scores: Tensor, relevance: Tensor | None = None, same_image: Tensor | None = None) -> Tensor:
         """Return the loss; parameters and errors as `RelevanceLoss.forward`."""
-        first, *others = self.terms(scores, relevance, same_image).values()
-        return sum(others, start=first)
+        first, *rest = self.terms(scores, relevance, same_image).values()
+        return sum(rest, start=first)
 
     def terms(
         self, scores: Tensor, relevance: Tensor | None = None, same_image: Tensor | None = None

@@ -10,7 +10,7 @@ from torch import Tensor
 from relabel_train.losses.base import Reduction
 from relabel_train.losses.distance_base import DistanceLoss
 from relabel_train.losses.pairwise_hinge import hinge_ranked
-from relabel_train.losses.validation import number
+from relabel_train.losses.validation import check_number
 
 
 class DenseTripletLoss(DistanceLoss):
@@ -21,7 +21,7 @@ class DenseTripletLoss(DistanceLoss):
     margin : float
         0 or more. 0.03, as the paper, for normalised embeddings.
     normalise : bool
-        Whether embeddings are made unit vectors first, which the margin needs. True.
+        Divide embeddings by their lengths first, which the margin needs. True.
     reduction : "sum" or "mean"
         Over anchors; "mean". Pairs of one anchor are always averaged.
 
@@ -29,21 +29,32 @@ class DenseTripletLoss(DistanceLoss):
     -----
     D of embeddings is the squared Euclidean distance; only the order of label distances counts. An anchor without a
     pair has loss 0. By sorting: time O(A N log N), memory O(A N), besides the distances, which take O(A N D) time.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from relabel_train.losses import DenseTripletLoss
+    >>> embeddings = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]])
+    >>> distances = torch.tensor([[0.0, 0.2, 0.7]])  # of one anchor, the first item, to all three
+    >>> round(DenseTripletLoss()(embeddings, distances).item(), 4)  # 0.8 - 0.4 + 0.03
+    0.43
     """
 
     shown: ClassVar[tuple[str, ...]] = ("margin", "normalise")
 
     def __init__(self, margin: float = 0.03, normalise: bool = True, reduction: Reduction = "mean") -> None:
         super().__init__(reduction)
-        number("margin", margin, at_least=0)
+        check_number("margin", margin, at_least=0)
         self.margin, self.normalise = margin, normalise
 
-    def prepared(self, embeddings: Tensor) -> Tensor:
+    def prepare(self, embeddings: Tensor) -> Tensor:
         """Return unit vectors."""
         return torch.nn.functional.normalize(embeddings, dim=1) if self.normalise else embeddings
 
     def per_anchor(self, apart: Tensor, distances: Tensor, used: Tensor) -> Tensor:
         """Return the mean over each anchor's pairs."""
+        # Negated distances make a ranking: nearer items score higher, smaller label distances are more relevant.
+        # An unused item is never the upper one (-inf) and never the lower one (inf) of a pair.
         above = (-distances).masked_fill(~used, -torch.inf)
         below = (-distances).masked_fill(~used, torch.inf)
         total, pairs = hinge_ranked(-apart, above, below, 0.0, self.margin)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from relabel_train.losses.base import Reduction, describe
-from relabel_train.losses.validation import one_of
+from relabel_train.losses.validation import check_choice
 
 
 class DistanceLoss(nn.Module):
@@ -20,13 +20,23 @@ class DistanceLoss(nn.Module):
     ----------
     reduction : "sum" or "mean"
         Over anchors.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from relabel_train.losses import DistanceLoss
+    >>> class MeanDistance(DistanceLoss):
+    ...     def per_anchor(self, apart, distances, used):
+    ...         return (apart * used).sum(dim=1) / used.sum(dim=1)
+    >>> MeanDistance()(torch.tensor([[0.0, 0.0], [3.0, 4.0]]), torch.tensor([[0.0, 0.5], [0.5, 0.0]])).item()
+    25.0
     """
 
     shown: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, reduction: Reduction = "mean") -> None:
         super().__init__()
-        one_of("reduction", reduction, ("sum", "mean"))
+        check_choice("reduction", reduction, ("sum", "mean"))
         self.reduction = reduction
 
     def forward(self, embeddings: Tensor, distances: Tensor, same_image: Tensor | None = None) -> Tensor:
@@ -40,7 +50,7 @@ class DistanceLoss(nn.Module):
             Label distances of the first A items to all, 0 or more; smaller is more relevant. Of a relevance with upper
             bound 1: 1 - r.
         same_image : (A, N) bool, optional
-            Whether item j shows the anchor's own image. Such items are left out, as the anchor itself always is.
+            True if item j is of the anchor's own image. Such items are left out, as the anchor itself always is.
 
         Returns
         -------
@@ -60,8 +70,8 @@ class DistanceLoss(nn.Module):
             used = ~torch.eye(anchors, items, dtype=torch.bool, device=embeddings.device)
             if same_image is not None:
                 used = used & ~same_image
-            embeddings = self.prepared(embeddings)
-            # By differences, not by products: near duplicates would drown in rounding.
+            embeddings = self.prepare(embeddings)
+            # By differences, not by products: |a|^2 + |b|^2 - 2ab loses the distance of near duplicates to rounding.
             exact = "donot_use_mm_for_euclid_dist"
             apart = torch.cdist(embeddings[:anchors], embeddings, compute_mode=exact) ** 2
             losses = self.per_anchor(apart, distances.to(apart.dtype), used)
@@ -71,7 +81,7 @@ class DistanceLoss(nn.Module):
         """Return the loss under its name, as the one part."""
         return {type(self).__name__: self.forward(embeddings, distances, same_image)}
 
-    def prepared(self, embeddings: Tensor) -> Tensor:
+    def prepare(self, embeddings: Tensor) -> Tensor:
         """Return the embeddings whose distances are compared."""
         return embeddings
 
@@ -85,7 +95,7 @@ class DistanceLoss(nn.Module):
         distances : (A, N) float
             Label distances.
         used : (A, N) bool
-            Which items count.
+            Items that count.
         """
         raise NotImplementedError
 

@@ -7,13 +7,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from relabel_train.losses.base import Parts, Reduction, RelevanceLoss, labels, slack
+from relabel_train.losses.base import Parts, Reduction, RelevanceLoss, float_labels, label_tolerance
 from relabel_train.losses.pairwise_hinge import hinge_ranked
-from relabel_train.losses.validation import number
+from relabel_train.losses.validation import check_number
 
 
 class KendallLoss(RelevanceLoss):
-    """Sum over all items j, k with r_j > r_k + alpha of [s_k - s_j]_+ (Zheng et al., arXiv 2210.11319, Eq. 17).
+    """Sum over all items j, k with r_j > r_k + alpha of [s_k - s_j]_+ (Li et al., arXiv 2210.11319, Eq. 17).
 
     Parameters
     ----------
@@ -26,10 +26,20 @@ class KendallLoss(RelevanceLoss):
 
     Notes
     -----
-    Labels: cosines in [-1, 1] in the paper, any range here. There is no margin, as in Eq. 5, 17 and 19; only the
-    gradient analysis of the paper (Eq. 6-9) shows one. The diagonal is a positive by its label 1. Without `same_image`
-    labels alone decide; with it, a query's own items are never the lower one of a pair. Scores need not be square.
-    Exact value and gradient by sorting: time O(B^2 log B), memory O(B^2); a broadcast takes O(B^3) of both.
+    Labels: cosines in [-1, 1] in the paper; this class accepts any range. There is no margin, as in Eq. 5, 17 and 19;
+    only the gradient analysis of the paper (Eq. 6-9) shows one (docs/deviations.md). The diagonal is a positive by its
+    label 1. Without `same_image` labels alone decide; with it, a query's own items are never the lower one of a pair.
+    Scores need not be square. Exact value and gradient by sorting: time O(B^2 log B), memory O(B^2); a broadcast takes
+    O(B^3) of both.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from relabel_train.losses import KendallLoss
+    >>> scores, relevance = torch.tensor([[0.5, 0.9, 0.1]]), torch.tensor([[1.0, 0.4, 0.3]])
+    >>> terms = KendallLoss(alpha=0.2).terms(scores, relevance)
+    >>> round(terms["kendall_i2t"].item(), 4)  # item 0 should outscore item 1 and scores 0.4 less
+    0.4
     """
 
     shown: ClassVar[tuple[str, ...]] = ("alpha",)
@@ -37,12 +47,13 @@ class KendallLoss(RelevanceLoss):
 
     def __init__(self, alpha: float = 0.2, reduction: Reduction = "sum", directions: Reduction = "sum") -> None:
         super().__init__(reduction, directions)
-        number("alpha", alpha, at_least=0)
+        check_number("alpha", alpha, at_least=0)
         self.alpha = alpha
 
     def per_query(self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None) -> Parts:
         """Return the sum of hinges of each query."""
-        above = labels(relevance)
+        above = float_labels(relevance)
+        # A label of infinity is above no other, so an own item is never the lower one.
         below = above if same_image is None else above.masked_fill(same_image, torch.inf)
-        value, _ = hinge_ranked(scores, above, below, self.alpha + slack(relevance), 0.0)
+        value, _ = hinge_ranked(scores, above, below, self.alpha + label_tolerance(relevance), 0.0)
         return {"kendall": value}

@@ -8,10 +8,10 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from relabel_train.losses.base import Parts, Reduction, RelevanceLoss, labels, slack
+from relabel_train.losses.base import Parts, Reduction, RelevanceLoss, float_labels, label_tolerance
 from relabel_train.losses.pairwise_hinge import hinge_between
 from relabel_train.losses.triplet import hardest_hinges, sum_of_hinges
-from relabel_train.losses.validation import number, one_of
+from relabel_train.losses.validation import check_choice, check_number
 
 Contrast = Literal["hard", "sum"]
 Sets = Literal["levels", "cumulative"]
@@ -21,8 +21,8 @@ class LadderLoss(RelevanceLoss):
     """Sum over levels l of beta_l L_l (Zhou et al., AAAI 2020, Eq. 7 and 8).
 
     Level 1 is the triplet loss, [alpha_1 - s_qq + s_qj]_+ over all other items. Level l >= 2 is
-    [alpha_l - s_qi + s_qj]_+ over items i of N_(l-1) and j of N_l and all lower ones, where N_1 = {r >= theta_1},
-    N_2 = {theta_2 <= r < theta_1} and so on, without q's own pair.
+    [alpha_l - s_qi + s_qj]_+ over items i of N_(l-1) and items j of N_l and all lower sets. The sets, without q's own
+    pair, are N_1 = {r >= theta_1}, N_2 = {theta_2 <= r < theta_1} and so on.
 
     Parameters
     ----------
@@ -40,8 +40,8 @@ class LadderLoss(RelevanceLoss):
         "levels", as the paper, takes i from N_(l-1) alone. "cumulative", as the released code, takes i from all items
         with r >= theta_(l-1), the query's own pair included.
     fillers : bool
-        With "hard" and "cumulative", as the released code: items on the other side enter the minimum as 1 and the
-        maximum as 0. A query whose lower items all score below 0 then has a loss. In the paper, and by default, an
+        Only with "hard" and "cumulative". As in the released code, items on the other side enter the minimum as 1 and
+        the maximum as 0. A query whose lower items all score below 0 then has a loss. In the paper, and by default, an
         empty set has loss 0.
     reduction : "sum" or "mean"
         Over queries; "sum", as the paper.
@@ -57,7 +57,16 @@ class LadderLoss(RelevanceLoss):
     -----
     Labels: any range; [0, 1] in the paper, caption to caption. With `same_image` a query's own items are no j at any
     level. The terms are `level1_*` .. `levelL_*`. Time O(L B^2) for "hard" and O(L B^2 log B) for "sum", by sorting;
-    memory O(B^2) per level.
+    memory O(B^2) per level. docs/deviations.md lists where paper and released code differ.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from relabel_train.losses import LadderLoss
+    >>> scores = torch.tensor([[0.9, 0.2, 0.5], [0.1, 0.8, 0.3], [0.4, 0.2, 0.7]])
+    >>> relevance = torch.tensor([[1.0, 0.7, 0.1], [0.7, 1.0, 0.2], [0.1, 0.2, 1.0]])
+    >>> {name: round(part.item(), 4) for name, part in LadderLoss().terms(scores, relevance).items()}
+    {'level1_i2t': 0.0, 'level2_i2t': 0.13, 'level1_t2i': 0.0, 'level2_t2i': 0.08}
     """
 
     shown: ClassVar[tuple[str, ...]] = ("thresholds", "margins", "weights", "contrast", "sets", "fillers")
@@ -84,13 +93,14 @@ class LadderLoss(RelevanceLoss):
                     f"{len(self.thresholds)} thresholds make {levels} levels; there are {len(values)} {name}"
                 )
             for value in values:
-                number(name, value, at_least=0)
+                check_number(name, value, at_least=0)
         for value in self.thresholds:
-            number("thresholds", value)
+            check_number("thresholds", value)
+        # Equal neighbours would make a level that no label belongs to.
         if any(a <= b for a, b in zip(self.thresholds, self.thresholds[1:], strict=False)):
             raise ValueError(f"thresholds {self.thresholds} do not descend")
-        one_of("contrast", contrast, ("hard", "sum"))
-        one_of("sets", sets, ("levels", "cumulative"))
+        check_choice("contrast", contrast, ("hard", "sum"))
+        check_choice("sets", sets, ("levels", "cumulative"))
         if fillers and (contrast, sets) != ("hard", "cumulative"):
             raise ValueError('fillers need contrast="hard" and sets="cumulative"')
         self.contrast, self.sets, self.fillers = contrast, sets, fillers
@@ -104,26 +114,40 @@ class LadderLoss(RelevanceLoss):
         both: tuple[Parts, Parts] = ({}, {})
         for level, (margin, weight) in enumerate(zip(self.margins, self.weights, strict=True), 1):
             if level == 1:
+                # Level 1 contrasts the query's pair with everything else, so it reads no labels.
                 first = hardest_hinges if self.contrast == "hard" else sum_of_hinges
                 losses = first(scores, same_image, margin)
             else:
-                losses = self._level_loss(scores, *self.level(relevance, same_image, level), margin)
+                losses = self._level_loss(scores, *self.level_sets(relevance, same_image, level), margin)
             for parts, of_queries in zip(both, losses, strict=True):
                 parts[f"level{level}"] = of_queries * weight
         return both
 
-    def level(self, relevance: Tensor | None, own: Tensor, level: int) -> tuple[Tensor, Tensor]:
-        """Return which pairs of query and item are (q, i) and which (q, j) at a level, (B, B) bool each."""
-        known, tolerance = labels(relevance), slack(relevance)
-        similar = known >= self.thresholds[level - 2] - tolerance
-        lower = ~(similar | own)
+    def level_sets(self, relevance: Tensor | None, same_image: Tensor, level: int) -> tuple[Tensor, Tensor]:
+        """Mark the pairs of a query and its items i, and those of a query and its items j: (B, B) bool each.
+
+        Parameters
+        ----------
+        relevance : (B, B) float
+        same_image : (B, B) bool
+            With a true diagonal.
+        level : int
+            2..L.
+        """
+        values, tolerance = float_labels(relevance), label_tolerance(relevance)
+        similar = values >= self.thresholds[level - 2] - tolerance
+        # Before levels above are taken off: an item of a higher level is never a j.
+        lower = ~(similar | same_image)
         if self.sets == "levels" and level > 2:
-            similar &= known < self.thresholds[level - 3] - tolerance
+            similar &= values < self.thresholds[level - 3] - tolerance
+        # The query's own pair is an i in the released code alone.
         similar.fill_diagonal_(self.sets == "cumulative")
         return similar, lower
 
     def _level_loss(self, scores: Tensor, similar: Tensor, lower: Tensor, margin: float) -> tuple[Tensor, Tensor]:
+        """Return the unweighted losses of images and of captions at one level, (B,) each."""
         if self.contrast == "sum":
+            # Labels are thresholded once; caption queries read the same sets along columns.
             turned = scores.T.contiguous(), similar.T.contiguous(), lower.T.contiguous()
             return hinge_between(scores.contiguous(), similar, lower, margin), hinge_between(*turned, margin)
         # An empty side makes its extreme infinite and the hinge 0, with no gradient.

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from relabel_train.losses.base import Reduction
 from relabel_train.losses.distance_base import DistanceLoss
-from relabel_train.losses.validation import number
+from relabel_train.losses.validation import check_number
 
 
 class LogRatioLoss(DistanceLoss):
@@ -20,11 +20,11 @@ class LogRatioLoss(DistanceLoss):
     Parameters
     ----------
     squared : bool
-        Whether D of embeddings is the squared Euclidean distance, as in the paper, or the plain one, as in the released
-        code. Label distances are used as given; the paper squares them too, the released code does not.
+        True: D of embeddings is the squared Euclidean distance, as in the paper. False: the plain distance, as in the
+        released code. Label distances are used as given; the paper squares them too, the released code does not.
     ties : bool
-        Whether pairs of equal label distance count. False, as the paper: D(y_a, y_i) < D(y_a, y_j). The released code
-        pairs items by their position in the list, so that ties count.
+        True: pairs of equal label distance count, as in the released code, which pairs items by their position in the
+        list. False, as the paper: only pairs with D(y_a, y_i) < D(y_a, y_j).
     eps : float
         0 or more, added to distances inside the logarithms. 1e-6, as the released code; with 0, distances of 0 give an
         infinite loss.
@@ -36,8 +36,18 @@ class LogRatioLoss(DistanceLoss):
     Notes
     -----
     Embeddings are not normalised. The paper is image to image, with one anchor per batch; no form across modalities is
-    published. An anchor without a pair has loss 0. The sum over pairs of (x_i - x_j)^2 is n sum (x - mean)^2, so
-    that time is O(A N log N) and memory O(A N) besides the distances, which take O(A N D) time.
+    published. An anchor without a pair has loss 0. Time is O(A N log N) and memory O(A N) besides the distances, which
+    take O(A N D) time. docs/deviations.md lists where paper and released code differ.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from relabel_train.losses import LogRatioLoss
+    >>> embeddings = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]])
+    >>> LogRatioLoss(eps=0)(embeddings, torch.tensor([[0.0, 0.2, 0.8]])).item()  # 1 : 4, and 0.2 : 0.8
+    0.0
+    >>> round(LogRatioLoss(eps=0)(embeddings, torch.tensor([[0.0, 0.4, 0.8]])).item(), 4)  # (log 2)^2
+    0.4805
     """
 
     shown: ClassVar[tuple[str, ...]] = ("squared", "ties", "eps", "root_eps")
@@ -51,8 +61,8 @@ class LogRatioLoss(DistanceLoss):
         reduction: Reduction = "mean",
     ) -> None:
         super().__init__(reduction)
-        number("eps", eps, at_least=0)
-        number("root_eps", root_eps, at_least=0)
+        check_number("eps", eps, at_least=0)
+        check_number("root_eps", root_eps, at_least=0)
         self.squared, self.ties, self.eps, self.root_eps = squared, ties, eps, root_eps
 
     def per_anchor(self, apart: Tensor, distances: Tensor, used: Tensor) -> Tensor:
@@ -60,25 +70,37 @@ class LogRatioLoss(DistanceLoss):
         # Unused items get a distance of 1, so that their roots and logarithms have finite gradients.
         apart = torch.where(used, apart, 1)
         far = apart if self.squared else (apart + self.root_eps).sqrt()
+        # Per item x_i = log D(f_a, f_i) - log D(y_a, y_i): the loss of a pair is (x_i - x_j)^2.
         logs = torch.log(far + self.eps) - torch.log(torch.where(used, distances, 1) + self.eps)
-        total, pairs = spread(logs, used)
+        total, pairs = sum_pairs(logs, used)
         if self.ties:
             return total / pairs.clamp(min=1)
-        tied, tied_pairs = spread_within(logs, tie_groups(distances, used), used)
+        # Pairs with a strict order are all pairs less those within groups of equal label distance.
+        tied, tied_pairs = sum_pairs_within(logs, tie_groups(distances, used), used)
         pairs = pairs - tied_pairs
+        # The difference of two equal sums is 0 only up to rounding.
         return ((total - tied) / pairs.clamp(min=1)).masked_fill(pairs == 0, 0)
 
 
-def spread(values: Tensor, used: Tensor) -> tuple[Tensor, Tensor]:
-    """Sum (x_i - x_j)^2 over all pairs i < j of used items; return sums and counts of pairs, both (A,)."""
+def sum_pairs(values: Tensor, used: Tensor) -> tuple[Tensor, Tensor]:
+    """Sum (x_i - x_j)^2 over all pairs i < j of used items; return sums and counts of pairs, both (A,).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from relabel_train.losses.log_ratio import sum_pairs
+    >>> sum_pairs(torch.tensor([[1.0, 2.0, 4.0]]), torch.tensor([[True, True, True]]))  # 1 + 9 + 4
+    (tensor([14.]), tensor([3.]))
+    """
     weight = used.to(values.dtype)
     count = weight.sum(dim=1, keepdim=True)
     mean = (values * weight).sum(dim=1, keepdim=True) / count.clamp(min=1)
+    # The sum over pairs of (x_i - x_j)^2 is n times the sum of (x - mean)^2, so no axis of pairs is needed.
     total = ((values - mean).square() * weight * count).sum(dim=1)
     return total, (count * (count - 1) / 2).squeeze(1)
 
 
-def spread_within(values: Tensor, groups: Tensor, used: Tensor) -> tuple[Tensor, Tensor]:
+def sum_pairs_within(values: Tensor, groups: Tensor, used: Tensor) -> tuple[Tensor, Tensor]:
     """Sum (x_i - x_j)^2 over the pairs i < j of each group; return sums and counts of pairs, both (A,).
 
     Parameters
@@ -87,10 +109,11 @@ def spread_within(values: Tensor, groups: Tensor, used: Tensor) -> tuple[Tensor,
     groups : (A, N) int64
         0..N-1; pairs across groups do not count.
     used : (A, N) bool
-        Whether an item counts.
+        Items that count.
     """
     weight = used.to(values.dtype)
     zeros = torch.zeros_like(values)
+    # Column g of a row is group g: at most N groups, so (A, N) holds them all.
     count = zeros.scatter_add(1, groups, weight)
     mean = zeros.scatter_add(1, groups, values * weight) / count.clamp(min=1)
     deviation = (values - mean.gather(1, groups)) ** 2 * weight
@@ -101,5 +124,6 @@ def spread_within(values: Tensor, groups: Tensor, used: Tensor) -> tuple[Tensor,
 def tie_groups(distances: Tensor, used: Tensor) -> Tensor:
     """Number the distinct distances of each anchor, (A, N) int64."""
     ascending, order = distances.masked_fill(~used, torch.inf).sort(dim=1)
-    fresh = (ascending[:, 1:] != ascending[:, :-1]).cumsum(dim=1)
-    return torch.empty_like(order).scatter_(1, order, torch.nn.functional.pad(fresh, (1, 0)))
+    # In ascending order a new group starts where a distance differs from the one before it.
+    numbers = (ascending[:, 1:] != ascending[:, :-1]).cumsum(dim=1)
+    return torch.empty_like(order).scatter_(1, order, torch.nn.functional.pad(numbers, (1, 0)))

@@ -7,8 +7,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from relabel_train.losses.base import Parts, Reduction, RelevanceLoss, labels, slack
-from relabel_train.losses.validation import number
+from relabel_train.losses.base import Parts, Reduction, RelevanceLoss, float_labels, label_tolerance
+from relabel_train.losses.validation import check_number
 
 
 class MultiPositiveInfoNCE(RelevanceLoss):
@@ -32,6 +32,17 @@ class MultiPositiveInfoNCE(RelevanceLoss):
     -----
     Positives are the diagonal, `same_image`, and the items that `positive` adds. Scores need not be square if
     `same_image` is given. A query without a positive has loss 0. Memory and time O(B^2).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from relabel_train.losses import MultiPositiveInfoNCE
+    >>> scores = torch.tensor([[0.9, 0.3, 0.1], [0.4, 0.8, 0.2], [0.2, 0.1, 0.7]])
+    >>> round(MultiPositiveInfoNCE(tau=0.1)(scores).item(), 4)
+    0.0095
+    >>> same_image = torch.tensor([[True, True, False], [True, True, False], [False, False, True]])
+    >>> round(MultiPositiveInfoNCE(tau=0.1)(scores, same_image=same_image).item(), 4)
+    1.6762
     """
 
     shown: ClassVar[tuple[str, ...]] = ("tau", "positive")
@@ -45,9 +56,9 @@ class MultiPositiveInfoNCE(RelevanceLoss):
         directions: Reduction = "mean",
     ) -> None:
         super().__init__(reduction, directions)
-        number("tau", tau, above=0)
+        check_number("tau", tau, above=0)
         if positive is not None:
-            number("positive", positive)
+            check_number("positive", positive)
         self.tau, self.positive = tau, positive
         self.needs_relevance = positive is not None
 
@@ -66,7 +77,8 @@ class MultiPositiveInfoNCE(RelevanceLoss):
             raise ValueError(f"scores are {tuple(scores.shape)}: without same_image they must be square")
         if self.positive is None:
             return same_image
-        alike = labels(relevance) >= self.positive - slack(relevance)
+        alike = float_labels(relevance) >= self.positive - label_tolerance(relevance)
+        # Without `same_image` scores are square and the diagonal holds the pairs.
         return alike.fill_diagonal_(True) if same_image is None else alike | same_image
 
 
@@ -75,4 +87,5 @@ def cross_entropy_along(logits: Tensor, positives: Tensor | None, dim: int) -> T
     logs = torch.log_softmax(logits, dim)
     if positives is None:
         return -logs.diagonal()
+    # The mean of -log p over the positives; the clamp gives 0 to a query without any.
     return -logs.masked_fill(~positives, 0).sum(dim) / positives.sum(dim).clamp(min=1)

@@ -35,10 +35,20 @@ def hinge_ranked(scores: Tensor, above: Tensor, below: Tensor, gap: float, margi
     Notes
     -----
     Time O(Q N log N), memory O(Q N).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from relabel_train.losses.pairwise_hinge import hinge_ranked
+    >>> scores, labels = torch.tensor([[0.5, 0.9, 0.1]]), torch.tensor([[1.0, 0.4, 0.3]])
+    >>> value, pairs = hinge_ranked(scores, labels, labels, gap=0.2, margin=0.0)
+    >>> round(value.item(), 4), pairs.item()  # of the pairs (0, 1) and (0, 2) the first is in the wrong order by 0.4
+    (0.4, 2)
     """
+    # The same labels on both sides are sorted once.
     other = None if below is above else below
     as_upper, as_lower, pairs = count_open_pairs(scores.detach(), above, other, gap, margin)
-    return _linear(scores, as_upper, as_lower, margin), pairs
+    return _sum_hinges(scores, as_upper, as_lower, margin), pairs
 
 
 # One opaque operation: a compiler would spend minutes on hundreds of small ones.
@@ -64,8 +74,10 @@ def count_open_pairs(
     as_upper, as_lower : (Q, N) int64
     pairs : (Q,) int64
     """
-    size = max(1, (1 << 15) // scores.shape[1]) if scores.device.type == "cpu" else len(scores)  # fits into a cache
-    scores, above = scores.contiguous(), above.contiguous()  # a compiler may pass other strides
+    # On a CPU 2^15 scores per step keep every level of the wavelet tree in a cache.
+    size = max(1, (1 << 15) // scores.shape[1]) if scores.device.type == "cpu" else len(scores)
+    # A compiler may pass other strides than the caller did.
+    scores, above = scores.contiguous(), above.contiguous()
     below = None if below is None else below.contiguous()
     counts = [
         _open_pairs(
@@ -86,27 +98,35 @@ def _(scores: Tensor, *_others: object) -> tuple[Tensor, Tensor, Tensor]:
 def _open_pairs(
     scores: Tensor, above: Tensor, below: Tensor | None, gap: float, margin: float
 ) -> tuple[Tensor, Tensor, Tensor]:
+    """Count the open pairs of some queries; parameters and results are those of `count_open_pairs`."""
     length = scores.shape[1]
+    # Ranks replace scores: comparisons of integers are exact, and count_below needs a permutation.
     ranked, order = scores.sort(dim=1, stable=True)
     rank = inverse(order)
     upper, by_above = above.sort(dim=1, stable=True)
     lower, by_below = (upper + gap, by_above) if below is None else (below + gap).sort(dim=1, stable=True)
-    # Per lower item: the number of items that score below it plus the margin. Per upper item, by label: the number of
-    # items with a small enough label.
+    # Per lower item: the number of items that score below it plus the margin.
     opened = torch.searchsorted(ranked, ranked + margin)
+    # Per upper item, by label: the number of items with a small enough label.
     lows = torch.searchsorted(lower, upper)
+    # The same two comparisons seen from the partner: items beaten by the margin, and items whose label is not above.
     closed, ups = transpose_counts(opened), transpose_counts(lows)
+    # Ranks of scores in ascending order of labels.
     values = rank.gather(1, by_above)
     if below is None:
+        # One permutation answers both questions: a single tree with the two lists of queries side by side.
         limits = closed.gather(1, values), opened.gather(1, values)
         counts = count_below(values, torch.cat([lows, ups], dim=1), torch.cat(limits, dim=1))
         closed_lows, open_ups = counts[:, :length], counts[:, length:]
     else:
-        others = rank.gather(1, by_below)
-        limits = closed.gather(1, values), opened.gather(1, others)
-        counts = count_below(torch.cat([others, values]), torch.cat([lows, ups]), torch.cat(limits))
+        # Two orders of labels: two trees, stacked along the axis of queries.
+        lower_values = rank.gather(1, by_below)
+        limits = closed.gather(1, values), opened.gather(1, lower_values)
+        counts = count_below(torch.cat([lower_values, values]), torch.cat([lows, ups]), torch.cat(limits))
         closed_lows, open_ups = counts[: len(scores)], counts[len(scores) :]
+    # An upper item's open pairs: all its lower partners less those that score low enough.
     as_upper = torch.empty_like(order).scatter_(1, by_above, lows - closed_lows)
+    # A lower item's open pairs: all items that score below it plus the margin, less those that are no upper partner.
     as_lower = torch.empty_like(order).scatter_(1, by_below, limits[1] - open_ups)
     return as_upper, as_lower, lows.sum(dim=1)
 
@@ -128,20 +148,31 @@ def hinge_between(scores: Tensor, upper: Tensor, lower: Tensor, margin: float) -
     Notes
     -----
     Time O(Q N log N), memory O(Q N).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from relabel_train.losses.pairwise_hinge import hinge_between
+    >>> scores = torch.tensor([[0.5, 0.9, 0.1]])
+    >>> upper, lower = torch.tensor([[True, False, False]]), torch.tensor([[False, True, True]])
+    >>> round(hinge_between(scores, upper, lower, margin=0.5).item(), 4)  # 0.9 - 0.5 + 0.5 and 0.1 - 0.5 + 0.5
+    1.0
     """
     with torch.no_grad():
         ranked, order = scores.sort(dim=1, stable=True)
         upper, lower = upper.gather(1, order), lower.gather(1, order)
         raised = ranked + margin
         # Numbers of k and of j among the items up to each rank.
-        lows, ups = _running(lower), _running(upper)
+        lows, ups = _count_up_to(lower), _count_up_to(upper)
+        # An item j is open against the items k from rank `closed` on; an item k against the j below rank `opened`.
         opened = torch.searchsorted(ranked, raised)
         closed = transpose_counts(opened)
         as_upper = (lows[:, -1:] - lows.gather(1, closed)) * upper
         as_lower = ups.gather(1, opened) * lower
+        # Back from the order of scores to the order of items.
         rank = inverse(order)
         as_upper, as_lower = as_upper.gather(1, rank), as_lower.gather(1, rank)
-    return _linear(scores, as_upper, as_lower, margin)
+    return _sum_hinges(scores, as_upper, as_lower, margin)
 
 
 def count_below(values: Tensor, first: Tensor, limit: Tensor) -> Tensor:
@@ -165,21 +196,34 @@ def count_below(values: Tensor, first: Tensor, limit: Tensor) -> Tensor:
     A wavelet tree: from the highest bit down, values are partitioned stably by that bit within the groups of equal
     higher bits. As the values are a permutation, the group of values v..v+w-1 starts at index v. Time
     O(Q (N + K) log N).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from relabel_train.losses.pairwise_hinge import count_below
+    >>> values = torch.tensor([[2, 0, 3, 1]])
+    >>> count_below(values, torch.tensor([[3, 4]]), torch.tensor([[3, 2]]))  # below 3 of 2, 0, 3; below 2 of all
+    tensor([[2, 2]])
     """
     length = values.shape[1]
     indices = torch.arange(length, device=values.device)
     total = torch.zeros_like(first)
-    at = first
+    # Invariant: `position` is one past the counted values within the group that shares the limit's higher bits.
+    position = first
     for bit in range(length.bit_length() - 1, -1, -1):
         half = 1 << bit
         one = (values >> bit) & 1
+        # zeros[i]: values with a 0 at this bit among the first i.
         zeros = torch.nn.functional.pad((1 - one).cumsum(dim=1), (1, 0))
+        # The limit's group starts at its higher bits; before it exactly half of every group has a 0 at this bit.
         start = limit & -(2 * half)
-        left = zeros.gather(1, at) - (start >> 1)  # zeros of the limit's group among the first
+        left = zeros.gather(1, position) - (start >> 1)  # zeros of the limit's group among the first
+        # A limit with a 1 at this bit is above all zeros of its group: they count, and the search goes on in the ones.
         right = (limit >> bit) & 1
         total = total + left * right
-        at = torch.where(right.bool(), at - left + half, start + left)
+        position = torch.where(right.bool(), position - left + half, start + left)
         if bit:
+            # Partition every group stably: zeros to its front, ones behind them.
             start = values & -(2 * half)
             left = zeros[:, :-1] - (start >> 1)
             to = torch.where(one.bool(), indices - left + half, start + left)
@@ -201,8 +245,16 @@ def transpose_counts(counts: Tensor) -> Tensor:
     Returns
     -------
     (Q, N) int64
+
+    Examples
+    --------
+    >>> import torch
+    >>> from relabel_train.losses.pairwise_hinge import transpose_counts
+    >>> transpose_counts(torch.tensor([[0, 2, 2]]))
+    tensor([[1, 1, 3]])
     """
     rows, length = counts.shape
+    # Entries of at most k are the running sum of a histogram of the entries.
     histogram = counts.new_zeros(rows, length + 1).scatter_add_(1, counts, torch.ones_like(counts))
     return histogram.cumsum(dim=1)[:, :length]
 
@@ -213,11 +265,13 @@ def inverse(order: Tensor) -> Tensor:
     return torch.empty_like(order).scatter_(1, order, ranks)
 
 
-def _running(mask: Tensor) -> Tensor:
+def _count_up_to(mask: Tensor) -> Tensor:
+    """Count the marks before each position: (Q, N) bool to (Q, N + 1) int64."""
     return torch.nn.functional.pad(mask.long().cumsum(dim=1), (1, 0))
 
 
-def _linear(scores: Tensor, as_upper: Tensor, as_lower: Tensor, margin: float) -> Tensor:
+def _sum_hinges(scores: Tensor, as_upper: Tensor, as_lower: Tensor, margin: float) -> Tensor:
+    """Sum the open hinges from the counts of their items: a linear function of the scores, with its exact gradient."""
     # Large terms cancel, so they are summed in float64 if the device has it.
     wide = scores.dtype if scores.device.type == "mps" else torch.float64
     value = (scores.to(wide) * (as_lower - as_upper)).sum(dim=1) + margin * as_upper.sum(dim=1).to(wide)

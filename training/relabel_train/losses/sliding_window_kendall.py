@@ -8,8 +8,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from relabel_train.losses.base import Parts, Reduction, RelevanceLoss, labels, slack
-from relabel_train.losses.validation import number, one_of
+from relabel_train.losses.base import Parts, Reduction, RelevanceLoss, float_labels, label_tolerance
+from relabel_train.losses.validation import check_choice, check_number
 
 Edges = Literal["upper", "lower", "all"]
 
@@ -18,7 +18,7 @@ class SlidingWindowKendallLoss(RelevanceLoss):
     """Windows of width alpha slide by beta over the labels; items above a window must outscore items below it.
 
     In each window the least similar item above and the most similar item below are taken, and [s_below - s_above]_+ is
-    summed over windows and divided by their number M (Zheng et al., arXiv 2210.11319, Eq. 19-20).
+    summed over windows and divided by their number M (Li et al., arXiv 2210.11319, Eq. 19-20).
 
     Parameters
     ----------
@@ -48,7 +48,21 @@ class SlidingWindowKendallLoss(RelevanceLoss):
     An item is above a window if its label is at least the upper edge, below if it is less than the lower edge. A window
     with an empty side has loss 0 and still counts in M. Edges are computed from the window's integer index; labels meet
     an edge within the tolerance of their dtype. With `same_image` a query's own items are never below a window; without
-    it labels alone decide. Scores need not be square. Time O(B^2 log B), memory O(B^2 + B M).
+    it labels alone decide. Scores need not be square. Time O(B^2 log B), memory O(B^2 + B M). The paper publishes no
+    code and does not state the edges (docs/deviations.md).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from relabel_train.losses import SlidingWindowKendallLoss
+    >>> loss = SlidingWindowKendallLoss(alpha=0.2, beta=0.1)
+    >>> loss.windows
+    18
+    >>> loss.lower_edges(torch.zeros(1))[-2:]
+    tensor([0.7000, 0.8000])
+    >>> scores, relevance = torch.tensor([[0.5, 0.9, 0.1]]), torch.tensor([[1.0, 0.4, 0.3]])
+    >>> round(loss.terms(scores, relevance)["kendall_i2t"].item(), 4)  # 0.4 in 4 windows, from [0.5, 0.7] on, of 18
+    0.0889
     """
 
     shown: ClassVar[tuple[str, ...]] = ("alpha", "beta", "low", "high", "edges")
@@ -65,13 +79,14 @@ class SlidingWindowKendallLoss(RelevanceLoss):
         directions: Reduction = "sum",
     ) -> None:
         super().__init__(reduction, directions)
-        number("alpha", alpha, above=0)
-        number("beta", beta, above=0)
-        number("low", low)
-        number("high", high, above=low)
-        one_of("edges", edges, ("upper", "lower", "all"))
+        check_number("alpha", alpha, above=0)
+        check_number("beta", beta, above=0)
+        check_number("low", low)
+        check_number("high", high, above=low)
+        check_choice("edges", edges, ("upper", "lower", "all"))
         self.alpha, self.beta, self.low, self.high, self.edges = alpha, beta, low, high, edges
-        self.windows = math.floor((high - low - alpha) / beta + 1e-6)  # 37.99999999999999 is 38
+        # 1e-6, since (2 - 0.1) / 0.05 is 37.99999999999999 in float64 and must give 38 windows.
+        self.windows = math.floor((high - low - alpha) / beta + 1e-6)
         if self.windows < 1:
             raise ValueError(f"no window of width {alpha} and stride {beta} fits into {low}..{high}")
 
@@ -79,11 +94,13 @@ class SlidingWindowKendallLoss(RelevanceLoss):
         """Return the lower edges in ascending order, (M,) or (M + 1,), in the dtype and on the device of `like`."""
         first = 1 if self.edges == "upper" else 0
         last = self.windows - 1 if self.edges == "lower" else self.windows
+        # From the integer index: adding beta repeatedly would accumulate rounding and move labels across an edge.
         return self.low + self.beta * torch.arange(first, last + 1, dtype=like.dtype, device=like.device)
 
     def per_query(self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None) -> Parts:
         """Return the mean over windows of each query's hinge."""
         above, below, both = self.hardest_pairs(scores, relevance, same_image)
+        # The choice of pairs has no gradient; the two scores of each pair have one.
         hinges = (scores.gather(1, below) - scores.gather(1, above)).clamp(min=0)
         return {"kendall": hinges.masked_fill(~both, 0).sum(dim=1) / self.windows}
 
@@ -91,7 +108,7 @@ class SlidingWindowKendallLoss(RelevanceLoss):
     def hardest_pairs(
         self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return, for each query and window, the least similar item above and the most similar below.
+        """Return the least similar item above, and the most similar item below, each window of each query.
 
         Parameters
         ----------
@@ -102,19 +119,22 @@ class SlidingWindowKendallLoss(RelevanceLoss):
         above, below : (Q, windows) int64
             Columns; arbitrary if a side is empty.
         both : (Q, windows) bool
-            Whether both sides have an item.
+            True if both sides have an item.
         """
-        known, tolerance = labels(relevance), slack(relevance)
-        length = known.shape[1]
-        lows = self.lower_edges(known)
-        ascending, order = known.sort(dim=1)
+        values, tolerance = float_labels(relevance), label_tolerance(relevance)
+        queries, length = values.shape
+        lows = self.lower_edges(values)
+        ascending, order = values.sort(dim=1)
         # Items above a window are a suffix of the labels in order, items below a prefix.
-        suffix = torch.searchsorted(ascending, (lows + self.alpha - tolerance).expand(len(known), -1).contiguous())
+        suffix = torch.searchsorted(ascending, (lows + self.alpha - tolerance).expand(queries, -1).contiguous())
+        # Running minima from the right answer every suffix, for all windows, in one pass.
         least = scores.gather(1, order).flip(1).cummin(dim=1).indices
         above = order.flip(1).gather(1, least.gather(1, (length - 1 - suffix).clamp(min=0)))
         if same_image is not None:
-            ascending, order = known.masked_fill(same_image, torch.inf).sort(dim=1)
-        prefix = torch.searchsorted(ascending, (lows - tolerance).expand(len(known), -1).contiguous())
+            # A label of infinity is below no window.
+            ascending, order = values.masked_fill(same_image, torch.inf).sort(dim=1)
+        prefix = torch.searchsorted(ascending, (lows - tolerance).expand(queries, -1).contiguous())
+        # Running maxima from the left answer every prefix.
         most = scores.gather(1, order).cummax(dim=1).indices
         below = order.gather(1, most.gather(1, (prefix - 1).clamp(min=0)))
         return above, below, (suffix < length) & (prefix > 0)

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from relabel_train.losses.base import Parts, Reduction, RelevanceLoss, labels, with_best_own_label
-from relabel_train.losses.validation import number, one_of
+from relabel_train.losses.base import Parts, Reduction, RelevanceLoss, float_labels, with_best_own_label
+from relabel_train.losses.validation import check_choice, check_number
 
 Ideal = Literal["paper", "sorted"]
 LabelRange = Literal["cosine", "unit"]
@@ -18,7 +18,7 @@ CHUNK = {"cpu": 1 << 17, "cuda": 1 << 24}
 
 
 class SmoothNDCGLoss(RelevanceLoss):
-    """Mean over queries of 1 - DCG / IDCG with gains 2^r - 1 and smooth ranks (Zheng et al., Listwise ITR, Eq. 4-16).
+    """Mean over queries of 1 - DCG / IDCG with gains 2^r - 1 and smooth ranks (Li et al., arXiv 2305.16566, Eq. 4-16).
 
     The rank of item j is 1 + sum over k != j of sigmoid((s_k - s_j) / tau), with the sign of Eq. 10 and of the released
     code. Eq. 16 prints the opposite sign, which ranks the list upside down.
@@ -40,12 +40,24 @@ class SmoothNDCGLoss(RelevanceLoss):
     Notes
     -----
     The paper's text defines the label by one caption of the image; its released code uses the maximum over the image's
-    captions, 1 on the diagonal. r is used as given here and must be dense: a missing entry must not be passed as 0. The
-    labels of captions are columns; the released code reads rows in both directions. With `same_image` all of a query's
-    own items have the best label among them. A query whose gains are all 0 has loss 0. Scores need not be square.
+    captions, 1 on the diagonal. This class uses r as passed. It must be dense: 0 for a missing entry would claim a
+    cosine of 0. The labels of captions are columns; the released code reads rows in both directions. With `same_image`
+    all of a query's own items have the best label among them. A query whose gains are all 0 has loss 0. Scores need not
+    be square. docs/deviations.md lists where paper and released code differ.
 
     Ranks take time O(B^3) in blocks, which are recomputed for the gradient: memory O(B^2) and a few blocks, 2 MiB on a
     CPU and about 200 MiB on a GPU. Second derivatives are not available.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from relabel_train.losses import SmoothNDCGLoss
+    >>> relevance = torch.tensor([[1.0, 0.6, 0.1], [0.6, 1.0, 0.3], [0.1, 0.3, 1.0]])
+    >>> loss = SmoothNDCGLoss()
+    >>> round(loss(relevance, relevance).item(), 4)  # scores in the order of the labels
+    0.0
+    >>> round(loss(-relevance, relevance).item(), 4)
+    0.2993
     """
 
     shown: ClassVar[tuple[str, ...]] = ("tau", "labels", "ideal")
@@ -60,18 +72,19 @@ class SmoothNDCGLoss(RelevanceLoss):
         directions: Reduction = "sum",
     ) -> None:
         super().__init__(reduction, directions)
-        number("tau", tau, above=0)
-        one_of("labels", labels, ("cosine", "unit"))
-        one_of("ideal", ideal, ("paper", "sorted"))
+        check_number("tau", tau, above=0)
+        check_choice("labels", labels, ("cosine", "unit"))
+        check_choice("ideal", ideal, ("paper", "sorted"))
         self.tau, self.labels, self.ideal = tau, labels, ideal
 
     def per_query(self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None) -> Parts:
         """Return 1 - smooth NDCG of each query."""
-        known = with_best_own_label(labels(relevance), same_image)
-        unit = ((1 + known) / 2 if self.labels == "cosine" else known).to(scores.dtype)
+        values = with_best_own_label(float_labels(relevance), same_image)
+        unit = ((1 + values) / 2 if self.labels == "cosine" else values).to(scores.dtype)
         gains = torch.exp2(unit) - 1
         best = self.ideal_dcg(unit, gains)
         dcg = (gains / torch.log2(1 + smooth_ranks(scores, self.tau))).sum(dim=1)
+        # An IDCG of 0 would give 0 / 0 and a NaN gradient, which masking the result alone does not remove.
         defined = best > 0
         return {"ndcg": (1 - dcg / torch.where(defined, best, 1)).masked_fill(~defined, 0)}
 
@@ -82,6 +95,7 @@ class SmoothNDCGLoss(RelevanceLoss):
         if self.ideal == "sorted":
             ranks = torch.arange(length, 0, -1, dtype=unit.dtype, device=unit.device)
             return ((torch.exp2(ascending) - 1) / torch.log2(1 + ranks)).sum(dim=1)
+        # The paper's rank is 1 + the number of strictly larger labels, so tied labels share the best rank.
         larger = length - torch.searchsorted(ascending, unit.contiguous(), right=True)
         return (gains / torch.log2(2 + larger.to(unit.dtype))).sum(dim=1)
 
@@ -99,6 +113,13 @@ def smooth_ranks(scores: Tensor, tau: float) -> Tensor:
     -------
     (Q, N) float
         1..N; a tie adds 0.5 to each.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from relabel_train.losses.smooth_ndcg import smooth_ranks
+    >>> smooth_ranks(torch.tensor([[0.9, 0.1, 0.5, 0.1]]), tau=0.01)
+    tensor([[1.0000, 3.5000, 2.0000, 3.5000]])
     """
     ranks: Tensor = _SmoothRanks.apply(scores, tau)
     return ranks
@@ -112,7 +133,8 @@ class _SmoothRanks(torch.autograd.Function):
         scaled, ranks = scores / tau, torch.empty_like(scores)
         for rows, items in _blocks(scaled):
             ranks[rows, items] = _sigmoids(scaled, rows, items).sum(dim=2)
-        return ranks + 0.5  # the item itself counts sigmoid(0) = 0.5
+        # The sum over all k includes k = j with sigmoid(0) = 0.5: 1 - 0.5 is left to add.
+        return ranks + 0.5
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, float], output: Tensor) -> None:  # noqa: ARG004
@@ -125,10 +147,13 @@ class _SmoothRanks(torch.autograd.Function):
         (scores,) = ctx.saved_tensors
         scaled, gradient = scores / ctx.tau, torch.empty_like(scores)
         for rows, items in _blocks(scaled):
+            # Recomputed: the sigmoids of all pairs would take O(Q N^2) memory.
             sigmoid = _sigmoids(scaled, rows, items)
-            slope = torch.addcmul(sigmoid, sigmoid, sigmoid, value=-1)  # symmetric in its two items
-            from_others = (slope * grad[rows, None, :]).sum(dim=2)
-            gradient[rows, items] = from_others - slope.sum(dim=2) * grad[rows, items]
+            # The slope sigmoid (1 - sigmoid) is symmetric in its two items, so one block serves both roles of item j.
+            slope = torch.addcmul(sigmoid, sigmoid, sigmoid, value=-1)
+            # As k, item j raises the ranks of the other items; as j, every other item lowers its own rank.
+            as_other = (slope * grad[rows, None, :]).sum(dim=2)
+            gradient[rows, items] = as_other - slope.sum(dim=2) * grad[rows, items]
         return gradient / ctx.tau, None
 
 
@@ -143,8 +168,8 @@ def _blocks(scores: Tensor) -> Iterator[tuple[slice, slice]]:
     A compiler fuses the sigmoids into their sum and stores none of them, so it gets one block.
     """
     rows, length = scores.shape
-    whole = torch.compiler.is_compiling()
-    chunk = rows * length**2 if whole else CHUNK.get(scores.device.type, CHUNK["cuda"])
+    chunk = rows * length**2 if torch.compiler.is_compiling() else CHUNK.get(scores.device.type, CHUNK["cuda"])
+    # Many short lists per block, or a part of one long list.
     height, width = max(1, chunk // length**2), min(length, max(1, chunk // length))
     for row in range(0, rows, height):
         for item in range(0, length, width):

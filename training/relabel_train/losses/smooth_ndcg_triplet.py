@@ -6,11 +6,11 @@ from relabel_train.losses.base import Reduction
 from relabel_train.losses.combined import CombinedLoss
 from relabel_train.losses.smooth_ndcg import Ideal, LabelRange, SmoothNDCGLoss
 from relabel_train.losses.triplet import TripletLoss
-from relabel_train.losses.validation import number
+from relabel_train.losses.validation import check_number
 
 
 class SmoothNDCGTripletLoss(CombinedLoss):
-    """L = L_triplet + L_S-NDCG (Zheng et al., Listwise ITR, Eq. 22), both means over the batch.
+    """L = L_triplet + L_S-NDCG (Li et al., arXiv 2305.16566, Eq. 22), both means over the batch.
 
     Parameters
     ----------
@@ -28,6 +28,20 @@ class SmoothNDCGTripletLoss(CombinedLoss):
     ------
     ValueError
         If a parameter is not in its range.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from relabel_train.losses import SmoothNDCGTripletLoss
+    >>> scores = torch.tensor([[0.9, 0.8, 0.1], [0.2, 0.7, 0.3], [0.4, 0.0, 0.6]])
+    >>> relevance = torch.tensor([[1.0, 0.5, 0.1], [0.5, 1.0, 0.3], [0.1, 0.3, 1.0]])
+    >>> list(SmoothNDCGTripletLoss().terms(scores, relevance))
+    ['triplet.triplet_i2t', 'triplet.triplet_t2i', 'listwise.ndcg_i2t', 'listwise.ndcg_t2i']
+    >>> round(SmoothNDCGTripletLoss()(scores, relevance).item(), 4)
+    0.1676
+    >>> released = SmoothNDCGTripletLoss(weight=0.5, directions="mean")  # a quarter of the sum
+    >>> round(released(scores, relevance).item() * 4 / SmoothNDCGTripletLoss()(scores, relevance).item(), 4)
+    1.0
     """
 
     def __init__(
@@ -40,8 +54,8 @@ class SmoothNDCGTripletLoss(CombinedLoss):
         directions: Reduction = "sum",
     ) -> None:
         if weight is not None:
-            number("weight", weight, at_least=0)
-            number("1 - weight", 1 - weight, at_least=0)
+            check_number("weight", weight, at_least=0)
+            check_number("1 - weight", 1 - weight, at_least=0)
         triplet = TripletLoss(margin, reduction="mean", directions=directions)
         listwise = SmoothNDCGLoss(tau, labels, ideal, directions=directions)
         weights = {} if weight is None else {"triplet": 1 - weight, "listwise": weight}

@@ -7,8 +7,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from relabel_train.losses.base import Parts, Reduction, RelevanceLoss, labels, slack
-from relabel_train.losses.validation import number, one_of
+from relabel_train.losses.base import Parts, Reduction, RelevanceLoss, float_labels, label_tolerance
+from relabel_train.losses.validation import check_choice, check_number
 
 Negatives = Literal["hardest", "sum", "soft"]
 
@@ -37,7 +37,28 @@ class TripletLoss(RelevanceLoss):
     -----
     "hardest" and "sum" read no labels; for "soft" labels are cosines. Without `same_image` only the diagonal is
     excluded from the negatives, as in all released code; with it, the query's other own items are excluded too. A query
-    without a negative has loss 0. Memory and time O(B^2).
+    without a negative has loss 0. Memory and time O(B^2). docs/deviations.md lists where papers and released code
+    differ.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from relabel_train.losses import TripletLoss
+    >>> scores = torch.tensor([[0.9, 0.8, 0.1], [0.2, 0.7, 0.3], [0.4, 0.0, 0.6]])
+    >>> {name: round(part.item(), 4) for name, part in TripletLoss(margin=0.2).terms(scores).items()}
+    {'triplet_i2t': 0.1, 'triplet_t2i': 0.3}
+
+    Caption 1 also belongs to image 0, and is no negative:
+
+    >>> same_image = torch.tensor([[True, True, False], [True, True, False], [False, False, True]])
+    >>> round(TripletLoss(margin=0.2)(scores, same_image=same_image).item(), 4)
+    0.0
+
+    Triplet-SN of BCLS, with labels:
+
+    >>> relevance = torch.tensor([[1.0, 0.5, 0.1], [0.5, 1.0, 0.3], [0.1, 0.3, 1.0]])
+    >>> round(TripletLoss(negatives="soft")(scores, relevance).item(), 4)
+    0.4
     """
 
     shown: ClassVar[tuple[str, ...]] = ("margin", "negatives", "gamma", "below")
@@ -52,10 +73,10 @@ class TripletLoss(RelevanceLoss):
         directions: Reduction = "sum",
     ) -> None:
         super().__init__(reduction, directions)
-        number("margin", margin, at_least=0)
-        one_of("negatives", negatives, ("hardest", "sum", "soft"))
-        number("gamma", gamma, above=0)
-        number("below", below)
+        check_number("margin", margin, at_least=0)
+        check_choice("negatives", negatives, ("hardest", "sum", "soft"))
+        check_number("gamma", gamma, above=0)
+        check_number("below", below)
         self.margin, self.negatives, self.gamma, self.below = margin, negatives, gamma, below
         self.needs_relevance = negatives == "soft"
 
@@ -63,14 +84,14 @@ class TripletLoss(RelevanceLoss):
         self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None
     ) -> tuple[Parts, Parts]:
         """Return the hinge of each query."""
-        own = same_image
-        assert own is not None  # a paired loss always has the diagonal
+        assert same_image is not None  # a paired loss always has the diagonal
         if self.negatives == "sum":
-            images, captions = sum_of_hinges(scores, own, self.margin)
+            images, captions = sum_of_hinges(scores, same_image, self.margin)
         elif self.negatives == "hardest":
-            images, captions = hardest_hinges(scores, own, self.margin)
+            images, captions = hardest_hinges(scores, same_image, self.margin)
         else:
-            excluded = own | (labels(relevance) >= self.below - slack(relevance))
+            # Exact duplicates have label 1 without being of the image: no negatives either.
+            excluded = same_image | (float_labels(relevance) >= self.below - label_tolerance(relevance))
             # Not -inf: logsumexp of a row without a negative would have a NaN gradient; the hinge makes this one 0.
             kept = (self.gamma * scores).masked_fill(excluded, -1e30)
             least = self.margin - scores.diagonal()
@@ -78,17 +99,21 @@ class TripletLoss(RelevanceLoss):
         return {"triplet": images}, {"triplet": captions}
 
 
-def sum_of_hinges(scores: Tensor, own: Tensor, margin: float) -> tuple[Tensor, Tensor]:
+def sum_of_hinges(scores: Tensor, same_image: Tensor, margin: float) -> tuple[Tensor, Tensor]:
     """Return the sum over all but own items of [margin + s - s(q, p)]_+ for images and for captions, (B,) each."""
     pair = scores.diagonal()
-    images, captions = ((margin + scores - held).clamp(min=0).masked_fill(own, 0) for held in (pair[:, None], pair))
+    # The score of an image query's pair is that of its row, of a caption query's pair that of its column.
+    images, captions = (
+        (margin + scores - of_pair).clamp(min=0).masked_fill(same_image, 0) for of_pair in (pair[:, None], pair)
+    )
     return images.sum(dim=1), captions.sum(dim=0)
 
 
-def hardest_hinges(scores: Tensor, own: Tensor, margin: float) -> tuple[Tensor, Tensor]:
+def hardest_hinges(scores: Tensor, same_image: Tensor, margin: float) -> tuple[Tensor, Tensor]:
     """Return [margin + max over all but own items of s - s(q, p)]_+ for images and for captions, (B,) each.
 
     0 for a query without other items.
     """
-    others, least = scores.masked_fill(own, -torch.inf), margin - scores.diagonal()
-    return (least + others.amax(dim=1)).clamp(min=0), (least + others.amax(dim=0)).clamp(min=0)
+    # A maximum of -inf closes the hinge of a query without negatives, with gradient 0.
+    negatives, least = scores.masked_fill(same_image, -torch.inf), margin - scores.diagonal()
+    return (least + negatives.amax(dim=1)).clamp(min=0), (least + negatives.amax(dim=0)).clamp(min=0)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 
-def one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
-    """Raise for a word that is not among `choices`.
+def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    """Raise for a value that is not among `choices`.
 
     Raises
     ------
@@ -17,7 +17,7 @@ def one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
         raise ValueError(f"{name} is {value!r}, not one of {', '.join(map(repr, choices))}")
 
 
-def number(name: str, value: float, above: float | None = None, at_least: float | None = None) -> None:
+def check_number(name: str, value: float, above: float | None = None, at_least: float | None = None) -> None:
     """Raise for a number that is not finite or too small.
 
     Raises
@@ -25,6 +25,7 @@ def number(name: str, value: float, above: float | None = None, at_least: float 
     ValueError
         Naming the parameter, the value and the bound.
     """
+    # First, since every comparison with NaN is false.
     if not math.isfinite(value):
         raise ValueError(f"{name} is {value}, not a finite number")
     if above is not None and not value > above:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 
 def recall_at_k(hits: NDArray[np.bool_], k: int) -> NDArray[np.float64]:
-    """R@K of each query as retrieval papers use it: whether any of the K best items is positive.
+    """Return R@K of each query as retrieval papers use it: 1 if any of the K best items is positive.
 
     Parameters
     ----------
@@ -27,13 +27,21 @@ def recall_at_k(hits: NDArray[np.bool_], k: int) -> NDArray[np.float64]:
     ------
     ValueError
         If `k` is not in 1..L.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel_train.metrics import recall_at_k
+    >>> hits = np.array([[False, True, False], [False, False, True]])
+    >>> recall_at_k(hits, 2)
+    array([1., 0.])
     """
     _check_depth(hits, k)
     return np.asarray(hits[:, :k].any(axis=1), np.float64)
 
 
 def recall_percent(ranks: NDArray[np.integer], k: int) -> float:
-    """R@K over queries, 0..100: the share of queries with a positive among their K best items.
+    """Return R@K over queries, 0..100: the share of queries with a positive among their K best items.
 
     Parameters
     ----------
@@ -46,12 +54,19 @@ def recall_percent(ranks: NDArray[np.integer], k: int) -> float:
     -------
     float
         NaN for no queries.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel_train.metrics import recall_percent
+    >>> recall_percent(np.array([0, 3, 7, 1]), 5)
+    75.0
     """
     return float(np.mean(ranks < k) * 100) if len(ranks) else float("nan")
 
 
 def ir_recall(hits: NDArray[np.bool_], positives: NDArray[np.integer], k: int) -> NDArray[np.float64]:
-    """Share of each query's positives among its K best items (Biten et al., WACV 2022, Eq. 1).
+    """Return the share of each query's positives among its K best items (Biten et al., WACV 2022, Eq. 1).
 
     With five captions per image it cannot exceed K/5; with one positive per query it is R@K.
 
@@ -73,6 +88,14 @@ def ir_recall(hits: NDArray[np.bool_], positives: NDArray[np.integer], k: int) -
     ------
     ValueError
         If `k` is not in 1..L or a query has no positive.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel_train.metrics import ir_recall
+    >>> hits = np.array([[True, True, False], [False, False, True]])
+    >>> ir_recall(hits, np.array([5, 1]), 3)
+    array([0.4, 1. ])
     """
     _check_depth(hits, k)
     _check_counts(positives)
@@ -80,7 +103,7 @@ def ir_recall(hits: NDArray[np.bool_], positives: NDArray[np.integer], k: int) -
 
 
 def r_precision(hits: NDArray[np.bool_], positives: NDArray[np.integer]) -> NDArray[np.float64]:
-    """Precision of the R best items of each query, with R its number of positives.
+    """Return the precision of the R best items of each query, with R its number of positives.
 
     Parameters
     ----------
@@ -98,45 +121,81 @@ def r_precision(hits: NDArray[np.bool_], positives: NDArray[np.integer]) -> NDAr
     ------
     ValueError
         If a list is shorter than its R or an R is below 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel_train.metrics import r_precision
+    >>> hits = np.array([[True, False, True, False], [False, True, True, True]])
+    >>> r_precision(hits, np.array([2, 3]))
+    array([0.5       , 0.66666667])
     """
     return np.asarray(_hits_within_r(hits, positives).sum(axis=1) / positives, np.float64)
 
 
 def average_precision_at_r(hits: NDArray[np.bool_], positives: NDArray[np.integer]) -> NDArray[np.float64]:
-    """Average precision at R of each query: (1 / R) sum over k <= R of hit_k times precision at k.
+    """Return the average precision at R of each query: (1 / R) sum over k <= R of hit_k times precision at k.
 
     mAP@R, its mean, is of Musgrave et al., A Metric Learning Reality Check, ECCV 2020. Parameters, range and errors are
-    those of `r_precision`.
+    those of `r_precision`, which is an upper bound.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel_train.metrics import average_precision_at_r
+    >>> hits = np.array([[True, False, True, False], [False, True, True, True]])
+    >>> average_precision_at_r(hits, np.array([2, 3]))
+    array([0.5       , 0.38888889])
     """
-    counted = _hits_within_r(hits, positives)
-    precision = np.cumsum(counted, axis=1) / np.arange(1, hits.shape[1] + 1)
-    return np.asarray((precision * counted).sum(axis=1) / positives, np.float64)
+    hits_within = _hits_within_r(hits, positives)
+    precision = np.cumsum(hits_within, axis=1) / np.arange(1, hits.shape[1] + 1)
+    return np.asarray((precision * hits_within).sum(axis=1) / positives, np.float64)
 
 
 def mean_rank(ranks: NDArray[np.integer]) -> float:
-    """Mean of ranks, counted from 1; NaN for no queries.
+    """Return the mean of ranks, counted from 1; NaN for no queries.
 
     Parameters
     ----------
     ranks : (Q,) int
         Rank of the best positive of each query, counted from 0, as `best_ranks` returns it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel_train.metrics import mean_rank
+    >>> mean_rank(np.array([0, 3, 7, 1]))
+    3.75
     """
     return float(np.mean(ranks) + 1) if len(ranks) else float("nan")
 
 
 def median_rank(ranks: NDArray[np.integer]) -> float:
-    """Median of ranks, counted from 1 and rounded down, as VSE++ prints it; NaN for no queries.
+    """Return the median of ranks, counted from 1 and rounded down, as VSE++ prints it; NaN for no queries.
 
     Parameters are those of `mean_rank`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel_train.metrics import median_rank
+    >>> median_rank(np.array([0, 4, 7, 1]))  # the median of 1, 2, 5, 8 is 3.5
+    3.0
     """
     return float(np.floor(np.median(ranks)) + 1) if len(ranks) else float("nan")
 
 
 def rsum(percents: Iterable[float]) -> float:
-    """Sum of recalls in percent: R@1, R@5 and R@10 of both directions, 0..600.
+    """Return the sum of recalls in percent: R@1, R@5 and R@10 of both directions, 0..600.
 
-    Over folds it is the sum of the means. The evaluation code of vsepp prints 6 times that sum for five folds, and the
-    code of SAM prints 6 times the mean of the image-to-text recalls.
+    Over folds it is the sum of the means. The evaluation code of VSE++ and of SAM prints other numbers for five folds
+    (docs/deviations.md).
+
+    Examples
+    --------
+    >>> from relabel_train.metrics import rsum
+    >>> rsum([45.0, 75.0, 85.0, 35.0, 65.0, 75.0])
+    380.0
     """
     return float(sum(percents))
 

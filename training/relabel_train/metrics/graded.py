@@ -28,7 +28,7 @@ _EPSILON = 1e-10
 
 @dataclass(frozen=True, eq=False)
 class RankedLabels:
-    """The best items of each query.
+    """Keys of the best-scored items of each query, with their labels.
 
     Attributes
     ----------
@@ -37,6 +37,14 @@ class RankedLabels:
     table : (Q, n) float64 or None
         Values of label codes, as `decode` takes them.
     ties : "pessimistic" or "row"
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel_train.metrics import Ranking
+    >>> scores, labels = np.array([[0.9, 0.5, 0.5, 0.1]]), np.array([[0.25, 1.0, 0.75, 0.5]])
+    >>> Ranking(scores, labels).best(3).labels()  # of the two tied scores the less relevant item comes first
+    array([[0.25, 0.75, 1.  ]])
     """
 
     keys: Keys
@@ -47,7 +55,9 @@ class RankedLabels:
         """Return the labels, best-scored item first: (Q, k) float64; 0 behind the end of a list."""
         keys = self.keys[:, :k]
         absent = keys == _ABSENT
+        # The low half holds the label's code, moved to be unsigned.
         codes = ((keys & _LOW) - _HALF).astype(np.int32)
+        # A removed item has no code; 0 is a valid index into every table.
         codes[absent] = 0
         labels = decode(codes, self.table).astype(np.float64)
         labels[absent] = 0
@@ -68,11 +78,23 @@ class Ranking:
         Larger is better, more relevant; without NaN.
     ties : "pessimistic" or "row"
         Among equal scores the less relevant item comes first, or the lower column.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel_train.metrics import Ranking
+    >>> scores, labels = np.array([[0.9, 0.5, 0.5, 0.1]]), np.array([[0.25, 1.0, 0.75, 0.5]])
+    >>> Ranking(scores, labels, ties="row").best(3).labels()
+    array([[0.25, 1.  , 0.75]])
+    >>> without = np.array([0]), np.array([0])  # item 0 of query 0
+    >>> Ranking(scores, labels).best(2, without).labels()
+    array([[0.75, 1.  ]])
     """
 
     def __init__(self, scores: Floats, labels: Floats, ties: Ties = "pessimistic") -> None:
         self.ties = ties
         self._label, self._table = encode(np.ascontiguousarray(labels))
+        # Inverted codes rise as scores fall. The low half breaks ties: by label, or by column.
         self._keys = (~encode(np.ascontiguousarray(scores))[0]).astype(np.int64)
         self._keys <<= 32
         self._keys |= self._label + _HALF if ties == "pessimistic" else np.arange(scores.shape[1])
@@ -81,6 +103,7 @@ class Ranking:
         """Rank the `depth` best items, all by default, after removing the items `without`."""
         keys = self._keys.copy()
         if without is not None:
+            # The largest key: removed items sort behind all others.
             keys[without] = _ABSENT
         keys = smallest(keys, depth)
         return RankedLabels(keys if self.ties == "pessimistic" else self._with_labels(keys), self._table, self.ties)
@@ -93,7 +116,23 @@ class Ranking:
 
 
 def ideal_labels(labels: Floats, depth: int | None = None, without: Items | None = None) -> NDArray[np.float64]:
-    """Return the largest labels of each query, falling: (Q, min(depth, n)) float64; 0 behind the end of a list."""
+    """Return the largest labels of each query, falling: (Q, min(depth, n)) float64; 0 behind the end of a list.
+
+    Parameters
+    ----------
+    labels : (Q, n) float32 or float64
+    depth : int, optional
+        The complete list by default.
+    without : (query, item) index arrays, optional
+        Items that are removed first.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel_train.metrics import ideal_labels
+    >>> ideal_labels(np.array([[0.25, 1.0, 0.75, 0.5]]), 2)
+    array([[1.  , 0.75]])
+    """
     negative = -labels
     if without is not None:
         negative[without] = np.inf
@@ -103,13 +142,11 @@ def ideal_labels(labels: Floats, depth: int | None = None, without: Items | None
 
 
 def ncs(ranked: NDArray[np.float64], ideal: NDArray[np.float64], k: int) -> NDArray[np.float64]:
-    """Normalised Cumulative Semantic score: mean label of the K retrieved over that of the K most relevant.
+    """Return the Normalised Cumulative Semantic score: mean label of the K retrieved over that of the K most relevant.
 
-    Biten et al., Is An Image Worth Five Sentences?, WACV 2022, as their released code computes it. Eq. 5 of the paper
-    counts only retrieved items in the extended ground-truth set; the code and this function count all K. The score is a
-    mean of ratios, not a ratio of sums. It has no discount by rank and adds 1e-10 to the denominator. "Without GT"
-    removes the query's own items from both lists. On COCO 1K both lists are of the 1K gallery here; the released code
-    takes the ideal list of image queries from all 25,000 captions.
+    Biten et al., Is An Image Worth Five Sentences?, WACV 2022, as their released code computes it, which differs from
+    Eq. 5 of the paper (docs/deviations.md). The score is a mean of ratios, not a ratio of sums. It has no discount by
+    rank and adds 1e-10 to the denominator. "Without GT" removes the query's own items from both lists.
 
     Parameters
     ----------
@@ -118,12 +155,20 @@ def ncs(ranked: NDArray[np.float64], ideal: NDArray[np.float64], k: int) -> NDAr
     ideal : (Q, L) float64
         Labels, most relevant item first.
     k : int
-        1 or more; shorter lists are used whole.
+        1 or more; shorter lists are used completely.
 
     Returns
     -------
     (Q,) float64
         0..1 for labels that are not negative; 0 if all labels are 0, which lowers the mean.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel_train.metrics import ideal_labels, ncs
+    >>> ranked = np.array([[0.25, 0.75, 1.0, 0.5]])
+    >>> ncs(ranked, ideal_labels(ranked), 2).round(4)  # (0.25 + 0.75) / (1.0 + 0.75)
+    array([0.5714])
     """
     return np.asarray(ranked[:, :k].mean(axis=1) / (ideal[:, :k].mean(axis=1) + _EPSILON))
 
@@ -131,7 +176,7 @@ def ncs(ranked: NDArray[np.float64], ideal: NDArray[np.float64], k: int) -> NDAr
 def ndcg(
     ranked: NDArray[np.float64], ideal: NDArray[np.float64], k: int | None = None, gain: Gain = "exponential"
 ) -> NDArray[np.float64]:
-    """Discounted gain of the K best items by score, over that of the K best by label.
+    """Return the discounted gain of the K best items by score, over that of the K best by label.
 
     Parameters
     ----------
@@ -143,13 +188,24 @@ def ndcg(
         Falling labels, or rising distances. Tied labels take consecutive ranks; in the ideal DCG of the S-NDCG paper
         they share the best one.
     k : int, optional
-        The whole list by default.
+        The complete list by default.
     gain : "exponential" or "inverse_distance"
 
     Returns
     -------
     (Q,) float64
         At most 1, and 0 or more for such gains. NaN if the ideal list has no gain above 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel_train.metrics import ideal_labels, ndcg
+    >>> ranked = np.array([[0.25, 0.75, 1.0, 0.5]])
+    >>> ndcg(ranked, ideal_labels(ranked)).round(4)
+    array([0.7551])
+    >>> distances = 1 - ranked
+    >>> ndcg(distances, np.sort(distances), k=2, gain="inverse_distance").round(4)
+    array([0.7152])
     """
     depth = ranked.shape[1] if k is None else min(k, ranked.shape[1])
     discount = 1 / np.log2(np.arange(2, depth + 2))
@@ -166,18 +222,25 @@ def _gains(values: NDArray[np.float64], gain: Gain) -> NDArray[np.float64]:
 
 
 def label_distance(ranked: NDArray[np.float64], k: int) -> NDArray[np.float64]:
-    """Mean label distance of the K best-scored items of each query (Kim et al., CVPR 2019).
+    """Return the mean label distance of the K best-scored items of each query (Kim et al., CVPR 2019).
 
     Parameters
     ----------
     ranked : (Q, L) float64
         Label distances, best-scored item first.
     k : int
-        1 or more; shorter lists are used whole.
+        1 or more; shorter lists are used completely.
 
     Returns
     -------
     (Q,) float64
         In units of the label distance.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel_train.metrics import label_distance
+    >>> label_distance(np.array([[0.75, 0.25, 0.0, 0.5]]), 2)
+    array([0.5])
     """
     return np.asarray(ranked[:, :k].mean(axis=1))

@@ -27,6 +27,16 @@ class QueryPositives:
         Columns (i2t) or rows (t2i), each once per query.
     total : (Q,) int64
         R: number of positives of each query, in the gallery or not.
+
+    Examples
+    --------
+    >>> from relabel_train.metrics import own_positives
+    >>> captions_of = own_positives([0, 0, 1], images=2).i2t
+    >>> captions_of.queries, captions_of.indptr, captions_of.items
+    (array([0, 1]), array([0, 2, 3]), array([0, 1, 2]))
+    >>> captions_of.dense(3)
+    array([[ True,  True, False],
+           [False, False,  True]])
     """
 
     queries: Ints
@@ -41,10 +51,11 @@ class QueryPositives:
         """Select consecutive queries."""
         start, stop, _ = block.indices(len(self))
         indptr = self.indptr[start : stop + 1]
+        # Items of consecutive queries are consecutive: the slice is a view.
         items = self.items[indptr[0] : indptr[-1]]
         return QueryPositives(self.queries[start:stop], indptr - indptr[0], items, self.total[start:stop])
 
-    def spread(self, count: int) -> QueryPositives:
+    def expand(self, count: int) -> QueryPositives:
         """Return all `count` possible queries in order, most of them without positives; R is not kept."""
         counts = np.zeros(count, np.int64)
         counts[self.queries] = np.diff(self.indptr)
@@ -52,7 +63,7 @@ class QueryPositives:
         return QueryPositives(np.arange(count), _indptr(counts), self.items[order], counts)
 
     def owner(self) -> Ints:
-        """Return the index of the query of each item: (P,) int64."""
+        """Return the position among the queries of each item's query: (P,) int64."""
         return np.repeat(np.arange(len(self)), np.diff(self.indptr))
 
     def dense(self, items: int) -> NDArray[np.bool_]:
@@ -85,6 +96,13 @@ def own_positives(image_of_caption: ArrayLike, images: int) -> Positives:
     ------
     ValueError
         If it is not one whole number per caption, or one is not in -1..M - 1.
+
+    Examples
+    --------
+    >>> from relabel_train.metrics import own_positives
+    >>> positives = own_positives([0, 0, 1, -1], images=2)
+    >>> len(positives.i2t), len(positives.t2i)  # the last caption is no query
+    (2, 3)
     """
     image = np.asarray(image_of_caption)
     if image.ndim != 1 or (image.dtype.kind not in "iu" and image.size):
@@ -94,6 +112,7 @@ def own_positives(image_of_caption: ArrayLike, images: int) -> Positives:
         bad = int(np.flatnonzero((image < -1) | (image >= images))[0])
         raise ValueError(f"caption {bad} is of image {image[bad]}; there are images 0 to {images - 1} (or -1: none)")
     captions = np.flatnonzero(image >= 0)
+    # Captions by image, each image's in order of column.
     order = captions[np.argsort(image[captions], kind="stable")]
     count = np.bincount(image[captions], minlength=images)
     queries = np.flatnonzero(count)
@@ -127,6 +146,14 @@ def positives_of(
     ------
     ValueError
         Naming the first duplicate id, or the first query outside the gallery.
+
+    Examples
+    --------
+    >>> from relabel_train.metrics import positives_of
+    >>> i2t, t2i = {"a": ["a1", "b1", "x9"]}, {"b1": ["a", "b"]}
+    >>> positives = positives_of(i2t, t2i, image_ids=["a", "b"], caption_ids=["a1", "b1"])
+    >>> positives.i2t.items, positives.i2t.total  # x9 is not in the gallery and counts in R
+    (array([0, 1]), array([3]))
     """
     image_row, caption_column = _positions(image_ids, "image"), _positions(caption_ids, "caption")
     return Positives(
@@ -146,12 +173,25 @@ def read_positives(
     """Read positives in the format of eccv_caption: two JSON files, {query id: [ids]}, numbers without a namespace.
 
     ``eccv_image_to_caption.json`` and ``eccv_caption_to_image.json``, or the two of CxC, lie in that package's `data`;
-    `relabel fetch eccv` gets them. Parameters and errors are those of `positives_of`, ids are ``coco:770337``.
+    `relabel fetch eccv` gets them. They hold 1,261 image queries and 1,332 caption queries. Parameters and errors are
+    those of `positives_of`, ids are ``coco:770337``.
 
     Raises
     ------
     ValueError
         If a file is not of that format, and as `positives_of`.
+
+    Examples
+    --------
+    >>> import json, tempfile
+    >>> from pathlib import Path
+    >>> from relabel_train.metrics import read_positives
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     i2t, t2i = Path(folder, "i2t.json"), Path(folder, "t2i.json")
+    ...     _ = i2t.write_text(json.dumps({"7": [70, 80]})), t2i.write_text(json.dumps({"80": [7]}))
+    ...     positives = read_positives(i2t, t2i, ["coco:7"], ["coco:70", "coco:80"])
+    >>> positives.i2t.items, positives.t2i.queries
+    (array([0, 1]), array([1]))
     """
     both = [read_ids(Path(path), namespace) for path in (i2t, t2i)]
     return positives_of(both[0], both[1], image_ids, caption_ids, partial)
@@ -177,6 +217,7 @@ def read_ids(path: Path, namespace: str) -> dict[str, list[str]]:
 
 
 def _positions(ids: Sequence[Any], kind: str) -> dict[Any, int]:
+    """Return the position of each id; raise for an id that occurs twice."""
     positions: dict[Any, int] = {}
     for position, name in enumerate(ids):
         if positions.setdefault(name, position) != position:
@@ -191,8 +232,10 @@ def _in_gallery(
     kind: str,
     partial: bool,
 ) -> QueryPositives:
+    """Translate the ids of one direction into positions; parameters and errors are those of `positives_of`."""
     queries, lists, total = [], [], []
     for name, names in positives.items():
+        # A file may list a positive twice; R counts it once.
         ids = set(names)
         if name not in query_position:
             if partial:

@@ -44,11 +44,22 @@ def encode(values: Floats) -> tuple[Codes, Floats | None]:
     codes : (Q, n) int32
     table : (Q, n) float64 or None
         Values by dense rank: code c of row q stands for ``table[q, c]``. None for codes that are bit patterns.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel_train.metrics.ranking import decode, encode
+    >>> codes, table = encode(np.array([[0.5, -1.0, 0.0, 0.5]]))
+    >>> np.argsort(codes, kind="stable"), table is None
+    (array([[1, 2, 0, 3]]), True)
+    >>> decode(codes, table)
+    array([[ 0.5, -1. ,  0. ,  0.5]], dtype=float32)
     """
     single = values.astype(np.float32)
     if values.dtype != np.float32 and not np.array_equal(single, values):
         return _dense_ranks(values)
-    single += np.float32(0)  # -0 becomes 0
+    # -0 and 0 compare equal, so they need one bit pattern: -0 + 0 is 0.
+    single += np.float32(0)
     bits = single.view(np.int32)
     # Negative floats sort backwards as integers: flip all bits but the sign.
     return bits ^ ((bits >> 31) & _FLIP), None
@@ -64,6 +75,7 @@ def decode(codes: Codes, table: Floats | None) -> NDArray[np.floating[Any]]:
 def smallest(values: NDArray[Any], depth: int | None) -> NDArray[Any]:
     """Return the sorted `depth` smallest values of each row, (Q, min(depth, n)); overwrites `values`, (Q, n)."""
     if depth is not None and depth < values.shape[1]:
+        # A partition is linear in n; only the best `depth` are sorted.
         values.partition(max(0, depth - 1), axis=1)
         values = values[:, :depth].copy()
     values.sort(axis=1)
@@ -71,6 +83,7 @@ def smallest(values: NDArray[Any], depth: int | None) -> NDArray[Any]:
 
 
 def _dense_ranks(values: Floats) -> tuple[Codes, Floats]:
+    """Return the dense rank of each value within its row, and the values by dense rank, both (Q, n)."""
     order = np.argsort(values, axis=1)
     ordered = np.take_along_axis(values, order, axis=1)
     dense = np.zeros(values.shape, np.int32)
@@ -105,6 +118,16 @@ def ranked_hits(
     ------
     ValueError
         If `length` is not in 0..N, the shapes differ, or a score is NaN.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel_train.metrics import ranked_hits
+    >>> scores, positive = np.array([[0.9, 0.5, 0.5, 0.1]]), np.array([[False, True, False, True]])
+    >>> ranked_hits(scores, positive, 3)
+    array([[False, False,  True]])
+    >>> ranked_hits(scores, positive, 3, ties="row")
+    array([[False,  True, False]])
     """
     queries, items = scores.shape
     if positive.shape != scores.shape:
@@ -120,10 +143,12 @@ def ranked_hits(
         # Inverted codes rise as scores fall. The bits below them break ties.
         keys = (~encode(scores[block])[0]).astype(np.int64)
         if ties == "pessimistic":
+            # A positive is odd and so stands behind an equal score that is not positive.
             keys <<= 1
             keys |= positive[block]
             hits[block] = smallest(keys, length) & 1
         else:
+            # The column as the low half: equal scores stand in the order of columns.
             keys <<= 32
             keys |= np.arange(items)
             hits[block] = np.take_along_axis(positive[block], smallest(keys, length) & 0xFFFFFFFF, axis=1)
@@ -156,6 +181,15 @@ def first_hits(
     Returns
     -------
     (Q, length) bool
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel_train.metrics import first_hits, open_scores, own_positives
+    >>> scores = open_scores(np.array([[0.9, 0.2, 0.1], [0.3, 0.4, 0.8]]))
+    >>> first_hits(scores, "i2t", own_positives([0, 1, 1], images=2).i2t, 2)
+    array([[ True, False],
+           [ True,  True]])
     """
     queries, items = scores.shape if direction == "i2t" else scores.shape[::-1]
     hits = np.zeros((len(positives), length), np.bool_)
@@ -164,10 +198,12 @@ def first_hits(
         lists = np.ascontiguousarray(lists)
         if without is not None:
             lists = lists.copy()
+            # Map the queries of `without`, in any order, to the rows of this block; -1 marks those of other blocks.
             row_of_query[part.queries] = np.arange(len(part))
             row = row_of_query[without.queries[without.owner()]]
             lists[row[row >= 0], without.items[row >= 0]] = -np.inf
             row_of_query[part.queries] = -1
+        # A gallery of fewer items than `length` leaves the last columns False.
         hits[block, :items] = ranked_hits(lists, part.dense(items), min(length, items), ties)
     return hits
 
@@ -185,17 +221,25 @@ def best_ranks(
     positives : QueryPositives
         Q queries.
     ties : "pessimistic" or "row"
-        Whether equal scores of other items, or of a lower column (row), come first.
+        Among equal scores other items come first, or the lower column (row).
 
     Returns
     -------
     (Q,) int64
         Size of the gallery for a query without a positive in the gallery.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel_train.metrics import best_ranks, open_scores, own_positives
+    >>> scores = open_scores(np.array([[0.9, 0.2, 0.1], [0.3, 0.4, 0.2]]))
+    >>> best_ranks(scores, "t2i", own_positives([1, 1, 0], images=2).t2i)
+    array([1, 0, 1])
     """
     possible = scores.shape[0 if direction == "i2t" else 1]
     if len(positives) > possible // 2 and not consecutive(positives.queries):
         # Most of the rows are read anyway, and consecutive ones are views.
-        return best_ranks(scores, direction, positives.spread(possible), ties)[positives.queries]
+        return best_ranks(scores, direction, positives.expand(possible), ties)[positives.queries]
     ranks = np.empty(len(positives), np.int64)
     for block, part, lists in query_blocks(scores, direction, positives):
         ranks[block] = _best_ranks(lists, part, ties)
@@ -203,14 +247,17 @@ def best_ranks(
 
 
 def _best_ranks(lists: Floats, positives: QueryPositives, ties: Ties) -> NDArray[np.int64]:
+    """Return the ranks of a block of queries, given their lists of scores, (Q, n)."""
     count = np.diff(positives.indptr)
     answerable = np.flatnonzero(count)
     ranks = np.full(len(lists), lists.shape[1], np.int64)
     if not len(answerable):
         return ranks
+    # reduceat needs the starts of non-empty segments alone.
     starts = positives.indptr[answerable]
     values = lists[positives.owner(), positives.items]
     best = values == np.repeat(np.maximum.reduceat(values, starts), count[answerable])
+    # Of several best positives the first column is ranked.
     first = np.minimum.reduceat(np.where(best, positives.items, lists.shape[1]), starts)
     indptr = np.concatenate([[0], np.cumsum(count > 0)])
     ranks[answerable] = _item_ranks(lists, QueryPositives(positives.queries, indptr, first, positives.total), ties)
@@ -234,9 +281,11 @@ def item_ranks(
 
 
 def _item_ranks(lists: Floats, positives: QueryPositives, ties: Ties) -> NDArray[np.int64]:
+    """Return the ranks of the positives of a block of queries, (P,), given their lists of scores, (Q, n)."""
     owner = positives.owner()
     slot = np.arange(len(owner)) - positives.indptr[owner]
     values = lists[owner, positives.items]
+    # One row of levels per query; a level of infinity, in unused slots, is reached by no score.
     level = np.full((len(lists), int(slot.max(initial=-1)) + 1), np.inf, lists.dtype)
     level[owner, slot] = values
     at_least = count_at_least(lists, level)
@@ -244,8 +293,10 @@ def _item_ranks(lists: Floats, positives: QueryPositives, ties: Ties) -> NDArray
         # All items that reach the score come first, except the item itself and its equals in later slots.
         ranks = at_least - np.triu(level[:, :, None] == level[:, None, :]).sum(axis=2)
         return np.asarray(ranks[owner, slot], np.int64)
+    # Scores strictly above: those that reach the next larger float.
     above = count_at_least(lists, np.nextafter(level, lists.dtype.type(np.inf)))
     ranks = np.asarray(above[owner, slot], np.int64)
+    # Equal scores are rare, so the columns before the item are scanned only where there are any.
     for p in np.flatnonzero(at_least[owner, slot] - ranks > 1):
         ranks[p] += np.count_nonzero(lists[owner[p], : positives.items[p]] == values[p])
     return ranks
@@ -266,12 +317,14 @@ def count_at_least(lists: Floats, levels: NDArray[np.floating[Any]]) -> NDArray[
     """
     counts = np.zeros(levels.shape, np.int64)
     if lists.strides[1] <= lists.strides[0]:
+        # Rows in memory order: one vectorised pass per level, into a buffer that is reused.
         reached = np.empty(lists.shape[1], np.bool_)
         finite = levels < np.inf
         for q, row in enumerate(lists):
             for slot in np.flatnonzero(finite[q]).tolist():
                 counts[q, slot] = np.count_nonzero(np.greater_equal(row, levels[q, slot], out=reached))
     else:
+        # Columns in memory order: all queries at a time, with sums of at most 255 items in one byte per query.
         items = lists.T
         for start in range(0, len(items), _BYTE):
             for slot in range(levels.shape[1]):
@@ -293,6 +346,7 @@ def ranks_and_hits(
             best_ranks(scores, direction, positives, ties),
             first_hits(scores, direction, positives, length, ties),
         )
+    # The rank of every positive gives both results: the best one, and which positions hold a hit.
     ranks = item_ranks(scores, direction, positives, ties)
     hits = np.zeros((len(positives), length), np.bool_)
     within = ranks < length
@@ -318,8 +372,16 @@ def kth_largest(scores: NDArray[np.floating[Any]], k: int) -> NDArray[np.floatin
         Without NaN.
     k : int
         1..N.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel_train.metrics.ranking import kth_largest
+    >>> kth_largest(np.array([[0.1, 0.9, 0.5, 0.7], [0.0, 0.0, 0.0, 0.3]]), 2)
+    array([0.7, 0. ])
     """
     queries, items = scores.shape
+    # About 8 k groups: their maxima give a tight bound and are few to partition.
     width = max(1, items // (8 * k))
     groups = items // width
     # The k-th largest of the maxima of at least k groups is a lower bound of the k-th largest score.

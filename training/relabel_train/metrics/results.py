@@ -48,6 +48,15 @@ class ReportSettings:
     ------
     ValueError
         Naming the first invalid setting.
+
+    Examples
+    --------
+    >>> from relabel_train.metrics import ReportSettings
+    >>> ReportSettings(label_top=10.0, kendall_tau=False).recall_ks  # for labels of CIDEr-D, 0..10
+    (1, 5, 10)
+    >>> ReportSettings(cs_ks=(0,))
+    Traceback (most recent call last):
+    ValueError: cs_ks is (0,); whole numbers of 1 or more are needed
     """
 
     ties: Ties = "pessimistic"
@@ -112,7 +121,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class RetrievalReport:
-    """Figures by protocol, with both directions side by side.
+    """Metrics by protocol, with both directions side by side.
 
     Attributes
     ----------
@@ -121,6 +130,22 @@ class RetrievalReport:
     figures : tuple of Figure
     notes : tuple of str
         Facts that matter when these figures are compared with others.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel_train.metrics import ReportSettings, retrieval_report
+    >>> report = retrieval_report(np.eye(2), [0, 1], settings=ReportSettings(recall_ks=(1,)))
+    >>> print(report.table())
+    | protocol | metric | image to text | text to image | both | queries | left out |
+    |---|---|---|---|---|---|---|
+    | all | r1_percent | 100.00 | 100.00 |  | 2 / 2 |  |
+    | all | rsum_percent |  |  | 200.00 | 2 / 2 |  |
+    | all | median_rank | 1.00 | 1.00 |  | 2 / 2 |  |
+    | all | mean_rank | 1.00 | 1.00 |  | 2 / 2 |  |
+    | all | ir_recall1_percent | 100.00 | 100.00 |  | 2 / 2 |  |
+    >>> report.to_json()["figures"]["all"]["rsum_percent"]["both"]
+    200.0
     """
 
     images: int
@@ -167,6 +192,7 @@ class RetrievalReport:
 
 
 def _number(figure: Figure, value: float | None) -> str:
+    """Format a value: two decimals for percents and ranks, else four."""
     if value is None:
         return ""
     return f"{value:.2f}" if figure.name.endswith(("_percent", "_rank")) else f"{value:.4f}"

@@ -97,6 +97,7 @@ class ComputedScores:
 
     def lists(self, direction: Direction, queries: Ints) -> Floats:
         """Compute whole rows or whole columns."""
+        # The function always sees (images, captions), so caption queries read a transpose.
         if direction == "i2t":
             return self._block(self.images[queries], self.captions)
         return self._block(self.images, self.captions[queries]).T
@@ -132,8 +133,23 @@ class LookupRelevance:
     caption_rows : (N,) int
         For each column, the corpus row of its caption, as ``Lookup.rows_of`` returns it.
     pooling : "paired", "max", "mean" or "refs", optional
-        The label's own by default. "paired" takes image_rows[i] itself: labels of captions against captions, as in
+        The label's default if omitted. "paired" takes image_rows[i] itself: labels of captions against captions, as in
         Ladder's CS@K.
+
+    Examples
+    --------
+    A stub replaces the lookup, so that the example needs no files.
+
+    >>> import numpy as np
+    >>> from relabel_train.metrics import LookupRelevance
+    >>> class Stub:  # lookup = open_lookup("labels/coco/exports/test/lookup/sbert")
+    ...     def block(self, rows, columns, pooling):
+    ...         return 1.0 - 0.1 * abs(rows[:, None] - columns)
+    >>> relevance = LookupRelevance(Stub(), image_rows=[10, 15], caption_rows=[10, 11, 15])
+    >>> relevance.shape
+    (2, 3)
+    >>> relevance(np.array([1]), np.array([0, 2]))
+    array([[0.5, 1. ]])
     """
 
     def __init__(self, lookup: Lookup, image_rows: ArrayLike, caption_rows: ArrayLike, pooling: Any = None) -> None:
@@ -158,6 +174,7 @@ def open_labels(relevance: Any, shape: tuple[int, int]) -> Scores:
     ValueError
         If it does not fit the scores, or a label is NaN.
     """
+    # A matrix has no call; a tensor, also of a subclass that has one, is a matrix.
     if not callable(relevance) or hasattr(relevance, "detach"):
         labels: Scores = MatrixScores(as_floats(relevance, "relevance"))
     else:
@@ -177,6 +194,17 @@ def open_scores(scores: Any) -> Scores:
     ------
     ValueError
         If it is neither, a score is NaN, or a vector holds a number that is not finite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel_train.metrics import open_scores
+    >>> images, captions = np.eye(2, dtype=np.float32), np.float32([[1, 0], [0.6, 0.8], [0, 1]])
+    >>> scores = open_scores((images, captions))
+    >>> scores.shape
+    (2, 3)
+    >>> scores.lists("t2i", np.array([1]))
+    array([[0.6, 0.8]], dtype=float32)
     """
     if not isinstance(scores, tuple | list):
         return MatrixScores(as_floats(scores, "scores"))
@@ -189,32 +217,40 @@ def open_scores(scores: Any) -> Scores:
         if not np.isfinite(vectors).all():
             bad = int(np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0])
             raise ValueError(f"the vector of {name} {bad} is not finite")
+    # A product of float32 and float64 would be computed in float64 anyway.
     if images.dtype != captions.dtype:
         images, captions = images.astype(np.float64), captions.astype(np.float64)
     return _hold(VectorScores(images, captions))
 
 
-def as_floats(values: Any, what: str) -> Floats:
+def as_floats(values: Any, name: str) -> Floats:
     """Convert a matrix to float32 (half precisions, float32) or float64 (float64, whole numbers).
+
+    Parameters
+    ----------
+    values : (M, N) array or tensor
+    name : str
+        Of the matrix, for messages.
 
     Raises
     ------
     ValueError
         If it is no matrix of numbers, or holds NaN or +inf.
     """
-    if hasattr(values, "detach"):  # a tensor, without an import of torch
+    # A tensor is recognised by its method, so that metrics do not import torch.
+    if hasattr(values, "detach"):
         values = values.detach().cpu()
         values = (values if str(values.dtype) == "torch.float64" else values.float()).numpy()
     array = np.asarray(values)
     if array.ndim != 2 or array.dtype.kind not in "fiub":
-        raise ValueError(f"{what}: expected a matrix of numbers, found {array.dtype} {array.shape}")
+        raise ValueError(f"{name}: expected a matrix of numbers, found {array.dtype} {array.shape}")
     if array.dtype not in (np.float32, np.float64):
         array = array.astype(np.float32 if array.dtype == np.float16 else np.float64)
-    check_ordered(array, what)
+    check_ordered(array, name)
     return array
 
 
-def check_ordered(array: Floats, what: str) -> None:
+def check_ordered(array: Floats, name: str) -> None:
     """Reject NaN and +inf, which no list can rank; -inf is allowed.
 
     Raises
@@ -222,9 +258,10 @@ def check_ordered(array: Floats, what: str) -> None:
     ValueError
         Naming the row and column.
     """
-    if array.size and not array.max() < np.inf:  # a maximum propagates NaN: one pass without a mask
+    # A maximum propagates NaN: one pass without a mask.
+    if array.size and not array.max() < np.inf:
         row, column = np.argwhere(~(array < np.inf))[0].tolist()
-        raise ValueError(f"{what}: {'NaN' if np.isnan(array[row, column]) else '+inf'} at row {row}, column {column}")
+        raise ValueError(f"{name}: {'NaN' if np.isnan(array[row, column]) else '+inf'} at row {row}, column {column}")
 
 
 def blocks(scores: Scores, direction: Direction, count: int) -> Iterator[slice]:
@@ -234,7 +271,7 @@ def blocks(scores: Scores, direction: Direction, count: int) -> Iterator[slice]:
         yield slice(start, min(start + step, count))
 
 
-def folds_of(
+def split_into_folds(
     scores: Scores, image_of_caption: Ints, folds: int | ArrayLike
 ) -> Iterator[tuple[Scores, NDArray[np.int64]]]:
     """Cut scores into folds, each with its own captions, as for COCO 1K.
@@ -261,6 +298,16 @@ def folds_of(
     ------
     ValueError
         If M is no multiple of the number, or there is not one fold per image.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel_train.metrics.scores import open_scores, split_into_folds
+    >>> scores = open_scores(np.arange(16).reshape(4, 4))
+    >>> for part, image in split_into_folds(scores, np.array([0, 1, 2, 3]), 2):
+    ...     print(part.matrix.tolist(), image)
+    [[0.0, 1.0], [4.0, 5.0]] [0 1]
+    [[10.0, 11.0], [14.0, 15.0]] [0 1]
     """
     images = scores.shape[0]
     if isinstance(folds, int | np.integer):
@@ -271,6 +318,7 @@ def folds_of(
         fold = np.asarray(folds)
         if fold.shape != (images,):
             raise ValueError(f"folds are {fold.shape}; one per image is needed, ({images},)")
+    # A number below all folds belongs to none: captions without an image.
     fold_of_caption = np.where(image_of_caption >= 0, fold[image_of_caption], fold.min(initial=0) - 1)
     for name in np.unique(fold):
         rows, columns = np.flatnonzero(fold == name), np.flatnonzero(fold_of_caption == name)
@@ -294,4 +342,5 @@ def _hold(scores: Scores) -> Scores:
 
 
 def _take(array: Floats, indices: Ints) -> Floats:
+    """Select rows: a view for consecutive ones, else a copy."""
     return array[indices[0] : indices[-1] + 1] if consecutive(indices) else array[indices]

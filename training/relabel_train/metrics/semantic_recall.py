@@ -1,7 +1,8 @@
 """Sets of relevant items for Semantic Recall, the recall of more than a query's own items (SAM Eq. 4).
 
-Paper and released code differ: the paper adds the m most relevant items, the code takes all captions of the m most
-similar images. Both are here, and figures name the one they use. The recall of a set is `ir_recall`.
+Paper and released code differ (docs/deviations.md): the paper adds the m most relevant items, the code takes all
+captions of the m most similar images. This module has both, and figures name the one they use. The recall of a set is
+`ir_recall`.
 """
 
 from __future__ import annotations
@@ -26,12 +27,21 @@ def extended_by_items(labels: Scores, own: Positives, m: int) -> Positives:
     own : Positives
     m : int
         1 or more; a smaller gallery adds all it has.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel_train.metrics import extended_by_items, open_scores, own_positives
+    >>> labels = open_scores(np.array([[1.0, 1.0, 0.7, 0.2], [0.3, 0.6, 1.0, 1.0]]))
+    >>> extended_by_items(labels, own_positives([0, 0, 1, 1], images=2), m=1).i2t.items
+    array([0, 1, 2, 2, 3, 1])
     """
     sides = []
     for direction, side in zip(DIRECTIONS, (own.i2t, own.t2i), strict=True):
         sets: list[Ints] = []
         for _, part, lists in query_blocks(labels, direction, side):
             values = lists.copy()
+            # A query's own items are in its set already and must not be drawn again.
             values[part.owner(), part.items] = -np.inf
             for q, row in enumerate(values):
                 mine = part.items[part.indptr[q] : part.indptr[q + 1]]
@@ -43,10 +53,10 @@ def extended_by_items(labels: Scores, own: Positives, m: int) -> Positives:
 def extended_by_images(labels: Scores, own: Positives, m: int, depth: int) -> Positives:
     """Return the released code's sets: the captions of the m images most similar to a query's image, without GT.
 
-    The similarity of an image to a query's image is the sum of its labels with the captions of the query's image, each
-    counted where the image is among the `depth` most relevant of that caption (the released code uses the largest K of
-    its recalls). All captions of an image share its similar images. The sets hold as many captions as an image has, not
-    always five; ties go by row.
+    The similarity of an image to a query's image is the sum of its labels with the captions of the query's image. A
+    label counts if the image is among the `depth` most relevant of that caption; the released code uses the largest K
+    of its recalls. All captions of an image share its similar images. The sets hold as many captions as an image has,
+    not always five; ties go by row.
 
     Parameters
     ----------
@@ -55,6 +65,14 @@ def extended_by_images(labels: Scores, own: Positives, m: int, depth: int) -> Po
     own : Positives
     m, depth : int
         1 or more.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel_train.metrics import extended_by_images, open_scores, own_positives
+    >>> labels = open_scores(np.array([[1.0, 0.6, 0.2], [0.7, 1.0, 0.4], [0.1, 0.3, 1.0]]))
+    >>> extended_by_images(labels, own_positives([0, 1, 2], images=3), m=1, depth=3).i2t.items
+    array([1, 0, 1])
     """
     images = labels.shape[0]
     similar: dict[int, Ints] = {}
@@ -64,6 +82,7 @@ def extended_by_images(labels: Scores, own: Positives, m: int, depth: int) -> Po
         mine = captions[image] = side.items[side.indptr[q] : side.indptr[q + 1]]
         values = labels.lists("t2i", mine)
         total, seen = np.zeros(images), np.zeros(images, np.bool_)
+        # Similarity accumulates over the captions of the image, each with a list of limited depth.
         for row in values:
             best = _largest(row, min(depth, images))
             total[best] += row[best]
@@ -81,6 +100,7 @@ def _largest(row: Floats, k: int) -> Ints:
     """Return the indices of the k largest values, by (-value, index)."""
     if k < 1:
         return np.zeros(0, np.int64)
+    # All values that reach the k-th largest are sorted, so that ties at the end of the list go by index.
     bound = np.partition(row, len(row) - k)[len(row) - k]
     candidates = np.flatnonzero(row >= bound)
     return candidates[np.argsort(-row[candidates], kind="stable")][:k]
@@ -88,8 +108,9 @@ def _largest(row: Floats, k: int) -> Ints:
 
 def _without_empty(queries: Ints, sets: list[Ints]) -> QueryPositives:
     """Make positives of the queries whose set is not empty."""
-    kept = [i for i, items in enumerate(sets) if len(items)]
-    counts = np.array([len(sets[i]) for i in kept], np.int64)
+    filled = [i for i, items in enumerate(sets) if len(items)]
+    counts = np.array([len(sets[i]) for i in filled], np.int64)
     indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    items = np.concatenate([np.zeros(0, np.int64), *(sets[i] for i in kept)])
-    return QueryPositives(queries[kept], indptr, items, counts)
+    # The empty array gives the result its dtype if there is no set at all.
+    items = np.concatenate([np.zeros(0, np.int64), *(sets[i] for i in filled)])
+    return QueryPositives(queries[filled], indptr, items, counts)

@@ -1,6 +1,6 @@
 """VSE++ on regions: the baseline of the papers on listwise and graded losses.
 
-Faghri et al., VSE++, BMVC 2018; with bottom-up regions as Zheng et al. (S-NDCG) train it.
+Faghri et al., VSE++, BMVC 2018; with bottom-up regions as Li et al. (S-NDCG) train it.
 """
 
 from __future__ import annotations

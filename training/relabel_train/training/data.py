@@ -161,7 +161,7 @@ class Batches:
             rows = np.arange(len(split.caption_ids), dtype=np.int32)
         order = np.argsort(rows, kind="stable")
         if labels is not None:  # captions without a label are not trained on
-            order = order[labels.captions(options.pooling).places(rows[order]) >= 0]  # type: ignore[arg-type]
+            order = order[labels.captions(options.pooling).positions_of(rows[order]) >= 0]  # type: ignore[arg-type]
         self._order, self.left_out = order, len(rows) - len(order)
         self.captions = Captions(rows[order], split.image[order].astype(np.int32))
         self.sampler = None if plan is not None else make_sampler(options, self.captions, labels)
@@ -197,7 +197,7 @@ class Batches:
             rows, relevance, same = planned.rows.numpy(), planned.relevance, planned.same_image
         else:
             rows = np.asarray(batch)
-            image = self.captions.image[self.captions.places(rows)]
+            image = self.captions.image[self.captions.positions_of(rows)]
             same = torch.from_numpy(image[:, None] == image)
         if self.labels is not None:
             relevance = torch.from_numpy(self.labels.block(rows, pooling=self.pooling))  # type: ignore[arg-type]
@@ -205,7 +205,7 @@ class Batches:
                 paired = torch.from_numpy(self.labels.block(rows, pooling="paired"))
         if self.scale != 1:
             relevance, paired = (None if t is None else t / self.scale for t in (relevance, paired))
-        positions = self.captions.places(rows)
+        positions = self.captions.positions_of(rows)
         if (positions < 0).any():
             raise FitError(
                 f"the plan's caption in row {rows[positions < 0][0]} has no features or is not of this split"

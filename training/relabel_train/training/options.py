@@ -40,7 +40,7 @@ def check_bounds(options: Any) -> None:
 
 @dataclass(frozen=True)
 class FitOptions:
-    """Options of a training run. Defaults are VSE++ on regions as Zheng et al. (S-NDCG) train it."""
+    """Options of a training run. Defaults are VSE++ on regions as Li et al. (S-NDCG) train it."""
 
     data: Path = option(None, "Features: a folder of SCAN's {split}_ims.npy, or one with features.json.", needed=True)
     captions: Path = option(None, "Corpus that `relabel ingest` made: texts, ids and splits.", needed=True)
