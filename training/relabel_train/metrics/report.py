@@ -126,7 +126,7 @@ def recall_figures(protocol: str, scores: Scores, own: Positives, settings: Repo
         ranks_and_hits(scores, d, side, max(settings.recall_ks), settings.ties) for d, side in _sides(own)
     )
     # One fold: the complete gallery.
-    figures = _recalls(protocol, [(i2t, t2i)], settings)
+    figures = _recalls(protocol, [[i2t, t2i]], settings)
     figures += [
         Figure(protocol, name, rank(i2t), rank(t2i), queries=(len(i2t), len(t2i)))
         for name, rank in (("median_rank", median_rank), ("mean_rank", mean_rank))
