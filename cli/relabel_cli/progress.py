@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from relabel.core.progress import SILENT, Progress, Task
+from relabel.core.progress import SILENT, Progress, ProgressBar
 
 _EVERY = 10.0  # seconds between lines where there is no terminal
 
@@ -31,7 +31,7 @@ class Bars:
         self._bars: Any = None
 
     @contextmanager
-    def task(self, title: str, total: int, unit: str) -> Iterator[Task]:
+    def bar(self, title: str, total: int, unit: str) -> Iterator[ProgressBar]:
         """Show one bar while the task runs."""
         if self._bars is not None:
             number = self._bars.add_task(title, total=total, unit=unit)
@@ -87,7 +87,7 @@ class Lines:
         self._depth = 0
 
     @contextmanager
-    def task(self, title: str, total: int, unit: str) -> Iterator[Task]:
+    def bar(self, title: str, total: int, unit: str) -> Iterator[ProgressBar]:
         """Count one task."""
         line = _Line(title, total, unit, quiet=self._depth > 0)
         self._depth += 1

@@ -56,8 +56,8 @@ def fit_table(project: Project, experiments: Experiments) -> Job:
 
     def fill(work: Work) -> None:
         all_trials = [trial for row in trials.values() for trial in row]
-        with project.runtime.progress.task("trainings", len(all_trials), "runs") as task:
-            results = run_all(all_trials, runs, project.runtime.threads, lambda *_: task.advance(1))
+        with project.runtime.progress.bar("trainings", len(all_trials), "runs") as bar:
+            results = run_all(all_trials, runs, project.runtime.threads, lambda *_: bar.advance(1))
         _write({name: [results[trial.name] for trial in row] for name, row in trials.items()}, params, work)
 
     variant = experiments.variant(project, lambda e: e.fit_table)

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
 
-class Task(Protocol):
+class ProgressBar(Protocol):
     """One piece of work with a known total."""
 
     def advance(self, n: int = 1) -> None:
@@ -18,7 +18,7 @@ class Task(Protocol):
 class Progress(Protocol):
     """Where tasks are shown: a bar on a terminal, lines elsewhere, nowhere in a library call."""
 
-    def task(self, title: str, total: int, unit: str) -> AbstractContextManager[Task]:
+    def bar(self, title: str, total: int, unit: str) -> AbstractContextManager[ProgressBar]:
         """Open a task of `total` units."""
         ...
 
@@ -36,7 +36,7 @@ class SilentProgress:
     """Shows nothing: the default of every library call."""
 
     @contextmanager
-    def task(self, title: str, total: int, unit: str) -> Iterator[Task]:
+    def bar(self, title: str, total: int, unit: str) -> Iterator[ProgressBar]:
         """Yield a task that shows nothing."""
         yield _Silent()
 

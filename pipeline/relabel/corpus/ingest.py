@@ -107,10 +107,10 @@ def _fill(params: IngestParams, source: Input, runtime: Runtime, origin: dict[st
         ) from error
     _check_counts(params, counts(corpus))
     shards = part_ranges(range(len(corpus)), params.rows_per_shard)
-    with runtime.progress.task(f"ingest {params.dataset}", len(corpus), "captions") as task:
+    with runtime.progress.bar(f"ingest {params.dataset}", len(corpus), "captions") as bar:
         for i, rows in enumerate(shards):
             work.part(i, len(shards), partial(_shard, corpus, rows, params.tokenizer, runtime))
-            task.advance(len(rows))
+            bar.advance(len(rows))
     if params.tokenizer != "none":
         corpus = _read_back(work, len(shards))
     work.facts |= {

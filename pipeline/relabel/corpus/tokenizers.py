@@ -70,11 +70,11 @@ def tokenize(texts: Sequence[str], runtime: Runtime) -> list[str]:
     )
     tokens = {"": ""}
     progress = runtime.progress if len(distinct) > CHUNK else SILENT
-    with progress.task("PTB tokens", len(distinct), "captions") as task:
+    with progress.bar("PTB tokens", len(distinct), "captions") as bar:
         for a in range(0, len(distinct), CHUNK):
             part = distinct[a : a + CHUNK]
             try:
-                tokens.update(zip(part, _robust(command, part, task.advance), strict=True))
+                tokens.update(zip(part, _robust(command, part, bar.advance), strict=True))
             except _Blame as blame:
                 position = lines.index(blame.line)
                 excerpt = blame.line if len(blame.line) <= 60 else f"{blame.line[:60]}..."

@@ -24,7 +24,7 @@ from typing import IO, Any, cast
 from urllib.parse import urlsplit
 
 from relabel.core.errors import CheckError, MissingError
-from relabel.core.progress import Progress, Task
+from relabel.core.progress import Progress, ProgressBar
 from relabel.datasets.registry import Content, check
 from relabel.store.atomic import write_atomic
 
@@ -72,9 +72,9 @@ class _Part:
         self.path.unlink(missing_ok=True)
         self.size, self.digest = 0, hashlib.sha256()
 
-    def show(self, task: Task) -> None:
+    def show(self, bar: ProgressBar) -> None:
         """Advance the bar to the size of the file; a bar never goes back."""
-        task.advance(max(0, self.size - self.shown))
+        bar.advance(max(0, self.size - self.shown))
         self.shown = max(self.size, self.shown)
 
     def _count(self, chunk: bytes) -> None:
@@ -128,11 +128,11 @@ def _right(part: _Part, accepted: Sequence[Content]) -> bool:
 def _receive(url: str, part: _Part, accepted: Sequence[Content], progress: Progress, title: str) -> None:
     """Request the rest of the file, again as long as new bytes arrive."""
     start, idle, part.shown = part.size, 0, 0
-    with progress.task(title, accepted[0].bytes, "B") as task:
+    with progress.bar(title, accepted[0].bytes, "B") as bar:
         while True:
             before = part.size
             try:
-                return _request(url, part, accepted, task)
+                return _request(url, part, accepted, bar)
             except _BrokenError as error:
                 idle = 0 if part.size > before else idle + 1
                 if part.size == start and error.silent:
@@ -142,7 +142,7 @@ def _receive(url: str, part: _Part, accepted: Sequence[Content], progress: Progr
                 time.sleep(PAUSE * 2**idle)
 
 
-def _request(url: str, part: _Part, accepted: Sequence[Content], task: Task) -> None:
+def _request(url: str, part: _Part, accepted: Sequence[Content], bar: ProgressBar) -> None:
     """Make one request and append its response."""
     headers = {"User-Agent": "relabel-itr", "Accept-Encoding": "identity"}
     if part.size:
@@ -163,16 +163,16 @@ def _request(url: str, part: _Part, accepted: Sequence[Content], task: Task) -> 
         if total is not None and total not in {c.bytes for c in accepted}:
             sizes = " or ".join(str(c.bytes) for c in accepted)
             raise CheckError(f"expected {sizes} bytes, the server has {total}", where=url)
-        _append_response(response, part, max(c.bytes for c in accepted), task)
+        _append_response(response, part, max(c.bytes for c in accepted), bar)
     if total is not None and part.size < total:
         raise _BrokenError(f"the transfer ended after {part.size} of {total} bytes")
 
 
-def _append_response(response: http.client.HTTPResponse, part: _Part, limit: int, task: Task) -> None:
+def _append_response(response: http.client.HTTPResponse, part: _Part, limit: int, bar: ProgressBar) -> None:
     """Append the response; stops past `limit` bytes."""
     with part.path.open("ab") as handle:
         while part.size <= limit:
-            part.show(task)
+            part.show(bar)
             try:
                 chunk = response.read1(CHUNK)
             except (OSError, http.client.HTTPException) as error:
@@ -201,7 +201,7 @@ def _reason(error: Exception) -> str:
     return str(getattr(inner, "strerror", None) or inner or type(error).__name__)
 
 
-def save(stream: IO[bytes], out: Path, accepted: Sequence[Content], where: str, task: Task) -> None:
+def save(stream: IO[bytes], out: Path, accepted: Sequence[Content], where: str, bar: ProgressBar) -> None:
     """Copy a stream into a file while hashing it; the file is written whole and with accepted content, or not at all.
 
     Raises
@@ -220,7 +220,7 @@ def save(stream: IO[bytes], out: Path, accepted: Sequence[Content], where: str, 
                     raise CheckError(f"expected {limit} bytes at most, found more", where=where)
                 digest.update(chunk)
                 handle.write(chunk)
-                task.advance(len(chunk))
+                bar.advance(len(chunk))
         check(digest.hexdigest(), size, accepted, where)
 
     write_atomic(out, write)

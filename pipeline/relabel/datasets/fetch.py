@@ -215,8 +215,8 @@ class FetchJob:
         """Copy a local file or member into place."""
         self.need(file.bytes)
         title = f"{self.manifest.name}/{file.name}"
-        with open_content(path, member, gz=gz) as stream, self.progress.task(title, file.bytes, "B") as task:
-            save(stream, out, file.contents, where, task)
+        with open_content(path, member, gz=gz) as stream, self.progress.bar(title, file.bytes, "B") as bar:
+            save(stream, out, file.contents, where, bar)
 
     def need(self, size: int) -> None:
         """Raise PartialError unless `size` bytes are free on the disk."""

@@ -91,7 +91,7 @@ def score_cxc(
             progress.note(f"{task}: {count:,} of {len(human):,} pairs cannot be scored: {first}, ...")
         size = _CHUNK[task] if source.spec.pairwise else len(human)
         chunks = [range(a, min(a + size, len(human))) for a in range(0, len(human), size)]
-        with progress.task(f"{task} {split}", len(human), "pairs") as bar:
+        with progress.bar(f"{task} {split}", len(human), "pairs") as bar:
             for i, chunk in enumerate(chunks):
                 name = f"{task}-{i:05d}-of-{len(chunks):05d}.parquet"
                 if work.done(name):

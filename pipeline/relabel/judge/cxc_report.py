@@ -149,7 +149,7 @@ def correlate(
         if task in scored.tables
     ]
     rows = []
-    with progress.task("correlate", len(jobs), "rows") as bar:
+    with progress.bar("correlate", len(jobs), "rows") as bar:
         for task, subset, scored in jobs:
             rows.append(_row(scored, task, subset, resamples, seed))
             bar.advance()

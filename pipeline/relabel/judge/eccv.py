@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from relabel.core.errors import CheckError, MissingError, UsageError
-from relabel.core.progress import SILENT, Progress, Task
+from relabel.core.progress import SILENT, Progress, ProgressBar
 from relabel.core.types import Rows, Scores
 from relabel.corpus import Corpus
 from relabel.judge.eccv_data import DIRECTIONS, Direction, Eccv
@@ -112,7 +112,7 @@ def score_eccv(
         count = len(eccv.queries[direction])
         size = _BATCH if source.spec.pairwise else count
         chunks = [range(a, min(a + size, count)) for a in range(0, count, size)]
-        with progress.task(f"eccv {direction}", count, "queries") as bar:
+        with progress.bar(f"eccv {direction}", count, "queries") as bar:
             for i, chunk in enumerate(chunks):
                 name = f"{direction}-{i:05d}-of-{len(chunks):05d}.parquet"
                 if work.done(name):
@@ -151,7 +151,7 @@ class _Ranker:
     ties: Ties
     gate: Gate | None
 
-    def table(self, direction: Direction, chunk: range, bar: Task) -> pa.Table:
+    def table(self, direction: Direction, chunk: range, bar: ProgressBar) -> pa.Table:
         """Compute the rows of a chunk of queries."""
         queries = self.eccv.queries[direction]
         columns: list[NDArray[np.float64]] = []

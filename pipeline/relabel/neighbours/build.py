@@ -150,12 +150,12 @@ class NeighbourUnits(Units):
             return None
         sample, inner = Sample.of(search), Inner.of(work, f"{_INNER}recall")
         finder = self.relevance.finder(sample.search, self.question.pooling, self.runtime)
-        with self.runtime.progress.task("recall", len(sample.numbers), self.question.of) as task:
+        with self.runtime.progress.bar("recall", len(sample.numbers), self.question.of) as bar:
             phase = finder.preliminary(inner)
             for unit in phase.units if phase is not None else ():
                 if not inner.done(unit.file):
                     finder.prepare(inner, unit, _nothing)
-            exact = finder.find(inner, range(len(sample.numbers)), task.advance)[1]
+            exact = finder.find(inner, range(len(sample.numbers)), bar.advance)[1]
         found = [pq.read_table(work.folder / name, columns=["scores"])["scores"] for name in self._shards]
         scores = [pc.list_flatten(c).to_numpy().reshape(len(c), -1) for c in found]
         return sample.recall(exact, np.concatenate(scores)[sample.numbers])

@@ -13,7 +13,7 @@ from typing import Literal
 from relabel import datasets
 from relabel.core.errors import CheckError, MissingError, system_error
 from relabel.core.layout import place_of
-from relabel.core.progress import SILENT, Progress, Task
+from relabel.core.progress import SILENT, Progress, ProgressBar
 from relabel.datasets import DataFile
 from relabel.store.artefact import WORK
 from relabel.store.input_index import Absent, Stale, check_references
@@ -116,9 +116,9 @@ def verify(paths: Sequence[Path], data: Path, progress: Progress = SILENT) -> Fi
     walk = _Walk(os.path.realpath(data), Findings())
     walk.all([path for path in paths if not any(_above(other, path) for other in paths)])
     total = sum(_size(check.path) for check in walk.checks)
-    with progress.task("verify", total, "bytes") as task:
+    with progress.bar("verify", total, "bytes") as bar:
         for check in walk.checks:
-            _read(check, walk.findings, task)
+            _read(check, walk.findings, bar)
     given = {_absolute(path): path for path in paths}
     absent, stale = check_references(walk.artefacts, list(given), walk.unread)
     walk.findings.problems += [_absent(one, given) for one in absent]
@@ -273,7 +273,7 @@ class _Walk:
         return real == self.data or real.startswith(os.path.join(self.data, ""))  # noqa: PTH118
 
 
-def _read(check: _Check, findings: Findings, task: Task) -> None:
+def _read(check: _Check, findings: Findings, bar: ProgressBar) -> None:
     path, expected = check.path, " or ".join(f"sha256 {s} ({n} bytes)" for s, n in check.accepted)
 
     def note(fault: Fault, found: str) -> None:
@@ -288,7 +288,7 @@ def _read(check: _Check, findings: Findings, task: Task) -> None:
             while chunk := file.read(_CHUNK):
                 digest.update(chunk)
                 size += len(chunk)
-                task.advance(len(chunk))
+                bar.advance(len(chunk))
     except FileNotFoundError:
         note("missing", "nothing")
         return

@@ -73,10 +73,10 @@ def make_all(units: Units, work: Work, progress: Progress) -> None:
     """Make every unit that is not done, in this process."""
     units.start(work)
     for phase in units.phases(work):
-        with progress.task(phase.title, sum(unit.size for unit in phase.units), phase.measure) as task:
+        with progress.bar(phase.title, sum(unit.size for unit in phase.units), phase.measure) as bar:
             for unit in phase.units:
                 if work.done(unit.file):
-                    task.advance(unit.size)
+                    bar.advance(unit.size)
                 else:
-                    units.make(work, unit, task.advance)
+                    units.make(work, unit, bar.advance)
     units.finish(work)

@@ -22,7 +22,7 @@ import pytest
 import yaml
 
 from relabel.core.errors import CheckError, MissingError, PartialError, UsageError
-from relabel.core.progress import Task
+from relabel.core.progress import ProgressBar
 from relabel.datasets import fetch, load_manifest, locate, status
 
 A, B = b"a caption\n" * 100, b"another caption\n" * 100
@@ -37,7 +37,7 @@ class Log:
         self.shown: dict[str, list[int]] = {}
 
     @contextmanager
-    def task(self, title: str, total: int, unit: str) -> Iterator[Task]:
+    def bar(self, title: str, total: int, unit: str) -> Iterator[ProgressBar]:
         steps = self.shown.setdefault(title, [])
 
         class Steps:

@@ -114,7 +114,7 @@ def test_an_interrupted_run_ends_with_the_same_bytes(
             if self.left < 0:
                 raise StopError
 
-        def task(self, *_: Any) -> Any:
+        def bar(self, *_: Any) -> Any:
             from contextlib import nullcontext
 
             return nullcontext(self)

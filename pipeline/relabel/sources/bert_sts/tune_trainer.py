@@ -15,7 +15,7 @@ import torch
 from relabel.core.errors import MissingError
 from relabel.core.numeric.statistics import pearson, round_relative, spearman
 from relabel.core.numeric.torch_threads import inner_threads
-from relabel.core.progress import Task
+from relabel.core.progress import ProgressBar
 from relabel.core.runtime import Runtime, pick_device
 from relabel.datasets.stsb import SentencePair
 from relabel.sources.models.loading import load_from_folder, quiet
@@ -46,8 +46,8 @@ def train(
     device = pick_device(runtime.device)
     with quiet(), inner_threads(runtime.threads):
         trainer, precision = _trainer(params, base, pairs, work.folder / CHECKPOINTS, device)
-        with runtime.progress.task("cross-encoder", trainer.args.max_steps, "steps") as task:
-            trainer.add_callback(_telling(task))
+        with runtime.progress.bar("cross-encoder", trainer.args.max_steps, "steps") as bar:
+            trainer.add_callback(_telling(bar))
             trainer.train(resume_from_checkpoint=_last_checkpoint(work.folder / CHECKPOINTS))
         model = trainer.model.eval()
         _write(model, work)
@@ -184,7 +184,7 @@ def _agreement(model: Any, pairs: Sequence[SentencePair]) -> dict[str, Any]:
     return {"n": len(pairs), "pearson": pearson(relevance, human), "spearman": spearman(relevance, human)}
 
 
-def _telling(task: Task) -> Any:
+def _telling(bar: ProgressBar) -> Any:
     """Make a callback that moves the bar, from where a checkpoint stands."""
     from transformers import TrainerCallback
 
@@ -195,7 +195,7 @@ def _telling(task: Task) -> Any:
             self.on_step_end(args, state, control)
 
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            task.advance(state.global_step - self.at)
+            bar.advance(state.global_step - self.at)
             self.at = state.global_step
 
     return Telling()

@@ -63,7 +63,7 @@ def noun_weights(texts: Sequence[str], model: str, progress: Progress) -> Iterat
     progress : Progress
     """
     tagger = load_tagger(model)
-    with progress.task(f"parts of speech ({model})", len(texts), "texts") as task:
+    with progress.bar(f"parts of speech ({model})", len(texts), "texts") as bar:
         for document in tagger.pipe(texts, batch_size=1000):
-            task.advance()
+            bar.advance()
             yield [(t.lower_, NOUN if t.pos_ == "NOUN" else 1.0) for t in document if not t.is_space]

@@ -33,7 +33,7 @@ from pydantic import Field
 
 from relabel.core.errors import CheckError, MissingError
 from relabel.core.parameters import Parameters, Seed
-from relabel.core.progress import Task
+from relabel.core.progress import ProgressBar
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.corpus.tokenizers import Tokenizer, lower_split
@@ -152,8 +152,8 @@ def _train(params: TuneCbowParams, documents: list[str], runtime: Runtime) -> tu
         workers=1,
     )
     title = f"word2vec ({params.epochs} epochs)"
-    with runtime.progress.task(title, (params.epochs + 1) * len(documents), "documents") as task:
-        passes = _Passes(documents, task)
+    with runtime.progress.bar(title, (params.epochs + 1) * len(documents), "documents") as bar:
+        passes = _Passes(documents, bar)
         model.build_vocab(passes)
         if not len(model.wv):
             what = f"no word is there {params.min_count} times"
@@ -171,14 +171,14 @@ class _Passes:
     """Documents as gensim iterates over them, once for the vocabulary and once an epoch, moving the bar."""
 
     documents: list[str]
-    task: Task
+    bar: ProgressBar
 
     def __iter__(self) -> Iterator[list[str]]:
         for start in range(0, len(self.documents), _STEP):
             part = self.documents[start : start + _STEP]
             for document in part:
                 yield document.split(" ")
-            self.task.advance(len(part))
+            self.bar.advance(len(part))
 
 
 def _words_in(document: str) -> int:

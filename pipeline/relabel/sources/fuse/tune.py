@@ -187,7 +187,7 @@ def _fit(
     sample = Sample(features, values, judged.human.score / 5, judged.images).take(whole)
     subsets = {"all": np.full(len(method), True)} | {name: method == name for name in sorted(set(method.tolist()))}
     grown = []
-    with runtime.progress.task(f"cross-validation, {judged.task} {SPLIT}", len(parts), "fits") as bar:
+    with runtime.progress.bar(f"cross-validation, {judged.task} {SPLIT}", len(parts), "fits") as bar:
         for count in range(1, len(parts) + 1):
             some = sample.only(list(parts)[:count])
             scores = cross_validate(some, params)

@@ -90,7 +90,7 @@ class Judged:
         features = [Feature(label, look) for look in looks]
         columns: dict[str, Scores] = {}
         title = f"{label}, {self.task} val"
-        with progress.task(title, len(self.left) * len(self.ways), "pairs") as bar:
+        with progress.bar(title, len(self.left) * len(self.ways), "pairs") as bar:
             for way, (references, captions) in enumerate(self.ways):
                 found = []
                 for a in range(0, len(captions), _STEP):

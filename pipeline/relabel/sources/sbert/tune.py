@@ -240,7 +240,7 @@ class _Tuning:
 
     def _cosines(self, folder: Path, fold: NDArray[np.int32], folds: list[int], what: str) -> pa.Table:
         captions = np.flatnonzero(np.isin(fold[self.judged.image], folds))
-        with self.runtime.progress.task(f"cosines of val pairs, {what}", len(captions), "captions") as bar:
+        with self.runtime.progress.bar(f"cosines of val pairs, {what}", len(captions), "captions") as bar:
             vectors = encode(folder, self.judged, captions, self.runtime, bar)
         return cosine_table(self.judged, vectors, fold, folds)
 

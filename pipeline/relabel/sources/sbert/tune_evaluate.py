@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from relabel.core.numeric.statistics import pearson
-from relabel.core.progress import Task
+from relabel.core.progress import ProgressBar
 from relabel.core.runtime import Runtime
 from relabel.datasets.cxc import METHODS, TASKS, HumanScores, human_scores
 from relabel.sources.sbert.tune_data import Judged
@@ -31,7 +31,9 @@ SCHEMA = pa.schema(
 judged caption among those of its own image; an sts pair has one cosine, which is all three."""
 
 
-def encode(folder: Path, judged: Judged, captions: NDArray[np.int64], runtime: Runtime, task: Task) -> NDArray[Any]:
+def encode(
+    folder: Path, judged: Judged, captions: NDArray[np.int64], runtime: Runtime, bar: ProgressBar
+) -> NDArray[Any]:
     """Encode some of the captions as the source `sbert` does.
 
     Returns
@@ -43,7 +45,7 @@ def encode(folder: Path, judged: Judged, captions: NDArray[np.int64], runtime: R
 
     encoder = SentenceEncoder(folder, None, None, "float32", runtime)
     out = np.full((len(judged.texts), encoder.width), np.nan, np.float32)
-    out[captions] = encoder.encode([judged.texts[i] for i in captions], task.advance).vectors
+    out[captions] = encoder.encode([judged.texts[i] for i in captions], bar.advance).vectors
     return out
 
 

@@ -85,7 +85,7 @@ class Trainer:
 
     def _steps(self, progress: Progress, title: str) -> None:
         last = time.monotonic()
-        with progress.task(title, self.steps, "steps") as bar:
+        with progress.bar(title, self.steps, "steps") as bar:
             bar.advance(self.step)
             while self.step < self.steps:
                 epoch, first = divmod(self.step, len(self.batches))

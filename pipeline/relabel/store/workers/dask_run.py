@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from relabel.core.errors import CheckError, MissingError, PartialError
-from relabel.core.progress import Task
+from relabel.core.progress import ProgressBar
 from relabel.store.atomic import write_text
 from relabel.store.tasks import Unit, Units
 from relabel.store.workdir import Work
@@ -38,10 +38,10 @@ def make_elsewhere(units: Units, work: Work, order: Order) -> None:
             waiting = [unit for unit in phase.units if not work.done(unit.file)]
             total = sum(unit.size for unit in phase.units)
             title = f"{phase.title}, {pool.name}" if waiting else phase.title
-            with runtime.progress.task(title, total, phase.measure) as task:
-                task.advance(total - sum(unit.size for unit in waiting))
+            with runtime.progress.bar(title, total, phase.measure) as bar:
+                bar.advance(total - sum(unit.size for unit in waiting))
                 if waiting:
-                    pool.make(waiting, task)
+                    pool.make(waiting, bar)
     units.finish(work)
 
 
@@ -68,7 +68,7 @@ class DaskPool:
             return f"workers of {self._runtime.scheduler}"
         return f"{self._runtime.workers} workers"
 
-    def make(self, units: Sequence[Unit], task: Task) -> None:
+    def make(self, units: Sequence[Unit], bar: ProgressBar) -> None:
         """Make units that need nothing of each other, each on the first worker that has nothing to do.
 
         Raises
@@ -93,7 +93,7 @@ class DaskPool:
                 for future in self._wait(list(flying)):
                     unit, _ = flying.pop(future)
                     if self._ended(future, unit):
-                        task.advance(unit.size)
+                        bar.advance(unit.size)
                     else:
                         losses[unit] += 1
                         self._lost(unit, losses[unit])

@@ -70,7 +70,7 @@ class Bar:
         self.steps, self.first, self.die_at = 0, -1, die_at
 
     @contextmanager
-    def task(self, title: str, total: int, unit: str) -> Any:
+    def bar(self, title: str, total: int, unit: str) -> Any:
         self.total = total
         yield self
 

@@ -126,7 +126,7 @@ class Interrupting:
         self.left = after
 
     @contextmanager
-    def task(self, title: str, total: int, unit: str) -> Iterator[Interrupting]:
+    def bar(self, title: str, total: int, unit: str) -> Iterator[Interrupting]:
         yield self
 
     def note(self, text: str) -> None: ...

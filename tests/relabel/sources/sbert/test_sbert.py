@@ -173,7 +173,7 @@ def test_a_run_that_stopped_ends_with_the_same_bytes(
 
     class Counting(SilentProgress):
         @contextmanager
-        def task(self, title: str, total: int, unit: str) -> Iterator[Any]:
+        def bar(self, title: str, total: int, unit: str) -> Iterator[Any]:
             if title.startswith("sentence embeddings"):
                 assert (total, unit) == (10, "captions")
                 yield SimpleNamespace(advance=advanced.append)

@@ -47,12 +47,12 @@ class Seen:
     """A progress that remembers its tasks."""
 
     def __init__(self) -> None:
-        self.tasks: list[tuple[str, int, str, list[int]]] = []
+        self.bars: list[tuple[str, int, str, list[int]]] = []
 
     @contextmanager
-    def task(self, title: str, total: int, unit: str) -> Iterator[Any]:
+    def bar(self, title: str, total: int, unit: str) -> Iterator[Any]:
         done: list[int] = []
-        self.tasks.append((title, total, unit, done))
+        self.bars.append((title, total, unit, done))
 
         class One:
             def advance(self, n: int = 1) -> None:
@@ -103,12 +103,12 @@ def test_two_local_workers_one_of_them_killed(stage: ModuleType, tmp_path: Path)
     assert (notes / "go").exists()
     assert manifest.files == expected.files
     assert manifest.facts == expected.facts
-    assert [(title, total, unit) for title, total, unit, _ in seen.tasks] == [
+    assert [(title, total, unit) for title, total, unit, _ in seen.bars] == [
         ("first, 2 workers", 1, "files"),
         ("second, 2 workers", 36, "rows"),
     ]
-    assert [sum(done) for *_, done in seen.tasks] == [1, 36]
-    assert Counter(seen.tasks[1][3]) == Counter(range(9))  # what was done before, and each unit as it ended
+    assert [sum(done) for *_, done in seen.bars] == [1, 36]
+    assert Counter(seen.bars[1][3]) == Counter(range(9))  # what was done before, and each unit as it ended
     models = Counter((notes / "models").read_text().split())
     assert 2 <= len(models) <= 3
     assert set(models.values()) == {1}
