@@ -53,7 +53,7 @@ def opened(corpus: Corpus, folder: Path) -> CiderRelevance:
 
     def fill(work: Any) -> None:
         work.facts["rows"] = [rows.start, rows.stop]
-        make_all(source.units(corpus, rows, 50_000, runtime), work, SILENT)
+        make_all(source.tasks(corpus, rows, 50_000, runtime), work, SILENT)
 
     artefact = ArtefactSpec(
         "encoding", "cider", source.fingerprint_params(corpus, rows, runtime), {"corpus": corpus.digest}

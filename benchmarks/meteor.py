@@ -42,7 +42,7 @@ def opened(corpus: Corpus, folder: Path, processes: int) -> MeteorRelevance:
 
     def fill(work: Any) -> None:
         work.facts["rows"] = [rows.start, rows.stop]
-        make_all(source.units(corpus, rows, 50_000, Runtime()), work, SILENT)
+        make_all(source.tasks(corpus, rows, 50_000, Runtime()), work, SILENT)
 
     artefact = ArtefactSpec(
         "encoding", "meteor", source.fingerprint_params(corpus, rows, Runtime()), {"corpus": corpus.digest}

@@ -53,9 +53,9 @@ def relabel(vectors: np.ndarray, threads: int) -> np.ndarray:
     finder = VectorFinder(vectors, 0, search, "max", Runtime(threads=threads))
     with tempfile.TemporaryDirectory() as folder:
         work, step = Work(Path(folder)), (1 << 21) // K
-        phase = finder.preliminary(work)
-        for unit in phase.units if phase else ():
-            finder.prepare(work, unit, lambda _: None)
+        group = finder.preliminary(work)
+        for task in group.tasks if group else ():
+            finder.prepare(work, task, lambda _: None)
         found = [
             finder.find(work, range(a, min(a + step, len(rows))), lambda _: None)[1] for a in range(0, len(rows), step)
         ]

@@ -31,7 +31,7 @@ from relabel.corpus.build import Caption
 from relabel.sources.base import OpenEncoding
 from relabel.sources.finder import Search
 from relabel.sources.spice import Spice, SpiceParams
-from relabel.sources.spice.encode import SceneGraphUnits, collapsed
+from relabel.sources.spice.encode import SceneGraphTasks, collapsed
 from relabel.sources.spice.relevance import SceneGraphRelevance
 from relabel.store.artefact import build
 from relabel.store.manifest import ArtefactSpec
@@ -68,7 +68,7 @@ def opener(mirror: Path, folder: Path) -> Callable[[], SceneGraphRelevance]:
 
     def fill(work: Any) -> None:
         work.facts["rows"] = [0, len(corpus)]
-        make_all(SceneGraphUnits(corpus, rows, 50_000, lambda: corpus.texts, runtime, parser=Told(told)), work, SILENT)
+        make_all(SceneGraphTasks(corpus, rows, 50_000, lambda: corpus.texts, runtime, parser=Told(told)), work, SILENT)
 
     artefact = ArtefactSpec(
         "encoding", "spice", source.fingerprint_params(corpus, rows, runtime), {"corpus": corpus.digest}

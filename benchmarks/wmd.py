@@ -52,7 +52,7 @@ def opened(vectors: Path, count: int, folder: Path) -> WmdRelevance:
 
     def fill(work: Work) -> None:
         work.facts["rows"] = [0, len(corpus)]
-        make_all(source.units(corpus, every, 50_000, runtime), work, runtime.progress)
+        make_all(source.tasks(corpus, every, 50_000, runtime), work, runtime.progress)
 
     artefact = ArtefactSpec(
         "encoding", "wmd", source.fingerprint_params(corpus, every, runtime), {"corpus": corpus.digest}

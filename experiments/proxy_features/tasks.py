@@ -17,7 +17,7 @@ from relabel.core.errors import CheckError
 from relabel.corpus import Corpus
 from relabel.store.atomic import write_text
 from relabel.store.safe_writers import save_array
-from relabel.store.tasks import Advance, Phase, Unit, Units
+from relabel.store.tasks import Advance, Task, TaskGroup, Tasks
 from relabel.store.workdir import Work
 from relabel_train.features import DESCRIPTION, FORMAT
 
@@ -31,7 +31,7 @@ STAND_IN = (
 )
 
 
-class ProxyTasks(Units):
+class ProxyTasks(Tasks):
     """Tasks that write one folder of proxy features."""
 
     def __init__(
@@ -54,12 +54,12 @@ class ProxyTasks(Units):
         work.file(IMAGES, lambda path: pq.write_table(self.held_out.images(self.corpus), path, compression="zstd"))
         work.file(CAPTIONS, lambda path: pq.write_table(self.held_out.captions(self.corpus), path, compression="zstd"))
 
-    def phases(self, work: Work) -> Iterator[Phase]:
+    def groups(self, work: Work) -> Iterator[TaskGroup]:
         """Yield the shards of vectors, then the file of lengths, which is computed from them."""
-        yield Phase("token vectors", "images", [Unit(name, len(part)) for name, part in self.shards.items()])
-        yield Phase("lengths", "files", [Unit(LENGTHS, 1)])
+        yield TaskGroup("token vectors", "images", [Task(name, len(part)) for name, part in self.shards.items()])
+        yield TaskGroup("lengths", "files", [Task(LENGTHS, 1)])
 
-    def make(self, work: Work, unit: Unit, advance: Advance) -> None:
+    def make(self, work: Work, task: Task, advance: Advance) -> None:
         """Write one file.
 
         Raises
@@ -67,18 +67,18 @@ class ProxyTasks(Units):
         CheckError
             If the model returns a vector that is not finite.
         """
-        if unit.file == LENGTHS:
+        if task.file == LENGTHS:
             lengths = np.concatenate([self._lengths(work, name) for name in self.shards])
             work.file(LENGTHS, lambda path: save_array(path, lengths))
             advance(1)
             return
-        shard = self.shards[unit.file]
+        shard = self.shards[task.file]
         rows = self.held_out.row[shard.start : shard.stop]
         vectors = self.encoder.token_vectors([self.corpus.texts[i] for i in rows], self.params.vectors, advance)
         if len(bad := np.flatnonzero(~np.isfinite(vectors).all(axis=(1, 2)))):
             where = self.corpus.caption_ids[rows[bad[0]]]
             raise CheckError("the model gives no finite vectors", where=where, todo="Use another model.")
-        work.file(unit.file, lambda path: save_array(path, vectors))
+        work.file(task.file, lambda path: save_array(path, vectors))
 
     def finish(self, work: Work) -> None:
         """Write the description that `relabel_train.features` reads, and the facts of the manifest."""

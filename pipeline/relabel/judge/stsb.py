@@ -153,7 +153,7 @@ def _opened(
 
     def fill(work: Work) -> None:
         work.facts |= {"rows": [rows.start, rows.stop], "label": source.spec.name, "kind": source.spec.kind}
-        make_all(source.units(corpus, rows, _ROWS_PER_SHARD, runtime), work, runtime.progress)
+        make_all(source.tasks(corpus, rows, _ROWS_PER_SHARD, runtime), work, runtime.progress)
 
     artefact = ArtefactSpec(
         "encoding", "stsb", source.fingerprint_params(corpus, rows, runtime), {"corpus": corpus.digest}

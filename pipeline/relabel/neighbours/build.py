@@ -29,7 +29,7 @@ from relabel.store.atomic import write_text
 from relabel.store.fixed_parquet import write_plain
 from relabel.store.manifest import Manifest, read_manifest
 from relabel.store.subfolder import Inner
-from relabel.store.tasks import Advance, Phase, Unit, Units
+from relabel.store.tasks import Advance, Task, TaskGroup, Tasks
 from relabel.store.workdir import Work, part_name
 
 _UPDATE = "update.json"
@@ -37,7 +37,7 @@ _INNER = "update-"
 _WRITING = 160 << 20  # bytes that a shard takes while it is written, of which the finder knows nothing
 
 
-class NeighbourUnits(Units):
+class NeighbourTasks(Tasks):
     """Work on one table of neighbours.
 
     Parameters
@@ -45,7 +45,7 @@ class NeighbourUnits(Units):
     question : Question
     corpus : Corpus
     relevance : callable
-        Opens the label's encoding; called once a worker, with its first unit.
+        Opens the label's encoding; called once a worker, with its first task.
     encoding : Path
         Folder of that encoding.
     out : Path
@@ -78,22 +78,22 @@ class NeighbourUnits(Units):
         work.runtime["update"] = found
         write_text(work.folder / _UPDATE, json.dumps(found))
 
-    def phases(self, work: Work) -> Iterator[Phase]:
+    def groups(self, work: Work) -> Iterator[TaskGroup]:
         """What queries share, unless all shards are there; then the shards."""
-        units = [Unit(name, len(queries)) for name, queries in self._shards.items()]
-        if not all(work.done(unit.file) for unit in units):
+        tasks = [Task(name, len(queries)) for name, queries in self._shards.items()]
+        if not all(work.done(task.file) for task in tasks):
             shared = self._finder(work).preliminary(work)
             if shared is not None:
                 yield shared
-        yield Phase(f"neighbours ({self.question.label})", self.question.of, units)
+        yield TaskGroup(f"neighbours ({self.question.label})", self.question.of, tasks)
 
-    def make(self, work: Work, unit: Unit, advance: Advance) -> None:
+    def make(self, work: Work, task: Task, advance: Advance) -> None:
         """Make a shard, or what queries share."""
         finder = self._finder(work)
-        if unit.file not in self._shards:
-            finder.prepare(work, unit, advance)
+        if task.file not in self._shards:
+            finder.prepare(work, task, advance)
             return
-        queries = self._shards[unit.file]
+        queries = self._shards[task.file]
         numbers, image = self.question.numbers(self.corpus), self.question.images(self.corpus)
 
         def tables() -> Iterator[pa.Table]:
@@ -103,7 +103,7 @@ class NeighbourUnits(Units):
                 same = self.corpus.image[rows] == image[block.start : block.stop, None]
                 yield table_of(row, rows, scores, same)
 
-        work.file(unit.file, lambda path: write_plain(path, tables(), SCHEMA), rows=len(queries))
+        work.file(task.file, lambda path: write_plain(path, tables(), SCHEMA), rows=len(queries))
 
     def finish(self, work: Work) -> None:
         """Note the facts; leave out what queries share."""
@@ -151,10 +151,10 @@ class NeighbourUnits(Units):
         sample, inner = Sample.of(search), Inner.of(work, f"{_INNER}recall")
         finder = self.relevance.finder(sample.search, self.question.pooling, self.runtime)
         with self.runtime.progress.bar("recall", len(sample.numbers), self.question.of) as bar:
-            phase = finder.preliminary(inner)
-            for unit in phase.units if phase is not None else ():
-                if not inner.done(unit.file):
-                    finder.prepare(inner, unit, _nothing)
+            group = finder.preliminary(inner)
+            for task in group.tasks if group is not None else ():
+                if not inner.done(task.file):
+                    finder.prepare(inner, task, _nothing)
             exact = finder.find(inner, range(len(sample.numbers)), bar.advance)[1]
         found = [pq.read_table(work.folder / name, columns=["scores"])["scores"] for name in self._shards]
         scores = [pc.list_flatten(c).to_numpy().reshape(len(c), -1) for c in found]

@@ -19,7 +19,7 @@ from relabel.sources.cosine import index_errors, make_index
 from relabel.sources.finder import Finder, Search
 from relabel.sources.relevance import Relevance
 from relabel.store.safe_writers import save_index
-from relabel.store.tasks import Advance, Phase, Unit
+from relabel.store.tasks import Advance, Task, TaskGroup
 from relabel.store.workdir import Work
 
 FILE = "search.faiss"
@@ -51,11 +51,11 @@ class IndexFinder(Finder):
     runtime: Runtime
     factory: str
 
-    def preliminary(self, work: Work) -> Phase:
+    def preliminary(self, work: Work) -> TaskGroup:
         """The index over all candidates."""
-        return Phase(f"index ({self.factory})", "captions", [Unit(FILE, len(self.search.candidates))])
+        return TaskGroup(f"index ({self.factory})", "captions", [Task(FILE, len(self.search.candidates))])
 
-    def prepare(self, work: Work, unit: Unit, advance: Advance) -> None:
+    def prepare(self, work: Work, task: Task, advance: Advance) -> None:
         """Train and fill the index, on one thread: more would give another index on every run."""
         import faiss
 
@@ -70,7 +70,7 @@ class IndexFinder(Finder):
         finally:
             faiss.omp_set_num_threads(threads)
         work.file(FILE, lambda path: save_index(path, index))
-        advance(unit.size)
+        advance(task.size)
 
     def find(self, work: Work, queries: range, advance: Advance) -> tuple[Rows, Scores]:
         """See Finder.find."""

@@ -29,7 +29,7 @@ from relabel.sources.relevance import Relevance
 from relabel.store.manifest import Manifest, open_artefact
 from relabel.store.safe_writers import save_array
 from relabel.store.subfolder import Inner
-from relabel.store.tasks import Advance, Phase, Unit
+from relabel.store.tasks import Advance, Task, TaskGroup
 from relabel.store.workdir import Work
 
 Numbers = NDArray[np.int64]
@@ -279,20 +279,20 @@ class UpdatedFinder(Finder):
         runtime = replace(self.runtime, memory=self.runtime.memory // max(1, len(found)))
         return {n: self.relevance.finder(asked, self.pooling, runtime) for n, asked in found.items()}
 
-    def preliminary(self, work: Work) -> Phase | None:
-        """See Finder.preliminary: what both finders need, in one phase."""
-        phases = {n: finder.preliminary(self._inner(work, n)) for n, finder in self.finders.items()}
-        found = {n: phase for n, phase in phases.items() if phase is not None}
+    def preliminary(self, work: Work) -> TaskGroup | None:
+        """See Finder.preliminary: what both finders need, in one group."""
+        groups = {n: finder.preliminary(self._inner(work, n)) for n, finder in self.finders.items()}
+        found = {n: group for n, group in groups.items() if group is not None}
         if not found:
             return None
-        units = [Unit(f"{self.name}/{n}/{u.file}", u.size) for n, phase in found.items() for u in phase.units]
+        tasks = [Task(f"{self.name}/{n}/{u.file}", u.size) for n, group in found.items() for u in group.tasks]
         any_of = next(iter(found.values()))
-        return Phase(any_of.title, any_of.measure, units)
+        return TaskGroup(any_of.title, any_of.measure, tasks)
 
-    def prepare(self, work: Work, unit: Unit, advance: Advance) -> None:
+    def prepare(self, work: Work, task: Task, advance: Advance) -> None:
         """See Finder.prepare."""
-        which, file = unit.file.removeprefix(f"{self.name}/").split("/", 1)
-        self.finders[which].prepare(self._inner(work, which), Unit(file, unit.size), advance)
+        which, file = task.file.removeprefix(f"{self.name}/").split("/", 1)
+        self.finders[which].prepare(self._inner(work, which), Task(file, task.size), advance)
 
     def find(self, work: Work, queries: range, advance: Advance) -> tuple[Rows, Scores]:
         """See Finder.find."""

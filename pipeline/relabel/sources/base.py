@@ -1,7 +1,7 @@
 """The contract of a source. A new source is one new folder with a `Source`, named in `sources/__init__.py`.
 
 A source has parameters (`SourceParams`) and properties (`SourceSpec`), turns the captions of a corpus into an encoding
-(`Source.units`), and opens an encoding as a `Relevance`, which answers r for any captions. Relevance reads: how well
+(`Source.tasks`), and opens an encoding as a `Relevance`, which answers r for any captions. Relevance reads: how well
 does caption j (the candidate) describe what reference set i describes? Rows are reference sets (images), columns are
 captions. Every capability that only some sources have is a method with a default, so that no caller needs to know which
 source it holds.
@@ -25,7 +25,7 @@ from relabel.core.types import Pooling, Scores
 from relabel.corpus import Corpus
 from relabel.sources.relevance import LookupArrays, Relevance
 from relabel.store.manifest import Manifest
-from relabel.store.tasks import Units
+from relabel.store.tasks import Tasks
 from relabel.store.workdir import Work
 
 Kind = Literal["vectors", "features", "pairs", "others", "baseline"]
@@ -269,10 +269,10 @@ class Source(ABC, Generic[P]):
         """
 
     @abstractmethod
-    def units(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> Units:
-        """Cut the encoding of the given rows into units: a shard is one (see relabel.sources.shards).
+    def tasks(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> Tasks:
+        """Cut the encoding of the given rows into tasks: a shard is one (see relabel.sources.shards).
 
-        Batches never cross a shard. Cheap: models and tables are loaded with the first unit that needs them, and kept.
+        Batches never cross a shard. Cheap: models and tables are loaded with the first task that needs them, and kept.
 
         A row that the source cannot encode fails alone: its shard says why in a column `failed`, the manifest counts
         it, and the next run makes that shard again. The run fails only where every row would.
@@ -280,4 +280,4 @@ class Source(ABC, Generic[P]):
 
     @abstractmethod
     def open(self, encoding: OpenEncoding) -> Relevance:
-        """Open an encoding that the units wrote."""
+        """Open an encoding that the tasks wrote."""

@@ -22,11 +22,11 @@ from relabel.corpus import Corpus, References
 from relabel.sources.base import P, Source, SourceParams, SourceSpec
 from relabel.sources.finder import Finder, Search
 from relabel.sources.relevance import LookupArrays, Relevance, pool, positions_in
-from relabel.sources.shards import ShardUnits, read_failed_rows
+from relabel.sources.shards import ShardTasks, read_failed_rows
 from relabel.store.arrays import write_array, write_pieces
 from relabel.store.manifest import Manifest
 from relabel.store.safe_writers import save_index
-from relabel.store.tasks import Advance, Phase, Unit
+from relabel.store.tasks import Advance, Task, TaskGroup
 from relabel.store.workdir import Work
 
 StoredType = Literal["float32", "float16"]
@@ -265,13 +265,13 @@ def make_vector_spec(name: str, params: type[SourceParams], version: int) -> Sou
     )
 
 
-class VectorUnits(ShardUnits):
+class VectorTasks(ShardTasks):
     """Work on shards of unit vectors (see `make_vector_table`).
 
     Parameters
     ----------
     corpus, rows, rows_per_shard
-        See ShardUnits.
+        See ShardTasks.
     index : str or None
         A faiss index factory string; None for no index.
     """
@@ -283,15 +283,15 @@ class VectorUnits(ShardUnits):
         super().__init__(corpus, rows, rows_per_shard)
         self.index = index
 
-    def after_shards(self, work: Work) -> Iterator[Phase]:
+    def after_shards(self, work: Work) -> Iterator[TaskGroup]:
         """Index all vectors."""
         if self.index is not None:
-            yield Phase(f"index ({self.index})", "captions", [Unit(INDEX, len(self.rows))])
+            yield TaskGroup(f"index ({self.index})", "captions", [Task(INDEX, len(self.rows))])
 
-    def make_other(self, work: Work, unit: Unit, advance: Advance) -> None:
+    def make_other(self, work: Work, task: Task, advance: Advance) -> None:
         """Make the index."""
-        if unit.file != INDEX:
-            return super().make_other(work, unit, advance)
+        if task.file != INDEX:
+            return super().make_other(work, task, advance)
         return write_index(work, self.index, advance)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from relabel.core.types import Rows, Scores
-from relabel.store.tasks import Advance, Phase, Unit
+from relabel.store.tasks import Advance, Task, TaskGroup
 from relabel.store.workdir import Work
 
 if TYPE_CHECKING:
@@ -49,17 +49,17 @@ class Finder(ABC):
 
     Neighbours stand by (-score, row), the query itself left out, other captions of its image kept. Scores are the bits
     that `Relevance.pairs` gives for query and candidate. Nothing depends on threads, memory, device or the order of
-    units. Beside the encoding a finder holds at most ``runtime.memory`` bytes, whatever k and the number of queries.
+    tasks. Beside the encoding a finder holds at most ``runtime.memory`` bytes, whatever k and the number of queries.
     """
 
     search: Search
 
-    def preliminary(self, work: Work) -> Phase | None:
-        """Units whose files `find` reads, where work is shared between queries."""
+    def preliminary(self, work: Work) -> TaskGroup | None:
+        """Tasks whose files `find` reads, where work is shared between queries."""
         return None
 
-    def prepare(self, work: Work, unit: Unit, advance: Advance) -> None:
-        """Make one preliminary unit's file."""
+    def prepare(self, work: Work, task: Task, advance: Advance) -> None:
+        """Make one preliminary task's file."""
         raise NotImplementedError
 
     @abstractmethod

@@ -13,7 +13,7 @@ from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.sources.base import OpenEncoding, Source, SourceParams, SourceSpec
 from relabel.sources.relevance import LookupArrays, Relevance
-from relabel.sources.shards import NoUnits
+from relabel.sources.shards import NoTasks
 from relabel.store.workdir import Work
 
 
@@ -75,9 +75,9 @@ class SameImage(Source[SameImageParams]):
         """Nothing but the corpus decides."""
         return {"source": self.spec.name}
 
-    def units(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> NoUnits:
+    def tasks(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> NoTasks:
         """Nothing to do: image ids are in the corpus."""
-        return NoUnits()
+        return NoTasks()
 
     @override
     def open(self, encoding: OpenEncoding) -> SameImageRelevance:

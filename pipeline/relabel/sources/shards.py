@@ -1,4 +1,4 @@
-"""An encoding cut into units: one shard, one unit. What a row's failure leaves behind, and facts read from shards."""
+"""An encoding cut into tasks: one shard, one task. What a row's failure leaves behind, and facts read from shards."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from relabel.corpus import Corpus
 from relabel.store.manifest import Manifest
-from relabel.store.tasks import Advance, Phase, Unit, Units
+from relabel.store.tasks import Advance, Task, TaskGroup, Tasks
 from relabel.store.workdir import Work, part_name, part_ranges
 
 FAILED = "failed"
@@ -25,7 +25,7 @@ FAILED = "failed"
 _SHOWN = 5  # failed rows that a manifest names
 
 
-class ShardUnits(Units):
+class ShardTasks(Tasks):
     """Work on one encoding.
 
     A shard that ends with failed rows is whole; it is made again by the next run, and so is all that came of it.
@@ -67,17 +67,17 @@ class ShardUnits(Units):
         With a column `FAILED` (string) if the source fails a row and not the run: see `mark_failed`.
         """
 
-    def before_shards(self, work: Work) -> Iterator[Phase]:
-        """List phases whose files the shards need."""
+    def before_shards(self, work: Work) -> Iterator[TaskGroup]:
+        """List groups whose files the shards need."""
         yield from ()
 
-    def after_shards(self, work: Work) -> Iterator[Phase]:
-        """List phases that need the shards."""
+    def after_shards(self, work: Work) -> Iterator[TaskGroup]:
+        """List groups that need the shards."""
         yield from ()
 
-    def make_other(self, work: Work, unit: Unit, advance: Advance) -> None:
-        """Make a unit of `before_shards` or `after_shards`; `advance` as for `make_shard`."""
-        raise NotImplementedError(unit.file)
+    def make_other(self, work: Work, task: Task, advance: Advance) -> None:
+        """Make a task of `before_shards` or `after_shards`; `advance` as for `make_shard`."""
+        raise NotImplementedError(task.file)
 
     def start(self, work: Work) -> None:
         """Drop the shards of an earlier run that hold failed rows, and what was made from them."""
@@ -86,24 +86,24 @@ class ShardUnits(Units):
             work.drop(name)
 
     @override
-    def phases(self, work: Work) -> Iterator[Phase]:
+    def groups(self, work: Work) -> Iterator[TaskGroup]:
         yield from self.before_shards(work)
-        yield Phase(self.title, "captions", [Unit(name, len(rows)) for name, rows in self.parts.items()])
+        yield TaskGroup(self.title, "captions", [Task(name, len(rows)) for name, rows in self.parts.items()])
         yield from self.after_shards(work)
 
     @override
-    def make(self, work: Work, unit: Unit, advance: Advance) -> None:
-        left = unit.size
+    def make(self, work: Work, task: Task, advance: Advance) -> None:
+        left = task.size
 
         def tell(more: int) -> None:
             nonlocal left
             left -= more
             advance(more)
 
-        if unit.file in self.parts:
-            work.table(unit.file, lambda: self.make_shard(work, self.parts[unit.file], tell), self.plain)
+        if task.file in self.parts:
+            work.table(task.file, lambda: self.make_shard(work, self.parts[task.file], tell), self.plain)
         else:
-            self.make_other(work, unit, tell)
+            self.make_other(work, task, tell)
         if left:
             advance(left)
 
@@ -119,16 +119,16 @@ class ShardUnits(Units):
             yield pq.read_table(work.folder / part, columns=[name])[name]
 
 
-class NoUnits(Units):
+class NoTasks(Tasks):
     """An encoding without files."""
 
-    def phases(self, work: Work) -> Iterator[Phase]:
+    def groups(self, work: Work) -> Iterator[TaskGroup]:
         """None."""
         yield from ()
 
-    def make(self, work: Work, unit: Unit, advance: Advance) -> None:
-        """There is no unit to make."""
-        raise NotImplementedError(unit.file)
+    def make(self, work: Work, task: Task, advance: Advance) -> None:
+        """There is no task to make."""
+        raise NotImplementedError(task.file)
 
 
 def mark_failed(table: pa.Table, reasons: Mapping[int, str]) -> pa.Table:

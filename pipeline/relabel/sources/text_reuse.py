@@ -21,12 +21,12 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from relabel.core.errors import RelabelError
-from relabel.sources.cosine import VectorUnits
-from relabel.sources.shards import FAILED, ShardUnits, read_failed_rows
+from relabel.sources.cosine import VectorTasks
+from relabel.sources.shards import FAILED, ShardTasks, read_failed_rows
 from relabel.store.atomic import write_text
 from relabel.store.fixed_parquet import plain_bytes, write_plain
 from relabel.store.manifest import Manifest, open_artefact
-from relabel.store.tasks import Advance, Units
+from relabel.store.tasks import Advance, Tasks
 from relabel.store.workdir import Work
 
 TEXTS = "texts.parquet"
@@ -38,7 +38,7 @@ _SCHEMA = pa.schema([pa.field("row", pa.int32()), pa.field("digest", pa.binary(1
 Numbers = NDArray[np.int64]
 
 
-class TextReuseUnits(ShardUnits):
+class TextReuseTasks(ShardTasks):
     """Work on rows that depend on a caption's text alone."""
 
     _older: tuple[Path, dict[str, Any]] | None = None
@@ -74,7 +74,7 @@ class TextReuseUnits(ShardUnits):
         return found
 
 
-class TextUnits(TextReuseUnits, VectorUnits):
+class TextTasks(TextReuseTasks, VectorTasks):
     """Work on vectors that depend on a caption's text alone."""
 
     @abstractmethod
@@ -97,12 +97,12 @@ class TextUnits(TextReuseUnits, VectorUnits):
         return _joined(old, known, fresh, new, every)
 
 
-def with_text_reuse(make: Callable[[], Units], out: Path, semantic: dict[str, Any]) -> Units:
-    """Make units, and let them take over what an older encoding at `out` holds, if their kind can."""
-    units = make()
-    if isinstance(units, TextReuseUnits):
-        units.set_previous(out, semantic)
-    return units
+def with_text_reuse(make: Callable[[], Tasks], out: Path, semantic: dict[str, Any]) -> Tasks:
+    """Make tasks, and let them take over what an older encoding at `out` holds, if their kind can."""
+    tasks = make()
+    if isinstance(tasks, TextReuseTasks):
+        tasks.set_previous(out, semantic)
+    return tasks
 
 
 def text_digests(texts: Iterable[str]) -> pa.Array:

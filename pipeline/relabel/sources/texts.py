@@ -247,9 +247,9 @@ def _open(
 
     def fill(work: Work) -> None:
         work.facts |= {"rows": [rows.start, rows.stop], "label": source.spec.name, "kind": source.spec.kind}
-        # Only the units count documents: the parameters in the manifest stay those that a fuse compares its parts with.
-        units = source.with_documents(REFERENCE_SPLIT).units(corpus, rows, _ROWS_PER_SHARD, runtime)
-        make_all(units, work, runtime.progress)
+        # Only the tasks count documents: the parameters in the manifest stay those that a fuse compares its parts with.
+        tasks = source.with_documents(REFERENCE_SPLIT).tasks(corpus, rows, _ROWS_PER_SHARD, runtime)
+        make_all(tasks, work, runtime.progress)
 
     semantic = source.fingerprint_params(corpus, rows, runtime) | {"version": source.spec.version}
     artefact = ArtefactSpec("encoding", "texts", semantic, {"corpus": corpus.digest})

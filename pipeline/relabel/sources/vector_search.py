@@ -17,7 +17,7 @@ from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import References
 from relabel.sources.finder import Finder, Search
-from relabel.store.tasks import Advance, Phase, Unit
+from relabel.store.tasks import Advance, Task, TaskGroup
 from relabel.store.workdir import Work
 from relabel.topk.bounded_matmul import Arithmetic
 from relabel.topk.gpu_search import GpuSearch
@@ -56,13 +56,13 @@ class VectorFinder(Finder):
     runtime: Runtime
     arithmetic: Arithmetic | None = None
 
-    def preliminary(self, work: Work) -> Phase | None:
+    def preliminary(self, work: Work) -> TaskGroup | None:
         """See Finder.preliminary: all candidates against all, if most of them ask."""
-        return self._together.phase(work) if self._all_ask and min(self._keep, self.search.width) else None
+        return self._together.task_group(work) if self._all_ask and min(self._keep, self.search.width) else None
 
-    def prepare(self, work: Work, unit: Unit, advance: Advance) -> None:
+    def prepare(self, work: Work, task: Task, advance: Advance) -> None:
         """See Finder.prepare."""
-        self._together.make(work, unit, advance)
+        self._together.make(work, task, advance)
 
     def find(self, work: Work, queries: range, advance: Advance) -> tuple[Rows, Scores]:
         """See Finder.find."""

@@ -51,15 +51,15 @@ def encode(project: Project, label: str, split: str) -> Job:
             "symmetric": source.spec.symmetric,
             "orientation": "rows are images (reference sets), columns are captions",
         }
-        run_tasks(project, units(), artefact, work, encode, label, split)
+        run_tasks(project, tasks(), artefact, work, encode, label, split)
 
     parts = {part: read_encoding(project, part, split) for part in source.input_labels()}
     source.check_inputs(parts)
     identities = {f"encoding {part}": manifest.identity for part, manifest in parts.items()}
     artefact = ArtefactSpec("encoding", label, semantic, {"corpus": corpus.digest} | identities)
     out = project.layout.encoding(split, label)
-    units = partial(with_text_reuse, partial(source.units, corpus, rows, size, runtime), out, semantic)
-    return Job(out, artefact, fill, runtime.progress, units, encoding_variant(project, label))
+    tasks = partial(with_text_reuse, partial(source.tasks, corpus, rows, size, runtime), out, semantic)
+    return Job(out, artefact, fill, runtime.progress, tasks, encoding_variant(project, label))
 
 
 def check_acyclic(config: Config, label: str, above: tuple[str, ...] = ()) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from relabel.config import Config
 from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.export.neighbours import NeighbourTable, read_neighbours
-from relabel.export.plan.build import PlanUnits
+from relabel.export.plan.build import PlanTasks
 from relabel.export.plan.estimate import Estimate, estimate, refuse_absurd, refuse_full_disk
 from relabel.export.plan.spec import Outline
 from relabel.sources.relevance import Relevance
@@ -49,18 +49,18 @@ def export_plan(project: Project, label: str, split: str, name: str | None = Non
 
     def fill(work: Work) -> None:
         refuse_absurd(outline)
-        units = PlanUnits(outline, opened)
-        with closing(units.relevance) as relevance:
+        tasks = PlanTasks(outline, opened)
+        with closing(tasks.relevance) as relevance:
             found = estimate(outline, relevance)
             refuse_full_disk(found, work.folder, sum(e.bytes for e in work.entries().values()))
             project.runtime.progress.note(f"plan {artefact.name}: {found.line()}")
             work.runtime["estimate"] = found.__dict__
-            run_tasks(project, units, artefact, work, export_plan, label, split, name)
+            run_tasks(project, tasks, artefact, work, export_plan, label, split, name)
 
     out = project.layout.plan(split, artefact.name)
     made = variant(project, partial(_values, label=label), advice=lambda _: "Name the plan with --name.")
     made = replace(made, trial=made.trial or name is not None)  # the command alone says what a named plan holds
-    return Job(out, artefact, fill, project.runtime.progress, partial(PlanUnits, outline, opened), made)
+    return Job(out, artefact, fill, project.runtime.progress, partial(PlanTasks, outline, opened), made)
 
 
 def _values(config: Config, label: str) -> Values:

@@ -14,7 +14,7 @@ from relabel.stages.project import Project
 from relabel.stages.variants import Variant
 from relabel.store.artefact import build
 from relabel.store.manifest import ArtefactSpec, Manifest, read_manifest
-from relabel.store.tasks import Units
+from relabel.store.tasks import Tasks
 from relabel.store.workdir import Work
 from relabel.store.workers import Order, make
 
@@ -30,8 +30,8 @@ class Job:
     fill : callable
         Writes the files through the Work it gets.
     progress : Progress
-    units : callable or None
-        Returns the work in units that any worker may make; `fill` has them made (see `run_tasks`).
+    tasks : callable or None
+        Returns the work in tasks that any worker may make; `fill` has them made (see `run_tasks`).
     variant : Variant or None
         Its parameters, where a trial must not replace it.
     """
@@ -40,7 +40,7 @@ class Job:
     artefact: ArtefactSpec
     fill: Callable[[Work], None]
     progress: Progress = SILENT
-    units: Callable[[], Units] | None = None
+    tasks: Callable[[], Tasks] | None = None
     variant: Variant | None = None
 
     def run(self) -> tuple[Manifest, bool]:
@@ -73,19 +73,19 @@ class Job:
 
 
 def run_tasks(
-    project: Project, units: Units, artefact: ArtefactSpec, work: Work, stage: Callable[..., Job], *arguments: Any
+    project: Project, tasks: Tasks, artefact: ArtefactSpec, work: Work, stage: Callable[..., Job], *arguments: Any
 ) -> None:
-    """Make units in this process or by workers, as the runtime says.
+    """Make tasks in this process or by workers, as the runtime says.
 
     Parameters
     ----------
     project : Project
-    units : Units
+    tasks : Tasks
     artefact : ArtefactSpec
         The artefact they are for.
     work : Work
     stage, arguments
-        ``stage(project, *arguments)`` gives any process the same spec and units: a function known by its module and
+        ``stage(project, *arguments)`` gives any process the same spec and tasks: a function known by its module and
         name, and plain values.
 
     Raises
@@ -93,7 +93,7 @@ def run_tasks(
     RelabelError
         See `relabel.store.workers.make`.
     """
-    make(units, work, Order(project, stage, arguments, artefact, work.folder))
+    make(tasks, work, Order(project, stage, arguments, artefact, work.folder))
 
 
 def log_status(project: Project, made: tuple[Manifest, bool], folder: Path) -> None:

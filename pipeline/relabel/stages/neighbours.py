@@ -7,7 +7,7 @@ from typing import Any
 
 from relabel.config import Config
 from relabel.core.errors import MissingError, UsageError
-from relabel.neighbours.build import NeighbourUnits
+from relabel.neighbours.build import NeighbourTasks
 from relabel.neighbours.params import NeighboursParams
 from relabel.neighbours.spec import Question
 from relabel.sources.base import Source
@@ -56,18 +56,18 @@ def neighbours(project: Project, label: str, params: NeighboursParams | None = N
     inputs = {"corpus": corpus.digest, "encoding": encoding.identity}
     out = project.layout.neighbours(within, params.of, label)
     opened, folder = partial(open_label, project, label, split, encoding), project.layout.encoding(split, label)
-    units = partial(NeighbourUnits, question, corpus, opened, folder, out, semantic, project.runtime)
+    tasks = partial(NeighbourTasks, question, corpus, opened, folder, out, semantic, project.runtime)
     artefact = ArtefactSpec("neighbours", label, semantic, inputs)
     told = params.model_copy(update={"within": within, "split": split})
 
     def fill(work: Work) -> None:
         work.facts |= facts(source, question) | {"within": within, "split": split}
         work.facts["without_encoding"] = encoding.failed
-        run_tasks(project, units(), artefact, work, neighbours, label, told)
+        run_tasks(project, tasks(), artefact, work, neighbours, label, told)
 
     own = {"neighbours.k": params.k, "neighbours.index": params.index}
     made = variant(project, partial(_values, label=label), own)
-    return Job(out, artefact, fill, project.runtime.progress, units, made)
+    return Job(out, artefact, fill, project.runtime.progress, tasks, made)
 
 
 def _values(config: Config, label: str) -> Values:

@@ -1,6 +1,6 @@
-"""An artefact's work cut into units: one unit, one file, which any worker may make and no other unit waits for.
+"""An artefact's work cut into tasks: one task, one file, which any worker may make and no other task waits for.
 
-Units stand in phases: a phase begins when the one before it is whole. A killed run makes the units that are not there.
+Tasks stand in groups: a group begins when the one before it is whole. A killed run makes the tasks that are not there.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ Advance = Callable[[int], None]
 
 
 @dataclass(frozen=True)
-class Unit:
+class Task:
     """One file of an artefact's work.
 
     Attributes
     ----------
     file : str
-        Its name in the work folder; the unit is done when the file is (Work.done).
+        Its name in the work folder; the task is done when the file is (Work.done).
     size : int
-        What it counts in its phase's total.
+        What it counts in its group's total.
     """
 
     file: str
@@ -32,51 +32,51 @@ class Unit:
 
 
 @dataclass(frozen=True)
-class Phase:
-    """Units that need nothing of each other.
+class TaskGroup:
+    """Tasks that need nothing of each other.
 
     Attributes
     ----------
     title, measure : str
-        What a bar calls the phase, and what the sizes of its units count ("captions").
-    units : sequence of Unit
+        What a bar calls the group, and what the sizes of its tasks count ("captions").
+    tasks : sequence of Task
     """
 
     title: str
     measure: str
-    units: Sequence[Unit]
+    tasks: Sequence[Task]
 
 
-class Units(ABC):
+class Tasks(ABC):
     """How an artefact is made. Each worker has its own, made from the same parameters; they meet in the work folder."""
 
     def start(self, work: Work) -> None:  # noqa: B027
-        """Write what all units need (a vocabulary); in the asking process, before any unit."""
+        """Write what all tasks need (a vocabulary); in the asking process, before any task."""
 
     @abstractmethod
-    def phases(self, work: Work) -> Iterator[Phase]:
-        """List the phases in order; each is asked for when the one before it is whole."""
+    def groups(self, work: Work) -> Iterator[TaskGroup]:
+        """List the groups in order; each is asked for when the one before it is whole."""
 
     @abstractmethod
-    def make(self, work: Work, unit: Unit, advance: Advance) -> None:
-        """Make one unit's file through `work`, whole or not at all; in whichever process, on its own.
+    def make(self, work: Work, task: Task, advance: Advance) -> None:
+        """Make one task's file through `work`, whole or not at all; in whichever process, on its own.
 
-        The bytes depend on nothing but the parameters, the inputs and the files of earlier phases. `advance` is told
-        how much of ``unit.size`` is done, in all exactly that much.
+        The bytes depend on nothing but the parameters, the inputs and the files of earlier groups. `advance` is told
+        how much of ``task.size`` is done, in all exactly that much.
         """
 
     def finish(self, work: Work) -> None:  # noqa: B027
-        """Note the facts, and exclude files that only other files needed; in the asking process, after all units."""
+        """Note the facts, and exclude files that only other files needed; in the asking process, after all tasks."""
 
 
-def make_all(units: Units, work: Work, progress: Progress) -> None:
-    """Make every unit that is not done, in this process."""
-    units.start(work)
-    for phase in units.phases(work):
-        with progress.bar(phase.title, sum(unit.size for unit in phase.units), phase.measure) as bar:
-            for unit in phase.units:
-                if work.done(unit.file):
-                    bar.advance(unit.size)
+def make_all(tasks: Tasks, work: Work, progress: Progress) -> None:
+    """Make every task that is not done, in this process."""
+    tasks.start(work)
+    for group in tasks.groups(work):
+        with progress.bar(group.title, sum(task.size for task in group.tasks), group.measure) as bar:
+            for task in group.tasks:
+                if work.done(task.file):
+                    bar.advance(task.size)
                 else:
-                    units.make(work, unit, bar.advance)
-    units.finish(work)
+                    tasks.make(work, task, bar.advance)
+    tasks.finish(work)

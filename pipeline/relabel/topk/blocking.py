@@ -13,11 +13,11 @@ from relabel.topk.candidate_buffer import buffer_bytes
 from relabel.topk.merge import topk_bytes
 
 PLAN = "groups.json"
-_MAX_GROUP = 1 << 17  # rows of a group: a unit then takes a minute or two at most, which is what a killed run loses
+_MAX_GROUP = 1 << 17  # rows of a group: a task then takes a minute or two at most, which is what a killed run loses
 _MIN_GROUP = 256
 _FIXED_BYTES = 24 << 20  # bytes, about, of pieces in passing
 _THREAD_BYTES = 4 << 20  # bytes a thread takes, about, for a tile and the product that fills it
-_UNITS_EACH = 3  # units a worker has at least, so that all end together; more would score more that comes to nothing
+_TASKS_EACH = 3  # tasks a worker has at least, so that all end together; more would score more that comes to nothing
 
 
 def room_for(keep: int, candidates: int) -> int:
@@ -74,8 +74,8 @@ def fitting(count: int, keep: int, width: int, runtime: Runtime) -> Groups:
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if bytes_of(middle, keep, width) <= room else (low, middle - 1)
-    units = _UNITS_EACH * max(1, runtime.workers) if count > 8 * _MIN_GROUP else 1
-    wanted = math.ceil((math.sqrt(8 * units + 1) - 1) / 2)  # G groups have G (G + 1) / 2 pairs
+    tasks = _TASKS_EACH * max(1, runtime.workers) if count > 8 * _MIN_GROUP else 1
+    wanted = math.ceil((math.sqrt(8 * tasks + 1) - 1) / 2)  # G groups have G (G + 1) / 2 pairs
     return Groups(count, max(1, -(-count // low), wanted))
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from relabel.core.numeric.jit import jit
 from relabel.core.runtime import Runtime
-from relabel.store.tasks import Advance, Phase, Unit
+from relabel.store.tasks import Advance, Task, TaskGroup
 from relabel.store.workdir import Work
 from relabel.topk.blocking import Groups, planned, read_plan, room_for
 from relabel.topk.bounded_matmul import Arithmetic, BoundedMatmul, MaxNorms, QuantizedVectors, fastest_arithmetic
@@ -55,16 +55,16 @@ class SelfJoin:
     arithmetic: Arithmetic | None = None
     _whole: set[str] = field(default_factory=set)
 
-    def phase(self, work: Work) -> Phase:
+    def task_group(self, work: Work) -> TaskGroup:
         """Cut into groups; list their pairs."""
         groups = planned(work, len(self.places), self.keep, self.vectors.shape[1], self.runtime)
-        units = [Unit(groups.file(pair), _products(groups, pair)) for pair in groups.pairs]
-        return Phase("pairs of groups", "products", units)
+        tasks = [Task(groups.file(pair), _products(groups, pair)) for pair in groups.pairs]
+        return TaskGroup("pairs of groups", "products", tasks)
 
-    def make(self, work: Work, unit: Unit, advance: Advance) -> None:
+    def make(self, work: Work, task: Task, advance: Advance) -> None:
         """Make the file of one pair."""
         groups = read_plan(work, len(self.places))
-        a, b = next(pair for pair in groups.pairs if groups.file(pair) == unit.file)
+        a, b = next(pair for pair in groups.pairs if groups.file(pair) == task.file)
         products = BoundedMatmul(self.arithmetic or fastest_arithmetic(self.vectors.shape[1]))
         held = {g: products.quantize(self.vectors[self._places(groups[g])]) for g in {a, b}}
         before = {g: floors(self._merged(work, groups, g, groups[g])) for g in {a, b}}
@@ -78,7 +78,7 @@ class SelfJoin:
             for g, other in ((a, b), (b, a))[: 1 + (a != b)]
             for piece in self._settled(sides[g], held[g].length, before[g], groups[other])
         )
-        work.file(unit.file, lambda path: write_lists(path, pieces))
+        work.file(task.file, lambda path: write_lists(path, pieces))
 
     def read(self, work: Work, numbers: I8) -> TopK:
         """Read the lists of some candidates, ascending."""

@@ -37,7 +37,7 @@ def relevance(corpus: Corpus, tmp_path: Path) -> Relevance:
 
     def fill(work: Work) -> None:
         work.facts["rows"] = [rows.start, rows.stop]
-        make_all(source.units(corpus, rows, 4, runtime), work, runtime.progress)
+        make_all(source.tasks(corpus, rows, 4, runtime), work, runtime.progress)
 
     artefact = ArtefactSpec(
         "encoding", "same_image", source.fingerprint_params(corpus, rows, runtime), {"corpus": corpus.digest}

@@ -18,17 +18,17 @@ from relabel.core.progress import SILENT
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.corpus.build import Caption
-from relabel.sources.shards import ShardUnits, mark_failed, read_failed_rows
+from relabel.sources.shards import ShardTasks, mark_failed, read_failed_rows
 from relabel.store.artefact import build, is_current
 from relabel.store.manifest import ArtefactSpec, Manifest, open_artefact
-from relabel.store.tasks import Advance, Phase, Unit, make_all
+from relabel.store.tasks import Advance, Task, TaskGroup, make_all
 from relabel.store.workdir import Work
 
 ROWS = range(2, 12)
 SUM = "sum.parquet"
 
 
-class Flaky(ShardUnits):
+class Flaky(ShardTasks):
     """A shard holds its texts' lengths; texts in `bad` fail. A file made from all shards holds their sum."""
 
     title = "lengths"
@@ -47,10 +47,10 @@ class Flaky(ShardUnits):
         table = pa.table({"row": np.arange(rows.start, rows.stop, dtype=np.int32), "length": lengths})
         return mark_failed(table, {i: f"no {text}" for i, text in enumerate(texts) if text in self.bad})
 
-    def after_shards(self, work: Work) -> Iterator[Phase]:
-        yield Phase("sum", "files", [Unit(SUM, 1)])
+    def after_shards(self, work: Work) -> Iterator[TaskGroup]:
+        yield TaskGroup("sum", "files", [Task(SUM, 1)])
 
-    def make_other(self, work: Work, unit: Unit, advance: Advance) -> None:
+    def make_other(self, work: Work, task: Task, advance: Advance) -> None:
         self.made.append("sum")
         total = np.nansum([np.nansum(column.to_numpy()) for column in self.read_column(work, "length")])
         work.table(SUM, lambda: pa.table({"sum": [total]}))
@@ -62,8 +62,8 @@ def corpus() -> Corpus:
 
 def run(out: Path, bad: set[str], stop_at: int = -1) -> tuple[Manifest, list[str]]:
     made: list[str] = []
-    units = Flaky(corpus(), bad, made, stop_at)
-    return build(out, ArtefactSpec("encoding", "flaky", {}, {}), lambda work: make_all(units, work, SILENT))[0], made
+    tasks = Flaky(corpus(), bad, made, stop_at)
+    return build(out, ArtefactSpec("encoding", "flaky", {}, {}), lambda work: make_all(tasks, work, SILENT))[0], made
 
 
 BAD = {"x" * 6, "x" * 12}  # rows 5 and 11, in the second and the last of four shards

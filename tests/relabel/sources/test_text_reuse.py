@@ -16,7 +16,7 @@ from relabel.corpus.build import Caption
 from relabel.sources.cosine import INDEX, read_vectors
 from relabel.sources.models.encoder import Embeddings, SentenceEncoder
 from relabel.sources.sbert import Sbert, SbertParams
-from relabel.sources.text_reuse import TEXTS, TextUnits, text_digest_bytes, with_text_reuse
+from relabel.sources.text_reuse import TEXTS, TextTasks, text_digest_bytes, with_text_reuse
 from relabel.store.artefact import build
 from relabel.store.manifest import ArtefactSpec, Manifest
 from relabel.store.tasks import make_all
@@ -59,11 +59,11 @@ def encode(out: Path, lines: list[Caption], **params: Any) -> tuple[Manifest, Co
     corpus, runtime = Corpus.from_captions(lines), Runtime(device="cpu", threads=2)
     source, rows = Sbert(SbertParams(**params)), range(len(lines))
     semantic = source.fingerprint_params(corpus, rows, runtime) | {"rows": [0, len(lines)], "rows_per_shard": 16}
-    units = with_text_reuse(partial(source.units, corpus, rows, 16, runtime), out, semantic)
+    tasks = with_text_reuse(partial(source.tasks, corpus, rows, 16, runtime), out, semantic)
 
     def fill(work: Work) -> None:
         work.facts["rows"] = [0, len(lines)]
-        make_all(units, work, runtime.progress)
+        make_all(tasks, work, runtime.progress)
 
     return build(out, ArtefactSpec("encoding", "sbert", semantic, {"corpus": corpus.digest}), fill)[0], corpus
 
@@ -139,15 +139,15 @@ def test_failed_rows_are_encoded_again(
 def test_a_killed_run_goes_on(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old, _ = encode(tmp_path / "e", OLD, model=model)
     with monkeypatch.context() as patch:
-        shard, made = TextUnits.make_shard, list[range]()
+        shard, made = TextTasks.make_shard, list[range]()
 
-        def stop(self: TextUnits, work: Work, rows: range, advance: Any) -> Any:
+        def stop(self: TextTasks, work: Work, rows: range, advance: Any) -> Any:
             made.append(rows)
             if len(made) == 3:
                 raise KeyboardInterrupt
             return shard(self, work, rows, advance)
 
-        patch.setattr(TextUnits, "make_shard", stop)
+        patch.setattr(TextTasks, "make_shard", stop)
         with pytest.raises(KeyboardInterrupt):
             encode(tmp_path / "e", NEW, model=model)
     broken, _ = encode(tmp_path / "e", NEW, model=model)

@@ -1,5 +1,5 @@
 """Contract of the exact search by vectors: rows and scores, to the last bit, of `pairs` over all candidates and a sort
-by (-score, row); whatever screens, however memory cuts the work, in whatever order units are made and wherever a run
+by (-score, row); whatever screens, however memory cuts the work, in whatever order tasks are made and wherever a run
 was interrupted. A vector that is not finite is nobody's neighbour while there are others.
 """
 
@@ -79,12 +79,12 @@ def images(vectors: Vectors, k: int, pooling: Pooling, each: int = 5) -> Case:
 
 def found(finder: VectorFinder, folder: Path, order: int = 0) -> tuple[Rows, Scores]:
     work = Work(folder)
-    phase = finder.preliminary(work)
-    units = list(phase.units) if phase else []
-    for i in np.random.default_rng(order).permutation(len(units)):
+    group = finder.preliminary(work)
+    tasks = list(group.tasks) if group else []
+    for i in np.random.default_rng(order).permutation(len(tasks)):
         told: list[int] = []
-        finder.prepare(work, units[i], told.append)
-        assert sum(told) == units[i].size
+        finder.prepare(work, tasks[i], told.append)
+        assert sum(told) == tasks[i].size
     return finder.find(work, range(len(finder.search.queries)), lambda _: None)
 
 
@@ -163,17 +163,17 @@ def test_any_search(tmp_path_factory: pytest.TempPathFactory, data: st.DataObjec
 def test_a_resumed_run_may_have_another_memory_and_finds_the_same(tmp_path: Path) -> None:
     case = SHAPES["copies"]
     work, before = Work(tmp_path), case.finder("float32", memory=1 << 17)
-    phase = before.preliminary(work)
-    assert phase is not None
-    assert len(phase.units) == 10
-    for unit_ in phase.units[3:8]:
-        before.prepare(work, unit_, lambda _: None)
+    group = before.preliminary(work)
+    assert group is not None
+    assert len(group.tasks) == 10
+    for task in group.tasks[3:8]:
+        before.prepare(work, task, lambda _: None)
     for memory, kept in ((1 << 26, True), (1 << 15, False)):  # more keeps what is done, much less cannot
         finder = case.finder("bfloat16", memory=memory)
         again = finder.preliminary(work)
         assert again is not None
-        assert (again.units == phase.units) == kept
-        assert [work.done(u.file) for u in again.units[3:8]] == [kept] * 5
+        assert (again.tasks == group.tasks) == kept
+        assert [work.done(u.file) for u in again.tasks[3:8]] == [kept] * 5
         check(case, found(finder, tmp_path))
 
 
@@ -202,8 +202,8 @@ def search(vectors, k, memory):
     finder = VectorFinder(vectors, 0, Search(References.single(rows), rows, rows, k), "max", Runtime(memory=memory))
     with tempfile.TemporaryDirectory() as folder:
         work = Work(Path(folder))
-        for unit in finder.preliminary(work).units:
-            finder.prepare(work, unit, lambda _: None)
+        for task in finder.preliminary(work).tasks:
+            finder.prepare(work, task, lambda _: None)
         for a in range(0, len(vectors), 512):
             finder.find(work, range(a, min(a + 512, len(vectors))), lambda _: None)
 

@@ -24,7 +24,7 @@ def artefact(size: int) -> ArtefactSpec:
 
 
 def fill(size: int) -> Callable[[Work], None]:
-    """Two phases: a file that is no part of the artefact, and shards made from it. A fact is read from that file."""
+    """Two groups: a file that is no part of the artefact, and shards made from it. A fact is read from that file."""
 
     def write(work: Work) -> None:
         if not all(work.done(part_name(i, SHARDS)) for i in range(SHARDS)):

@@ -73,9 +73,9 @@ def test_a_gpu_finds_what_a_processor_finds(tmp_path: Path) -> None:
     ]
     work = Work(tmp_path)
     assert found[0].preliminary(work) is None
-    phase = found[1].preliminary(work)
-    for unit in phase.units if phase is not None else ():
-        found[1].prepare(work, unit, lambda _: None)
+    group = found[1].preliminary(work)
+    for task in group.tasks if group is not None else ():
+        found[1].prepare(work, task, lambda _: None)
     ours, theirs = (finder.find(work, range(5000), lambda _: None) for finder in found)
     np.testing.assert_array_equal(ours[0], theirs[0])
     np.testing.assert_array_equal(ours[1], theirs[1])

@@ -22,7 +22,7 @@ from relabel.corpus import Corpus, References
 from relabel.sources.gate_counts import record_gate_counts
 from relabel.sources.relevance import Relevance
 from relabel.store.safe_writers import save_array
-from relabel.store.tasks import Advance, Unit
+from relabel.store.tasks import Advance, Task
 from relabel.store.workdir import Work
 
 Block = NDArray[np.float32]
@@ -82,14 +82,14 @@ class Pairs:
         return [f"pairs-{part:05d}-of-{count:05d}.npy" for part in range(count)]
 
     @cached_property
-    def units(self) -> list[Unit]:
-        """One unit a part, its size the distinct pairs."""
-        return [Unit(file, len(self.keys(part))) for part, file in enumerate(self.files)]
+    def tasks(self) -> list[Task]:
+        """One task a part, its size the distinct pairs."""
+        return [Task(file, len(self.keys(part))) for part, file in enumerate(self.files)]
 
     @cached_property
     def distinct(self) -> int:
         """Distinct pairs of the whole plan."""
-        return sum(unit.size for unit in self.units)
+        return sum(task.size for task in self.tasks)
 
     def keys(self, part: int) -> Keys:
         """List the distinct pairs of a part, ascending."""
@@ -98,17 +98,17 @@ class Pairs:
         keys = self._key(named[places], self.rows[places // self.rows.shape[1]])
         return np.unique(keys[keys >= 0])
 
-    def score(self, work: Work, unit: Unit, relevance: Relevance, advance: Advance) -> None:
+    def score(self, work: Work, task: Task, relevance: Relevance, advance: Advance) -> None:
         """Score a part."""
-        keys = self.keys(self.files.index(unit.file))
+        keys = self.keys(self.files.index(task.file))
         scores = np.empty(len(keys))
-        with record_gate_counts(relevance, work, unit.file):
+        with record_gate_counts(relevance, work, task.file):
             for a in range(0, len(keys), _STEP):
                 some = keys[a : a + _STEP]
                 references = references_of(self.corpus, some >> 32, self.pooling)
                 scores[a : a + _STEP] = relevance.pairs(references, (some & 0xFFFFFFFF).astype(np.int32), self.pooling)
                 advance(len(some))
-        work.file(unit.file, partial(_write, np.stack([keys, scores.view(np.int64)])), rows=len(keys))
+        work.file(task.file, partial(_write, np.stack([keys, scores.view(np.int64)])), rows=len(keys))
 
     def sample(self, count: int) -> Keys:
         """Take so many distinct pairs that are scored one after another, from a part in the middle."""

@@ -17,7 +17,7 @@ from relabel.sources.gate_counts import collect_gate_counts
 from relabel.sources.relevance import Relevance
 from relabel.store.arrays import write_array, write_pieces
 from relabel.store.atomic import void
-from relabel.store.tasks import Advance, Phase, Unit, Units
+from relabel.store.tasks import Advance, Task, TaskGroup, Tasks
 from relabel.store.workdir import Work
 from relabel_train.batches.grading_report import grading
 from relabel_train.batches.plan import NAME, open_plan, shard_name
@@ -25,8 +25,8 @@ from relabel_train.batches.plan import NAME, open_plan, shard_name
 _LOOKED_AT = 256  # batches whose grading is counted
 
 
-class PlanUnits(Units):
-    """A batch plan's work: a shard of blocks a unit; a part of the distinct pairs before them.
+class PlanTasks(Tasks):
+    """A batch plan's work: a shard of blocks a task; a part of the distinct pairs before them.
 
     Parameters
     ----------
@@ -40,33 +40,33 @@ class PlanUnits(Units):
         self.outline, self._open = outline, open_relevance
 
     def start(self, work: Work) -> None:
-        """Write what is known before any score; see Units."""
+        """Write what is known before any score; see Tasks."""
         for name, array in self.outline.small().items():
             write_array(work, name, array)
         work.file(NAME, lambda p: void(p.write_text(self.outline.text, encoding="utf-8")))
 
-    def phases(self, work: Work) -> Iterator[Phase]:
-        """See Units."""
+    def groups(self, work: Work) -> Iterator[TaskGroup]:
+        """See Tasks."""
         shape = self._shape(work)
-        blocks = [Unit(_blocks(shape, n), len(shard)) for n, shard in enumerate(shape.shards)]
-        if self._pairwise and not all(work.done(unit.file) for unit in blocks):
-            yield Phase(f"pairs ({self.outline.label})", "pairs", self._pairs(work).units)
-        yield Phase(f"blocks ({self.outline.label})", "batches", blocks)
+        blocks = [Task(_blocks(shape, n), len(shard)) for n, shard in enumerate(shape.shards)]
+        if self._pairwise and not all(work.done(task.file) for task in blocks):
+            yield TaskGroup(f"pairs ({self.outline.label})", "pairs", self._pairs(work).tasks)
+        yield TaskGroup(f"blocks ({self.outline.label})", "batches", blocks)
 
-    def make(self, work: Work, unit: Unit, advance: Advance) -> None:
-        """See Units."""
-        if unit.file.startswith("pairs-"):
-            self._pairs(work).score(work, unit, self.relevance, advance)
+    def make(self, work: Work, task: Task, advance: Advance) -> None:
+        """See Tasks."""
+        if task.file.startswith("pairs-"):
+            self._pairs(work).score(work, task, self.relevance, advance)
             return
         shape = self._shape(work)
-        batches = next(s for n, s in enumerate(shape.shards) if _blocks(shape, n) == unit.file)
+        batches = next(s for n, s in enumerate(shape.shards) if _blocks(shape, n) == task.file)
         made = self._pairs(work).blocks(work.folder, batches, advance) if self._pairwise else None
         size = shape.batch_size
         pieces = made or self._scored(self._rows(work)[batches.start : batches.stop], advance)
-        write_pieces(work, unit.file.removesuffix(".npy"), "<f4", (len(batches), size, size), pieces)
+        write_pieces(work, task.file.removesuffix(".npy"), "<f4", (len(batches), size, size), pieces)
 
     def finish(self, work: Work) -> None:
-        """See Units."""
+        """See Tasks."""
         collect_gate_counts(work)
         work.excluded |= {name for name in work.entries() if name.startswith("pairs-")}
         work.facts |= {k: v for k, v in self.outline.about.items() if k not in ("kind", "format", "fingerprint")}

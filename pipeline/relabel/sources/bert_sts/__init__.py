@@ -23,7 +23,7 @@ from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
 from relabel.sources.base import OpenEncoding, Source, SourceParams, SourceSpec
-from relabel.sources.bert_sts.encode import CrossEncoderUnits
+from relabel.sources.bert_sts.encode import CrossEncoderTasks
 from relabel.sources.bert_sts.model import Output, check_labels
 from relabel.sources.bert_sts.relevance import Below, BertStsRelevance, Gate, Orders
 from relabel.sources.bert_sts.token_pairs import Texts
@@ -133,7 +133,7 @@ class BertSts(Source[BertStsParams]):
         known = self.params.model_dump(mode="json", exclude={"pooling", "model", "max_pairs"})
         return known | {"model": {"sha256": self._files(runtime).sha256()}}
 
-    def units(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> CrossEncoderUnits:
+    def tasks(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> CrossEncoderTasks:
         """Shards of token ids; the pairs themselves are scored when asked.
 
         Raises
@@ -146,7 +146,7 @@ class BertSts(Source[BertStsParams]):
         p, files = self.params, self._files(runtime)
         check_labels(files.folder)
         said = {"gate": p.gate, "threshold": p.threshold, "below": p.below, "orders": p.orders, "dtype": p.dtype}
-        return CrossEncoderUnits(corpus, rows, rows_per_shard, files, lambda: self._scorer(files, runtime), said)
+        return CrossEncoderTasks(corpus, rows, rows_per_shard, files, lambda: self._scorer(files, runtime), said)
 
     @override
     def open(self, encoding: OpenEncoding) -> BertStsRelevance:

@@ -13,9 +13,9 @@ from typing_extensions import override
 
 from relabel.corpus import Corpus
 from relabel.sources.models.files import ModelFiles
-from relabel.sources.shards import ShardUnits
+from relabel.sources.shards import ShardTasks
 from relabel.store.atomic import void
-from relabel.store.tasks import Advance, Phase, Unit
+from relabel.store.tasks import Advance, Task, TaskGroup
 from relabel.store.workdir import Work
 
 if TYPE_CHECKING:
@@ -25,13 +25,13 @@ MODEL = "model.json"
 """What the model says of itself; made first, dropped at the end."""
 
 
-class CrossEncoderUnits(ShardUnits):
+class CrossEncoderTasks(ShardTasks):
     """Work on one encoding of bert_sts.
 
     Parameters
     ----------
     corpus, rows, rows_per_shard
-        See ShardUnits.
+        See ShardTasks.
     files : ModelFiles
     load : callable
         Loads the model.
@@ -61,14 +61,14 @@ class CrossEncoderUnits(ShardUnits):
     def title(self) -> str:
         return f"token ids ({self.files.name})"
 
-    def before_shards(self, work: Work) -> Iterator[Phase]:
+    def before_shards(self, work: Work) -> Iterator[TaskGroup]:
         """Load the model: what is wrong with it is known before any work."""
-        yield Phase(f"model ({self.files.name})", "models", [Unit(MODEL, 1)])
+        yield TaskGroup(f"model ({self.files.name})", "models", [Task(MODEL, 1)])
 
-    def make_other(self, work: Work, unit: Unit, advance: Advance) -> None:
+    def make_other(self, work: Work, task: Task, advance: Advance) -> None:
         """Write what the model says of itself."""
-        if unit.file != MODEL:
-            return super().make_other(work, unit, advance)
+        if task.file != MODEL:
+            return super().make_other(work, task, advance)
         said = {"max_length": self.scorer.limit, "output": self.scorer.output, "scale": self.scorer.scale}
         ran = {name: getattr(self.scorer, name) for name in ("backend", "device", "left_out")}
         text = json.dumps({"said": said, "ran": ran})

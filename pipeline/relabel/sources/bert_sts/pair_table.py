@@ -1,4 +1,4 @@
-"""The table of refined pairs that a search shares: who is scored with whom, each pair of classes in one unit."""
+"""The table of refined pairs that a search shares: who is scored with whom, each pair of classes in one task."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from relabel.core.types import Scores
 from relabel.sources.bert_sts.cost import log_cost
 from relabel.sources.bert_sts.gate import Classes
 from relabel.sources.gate_counts import record_gate_counts
-from relabel.store.tasks import Advance, Phase, Unit
+from relabel.store.tasks import Advance, Task, TaskGroup
 from relabel.store.workdir import Work
 
 I8 = NDArray[np.int64]
-_OWNERS = 256  # classes a unit, behind a gate
-_PAIRS = 1 << 17  # pairs a unit, about, without one
+_OWNERS = 256  # classes a task, behind a gate
+_PAIRS = 1 << 17  # pairs a task, about, without one
 _SAMPLE = 256  # classes whose pairs are counted for the estimate
 SCHEMA = pa.schema([pa.field("one", pa.int32()), pa.field("two", pa.int32()), pa.field("score", pa.float64())])
 """Two classes by number (one asks for two, where the order counts) and the refined score."""
@@ -42,7 +42,7 @@ class Refining:
 
     @cached_property
     def owners(self) -> I8:
-        """All classes that take part, ascending: where the order does not count, a pair is the unit's of either."""
+        """All classes that take part, ascending: where the order does not count, a pair is the task's of either."""
         return np.union1d(self.asking, self.asked) if self.unordered else self.asking
 
     @property
@@ -51,33 +51,33 @@ class Refining:
         return self.classes.relevance.orders == "both"
 
     @cached_property
-    def units(self) -> dict[str, I8]:
-        """The owners of each unit, by file."""
+    def tasks(self) -> dict[str, I8]:
+        """The owners of each task, by file."""
         gated = self.classes.relevance.coarse is not None
         size = _OWNERS if gated else max(1, _PAIRS // max(1, len(self.owners)))
         parts = [self.owners[a : a + size] for a in range(0, len(self.owners), size)]
         return {f"refined-{i:05d}-of-{len(parts):05d}.parquet": part for i, part in enumerate(parts)}
 
-    def phase(self, work: Work) -> Phase:
-        """List the units; say what is left to do, or refuse it.
+    def task_group(self, work: Work) -> TaskGroup:
+        """List the tasks; say what is left to do, or refuse it.
 
         Raises
         ------
         UsageError
             See `log_cost`.
         """
-        left = [owners for file, owners in self.units.items() if not work.done(file)]
+        left = [owners for file, owners in self.tasks.items() if not work.done(file)]
         if left:
             every = np.concatenate(left)
             some = np.sort(np.random.default_rng(0).permutation(every)[:_SAMPLE])
             one, two = self._own(some)
             keys = np.unique(self._keys(one, two))
             log_cost(self.classes.relevance, round(len(keys) * len(every) / len(some)), keys, "neighbours")
-        return Phase("refined pairs", "texts", [Unit(file, len(owners)) for file, owners in self.units.items()])
+        return TaskGroup("refined pairs", "texts", [Task(file, len(owners)) for file, owners in self.tasks.items()])
 
-    def make(self, work: Work, unit: Unit, advance: Advance) -> None:
-        """Refine the pairs of a unit."""
-        relevance, owners = self.classes.relevance, self.units[unit.file]
+    def make(self, work: Work, task: Task, advance: Advance) -> None:
+        """Refine the pairs of a task."""
+        relevance, owners = self.classes.relevance, self.tasks[task.file]
         told = 0
 
         def table() -> pa.Table:
@@ -88,23 +88,23 @@ class Refining:
             def tell(more: int) -> None:
                 nonlocal done, told
                 done += more
-                now = min(unit.size, done * unit.size // max(1, len(keys)))
+                now = min(task.size, done * task.size // max(1, len(keys)))
                 advance(now - told)
                 told = now
 
-            with record_gate_counts(relevance, work, unit.file):
+            with record_gate_counts(relevance, work, task.file):
                 relevance.tally["asked"] += len(owners) * len(self.owners) // (2 if self.unordered else 1)
                 relevance.tally["passed"] += len(one)
                 scores = relevance.refine(keys, tell)[which.reshape(-1)]
             return pa.table([one.astype(np.int32), two.astype(np.int32), scores], schema=SCHEMA)
 
-        work.table(unit.file, table, plain=True)
-        advance(unit.size - told)
+        work.table(task.file, table, plain=True)
+        advance(task.size - told)
 
     def scores(self, work: Work, some: I8) -> tuple[I8, I8, Scores]:
         """Read the refined pairs of some asking classes, ascending: who asks, who is asked for, and the score."""
         found: list[tuple[I8, I8, Scores]] = []
-        for file in self.units:
+        for file in self.tasks:
             table = pq.read_table(work.folder / file)
             one, two = (table[name].to_numpy().astype(np.int64) for name in ("one", "two"))
             score = table["score"].to_numpy()

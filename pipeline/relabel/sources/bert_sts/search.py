@@ -20,7 +20,7 @@ from relabel.sources.bert_sts.gate import Classes
 from relabel.sources.bert_sts.pair_table import Refining
 from relabel.sources.finder import Finder, Search
 from relabel.sources.relevance import pool
-from relabel.store.tasks import Advance, Phase, Unit
+from relabel.store.tasks import Advance, Task, TaskGroup
 from relabel.store.workdir import Work
 
 if TYPE_CHECKING:
@@ -45,13 +45,13 @@ class GatedFinder(Finder):
         self.relevance, self.search, self.pooling, self.runtime = relevance, search, pooling, runtime
 
     @override
-    def preliminary(self, work: Work) -> Phase | None:
-        """Return the phase that makes the table of refined pairs."""
-        return self._refining.phase(work) if len(self._refining.owners) else None
+    def preliminary(self, work: Work) -> TaskGroup | None:
+        """Return the group that makes the table of refined pairs."""
+        return self._refining.task_group(work) if len(self._refining.owners) else None
 
     @override
-    def prepare(self, work: Work, unit: Unit, advance: Advance) -> None:
-        self._refining.make(work, unit, advance)
+    def prepare(self, work: Work, task: Task, advance: Advance) -> None:
+        self._refining.make(work, task, advance)
 
     @override
     def find(self, work: Work, queries: range, advance: Advance) -> tuple[Rows, Scores]:

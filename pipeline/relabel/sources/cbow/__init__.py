@@ -19,7 +19,7 @@ from relabel.core.types import Pooling
 from relabel.corpus import Corpus
 from relabel.corpus.tokenizers import Tokenizer, lower_split
 from relabel.sources.base import OpenEncoding
-from relabel.sources.cbow.encode import CbowUnits
+from relabel.sources.cbow.encode import CbowTasks
 from relabel.sources.cbow.noun_weights import noun_weights, tagger_version
 from relabel.sources.cosine import StoredType, VectorRelevance, VectorSource, make_vector_spec, read_vectors
 from relabel.sources.words.bags import WordBags
@@ -61,7 +61,7 @@ class Cbow(VectorSource[CbowParams]):
             known["tokenizer"] = self.params.tokenizer
         return known | {"vectors": self.params.file_fingerprint(runtime.data)}
 
-    def units(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> CbowUnits:
+    def tasks(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> CbowTasks:
         """Shards of unit vectors (see `make_vector_table`), zeros for captions without a known word.
 
         Raises
@@ -80,7 +80,7 @@ class Cbow(VectorSource[CbowParams]):
             return self.bags_of(corpus.texts[some], runtime, corpus.tokens[some] if corpus.tokens else None)
 
         tokenizer = p.tokenizer if p.weighting == "mean" else "spacy"
-        return CbowUnits(corpus, rows, rows_per_shard, p.index, file, bags, p.stored, tokenizer)
+        return CbowTasks(corpus, rows, rows_per_shard, p.index, file, bags, p.stored, tokenizer)
 
     @override
     def open(self, encoding: OpenEncoding) -> VectorRelevance:

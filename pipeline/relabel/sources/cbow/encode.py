@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from relabel.corpus import Corpus
-from relabel.sources.cosine import StoredType, VectorUnits, make_vector_table, vectors_from_table
+from relabel.sources.cosine import StoredType, VectorTasks, make_vector_table, vectors_from_table
 from relabel.sources.words.bags import WordBags
 from relabel.sources.words.files import coverage, make_vectors_table, vectors_of_words
-from relabel.sources.words.shards import VECTORS_FILE, WordUnits
+from relabel.sources.words.shards import VECTORS_FILE, WordTasks
 from relabel.sources.words.vectors import WordVectorsFile, read_word_vectors
 from relabel.store.tasks import Advance
 from relabel.store.workdir import Work
@@ -26,13 +26,13 @@ from relabel.store.workdir import Work
 _CAPTIONS = 8192  # captions whose means are computed at once
 
 
-class CbowUnits(WordUnits, VectorUnits):
+class CbowTasks(WordTasks, VectorTasks):
     """Work on one encoding of cbow.
 
     Parameters
     ----------
     corpus, rows, rows_per_shard, index
-        See VectorUnits.
+        See VectorTasks.
     file : WordVectorsFile
     bags : callable
         Cuts the captions of some rows into weighted words.

@@ -26,7 +26,7 @@ from relabel.core.types import Pooling
 from relabel.corpus import REFERENCES, Corpus, References
 from relabel.corpus.tokenizers import Tokenizer, lower_split
 from relabel.sources.base import OpenEncoding, Source, SourceParams, SourceSpec
-from relabel.sources.cider.encode import VOCABULARY, CiderUnits
+from relabel.sources.cider.encode import VOCABULARY, CiderTasks
 from relabel.sources.cider.features import Weighting, features_of, idf_of
 from relabel.sources.cider.ngrams import Vocabulary
 from relabel.sources.cider.relevance import BOUNDS, CiderRelevance, gauss_of
@@ -107,8 +107,8 @@ class Cider(Source[CiderParams]):
     def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
         return self.params.model_dump(exclude={"pooling"}) | {"references": REFERENCES}
 
-    def units(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> CiderUnits:
-        """Cut the work into `vocabulary.parquet` and shards of counted n-grams (see `CiderUnits`).
+    def tasks(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> CiderTasks:
+        """Cut the work into `vocabulary.parquet` and shards of counted n-grams (see `CiderTasks`).
 
         Raises
         ------
@@ -123,7 +123,7 @@ class Cider(Source[CiderParams]):
         texts, split = (
             (lambda: corpus.texts, lower_split) if p.tokenizer == "lower_split" else (corpus.ptb_tokens, str.split)
         )
-        return CiderUnits(corpus, rows, rows_per_shard, self._documents(corpus, rows), texts, split, p.n, facts)
+        return CiderTasks(corpus, rows, rows_per_shard, self._documents(corpus, rows), texts, split, p.n, facts)
 
     @override
     def open(self, encoding: OpenEncoding) -> CiderRelevance:

@@ -12,14 +12,14 @@ from typing_extensions import override
 
 from relabel.corpus import Corpus, References
 from relabel.sources.cider.ngrams import Vocabulary, number_ngrams
-from relabel.sources.shards import ShardUnits
-from relabel.store.tasks import Advance, Phase, Unit
+from relabel.sources.shards import ShardTasks
+from relabel.store.tasks import Advance, Task, TaskGroup
 from relabel.store.workdir import Work
 
 VOCABULARY = "vocabulary.parquet"
 
 
-class CiderUnits(ShardUnits):
+class CiderTasks(ShardTasks):
     """Work on one encoding of cider.
 
     Making the vocabulary takes about 80 bytes of memory per word beside the corpus: 0.5 GB for the 616,767 captions of
@@ -28,7 +28,7 @@ class CiderUnits(ShardUnits):
     Parameters
     ----------
     corpus, rows, rows_per_shard
-        See ShardUnits.
+        See ShardTasks.
     documents : References
         Reference sets whose n-grams are counted, by corpus row.
     texts : callable
@@ -62,13 +62,13 @@ class CiderUnits(ShardUnits):
         return f"n-grams ({self.facts['tokenizer']})"
 
     @override
-    def before_shards(self, work: Work) -> Iterator[Phase]:
-        yield Phase(f"vocabulary ({self.facts['tokenizer']})", "captions", [Unit(VOCABULARY, len(self.rows))])
+    def before_shards(self, work: Work) -> Iterator[TaskGroup]:
+        yield TaskGroup(f"vocabulary ({self.facts['tokenizer']})", "captions", [Task(VOCABULARY, len(self.rows))])
 
     @override
-    def make_other(self, work: Work, unit: Unit, advance: Advance) -> None:
-        if unit.file != VOCABULARY:
-            return super().make_other(work, unit, advance)
+    def make_other(self, work: Work, task: Task, advance: Advance) -> None:
+        if task.file != VOCABULARY:
+            return super().make_other(work, task, advance)
         return work.table(VOCABULARY, self._count_documents)
 
     def make_shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:

@@ -22,7 +22,7 @@ from relabel.corpus import Corpus
 from relabel.sources.base import OpenEncoding, Source, SourceParams, SourceSpec
 from relabel.sources.fuse.model import BOUNDS, Part, model_manifest, read_model, read_parts, unrowed
 from relabel.sources.fuse.relevance import FuseRelevance
-from relabel.sources.shards import NoUnits
+from relabel.sources.shards import NoTasks
 from relabel.store.manifest import Manifest
 
 
@@ -118,9 +118,9 @@ class Fuse(Source[FuseParams]):
                 what = f"label {label} is not as the fuse was fitted with: {', '.join(differ)} differ"
                 raise CheckError(what, where=str(self.params.folder), todo="Fit it again with `relabel tune fuse`.")
 
-    def units(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> NoUnits:
+    def tasks(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> NoTasks:
         """Nothing to do: its parts are encoded."""
-        return NoUnits()
+        return NoTasks()
 
     @override
     def open(self, encoding: OpenEncoding) -> FuseRelevance:

@@ -18,7 +18,7 @@ from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.sources.finder import Finder, Search
 from relabel.sources.fuse.features import Scorer
-from relabel.store.tasks import Advance, Phase, Unit
+from relabel.store.tasks import Advance, Task, TaskGroup
 from relabel.store.workdir import Work
 
 if TYPE_CHECKING:
@@ -83,12 +83,12 @@ class GatedFinder(Finder):
     coarse: Finder
 
     @override
-    def preliminary(self, work: Work) -> Phase | None:
+    def preliminary(self, work: Work) -> TaskGroup | None:
         return self.coarse.preliminary(work)
 
     @override
-    def prepare(self, work: Work, unit: Unit, advance: Advance) -> None:
-        self.coarse.prepare(work, unit, advance)
+    def prepare(self, work: Work, task: Task, advance: Advance) -> None:
+        self.coarse.prepare(work, task, advance)
 
     @override
     def find(self, work: Work, queries: range, advance: Advance) -> tuple[Rows, Scores]:

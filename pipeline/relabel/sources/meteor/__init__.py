@@ -15,7 +15,7 @@ from typing_extensions import override
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.sources.base import OpenEncoding, Source, SourceSpec
-from relabel.sources.meteor.encode import MeteorUnits
+from relabel.sources.meteor.encode import MeteorTasks
 from relabel.sources.meteor.jar import paraphrases
 from relabel.sources.meteor.relevance import MeteorParams, MeteorRelevance, scorers_of
 from relabel.sources.wordnet import find_meteor_jar
@@ -46,7 +46,7 @@ class Meteor(Source[MeteorParams]):
         hashes = {name: sha256_file(path) for name, path in files.items()}
         return {"source": self.spec.name, "language": self.params.language, **hashes}
 
-    def units(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> MeteorUnits:
+    def tasks(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> MeteorTasks:
         """What METEOR would otherwise do again for every pair; the pairs themselves are scored when asked.
 
         That is `words`, each row's text normalised, and METEOR's tables cut to these texts (see `meteor_tables`).
@@ -58,7 +58,7 @@ class Meteor(Source[MeteorParams]):
         PartialError
             If Java dies or falls silent.
         """
-        return MeteorUnits(corpus, rows, rows_per_shard, self.params.language, self.params.silence)
+        return MeteorTasks(corpus, rows, rows_per_shard, self.params.language, self.params.silence)
 
     @override
     def open(self, encoding: OpenEncoding) -> MeteorRelevance:

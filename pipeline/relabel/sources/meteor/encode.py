@@ -13,20 +13,20 @@ import pyarrow as pa
 from relabel.corpus import Corpus
 from relabel.sources.meteor.jar import PARAPHRASES, normalise, paraphrases
 from relabel.sources.meteor.tables import cut_paraphrases, cut_synonyms
-from relabel.sources.shards import ShardUnits
+from relabel.sources.shards import ShardTasks
 from relabel.sources.wordnet import EXCEPTIONS, SYNSETS, find_meteor_jar
 from relabel.store.atomic import void
-from relabel.store.tasks import Advance, Phase, Unit
+from relabel.store.tasks import Advance, Task, TaskGroup
 from relabel.store.workdir import Work
 
 
-class MeteorUnits(ShardUnits):
+class MeteorTasks(ShardTasks):
     """Work on one encoding of meteor.
 
     Parameters
     ----------
     corpus, rows, rows_per_shard
-        See ShardUnits.
+        See ShardTasks.
     language : str
     silence : float
         Seconds without an answer after which Java counts as hung.
@@ -47,18 +47,18 @@ class MeteorUnits(ShardUnits):
         row = np.arange(rows.start, rows.stop, dtype=np.int32)
         return pa.table({"row": row, "words": pa.array(words, pa.string())})
 
-    def after_shards(self, work: Work) -> Iterator[Phase]:
+    def after_shards(self, work: Work) -> Iterator[TaskGroup]:
         """Cut METEOR's tables."""
-        yield Phase("METEOR's tables", "files", [Unit(name, 1) for name in self.derived_files])
+        yield TaskGroup("METEOR's tables", "files", [Task(name, 1) for name in self.derived_files])
 
-    def make_other(self, work: Work, unit: Unit, advance: Advance) -> None:
+    def make_other(self, work: Work, task: Task, advance: Advance) -> None:
         """Cut one table."""
-        if unit.file not in self.derived_files:
-            return super().make_other(work, unit, advance)
+        if task.file not in self.derived_files:
+            return super().make_other(work, task, advance)
         if self._tables is None:  # two of them are cut together
             self._tables = MeteorTables(self.language, self.texts(work))
         tables = self._tables
-        return work.file(unit.file, lambda path: tables.write(unit.file, path))
+        return work.file(task.file, lambda path: tables.write(task.file, path))
 
     def finish(self, work: Work) -> None:
         """Note the facts."""

@@ -29,7 +29,7 @@ from relabel.sources.cosine import (
     read_vectors,
 )
 from relabel.sources.models.files import DEFAULT_MODEL, ModelFiles, find_model
-from relabel.sources.sbert.encode import SbertUnits
+from relabel.sources.sbert.encode import SbertTasks
 from relabel.sources.shards import read_failed_rows
 from relabel.store.manifest import Manifest
 
@@ -76,7 +76,7 @@ class Sbert(VectorSource[SbertParams]):
         )
         return known | {"model": {"sha256": files.sha256()}, "unit_length": True}
 
-    def units(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> SbertUnits:
+    def tasks(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> SbertTasks:
         """Shards of unit vectors (see `make_vector_table`), with a column `truncated` (bool).
 
         A caption for which the model gives no finite vector is a failed row.
@@ -92,7 +92,7 @@ class Sbert(VectorSource[SbertParams]):
         """
         p, files = self.params, self._files(runtime)
         load = partial(self._encoder, files, runtime)
-        return SbertUnits(corpus, rows, rows_per_shard, p.index, files, load, p.dtype, p.stored)
+        return SbertTasks(corpus, rows, rows_per_shard, p.index, files, load, p.dtype, p.stored)
 
     @override
     def open(self, encoding: OpenEncoding) -> VectorRelevance:

@@ -17,9 +17,9 @@ from relabel.corpus import Corpus
 from relabel.sources.cosine import ComputeType, StoredType, make_index, make_vector_table
 from relabel.sources.models.files import ModelFiles
 from relabel.sources.shards import mark_failed
-from relabel.sources.text_reuse import TextUnits
+from relabel.sources.text_reuse import TextTasks
 from relabel.store.atomic import void
-from relabel.store.tasks import Advance, Phase, Unit
+from relabel.store.tasks import Advance, Task, TaskGroup
 from relabel.store.workdir import Work
 
 if TYPE_CHECKING:
@@ -31,15 +31,15 @@ _NOT_FINITE = "the model gives no finite vector"
 _TRIED = 8  # captions that tell a broken model from a broken caption
 
 
-class SbertUnits(TextUnits):
-    """Work on one encoding of sbert; the model is loaded with the first unit that needs it.
+class SbertTasks(TextTasks):
+    """Work on one encoding of sbert; the model is loaded with the first task that needs it.
 
     A caption for which the model gives no finite vector is a failed row, its vector NaN.
 
     Parameters
     ----------
     corpus, rows, rows_per_shard, index
-        See VectorUnits.
+        See VectorTasks.
     files : ModelFiles
     load : callable
         Loads the model.
@@ -71,14 +71,14 @@ class SbertUnits(TextUnits):
     def title(self) -> str:
         return f"sentence embeddings ({self.files.name})"
 
-    def before_shards(self, work: Work) -> Iterator[Phase]:
+    def before_shards(self, work: Work) -> Iterator[TaskGroup]:
         """Load the model: what is wrong with it or the index is known before the long work."""
-        yield Phase(f"model ({self.files.name})", "models", [Unit(MODEL, 1)])
+        yield TaskGroup(f"model ({self.files.name})", "models", [Task(MODEL, 1)])
 
-    def make_other(self, work: Work, unit: Unit, advance: Advance) -> None:
+    def make_other(self, work: Work, task: Task, advance: Advance) -> None:
         """Write what the model says of itself."""
-        if unit.file != MODEL:
-            return super().make_other(work, unit, advance)
+        if task.file != MODEL:
+            return super().make_other(work, task, advance)
         if self.index is not None:
             make_index(self.index, self.encoder.width)
         first = self.corpus.texts[self.rows.start : self.rows.start + _TRIED]

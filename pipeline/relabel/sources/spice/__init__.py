@@ -26,7 +26,7 @@ from relabel.core.types import Pooling
 from relabel.corpus import Corpus
 from relabel.sources.base import OpenEncoding, Source, SourceParams, SourceSpec
 from relabel.sources.shards import read_failed_rows
-from relabel.sources.spice.encode import WORDS, SceneGraphUnits, collapsed
+from relabel.sources.spice.encode import WORDS, SceneGraphTasks, collapsed
 from relabel.sources.spice.parser import SpiceParser, Unparsed, parser_files, worker_command
 from relabel.sources.wordnet import find_meteor_jar
 from relabel.store.atomic import sha256_file
@@ -79,8 +79,8 @@ class Spice(Source[SpiceParams]):
         said = {"source": self.spec.name, "text": self.params.text}
         return said | {"synonyms": sha256_file(find_meteor_jar())} | parser_files()
 
-    def units(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> SceneGraphUnits:
-        """Shards of tuples and `words.parquet` (see SceneGraphUnits).
+    def tasks(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> SceneGraphTasks:
+        """Shards of tuples and `words.parquet` (see SceneGraphTasks).
 
         Raises
         ------
@@ -89,7 +89,7 @@ class Spice(Source[SpiceParams]):
         """
         p = self.params
         texts: Callable[[], list[str]] = corpus.ptb_tokens if p.text == "ptb" else lambda: corpus.texts
-        return SceneGraphUnits(corpus, rows, rows_per_shard, texts, runtime, p.heap, p.silence)
+        return SceneGraphTasks(corpus, rows, rows_per_shard, texts, runtime, p.heap, p.silence)
 
     @override
     def open(self, encoding: OpenEncoding) -> SceneGraphRelevance:

@@ -1,6 +1,6 @@
 """The work of spice: every distinct caption parsed, chunk by chunk; the shards; and the words of their tuples.
 
-A chunk is a unit: a killed run loses less than a minute, and workers share the chunks of all shards. Chunks are dropped
+A chunk is a task: a killed run loses less than a minute, and workers share the chunks of all shards. Chunks are dropped
 at the end; a damaged shard needs no chunks but its own.
 """
 
@@ -24,9 +24,9 @@ from relabel.corpus import Corpus
 from relabel.sources.shards import FAILED, mark_failed
 from relabel.sources.spice.parser import Parsed, SpiceParser, Unparsed, worker_command
 from relabel.sources.spice.synonyms import spelled, words_table
-from relabel.sources.text_reuse import TextReuseUnits, text_digests
+from relabel.sources.text_reuse import TextReuseTasks, text_digests
 from relabel.sources.wordnet import find_meteor_jar
-from relabel.store.tasks import Advance, Phase, Unit
+from relabel.store.tasks import Advance, Task, TaskGroup
 from relabel.store.workdir import Work
 
 CHUNK = 500
@@ -47,7 +47,7 @@ class Parses(Protocol):
         ...
 
 
-class SpiceUnits(TextReuseUnits):
+class SpiceTasks(TextReuseTasks):
     """Work on one encoding of spice: row int32, tuples (see `TUPLES`). Tuples of an older encoding are taken over.
 
     A caption that the parser dies of, refuses or takes too long for is a failed row, its tuples null.
@@ -55,7 +55,7 @@ class SpiceUnits(TextReuseUnits):
     Parameters
     ----------
     corpus, rows, rows_per_shard
-        See ShardUnits.
+        See ShardTasks.
     texts : callable
         The text of every corpus row, as it goes into the parser, but for white space (see `collapsed`).
     runtime : Runtime
@@ -93,18 +93,18 @@ class SpiceUnits(TextReuseUnits):
                 self._keep(work, name)
         super().start(work)
 
-    def before_shards(self, work: Work) -> Iterator[Phase]:
+    def before_shards(self, work: Work) -> Iterator[TaskGroup]:
         """Parse the chunks of the shards that are not there."""
         chunks = [chunk for name in self.parts if not work.done(name) for chunk in self._cut(name).chunks.items()]
-        yield Phase("SPICE's parser", "captions", [Unit(chunk, len(texts)) for chunk, texts in chunks])
+        yield TaskGroup("SPICE's parser", "captions", [Task(chunk, len(texts)) for chunk, texts in chunks])
 
-    def make_other(self, work: Work, unit: Unit, advance: Advance) -> None:
+    def make_other(self, work: Work, task: Task, advance: Advance) -> None:
         """Parse one chunk."""
-        found = _CHUNK.fullmatch(unit.file)
+        found = _CHUNK.fullmatch(task.file)
         if found is None:
-            return super().make_other(work, unit, advance)
-        texts = self._cut(list(self.parts)[int(found[1])]).chunks[unit.file]
-        return work.table(unit.file, lambda: _chunk_table(self._parsed(work, texts, advance)))
+            return super().make_other(work, task, advance)
+        texts = self._cut(list(self.parts)[int(found[1])]).chunks[task.file]
+        return work.table(task.file, lambda: _chunk_table(self._parsed(work, texts, advance)))
 
     def make_shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
         """Put one shard together."""
@@ -165,20 +165,20 @@ class SpiceUnits(TextReuseUnits):
         return _Cut(chunks, np.array(place, np.int64))
 
 
-class SceneGraphUnits(SpiceUnits):
-    """Work on one encoding of spice: the shards of SpiceUnits, and `words.parquet`."""
+class SceneGraphTasks(SpiceTasks):
+    """Work on one encoding of spice: the shards of SpiceTasks, and `words.parquet`."""
 
     derived_files: ClassVar[tuple[str, ...]] = (WORDS,)
 
-    def after_shards(self, work: Work) -> Iterator[Phase]:
+    def after_shards(self, work: Work) -> Iterator[TaskGroup]:
         """Look words up."""
         yield from super().after_shards(work)
-        yield Phase("synonyms", "files", [Unit(WORDS, 1)])
+        yield TaskGroup("synonyms", "files", [Task(WORDS, 1)])
 
-    def make_other(self, work: Work, unit: Unit, advance: Advance) -> None:
-        """Write the words, or see SpiceUnits."""
-        if unit.file != WORDS:
-            return super().make_other(work, unit, advance)
+    def make_other(self, work: Work, task: Task, advance: Advance) -> None:
+        """Write the words, or see SpiceTasks."""
+        if task.file != WORDS:
+            return super().make_other(work, task, advance)
         return work.table(WORDS, lambda: self._words(work))
 
     def _words(self, work: Work) -> pa.Table:

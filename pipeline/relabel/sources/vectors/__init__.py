@@ -26,7 +26,7 @@ from relabel.core.types import Pooling
 from relabel.corpus import Corpus
 from relabel.sources.base import OpenEncoding, SourceParams
 from relabel.sources.cosine import StoredType, VectorSource, make_vector_spec, read_vectors, vectors_from_table
-from relabel.sources.vectors.encode import IMAGES, GivenUnits, Length
+from relabel.sources.vectors.encode import IMAGES, GivenTasks, Length
 from relabel.sources.vectors.files import Given, given_files, read_given
 from relabel.sources.vectors.relevance import GivenRelevance
 
@@ -94,7 +94,7 @@ class GivenVectors(VectorSource[VectorsParams]):
             known[side] = None if file is None else given_files(_path(file), None if ids is None else _path(ids))
         return known
 
-    def units(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> GivenUnits:
+    def tasks(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> GivenTasks:
         """Shards of unit vectors (see `make_vector_table`), and `images.parquet` where images have some.
 
         Raises
@@ -107,7 +107,7 @@ class GivenVectors(VectorSource[VectorsParams]):
         p = self.params
         self._refuse_nothing()
         captions, images = self._opener(p.captions, p.caption_ids), self._opener(p.images, p.image_ids)
-        return GivenUnits(corpus, rows, rows_per_shard, p.index, captions, images, p.length, p.stored)
+        return GivenTasks(corpus, rows, rows_per_shard, p.index, captions, images, p.length, p.stored)
 
     @override
     def open(self, encoding: OpenEncoding) -> GivenRelevance:

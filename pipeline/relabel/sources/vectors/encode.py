@@ -13,10 +13,10 @@ from typing_extensions import override
 
 from relabel.core.errors import CheckError
 from relabel.corpus import Corpus
-from relabel.sources.cosine import INDEX, StoredType, VectorUnits, make_index, make_vector_table
+from relabel.sources.cosine import INDEX, StoredType, VectorTasks, make_index, make_vector_table
 from relabel.sources.vectors.files import Given
 from relabel.store.fixed_parquet import write_plain
-from relabel.store.tasks import Advance, Phase, Unit
+from relabel.store.tasks import Advance, Task, TaskGroup
 from relabel.store.workdir import Work
 
 Length = Literal["normalise", "refuse"]
@@ -27,13 +27,13 @@ _UNIT = 1e-3  # what a float16 vector's length is off by
 _SHORTEST = 1e-150  # the square of a shorter length loses digits in float64, that of 1 / 1e-150 still fits
 
 
-class GivenUnits(VectorUnits):
+class GivenTasks(VectorTasks):
     """Work on one encoding.
 
     Parameters
     ----------
     corpus, rows, rows_per_shard, index
-        See VectorUnits.
+        See VectorTasks.
     captions, images : callable or None
         Open the files of vectors; one of them may not be there. Without vectors of captions, a caption has that of its
         image.
@@ -76,15 +76,15 @@ class GivenUnits(VectorUnits):
         if self.index is not None:
             make_index(self.index, next(iter(widths.values())))
 
-    def before_shards(self, work: Work) -> Iterator[Phase]:
+    def before_shards(self, work: Work) -> Iterator[TaskGroup]:
         """Gather the vectors of images."""
         if self._images is not None:
-            yield Phase("given vectors of images", "images", [Unit(IMAGES, len(self.images))])
+            yield TaskGroup("given vectors of images", "images", [Task(IMAGES, len(self.images))])
 
-    def make_other(self, work: Work, unit: Unit, advance: Advance) -> None:
+    def make_other(self, work: Work, task: Task, advance: Advance) -> None:
         """Gather the vectors of images, or index."""
-        if unit.file != IMAGES:
-            return super().make_other(work, unit, advance)
+        if task.file != IMAGES:
+            return super().make_other(work, task, advance)
         vectors = self._vectors(self._open_images, np.array(self.images), self.corpus.image_ids)
         table = make_vector_table(self.images, vectors, self.stored)
         return work.file(IMAGES, lambda path: write_plain(path, [table], table.schema), rows=len(table))

@@ -30,7 +30,7 @@ from relabel.corpus.tokenizers import Tokenizer, lower_split
 from relabel.sources.base import OpenEncoding, Source, SourceSpec
 from relabel.sources.cosine import vectors_from_table
 from relabel.sources.wmd.distance import Bags
-from relabel.sources.wmd.encode import WmdUnits, counted, unit_length
+from relabel.sources.wmd.encode import WmdTasks, counted, unit_length
 from relabel.sources.wmd.relevance import WmdRelevance
 from relabel.sources.wmd.stop_words import NAMED, StopWords
 from relabel.sources.words.bags import WordBags
@@ -88,8 +88,8 @@ class Wmd(Source[WmdParams]):
             "vectors": self.params.file_fingerprint(runtime.data),
         }
 
-    def units(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> WmdUnits:
-        """`words.parquet`, the vectors of all words, and shards of bags (see `WmdUnits`).
+    def tasks(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> WmdTasks:
+        """`words.parquet`, the vectors of all words, and shards of bags (see `WmdTasks`).
 
         Raises
         ------
@@ -107,7 +107,7 @@ class Wmd(Source[WmdParams]):
             return WordBags.from_texts([" ".join(lower_split(text)) for text in corpus.texts[some]])
 
         file, stop_words = p.find_file(runtime.data), StopWords.of(p.stop_words)
-        return WmdUnits(corpus, rows, rows_per_shard, file, bags, stop_words, p.tokenizer, p.unit_vectors)
+        return WmdTasks(corpus, rows, rows_per_shard, file, bags, stop_words, p.tokenizer, p.unit_vectors)
 
     @override
     def open(self, encoding: OpenEncoding) -> WmdRelevance:

@@ -24,19 +24,19 @@ from relabel.sources.wmd.relevance import reach_of
 from relabel.sources.wmd.stop_words import StopWords
 from relabel.sources.words.bags import WordBags
 from relabel.sources.words.files import coverage, make_vectors_table
-from relabel.sources.words.shards import VECTORS_FILE, WordUnits
+from relabel.sources.words.shards import VECTORS_FILE, WordTasks
 from relabel.sources.words.vectors import WordVectorsFile, read_word_vectors
 from relabel.store.tasks import Advance
 from relabel.store.workdir import Work
 
 
-class WmdUnits(WordUnits):
+class WmdTasks(WordTasks):
     """Work on one encoding of wmd.
 
     Parameters
     ----------
     corpus, rows, rows_per_shard
-        See ShardUnits.
+        See ShardTasks.
     file : WordVectorsFile
     bags : callable
         Cuts the captions of some rows into words.

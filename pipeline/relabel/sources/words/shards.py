@@ -10,19 +10,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from relabel.sources.shards import ShardUnits
+from relabel.sources.shards import ShardTasks
 from relabel.sources.words.bags import WordBags
 from relabel.sources.words.files import bags_table, read_bags, value_counts
 from relabel.sources.words.vectors import WordVectorsFile
-from relabel.store.tasks import Advance, Phase, Unit
+from relabel.store.tasks import Advance, Task, TaskGroup
 from relabel.store.workdir import Work
 
 VECTORS_FILE = "words.parquet"
 """The words that have a vector, in the order of their file, and their vectors."""
 
 
-class WordUnits(ShardUnits):
-    """Two phases before the shards. A file of word vectors is read once, whoever makes shards."""
+class WordTasks(ShardTasks):
+    """Two groups before the shards. A file of word vectors is read once, whoever makes shards."""
 
     file: WordVectorsFile
     tokenizer: str
@@ -33,20 +33,20 @@ class WordUnits(ShardUnits):
         self.file, self._bags, self.tokenizer = file, bags, tokenizer
         self._words = {name.replace("part-", "words-"): rows for name, rows in self.parts.items()}
 
-    def before_shards(self, work: Work) -> Iterator[Phase]:
+    def before_shards(self, work: Work) -> Iterator[TaskGroup]:
         """Cut captions into words, then read the vectors of all words."""
-        units = [Unit(name, len(rows)) for name, rows in self._words.items()]
-        yield Phase(f"words ({self.tokenizer})", "captions", units)
-        yield Phase(f"word vectors ({self.file.name})", "files", [Unit(VECTORS_FILE, 1)])
+        tasks = [Task(name, len(rows)) for name, rows in self._words.items()]
+        yield TaskGroup(f"words ({self.tokenizer})", "captions", tasks)
+        yield TaskGroup(f"word vectors ({self.file.name})", "files", [Task(VECTORS_FILE, 1)])
 
-    def make_other(self, work: Work, unit: Unit, advance: Advance) -> None:
+    def make_other(self, work: Work, task: Task, advance: Advance) -> None:
         """Make the words of a shard, or the vectors of all words."""
-        if unit.file in self._words:
-            work.table(unit.file, lambda: bags_table(self._bags(self._words[unit.file])))
-        elif unit.file == VECTORS_FILE:
+        if task.file in self._words:
+            work.table(task.file, lambda: bags_table(self._bags(self._words[task.file])))
+        elif task.file == VECTORS_FILE:
             work.table(VECTORS_FILE, lambda: self.look_up_vectors(self.count_words(work)))
         else:
-            return super().make_other(work, unit, advance)
+            return super().make_other(work, task, advance)
         return None
 
     def look_up_vectors(self, counts: Counter[str]) -> pa.Table:

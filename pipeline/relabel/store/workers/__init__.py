@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from relabel.store.tasks import Units, make_all
+from relabel.store.tasks import Tasks, make_all
 from relabel.store.workdir import Work
 from relabel.store.workers.remote_job import Order
 
 __all__ = ["Order", "make"]
 
 
-def make(units: Units, work: Work, order: Order) -> None:
-    """Make every unit that is not done, wherever ``order.project.runtime`` says.
+def make(tasks: Tasks, work: Work, order: Order) -> None:
+    """Make every task that is not done, wherever ``order.project.runtime`` says.
 
     Parameters
     ----------
-    units : Units
+    tasks : Tasks
         As this process has them.
     work : Work
     order : Order
@@ -27,14 +27,14 @@ def make(units: Units, work: Work, order: Order) -> None:
     CheckError
         If a worker would make something else: another corpus, parameter, model or version.
     PartialError
-        If all workers are lost, or one unit ends several of them.
+        If all workers are lost, or one task ends several of them.
     RelabelError
-        Whatever a unit raises.
+        Whatever a task raises.
     """
     runtime = order.project.runtime
     if not runtime.workers and runtime.scheduler is None:
-        make_all(units, work, runtime.progress)
+        make_all(tasks, work, runtime.progress)
         return
     from relabel.store.workers.dask_run import make_elsewhere
 
-    make_elsewhere(units, work, order)
+    make_elsewhere(tasks, work, order)

@@ -121,7 +121,7 @@ def _local(runtime: Runtime) -> Iterator[str]:
     with TemporaryDirectory(prefix="relabel-", ignore_cleanup_errors=True) as scratch:
         workers = {}
         for i in range(runtime.workers):
-            # As many units at a time as threads of Dask's: one. Memory is the unit's own business.
+            # As many tasks at a time as threads of Dask's: one. Memory is the task's own business.
             options: dict[str, Any] = {**here, "nthreads": 1, "memory_limit": 0, "local_directory": scratch}
             options["env"] = {"CUDA_VISIBLE_DEVICES": devices[i % len(devices)]} if devices else {}
             workers[i] = {"cls": nanny, "options": options | {"silence_logs": logging.CRITICAL}}

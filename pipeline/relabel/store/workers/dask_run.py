@@ -1,4 +1,4 @@
-"""Units made by a Dask cluster: a unit a worker at a time; what a lost worker had is made by another."""
+"""Tasks made by a Dask cluster: a task a worker at a time; what a lost worker had is made by another."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ from typing import Any
 from relabel.core.errors import CheckError, MissingError, PartialError
 from relabel.core.progress import ProgressBar
 from relabel.store.atomic import write_text
-from relabel.store.tasks import Unit, Units
+from relabel.store.tasks import Task, Tasks
 from relabel.store.workdir import Work
 from relabel.store.workers.dask_cluster import AGAIN, connected, share
 from relabel.store.workers.remote_job import Order
-from relabel.store.workers.worker import make_unit
+from relabel.store.workers.worker import run_task
 
 PATIENCE = 60.0
 """Seconds to wait for a first worker, for another after the last one is lost, and for a file to be seen."""
 _LOOK = 0.5  # seconds between looks at which workers are there
 _PACKAGE = "relabel-itr"
-_LOSSES = 3  # workers that may be lost over one unit
+_LOSSES = 3  # workers that may be lost over one task
 
 
-def make_elsewhere(units: Units, work: Work, order: Order) -> None:
-    """Make every unit that is not done in a Dask cluster; see `relabel.store.workers.make`."""
+def make_elsewhere(tasks: Tasks, work: Work, order: Order) -> None:
+    """Make every task that is not done in a Dask cluster; see `relabel.store.workers.make`."""
     runtime = order.project.runtime
-    units.start(work)
+    tasks.start(work)
     with ExitStack() as stack:
         pool = DaskPool(order, work, stack)
-        for phase in units.phases(work):
-            waiting = [unit for unit in phase.units if not work.done(unit.file)]
-            total = sum(unit.size for unit in phase.units)
-            title = f"{phase.title}, {pool.name}" if waiting else phase.title
-            with runtime.progress.bar(title, total, phase.measure) as bar:
-                bar.advance(total - sum(unit.size for unit in waiting))
+        for group in tasks.groups(work):
+            waiting = [task for task in group.tasks if not work.done(task.file)]
+            total = sum(task.size for task in group.tasks)
+            title = f"{group.title}, {pool.name}" if waiting else group.title
+            with runtime.progress.bar(title, total, group.measure) as bar:
+                bar.advance(total - sum(task.size for task in waiting))
                 if waiting:
                     pool.make(waiting, bar)
-    units.finish(work)
+    tasks.finish(work)
 
 
 class DaskPool:
-    """The workers of one job, called together with its first unit.
+    """The workers of one job, called together with its first task.
 
     Parameters
     ----------
@@ -68,36 +68,36 @@ class DaskPool:
             return f"workers of {self._runtime.scheduler}"
         return f"{self._runtime.workers} workers"
 
-    def make(self, units: Sequence[Unit], bar: ProgressBar) -> None:
-        """Make units that need nothing of each other, each on the first worker that has nothing to do.
+    def make(self, tasks: Sequence[Task], bar: ProgressBar) -> None:
+        """Make tasks that need nothing of each other, each on the first worker that has nothing to do.
 
         Raises
         ------
         MissingError, CheckError, PartialError, RelabelError
             See `relabel.store.workers.make`.
         """
-        waiting, flying, losses = deque(units), dict[Any, tuple[Unit, str]](), Counter[Unit]()
+        waiting, flying, losses = deque(tasks), dict[Any, tuple[Task, str]](), Counter[Task]()
         try:
             while waiting or flying:
                 there = self._workers()
                 for future in [f for f, (_, address) in flying.items() if address not in there and not f.done()]:
-                    unit, _ = flying.pop(future)
+                    task, _ = flying.pop(future)
                     future.cancel(force=True)
-                    losses[unit] += 1
-                    self._lost(unit, losses[unit])
-                    waiting.append(unit)
+                    losses[task] += 1
+                    self._lost(task, losses[task])
+                    waiting.append(task)
                 busy = {address for _, address in flying.values()}
                 for address in [a for a in there if a not in busy][: len(waiting)]:
-                    unit = waiting.popleft()
-                    flying[self._send(unit, address)] = unit, address
+                    task = waiting.popleft()
+                    flying[self._send(task, address)] = task, address
                 for future in self._wait(list(flying)):
-                    unit, _ = flying.pop(future)
-                    if self._ended(future, unit):
-                        bar.advance(unit.size)
+                    task, _ = flying.pop(future)
+                    if self._ended(future, task):
+                        bar.advance(task.size)
                     else:
-                        losses[unit] += 1
-                        self._lost(unit, losses[unit])
-                        waiting.append(unit)
+                        losses[task] += 1
+                        self._lost(task, losses[task])
+                        waiting.append(task)
         finally:
             for future in flying:
                 future.cancel(force=True)
@@ -126,12 +126,12 @@ class DaskPool:
         self._stack.callback((self._work.folder / token).unlink, missing_ok=True)
         return self._order.portable(token, *share(self._runtime))
 
-    def _send(self, unit: Unit, address: str) -> Any:
+    def _send(self, task: Task, address: str) -> Any:
         self._check(address)
-        # Bound to its worker, so that each has one unit. Dask itself would leave a unit that may go elsewhere waiting
+        # Bound to its worker, so that each has one task. Dask itself would leave a task that may go elsewhere waiting
         # for ever where the last worker is lost and a new one comes.
-        key = f"{self._order.artefact.kind}-{unit.file}-{secrets.token_hex(4)}"
-        return self._client.submit(make_unit, self._sent, unit, key=key, workers=[address], pure=False)
+        key = f"{self._order.artefact.kind}-{task.file}-{secrets.token_hex(4)}"
+        return self._client.submit(run_task, self._sent, task, key=key, workers=[address], pure=False)
 
     def _check(self, address: str) -> None:
         """Refuse a worker without this relabel: it would end without a word when it reads an order."""
@@ -165,8 +165,8 @@ class DaskPool:
                 raise MissingError(f"no worker came within {PATIENCE:.0f} s", where=self.name, todo=todo)
             time.sleep(_LOOK)
 
-    def _ended(self, future: Any, unit: Unit) -> bool:
-        """Say whether a unit was made; False if its worker was lost. Raises what the unit raised."""
+    def _ended(self, future: Any, task: Task) -> bool:
+        """Say whether a task was made; False if its worker was lost. Raises what the task raised."""
         from distributed import KilledWorker
 
         if future.status == "error":
@@ -177,14 +177,14 @@ class DaskPool:
         if future.status != "finished":
             return False
         begun = time.monotonic()
-        while not self._work.done(unit.file):  # a network file system may show it late
+        while not self._work.done(task.file):  # a network file system may show it late
             if time.monotonic() - begun > PATIENCE:
-                raise PartialError("a worker made it, and it is not seen here", where=unit.file, todo=AGAIN)
+                raise PartialError("a worker made it, and it is not seen here", where=task.file, todo=AGAIN)
             time.sleep(_LOOK)
         return True
 
-    def _lost(self, unit: Unit, times: int) -> None:
-        """Refuse to give one unit to yet another worker when it has ended too many."""
+    def _lost(self, task: Task, times: int) -> None:
+        """Refuse to give one task to yet another worker when it has ended too many."""
         if times > _LOSSES:
-            what = f"{unit.file} ended the {times} workers that tried it; too little memory is the common reason"
+            what = f"{task.file} ended the {times} workers that tried it; too little memory is the common reason"
             raise PartialError(what, where=self.name, todo=AGAIN)

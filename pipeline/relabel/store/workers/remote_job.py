@@ -12,7 +12,7 @@ from relabel.core.errors import CheckError, MissingError
 from relabel.core.progress import SILENT
 from relabel.core.runtime import Runtime
 from relabel.store.manifest import FORMAT, ArtefactSpec
-from relabel.store.tasks import Units
+from relabel.store.tasks import Tasks
 
 
 class RemoteProject(Protocol):
@@ -26,16 +26,16 @@ class RemoteProject(Protocol):
         """Return the same project for a process in another folder: with this runtime and absolute paths."""
 
 
-class UnitJob(Protocol):
-    """A job of a stage, with its units."""
+class StageJob(Protocol):
+    """A job of a stage, with its tasks."""
 
     @property
     def artefact(self) -> ArtefactSpec:
         """Description of the artefact."""
 
     @property
-    def units(self) -> Callable[[], Units] | None:
-        """Factory of the units; None for a job without any."""
+    def tasks(self) -> Callable[[], Tasks] | None:
+        """Factory of the tasks; None for a job without any."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Order:
     ----------
     project : RemoteProject
     stage : callable
-        A stage's function, by its module and name: ``stage(project, *arguments)`` is the job, with its units.
+        A stage's function, by its module and name: ``stage(project, *arguments)`` is the job, with its tasks.
     arguments : tuple
         Plain values.
     artefact : ArtefactSpec
@@ -60,7 +60,7 @@ class Order:
     """
 
     project: RemoteProject
-    stage: Callable[..., UnitJob]
+    stage: Callable[..., StageJob]
     arguments: tuple[Any, ...]
     artefact: ArtefactSpec
     folder: Path

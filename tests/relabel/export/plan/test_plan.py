@@ -21,7 +21,7 @@ from relabel.corpus.build import Caption
 from relabel.export.plan import blocks, spec
 from relabel.export.plan import estimate as plan_estimate
 from relabel.export.plan.blocks import Pairs, block_of
-from relabel.export.plan.build import PlanUnits
+from relabel.export.plan.build import PlanTasks
 from relabel.export.plan.estimate import estimate, refuse_absurd, refuse_full_disk
 from relabel.export.plan.params import ExportPlanParams
 from relabel.export.plan.spec import Outline, Shape
@@ -109,8 +109,8 @@ def outline(
 
 def write(folder: Path, made: Outline, relevance: Relevance) -> tuple[Plan, Manifest]:
     artefact = ArtefactSpec("plan", "p", made.params.semantic, {"corpus": made.corpus.digest})
-    units = PlanUnits(made, lambda: relevance)
-    manifest, _ = build(folder, artefact, lambda work: make_all(units, work, SILENT))
+    tasks = PlanTasks(made, lambda: relevance)
+    manifest, _ = build(folder, artefact, lambda work: make_all(tasks, work, SILENT))
     return open_plan(folder), manifest
 
 
@@ -180,7 +180,7 @@ def test_every_distinct_pair_is_scored_once(
     assert relevance.largest <= 7
     assert not list((tmp_path / "plan").glob("pairs-*"))
     assert Pairs(corpus, made.batches, pooling).distinct == len(expected)
-    assert len(Pairs(corpus, made.batches, pooling).units) > 5
+    assert len(Pairs(corpus, made.batches, pooling).tasks) > 5
 
 
 @pytest.mark.parametrize("stop_at", [0, 1, 100, 212])
@@ -236,7 +236,7 @@ def test_a_run_killed_between_any_two_files_goes_on(
         after = Counting(corpus, range(len(corpus)))
         write(folder, outline(corpus), after)
         assert files(folder) == expected
-        if stop_at > len(expected) + len(Pairs(corpus, outline(corpus).batches, "max").units):
+        if stop_at > len(expected) + len(Pairs(corpus, outline(corpus).batches, "max").tasks):
             assert not after.asked  # all blocks were there: no pair is scored again for files that are only dropped
 
 
@@ -244,11 +244,11 @@ def test_a_damaged_block_is_made_again_with_its_pairs(tmp_path: Path, corpus: Co
     relevance, made = Counting(corpus, range(len(corpus))), outline(corpus)
     work = Work(tmp_path / "work")
     (work.folder / ".done").mkdir(parents=True)
-    make_all(PlanUnits(made, lambda: relevance), work, SILENT)
+    make_all(PlanTasks(made, lambda: relevance), work, SILENT)
     before = files(work.folder)
     name = next(n for n in before if n.startswith("blocks-"))
     (work.folder / name).write_bytes(before[name][:-1] + b"?")
-    make_all(PlanUnits(made, lambda: relevance), Work(tmp_path / "work"), SILENT)
+    make_all(PlanTasks(made, lambda: relevance), Work(tmp_path / "work"), SILENT)
     assert files(work.folder) == before
 
 

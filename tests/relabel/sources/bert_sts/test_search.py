@@ -41,16 +41,16 @@ def brute(relevance: Any, search: Search, pooling: Any) -> tuple[np.ndarray, np.
 def searched(relevance: Any, search: Search, pooling: Any, folder: Path, runtime: Any) -> tuple[Any, Any]:
     (folder / DONE).mkdir(parents=True)
     work, finder, told = Work(folder), relevance.finder(search, pooling, runtime), [0]
-    phase = finder.preliminary(work)
-    for unit in phase.units if phase else ():
+    group = finder.preliminary(work)
+    for task in group.tasks if group else ():
         told = [0]
-        finder.prepare(work, unit, lambda n, told=told: told.__setitem__(0, told[0] + n))  # type: ignore[misc]
-        assert told[0] == unit.size
+        finder.prepare(work, task, lambda n, told=told: told.__setitem__(0, told[0] + n))  # type: ignore[misc]
+        assert told[0] == task.size
     return finder.find(work, range(len(search.queries)), lambda _: None)
 
 
 @pytest.fixture
-def small_units(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pair_table, "_OWNERS", 7)
     monkeypatch.setattr(pair_table, "_PAIRS", 100)
     monkeypatch.setattr(pair_table, "_SAMPLE", 10)
@@ -59,7 +59,7 @@ def small_units(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "params", [{}, {"below": "gate"}, {"orders": "one"}, {"gate": None}, {"threshold": 2.0}], ids=str
 )
-def test_lists_are_those_of_a_sort(gated: Gated, small_units: None, tmp_path: Path, params: dict[str, Any]) -> None:
+def test_lists_are_those_of_a_sort(gated: Gated, small_tasks: None, tmp_path: Path, params: dict[str, Any]) -> None:
     project = gated(**params)
     relevance, n = stages.open_label(project, "fine", "all"), len(project.corpus)
     every = np.arange(n, dtype=np.int32)
@@ -80,7 +80,7 @@ def test_lists_are_those_of_a_sort(gated: Gated, small_units: None, tmp_path: Pa
         np.testing.assert_array_equal(rows, want_rows)
 
 
-def test_failed_rows_come_last_and_have_no_neighbours(gated: Gated, small_units: None, tmp_path: Path) -> None:
+def test_failed_rows_come_last_and_have_no_neighbours(gated: Gated, small_tasks: None, tmp_path: Path) -> None:
     project = gated(threshold=0.3)
     relevance: Any = stages.open_label(project, "fine", "all")
     coarse = replace(relevance.coarse, vectors=relevance.coarse.vectors.copy(), failed=np.array([3, 8], np.int32))
@@ -102,7 +102,7 @@ class Killed(Exception):  # noqa: N818
 
 
 def test_a_killed_search_goes_on_and_records_what_was_refined(
-    gated: Gated, small_units: None, monkeypatch: pytest.MonkeyPatch
+    gated: Gated, small_tasks: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project = gated()
     whole, _ = stages.neighbours(project, "fine").run()

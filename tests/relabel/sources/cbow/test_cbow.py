@@ -64,7 +64,7 @@ def encode(
 
     def fill(work: Work) -> None:
         work.facts["rows"] = [rows.start, rows.stop]
-        make_all(source.units(captions, rows, rows_per_shard, runtime), work, runtime.progress)
+        make_all(source.tasks(captions, rows, rows_per_shard, runtime), work, runtime.progress)
 
     semantic = source.fingerprint_params(captions, rows, runtime) | {
         "rows": [rows.start, rows.stop],

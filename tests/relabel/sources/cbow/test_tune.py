@@ -170,7 +170,7 @@ def test_coco_train_vectors_beat_glove_on_the_test_captions(coco: Corpus, tmp_pa
 
     def fill(work: Work) -> None:
         work.facts["rows"] = [rows.start, rows.stop]
-        make_all(source.units(corpus, rows, 50_000, runtime), work, runtime.progress)
+        make_all(source.tasks(corpus, rows, 50_000, runtime), work, runtime.progress)
 
     manifest, _ = build(tmp_path / "encoding", ArtefactSpec("encoding", "cbow", {}, {}), fill)
     relevance = source.open(OpenEncoding(corpus, tmp_path / "encoding", manifest, runtime))

@@ -51,7 +51,7 @@ def opened(tmp_path: Path) -> Callable[..., CiderRelevance]:
 
         def fill(work: Any) -> None:
             work.facts["rows"] = [rows.start, rows.stop]
-            make_all(source.units(corpus, rows, 90, runtime), work, runtime.progress)
+            make_all(source.tasks(corpus, rows, 90, runtime), work, runtime.progress)
 
         out = tmp_path / "encoding"
         manifest, _ = build(out, ArtefactSpec("encoding", "cider", semantic, {"corpus": corpus.digest}), fill)

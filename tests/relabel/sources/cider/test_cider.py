@@ -58,7 +58,7 @@ def encoded(
 
     def fill(work: Any) -> None:
         work.facts["rows"] = [rows.start, rows.stop]
-        make_all(source.units(corpus, rows, size, runtime), work, runtime.progress)
+        make_all(source.tasks(corpus, rows, size, runtime), work, runtime.progress)
 
     build(out, ArtefactSpec("encoding", "cider", semantic, {"corpus": corpus.digest}), fill)
     manifest = open_artefact(out, "encoding")

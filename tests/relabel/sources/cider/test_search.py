@@ -1,7 +1,7 @@
 """Neighbours by cider are those of a full sort of `Relevance.pairs`, bit for bit.
 
 Whatever the pooling, k, variant, memory (slabs), threads, share of the sums that is left out at first, and cut into
-units; with ties, duplicates, captions without words, and fewer relevant captions than k.
+tasks; with ties, duplicates, captions without words, and fewer relevant captions than k.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def test_equals_a_full_sort_on_any_small_corpus(
 
 @pytest.mark.parametrize("of_images", [False, True])
 @pytest.mark.parametrize("leave_out", [0.0, 0.2, 0.99])
-def test_nothing_depends_on_what_is_left_out_nor_on_units(
+def test_nothing_depends_on_what_is_left_out_nor_on_tasks(
     opened: Open, coco: Corpus, tiny_corpus: Callable[..., Corpus], leave_out: float, of_images: bool
 ) -> None:
     relevance = opened(tiny_corpus(real(coco, tiny_corpus, 300)))

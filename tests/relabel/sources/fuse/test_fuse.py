@@ -115,9 +115,9 @@ def test_neighbours_equal_sorted_pairs(tmp_path: Path, pooling: Pooling, gate: s
     search = Search(queries, exclude, rows, 7)
     finder = fuse.finder(search, pooling, Runtime(threads=1))
     work = Work(tmp_path)
-    phase = finder.preliminary(work)
-    for unit in phase.units if phase else ():
-        finder.prepare(work, unit, lambda _: None)
+    group = finder.preliminary(work)
+    for task in group.tasks if group else ():
+        finder.prepare(work, task, lambda _: None)
     counted: list[int] = []
     found, scores = finder.find(work, range(2, len(queries)), counted.append)
     assert sum(counted) == len(queries) - 2
@@ -135,9 +135,9 @@ def test_a_gate_decides_what_is_scored(tmp_path: Path) -> None:
     search = Search(References.single(rows), rows, rows, 3)
     finder = fuse.finder(search, "refs", Runtime(threads=1))
     work = Work(tmp_path)
-    phase = finder.preliminary(work)
-    for unit in phase.units if phase else ():
-        finder.prepare(work, unit, lambda _: None)
+    group = finder.preliminary(work)
+    for task in group.tasks if group else ():
+        finder.prepare(work, task, lambda _: None)
     fuse.parts["far"].asked = 0  # type: ignore[attr-defined]
     found, _ = finder.find(work, range(len(rows)), lambda _: None)
     assert fuse.parts["far"].asked == 4 * len(rows)  # type: ignore[attr-defined]

@@ -57,7 +57,7 @@ def opened(corpus: Corpus, folder: Path, **params: object) -> MeteorRelevance:
 
     def fill(work):  # type: ignore[no-untyped-def]
         work.facts["rows"] = [0, len(corpus)]
-        make_all(source.units(corpus, rows, 100, runtime), work, runtime.progress)
+        make_all(source.tasks(corpus, rows, 100, runtime), work, runtime.progress)
 
     build(
         folder,

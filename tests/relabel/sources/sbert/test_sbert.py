@@ -29,7 +29,7 @@ from relabel.sources.base import OpenEncoding
 from relabel.sources.cosine import INDEX, VectorRelevance, read_vectors
 from relabel.sources.models.encoder import SentenceEncoder
 from relabel.sources.sbert import Sbert, SbertParams
-from relabel.sources.sbert.encode import SbertUnits
+from relabel.sources.sbert.encode import SbertTasks
 from relabel.store.artefact import build
 from relabel.store.manifest import ArtefactSpec, Manifest
 from relabel.store.tasks import make_all
@@ -68,7 +68,7 @@ def encode(
 
     def fill(work: Work) -> None:
         work.facts["rows"] = [rows.start, rows.stop]
-        make_all(source.units(captions, rows, 4, runtime), work, runtime.progress)
+        make_all(source.tasks(captions, rows, 4, runtime), work, runtime.progress)
 
     artefact = ArtefactSpec(
         "encoding", "sbert", source.fingerprint_params(captions, rows, runtime), {"corpus": captions.digest}
@@ -158,15 +158,15 @@ def test_a_run_that_stopped_ends_with_the_same_bytes(
     model = str(make_model())
     _, whole = encode(tmp_path / "whole", corpus(), model=model)
     assert len(whole.parts) == 3
-    shards, done = [], SbertUnits.make_shard
+    shards, done = [], SbertTasks.make_shard
 
-    def stops(self: SbertUnits, work: Work, part: range, *rest: Any) -> Any:
+    def stops(self: SbertTasks, work: Work, part: range, *rest: Any) -> Any:
         shards.append(part.start)
         if part.start == 4 and shards.count(4) == 1:
             raise KeyboardInterrupt
         return done(self, work, part, *rest)
 
-    monkeypatch.setattr(SbertUnits, "make_shard", stops)
+    monkeypatch.setattr(SbertTasks, "make_shard", stops)
     with pytest.raises(KeyboardInterrupt):
         encode(tmp_path / "again", corpus(), model=model)
     advanced: list[int] = []
@@ -268,7 +268,7 @@ def test_a_model_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_a_bad_index_is_seen_before_the_work(make_model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SbertUnits, "make_shard", lambda *_: pytest.fail("encoded in vain"))
+    monkeypatch.setattr(SbertTasks, "make_shard", lambda *_: pytest.fail("encoded in vain"))
     with pytest.raises(UsageError, match="Flatt"):
         encode(tmp_path / "e", corpus(), model=str(make_model()), index="Flatt")
 
@@ -289,7 +289,7 @@ def test_agrees_with_people_as_measured(dtype: str, coco: Corpus, minilm: Path, 
 
     def fill(work: Work) -> None:
         work.facts["rows"] = [rows.start, rows.stop]
-        make_all(source.units(coco, rows, 50_000, runtime), work, runtime.progress)
+        make_all(source.tasks(coco, rows, 50_000, runtime), work, runtime.progress)
 
     manifest, _ = build(tmp_path / "e", ArtefactSpec("encoding", "sbert", {}, {}), fill)
     relevance = source.open(OpenEncoding(coco, tmp_path / "e", manifest, runtime))

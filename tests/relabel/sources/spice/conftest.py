@@ -20,7 +20,7 @@ from relabel.core.runtime import Runtime
 from relabel.corpus import SCHEMA, Corpus
 from relabel.sources.base import OpenEncoding
 from relabel.sources.spice import Spice, SpiceParams
-from relabel.sources.spice.encode import SceneGraphUnits, collapsed
+from relabel.sources.spice.encode import SceneGraphTasks, collapsed
 from relabel.sources.spice.parser import Unparsed
 from relabel.sources.spice.relevance import SceneGraphRelevance
 from relabel.sources.wordnet import find_base_form, find_meteor_jar, read_wordnet
@@ -93,8 +93,8 @@ def encoded(corpus: Corpus, parser: Given, folder: Path, runtime: Runtime, **par
 
     def fill(work: Any) -> None:
         work.facts |= {"rows": [0, len(corpus)], "split": "all"}
-        units = SceneGraphUnits(corpus, rows, 4096, lambda: corpus.texts, runtime, parser=parser)
-        make_all(units, work, runtime.progress)
+        tasks = SceneGraphTasks(corpus, rows, 4096, lambda: corpus.texts, runtime, parser=parser)
+        make_all(tasks, work, runtime.progress)
 
     semantic = source.fingerprint_params(corpus, rows, runtime)
     manifest, _ = build(folder, ArtefactSpec("encoding", "spice", semantic, {"corpus": corpus.digest}), fill)

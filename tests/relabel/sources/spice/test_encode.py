@@ -17,12 +17,12 @@ from relabel.corpus import Corpus
 from relabel.corpus.build import Caption
 from relabel.sources.shards import FAILED
 from relabel.sources.spice import encode as module
-from relabel.sources.spice.encode import SpiceUnits, collapsed
+from relabel.sources.spice.encode import SpiceTasks, collapsed
 from relabel.sources.spice.parser import Parsed, Unparsed
 from relabel.sources.text_reuse import TEXTS, with_text_reuse
 from relabel.store.artefact import build
 from relabel.store.manifest import ArtefactSpec, Manifest
-from relabel.store.tasks import Unit, make_all
+from relabel.store.tasks import Task, make_all
 from relabel.store.workdir import Work
 
 WORDS = ("dog", "cat", "man", "horse", "tree")
@@ -55,13 +55,13 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 def encode(out: Path, parser: Parser, per_shard: int = 30, lines: Sequence[str] = LINES) -> Manifest:
     corpus = Corpus.from_captions(Caption(f"c:{i}", f"i:{i // 5}", "test", text) for i, text in enumerate(lines))
     rows = range(2, len(lines))
-    made = partial(SpiceUnits, corpus, rows, per_shard, partial(read, corpus), Runtime(), parser=parser)
+    made = partial(SpiceTasks, corpus, rows, per_shard, partial(read, corpus), Runtime(), parser=parser)
     semantic = {"rows_per_shard": per_shard, "rows": [rows.start, rows.stop]}
-    units = with_text_reuse(made, out, semantic)
+    tasks = with_text_reuse(made, out, semantic)
 
     def fill(work: Work) -> None:
         work.facts["rows"] = [rows.start, rows.stop]
-        make_all(units, work, Runtime().progress)
+        make_all(tasks, work, Runtime().progress)
 
     return build(out, ArtefactSpec("encoding", "spice", semantic, {"corpus": corpus.digest}), fill)[0]
 
@@ -157,6 +157,6 @@ def test_a_shard_without_any_text_and_a_chunk_unknown(tmp_path: Path) -> None:
     manifest = encode(tmp_path / "e", Parser(), per_shard=5, lines=["."] * 12)
     assert manifest.facts["without_tuples"] == 10
     corpus = Corpus.from_captions([Caption("c:1", "i:1", "test", "a dog")])
-    units = SpiceUnits(corpus, range(1), 5, lambda: corpus.texts, Runtime(), parser=Parser())
+    tasks = SpiceTasks(corpus, range(1), 5, lambda: corpus.texts, Runtime(), parser=Parser())
     with pytest.raises(NotImplementedError):
-        units.other(Work(tmp_path), Unit("words.parquet", 1), lambda _: None)
+        tasks.other(Work(tmp_path), Task("words.parquet", 1), lambda _: None)

@@ -81,7 +81,7 @@ def encoded(corpus: Corpus, folder: Path, rows: range | None = None, **params: A
 
     def fill(work: Work) -> None:
         work.facts |= {"rows": [rows.start, rows.stop]}
-        make_all(source.units(corpus, rows, 7, runtime), work, runtime.progress)
+        make_all(source.tasks(corpus, rows, 7, runtime), work, runtime.progress)
 
     out = folder / "encoding"
     manifest, _ = build(out, ArtefactSpec("encoding", "vectors", semantic, {}), fill)
@@ -150,8 +150,8 @@ def test_images_and_captions_are_cross_modal(tmp_path: Path, rows: range | None)
         finder = label.finder(search, None, Runtime(threads=1))
         work = Work(tmp_path / f"work-{len(search.queries)}")
         work.folder.mkdir()
-        phase = finder.preliminary(work)
-        for one in phase.units if phase else ():
+        group = finder.preliminary(work)
+        for one in group.tasks if group else ():
             finder.prepare(work, one, lambda _: None)
         found, scores = finder.find(work, range(len(search.queries)), lambda _: None)
         for q in range(len(search.queries)):

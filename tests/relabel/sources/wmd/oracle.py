@@ -46,7 +46,7 @@ def encode_in(folder: Path, corpus: Corpus, rows: range | None = None, size: int
 
     def fill(work: Work) -> None:
         work.facts["rows"] = [rows.start, rows.stop]
-        make_all(source.units(corpus, rows, size, runtime), work, runtime.progress)
+        make_all(source.tasks(corpus, rows, size, runtime), work, runtime.progress)
 
     semantic = source.fingerprint_params(corpus, rows, runtime) | {"rows": [rows.start, rows.stop], "shard": size}
     manifest, _ = build(folder / "encoding", ArtefactSpec("encoding", "wmd", semantic, {"corpus": corpus.digest}), fill)

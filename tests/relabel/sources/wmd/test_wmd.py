@@ -197,21 +197,21 @@ class Killed(BaseException):
 def test_a_killed_run_goes_on_and_gives_the_same_bytes(
     tmp_path: Path, vectors: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from relabel.sources.wmd.encode import WmdUnits
+    from relabel.sources.wmd.encode import WmdTasks
 
-    corpus, made = corpus_of(TEXTS, 4), WmdUnits.make
+    corpus, made = corpus_of(TEXTS, 4), WmdTasks.make
     encode_in(tmp_path / "whole", corpus, size=3, vectors=str(vectors))
     for after in range(7):  # three lists of words, the vectors, three shards
         with monkeypatch.context() as patch:
             left = [after]
 
-            def make(self: Any, work: Any, unit: Any, advance: Any, left: list[int] = left) -> None:
+            def make(self: Any, work: Any, task: Any, advance: Any, left: list[int] = left) -> None:
                 if not left[0]:
                     raise Killed
                 left[0] -= 1
-                made(self, work, unit, advance)
+                made(self, work, task, advance)
 
-            patch.setattr(WmdUnits, "make", make)
+            patch.setattr(WmdTasks, "make", make)
             with pytest.raises(Killed):
                 encode_in(tmp_path / f"after {after}", corpus, size=3, vectors=str(vectors))
         encode_in(tmp_path / f"after {after}", corpus, size=3, vectors=str(vectors))

@@ -14,14 +14,14 @@ from relabel.core.worker_pool import LineError
 from relabel.stages import Job, Project
 from relabel.stages.job import run_tasks
 from relabel.store.manifest import ArtefactSpec
-from relabel.store.tasks import Advance, Phase, Unit, Units
+from relabel.store.tasks import Advance, Task, TaskGroup, Tasks
 from relabel.store.workdir import Work
 
 FIRST = "first.parquet"
 FILES = 8
 
 
-class DemoUnits(Units):
+class DemoTasks(Tasks):
     """One file, then eight that need it."""
 
     def __init__(self, notes: Path, how: str) -> None:
@@ -33,23 +33,23 @@ class DemoUnits(Units):
             log.write(f"{os.getpid()}\n")
         return 7
 
-    def phases(self, work: Work) -> Iterator[Phase]:
-        yield Phase("first", "files", [Unit(FIRST, 1)])
-        yield Phase("second", "rows", [Unit(f"part-{i:05d}-of-{FILES:05d}.parquet", i + 1) for i in range(FILES)])
+    def groups(self, work: Work) -> Iterator[TaskGroup]:
+        yield TaskGroup("first", "files", [Task(FIRST, 1)])
+        yield TaskGroup("second", "rows", [Task(f"part-{i:05d}-of-{FILES:05d}.parquet", i + 1) for i in range(FILES)])
 
-    def make(self, work: Work, unit: Unit, advance: Advance) -> None:
-        if unit.file == FIRST:
+    def make(self, work: Work, task: Task, advance: Advance) -> None:
+        if task.file == FIRST:
             work.table(FIRST, lambda: pa.table({"x": [self.model]}))
             return advance(1)
-        if unit.size == 3 and self.how == "waits":
+        if task.size == 3 and self.how == "waits":
             self._wait()
-        if unit.size == 3 and self.how == "fails":
+        if task.size == 3 and self.how == "fails":
             raise LineError("a line that nobody takes", 5, "Look at it.")
-        if unit.size == 3 and self.how == "deadly":
+        if task.size == 3 and self.how == "deadly":
             os._exit(1)
         time.sleep(0.02)
-        work.table(unit.file, lambda: pa.table({"x": [self.model * i for i in range(unit.size)]}))
-        return advance(unit.size)
+        work.table(task.file, lambda: pa.table({"x": [self.model * i for i in range(task.size)]}))
+        return advance(task.size)
 
     def finish(self, work: Work) -> None:
         work.drop(FIRST)
@@ -66,20 +66,20 @@ class DemoUnits(Units):
 def demo(project: Project, out: str, how: str = "plain", value: int = 0) -> Job:
     artefact = ArtefactSpec("demo", "demo", {"value": value}, {"corpus": "abc"})
     notes = project.labels
-    units = partial(DemoUnits, notes, how)
+    tasks = partial(DemoTasks, notes, how)
 
     def fill(work: Work) -> None:
-        run_tasks(project, units(), artefact, work, demo, out, how, value)
+        run_tasks(project, tasks(), artefact, work, demo, out, how, value)
 
-    return Job(Path(out), artefact, fill, units=units)
+    return Job(Path(out), artefact, fill, tasks=tasks)
 
 
 def other_here(project: Project, out: str, pid: int) -> Job:
     """A stage that comes out differently in any other process: what another corpus or model looks like."""
     artefact = ArtefactSpec("demo", "demo", {"same": os.getpid() == pid}, {"corpus": "abc"})
-    units = partial(DemoUnits, project.labels, "plain")
+    tasks = partial(DemoTasks, project.labels, "plain")
 
     def fill(work: Work) -> None:
-        run_tasks(project, units(), artefact, work, other_here, out, -1 if pid == os.getpid() else pid)
+        run_tasks(project, tasks(), artefact, work, other_here, out, -1 if pid == os.getpid() else pid)
 
-    return Job(Path(out), artefact, fill, units=units)
+    return Job(Path(out), artefact, fill, tasks=tasks)

@@ -1,5 +1,5 @@
-"""Contract: whoever makes the units, the files are the same bytes; a worker loads what it needs once; a lost worker's
-units are made by others; what a unit raises reaches the user as itself; a worker that would make something else, or
+"""Contract: whoever makes the tasks, the files are the same bytes; a worker loads what it needs once; a lost worker's
+tasks are made by others; what a task raises reaches the user as itself; a worker that would make something else, or
 sees other files, is refused; nothing is left running."""
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def test_two_local_workers_one_of_them_killed(stage: ModuleType, tmp_path: Path)
         ("second, 2 workers", 36, "rows"),
     ]
     assert [sum(done) for *_, done in seen.bars] == [1, 36]
-    assert Counter(seen.bars[1][3]) == Counter(range(9))  # what was done before, and each unit as it ended
+    assert Counter(seen.bars[1][3]) == Counter(range(9))  # what was done before, and each task as it ended
     models = Counter((notes / "models").read_text().split())
     assert 2 <= len(models) <= 3
     assert set(models.values()) == {1}
@@ -164,21 +164,21 @@ def test_any_cluster_by_its_address(stage: ModuleType, tmp_path: Path) -> None:
         assert len((notes / "models").read_text().split()) == 1  # both are this process
 
 
-def test_done_units_are_not_sent_and_no_cluster_is_called_for_nothing(
+def test_done_tasks_are_not_sent_and_no_cluster_is_called_for_nothing(
     stage: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = project(tmp_path / "notes", scheduler="tcp://127.0.0.1:1")
     job = stage.demo(here, str(tmp_path / "out"))
-    units = job.units()
-    monkeypatch.setattr(units, "finish", lambda work: None)
+    tasks = job.tasks()
+    monkeypatch.setattr(tasks, "finish", lambda work: None)
 
     def fill(work: Any) -> None:
         from relabel.store.tasks import make_all
         from relabel.store.workers.dask_run import make_elsewhere
 
-        make_all(units, work, Seen())
+        make_all(tasks, work, Seen())
         make_elsewhere(
-            units, work, remote_job.Order(here, stage.demo, (str(tmp_path / "out"),), job.artefact, work.folder)
+            tasks, work, remote_job.Order(here, stage.demo, (str(tmp_path / "out"),), job.artefact, work.folder)
         )
 
     from relabel.store.artefact import build
@@ -186,7 +186,7 @@ def test_done_units_are_not_sent_and_no_cluster_is_called_for_nothing(
     assert len(build(job.out, job.artefact, fill)[0].files) == 9
 
 
-def test_what_a_unit_raises_reaches_the_user_as_itself(stage: ModuleType, tmp_path: Path) -> None:
+def test_what_a_task_raises_reaches_the_user_as_itself(stage: ModuleType, tmp_path: Path) -> None:
     with cluster() as found, pytest.raises(LineError, match="nobody takes") as caught:
         stage.demo(project(tmp_path / "notes", scheduler=found.scheduler_address), str(tmp_path / "out"), "fails").run()
     assert (caught.value.index, caught.value.todo) == (5, "Look at it.")
@@ -255,7 +255,7 @@ def test_no_scheduler_no_worker_and_all_workers_lost(
 
 
 @pytest.mark.slow
-def test_a_unit_that_ends_every_worker_is_named(stage: ModuleType, tmp_path: Path) -> None:
+def test_a_task_that_ends_every_worker_is_named(stage: ModuleType, tmp_path: Path) -> None:
     with pytest.raises(PartialError, match=r"part-00002-of-00008\.parquet ended the 4 workers"):
         stage.demo(project(tmp_path / "notes", workers=1), str(tmp_path / "out"), "deadly").run()
 
