@@ -16,7 +16,7 @@ from relabel.store.artefact import build
 from relabel.store.manifest import ArtefactSpec, Manifest, read_manifest
 from relabel.store.tasks import Tasks
 from relabel.store.workdir import Work
-from relabel.store.workers import Order, make
+from relabel.store.workers import RemoteJob, make
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def run_tasks(
     RelabelError
         See `relabel.store.workers.make`.
     """
-    make(tasks, work, Order(project, stage, arguments, artefact, work.folder))
+    make(tasks, work, RemoteJob(project, stage, arguments, artefact, work.folder))
 
 
 def log_status(project: Project, made: tuple[Manifest, bool], folder: Path) -> None:

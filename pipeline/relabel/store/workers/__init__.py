@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from relabel.store.tasks import Tasks, make_all
 from relabel.store.workdir import Work
-from relabel.store.workers.remote_job import Order
+from relabel.store.workers.remote_job import RemoteJob
 
-__all__ = ["Order", "make"]
+__all__ = ["RemoteJob", "make"]
 
 
-def make(tasks: Tasks, work: Work, order: Order) -> None:
-    """Make every task that is not done, wherever ``order.project.runtime`` says.
+def make(tasks: Tasks, work: Work, job: RemoteJob) -> None:
+    """Make every task that is not done, wherever ``job.project.runtime`` says.
 
     Parameters
     ----------
     tasks : Tasks
         As this process has them.
     work : Work
-    order : Order
+    job : RemoteJob
         How another process has the same.
 
     Raises
@@ -31,10 +31,10 @@ def make(tasks: Tasks, work: Work, order: Order) -> None:
     RelabelError
         Whatever a task raises.
     """
-    runtime = order.project.runtime
+    runtime = job.project.runtime
     if not runtime.workers and runtime.scheduler is None:
         make_all(tasks, work, runtime.progress)
         return
-    from relabel.store.workers.dask_run import make_elsewhere
+    from relabel.store.workers.dask_run import make_on_cluster
 
-    make_elsewhere(tasks, work, order)
+    make_on_cluster(tasks, work, job)

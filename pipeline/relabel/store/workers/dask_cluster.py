@@ -24,7 +24,7 @@ _TIMEOUT = 20.0  # seconds to reach a scheduler
 _STARTS = 3  # times that a worker process may end before it has started
 
 
-def share(runtime: Runtime) -> tuple[int, int]:
+def worker_budget(runtime: Runtime) -> tuple[int, int]:
     """Return the threads and bytes of one worker: local ones share what the run may use, others have their own."""
     if runtime.scheduler is not None:
         return 0, runtime.memory
@@ -116,18 +116,18 @@ def _local(runtime: Runtime) -> Iterator[str]:
     from distributed.deploy.spec import SpecCluster
 
     nanny = _patient_nanny()
-    threads, devices = str(share(runtime)[0]), gpus() if runtime.device != "cpu" else []
-    here = {"host": "127.0.0.1", "dashboard": False, "dashboard_address": "127.0.0.1:0"}
+    threads, devices = str(worker_budget(runtime)[0]), gpus() if runtime.device != "cpu" else []
+    local = {"host": "127.0.0.1", "dashboard": False, "dashboard_address": "127.0.0.1:0"}
     with TemporaryDirectory(prefix="relabel-", ignore_cleanup_errors=True) as scratch:
         workers = {}
         for i in range(runtime.workers):
             # As many tasks at a time as threads of Dask's: one. Memory is the task's own business.
-            options: dict[str, Any] = {**here, "nthreads": 1, "memory_limit": 0, "local_directory": scratch}
+            options: dict[str, Any] = {**local, "nthreads": 1, "memory_limit": 0, "local_directory": scratch}
             options["env"] = {"CUDA_VISIBLE_DEVICES": devices[i % len(devices)]} if devices else {}
             workers[i] = {"cls": nanny, "options": options | {"silence_logs": logging.CRITICAL}}
         before_start = {"distributed.nanny.pre-spawn-environ": dict.fromkeys(THREADS, threads)}
         with dask.config.set(before_start):
-            scheduler = {"cls": Scheduler, "options": {**here, "port": 0}}
+            scheduler = {"cls": Scheduler, "options": {**local, "port": 0}}
             try:
                 with blocked_interrupts():  # half a cluster cannot be ended well
                     cluster = SpecCluster(workers=workers, scheduler=scheduler, silence_logs=logging.CRITICAL)

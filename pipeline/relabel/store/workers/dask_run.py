@@ -17,8 +17,8 @@ from relabel.core.progress import ProgressBar
 from relabel.store.atomic import write_text
 from relabel.store.tasks import Task, Tasks
 from relabel.store.workdir import Work
-from relabel.store.workers.dask_cluster import AGAIN, connected, share
-from relabel.store.workers.remote_job import Order
+from relabel.store.workers.dask_cluster import AGAIN, connected, worker_budget
+from relabel.store.workers.remote_job import RemoteJob
 from relabel.store.workers.worker import run_task
 
 PATIENCE = 60.0
@@ -28,12 +28,12 @@ _PACKAGE = "relabel-itr"
 _LOSSES = 3  # workers that may be lost over one task
 
 
-def make_elsewhere(tasks: Tasks, work: Work, order: Order) -> None:
+def make_on_cluster(tasks: Tasks, work: Work, job: RemoteJob) -> None:
     """Make every task that is not done in a Dask cluster; see `relabel.store.workers.make`."""
-    runtime = order.project.runtime
+    runtime = job.project.runtime
     tasks.start(work)
     with ExitStack() as stack:
-        pool = DaskPool(order, work, stack)
+        pool = DaskPool(job, work, stack)
         for group in tasks.groups(work):
             waiting = [task for task in group.tasks if not work.done(task.file)]
             total = sum(task.size for task in group.tasks)
@@ -50,15 +50,15 @@ class DaskPool:
 
     Parameters
     ----------
-    order : Order
+    job : RemoteJob
     work : Work
     stack : ExitStack
         Ends what is begun here.
     """
 
-    def __init__(self, order: Order, work: Work, stack: ExitStack) -> None:
-        self._order, self._work, self._stack = order, work, stack
-        self._runtime, self._met = order.project.runtime, False
+    def __init__(self, job: RemoteJob, work: Work, stack: ExitStack) -> None:
+        self._job, self._work, self._stack = job, work, stack
+        self._runtime, self._met = job.project.runtime, False
         self._checked = set[str]()
 
     @property
@@ -119,18 +119,18 @@ class DaskPool:
         return self._stack.enter_context(connected(self._runtime))
 
     @cached_property
-    def _sent(self) -> Order:
+    def _sent(self) -> RemoteJob:
         """Put the token into the work folder, to be gone when the job is."""
         token = f".order-{secrets.token_hex(8)}"
         write_text(self._work.folder / token, token)
         self._stack.callback((self._work.folder / token).unlink, missing_ok=True)
-        return self._order.portable(token, *share(self._runtime))
+        return self._job.for_worker(token, *worker_budget(self._runtime))
 
     def _send(self, task: Task, address: str) -> Any:
         self._check(address)
         # Bound to its worker, so that each has one task. Dask itself would leave a task that may go elsewhere waiting
         # for ever where the last worker is lost and a new one comes.
-        key = f"{self._order.artefact.kind}-{task.file}-{secrets.token_hex(4)}"
+        key = f"{self._job.artefact.kind}-{task.file}-{secrets.token_hex(4)}"
         return self._client.submit(run_task, self._sent, task, key=key, workers=[address], pure=False)
 
     def _check(self, address: str) -> None:

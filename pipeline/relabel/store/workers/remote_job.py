@@ -39,7 +39,7 @@ class StageJob(Protocol):
 
 
 @dataclass(frozen=True)
-class Order:
+class RemoteJob:
     """A job that any process can make again.
 
     Attributes
@@ -67,7 +67,7 @@ class Order:
     token: str = ""
     versions: str = ""
 
-    def portable(self, token: str, threads: int, memory: int) -> Order:
+    def for_worker(self, token: str, threads: int, memory: int) -> RemoteJob:
         """Make it fit to be sent: silent, with absolute paths and one worker's share of threads and memory.
 
         Parameters
@@ -105,14 +105,14 @@ class Order:
         """
         if (found := versions()) != self.versions:
             todo = "Install the same version everywhere."
-            raise CheckError(f"expected {self.versions}, found {found}", where=here(), todo=todo)
+            raise CheckError(f"expected {self.versions}, found {found}", where=worker_name(), todo=todo)
         try:
             seen = (self.folder / self.token).read_text(encoding="utf-8")
         except OSError:
             seen = ""
         if seen != self.token:
             todo = "All workers need the same files under the same path; use --workers on one machine."
-            raise MissingError(f"does not see the work folder {self.folder}", where=here(), todo=todo)
+            raise MissingError(f"does not see the work folder {self.folder}", where=worker_name(), todo=todo)
 
     def check_job(self, found: ArtefactSpec) -> None:
         """Make sure that the job made again is the one ordered.
@@ -129,8 +129,8 @@ class Order:
             for name in sorted({*expected, *other}):
                 if expected.get(name) != other.get(name):
                     what = f"expected {name} {expected.get(name)}, found {other.get(name)}"
-                    raise CheckError(what, where=here(), todo="All workers need the same files and models.")
-        raise CheckError(f"makes {found.kind}, not {self.artefact.kind}", where=here())
+                    raise CheckError(what, where=worker_name(), todo="All workers need the same files and models.")
+        raise CheckError(f"makes {found.kind}, not {self.artefact.kind}", where=worker_name())
 
 
 def versions() -> str:
@@ -138,7 +138,7 @@ def versions() -> str:
     return f"relabel {version('relabel-itr')}, format {FORMAT}"
 
 
-def here() -> str:
+def worker_name() -> str:
     """Name the worker that this process is."""
     import socket
 

@@ -8,38 +8,38 @@ from dataclasses import replace
 
 from relabel.store.tasks import Task, Tasks
 from relabel.store.workdir import Work
-from relabel.store.workers.remote_job import Order
+from relabel.store.workers.remote_job import RemoteJob
 
 _KEPT = 2  # jobs, each of which may hold a model
 _kept: OrderedDict[tuple[str, str], Tasks] = OrderedDict()
 _alone = threading.Lock()  # a task takes all threads and memory that a worker has
 
 
-def run_task(order: Order, task: Task) -> None:
+def run_task(remote: RemoteJob, task: Task) -> None:
     """Make one task's file.
 
     Raises
     ------
     CheckError, MissingError
-        If this process is not fit for the order (see Order).
+        If this process is not fit for the job (see RemoteJob).
     RelabelError
         Whatever the task raises.
     """
     with _alone:
-        order.check_place()
-        _units(order).make(Work(order.folder), task, lambda _: None)
+        remote.check_place()
+        _tasks(remote).make(Work(remote.folder), task, lambda _: None)
 
 
-def _units(order: Order) -> Tasks:
-    key = order.artefact.fingerprint, order.token
+def _tasks(remote: RemoteJob) -> Tasks:
+    key = remote.artefact.fingerprint, remote.token
     if key not in _kept:
-        project = order.project
+        project = remote.project
         if not project.runtime.threads:
             project = project.for_worker(replace(project.runtime, threads=_threads()))
-        job = order.stage(project, *order.arguments)
-        order.check_job(job.artefact)
+        job = remote.stage(project, *remote.arguments)
+        remote.check_job(job.artefact)
         if job.tasks is None:
-            raise TypeError(f"{order.stage.__name__} has no tasks")
+            raise TypeError(f"{remote.stage.__name__} has no tasks")
         _kept[key] = job.tasks()
         while len(_kept) > _KEPT:
             _kept.popitem(last=False)

@@ -28,7 +28,7 @@ from relabel.core.worker_pool import LineError
 from relabel.stages import Project
 from relabel.store.manifest import Manifest
 from relabel.store.workers import dask_run, remote_job
-from relabel.store.workers.dask_cluster import gpus, share
+from relabel.store.workers.dask_cluster import gpus, worker_budget
 
 pytest.importorskip("distributed")
 pytestmark = pytest.mark.timeout(90)
@@ -178,7 +178,7 @@ def test_done_tasks_are_not_sent_and_no_cluster_is_called_for_nothing(
 
         make_all(tasks, work, Seen())
         make_elsewhere(
-            tasks, work, remote_job.Order(here, stage.demo, (str(tmp_path / "out"),), job.artefact, work.folder)
+            tasks, work, remote_job.RemoteJob(here, stage.demo, (str(tmp_path / "out"),), job.artefact, work.folder)
         )
 
     from relabel.store.artefact import build
@@ -211,7 +211,7 @@ def test_a_worker_that_would_make_something_else_is_refused(
         with pytest.raises(CheckError, match=r"worker tcp://.*expected same True, found False"):
             stage.other_here(here, str(tmp_path / "out"), os.getpid()).run()
         told = remote_job.versions()
-        monkeypatch.setattr(remote_job.Order, "portable", _older(remote_job.Order.portable))
+        monkeypatch.setattr(remote_job.RemoteJob, "for_worker", _older(remote_job.RemoteJob.for_worker))
         with pytest.raises(CheckError, match=rf"expected relabel 0\.0, found {told}"):
             stage.demo(here, str(tmp_path / "out")).run()
 
@@ -219,12 +219,12 @@ def test_a_worker_that_would_make_something_else_is_refused(
 def test_a_worker_that_sees_another_folder_is_refused(
     stage: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def elsewhere_mounted(self: Any, *arguments: Any, plain: Any = remote_job.Order.portable) -> Any:
+    def elsewhere_mounted(self: Any, *arguments: Any, plain: Any = remote_job.RemoteJob.for_worker) -> Any:
         sent = plain(self, *arguments)
         (tmp_path / "mounted").mkdir(exist_ok=True)
         return remote_job.replace(sent, folder=tmp_path / "mounted")
 
-    monkeypatch.setattr(remote_job.Order, "portable", elsewhere_mounted)
+    monkeypatch.setattr(remote_job.RemoteJob, "for_worker", elsewhere_mounted)
     with cluster() as found, pytest.raises(MissingError, match="does not see the work folder"):
         stage.demo(project(tmp_path / "notes", scheduler=found.scheduler_address), str(tmp_path / "out")).run()
     assert not list((tmp_path / "mounted").iterdir())
@@ -269,9 +269,9 @@ def test_without_dask_the_error_says_how_to_get_it(
 
 
 def test_local_workers_share_threads_and_memory_and_others_have_their_own() -> None:
-    assert share(Runtime(threads=8, memory=4000, workers=3)) == (2, 1333)
-    assert share(Runtime(threads=1, memory=4000, workers=3)) == (1, 1333)
-    assert share(Runtime(threads=8, memory=4000, scheduler="tcp://x:1")) == (0, 4000)
+    assert worker_budget(Runtime(threads=8, memory=4000, workers=3)) == (2, 1333)
+    assert worker_budget(Runtime(threads=1, memory=4000, workers=3)) == (1, 1333)
+    assert worker_budget(Runtime(threads=8, memory=4000, scheduler="tcp://x:1")) == (0, 4000)
 
 
 def test_gpus_are_those_that_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,7 +286,7 @@ def test_what_is_sent_means_the_same_in_any_folder(tmp_path: Path, monkeypatch: 
     sources = "sources={a: {source: sbert, model: model}, b: {source: cbow, vectors: v.txt}, c: {source: cbow}}"
     here = Project(load_config(None, [sources]), Runtime(data=Path("data"), progress=Seen()), Path("labels"))
     artefact = remote_job.ArtefactSpec("demo", "demo", {}, {})
-    sent = remote_job.Order(here, _older, (), artefact, Path("work")).portable("t", 1, 5)
+    sent = remote_job.RemoteJob(here, _older, (), artefact, Path("work")).for_worker("t", 1, 5)
     params: dict[str, Any] = dict(sent.project.config.sources)
     assert params["a"].model == str(tmp_path / "model")
     assert params["b"].vectors == str(tmp_path / "v.txt")
