@@ -10,7 +10,7 @@ import typer
 
 from relabel.judge import JudgeParams
 from relabel.stages.correlate import Against
-from relabel.store.atomic import void, write_atomic
+from relabel.store.atomic import write_atomic
 from relabel_cli.global_options import GlobalOptions
 from relabel_cli.options import Overrides, verb
 
@@ -53,7 +53,7 @@ def correlate(
         )
     if picture is not None and "cxc" in chosen:
         drawn = outcome.paths["tables, pictures"] / "cxc.png"
-        write_atomic(picture, lambda p: void(shutil.copyfile(drawn, p)))
+        write_atomic(picture, lambda p: shutil.copyfile(drawn, p))
     common.show(outcome.report.data, outcome.report.render(style))
     report_outcome(outcome)
 

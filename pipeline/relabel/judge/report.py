@@ -19,7 +19,6 @@ from relabel.core.errors import CLOSED, CheckError, MissingError, system_error
 from relabel.core.progress import Progress
 from relabel.core.tables import Style, Table
 from relabel.store.artefact import WORK, build, is_current
-from relabel.store.atomic import void
 from relabel.store.lock import exclusive
 from relabel.store.manifest import ArtefactSpec, Manifest, open_artefact
 from relabel.store.workdir import Work
@@ -187,8 +186,8 @@ def _spec(out: Path, kind: str, files: ReportFiles, judged: Mapping[str, Manifes
 
 def _fill(out: Path, copied: list[str], files: ReportFiles, work: Work) -> None:
     for name in copied:
-        work.file(name, lambda path, name=name: void(shutil.copyfile(out / name, path)))  # type: ignore[misc]
+        work.file(name, lambda path, name=name: shutil.copyfile(out / name, path))  # type: ignore[misc]
     for name, text in files.texts.items():
-        work.file(name, lambda path, text=text: void(path.write_bytes(text.encode())))  # type: ignore[misc]
+        work.file(name, lambda path, text=text: path.write_bytes(text.encode()))  # type: ignore[misc]
     for name, draw in files.pictures.items():
         work.file(name, draw)

@@ -12,7 +12,6 @@ import pyarrow as pa
 from typing_extensions import override
 
 from relabel.sources.relevance import Relevance
-from relabel.store.atomic import void
 from relabel.store.workdir import Work
 
 _END, _FACT = ".tally.json", "refined"
@@ -66,7 +65,7 @@ def _write_counts(relevance: Relevance, work: Work, name: str, before: dict[str,
         return {}
     difference = {what: count - before.get(what, 0) for what, count in gated.counts.items()}
     text = json.dumps({"gate": gated.gate, "counts": difference})
-    work.file(f"{name}{_END}", lambda path: void(path.write_text(text, encoding="utf-8")))
+    work.file(f"{name}{_END}", lambda path: path.write_text(text, encoding="utf-8"))
     return gated.counts
 
 

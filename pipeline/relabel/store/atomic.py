@@ -42,7 +42,7 @@ def make_folder(folder: Path) -> None:
         sync_folder(folder.parent)
 
 
-def write_atomic(path: Path, write: Callable[[Path], None]) -> None:
+def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
     """Have `write` fill a temporary file beside `path`, then put it in place whole.
 
     On any error the temporary file is removed and `path` is as it was. What a killed process left of the same file is
@@ -51,7 +51,7 @@ def write_atomic(path: Path, write: Callable[[Path], None]) -> None:
     _write(path, write, _sync)
 
 
-def write_hashed(path: Path, write: Callable[[Path], None]) -> tuple[str, int]:
+def write_hashed(path: Path, write: Callable[[Path], object]) -> tuple[str, int]:
     """Write as `write_atomic` does; return the file's sha256 and size.
 
     The bytes are hashed while the disk takes them.
@@ -68,14 +68,10 @@ def write_hashed(path: Path, write: Callable[[Path], None]) -> tuple[str, int]:
 
 def write_text(path: Path, text: str) -> None:
     """Write UTF-8 text whole or not at all."""
-    write_atomic(path, lambda p: void(p.write_bytes(text.encode())))
+    write_atomic(path, lambda p: p.write_bytes(text.encode()))
 
 
-def void(_: object) -> None:
-    """Drop a value (for lambdas that must return None)."""
-
-
-def _write(path: Path, write: Callable[[Path], None], sync: Callable[[Path], T]) -> T:
+def _write(path: Path, write: Callable[[Path], object], sync: Callable[[Path], T]) -> T:
     make_folder(path.parent)
     _clear(path)
     temporary = path.with_name(f".{path.name}-{_HOST}-{os.getpid()}.part")

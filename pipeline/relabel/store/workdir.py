@@ -62,7 +62,7 @@ class Work:
         self._record(name).unlink(missing_ok=True)
         return False
 
-    def file(self, name: str, write: Callable[[Path], None], rows: int | None = None) -> None:
+    def file(self, name: str, write: Callable[[Path], object], rows: int | None = None) -> None:
         """Have `write` make a file, unless it is already done.
 
         Raises

@@ -7,7 +7,6 @@ import math
 from dataclasses import dataclass
 
 from relabel.core.runtime import Runtime
-from relabel.store.atomic import void
 from relabel.store.workdir import Work
 from relabel.topk.candidate_buffer import buffer_bytes
 from relabel.topk.merge import topk_bytes
@@ -90,7 +89,7 @@ def planned(work: Work, count: int, keep: int, width: int, runtime: Runtime) -> 
             work.drop(before.file(pair))
         work.drop(PLAN)
     body = json.dumps({"groups": fits.groups})
-    work.file(PLAN, lambda path: void(path.write_text(body, encoding="utf-8")))
+    work.file(PLAN, lambda path: path.write_text(body, encoding="utf-8"))
     return fits
 
 

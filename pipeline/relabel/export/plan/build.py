@@ -16,7 +16,6 @@ from relabel.export.plan.spec import Outline, Shape
 from relabel.sources.gate_counts import collect_gate_counts
 from relabel.sources.relevance import Relevance
 from relabel.store.arrays import write_array, write_pieces
-from relabel.store.atomic import void
 from relabel.store.tasks import Advance, Task, TaskGroup, Tasks
 from relabel.store.workdir import Work
 from relabel_train.batches.grading_report import grading
@@ -43,7 +42,7 @@ class PlanTasks(Tasks):
         """Write what is known before any score; see Tasks."""
         for name, array in self.outline.small().items():
             write_array(work, name, array)
-        work.file(NAME, lambda p: void(p.write_text(self.outline.text, encoding="utf-8")))
+        work.file(NAME, lambda p: p.write_text(self.outline.text, encoding="utf-8"))
 
     def groups(self, work: Work) -> Iterator[TaskGroup]:
         """See Tasks."""

@@ -14,7 +14,6 @@ from typing_extensions import override
 from relabel.corpus import Corpus
 from relabel.sources.models.files import ModelFiles
 from relabel.sources.shards import ShardTasks
-from relabel.store.atomic import void
 from relabel.store.tasks import Advance, Task, TaskGroup
 from relabel.store.workdir import Work
 
@@ -72,7 +71,7 @@ class CrossEncoderTasks(ShardTasks):
         said = {"max_length": self.scorer.limit, "output": self.scorer.output, "scale": self.scorer.scale}
         ran = {name: getattr(self.scorer, name) for name in ("backend", "device", "left_out")}
         text = json.dumps({"said": said, "ran": ran})
-        return work.file(MODEL, lambda path: void(path.write_text(text, encoding="utf-8")))
+        return work.file(MODEL, lambda path: path.write_text(text, encoding="utf-8"))
 
     def make_shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
         """Make row int32, ids list<int32>: no special tokens; each distinct text is tokenized once."""

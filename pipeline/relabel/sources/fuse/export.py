@@ -72,5 +72,5 @@ class _Named(Work):
         self._work, self._prefix = work, prefix
 
     @override
-    def file(self, name: str, write: Callable[[Path], None], rows: int | None = None) -> None:
+    def file(self, name: str, write: Callable[[Path], object], rows: int | None = None) -> None:
         self._work.file(self._prefix + name, write, rows)

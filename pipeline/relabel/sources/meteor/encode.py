@@ -15,7 +15,6 @@ from relabel.sources.meteor.jar import PARAPHRASES, normalise, paraphrases
 from relabel.sources.meteor.tables import cut_paraphrases, cut_synonyms
 from relabel.sources.shards import ShardTasks
 from relabel.sources.wordnet import EXCEPTIONS, SYNSETS, find_meteor_jar
-from relabel.store.atomic import void
 from relabel.store.tasks import Advance, Task, TaskGroup
 from relabel.store.workdir import Work
 
@@ -93,7 +92,7 @@ class MeteorTables:
             SYNSETS: lambda: path.write_bytes(self._synonyms[0]),
             EXCEPTIONS: lambda: path.write_bytes(self._synonyms[1]),
         }
-        void(writers[name]())
+        writers[name]()
 
     def write_all(self, folder: Path) -> None:
         """Write every table under its own name."""

@@ -18,7 +18,6 @@ from relabel.sources.cosine import ComputeType, StoredType, make_index, make_vec
 from relabel.sources.models.files import ModelFiles
 from relabel.sources.shards import mark_failed
 from relabel.sources.text_reuse import TextTasks
-from relabel.store.atomic import void
 from relabel.store.tasks import Advance, Task, TaskGroup
 from relabel.store.workdir import Work
 
@@ -88,7 +87,7 @@ class SbertTasks(TextTasks):
         said = {name: getattr(self.encoder, name) for name in ("width", "prompt", "max_length")}
         ran = {"backend": self.encoder.backend, "device": self.encoder.device, "left_out": self.encoder.left_out}
         text = json.dumps({"said": said, "ran": ran})
-        return work.file(MODEL, lambda path: void(path.write_text(text, encoding="utf-8")))
+        return work.file(MODEL, lambda path: path.write_text(text, encoding="utf-8"))
 
     def encoded(self, rows: NDArray[np.int64], advance: Advance) -> pa.Table:
         """Make row, vector, truncated (bool)."""

@@ -42,7 +42,6 @@ from relabel.sources.models.files import DEFAULT_MODEL, ModelFiles, find_model
 from relabel.sources.sbert.tune_data import Judged, read_judged
 from relabel.sources.sbert.tune_evaluate import cosine_table, encode, figures, in_order
 from relabel.store.artefact import Guard, build
-from relabel.store.atomic import void
 from relabel.store.manifest import ArtefactSpec, Manifest
 from relabel.store.place import check_kind
 from relabel.store.workdir import Work
@@ -183,7 +182,7 @@ class _Tuning:
                 self._train(work, f"fold-{k}/", np.flatnonzero(fold != k), f"tune sbert, fold {k + 1} of {p.folds}")
             ids = dict(zip(self.judged.image_ids, fold.tolist(), strict=True))
             text = json.dumps({"folds": p.folds, "seed": p.seed, "images": ids}, indent=0)
-            work.file(FOLDS, lambda path: void(path.write_text(text, encoding="utf-8")))
+            work.file(FOLDS, lambda path: path.write_text(text, encoding="utf-8"))
             work.table(OUT_OF_FOLD, lambda: self._out_of_fold(work.folder, fold))
             self._note_folds(work, fold)
         work.runtime |= {"model": self.base.record(), "threads": self.runtime.threads, "device": self.runtime.device}
@@ -220,7 +219,7 @@ class _Tuning:
         self._save(work, prefix, model.model)
         said = {"dtype": dtype, "losses": trainer.losses, "images": len(images), "steps": trainer.steps}
         text = json.dumps(said)
-        work.file(prefix + TRAINING, lambda path: void(path.write_text(text, encoding="utf-8")))
+        work.file(prefix + TRAINING, lambda path: path.write_text(text, encoding="utf-8"))
         checkpoint.unlink(missing_ok=True)
 
     def _save(self, work: Work, prefix: str, model: Any) -> None:
@@ -232,7 +231,7 @@ class _Tuning:
                 model.save(folder, create_model_card=False)
             for file in sorted(p for p in Path(folder).rglob("*") if p.is_file()):
                 name = prefix + file.relative_to(folder).as_posix()
-                work.file(name, lambda path, file=file: void(shutil.copyfile(file, path)))  # type: ignore[misc]
+                work.file(name, lambda path, file=file: shutil.copyfile(file, path))  # type: ignore[misc]
 
     def _losses(self, work: Work, prefix: str) -> list[float]:
         found: list[float] = json.loads((work.folder / (prefix + TRAINING)).read_text(encoding="utf-8"))["losses"]
