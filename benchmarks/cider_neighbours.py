@@ -26,6 +26,7 @@ import numpy as np
 from cider import check, opened
 from common import _inside, describe, machine, peak_gib, save, show
 
+from relabel.core.progress import ignore_progress
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
@@ -111,8 +112,8 @@ def measure(name: str, captions: list[Caption], args: argparse.Namespace, folder
     single = References.single(rows)
     finder = CiderFinder(relevance, Search(single, rows, rows, K), "refs", runtime)
     compiles = CiderFinder(relevance, Search(single, rows, rows[:100], 1), "refs", runtime)
-    compiles.find(Work(folder), range(1), _nothing)
-    wall, cpu, (found, scores) = clocked(lambda: finder.find(Work(folder), range(len(rows)), _nothing))
+    compiles.find(Work(folder), range(1), ignore_progress)
+    wall, cpu, (found, scores) = clocked(lambda: finder.find(Work(folder), range(len(rows)), ignore_progress))
     peak = peak_gib()
 
     rng = np.random.default_rng(0)
@@ -149,10 +150,6 @@ def measure(name: str, captions: list[Caption], args: argparse.Namespace, folder
         line["pycocoevalcap_pairs_per_cpu_second"] = len(few) / peer_cpu
         line["relabel_pairs_per_cpu_second"] = len(rows) ** 2 / cpu
     return line
-
-
-def _nothing(count: int) -> None:
-    """Take no notice of progress."""
 
 
 def main() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from relabel.core.numeric.torch_threads import one_thread_each
+from relabel.core.progress import Advance, ignore_progress
 from relabel.sources.models.encoder import SentenceEncoder, batch_by_length
 from relabel.sources.models.loading import quiet
 
@@ -19,9 +20,7 @@ _SPECIAL = 2  # special tokens per text, one at each end
 class TokenEncoder(SentenceEncoder):
     """Sentence encoder that returns hidden states per token."""
 
-    def token_vectors(
-        self, texts: Sequence[str], most: int, advance: Callable[[int], None] = lambda _: None
-    ) -> NDArray[np.float16]:
+    def token_vectors(self, texts: Sequence[str], most: int, advance: Advance = ignore_progress) -> NDArray[np.float16]:
         """Encode texts into the states of their first tokens, without the special tokens, padded with zeros.
 
         A text without words has the state of its closing special token. Texts of equal token counts share a batch, as

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
+
+Advance = Callable[[int], None]
+"""Takes the amount of work done since the last call."""
+
+
+def ignore_progress(n: int) -> None:
+    """Drop the amount: the `Advance` of a caller that shows no progress."""
 
 
 class ProgressBar(Protocol):

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from relabel.core.line_process import JavaError, LineProcess, end_reason
+from relabel.core.progress import Advance, ignore_progress
 
 ATTEMPTS = 2
 """How many processes may end at one question before it is given up."""
@@ -112,7 +113,7 @@ class WorkerPool:
         questions: Sequence[str],
         read: Callable[[list[str]], Answer | None],
         give_up: Callable[[Failure], Answer],
-        advance: Callable[[int], None] = lambda _: None,
+        advance: Advance = ignore_progress,
     ) -> list[Answer]:
         """Return the answers to questions, in their order.
 

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from relabel.core.process_memory import held
+from relabel.core.progress import Advance, ignore_progress
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.neighbours.faiss_index import IndexFinder, Sample
@@ -29,7 +30,7 @@ from relabel.store.atomic import write_text
 from relabel.store.fixed_parquet import write_plain
 from relabel.store.manifest import Manifest, read_manifest
 from relabel.store.subfolder import Inner
-from relabel.store.tasks import Advance, Task, TaskGroup, Tasks
+from relabel.store.tasks import Task, TaskGroup, Tasks
 from relabel.store.workdir import Work, part_name
 
 _UPDATE = "update.json"
@@ -154,7 +155,7 @@ class NeighbourTasks(Tasks):
             group = finder.preliminary(inner)
             for task in group.tasks if group is not None else ():
                 if not inner.done(task.file):
-                    finder.prepare(inner, task, _nothing)
+                    finder.prepare(inner, task, ignore_progress)
             exact = finder.find(inner, range(len(sample.numbers)), bar.advance)[1]
         found = [pq.read_table(work.folder / name, columns=["scores"])["scores"] for name in self._shards]
         scores = [pc.list_flatten(c).to_numpy().reshape(len(c), -1) for c in found]
@@ -186,7 +187,3 @@ class NeighbourTasks(Tasks):
         return self._found
 
     _found: Finder | None = None
-
-
-def _nothing(_: int) -> None:
-    """Advance nothing."""

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relabel.core.progress import Advance
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import References
@@ -19,7 +20,7 @@ from relabel.sources.cosine import index_errors, make_index
 from relabel.sources.finder import Finder, Search
 from relabel.sources.relevance import Relevance
 from relabel.store.safe_writers import save_index
-from relabel.store.tasks import Advance, Task, TaskGroup
+from relabel.store.tasks import Task, TaskGroup
 from relabel.store.workdir import Work
 
 FILE = "search.faiss"

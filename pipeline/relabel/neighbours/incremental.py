@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from relabel.core.errors import RelabelError
+from relabel.core.progress import Advance
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import REFERENCES
@@ -29,7 +30,7 @@ from relabel.sources.relevance import Relevance
 from relabel.store.manifest import Manifest, open_artefact
 from relabel.store.safe_writers import save_array
 from relabel.store.subfolder import Inner
-from relabel.store.tasks import Advance, Task, TaskGroup
+from relabel.store.tasks import Task, TaskGroup
 from relabel.store.workdir import Work
 
 Numbers = NDArray[np.int64]

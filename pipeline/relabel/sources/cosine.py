@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from relabel.core.errors import CheckError, UsageError
+from relabel.core.progress import Advance, ignore_progress
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
@@ -26,7 +27,7 @@ from relabel.sources.shards import ShardTasks, read_failed_rows
 from relabel.store.arrays import write_array, write_pieces
 from relabel.store.manifest import Manifest
 from relabel.store.safe_writers import save_index
-from relabel.store.tasks import Advance, Task, TaskGroup
+from relabel.store.tasks import Task, TaskGroup
 from relabel.store.workdir import Work
 
 StoredType = Literal["float32", "float16"]
@@ -66,7 +67,7 @@ def read_vectors(folder: Path, manifest: Manifest) -> NDArray[np.float32]:
     return vectors
 
 
-def write_index(work: Work, factory: str | None, advance: Advance = lambda _: None) -> None:
+def write_index(work: Work, factory: str | None, advance: Advance = ignore_progress) -> None:
     """Write `index.faiss` over all shards in `work`: inner product, faiss row i = the encoding's i-th row.
 
     Vectors go in shard by shard, but all at once where an index is trained first or a graph is built, which depends on

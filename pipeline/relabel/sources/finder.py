@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from relabel.core.progress import Advance
 from relabel.core.types import Rows, Scores
-from relabel.store.tasks import Advance, Task, TaskGroup
+from relabel.store.tasks import Task, TaskGroup
 from relabel.store.workdir import Work
 
 if TYPE_CHECKING:

@@ -14,9 +14,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from relabel.core.progress import Advance
 from relabel.corpus import Corpus
 from relabel.store.manifest import Manifest
-from relabel.store.tasks import Advance, Task, TaskGroup, Tasks
+from relabel.store.tasks import Task, TaskGroup, Tasks
 from relabel.store.workdir import Work, part_name, part_ranges
 
 FAILED = "failed"

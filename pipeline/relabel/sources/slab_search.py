@@ -12,11 +12,11 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from typing_extensions import override
 
+from relabel.core.progress import Advance
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import References
 from relabel.sources.finder import Finder, Search
-from relabel.store.tasks import Advance
 from relabel.store.workdir import Work
 
 Slab = TypeVar("Slab")

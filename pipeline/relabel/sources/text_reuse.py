@@ -21,12 +21,13 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from relabel.core.errors import RelabelError
+from relabel.core.progress import Advance
 from relabel.sources.cosine import VectorTasks
 from relabel.sources.shards import FAILED, ShardTasks, read_failed_rows
 from relabel.store.atomic import write_text
 from relabel.store.fixed_parquet import plain_bytes, write_plain
 from relabel.store.manifest import Manifest, open_artefact
-from relabel.store.tasks import Advance, Tasks
+from relabel.store.tasks import Tasks
 from relabel.store.workdir import Work
 
 TEXTS = "texts.parquet"

@@ -13,11 +13,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from relabel.core.progress import Advance
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import References
 from relabel.sources.finder import Finder, Search
-from relabel.store.tasks import Advance, Task, TaskGroup
+from relabel.store.tasks import Task, TaskGroup
 from relabel.store.workdir import Work
 from relabel.topk.bounded_matmul import Arithmetic
 from relabel.topk.gpu_search import GpuSearch

@@ -6,13 +6,11 @@ Tasks stand in groups: a group begins when the one before it is whole. A killed 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from relabel.core.progress import Progress
+from relabel.core.progress import Advance, Progress
 from relabel.store.workdir import Work
-
-Advance = Callable[[int], None]
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relabel.core.numeric.jit import jit
+from relabel.core.progress import Advance
 from relabel.core.runtime import Runtime
-from relabel.store.tasks import Advance, Task, TaskGroup
+from relabel.store.tasks import Task, TaskGroup
 from relabel.store.workdir import Work
 from relabel.topk.blocking import Groups, planned, read_plan, room_for
 from relabel.topk.bounded_matmul import Arithmetic, BoundedMatmul, MaxNorms, QuantizedVectors, fastest_arithmetic

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from relabel.core.numeric.torch_threads import one_thread_each
-from relabel.store.tasks import Advance
+from relabel.core.progress import Advance, ignore_progress
 from relabel.topk.bounded_matmul import BoundedMatmul
 from relabel.topk.candidate_buffer import CandidateBuffer, raise_floor, scan
 from relabel.topk.exact_scores import ExactOperands
@@ -48,7 +48,7 @@ def screen(
     first: int,
     keep: int,
     threads: int,
-    advance: Advance = lambda _: None,
+    advance: Advance = ignore_progress,
 ) -> None:
     """Keep the candidates of all queries of `left` among `right`, and the other way round.
 

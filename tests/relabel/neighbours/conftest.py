@@ -14,13 +14,13 @@ import pytest
 
 from relabel import stages
 from relabel.config import Config, load_config
+from relabel.core.progress import Advance
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.sources.finder import Finder, Search
 from relabel.sources.relevance import Relevance
 from relabel.stages import Job, Project
 from relabel.store.manifest import read_manifest, read_parts
-from relabel.store.tasks import Advance
 from relabel.store.workdir import Work
 
 WORDS = tuple("a dog cat man red blue bus runs sits on the grass street with two birds near water".split())  # noqa: SIM905

@@ -14,14 +14,14 @@ import pytest
 from relabel import stages
 from relabel.config import load_config
 from relabel.core.errors import FailedRowsError, PartialError
-from relabel.core.progress import SILENT
+from relabel.core.progress import SILENT, Advance
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.corpus.build import Caption
 from relabel.sources.shards import ShardTasks, mark_failed, read_failed_rows
 from relabel.store.artefact import build, is_current
 from relabel.store.manifest import ArtefactSpec, Manifest, open_artefact
-from relabel.store.tasks import Advance, Task, TaskGroup, make_all
+from relabel.store.tasks import Task, TaskGroup, make_all
 from relabel.store.workdir import Work
 
 ROWS = range(2, 12)

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-
-def _nothing(count: int) -> None:
-    """Tell nobody."""
+from relabel.core.progress import Advance, ignore_progress
 
 
-def share(
-    work: Callable[[int, int], None], count: int, threads: int, step: int, done: Callable[[int], None] = _nothing
+def run_chunks(
+    work: Callable[[int, int], None], count: int, threads: int, step: int, done: Advance = ignore_progress
 ) -> None:
     """Run work(lo, hi) over 0..count in pieces of `step`; an interrupt drops what waits.
 

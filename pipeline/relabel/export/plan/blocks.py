@@ -17,12 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relabel.core.progress import Advance
 from relabel.core.types import Pooling, Rows
 from relabel.corpus import Corpus, References
 from relabel.sources.gate_counts import record_gate_counts
 from relabel.sources.relevance import Relevance
 from relabel.store.safe_writers import save_array
-from relabel.store.tasks import Advance, Task
+from relabel.store.tasks import Task
 from relabel.store.workdir import Work
 
 Block = NDArray[np.float32]

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relabel.core.progress import Advance
 from relabel.core.types import Rows
 from relabel.export.plan.blocks import Pairs, block_of
 from relabel.export.plan.spec import Outline, Shape
 from relabel.sources.gate_counts import collect_gate_counts
 from relabel.sources.relevance import Relevance
 from relabel.store.arrays import write_array, write_pieces
-from relabel.store.tasks import Advance, Task, TaskGroup, Tasks
+from relabel.store.tasks import Task, TaskGroup, Tasks
 from relabel.store.workdir import Work
 from relabel_train.batches.grading_report import grading
 from relabel_train.batches.plan import NAME, open_plan, shard_name

@@ -11,10 +11,11 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import override
 
+from relabel.core.progress import Advance
 from relabel.corpus import Corpus
 from relabel.sources.models.files import ModelFiles
 from relabel.sources.shards import ShardTasks
-from relabel.store.tasks import Advance, Task, TaskGroup
+from relabel.store.tasks import Task, TaskGroup
 from relabel.store.workdir import Work
 
 if TYPE_CHECKING:

@@ -10,11 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from relabel.core.progress import Advance
 from relabel.core.types import Scores
 from relabel.sources.bert_sts.cost import log_cost
 from relabel.sources.bert_sts.gate import Classes
 from relabel.sources.gate_counts import record_gate_counts
-from relabel.store.tasks import Advance, Task, TaskGroup
+from relabel.store.tasks import Task, TaskGroup
 from relabel.store.workdir import Work
 
 I8 = NDArray[np.int64]

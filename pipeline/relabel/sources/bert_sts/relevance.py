@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from relabel.core.progress import Advance, ignore_progress
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
@@ -162,7 +163,7 @@ class BertStsRelevance(Relevance):
 
         return GatedFinder(self, search, pooling or self.pooling, runtime)
 
-    def refine(self, keys: Keys, advance: Callable[[int], None] = lambda _: None) -> Scores:
+    def refine(self, keys: Keys, advance: Advance = ignore_progress) -> Scores:
         """Score D pairs of texts, (D,) float64 in 0..1; `keys` hold the first text above, the second below 32 bits."""
         self.tally["refined"] += len(keys)
         return self._ordered(self.texts, keys >> 32, keys & _LOW, advance)
@@ -174,9 +175,7 @@ class BertStsRelevance(Relevance):
             one, two = np.minimum(one, two), np.maximum(one, two)
         return (one << 32) | two
 
-    def _ordered(
-        self, texts: Texts, first: Keys, second: Keys, advance: Callable[[int], None] = lambda _: None
-    ) -> Scores:
+    def _ordered(self, texts: Texts, first: Keys, second: Keys, advance: Advance = ignore_progress) -> Scores:
         if not len(first):
             return np.empty(0)
         scorer = self.scorer()
@@ -224,7 +223,7 @@ class CountingRelevance(BertStsRelevance):
         """Some pairs of texts that pass."""
         return np.concatenate(self.met) if self.met else np.empty(0, np.int64)
 
-    def refine(self, keys: Keys, advance: Callable[[int], None] = lambda _: None) -> Scores:
+    def refine(self, keys: Keys, advance: Advance = ignore_progress) -> Scores:
         """Count D pairs of texts."""
         self.tally["refined"] += len(keys)
         self.met.append(keys[:: max(1, len(keys) // _MET)])

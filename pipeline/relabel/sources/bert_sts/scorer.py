@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from relabel.core.errors import CheckError
 from relabel.core.numeric.torch_threads import inner_threads, one_thread_each
+from relabel.core.progress import Advance, ignore_progress
 from relabel.core.runtime import Runtime, pick_device
 from relabel.sources.bert_sts.model import Output, load_cross_encoder
 from relabel.sources.bert_sts.token_pairs import Frame, Texts, cut_lengths, plain_ids
@@ -106,7 +107,7 @@ class PairScorer:
         with quiet():
             return plain_ids(self.tokenizer, [text.strip() for text in texts], self.room)
 
-    def score(self, texts: Texts, first: I8, second: I8, advance: Callable[[int], None] = lambda _: None) -> F8:
+    def score(self, texts: Texts, first: I8, second: I8, advance: Advance = ignore_progress) -> F8:
         """Score P ordered pairs of texts, (P,) float64 in 0..1; NaN where the model's output is not finite.
 
         Parameters
@@ -161,7 +162,7 @@ class PairScorer:
     def _agrees(self, expected: F8, way: str) -> bool:
         lists = self.tokenize([text for pair in _PROBES for text in pair])
         every = np.arange(len(lists))
-        found = self._outputs(Texts.of(lists), every[::2], every[1::2], lambda _: None)
+        found = self._outputs(Texts.of(lists), every[::2], every[1::2], ignore_progress)
         apart = float(np.max(np.abs(found - expected) / np.maximum(1, np.abs(expected))))
         if not apart < _APART[self.dtype]:
             self.left_out.append(f"{way}: an output is off by {apart:.2g}")

@@ -14,13 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from relabel.core.progress import Advance
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.sources.bert_sts.gate import Classes
 from relabel.sources.bert_sts.pair_table import Refining
 from relabel.sources.finder import Finder, Search
 from relabel.sources.relevance import pool
-from relabel.store.tasks import Advance, Task, TaskGroup
+from relabel.store.tasks import Task, TaskGroup
 from relabel.store.workdir import Work
 
 if TYPE_CHECKING:

@@ -14,13 +14,13 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from relabel.core.progress import Advance
 from relabel.corpus import Corpus
 from relabel.sources.cosine import StoredType, VectorTasks, make_vector_table, vectors_from_table
 from relabel.sources.words.bags import WordBags
 from relabel.sources.words.files import coverage, make_vectors_table, vectors_of_words
 from relabel.sources.words.shards import VECTORS_FILE, WordTasks
 from relabel.sources.words.vectors import WordVectorsFile, read_word_vectors
-from relabel.store.tasks import Advance
 from relabel.store.workdir import Work
 
 _CAPTIONS = 8192  # captions whose means are computed at once

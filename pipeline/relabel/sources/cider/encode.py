@@ -10,10 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from typing_extensions import override
 
+from relabel.core.progress import Advance
 from relabel.corpus import Corpus, References
 from relabel.sources.cider.ngrams import Vocabulary, number_ngrams
 from relabel.sources.shards import ShardTasks
-from relabel.store.tasks import Advance, Task, TaskGroup
+from relabel.store.tasks import Task, TaskGroup
 from relabel.store.workdir import Work
 
 VOCABULARY = "vocabulary.parquet"

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from relabel.core.numeric.threads import share
+from relabel.core.numeric.threads import run_chunks
+from relabel.core.progress import Advance
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
@@ -20,7 +21,6 @@ from relabel.sources.cider.ngrams import Vocabulary, number_ngrams
 from relabel.sources.finder import Search
 from relabel.sources.relevance import LookupArrays, Relevance, pool
 from relabel.sources.slab_search import EMPTY_SLOT, SlabFinder
-from relabel.store.tasks import Advance
 from relabel.store.workdir import Work
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class CiderRelevance(Relevance):
             merge = MergeState.allocate(largest)
             score_pairs(indptr, sets.rows, refs, candidates[part], self.features, weighting, merge, out[part])
 
-        share(work, len(candidates), self.threads, step=4096)
+        run_chunks(work, len(candidates), self.threads, step=4096)
         return out
 
     @cached_property
@@ -222,7 +222,7 @@ class CaptionIndex:
                 score_sets(indptr, sets.rows, relevance.features, self.postings, relevance.weighting, merge, scores)
                 use(a, b, pool(scores, sets.indptr[a : b + 1] - sets.indptr[a], "max") if mode == "max" else scores)
 
-        share(work, len(sets), relevance.threads, step=16 * _SETS)
+        run_chunks(work, len(sets), relevance.threads, step=16 * _SETS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -275,7 +275,7 @@ class CiderFinder(SlabFinder["ImpactIndex"]):
             if single:
                 merge_references(sets.indptr[lo : hi + 1], *best, rows[lo:hi], scores[lo:hi])
 
-        share(work, len(sets), self.runtime.threads, _QUERIES, done)
+        run_chunks(work, len(sets), self.runtime.threads, _QUERIES, done)
 
     @override
     def build_slab(self, rows: Rows) -> ImpactIndex:

@@ -14,11 +14,12 @@ import numpy as np
 from typing_extensions import override
 
 from relabel.core.errors import UsageError
+from relabel.core.progress import Advance, ignore_progress
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.sources.finder import Finder, Search
 from relabel.sources.fuse.features import Scorer
-from relabel.store.tasks import Advance, Task, TaskGroup
+from relabel.store.tasks import Task, TaskGroup
 from relabel.store.workdir import Work
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class GatedFinder(Finder):
         rows, scores = np.empty((len(queries), width), np.int32), np.empty((len(queries), width))
         for a in range(0, len(queries) if width else 0, _TOGETHER):
             some = range(queries.start + a, min(queries.start + a + _TOGETHER, queries.stop))
-            found = np.sort(self.coarse.find(work, some, _nothing)[0], axis=1)
+            found = np.sort(self.coarse.find(work, some, ignore_progress)[0], axis=1)
             each = np.repeat(np.arange(some.start, some.stop), found.shape[1])
             fine = self.relevance.pairs(self.search.queries.take(each), found.reshape(-1), self.pooling)
             for i, values in enumerate(fine.reshape(found.shape)):
@@ -124,7 +125,3 @@ def best_of(scores: Scores, candidates: Rows, exclude: int, k: int) -> tuple[Row
     above, level = np.flatnonzero(keys > last), np.flatnonzero(keys == last)
     chosen = places[np.concatenate([above[np.argsort(-keys[above], kind="stable")], level[: k - len(above)]])]
     return candidates[chosen], scores[chosen]
-
-
-def _nothing(_: int) -> None:
-    """Advance nothing: queries count once they are scored."""

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel.core.numeric.threads import share
+from relabel.core.numeric.threads import run_chunks
 
 I4 = NDArray[np.int32]
 F8 = NDArray[np.float64]
@@ -66,4 +66,4 @@ def add_trees(trees: Trees, features: F8, out: F8, threads: int = 1) -> None:
     if len(trees.roots):
         from relabel.sources.fuse.kernels import sum_trees
 
-        share(lambda lo, hi: sum_trees(*trees, features[lo:hi], out[lo:hi]), len(out), threads, _STEP)
+        run_chunks(lambda lo, hi: sum_trees(*trees, features[lo:hi], out[lo:hi]), len(out), threads, _STEP)

@@ -10,12 +10,13 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
+from relabel.core.progress import Advance
 from relabel.corpus import Corpus
 from relabel.sources.meteor.jar import PARAPHRASES, normalise, paraphrases
 from relabel.sources.meteor.tables import cut_paraphrases, cut_synonyms
 from relabel.sources.shards import ShardTasks
 from relabel.sources.wordnet import EXCEPTIONS, SYNSETS, find_meteor_jar
-from relabel.store.tasks import Advance, Task, TaskGroup
+from relabel.store.tasks import Task, TaskGroup
 from relabel.store.workdir import Work
 
 

@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from relabel.core.numeric.torch_threads import inner_threads, one_thread_each
+from relabel.core.progress import Advance, ignore_progress
 from relabel.core.runtime import Runtime, pick_device
 from relabel.sources.cosine import ComputeType
 from relabel.sources.models.loading import default_prompt, length_limit, load_model, quiet
@@ -105,7 +106,7 @@ class SentenceEncoder:
             self.width = expected.shape[1]
             self.backend = self._choose(expected)
 
-    def encode(self, texts: Sequence[str], advance: Callable[[int], None] = lambda _: None) -> Embeddings:
+    def encode(self, texts: Sequence[str], advance: Advance = ignore_progress) -> Embeddings:
         """Encode N texts, equal ones once; white space around a text is dropped.
 
         Parameters
@@ -157,7 +158,7 @@ class SentenceEncoder:
         if self.prompt and not all(getattr(module, "include_prompt", True) for module in self._model):
             self.left_out.append(f"{way}: the model pools without the prompt")
             return False
-        found = self._in_batches(self._tokens(_PROBES)[0], lambda _: None)
+        found = self._in_batches(self._tokens(_PROBES)[0], ignore_progress)
         lengths = np.linalg.norm(found, axis=1) * np.linalg.norm(expected, axis=1)
         apart = float(np.max(1 - np.einsum("nd,nd->n", found, expected) / lengths))
         if not apart < _APART[self.dtype]:

@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from relabel.core.errors import CheckError
+from relabel.core.progress import Advance
 from relabel.corpus import Corpus
 from relabel.sources.cosine import ComputeType, StoredType, make_index, make_vector_table
 from relabel.sources.models.files import ModelFiles
 from relabel.sources.shards import mark_failed
 from relabel.sources.text_reuse import TextTasks
-from relabel.store.tasks import Advance, Task, TaskGroup
+from relabel.store.tasks import Task, TaskGroup
 from relabel.store.workdir import Work
 
 if TYPE_CHECKING:

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from relabel.core.progress import Advance
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.sources.shards import FAILED, mark_failed
@@ -26,7 +27,7 @@ from relabel.sources.spice.parser import Parsed, SpiceParser, Unparsed, worker_c
 from relabel.sources.spice.synonyms import spelled, words_table
 from relabel.sources.text_reuse import TextReuseTasks, text_digests
 from relabel.sources.wordnet import find_meteor_jar
-from relabel.store.tasks import Advance, Task, TaskGroup
+from relabel.store.tasks import Task, TaskGroup
 from relabel.store.workdir import Work
 
 CHUNK = 500

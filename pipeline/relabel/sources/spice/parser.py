@@ -20,6 +20,7 @@ from typing import Any
 from relabel.core.errors import CheckError, MissingError, PartialError
 from relabel.core.java import OPTIONS, find_jar, find_java, java_version
 from relabel.core.line_process import JavaError
+from relabel.core.progress import Advance, ignore_progress
 from relabel.core.worker_pool import Failure, NoAnswerError, Program, WorkerPool
 from relabel.datasets import Content, load_manifest, locate
 from relabel.datasets.registry import check_file
@@ -74,7 +75,7 @@ class SpiceParser:
         self._pool = WorkerPool(Program(command, json.dumps(PROBE), _is_ready, silence, start))
         self.close = self._pool.close
 
-    def parse(self, texts: Sequence[str], advance: Callable[[int], None] = lambda _: None) -> list[Parsed]:
+    def parse(self, texts: Sequence[str], advance: Advance = ignore_progress) -> list[Parsed]:
         """Parse captions.
 
         Parameters

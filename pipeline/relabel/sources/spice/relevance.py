@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from relabel.core.numeric.threads import share
+from relabel.core.numeric.threads import run_chunks
+from relabel.core.progress import Advance
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
@@ -23,7 +24,6 @@ from relabel.sources.spice.scene_graph import I8, ReferenceGraph, Words
 from relabel.sources.spice.scene_graph import Rows as TupleRows
 from relabel.sources.spice.scoring import BEST, MEAN, TOGETHER, count_pairs, score_block, score_pairs
 from relabel.sources.spice.tuple_search import Counts, TupleIndex, TupleTable, search, tuple_index, tuple_table
-from relabel.store.tasks import Advance
 from relabel.store.workdir import Work
 
 _USUAL = np.array([128, 64, 64, 4096])  # see `ReferenceGraph.of`: holds the five captions of nearly any image
@@ -71,7 +71,7 @@ class SceneGraphRelevance(Relevance):
             with self.graph(most) as graph:
                 score_pairs(indptr, sets.rows, how, rows, words, graphs, ordered[lo:hi], graph, found[lo:hi])
 
-        share(work, len(chosen), self.threads, step=16384)
+        run_chunks(work, len(chosen), self.threads, step=16384)
         found[self._broken_sets(sets) | self.broken[ordered]] = np.nan
         out[order] = found
         return out
@@ -89,7 +89,7 @@ class SceneGraphRelevance(Relevance):
             with self.graph(most) as graph:
                 score_block(indptr, sets.rows, how, rows, words, graphs, chosen, graph, out[lo:hi])
 
-        share(work, len(sets), self.threads, step=256)
+        run_chunks(work, len(sets), self.threads, step=256)
         if len(self.failed):
             out[self._broken_sets(sets)] = np.nan
             out[:, self.broken[chosen]] = np.nan
@@ -211,7 +211,7 @@ class SceneGraphFinder(SlabFinder[TupleIndex]):
             with relevance.graph(most) as graph:
                 search(indptr, sets.rows, how, out, rows_of, words, table, slab, graph, counts, *best)
 
-        share(work, len(sets), self.runtime.threads, _TOGETHER, done)
+        run_chunks(work, len(sets), self.runtime.threads, _TOGETHER, done)
 
     def fill_missing(self, sets: References, exclude: Rows, rows: Rows, scores: Scores) -> None:
         """Give sets that count a failed row, and lists that lack others, what stands for no neighbour."""

@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from relabel.core.errors import CheckError
+from relabel.core.progress import Advance
 from relabel.corpus import Corpus
 from relabel.sources.cosine import INDEX, StoredType, VectorTasks, make_index, make_vector_table
 from relabel.sources.vectors.files import Given
 from relabel.store.fixed_parquet import write_plain
-from relabel.store.tasks import Advance, Task, TaskGroup
+from relabel.store.tasks import Task, TaskGroup
 from relabel.store.workdir import Work
 
 Length = Literal["normalise", "refuse"]

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relabel.core.numeric.jit import jit
-from relabel.core.numeric.threads import share
+from relabel.core.numeric.threads import run_chunks
 
 F8 = NDArray[np.float64]
 I4 = NDArray[np.int32]
@@ -72,7 +72,9 @@ def distances(bags: Bags, vectors: F8, left: I8, right: I8, threads: int = 1) ->
     threads : int
     """
     out = np.empty(len(left))
-    share(lambda lo, hi: _distances(bags, vectors, left[lo:hi], right[lo:hi], out[lo:hi]), len(out), threads, _TOGETHER)
+    run_chunks(
+        lambda lo, hi: _distances(bags, vectors, left[lo:hi], right[lo:hi], out[lo:hi]), len(out), threads, _TOGETHER
+    )
     return out
 
 

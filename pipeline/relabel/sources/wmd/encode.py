@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from relabel.core.errors import CheckError
+from relabel.core.progress import Advance
 from relabel.corpus import Corpus
 from relabel.sources.cosine import vectors_from_table
 from relabel.sources.wmd.relevance import reach_of
@@ -26,7 +27,6 @@ from relabel.sources.words.bags import WordBags
 from relabel.sources.words.files import coverage, make_vectors_table
 from relabel.sources.words.shards import VECTORS_FILE, WordTasks
 from relabel.sources.words.vectors import WordVectorsFile, read_word_vectors
-from relabel.store.tasks import Advance
 from relabel.store.workdir import Work
 
 

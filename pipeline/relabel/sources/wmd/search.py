@@ -23,7 +23,8 @@ from typing_extensions import override
 from relabel.core.numeric.csr import indptr_of, ranges
 from relabel.core.numeric.heap import push, sort_heaps
 from relabel.core.numeric.jit import jit
-from relabel.core.numeric.threads import share
+from relabel.core.numeric.threads import run_chunks
+from relabel.core.progress import Advance
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import References
@@ -31,7 +32,6 @@ from relabel.sources.finder import Finder, Search
 from relabel.sources.slab_search import EMPTY_SLOT
 from relabel.sources.wmd.distance import F8, I4, I8, Bags, distance, euclidean
 from relabel.sources.wmd.set_distance import CODES, MAX, relevance_of_set, to_caption
-from relabel.store.tasks import Advance
 from relabel.store.workdir import Work
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class WmdFinder(Finder):
             given = bags, relevance.wide, self._candidates, CODES[self.pooling], relevance.reach
             _search(indptr, refs, exclude[lo:hi], words, apart, *given, *found)
 
-        share(work_on, len(sets), self.runtime.threads, _TOGETHER, advance)
+        run_chunks(work_on, len(sets), self.runtime.threads, _TOGETHER, advance)
         sort_heaps(best, scores)
         return candidates[best], scores
 

@@ -10,11 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from relabel.core.progress import Advance
 from relabel.sources.shards import ShardTasks
 from relabel.sources.words.bags import WordBags
 from relabel.sources.words.files import bags_table, read_bags, value_counts
 from relabel.sources.words.vectors import WordVectorsFile
-from relabel.store.tasks import Advance, Task, TaskGroup
+from relabel.store.tasks import Task, TaskGroup
 from relabel.store.workdir import Work
 
 VECTORS_FILE = "words.parquet"

@@ -6,6 +6,7 @@ import threading
 from collections import OrderedDict
 from dataclasses import replace
 
+from relabel.core.progress import ignore_progress
 from relabel.store.tasks import Task, Tasks
 from relabel.store.workdir import Work
 from relabel.store.workers.remote_job import RemoteJob
@@ -27,7 +28,7 @@ def run_task(remote: RemoteJob, task: Task) -> None:
     """
     with _alone:
         remote.check_place()
-        _tasks(remote).make(Work(remote.folder), task, lambda _: None)
+        _tasks(remote).make(Work(remote.folder), task, ignore_progress)
 
 
 def _tasks(remote: RemoteJob) -> Tasks:

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from relabel.core.progress import Advance
 from relabel.core.worker_pool import LineError
 from relabel.stages import Job, Project
 from relabel.stages.job import run_tasks
 from relabel.store.manifest import ArtefactSpec
-from relabel.store.tasks import Advance, Task, TaskGroup, Tasks
+from relabel.store.tasks import Task, TaskGroup, Tasks
 from relabel.store.workdir import Work
 
 FIRST = "first.parquet"

@@ -174,10 +174,10 @@ def test_done_tasks_are_not_sent_and_no_cluster_is_called_for_nothing(
 
     def fill(work: Any) -> None:
         from relabel.store.tasks import make_all
-        from relabel.store.workers.dask_run import make_elsewhere
+        from relabel.store.workers.dask_run import make_on_cluster
 
         make_all(tasks, work, Seen())
-        make_elsewhere(
+        make_on_cluster(
             tasks, work, remote_job.RemoteJob(here, stage.demo, (str(tmp_path / "out"),), job.artefact, work.folder)
         )
 
