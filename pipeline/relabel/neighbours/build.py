@@ -29,7 +29,6 @@ from relabel.sources.relevance import Relevance
 from relabel.store.atomic import write_text
 from relabel.store.fixed_parquet import write_plain
 from relabel.store.manifest import Manifest, read_manifest
-from relabel.store.subfolder import Inner
 from relabel.store.tasks import Task, TaskGroup, Tasks
 from relabel.store.workdir import Work, part_name
 
@@ -131,7 +130,7 @@ class NeighbourTasks(Tasks):
         manifest = old_table(self.out, self.semantic, shared(self.encoding))
         if not isinstance(manifest, Manifest):
             return self._rebuild(manifest, quiet=not self.out.exists())
-        inner = Inner.of(work, f"{_INNER}{manifest.fingerprint[:12]}")
+        inner = work.subfolder(f"{_INNER}{manifest.fingerprint[:12]}")
         search = self.question.search(self.corpus)
         plan = plan_update(self.out, manifest, self.question.of, search, read_keys(work.folder))
         if not isinstance(plan, Plan):
@@ -149,7 +148,7 @@ class NeighbourTasks(Tasks):
         """Hold a sample of what an index found against an exact search."""
         if self.index is None:
             return None
-        sample, inner = Sample.of(search), Inner.of(work, f"{_INNER}recall")
+        sample, inner = Sample.of(search), work.subfolder(f"{_INNER}recall")
         finder = self.relevance.finder(sample.search, self.question.pooling, self.runtime)
         with self.runtime.progress.bar("recall", len(sample.numbers), self.question.of) as bar:
             group = finder.preliminary(inner)

@@ -29,9 +29,8 @@ from relabel.sources.finder import Finder, Search
 from relabel.sources.relevance import Relevance
 from relabel.store.manifest import Manifest, open_artefact
 from relabel.store.safe_writers import save_array
-from relabel.store.subfolder import Inner
 from relabel.store.tasks import Task, TaskGroup
-from relabel.store.workdir import Work
+from relabel.store.workdir import SubfolderWork, Work
 
 Numbers = NDArray[np.int64]
 
@@ -333,5 +332,5 @@ class UpdatedFinder(Finder):
             scores[a : a + step] = found.reshape(-1, rows.shape[1])
         return scores
 
-    def _inner(self, work: Work, which: str) -> Inner:
-        return Inner.of(work, f"{self.name}/{which}")
+    def _inner(self, work: Work, which: str) -> SubfolderWork:
+        return work.subfolder(f"{self.name}/{which}")

@@ -9,7 +9,7 @@ from relabel.stages.export_lookup import export_lookup
 from relabel.stages.export_plan import estimate_plan, export_plan
 from relabel.stages.fetch import fetch
 from relabel.stages.ingest import fetch_and_ingest, ingest
-from relabel.stages.job import Job, log_status, status_line
+from relabel.stages.job import Job, log_status, run_logged, status_line
 from relabel.stages.judge import judge, judgement_folder
 from relabel.stages.neighbours import labels_with_neighbours, neighbours
 from relabel.stages.prepare import build_encoding, build_label
@@ -46,6 +46,7 @@ __all__ = [
     "neighbours",
     "open_label",
     "read_encoding",
+    "run_logged",
     "status_line",
     "tune_bert_sts",
     "tune_cbow",

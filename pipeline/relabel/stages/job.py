@@ -96,6 +96,13 @@ def run_tasks(
     make(tasks, work, RemoteJob(project, stage, arguments, artefact, work.folder))
 
 
+def run_logged(project: Project, job: Job) -> Manifest:
+    """Run a job, log its status, and return the artefact's manifest."""
+    built = job.run()
+    log_status(project, built, job.out)
+    return built[0]
+
+
 def log_status(project: Project, made: tuple[Manifest, bool], folder: Path) -> None:
     """Tell the progress what became of a stage."""
     project.runtime.progress.note(status_line(made[1], made[0], folder))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from relabel.stages.encode import check_acyclic, encode
 from relabel.stages.ingest import fetch_and_ingest
-from relabel.stages.job import Job, log_status
+from relabel.stages.job import run_logged
 from relabel.stages.judge import judge
 from relabel.stages.project import Project
 from relabel.stages.tune import ensure_models
@@ -16,7 +16,7 @@ def build_label(project: Project, label: str, judged: bool = True) -> Manifest:
     if not (project.layout.corpus / MANIFEST).exists():
         fetch_and_ingest(project)
     made = build_encoding(project, label, project.config.judge.split)
-    return _done(project, judge(project, label)) if judged else made
+    return run_logged(project, judge(project, label)) if judged else made
 
 
 def build_encoding(project: Project, label: str, split: str) -> Manifest:
@@ -25,10 +25,4 @@ def build_encoding(project: Project, label: str, split: str) -> Manifest:
     check_acyclic(project.config, label)
     for part in project.config.source(label).input_labels():
         build_encoding(project, part, split)
-    return _done(project, encode(project, label, split))
-
-
-def _done(project: Project, job: Job) -> Manifest:
-    made = job.run()
-    log_status(project, made, job.out)
-    return made[0]
+    return run_logged(project, encode(project, label, split))

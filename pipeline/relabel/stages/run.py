@@ -11,7 +11,7 @@ from relabel.core.errors import RelabelError
 from relabel.core.layout import Layout
 from relabel.neighbours.params import NeighboursParams
 from relabel.neighbours.params import Within as Split
-from relabel.stages import Job, Project
+from relabel.stages import Project
 from relabel.stages.correlate import Against, EvaluationResult, correlate
 
 
@@ -93,15 +93,11 @@ def _encode(project: Project, split: Split, labels: Sequence[str]) -> Evaluation
 
 def _serve(project: Project, split: Split, label: str) -> None:
     """Find neighbours of captions within the split and write the lookup."""
-    _done(project, stages.neighbours(project, label, neighbours_params(project, split)))
+    stages.run_logged(project, stages.neighbours(project, label, neighbours_params(project, split)))
     if (reason := project.config.source(label).lookup_blocker()) is None:
-        _done(project, stages.export_lookup(project, label, split))
+        stages.run_logged(project, stages.export_lookup(project, label, split))
     else:
         project.runtime.progress.note(f"{label} has no lookup: {reason}")
-
-
-def _done(project: Project, job: Job) -> None:
-    stages.log_status(project, job.run(), job.out)
 
 
 def _places(layout: Layout, split: Split, judged: dict[str, Path]) -> dict[str, Path]:

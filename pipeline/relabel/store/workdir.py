@@ -111,6 +111,10 @@ class Work:
                 write_text(self._record(name), json.dumps(entry.__dict__))
                 self._whole.add(name)
 
+    def subfolder(self, name: str) -> SubfolderWork:
+        """Return the work on a folder inside this one, for files that only the way to the artefact needs."""
+        return SubfolderWork(self.folder / name, self.facts, self.runtime, outer=self, name=name)
+
     def entries(self) -> dict[str, FileEntry]:
         """Every committed file, those in folders of their own (`fold-0/config.json`) too."""
         records = self.folder / DONE
@@ -139,6 +143,18 @@ class Work:
 
     def _record(self, name: str) -> Path:
         return self.folder / DONE / f"{name}.json"
+
+
+@dataclass
+class SubfolderWork(Work):
+    """Work on the files of a folder inside another; the outer work knows file `f` as ``name/f``."""
+
+    outer: Work | None = None
+    name: str = ""
+
+    def _record(self, name: str) -> Path:
+        assert self.outer is not None
+        return self.outer._record(f"{self.name}/{name}")
 
 
 def part_name(index: int, count: int) -> str:

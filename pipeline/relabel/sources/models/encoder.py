@@ -158,7 +158,7 @@ class SentenceEncoder:
         if self.prompt and not all(getattr(module, "include_prompt", True) for module in self._model):
             self.left_out.append(f"{way}: the model pools without the prompt")
             return False
-        found = self._in_batches(self._tokens(_PROBES)[0], ignore_progress)
+        found = self._in_batches(self._tokens(_PROBES)[0], lambda _: None)
         lengths = np.linalg.norm(found, axis=1) * np.linalg.norm(expected, axis=1)
         apart = float(np.max(1 - np.einsum("nd,nd->n", found, expected) / lengths))
         if not apart < _APART[self.dtype]:
