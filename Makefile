@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 DEMO   := $(VENV)/.demo
 DEV    := $(VENV)/.dev
 
-.PHONY: demo test check dvc clean
+.PHONY: demo test check docs dvc clean
 
 demo: $(DEMO)  ## build labels of five sources for COCO's test captions and show how well each agrees with people
 	@$(BIN)/relabel run
@@ -16,6 +16,9 @@ test: $(DEV) check  ## lint, types, tests; `make test TESTS='-m ""'` runs the sl
 
 check: $(DEV)
 	$(BIN)/pre-commit run --all-files
+
+docs: $(DEV)  ## the documentation site, in site/
+	$(BIN)/mkdocs build --strict
 
 dvc: $(DEV)  ## the same labels through DVC's cache
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/dvc repro correlate neighbours export
@@ -28,7 +31,7 @@ $(DEMO): pyproject.toml Makefile | $(BIN)/python
 	@touch $@
 
 $(DEV): pyproject.toml Makefile $(DEMO)
-	$(BIN)/pip install --quiet --editable '.[pipeline,offline,java,spice,tune,dvc,dev]'
+	$(BIN)/pip install --quiet --editable '.[pipeline,offline,java,spice,tune,dvc,docs,dev]'
 	@touch $@
 
 clean:  ## everything but fetched data

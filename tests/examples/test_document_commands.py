@@ -1,5 +1,8 @@
-"""Contract: every command of README parses as it stands, and its labels and parameters are known; all but those of a
-table, which says why, run in a project with a small corpus in the place of COCO and end with exit code 0."""
+"""Contract: every command of README.md and docs/ parses as it stands, and its labels and parameters exist.
+
+All but those of a table, which says why, run in a project with a small corpus in the place of COCO and end with exit
+code 0.
+"""
 
 from __future__ import annotations
 
@@ -11,27 +14,27 @@ from typing import Any
 
 import pytest
 import typer
-import yaml
-from tests.conftest import package_file
-from tests.matrix.projects import Folder, Line, WordParser, real_lines, write_vectors
-from tests.matrix.readme import PROGRAMS, README, commands, words
+from tests.examples.conftest import small_coco
+from tests.examples.documents import PROGRAMS, ROOT, commands, words
+from tests.matrix.projects import Folder, WordParser
 
 from relabel.config import load_config
 from relabel_cli.root import app
 
-CHECKOUT = README.parent
+COMMANDS = commands()
 NOT_RUN = {
-    r"make |pip |dvc ": "sets up an environment or runs in one",
+    r"make |pip |dvc |python ": "sets up an environment, runs in one, or trains for minutes",
     r"relabel run --dataset flickr30k": "has a test of its own",
     r"relabel correlate .*--eccv": "ECCV Caption ranks all of COCO's test split, which the small corpus is not",
     r"relabel correlate .*--stsb": "STS-B is fetched, and a cross-encoder tuned",
+    r"relabel correlate .*\bfuse\b": "`relabel tune fuse` makes the model",
     r"relabel fetch (glove|corenlp)": "downloads hundreds of megabytes",
     r"relabel (correlate|run|encode) .*\bglove\b": "GloVe is fetched",
     r"relabel .*all-mpnet-base-v2": "the model is downloaded from the hub",
     r"relabel .*data/sbert-cxc": "`relabel tune sbert` makes the model",
+    r"relabel .*--scheduler ": "needs a Dask cluster",
     r"relabel tune (sbert|bert_sts|fuse) ": "minutes of training, on data that are fetched or on all judged pairs",
-    r"relabel (fit|eval) ": "FEATURES stands for a folder of the user's",
-    r"python -m experiments\.": "minutes of training",
+    r"relabel (fit|eval) ": "trains on features of the user's",
 }
 """Pattern of commands that are parsed and not run, and why."""
 PREPARED = {
@@ -42,13 +45,16 @@ PREPARED = {
         ["neighbours", "--label", "sbert", "--within", "train"],
     ],
 }
-"""Pattern of commands to the commands that README runs before them on other lines or in prose."""
+"""Pattern of commands to the commands that pages run before them on other lines or in prose."""
 ADDED = {r"relabel export plan .*meteor": ["--dry-run"]}
 """Pattern of commands to an option that makes them affordable: 200 batches are 3 million pairs."""
 
 
 def reason(command: str) -> str | None:
-    return next((why for pattern, why in NOT_RUN.items() if re.match(pattern, command)), None)
+    """Return the reason why a command is not run."""
+    if COMMANDS.get(command):
+        return "marked as not run on its page"
+    return next((text for pattern, text in NOT_RUN.items() if re.match(pattern, command)), None)
 
 
 def parsed(arguments: list[str]) -> dict[str, Any]:
@@ -63,17 +69,16 @@ def parsed(arguments: list[str]) -> dict[str, Any]:
 
 
 def test_there_are_commands() -> None:
-    found = commands()
-    assert len(found) > 20
-    assert {command.split()[0] for command in found} == set(PROGRAMS)
+    assert len(COMMANDS) > 50
+    assert {command.split()[0] for command in COMMANDS} == set(PROGRAMS)
 
 
-@pytest.mark.parametrize("command", [c for c in dict.fromkeys(commands()) if c.startswith("relabel ")])
-def test_a_command_parses_and_its_labels_and_parameters_are_known(command: str) -> None:
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command.startswith("relabel ")])
+def test_a_command_parses_and_its_labels_and_parameters_exist(command: str) -> None:
     options = parsed(words(command))
-    config = load_config(CHECKOUT / "params.yaml", options.get("set") or [], {"ingest.dataset": options.get("dataset")})
+    config = load_config(ROOT / "params.yaml", options.get("set") or [], {"ingest.dataset": options.get("dataset")})
     named = [options.get(name) or [] for name in ("label", "source", "sources", "parts")]
-    for label in [label for given in named for text in given for label in text.split(",")]:
+    for label in [label for texts in named for text in texts for label in text.split(",")]:
         config.source(label)
 
 
@@ -86,36 +91,15 @@ def test_a_command_that_does_not_parse_is_noticed() -> None:
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folder]:
     """A project with the checkout's parameters and a small corpus under COCO's name."""
-    path = tmp_path_factory.mktemp("readme")
-    jar = package_file("pycocoevalcap", "spice/spice-1.0.jar")
-    lines = real_lines(jar, images=10, train=30, test=30)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("relabel.sources.spice.encode.SpiceParser", WordParser)
         patch.setattr("relabel.sources.spice.SpiceParser", WordParser)
-        patch.setenv("RELABEL_DATA", str(path / "data"))
-        folder = Folder(path, patch)
-        folder.write(lines)
-        write_inputs(path, lines)
-        params = yaml.safe_load((CHECKOUT / "params.yaml").read_text(encoding="utf-8"))
-        params["ingest"] |= {"format": "jsonl", "path": "captions.jsonl", "expected": {}}
-        params["tune"]["cbow"] |= {"width": 16, "epochs": 1, "min_count": 1}
-        params["judge"] |= {"split": "val", "resamples": 10}
-        (path / "params.yaml").write_text(yaml.safe_dump(params), encoding="utf-8")
-        folder.done("ingest")
-        yield folder
-
-
-def write_inputs(path: Path, lines: list[Line]) -> None:
-    """Write the files of a user's own that README names."""
-    write_vectors(path / "captions.npy", [line.caption_id for line in lines], 1)
-    write_vectors(path / "images.npy", sorted({line.image_id for line in lines}), 2)
-    rows = [f'{line.caption_id},{line.image_id},"{line.text.replace(chr(34), "")}"' for line in lines[:40]]
-    (path / "captions.csv").write_text("\n".join(["caption_id,image_id,text", *rows]) + "\n", encoding="utf-8")
+        yield small_coco(tmp_path_factory.mktemp("pages"), patch)
 
 
 @pytest.mark.slow
 @pytest.mark.java
-@pytest.mark.parametrize("command", [c for c in dict.fromkeys(commands()) if reason(c) is None])
+@pytest.mark.parametrize("command", [command for command in COMMANDS if reason(command) is None])
 def test_a_command_runs_as_it_stands(command: str, project: Folder) -> None:
     for step in [step for pattern, steps in PREPARED.items() if re.match(pattern, command) for step in steps]:
         project.done(*step)
@@ -128,10 +112,10 @@ def test_a_command_runs_as_it_stands(command: str, project: Folder) -> None:
 def test_flickr30k_runs_beside_the_parameters_of_coco(mirror: Path, tmp_path: Path, monkeypatch: Any) -> None:
     if not (mirror / "flickr30k").is_dir():
         pytest.skip("the mirror has no Flickr30K")
-    command = next(c for c in commands() if c.startswith("relabel run --dataset flickr30k"))
+    command = next(c for c in COMMANDS if c.startswith("relabel run --dataset flickr30k"))
     monkeypatch.setenv("RELABEL_DATA", str(tmp_path / "data"))
     monkeypatch.setitem(os.environ, "RELABEL_MIRROR", str(mirror))
-    (tmp_path / "params.yaml").write_bytes((CHECKOUT / "params.yaml").read_bytes())
+    (tmp_path / "params.yaml").write_bytes((ROOT / "params.yaml").read_bytes())
     folder = Folder(tmp_path, monkeypatch)
     folder.done(*words(command), "--split", "test", "--label", "cider_lower_split", "--set", "ingest.tokenizer=none")
     assert (tmp_path / "labels/flickr30k/exports/test/lookup/cider_lower_split/lookup.json").exists()

@@ -1,0 +1,88 @@
+"""Contract: every Python block of README.md and docs/ runs as it stands, the blocks of a page one after another, in a
+folder with labels of a small corpus; a block that cannot run says why, and such blocks are few."""
+
+from __future__ import annotations
+
+import doctest
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.examples.documents import Block, blocks, pages, python_blocks
+
+WITH_PYTHON = [page for page in pages() if python_blocks(page)]
+
+
+def stand_ins(folder: Path) -> dict[str, Any]:
+    """Return the names that pages take from their reader: a dataset, a model and features."""
+    import torch
+
+    from relabel_train.lookup import open_lookup
+
+    lookup = open_lookup(folder / "labels/coco/exports/train/lookup/sbert")
+    generator = torch.Generator().manual_seed(0)
+    ids = lookup.caption_ids(lookup.rows)
+    images, captions = (torch.randn(len(ids), 8, generator=generator) for _ in range(2))
+    dataset = [
+        {"caption_id": name, "image": image, "caption": caption}
+        for name, image, caption in zip(ids, images, captions, strict=True)
+    ]
+    weights = torch.nn.Parameter(torch.eye(8))
+
+    def model(batch: dict[str, Any]) -> Any:
+        return torch.nn.functional.cosine_similarity(
+            (batch["image"] @ weights)[:, None], batch["caption"][None], dim=-1
+        )
+
+    return {"dataset": dataset, "model": model}
+
+
+def run(block: Block, namespace: dict[str, Any]) -> None:
+    """Run a block, as a script or as a doctest; an error names the page and the line."""
+    if block.text.lstrip().startswith(">>>"):
+        test = doctest.DocTestParser().get_doctest(block.text, namespace, block.page, block.page, block.line - 1)
+        runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+        runner.run(test, clear_globs=False)
+        namespace |= test.globs
+        assert not runner.failures
+        return
+    code = compile("\n" * (block.line - 1) + block.text, block.page, "exec")
+    exec(code, namespace)  # the pages are of this checkout
+
+
+@pytest.mark.parametrize("page", WITH_PYTHON)
+def test_the_blocks_of_a_page_run(
+    page: str, labelled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record_property: Any
+) -> None:
+    folder = tmp_path / "project"
+    shutil.copytree(labelled, folder)
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("RELABEL_DATA", str(folder / "data"))
+    namespace = {"__name__": "__page__", **stand_ins(folder)}
+    run_blocks = [block for block in python_blocks(page) if block.reason is None]
+    for block in run_blocks:
+        run(block, namespace)
+    record_property("blocks", len(run_blocks))
+
+
+def test_blocks_that_are_not_run_are_few_and_say_why() -> None:
+    every = [block for page in pages() for block in blocks(page) if block.language in ("python", "py")]
+    left_out = [block for block in every if block.reason is not None]
+    assert all(block.reason for block in left_out)
+    assert len(left_out) <= max(1, len(every) // 10), left_out
+
+
+def test_a_block_that_fails_is_noticed(tmp_path: Path) -> None:
+    with pytest.raises(NameError):
+        run(Block("page", 1, "python", "no_such_name\n", None), {})
+    with pytest.raises(AssertionError):
+        run(Block("page", 1, "python", ">>> 1 + 1\n3\n", None), {})
+
+
+def test_markers_and_languages_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.examples.documents.ROOT", tmp_path)
+    (tmp_path / "page.md").write_text("text\n```python\na = 1\n```\n\n<!-- not run: needs a GPU -->\n```bash\nb\n```\n")
+    first, second = blocks("page.md")
+    assert (first.line, first.language, first.text, first.reason) == (3, "python", "a = 1\n", None)
+    assert (second.language, second.text, second.reason) == ("bash", "b\n", "needs a GPU")

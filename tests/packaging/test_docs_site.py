@@ -1,0 +1,68 @@
+"""Contract: the documentation site is built without a warning; README, citation and templates agree with the code."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from tests.examples.documents import ROOT
+
+DOCUMENTS = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md")
+
+
+@pytest.mark.skipif(not find_spec("mkdocs"), reason="mkdocs is not installed (the `docs` extra)")
+@pytest.mark.skipif(not find_spec("mkdocstrings"), reason="mkdocstrings is not installed (the `docs` extra)")
+def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    page = (tmp_path / "site/api/index.html").read_text(encoding="utf-8")
+    for name in ("relabel.score", "relabel.load", "relabel_train.lookup.Lookup.block", "relabel_train.losses.BCLSLoss"):
+        assert f'id="{name}"' in page
+    for source in (ROOT / "docs").rglob("*.md"):
+        path = source.relative_to(ROOT / "docs").with_suffix("")
+        page_folder = path.parent if path.name == "index" else path
+        assert (tmp_path / "site" / page_folder / "index.html").is_file()
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_the_links_of_a_document_lead_to_files(document: str) -> None:
+    text = re.sub(r"```.*?```", "", (ROOT / document).read_text(encoding="utf-8"), flags=re.DOTALL)
+    links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", text)
+    missing = [link for link in links if "://" not in link and not (ROOT / document).parent.joinpath(link).exists()]
+    assert not missing
+
+
+def test_readme_is_short_and_starts_with_its_two_commands() -> None:
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) < 150
+    assert [line.split("#")[0].strip() for line in lines[:25] if line.startswith("make ")] == ["make demo", "make test"]
+
+
+def test_the_citation_has_the_version_and_licence_of_the_package() -> None:
+    import tomllib
+
+    import yaml
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert (citation["version"], citation["license"]) == (project["version"], project["license"])
+    assert citation["title"] == "relabel"
+
+
+def test_issue_templates_ask_for_the_output_of_doctor() -> None:
+    import yaml
+
+    templates = [file for file in (ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml") if file.name != "config.yml"]
+    assert len(templates) >= 3
+    for file in templates:
+        form = yaml.safe_load(file.read_text(encoding="utf-8"))
+        assert any("relabel doctor" in str(field.get("attributes", {}).get("label")) for field in form["body"]), file
+    workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8"))
+    assert any(step.get("run") == ".ci/run" for step in workflow["jobs"]["test"]["steps"])
