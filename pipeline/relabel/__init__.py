@@ -1,1 +1,34 @@
-"""relabel: graded relevance labels for image-text retrieval, from captions, judged against human scores."""
+"""Graded relevance labels for image-text retrieval, computed from caption similarity and checked against people.
+
+The functions below cover everyday use. They take and return ids, texts and numpy arrays, and are imported on first
+use: ``import relabel`` itself loads neither torch nor faiss.
+
+Examples
+--------
+>>> import relabel
+>>> scores = relabel.score("a dog on a surfboard", ["a surfing dog", "two cats"], "cider", tokenizer="lower_split")
+>>> int(scores.argmax())  # the first caption is the more relevant one
+0
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from relabel.api import Label, correlate, encode, ingest, load, run, score
+
+__all__ = ["Label", "correlate", "encode", "ingest", "load", "run", "score"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name of the front door on first use (PEP 562)."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from relabel import api
+
+    return getattr(api, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

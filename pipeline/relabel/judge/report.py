@@ -92,6 +92,9 @@ class Report:
     def __add__(self, other: Report) -> Report:
         return Report(self.tables + other.tables, self.records + other.records)
 
+    def __str__(self) -> str:
+        return self.render()
+
     @property
     def data(self) -> dict[str, Any]:
         """All records and notes, for JSON."""

@@ -1,0 +1,172 @@
+"""Contract: `import relabel` loads nothing heavy; its functions answer by ids and equal the stages they call."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import relabel
+from relabel.core.errors import MissingError, UsageError
+from relabel.corpus import References
+
+TEXTS = {
+    "a": ["a dog on a surfboard", "a wet dog surfs", "dog rides a wave"],
+    "b": ["two cats on a sofa", "a cat sleeps", "cats on a couch"],
+    "c": ["a dog sleeps on a sofa", "sleeping brown dog", "the dog naps"],
+}
+CIDER = {"sources.cider": {"source": "cider", "tokenizer": "lower_split"}}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A dataset of nine captions, ingested through the front door."""
+    monkeypatch.chdir(tmp_path)  # no params.yaml there
+    lines = [
+        {"caption_id": f"{image}{i}", "image_id": image, "split": "test", "text": text}
+        for image, texts in TEXTS.items()
+        for i, text in enumerate(texts)
+    ]
+    Path("captions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    corpus = relabel.ingest("labels/mine", "captions.jsonl", format="jsonl", tokenizer="none")
+    assert len(corpus) == 9
+    return Path("labels/mine")
+
+
+@pytest.fixture
+def labels(folder: Path) -> relabel.Label:
+    return relabel.encode(folder, "cider", settings=CIDER)
+
+
+def test_import_loads_nothing_heavy() -> None:
+    heavy = ("torch", "faiss", "numba", "sentence_transformers", "pyarrow", "pydantic")
+    code = f"import sys, relabel; print([name for name in {heavy} if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+@pytest.mark.parametrize("name", relabel.__all__)
+def test_the_front_door_imports_neither_torch_nor_faiss(name: str) -> None:
+    code = f"import sys, relabel; relabel.{name}; print('torch' in sys.modules, 'faiss' in sys.modules)"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert shown == "False False\n"
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'scores'"):
+        relabel.scores  # noqa: B018
+    assert set(relabel.__all__) <= set(dir(relabel))
+
+
+def test_block_is_the_relevance_of_each_image_and_caption(labels: relabel.Label) -> None:
+    images, captions = ["mine:c", "mine:a"], ["mine:b1", "mine:a0", "mine:c2", "mine:a2"]
+    found = labels.block(images, captions)
+    corpus = labels.corpus
+    for i, image in enumerate(images):
+        references = corpus.references([corpus.image_of[image]])
+        for j, caption in enumerate(captions):
+            row = np.array([corpus.row_of[caption]], np.int32)
+            assert found[i, j] == labels.relevance.pairs(references, row)[0]
+    pairs = labels.pairs(images, captions[:2])
+    np.testing.assert_array_equal(pairs, found[[0, 1], [0, 1]])
+
+
+def test_ids_are_those_that_the_label_covers(labels: relabel.Label) -> None:
+    assert labels.image_ids == ["mine:a", "mine:b", "mine:c"]
+    assert labels.caption_ids == [f"mine:{image}{i}" for image in "abc" for i in range(3)]
+
+
+def test_nearest_by_id_leaves_the_caption_out_and_orders_by_score(labels: relabel.Label) -> None:
+    hits = labels.nearest("mine:c0", k=8)
+    assert [hit.caption_id for hit in hits if hit.same_image] == ["mine:c1", "mine:c2"] or len(hits) == 8
+    assert "mine:c0" not in {hit.caption_id for hit in hits}
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+    corpus = labels.corpus
+    row = np.array([corpus.row_of["mine:c0"]], np.int32)
+    first = np.array([corpus.row_of[hits[0].caption_id]], np.int32)
+    assert hits[0].score == labels.relevance.block(References.single(row), first, "paired")[0, 0]
+
+
+def test_nearest_by_text_equals_nearest_of_the_same_caption(labels: relabel.Label) -> None:
+    (first, *_) = labels.nearest(text="a dog on a surfboard", k=3)
+    assert first.caption_id == "mine:a0"
+    by_id = {hit.caption_id: hit.score for hit in labels.nearest("mine:a0", k=8)}
+    for hit in labels.nearest(text="a dog on a surfboard", k=8)[1:]:
+        assert hit.score == pytest.approx(by_id[hit.caption_id], abs=1e-12)
+
+
+def test_load_opens_the_only_split_and_equals_encode(folder: Path, labels: relabel.Label) -> None:
+    opened = relabel.load(folder, "cider", settings=CIDER)
+    assert opened.split == "test"
+    ids = labels.image_ids, labels.caption_ids
+    np.testing.assert_array_equal(opened.block(*ids), labels.block(*ids))
+    assert repr(opened) == "<Label cider of mine (test): 9 captions, relevance 0 to 10>"
+
+
+def test_mistakes_are_named(folder: Path, labels: relabel.Label) -> None:
+    with pytest.raises(MissingError, match="no dataset"):
+        relabel.load("labels/yours", "cider")
+    with pytest.raises(MissingError, match="same_image is not encoded"):
+        relabel.load(folder, "same_image")
+    with pytest.raises(UsageError, match="no label 'cidr'"):
+        relabel.load(folder, "cidr")
+    with pytest.raises(UsageError, match="no such image"):
+        labels.block(["mine:z"], ["mine:a0"])
+    with pytest.raises(UsageError, match="no such caption"):
+        labels.block(["mine:a"], ["mine:a9"])
+    with pytest.raises(UsageError, match="sequence of ids"):
+        labels.block("mine:a", ["mine:a0"])
+    with pytest.raises(UsageError, match="as many images as captions"):
+        labels.pairs(["mine:a"], [])
+    with pytest.raises(UsageError, match="either a caption id or a text"):
+        labels.nearest()
+    with pytest.raises(UsageError, match="at least 1"):
+        labels.nearest("mine:a0", k=0)
+    with pytest.raises(UsageError, match="no pooling"):
+        labels.block(["mine:a"], ["mine:a0"], pooling="max")
+
+
+def test_labels_of_other_datasets_are_not_correlated(labels: relabel.Label) -> None:
+    with pytest.raises(UsageError, match="judge COCO's captions"):
+        relabel.correlate(labels)
+    with pytest.raises(UsageError, match="at least one label"):
+        relabel.correlate([])
+
+
+def test_score_is_cider_over_the_given_documents() -> None:
+    scorer = pytest.importorskip("pycocoevalcap.cider.cider_scorer")
+    references, captions = (
+        ["a dog on a surfboard", "a wet dog surfs"],
+        ["a surfing dog", "two cats", "a dog on a board"],
+    )
+    documents = [["two cats on a sofa", "cats sleep"], ["a man on a board"], ["a dog sleeps"]]
+    found = relabel.score(references, captions, "cider", tokenizer="lower_split", documents=documents)
+    # The tool counts the document frequencies of all sets that it is given and scores one candidate per set.
+    for score, caption in zip(found, captions, strict=True):
+        oracle = scorer.CiderScorer()
+        oracle += (caption, references)
+        for document in documents:
+            oracle += (document[0], document)
+        assert score == pytest.approx(oracle.compute_score()[1][0], abs=1e-9)
+
+
+def test_score_takes_single_texts_and_none() -> None:
+    options = {"tokenizer": "lower_split"}
+    assert relabel.score("a dog", "a dog", "cider", **options).shape == (1,)
+    assert relabel.score("a dog", [], "cider", **options).shape == (0,)
+    surfing, cats = relabel.score("a dog on a surfboard", ["a surfing dog", "two cats"], "cider", **options)
+    assert surfing > cats == 0
+
+
+def test_score_refuses_sources_that_need_more_than_texts() -> None:
+    with pytest.raises(UsageError, match="cannot score texts"):
+        relabel.score("a dog", ["a cat"], "same_image")
+    with pytest.raises(UsageError, match="made of other labels"):
+        relabel.score("a dog", ["a cat"], "fuse")
+    with pytest.raises(UsageError, match="no label 'sbrt'"):
+        relabel.score("a dog", ["a cat"], "sbrt")
+    with pytest.raises(UsageError, match="tokeniser"):
+        relabel.score("a dog", ["a cat"], "cider", tokeniser="ptb")
