@@ -240,7 +240,7 @@ def score(
     --------
     >>> import relabel
     >>> relabel.score("a dog on a surfboard", ["a surfing dog", "two cats"], "cider", tokenizer="lower_split").round(2)
-    array([0.94, 0.  ])
+    array([0.52, 0.  ])
     """
     texts = [references] if isinstance(references, str) else list(references)
     candidates = [captions] if isinstance(captions, str) else list(captions)
@@ -250,13 +250,11 @@ def score(
     background = [[text] for text in candidates] if documents is None else [list(document) for document in documents]
     settings = {f"sources.{source}": {"source": source, **parameters}} if parameters else {}
     project = Project(load_config(None, [], settings), runtime or Runtime())
-    scored = project.config.source(source)
-    if scored.parts():
-        todo = "Load a label and use nearest(text=...)."
-        raise UsageError(f"{source} is made of other labels and cannot score texts by itself", todo=todo)
     sets = [texts] * len(candidates) + background
     # One candidate per background document, only to make the document count.
-    scores = scored.score_texts(sets, candidates + [document[0] for document in background], project.runtime)
+    scores = project.config.source(source).score_texts(
+        sets, candidates + [document[0] for document in background], project.runtime, project.config.parts(source)
+    )
     return scores[: len(candidates)]
 
 

@@ -115,6 +115,19 @@ class Config(Parameters):
         params = self.params(label)
         return source_class(params.source)(params if self._models is None else params.with_models(*self._models))
 
+    def parts(self, label: str) -> dict[str, Source[Any]]:
+        """Return the sources that a label is made of or gated by, with those of their own parts, by label.
+
+        Raises
+        ------
+        UsageError
+            As `source`, for the label or a part.
+        """
+        parts: dict[str, Source[Any]] = {}
+        for part in self.source(label).input_labels():
+            parts |= {part: self.source(part)} | self.parts(part)
+        return parts
+
 
 def load_config(path: Path | None, settings: list[str] = [], overrides: Mapping[str, Any] = {}) -> Config:  # noqa: B006
     """Read parameters.

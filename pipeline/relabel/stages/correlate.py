@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from relabel import stages
 from relabel.core.errors import RelabelError, UsageError
 from relabel.judge.report import Report, ReportFiles, metrics, write_report
-from relabel.sources.base import Source
 from relabel.stages import Project
 from relabel.stages.variants import report_variant
 from relabel.store.manifest import Manifest
@@ -125,7 +124,7 @@ def _stsb(project: Project, labels: Sequence[str], result: EvaluationResult) -> 
     for label in labels:
         source, folder = project.config.source(label), project.layout.stsb(label)
         try:
-            parts = _parts(project, label)
+            parts = project.config.parts(label)
             for part in (label, *parts):
                 stages.ensure_models(project, part)
             scores[label] = judge_stsb(source, project.runtime.data, folder, project.runtime, parts=parts)
@@ -136,14 +135,6 @@ def _stsb(project: Project, labels: Sequence[str], result: EvaluationResult) -> 
     if not scores and result.problems:
         raise result.problems[0][1]
     return stsb_report(scores)
-
-
-def _parts(project: Project, label: str) -> dict[str, Source[Any]]:
-    """Return the sources of all labels that a label is made of or gated by, with those of their own parts."""
-    parts: dict[str, Source[Any]] = {}
-    for part in project.config.source(label).input_labels():
-        parts |= {part: project.config.source(part)} | _parts(project, part)
-    return parts
 
 
 def _write(
