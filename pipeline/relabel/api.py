@@ -192,7 +192,8 @@ class Label:
             if corpus.indptr[number] not in rows:
                 split = corpus.table["split"][int(corpus.indptr[number])].as_py()
                 todo = f"Load the label for split {split}."
-                raise UsageError(f"the image is in split {split}, which this label does not cover", image_id, todo)
+                what = f"the image is in split {split}, which this label does not cover"
+                raise UsageError(what, where=image_id, todo=todo)
             numbers.append(number)
         return corpus.references(numbers)
 

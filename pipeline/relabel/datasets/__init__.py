@@ -5,7 +5,7 @@ file.
 """
 
 from relabel.datasets.fetch import fetch
-from relabel.datasets.locate import FileStatus, State, locate, status
+from relabel.datasets.local_files import FileStatus, State, locate, status
 from relabel.datasets.registry import Content, DataFile, Manifest, load_manifest, names
 
 __all__ = [

@@ -15,7 +15,7 @@ import yaml
 
 from relabel.core.errors import CheckError, MissingError
 from relabel.datasets import fetch, status
-from relabel.datasets.locate import jar_urls, kept_jar
+from relabel.datasets.local_files import jar_urls, kept_jar
 from relabel.datasets.registry import MavenSource
 
 JAR = bytes(range(256)) * 40
