@@ -348,8 +348,8 @@ def encode(
     """
     project = _project(folder, params, settings, runtime)
     if not (project.layout.corpus / MANIFEST).exists():
-        stages.prepare_corpus(project)
-    stages.prepare_encoding(project, label, split)
+        stages.fetch_and_ingest(project)
+    stages.build_encoding(project, label, split)
     return _open(project, label, split)
 
 
