@@ -165,7 +165,7 @@ class Label:
         if k < 1:
             raise UsageError(f"k must be at least 1, found {k}")
         source = self.project.config.source(self.name)
-        if text is not None or source.pair_by_pair():  # a new text may be refused; slow sources need a gate
+        if text is not None or source.is_pairwise():  # a new text may be refused; slow sources need a gate
             return ask(self.project, text, caption_id, [self.name], k, self.split)[1][self.name]
         return nearest(self.relevance, row_of(self.corpus, self.relevance.rows, str(caption_id)), k)
 
