@@ -18,7 +18,6 @@ from pydantic import (
     model_validator,
 )
 
-import relabel
 from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.store.atomic import sha256_file
 
@@ -169,7 +168,7 @@ class Manifest(_Model):
 
 def manifests_folder() -> Path:
     """Return the folder of the manifests: inside an installed package, else at the root of a source checkout."""
-    package = Path(relabel.__file__).resolve().parent
+    package = Path(__file__).resolve().parents[1]
     for folder in (package / "data_manifests", package.parents[1] / "data_manifests"):
         if folder.is_dir():
             return folder
