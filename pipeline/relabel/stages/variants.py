@@ -1,8 +1,8 @@
-"""Parameters that an artefact is made with, and protection of results from trials.
+"""Parameters of an artefact, and protection of results from trials.
 
-The artefacts of a label are those of the parameter file: the file may be edited, and what it changed is built again. A
-trial, which overrides the file by options or settings, does not take their place, nor does another trial or the file
-take the place of a trial, unless `--replace` is given.
+The artefacts of a label follow the parameter file: after an edit of the file, whatever it changed is built again. A
+trial overrides the file by options or settings. It does not replace results of the file, and neither the file nor
+another trial replaces the results of a trial, unless `--replace` is given.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -36,13 +36,21 @@ class Variant:
     Attributes
     ----------
     values : dict of str to Any
-        Dotted names to values, JSON-able.
+        Dotted names to values that JSON can hold.
     trial : bool
-        Whether the command overrides the parameter file in any of them.
+        Whether the command overrides any of the parameter file's values.
     replace : bool
         Whether to replace other variants.
     advice : callable
-        Says how to keep both variants, given the values that differ.
+        Returns the advice for keeping both variants, given the current values that differ.
+
+    Examples
+    --------
+    >>> from relabel.stages.variants import Variant
+    >>> Variant({"judge.seed": 0}, trial=False, replace=False).folder("test")
+    'test'
+    >>> Variant({"judge.seed": 1}, trial=True, replace=False).folder("test")
+    'test-da19b135'
     """
 
     values: Values
@@ -51,75 +59,105 @@ class Variant:
     advice: Advice = field(default=lambda _: "Edit params.yaml, which replaces results.")
 
     def folder(self, name: str) -> str:
-        """Return the name of a folder; that of a trial ends in a digest of its parameters."""
+        """Return the name of a folder; for a trial, it ends in a digest of the parameters."""
         text = json.dumps(self.values, sort_keys=True)
         return f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}" if self.trial else name
 
     def record(self) -> dict[str, Any]:
-        """Return the entry of a manifest's `runtime`, which `check` reads."""
+        """Return the entry of a manifest's `runtime` that `check` reads."""
         return {_KEY: {"values": self.values, "trial": self.trial}}
 
     def check(self, previous: Manifest) -> None:
-        """Refuse to replace an artefact of other parameters, if this one or the previous one is a trial.
+        """Raise if this variant must not replace an artefact.
 
         Raises
         ------
         UsageError
-            With the parameters that differ, and how to keep both artefacts.
+            If the parameters differ and either artefact is a trial. The message names the parameters and a way to
+            keep both artefacts.
         """
-        known = previous.runtime.get(_KEY)
-        if self.replace or known is None or known["values"] == self.values or not (self.trial or known["trial"]):
+        record = previous.runtime.get(_KEY)
+        # Two variants of the parameter file may replace each other: the file was edited.
+        if self.replace or record is None or record["values"] == self.values or not (self.trial or record["trial"]):
             return
-        names = [n for n in {**known["values"], **self.values} if known["values"].get(n) != self.values.get(n)]
-        differing = ", ".join(f"{n} ({known['values'].get(n)} there, {self.values.get(n)} here)" for n in names)
-        whose = "overridden by the command" if self.trial else "of a trial, which overrode the parameter file"
-        what = f"{previous.kind} {previous.name} would be replaced, and parameters are {whose}: {differing}"
+        names = [n for n in {**record["values"], **self.values} if record["values"].get(n) != self.values.get(n)]
+        cause = "overridden by the command" if self.trial else "of a trial, which overrode the parameter file"
+        text = differing(names, record["values"], self.values)
+        message = f"{previous.kind} {previous.name} would be replaced, and parameters are {cause}: {text}"
         if not self.trial:
-            raise UsageError(what, todo="Replace it with --replace, or repeat the options of the trial.")
+            raise UsageError(message, todo="Replace it with --replace, or repeat the options of the trial.")
         advice = self.advice([self.values[name] for name in names if name in self.values])
-        raise UsageError(what, todo=f"{advice} Or replace it with --replace.")
+        raise UsageError(message, todo=f"{advice} Or replace it with --replace.")
+
+
+def differing(names: Iterable[str], previous: Mapping[str, Any], current: Mapping[str, Any]) -> str:
+    """Describe the parameters in which an existing artefact differs from the requested one.
+
+    Parameters
+    ----------
+    names : iterable of str
+        Parameters to describe.
+    previous, current : mapping
+        Values of the existing and of the requested artefact; a missing name counts as None.
+
+    Examples
+    --------
+    >>> from relabel.stages.variants import differing
+    >>> differing(["k", "index"], {"k": 5}, {"k": 7, "index": "Flat"})
+    'k (5 there, 7 here), index (None there, Flat here)'
+    """
+    return ", ".join(f"{name} ({previous.get(name)} there, {current.get(name)} here)" for name in names)
 
 
 def variant(
-    project: Project, values: Callable[[Config], Values], own: Values | None = None, advice: Advice | None = None
+    project: Project, values: Callable[[Config], Values], call: Values | None = None, advice: Advice | None = None
 ) -> Variant:
-    """Hold the parameters of a project against those of the parameter file.
+    """Compare the parameters of a project with those of the parameter file.
 
     Parameters
     ----------
     project : Project
     values : callable
         Returns the parameters of an artefact, given all parameters.
-    own : dict of str to Any, optional
-        Parameters that come from the call and not from the file; they make no trial.
+    call : dict of str to Any, optional
+        Parameters that come from the call rather than the file. They make no trial.
     advice : callable, optional
         See `Variant`.
     """
-    config, here = project.config, values(project.config)
-    made = Variant(here | (own or {}), here != _of_file(config, values), project.runtime.replace)
-    return made if advice is None else replace(made, advice=advice)
+    requested = values(project.config)
+    trial = requested != _file_values(project.config, values)
+    result = Variant(requested | (call or {}), trial, project.runtime.replace)
+    return result if advice is None else replace(result, advice=advice)
 
 
 def encoding_variant(project: Project, label: str) -> Variant:
-    """Return the parameters of a label's encoding. A refused trial is advised to take a label of its own."""
+    """Return the parameters of a label's encoding; a refused trial is advised to use a label of its own."""
 
     def values(config: Config) -> Values:
         return label_values(config, label) | {"encode.rows_per_shard": config.encode.rows_per_shard}
 
-    return variant(project, values, advice=partial(_name_trial, project.config, label))
+    return variant(project, values, advice=partial(_new_label_advice, project.config, label))
 
 
 def label_values(config: Config, label: str) -> Values:
-    """Return the parameters of a label and of all labels that it is made of."""
-    own = config.params(label).model_dump(mode="json")
-    values = {f"sources.{label}.{name}": value for name, value in own.items()}
-    for part in config.source(label).input_labels():
+    """Return the parameters of a label and of all labels that it is composed of.
+
+    Examples
+    --------
+    >>> from relabel.config import Config
+    >>> from relabel.stages.variants import label_values
+    >>> label_values(Config(), "same_image")["sources.same_image.source"]
+    'same_image'
+    """
+    params = config.params(label).model_dump(mode="json")
+    values = {f"sources.{label}.{name}": value for name, value in params.items()}
+    for part in config.source(label).parts():
         values |= label_values(config, part)
     return values
 
 
 def report_variant(project: Project, labels: Sequence[str]) -> Variant:
-    """Return the parameters of a report, which is a trial if it holds some labels, or others than the file's.
+    """Return the parameters of a report, which is a trial if its labels are not exactly those of the file.
 
     Parameters
     ----------
@@ -133,15 +171,15 @@ def report_variant(project: Project, labels: Sequence[str]) -> Variant:
         judge = config.judge.model_dump(mode="json", exclude={"split"})
         return {"labels": sorted(labels or sources), "sources": sources, "judge": judge}
 
-    whole = not labels or set(labels) == set(project.config.file.sources)
-    made = variant(project, values)
-    return replace(made, trial=made.trial or not whole)
+    complete = not labels or set(labels) == set(project.config.file.sources)
+    result = variant(project, values)
+    return replace(result, trial=result.trial or not complete)
 
 
 def model_guard(
     project: Project, section: str, keep: str = "Give the new model a folder of its own with --out"
 ) -> Guard | None:
-    """Return a guard that keeps a model of other parameters; None where the parameters are those of the file.
+    """Return a guard that protects a model of other parameters; None if the parameters are those of the file.
 
     Parameters
     ----------
@@ -149,48 +187,51 @@ def model_guard(
     section : str
         The model's block of `tune` in the parameter file.
     keep : str
-        Advice on keeping both models.
+        Advice for keeping both models.
 
     Raises
     ------
     UsageError
-        By the guard, with the parameters that differ, and how to keep both models.
+        By the guard, with the parameters that differ and a way to keep both models.
     """
-    values = variant(project, lambda config: getattr(config.tune, section).model_dump(mode="json"))
+    requested = variant(project, lambda config: getattr(config.tune, section).model_dump(mode="json"))
 
     def check(previous: Manifest) -> None:
-        known = previous.semantic
-        if "base" in values.values and _other_base(values.values, previous):
-            known = known | {"base": previous.facts["base"]}
-        names = [name for name, value in values.values.items() if known.get(name, value) != value]
+        values, recorded = requested.values, previous.semantic
+        # The manifest identifies a base model by its content, so that a copy elsewhere is the same model.
+        if "base" in values and _has_other_base(values, previous):
+            recorded = recorded | {"base": previous.facts["base"]}
+        # A parameter that the manifest does not record cannot have changed the model.
+        names = [name for name, value in values.items() if recorded.get(name, value) != value]
         if names:
-            differing = ", ".join(f"{n} ({known[n]} there, {values.values[n]} here)" for n in names)
-            what = f"model {previous.name} would be replaced, and the command overrides the file: {differing}"
-            raise UsageError(what, todo=f"{keep}, or replace the model with --replace.")
+            text = differing(names, recorded, values)
+            message = f"model {previous.name} would be replaced, and the command overrides the file: {text}"
+            raise UsageError(message, todo=f"{keep}, or replace the model with --replace.")
 
-    return check if values.trial and not values.replace else None
+    return check if requested.trial and not requested.replace else None
 
 
-def _other_base(values: Values, previous: Manifest) -> bool:
-    """Return whether a model was tuned from another base model, wherever both lie and however they are named."""
+def _has_other_base(values: Values, previous: Manifest) -> bool:
+    """Return whether a model was tuned from a base model of other content, regardless of names and paths."""
     from relabel.sources.models.files import find_model
 
     return previous.inputs["base"] != find_model(values["base"], values["revision"]).sha256()
 
 
-def _of_file(config: Config, values: Callable[[Config], Values]) -> Values | None:
-    """Return the parameters that the file gives; None where it has no such label."""
+def _file_values(config: Config, values: Callable[[Config], Values]) -> Values | None:
+    """Return the parameters that the file gives; None if it has no such label."""
     try:
         return values(config.file)
     except RelabelError:
         return None
 
 
-def _name_trial(config: Config, label: str, differing: Sequence[Any]) -> str:
-    """Write the options that give a trial a label of its own, named by the last value that differs."""
+def _new_label_advice(config: Config, label: str, values: Sequence[Any]) -> str:
+    """Return the options that name the trial as a new label, after the last value that differs."""
     params = config.params(label)
-    stem = Path(str(differing[-1])).stem.lower() if differing else ""
-    ending = re.sub(r"[^a-z0-9]+", "-", stem).strip("-")[:30] or "trial"  # --set takes a dot for a level
-    given = {"source": params.source} | params.model_dump(mode="json", exclude_defaults=True)
-    body = yaml.safe_dump(given, default_flow_style=True, sort_keys=False, width=10_000).strip()
+    stem = Path(str(values[-1])).stem.lower() if values else ""
+    # --set splits names at dots, so the new name has none.
+    ending = re.sub(r"[^a-z0-9]+", "-", stem).strip("-")[:30] or "trial"
+    changed = {"source": params.source} | params.model_dump(mode="json", exclude_defaults=True)
+    body = yaml.safe_dump(changed, default_flow_style=True, sort_keys=False, width=10_000).strip()
     return f"Name the trial: --label {label}-{ending} --set 'sources.{label}-{ending}={body}'."
