@@ -1,18 +1,16 @@
-"""The stages as plain functions, one file each: fetch, ingest, tune, encode, neighbours, judge, export.
+"""The stages as plain functions: fetch, ingest, tune, encode, neighbours, judge, export.
 
-`relabel.stages.run` runs them in order. Each stage is idempotent: finished work is found by its fingerprint and is not
-repeated.
+`relabel.stages.run` runs them in order. Each stage is idempotent: finished work is recognized by its fingerprint and is
+not repeated.
 """
 
-from relabel.stages.encode import encode, find_failed_rows, open_label, read_encoding
+from relabel.stages.encode import build_encoding, encode, find_failed_rows, open_label, read_encoding
 from relabel.stages.export_lookup import export_lookup
 from relabel.stages.export_plan import estimate_plan, export_plan
-from relabel.stages.fetch import fetch
-from relabel.stages.ingest import fetch_and_ingest, ingest
-from relabel.stages.job import Job, log_status, run_logged, status_line
+from relabel.stages.ingest import fetch, fetch_and_ingest, ingest
+from relabel.stages.job import Job, log_status, run_and_log, status_line
 from relabel.stages.judge import judge, judgement_folder
 from relabel.stages.neighbours import labels_with_neighbours, neighbours
-from relabel.stages.prepare import build_encoding, build_label
 from relabel.stages.project import Project
 from relabel.stages.tune import (
     ensure_models,
@@ -28,7 +26,6 @@ __all__ = [
     "Job",
     "Project",
     "build_encoding",
-    "build_label",
     "encode",
     "ensure_models",
     "estimate_plan",
@@ -46,7 +43,7 @@ __all__ = [
     "neighbours",
     "open_label",
     "read_encoding",
-    "run_logged",
+    "run_and_log",
     "status_line",
     "tune_bert_sts",
     "tune_cbow",

@@ -14,7 +14,7 @@ from relabel.core.errors import RelabelError, UsageError
 from relabel.judge.report import Report, ReportFiles, metrics, write_report
 from relabel.stages import Project
 from relabel.stages.variants import report_variant
-from relabel.store.manifest import Manifest
+from relabel.store.manifest import MANIFEST, Manifest
 
 Against = Literal["cxc", "eccv", "stsb"]
 
@@ -68,7 +68,7 @@ def correlate(project: Project, labels: Sequence[str], against: Sequence[Against
         judged: dict[str, Manifest] = {}
         for label in sorted(names, key=lambda n: specs[n].pairwise):  # a gate comes before what it gates
             try:
-                judged[label] = stages.build_label(project, label, judged=bool(against))
+                judged[label] = _build_label(project, label, judge=bool(against))
             except RelabelError as error:
                 result.problems.append((label, error))
         if not judged:
@@ -85,6 +85,14 @@ def correlate(project: Project, labels: Sequence[str], against: Sequence[Against
     if "stsb" in against:
         result.report += _stsb(project, [label for label in names if not specs[label].baseline], result)
     return result
+
+
+def _build_label(project: Project, label: str, judge: bool) -> Manifest:
+    """Build the encoding of a label and, if asked, its judgement; return the manifest of the last one."""
+    if not (project.layout.corpus / MANIFEST).exists():
+        stages.fetch_and_ingest(project)
+    encoding = stages.build_encoding(project, label, project.config.judge.split)
+    return stages.run_and_log(project, stages.judge(project, label)) if judge else encoding
 
 
 def _cxc(project: Project, judged: dict[str, Manifest], _: Sequence[Against]) -> tuple[Report, ReportFiles]:

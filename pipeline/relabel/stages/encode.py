@@ -1,4 +1,4 @@
-"""encode: what a source computes once a caption; and encodings opened for answers."""
+"""encode: the part of a source's work that is done once per caption; and encodings opened for scoring."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from relabel.config import Config
 from relabel.core.errors import CheckError, FailedRowsError, MissingError, UsageError
 from relabel.sources.base import OpenEncoding
 from relabel.sources.relevance import Relevance
-from relabel.sources.text_reuse import with_text_reuse
-from relabel.stages.job import Job, run_tasks
+from relabel.sources.text_reuse import reusing
+from relabel.stages.job import Job, run_and_log, run_tasks
 from relabel.stages.project import Project
-from relabel.stages.tune import check_word2vec
+from relabel.stages.tune import check_word2vec, ensure_models
 from relabel.stages.variants import encoding_variant
 from relabel.store.manifest import ArtefactSpec, Manifest, read_manifest
 from relabel.store.reading import read_artefact
@@ -26,9 +26,9 @@ def encode(project: Project, label: str, split: str) -> Job:
     Raises
     ------
     UsageError
-        If there is no such label or split, or the label is made of itself.
+        If there is no such label or split, or the label is composed of itself.
     MissingError
-        If the corpus, an asset of the source or the encoding of a label that it is made of is not there.
+        If the corpus, an asset of the source or the encoding of a part is missing.
     """
     check_acyclic(project.config, label)
     check_word2vec(project, label)
@@ -53,39 +53,74 @@ def encode(project: Project, label: str, split: str) -> Job:
         }
         run_tasks(project, tasks(), artefact, work, encode, label, split)
 
-    parts = {part: read_encoding(project, part, split) for part in source.input_labels()}
-    source.check_inputs(parts)
+    # The parts' identities are inputs, so that a rebuilt part makes this encoding stale.
+    parts = {part: read_encoding(project, part, split) for part in source.parts()}
+    source.check_parts(parts)
     identities = {f"encoding {part}": manifest.identity for part, manifest in parts.items()}
     artefact = ArtefactSpec("encoding", label, semantic, {"corpus": corpus.digest} | identities)
     out = project.layout.encoding(split, label)
-    tasks = partial(with_text_reuse, partial(source.tasks, corpus, rows, size, runtime), out, semantic)
-    return Job(out, artefact, fill, runtime.progress, tasks, encoding_variant(project, label))
+    # Captions that the previous encoding holds under the same parameters are copied rather than encoded again.
+    units = partial(reusing, partial(source.units, corpus, rows, size, runtime), out, semantic)
+    return Job(out, artefact, fill, runtime.progress, units, encoding_variant(project, label))
+
+
+def build_encoding(project: Project, label: str, split: str) -> Manifest:
+    """Build a label's model, the encodings of its parts and its own encoding; return the manifest of the last one.
+
+    Raises
+    ------
+    RelabelError
+        As `ensure_models` and `encode`.
+    """
+    ensure_models(project, label)
+    # Checked before the recursion, which would not end for a label that is part of itself.
+    check_acyclic(project.config, label)
+    for part in project.config.source(label).parts():
+        build_encoding(project, part, split)
+    return run_and_log(project, encode(project, label, split))
 
 
 def check_acyclic(config: Config, label: str, above: tuple[str, ...] = ()) -> None:
-    """Refuse a label that is made of itself.
+    """Raise if a label is composed of itself.
+
+    Parameters
+    ----------
+    config : Config
+    label : str
+    above : tuple of str
+        The labels that led to this one.
 
     Raises
     ------
     UsageError
-        With the way from the label back to it; or if it, or a part, is no label.
+        With the chain of labels back to the first; or if the label or a part does not exist.
+
+    Examples
+    --------
+    >>> from relabel.config import Config
+    >>> from relabel.stages.encode import check_acyclic
+    >>> check_acyclic(Config(), "sbert")
+    >>> check_acyclic(Config(sources={"loop": {"source": "bert_sts", "gate": "loop"}}), "loop")
+    Traceback (most recent call last):
+        ...
+    relabel.core.errors.UsageError: label loop is made of itself: loop -> loop. ...
     """
     if label in above:
-        way = " -> ".join((*above[above.index(label) :], label))
-        raise UsageError(f"label {label} is made of itself: {way}", todo="Take it out of the parts of one of these.")
-    for part in config.source(label).input_labels():
+        chain = " -> ".join((*above[above.index(label) :], label))
+        raise UsageError(f"label {label} is made of itself: {chain}", todo="Take it out of the parts of one of these.")
+    for part in config.source(label).parts():
         check_acyclic(config, part, (*above, label))
 
 
 def read_encoding(project: Project, label: str, split: str) -> Manifest:
-    """Read the manifest of an encoding, made of this corpus under these parameters.
+    """Return the manifest of an encoding of this corpus under these parameters.
 
     Raises
     ------
     MissingError
-        If it is not there.
+        If there is no encoding.
     CheckError
-        If it was made of another corpus or under other parameters.
+        If it was made from another corpus or under other parameters.
     """
     job, todo = encode(project, label, split), f"Run `relabel encode --label {label} --split {split}`."
     try:
@@ -98,44 +133,49 @@ def read_encoding(project: Project, label: str, split: str) -> Manifest:
 
 
 def find_failed_rows(project: Project, labels: Iterable[str], split: str) -> list[tuple[str, FailedRowsError]]:
-    """Tell which labels' encodings have failed rows, whatever captions and parameters they were made with."""
-    found = []
+    """Return the labels whose encodings have failed rows, each with an error that names the first row.
+
+    Corpus and parameters of the encodings are not checked.
+    """
+    errors = []
     for label in labels:
         folder = project.layout.encoding(split, label)
+        # A missing or damaged encoding is reported by the command that needs it.
         with suppress(MissingError, CheckError):
             manifest = read_manifest(folder, "encoding")
             if manifest.failed:
                 row, reason = manifest.facts["failed"]["first"][0]
-                what = f"{manifest.failed:,} captions could not be encoded; first {row}: {reason}"
-                todo = f"Run `relabel encode --label {label} --split {split}` again: it makes their shards anew."
-                found.append((label, FailedRowsError(what, where=str(folder), todo=todo)))
-    return found
+                message = f"{manifest.failed:,} captions could not be encoded; first {row}: {reason}"
+                todo = f"Run `relabel encode --label {label} --split {split}` again to rebuild their shards."
+                errors.append((label, FailedRowsError(message, where=str(folder), todo=todo)))
+    return errors
 
 
 def open_label(project: Project, label: str, split: str, encoding: Manifest | None = None) -> Relevance:
-    """Open an encoding for answers.
+    """Open an encoding for scoring.
 
     Parameters
     ----------
     project : Project
     label, split : str
     encoding : Manifest, optional
-        What `read_encoding` returned, if it was called before.
+        The result of an earlier call of `read_encoding`.
 
     Raises
     ------
     MissingError, CheckError
         As `read_encoding`; CheckError if a file differs from the manifest or another run rebuilds the encoding.
     """
-    wanted = (encoding or read_encoding(project, label, split)).fingerprint
+    expected = (encoding or read_encoding(project, label, split)).fingerprint
     folder = project.layout.encoding(split, label)
     source = project.config.source(label)
     parts = {part: open_label(project, part, split) for part in source.input_labels()}
 
     def read(manifest: Manifest) -> Relevance:
-        if manifest.fingerprint != wanted:
-            what = "encoded under other parameters while it was opened"
-            raise CheckError(what, where=str(folder), todo="Run it again.")
+        # Another process may have replaced the folder since its manifest was read.
+        if manifest.fingerprint != expected:
+            message = "encoded under other parameters while it was opened"
+            raise CheckError(message, where=str(folder), todo="Run it again.")
         return source.open(OpenEncoding(project.corpus, folder, manifest, project.runtime, parts))
 
     return read_artefact(folder, "encoding", read)

@@ -1,17 +1,43 @@
-"""ingest: captions of any format as the one table of a corpus."""
+"""fetch and ingest: the captions of a dataset, downloaded and verified, as one table."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from relabel.stages.fetch import fetch
+from relabel.core.errors import UsageError
 from relabel.stages.job import log_status
 from relabel.stages.project import Project
 from relabel.store.manifest import Manifest
 
+FETCHED = {"coco": "coco-captions", "flickr30k": "flickr30k"}
+"""Dataset to the files that are fetched for it if no path is given."""
+
+
+def fetch(project: Project, mirror: Path | None = None) -> None:
+    """Download the captions of the dataset, unless the parameters name a path.
+
+    Raises
+    ------
+    UsageError
+        If no captions are known for the dataset and no path is given.
+    MissingError, CheckError
+        If a file cannot be downloaded or its sha256 differs.
+    """
+    from relabel.datasets import fetch
+
+    params = project.config.ingest
+    if params.path is not None:
+        return
+    if params.dataset not in FETCHED:
+        names = ", ".join(FETCHED)
+        raise UsageError(
+            f"no captions are known for dataset {params.dataset}", todo=f"Give ingest.path, or use {names}."
+        )
+    fetch(FETCHED[params.dataset], project.runtime.data, mirror, project.runtime.progress)
+
 
 def ingest(project: Project) -> tuple[Manifest, bool]:
-    """Make the corpus. See relabel.corpus.ingest."""
+    """Build the corpus; return its manifest and whether it was built by this call."""
     from relabel.corpus.ingest import ingest
 
     return ingest(project.config.ingest, project.layout.corpus, project.runtime)
@@ -23,8 +49,9 @@ def fetch_and_ingest(project: Project, mirror: Path | None = None) -> None:
     Raises
     ------
     RelabelError
-        See `fetch` and `ingest`.
+        As `fetch` and `ingest`.
     """
+    # Without the path, `ingest` would read the published captions of the same name.
     if (manifest := project.reused_corpus) is not None:
         log_status(project, (manifest, False), project.layout.corpus)
         return

@@ -1,4 +1,4 @@
-"""An artefact that a stage is ready to build, and what is said of it afterwards."""
+"""Artefacts that a stage is ready to build, and the lines that report on them."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from relabel.store.workers import RemoteJob, make
 
 @dataclass(frozen=True)
 class Job:
-    """An artefact to be built: where, from what, and how.
+    """An artefact to be built.
 
     Attributes
     ----------
     out : Path
     artefact : ArtefactSpec
     fill : callable
-        Writes the files through the Work it gets.
+        Writes the files through the Work that it receives.
     progress : Progress
-    tasks : callable or None
-        Returns the work in tasks that any worker may make; `fill` has them made (see `run_tasks`).
+    units : callable or None
+        Returns the work as units that any worker may make; `fill` passes them to `run_tasks`.
     variant : Variant or None
-        Its parameters, where a trial must not replace it.
+        Parameters of the artefact, if it must not be replaced by a trial.
     """
 
     out: Path
@@ -44,7 +44,7 @@ class Job:
     variant: Variant | None = None
 
     def run(self) -> tuple[Manifest, bool]:
-        """Build it, unless it is there.
+        """Build the artefact unless it is up to date; return its manifest and whether it was built.
 
         Raises
         ------
@@ -52,12 +52,13 @@ class Job:
             If a trial would be replaced or would replace an artefact (see `Variant.check`).
         """
         guard = None if self.variant is None else self.variant.check
-        made = build(self.out, self.artefact, self._fill, self.progress, guard)
+        result = build(self.out, self.artefact, self._fill, self.progress, guard)
+        # A run builds many artefacts in one process: freed memory goes back to the system in between.
         release()
-        return made
+        return result
 
     def check(self) -> None:
-        """Refuse what `run` would refuse: a trial that replaces an artefact, or the replacement of a trial."""
+        """Raise if `run` would refuse to replace the existing artefact."""
         if self.variant is None:
             return
         try:
@@ -75,23 +76,23 @@ class Job:
 def run_tasks(
     project: Project, tasks: Tasks, artefact: ArtefactSpec, work: Work, stage: Callable[..., Job], *arguments: Any
 ) -> None:
-    """Make tasks in this process or by workers, as the runtime says.
+    """Make units in this process or by workers, depending on the runtime.
 
     Parameters
     ----------
     project : Project
     tasks : Tasks
     artefact : ArtefactSpec
-        The artefact they are for.
+        The artefact that the units belong to.
     work : Work
     stage, arguments
-        ``stage(project, *arguments)`` gives any process the same spec and tasks: a function known by its module and
-        name, and plain values.
+        ``stage(project, *arguments)`` returns the same artefact and units in any process. The stage is a function
+        that can be imported by its module and name; the arguments are plain values.
 
     Raises
     ------
     RelabelError
-        See `relabel.store.workers.make`.
+        As `relabel.store.workers.make`.
     """
     make(tasks, work, RemoteJob(project, stage, arguments, artefact, work.folder))
 
@@ -103,13 +104,39 @@ def run_logged(project: Project, job: Job) -> Manifest:
     return built[0]
 
 
-def log_status(project: Project, made: tuple[Manifest, bool], folder: Path) -> None:
-    """Tell the progress what became of a stage."""
-    project.runtime.progress.note(status_line(made[1], made[0], folder))
+def run_and_log(project: Project, job: Job) -> Manifest:
+    """Run a job, log its status and return the manifest."""
+    result = job.run()
+    log_status(project, result, job.out)
+    return result[0]
+
+
+def log_status(project: Project, result: tuple[Manifest, bool], folder: Path) -> None:
+    """Log the status of an artefact to the progress.
+
+    Parameters
+    ----------
+    project : Project
+    result : (Manifest, bool)
+        The manifest, and whether the artefact was built by this run.
+    folder : Path
+    """
+    manifest, built = result
+    project.runtime.progress.note(status_line(built, manifest, folder))
 
 
 def status_line(built: bool, manifest: Manifest, folder: Path) -> str:
-    """Say one line about a stage's artefact."""
+    """Return one line about an artefact.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from relabel.stages.job import status_line
+    >>> from relabel.store.manifest import Manifest
+    >>> manifest = Manifest("encoding", "cider", "0123", {}, {}, {}, {"seconds": 2.5}, {})
+    >>> status_line(True, manifest, Path("labels/coco/encodings/test/cider"))
+    'encoding cider: built in 2.5 s (labels/coco/encodings/test/cider)'
+    """
     seconds = manifest.runtime.get("seconds", 0)
     state = f"built in {seconds:.1f} s" if built else "up to date"
     state += f", {manifest.failed:,} rows failed" if manifest.failed else ""

@@ -93,9 +93,9 @@ def _encode(project: Project, split: Split, labels: Sequence[str]) -> Evaluation
 
 def _serve(project: Project, split: Split, label: str) -> None:
     """Find neighbours of captions within the split and write the lookup."""
-    stages.run_logged(project, stages.neighbours(project, label, neighbours_params(project, split)))
-    if (reason := project.config.source(label).lookup_blocker()) is None:
-        stages.run_logged(project, stages.export_lookup(project, label, split))
+    stages.run_and_log(project, stages.neighbours(project, label, neighbours_params(project, split)))
+    if (reason := project.config.source(label).no_lookup()) is None:
+        stages.run_and_log(project, stages.export_lookup(project, label, split))
     else:
         project.runtime.progress.note(f"{label} has no lookup: {reason}")
 

@@ -6,8 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from relabel.core.errors import UsageError
-from relabel.stages.encode import check_acyclic, encode, open_label, read_encoding
-from relabel.stages.prepare import build_encoding
+from relabel.stages.encode import build_encoding, check_acyclic, encode, open_label, read_encoding
 from relabel.stages.project import Project
 from relabel.stages.variants import model_guard
 from relabel.store.manifest import Manifest
