@@ -106,10 +106,10 @@ def _as_is(step: Step, manifest: Manifest) -> Step:
 
 def _predicted(project: Project, split: Split, label: str, steps: list[Step]) -> list[Step]:
     """Fill in what is still to be built; a label that lacks something stays as it is."""
-    from relabel.stages.estimate import predict
+    from relabel.stages.estimate import estimate_sizes
 
     try:
-        found = predict(project, label, split)
+        found = estimate_sizes(project, label, split)
     except RelabelError as error:
         project.runtime.progress.note(f"{label}: no prediction: {error}")
         return steps

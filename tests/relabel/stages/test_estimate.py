@@ -1,5 +1,5 @@
-"""Contract: a dry run predicts the rows and bytes that the run then writes, to the byte where it says exact; a sample
-is whole images of the corpus; what grows is extrapolated along a power through two measurements."""
+"""Contract: a dry run estimates the rows and bytes that the run then writes, exactly for files of fixed shape. A sample
+consists of complete images. Sizes that depend on the words are extrapolated along a power of the count."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from relabel.corpus import Corpus
 from relabel.sources.cosine import make_index
 from relabel.stages import Project
 from relabel.stages.dry_run import Step, plan
-from relabel.stages.estimate.prediction import power
-from relabel.stages.estimate.sample import sample
-from relabel.stages.estimate.sizes import index_bytes
+from relabel.stages.estimate import extrapolate, sample_images
+from relabel.stages.file_sizes import index_bytes
 from relabel.stages.run import run
 
 LABELS = {
@@ -73,7 +72,7 @@ def test_a_dry_run_says_what_the_run_then_writes(project: Project) -> None:
 
 def test_a_sample_is_whole_images_evenly_spread_and_numbered_anew(coco: Corpus) -> None:
     rows = coco.rows(["val"])
-    some = sample(coco, rows, 500)
+    some = sample_images(coco, rows, 500)
     assert 450 <= len(some) <= 550
     known = {coco.image_ids[m]: m for m in coco.images(["val"])}
     places = [known[name] for name in some.image_ids]
@@ -85,7 +84,7 @@ def test_a_sample_is_whole_images_evenly_spread_and_numbered_anew(coco: Corpus) 
         mine = slice(int(some.indptr[m]), int(some.indptr[m + 1]))
         assert some.caption_ids[mine] == coco.caption_ids[of]
     assert some.table["row"].to_pylist() == list(range(len(some)))
-    assert len(sample(coco, range(rows.start, rows.start + int(coco.indptr[1])), 10**9)) >= 5
+    assert len(sample_images(coco, range(rows.start, rows.start + int(coco.indptr[1])), 10**9)) >= 5
 
 
 def test_a_flat_index_is_as_large_as_said_and_others_are_not_guessed() -> None:
@@ -99,5 +98,5 @@ def test_a_flat_index_is_as_large_as_said_and_others_are_not_guessed() -> None:
 
 
 def test_growth_is_extrapolated_along_two_measurements() -> None:
-    assert power((10, 5 * 10**0.5), (40, 5 * 40**0.5), 10_000) == pytest.approx(500)
-    assert power((10, 9.0), (30, 90.0), 60) == pytest.approx(180.0)  # noise: never faster than the count
+    assert extrapolate((10, 5 * 10**0.5), (40, 5 * 40**0.5), 10_000) == pytest.approx(500)
+    assert extrapolate((10, 9.0), (30, 90.0), 60) == pytest.approx(180.0)  # noise: never faster than the count

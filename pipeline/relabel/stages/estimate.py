@@ -1,0 +1,231 @@
+"""Rows and bytes of one label's artefacts before they are built, from two samples that are encoded and exported.
+
+Bytes are exact for files of fixed shape: vectors, a flat index, exact neighbours, a lookup of vectors. They are
+approximate for files that depend on the words (n-grams, tuples), whose number grows more slowly than the captions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pyarrow as pa
+
+from relabel import stages
+from relabel.core.errors import UsageError
+from relabel.core.progress import SILENT
+from relabel.corpus import Corpus
+from relabel.corpus.build import SCHEMA
+from relabel.neighbours.spec import Question
+from relabel.sources.cosine import INDEX
+from relabel.sources.text_reuse import TEXTS, texts_bytes
+from relabel.stages.file_sizes import index_bytes, lookup_bytes, neighbours_bytes, npy_bytes, shards_bytes
+from relabel.stages.job import Job
+from relabel.stages.project import Project
+from relabel.store.manifest import Manifest
+from relabel_train.lookup.format import KINDS, read_description
+
+
+@dataclass(frozen=True)
+class SizeEstimate:
+    """Size of an artefact that is not built yet.
+
+    Attributes
+    ----------
+    rows : int
+    bytes : int
+        Size of its data files, without the manifest of a few KB.
+    exact : bool
+        Whether `bytes` is exact.
+    """
+
+    rows: int
+    bytes: int
+    exact: bool
+
+
+def estimate_sizes(project: Project, label: str, split: str) -> dict[str, SizeEstimate]:
+    """Estimate the rows and bytes of a label's artefacts: `encode`, `neighbours` (of captions) and `export`.
+
+    Parameters
+    ----------
+    project : Project
+        Its corpus exists.
+    label, split : str
+
+    Returns
+    -------
+    dict of stage to SizeEstimate
+
+    Raises
+    ------
+    UsageError
+        If the sizes depend on the pairs that are scored.
+    RelabelError
+        If the label cannot be encoded.
+    """
+    rows, sizes = project.corpus.rows(project.splits(split)), project.config.source(label).spec.samples
+    if sizes is None:
+        raise UsageError(f"the cost of {label} depends on the pairs that it scores; it is logged when the work begins")
+    with ExitStack() as stack:
+        # Two sizes give the exponent of the growth of files that depend on the words.
+        small, large = (
+            _encode_sample(stack.enter_context(sample_project(project, rows, n)), label, split) for n in sizes
+        )
+        return {
+            "encode": _estimate_encoding(small, large, rows, project),
+            "neighbours": _estimate_neighbours(label, rows, project),
+            "export": _estimate_lookup(small, large, rows, project),
+        }
+
+
+@dataclass(frozen=True)
+class _SampleArtefact:
+    """An artefact of a sample."""
+
+    folder: Path
+    manifest: Manifest
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all its files."""
+        return sum(entry.bytes for entry in self.manifest.files.values())
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """Encoding and lookup of a label over a few captions."""
+
+    captions: int
+    encoding: _SampleArtefact
+    lookup: _SampleArtefact
+
+
+def _encode_sample(project: Project, label: str, split: str) -> _Sample:
+    def run(job: Job) -> _SampleArtefact:
+        manifest, _ = job.run()
+        return _SampleArtefact(job.out, manifest)
+
+    # The lookup reads the encoding, so the encoding is built first.
+    encoding = run(stages.encode(project, label, split))
+    return _Sample(len(project.corpus), encoding, run(stages.export_lookup(project, label, split)))
+
+
+def _estimate_encoding(small: _Sample, large: _Sample, rows: range, project: Project) -> SizeEstimate:
+    artefact, count = large.encoding, len(rows)
+    manifest = artefact.manifest
+    shards = shards_bytes(artefact.folder / manifest.parts[0], rows, project.config.encode.rows_per_shard)
+    index: int | None = 0
+    if INDEX in manifest.files:
+        index = index_bytes(manifest.semantic["index"], manifest.facts["width"], count)
+    if shards is not None and index is not None:
+        texts = texts_bytes(count) if TEXTS in manifest.files else 0
+        return SizeEstimate(count, shards + index + texts, exact=True)
+    size = extrapolate((small.captions, small.encoding.bytes), (large.captions, artefact.bytes), count)
+    return SizeEstimate(count, int(size), exact=False)
+
+
+def _estimate_neighbours(label: str, rows: range, project: Project) -> SizeEstimate:
+    params, pooling = project.config.neighbours, project.config.params(label).pooling
+    question = Question(label, "captions", rows, params.k, pooling, project.config.encode.rows_per_shard)
+    # An approximate search may return fewer than k neighbours.
+    return SizeEstimate(len(rows), neighbours_bytes(project.corpus, question), exact=params.index is None)
+
+
+def _estimate_lookup(small: _Sample, large: _Sample, rows: range, project: Project) -> SizeEstimate:
+    n, count = large.captions, len(rows)
+    about, of_small = read_description(large.lookup.folder), read_description(small.lookup.folder)
+    size, exact = 0, True
+    for name in KINDS[about.kind]:
+        length, *rest = about.arrays[name].shape
+        # One row per caption, or one more in a CSR pointer: the length is known. Other arrays grow with the words.
+        per_caption = length in (n, n + 1)
+        if per_caption:
+            length += count - n
+        else:
+            first = of_small.arrays[name].shape[0]
+            length, exact = int(extrapolate((small.captions, first), (n, length), count)), False
+        size += npy_bytes(about.arrays[name].dtype, (length, *rest))
+    width = min(project.config.neighbours.k, count - 1)
+    return SizeEstimate(count, lookup_bytes(project.corpus, rows, size, width), exact)
+
+
+def extrapolate(small: tuple[int, float], large: tuple[int, float], count: int) -> float:
+    """Extrapolate a quantity along a power of the count, from two measurements.
+
+    Parameters
+    ----------
+    small, large : (int, float)
+        Two counts, each with the quantity at that count.
+    count : int
+        Count to extrapolate to. The exponent is at most 1: nothing grows faster than the captions.
+
+    Examples
+    --------
+    >>> from relabel.stages.estimate import extrapolate
+    >>> extrapolate((100, 20.0), (400, 40.0), 10_000)  # grows with the square root
+    200.0
+    """
+    if large[0] <= small[0] or not 0 < small[1] < large[1]:
+        return large[1] * count / large[0]
+    exponent = min(1.0, math.log(large[1] / small[1]) / math.log(large[0] / small[0]))
+    return float(large[1] * (count / large[0]) ** exponent)
+
+
+@dataclass(frozen=True)
+class _SampleProject(Project):
+    """A project whose corpus is in memory."""
+
+    sample: Corpus | None = None
+
+    @cached_property
+    def corpus(self) -> Corpus:
+        """The sample."""
+        assert self.sample is not None
+        return self.sample
+
+
+@contextmanager
+def sample_project(project: Project, rows: range, captions: int) -> Iterator[Project]:
+    """Open a project of about `captions` of the rows, in a temporary folder."""
+    with TemporaryDirectory(prefix="relabel-") as folder:
+        # In this process: workers would need the corpus on disk.
+        runtime = replace(project.runtime, progress=SILENT, workers=0, scheduler=None)
+        corpus = sample_images(project.corpus, rows, captions)
+        yield _SampleProject(project.config, runtime, Path(folder), sample=corpus)
+
+
+def sample_images(corpus: Corpus, rows: range, captions: int) -> Corpus:
+    """Select complete images, evenly spread over some rows, with about as many captions as asked for.
+
+    Parameters
+    ----------
+    corpus : Corpus
+    rows : range
+        Rows of complete images.
+    captions : int
+
+    Returns
+    -------
+    Corpus
+        At least one image; all of `rows` if they have no more captions than asked for.
+    """
+    first, last = int(corpus.image[rows.start]), int(corpus.image[rows.stop - 1])
+    images = last + 1 - first
+    count = max(1, min(images, round(images * captions / len(rows))))
+    # Rounding may give the same image twice; a sample has each image once.
+    chosen = first + np.unique(np.linspace(0, images - 1, count).astype(np.int64))
+    sets = corpus.references(chosen.tolist(), first=None)
+    table = corpus.table.take(pa.array(sets.rows))
+    # A corpus numbers its rows and images from 0.
+    image = np.repeat(np.arange(len(sets), dtype=np.int32), np.diff(sets.indptr))
+    for name, values in {"row": np.arange(len(table), dtype=np.int32), "image": image}.items():
+        column = SCHEMA.get_field_index(name)
+        table = table.set_column(column, SCHEMA.field(name), pa.array(values))
+    return Corpus.from_table(table)
