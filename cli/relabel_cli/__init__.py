@@ -1,1 +1,1 @@
-"""The command `relabel`: one file a verb, no logic of its own."""
+"""The command `relabel`: one file per verb, options made from the parameter models, no logic."""

@@ -17,24 +17,36 @@ from relabel_cli import interrupt
 from relabel_cli.main import load_root
 from relabel_cli.streams import OutputError, open_streams, write_message
 
-_ALLOCATOR = "can't allocate memory"  # what torch's RuntimeError says
+_ALLOCATOR = "can't allocate memory"  # in torch's RuntimeError when the CPU allocator fails
 
 
 def run(load: Callable[[], Any] = load_root) -> int:
     """Run the command line of this process with the app that `load` returns; return its exit code."""
     open_streams()
     code = _guarded(lambda: load()(standalone_mode=False) or 0)
+    # A full disk may show only when the buffer is flushed; the command's own exit code has precedence otherwise.
     return _guarded(_flush) or code
 
 
 def report(error: BaseException, verbose: bool = False) -> int:
-    """Write why a command ended to stderr, in one line; return its exit code.
+    """Write the reason why a command ended to stderr, in one line; return its exit code.
 
     Parameters
     ----------
     error : BaseException
     verbose : bool
-        Write the traceback as well, but not of a usage error.
+        Whether to write the traceback as well. A usage error has none.
+
+    Examples
+    --------
+    >>> import sys
+    >>> from contextlib import redirect_stderr
+    >>> from relabel.core.errors import MissingError
+    >>> from relabel_cli.border import report
+    >>> with redirect_stderr(sys.stdout):
+    ...     report(MissingError("no such file", where="captions.jsonl", todo="Give --path."))
+    error: captions.jsonl: no such file. Give --path.
+    3
     """
     if verbose and _usage(error) is None:
         write_message("".join(traceback.format_exception(error)).rstrip())
@@ -53,6 +65,7 @@ def _guarded(work: Callable[[], int]) -> int:
     try:
         return work()
     except (Exception, KeyboardInterrupt) as error:
+        # The options may not have been parsed yet, so -v is looked up in the raw arguments.
         return report(error, verbose=not {"-v", "--verbose"}.isdisjoint(sys.argv))
 
 
@@ -60,15 +73,18 @@ def _explain(error: BaseException) -> tuple[str, int]:
     """Return the line of an error, empty for none, and its exit code."""
     if isinstance(error, KeyboardInterrupt):
         return interrupt.LINE, interrupt.EXIT_CODE
+    # Programs that SIGPIPE ends write nothing; neither does this one.
     if isinstance(error, OutputError) and error.exit_code == OutputError.BROKEN_PIPE:
-        return "", error.exit_code  # as of a program that SIGPIPE ends
+        return "", error.exit_code
     if isinstance(error, RelabelError):
         return f"error: {error}", error.exit_code
     if (usage := _usage(error)) is not None:
         return f"error: {usage}", 2
+    # By name and message: torch is not imported for the sake of an error.
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or _ALLOCATOR in str(error):
         todo = "Run it again with a lower --memory or fewer --threads or --workers; finished work is kept."
         return f"error: out of memory. {todo}", 5
+    # A missing module of relabel itself is a bug.
     if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("relabel"):
         return f"error: {error}. Run `pip install 'relabel-itr[pipeline]'`.", 3
     if isinstance(error, OSError) and (explained := _system(error)) is not None:
@@ -77,17 +93,18 @@ def _explain(error: BaseException) -> tuple[str, int]:
 
 
 def _usage(error: BaseException) -> str | None:
-    """Return the message of one of click's usage errors, whichever copy of click typer has."""
-    make: Any = getattr(error, "format_message", None)
-    if make is None:
+    """Return the message of a usage error of click; None for any other error."""
+    # Recognized by its method, since typer may carry a copy of click with classes of its own.
+    format_message: Any = getattr(error, "format_message", None)
+    if format_message is None:
         return None
     context = getattr(error, "ctx", None)
     command = "relabel" if context is None else context.command_path
-    return f"{make().rstrip('.')}. See `{command} --help`."
+    return f"{format_message().rstrip('.')}. See `{command} --help`."
 
 
 def _system(error: OSError) -> tuple[str, int] | None:
-    """Explain an error of the operating system; None if it is not the user's machine that causes it."""
+    """Return the line and exit code of an operating system's error; None if the user's machine is not its cause."""
     if error.filename is None and error.errno not in FULL | HANDLES:
         return None
     if error.errno == errno.ENOENT:
@@ -97,7 +114,7 @@ def _system(error: OSError) -> tuple[str, int] | None:
 
 
 def _bug(error: BaseException) -> str:
-    """Write the traceback to a file, or to stderr if there is no place for it; return the line of a bug."""
+    """Write the traceback to a file, or to stderr if no file can be written; return the line that reports a bug."""
     text = "".join(traceback.format_exception(error))
     message = "".join(traceback.format_exception_only(error)).strip()
     head = f"relabel {version('relabel-itr')}, Python {platform.python_version()}, {platform.platform()}"

@@ -18,47 +18,59 @@ from relabel_cli.streams import write_result
 
 
 class GlobalOptions(Parameters):
-    """Options of every verb of the pipeline."""
+    """Options of every verb of the pipeline.
 
-    params: Path | None = Field(None, description="Parameter file; ./params.yaml if there is one, else the defaults.")
-    set: list[str] = Field([], description="Set one parameter: judge.seed=1, or a label of a trial. Repeatable.")
-    dataset: str | None = Field(None, description="Dataset; the one of params.yaml by default (coco).")
+    Examples
+    --------
+    >>> from relabel_cli.global_options import GlobalOptions
+    >>> runtime = GlobalOptions(memory="2GiB", threads=5, quiet=True).runtime()
+    >>> runtime.memory, runtime.threads
+    (2147483648, 5)
+    """
+
+    params: Path | None = Field(None, description="Parameter file; by default ./params.yaml if it exists.")
+    set: list[str] = Field([], description="Set one parameter, as in judge.seed=1, or a label of a trial. Repeatable.")
+    dataset: str | None = Field(None, description="Dataset; by default that of the parameter file, else coco.")
     data: Path = Field(default_factory=default_data, description="Folder of fetched files.")
-    labels: Path = Field(Path("labels"), description="Folder of everything that is built.")
-    device: Device = Field("auto", description="auto takes a GPU where there is one.")
+    labels: Path = Field(Path("labels"), description="Folder of all artefacts.")
+    device: Device = Field("auto", description="auto uses a GPU if there is one.")
     threads: int | None = Field(
         None, ge=1, le=4096, description="CPU threads; all by default. Local workers share them."
     )
-    memory: str = Field("4GiB", description="Memory beside what must be read whole: 4GiB, 512MiB. Shared like threads.")
+    memory: str = Field(
+        "4GiB", description="Working memory, beside the data itself: 4GiB, 512MiB. Local workers share it."
+    )
     workers: int = Field(
-        0, ge=0, le=4096, description="Processes of a local Dask cluster, a GPU each; 0: this process alone."
+        0, ge=0, le=4096, description="Processes of a local Dask cluster, one GPU each; 0 for this process alone."
     )
     scheduler: str | None = Field(
-        None, description="Dask scheduler whose workers share this file system: tcp://HOST:8786."
+        None, description="Dask scheduler whose workers share this file system, as in tcp://HOST:8786."
     )
     replace: bool = Field(
-        False, description="Replace what was made of other captions, or under other parameters than the file's."
+        False, description="Replace artefacts of other captions, or of other parameters than those of the file."
     )
     as_json: bool = Field(False, description="Print the result as JSON.", json_schema_extra={"name": "--json"})
-    quiet: bool = Field(False, description="No progress.", json_schema_extra={"flags": ["-q"]})
+    quiet: bool = Field(False, description="Show no progress.", json_schema_extra={"flags": ["-q"]})
     verbose: bool = Field(False, description="Show tracebacks.", json_schema_extra={"flags": ["-v"]})
 
     def project(self, overrides: Mapping[str, Any] = {}) -> Project:
-        """Make a project of the defaults, then the file, then --set, then the options of the verb."""
+        """Return the project of the defaults, then the file, then --set, then the options of the verb."""
         config = load_config(self.params, self.set, {"ingest.dataset": self.dataset, **overrides})
         return Project(config, self.runtime(), self.labels)
 
     def runtime(self) -> Runtime:
-        """Make the runtime of the options.
+        """Return the runtime of the options.
 
         Raises
         ------
         UsageError
-            If the options contradict each other, or memory is not an amount.
+            If the options contradict each other, or `memory` is not an amount.
         """
         if self.workers and self.scheduler is not None:
-            raise UsageError("--workers and --scheduler say two things", where="command line", todo="Give one of them.")
-        more: dict[str, Any] = {} if self.threads is None else {"threads": self.threads}
+            message = "--workers and --scheduler exclude each other"
+            raise UsageError(message, where="command line", todo="Give one of them.")
+        # Runtime counts the CPUs itself.
+        threads: dict[str, Any] = {} if self.threads is None else {"threads": self.threads}
         return Runtime(
             data=self.data,
             device=self.device,
@@ -67,9 +79,9 @@ class GlobalOptions(Parameters):
             scheduler=self.scheduler,
             replace=self.replace,
             progress=make_progress(self.quiet),
-            **more,
+            **threads,
         )
 
     def show(self, value: Any, text: str) -> None:
-        """Print a result on stdout: as JSON or as text."""
+        """Print a result on stdout, as JSON or as text."""
         write_result(value, text, self.as_json)

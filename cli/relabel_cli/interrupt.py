@@ -1,8 +1,8 @@
-"""Ctrl-C: one line on stderr and exit code 130, whatever the process is doing.
+"""Ctrl-C: one line on stderr and exit code 130, at any point of the process.
 
-The process ends inside the signal handler. A KeyboardInterrupt would not do: callbacks from C swallow it, imports turn
-it into other errors, and the work continues without whatever was interrupted. Ending at once loses nothing, since
-artefacts survive a kill at any instant.
+The process ends inside the signal handler. A KeyboardInterrupt would not be reliable: callbacks from C swallow it,
+imports turn it into other errors, and work goes on without the interrupted part. Nothing is lost by ending immediately,
+since artefacts survive a kill at any instant.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SHOW_CURSOR = b"\x1b[?25h\n"  # progress bars hide the cursor and leave it at t
 
 
 def exit_on_interrupt() -> None:
-    """Make SIGINT end this process, but not processes forked from it, which their parent ends.
+    """Make SIGINT end this process, but not the processes forked from it, which their parent ends.
 
     A SIGINT that is ignored from the start, as in a shell's background job, stays ignored.
     """
@@ -32,7 +32,9 @@ def exit_on_interrupt() -> None:
     owner = os.getpid()
 
     def handle(*_: object) -> None:
+        # A forked process inherits the handler.
         if os.getpid() == owner:
+            # A second Ctrl-C skips the cleanup.
             signal.signal(signal.SIGINT, lambda *_: os._exit(EXIT_CODE))
             _end()
 
@@ -40,32 +42,38 @@ def exit_on_interrupt() -> None:
 
 
 def ignore_interrupts() -> None:
-    """Ignore SIGINT from here on: the result is written, and the interpreter is shutting down."""
+    """Ignore SIGINT from now on: the result is written, and the interpreter is shutting down."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _end() -> NoReturn:
+    # Each step runs even if the one before failed: the interrupted frame may have left anything half done.
     if os.environ.get("WORLD_SIZE", "1") == "1" or os.environ.get("RANK", "0") == "0":  # one line per torchrun
         with suppress(OSError):
             os.write(2, (_SHOW_CURSOR if os.isatty(2) else b"") + f"{LINE}\n".encode())
-    with suppress(OSError):  # no complaint of a thread or a finalizer may follow the line
+    # Messages of threads and finalizers must not follow the line.
+    with suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    # Not threading.Thread, which takes locks that the interrupted frame may hold.
     with suppress(RuntimeError):
-        _thread.start_new_thread(_give_up, ())  # threading.Thread takes locks that the interrupted frame may hold
+        _thread.start_new_thread(_give_up, ())
+    # Named semaphores would be reported as leaked.
     with suppress(Exception):
         if (multiprocessing := sys.modules.get("multiprocessing.util")) is not None:
-            multiprocessing._run_finalizers(0)  # named semaphores, which would be reported as leaked
+            multiprocessing._run_finalizers(0)
     with suppress(Exception):
         import psutil
 
         for process in psutil.Process().children(recursive=True):
             with suppress(psutil.Error):
                 process.kill()
+    # Temporary folders are removed by their finalizers.
     with suppress(Exception):
-        weakref.finalize._exitfunc()  # type: ignore[attr-defined]  # temporary folders
+        weakref.finalize._exitfunc()  # type: ignore[attr-defined]
     os._exit(EXIT_CODE)
 
 
 def _give_up() -> None:
+    """End the process if the cleanup hangs."""
     time.sleep(_PATIENCE)
     os._exit(EXIT_CODE)

@@ -1,4 +1,4 @@
-"""The entry point of the command `relabel`. It imports as little as possible before Ctrl-C is handled."""
+"""The entry point of the command `relabel`, which imports as little as possible before Ctrl-C is handled."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from relabel_cli.interrupt import exit_on_interrupt, ignore_interrupts
 
 
 def load_root() -> Any:
-    """Import the root command."""
+    """Import and return the root command."""
     from relabel_cli.root import app
 
     return app
@@ -25,6 +25,7 @@ def main(load: Callable[[], Any] = load_root) -> None:
         Returns the Typer app to run.
     """
     exit_on_interrupt()
+    # Imported after the handler is set: an interrupted import ends as one line, too.
     from relabel_cli.border import run
 
     code = run(load)

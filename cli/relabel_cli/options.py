@@ -17,15 +17,31 @@ from pydantic.fields import FieldInfo
 from relabel.core.errors import UsageError
 from relabel.core.parameters import describe
 from relabel_cli.border import report
+from relabel_cli.root import CONTEXT
 
 
 @dataclass(frozen=True)
 class Overrides:
-    """Marks a verb's parameter that collects the options of one section of params.yaml.
+    """Marks a parameter of a verb that collects the options of one section of params.yaml.
 
-    ``options: Annotated[dict[str, Any], Overrides(IngestParams, "ingest")]`` gives the verb one option a field of the
-    model (unset by default, the default shown in the help), and the function a dict of those given:
-    ``{"ingest.path": ...}``.
+    ``options: Annotated[dict[str, Any], Overrides(IngestParams, "ingest")]`` gives the verb one option per field of the
+    model. The options are unset by default, and the help shows the defaults. The function receives a dict of the
+    options that are set: ``{"ingest.path": ...}``.
+
+    Attributes
+    ----------
+    model : type of BaseModel
+    section : str
+        Dotted name of the section.
+    without : tuple of str
+        Fields that become no options.
+
+    Examples
+    --------
+    >>> from relabel.judge import JudgeParams
+    >>> from relabel_cli.options import Overrides
+    >>> [name for name, _ in Overrides(JudgeParams, "judge", without=("gate", "gate_top")).fields()]
+    ['split', 'include_self', 'ties', 'resamples', 'seed']
     """
 
     model: type[BaseModel]
@@ -34,19 +50,21 @@ class Overrides:
 
     def fields(self) -> list[tuple[str, FieldInfo]]:
         """List the fields that become options."""
-        named = self.model.model_fields.items()
-        return [(name, info) for name, info in named if name not in self.without and _settable(info)]
+        fields = self.model.model_fields.items()
+        return [(name, info) for name, info in fields if name not in self.without and _settable(info)]
 
 
 def verb(function: Callable[..., None]) -> typer.Typer:
-    """Make a Typer app of one command.
+    """Return a Typer app of one command.
 
-    Parameters of `function` that are pydantic models become one option a field (name, type, help and default are the
-    model's), those marked with `Overrides` likewise; all others are Typer's own. An exception ends in one line on
-    stderr and an exit code, as `relabel_cli.border.report` does it.
+    Parameters of `function` that are pydantic models become one option per field, with the model's name, type, help
+    and default; so do those marked with `Overrides`. All other parameters are Typer's. The help lists the options of
+    models, which verbs share, last. An exception ends in one line on stderr and an exit code, as in
+    `relabel_cli.border.report`.
     """
     hints = get_type_hints(function, include_extras=True)
-    parameters: list[inspect.Parameter] = []
+    own: list[inspect.Parameter] = []
+    shared: list[inspect.Parameter] = []
     models: dict[str, type[BaseModel]] = {}
     sections: dict[str, Overrides] = {}
     for name, parameter in inspect.signature(function).parameters.items():
@@ -54,34 +72,45 @@ def verb(function: Callable[..., None]) -> typer.Typer:
         marks = [m for m in getattr(annotation, "__metadata__", ()) if isinstance(m, Overrides)]
         if inspect.isclass(annotation) and issubclass(annotation, BaseModel):
             models[name] = annotation
-            parameters += [_option(f, info) for f, info in annotation.model_fields.items()]
+            shared += [_option(f, info) for f, info in annotation.model_fields.items()]
         elif marks:
             sections[name] = marks[0]
-            parameters += [_option(f, info, unset=True) for f, info in marks[0].fields()]
+            own += [_option(f, info, unset=True) for f, info in marks[0].fields()]
         else:
-            parameters.append(parameter.replace(annotation=annotation, kind=inspect.Parameter.KEYWORD_ONLY))
+            # Keyword-only parameters may follow any default, whatever their order in `function`.
+            own.append(parameter.replace(annotation=annotation, kind=inspect.Parameter.KEYWORD_ONLY))
 
     @functools.wraps(function)
-    def call(**given: Any) -> None:
+    def call(**values: Any) -> None:
         try:
-            function(**_collect(models, sections, given))
+            function(**_collect(models, sections, values))
         except typer.Exit:
             raise
         except (Exception, KeyboardInterrupt) as error:
-            raise typer.Exit(report(error, given.get("verbose", False))) from None
+            raise typer.Exit(report(error, values.get("verbose", False))) from None
 
-    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    call.__annotations__ = {p.name: p.annotation for p in parameters}
+    # Typer reads the options from the signature, which `wraps` has copied from the function.
+    call.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
+    call.__annotations__ = {p.name: p.annotation for p in (*own, *shared)}
     app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
-    app.command(context_settings={"help_option_names": ["-h", "--help"]})(call)
+    app.command(context_settings=CONTEXT)(call)
     return app
 
 
 def group(function: Callable[[], None], **verbs: typer.Typer) -> typer.Typer:
-    """Make a Typer app of several verbs by name: `relabel export lookup`; the function's docstring is its help."""
+    """Return a Typer app of several verbs by name, as in `relabel export lookup`.
+
+    Parameters
+    ----------
+    function : callable
+        Its docstring is the help.
+    **verbs : typer.Typer
+        Apps of one command each.
+    """
     app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
-    app.callback(context_settings={"help_option_names": ["-h", "--help"]})(function)
+    app.callback(context_settings=CONTEXT)(function)
     for name, one in verbs.items():
+        # The command itself rather than its app, which would add another level of `relabel export lookup lookup`.
         (command,) = one.registered_commands
         command.name = name
         app.registered_commands.append(command)
@@ -89,24 +118,26 @@ def group(function: Callable[[], None], **verbs: typer.Typer) -> typer.Typer:
 
 
 def _collect(
-    models: dict[str, type[BaseModel]], sections: dict[str, Overrides], given: dict[str, Any]
+    models: dict[str, type[BaseModel]], sections: dict[str, Overrides], values: dict[str, Any]
 ) -> dict[str, Any]:
-    rest = dict(given)
-    made: dict[str, Any] = {}
+    """Return the arguments of the verb's function, made from the values of all options."""
+    rest = dict(values)
+    arguments: dict[str, Any] = {}
     for name, mark in sections.items():
-        values = {f: rest.pop(f) for f, _ in mark.fields()}
-        made[name] = {f"{mark.section}.{f}": v for f, v in values.items() if v is not None and v != []}
+        options = {f: rest.pop(f) for f, _ in mark.fields()}
+        # An option that is not set leaves the parameter file's value.
+        arguments[name] = {f"{mark.section}.{f}": v for f, v in options.items() if v is not None and v != []}
     for name, model in models.items():
-        values = {f: rest.pop(f) for f in model.model_fields}
+        options = {f: rest.pop(f) for f in model.model_fields}
         try:
-            made[name] = model(**{f: v for f, v in values.items() if v is not None})
+            arguments[name] = model(**{f: v for f, v in options.items() if v is not None})
         except ValidationError as error:
             raise UsageError(describe(error), where="command line") from error
-    return {**rest, **made}
+    return {**rest, **arguments}
 
 
 def _settable(info: FieldInfo) -> bool:
-    """Say whether a field is one value or a list of values: mappings and models are for params.yaml alone."""
+    """Return whether a field is a value or a list of values; mappings and models are set in params.yaml only."""
     kind = _inner(info.annotation)
     if get_origin(kind) in (tuple, list):
         kind = _inner(get_args(kind)[0])
@@ -114,10 +145,20 @@ def _settable(info: FieldInfo) -> bool:
 
 
 def _option(name: str, info: FieldInfo, unset: bool = False) -> inspect.Parameter:
+    """Return the option of a field.
+
+    Parameters
+    ----------
+    name : str
+    info : FieldInfo
+    unset : bool
+        Whether the option is None by default, and the help text shows the field's default.
+    """
     default = info.get_default(call_default_factory=True)
     extra: Any = info.json_schema_extra or {}
     flag = extra.get("name", f"--{name.replace('_', '-')}")
     kind = _plain(info.annotation)
+    # A flag that is true or unset by default needs a second form for false.
     if _inner(info.annotation) is bool and (unset or default):
         flag = f"{flag}/--no-{flag[2:]}"
     help_text = info.description or ""
@@ -135,7 +176,7 @@ def _option(name: str, info: FieldInfo, unset: bool = False) -> inspect.Paramete
 
 
 def _inner(annotation: Any) -> Any:
-    """Drop None from a union, and bounds from a number."""
+    """Return a type without None and without the bounds of a number."""
     if get_origin(annotation) is Annotated:
         return _inner(get_args(annotation)[0])
     if get_origin(annotation) in (Union, types.UnionType):
@@ -144,10 +185,10 @@ def _inner(annotation: Any) -> Any:
 
 
 def _plain(annotation: Any) -> Any:
-    """Reduce a field's type to what Typer takes."""
+    """Reduce a field's type to a type that Typer supports."""
     inner = _inner(annotation)
     if get_origin(inner) in (tuple, list):
         element = _inner(get_args(inner)[0])
-        # Typer takes no list of choices: the model checks them.
+        # Typer supports no list of choices: the model checks them.
         return list[str if get_origin(element) is Literal else _plain(element)]  # type: ignore[misc]
     return Union[inner, None] if inner is not annotation else inner  # noqa: UP007

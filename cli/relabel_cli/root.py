@@ -1,4 +1,4 @@
-"""The root command. Verbs load when they are called, so that `relabel --help` answers at once."""
+"""The root command. Verbs are imported when they are called, so that `relabel --help` answers within a moment."""
 
 from __future__ import annotations
 
@@ -8,45 +8,60 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-VERBS = {
-    "run": "Do everything: fetch, ingest, tune, encode, judge; then print the tables.",
-    "fetch": "Get datasets and assets, verified against their sha256.",
-    "ingest": "Turn captions of any common format into a corpus.",
-    "tune": "Make the model that a source takes.",
-    "encode": "Compute every caption's encoding for a source.",
-    "neighbours": "Find the most relevant captions of every caption or image.",
-    "judge": "Score the human-judged pairs with a source.",
-    "export": "Write what training code reads: a lookup, or a batch plan.",
-    "fit": "Train a retrieval model with graded labels, or go on training it.",
-    "eval": "Take every metric of a trained model.",
-    "correlate": "Show how well each label agrees with human judgement.",
-    "verify": "Read everything back against its manifest; name every file that is not as it was written.",
-    "nearest": "Show what each source finds closest to a caption.",
-    "doctor": "Check Java, models, data, disk and memory; show the cost of each gap and its fix.",
+GROUPS = {
+    "Build labels": {
+        "run": "Do everything: fetch, ingest, tune, encode, judge, export; then print the tables.",
+        "fetch": "Download datasets and assets, verified against their sha256.",
+        "ingest": "Convert captions of any common format into a corpus.",
+        "encode": "Encode every caption with a source.",
+        "neighbours": "Find the most relevant captions of every caption or image.",
+    },
+    "Look": {
+        "nearest": "Show the captions that each source finds closest to a caption.",
+        "doctor": "Check Java, models, data, disk and memory; show the cost of each gap and its fix.",
+    },
+    "Judge": {
+        "correlate": "Report how well each label agrees with human judgement.",
+        "judge": "Score the human-judged pairs with a source.",
+    },
+    "Export": {"export": "Write the files that training code reads: a lookup, or a batch plan."},
+    "Train": {
+        "fit": "Train a retrieval model with graded labels, or resume its training.",
+        "eval": "Compute every metric of a trained model.",
+        "tune": "Train or fit the model of a source.",
+    },
+    "Maintain": {"verify": "Read everything back against its manifest; name every file that differs."},
 }
-"""Verb to its one line of help, the first line of the verb's docstring."""
+"""Group to verb to the verb's line of help, which is the first line of its docstring."""
+VERBS = {verb: line for verbs in GROUPS.values() for verb, line in verbs.items()}
+
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 1000}
+"""Settings of every command. Help is as wide as the terminal, for which click's limit of 80 columns is raised."""
 
 
 class LazyGroup(TyperGroup):
     """A group that knows its verbs by name and imports `relabel_cli.verbs.VERB` when one is called."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """List the verbs in the order of the work."""
+        """Return the names of the verbs, by group."""
         return list(VERBS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Import one verb."""
+        """Import one verb; return None if there is no such verb."""
         if cmd_name not in VERBS:
             return None
-        app: typer.Typer = import_module(f"relabel_cli.verbs.{cmd_name.replace('-', '_')}").app
+        app: typer.Typer = import_module(f"relabel_cli.verbs.{cmd_name}").app
         command = typer.main.get_command(app)
         command.name = cmd_name
         return command
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """List verbs and their help without importing any."""
-        with formatter.section("Verbs"):
-            formatter.write_dl(list(VERBS.items()))
+        """Write the verbs and their help by group, without an import of any verb."""
+        width = max(map(len, VERBS))
+        for group, verbs in GROUPS.items():
+            with formatter.section(group):
+                # Names of equal width align the help of all groups.
+                formatter.write_dl([(f"{verb:{width}}", line) for verb, line in verbs.items()])
 
 
 app = typer.Typer(
@@ -54,7 +69,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     add_completion=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=CONTEXT,
 )
 
 

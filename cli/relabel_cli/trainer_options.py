@@ -20,13 +20,13 @@ T = TypeVar("T")
 class RunOptions(Parameters):
     """Options of `fit` and `eval` for the machine and the output."""
 
-    device: Device = Field("auto", description="auto takes a GPU where there is one.")
-    threads: int | None = Field(None, ge=1, le=4096, description="CPU threads; as torch has it by default.")
+    device: Device = Field("auto", description="auto uses a GPU if there is one.")
+    threads: int | None = Field(None, ge=1, le=4096, description="CPU threads; torch's own choice by default.")
     as_json: bool = Field(False, description="Print the result as JSON.", json_schema_extra={"name": "--json"})
-    quiet: bool = Field(False, description="No progress.", json_schema_extra={"flags": ["-q"]})
+    quiet: bool = Field(False, description="Show no progress.", json_schema_extra={"flags": ["-q"]})
     verbose: bool = Field(False, description="Show tracebacks.", json_schema_extra={"flags": ["-v"]})
 
-    def tell(self) -> Callable[[str], None]:
+    def logger(self) -> Callable[[str], None]:
         """Set the number of threads; return the function that receives the trainer's messages."""
         if self.threads is not None:
             import torch
@@ -35,47 +35,56 @@ class RunOptions(Parameters):
         return (lambda _: None) if self.quiet else write_message
 
     def show(self, value: Any, text: str) -> None:
-        """Print a result on stdout: as JSON or as text."""
+        """Print a result on stdout, as JSON or as text."""
         write_result(value, text, self.as_json)
 
 
 def parameter_model(options: type) -> type[Parameters]:
-    """Make a pydantic model of a dataclass of the trainer, which does not depend on pydantic.
+    """Return a pydantic model of a dataclass of the trainer, which does not depend on pydantic.
 
-    Required fields default to None, which `parse` refuses.
+    A required field is None by default, for which `parse` raises.
+
+    Examples
+    --------
+    >>> from relabel_cli.trainer_options import parameter_model
+    >>> from relabel_train.training.options import FitOptions
+    >>> parameter_model(FitOptions)(epochs=3).epochs
+    3
     """
     hints = get_type_hints(options)
-    made: dict[str, Any] = {}
+    definitions: dict[str, Any] = {}
     for one in fields(options):
         least, most = one.metadata["least"], one.metadata["most"]
         kind, field = hints[one.name], Field(one.default, ge=least, le=most, description=one.metadata["help"])
-        made[one.name] = (kind | None if one.metadata["needed"] else kind, field)
-    return create_model(options.__name__, __base__=Parameters, **made)
+        definitions[one.name] = (kind | None if one.metadata["needed"] else kind, field)
+    return create_model(options.__name__, __base__=Parameters, **definitions)
 
 
-def parse(options: type[T], given: BaseModel) -> T:
-    """Make the dataclass from the values of its parameter model.
+def parse(options: type[T], values: BaseModel) -> T:
+    """Return the dataclass of the values of its parameter model.
 
     Raises
     ------
     UsageError
         If a required option is missing, or the dataclass refuses a value.
     """
-    values = {one.name: getattr(given, one.name) for one in fields(options)}  # type: ignore[arg-type]
-    lacking = [f"--{one.name}" for one in fields(options) if one.metadata["needed"] and values[one.name] is None]  # type: ignore[arg-type]
-    if lacking:
-        raise UsageError(f"give {', '.join(lacking)}", where="command line")
+    by_name = {one.name: getattr(values, one.name) for one in fields(options)}  # type: ignore[arg-type]
+    missing = [f"--{one.name}" for one in fields(options) if one.metadata["needed"] and by_name[one.name] is None]  # type: ignore[arg-type]
+    if missing:
+        raise UsageError(f"required options are missing: {', '.join(missing)}", where="command line")
+    # The dataclass checks combinations of options, which the model cannot.
     with trainer_errors():
-        return options(**values)
+        return options(**by_name)
 
 
 @contextmanager
 def trainer_errors() -> Iterator[None]:
-    """Turn the trainer's exceptions for mistakes of users into errors with an exit code."""
+    """Convert the trainer's exceptions for mistakes of users into errors with an exit code."""
     from relabel_train.features import FeaturesError
     from relabel_train.lookup.format import LookupFileError
     from relabel_train.training.options import FitError
 
+    # Only exceptions that a user can cause; any other one is a bug.
     try:
         yield
     except FitError as error:

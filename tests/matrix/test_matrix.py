@@ -55,7 +55,7 @@ REFUSED: dict[str, dict[str, str]] = {
     "export lookup": {"clip": OF_IMAGES, "images": OF_IMAGES, "meteor": PAIRS, "bert_sts": PAIRS, "wmd": PAIRS},
     "correlate --eccv": dict.fromkeys(SOURCES, ONE_SPLIT),
     "nearest to a text": {
-        "same_image": "same_image knows no new text: a new text belongs to no image. Ask by a caption's id: --id ID.",
+        "same_image": "same_image cannot score a new text: a new text belongs to no image. Search by id: --id ID.",
         **dict.fromkeys(("vectors", "clip", "images"), NO_MODEL),
     },
     "judge --dataset mine": dict.fromkeys(SOURCES, OF_COCO),

@@ -19,7 +19,7 @@ def test_options_reach_the_runtime() -> None:
 def test_what_makes_no_sense_is_refused() -> None:
     with pytest.raises(UsageError, match="not an amount of memory"):
         GlobalOptions(memory="much").runtime()
-    with pytest.raises(UsageError, match="say two things"):
+    with pytest.raises(UsageError, match="exclude each other"):
         GlobalOptions(workers=2, scheduler="tcp://here:8786").runtime()
     with pytest.raises(ValidationError):
         GlobalOptions(workers=-1)

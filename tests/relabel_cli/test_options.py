@@ -1,5 +1,5 @@
-"""Contract: a pydantic model's fields are a verb's options, by name, type, default and help; a section's options are
-unset unless given; errors become exit codes."""
+"""Contract: a pydantic model's fields are a verb's options, by name, type, default and help, after the verb's own
+options. A section's options are unset by default. Errors become exit codes."""
 
 from __future__ import annotations
 
@@ -65,6 +65,15 @@ def test_help_shows_the_models_words_and_defaults(run: Any) -> None:
     for said in ("Where to.", "Rows. [default: 50]", "--no-include-self", "[default: a]"):
         assert said in text
     assert "nested" not in text
+
+
+def test_help_lists_shared_options_last_at_the_width_of_the_terminal(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "150")
+    text = run("--help").output
+    flags = ["--rows-per-shard", "--include-self", "--more", "--out", "--names"]
+    assert sorted(flags, key=text.index) == flags
+    monkeypatch.setenv("COLUMNS", "60")
+    assert len(run("--help").output.splitlines()) > len(text.splitlines())
 
 
 def test_a_wrong_type_is_a_usage_error(run: Any) -> None:

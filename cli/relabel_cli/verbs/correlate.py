@@ -19,34 +19,36 @@ def correlate(
     options: Annotated[dict[str, Any], Overrides(JudgeParams, "judge")],
     common: GlobalOptions,
     cxc: Annotated[
-        bool, typer.Option("--cxc", help="Against Crisscrossed Captions' human scores (the default).")
+        bool, typer.Option("--cxc", help="Compare with human scores of Crisscrossed Captions (the default).")
     ] = False,
-    eccv: Annotated[bool, typer.Option("--eccv", help="As a ranker on ECCV Caption.")] = False,
-    stsb: Annotated[bool, typer.Option("--stsb", help="Against the STS benchmark, when fetched.")] = False,
+    eccv: Annotated[bool, typer.Option("--eccv", help="Rank ECCV Caption with each label.")] = False,
+    stsb: Annotated[
+        bool, typer.Option("--stsb", help="Compare with the STS benchmark, which must be fetched.")
+    ] = False,
     sources: Annotated[
-        list[str] | None, typer.Option(help="Labels, by comma or repeated; all of params.yaml by default.")
+        list[str] | None, typer.Option(help="Labels, separated by commas or repeated; all of params.yaml by default.")
     ] = None,
     form: Annotated[
-        Literal["text", "csv", "md", "latex"], typer.Option("--format", help="How tables are printed; or --json.")
+        Literal["text", "csv", "md", "latex"], typer.Option("--format", help="Format of the printed tables; or --json.")
     ] = "text",
     csv: Annotated[bool, typer.Option("--csv", help="The same as --format csv.")] = False,
     md: Annotated[bool, typer.Option("--md", help="The same as --format md.")] = False,
     latex: Annotated[bool, typer.Option("--latex", help="The same as --format latex.")] = False,
-    picture: Annotated[Path | None, typer.Option(help="Write the picture here (PNG) as well.")] = None,
+    picture: Annotated[Path | None, typer.Option(help="Copy the picture (PNG) to this file.")] = None,
 ) -> None:
-    """Show how well each label agrees with human judgement."""
+    """Report how well each label agrees with human judgement."""
     from relabel import stages
-    from relabel.stages.correlate import correlate as hold
+    from relabel.stages.correlate import correlate as compare
     from relabel_cli.output import report_outcome
 
     project = common.project(options)
-    labels = [name for given in sources or [] for name in given.split(",") if name]
+    labels = [name for text in sources or [] for name in text.split(",") if name]
     chosen: list[Against] = []
     chosen += ["cxc"] if cxc or not (eccv or stsb) else []
     chosen += ["eccv"] if eccv else []
     chosen += ["stsb"] if stsb else []
     style = "csv" if csv else "md" if md else "latex" if latex else form
-    outcome = hold(project, labels, chosen)
+    outcome = compare(project, labels, chosen)
     if chosen != ["stsb"]:
         outcome.problems += stages.find_failed_rows(
             project, labels or project.config.sources, project.config.judge.split

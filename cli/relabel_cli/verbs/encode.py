@@ -13,7 +13,7 @@ def encode(
     label: list[str] = typer.Option([], "--label", "-l", help="Label of params.yaml; all by default. Repeatable."),
     split: str = typer.Option("test", help="train, val, test or all."),
 ) -> None:
-    """Compute every caption's encoding for a source."""
+    """Encode every caption with a source."""
     from relabel import stages
 
     project = common.project()
@@ -22,6 +22,7 @@ def encode(
         job = stages.encode(project, name, split)
         manifest, built = job.run()
         common.show(manifest.facts, stages.status_line(built, manifest, job.out))
+    # All labels are encoded before the first failure ends the command.
     for _, error in stages.find_failed_rows(project, names, split):
         raise error
 

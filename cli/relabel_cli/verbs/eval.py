@@ -17,14 +17,14 @@ else:
 
 
 def eval(options: Options, machine: RunOptions) -> None:
-    """Take every metric of a trained model."""
-    asked = parse(EvalOptions, options)
-    tell = machine.tell()
+    """Compute every metric of a trained model."""
+    parsed = parse(EvalOptions, options)
+    log = machine.logger()
     with trainer_errors():
         from relabel_train.evaluate import evaluate
 
-        found = evaluate(asked, machine.device, tell)
-    machine.show(found.to_json(), found.text())
+        report = evaluate(parsed, machine.device, log)
+    machine.show(report.to_json(), report.text())
 
 
 app = verb(eval)

@@ -15,19 +15,19 @@ from relabel_cli.options import Overrides, group, verb
 
 
 def export() -> None:
-    """Write what training code reads: a lookup, or a batch plan."""
+    """Write the files that training code reads: a lookup, or a batch plan."""
 
 
 def lookup(
     options: Annotated[dict[str, Any], Overrides(ExportLookupParams, "export.lookup")],
     common: GlobalOptions,
     label: Annotated[list[str], typer.Option("--label", "-l", help="Label to write. Repeatable.")],
-    split: Annotated[Within, typer.Option(help="Encoding to write: that of train, val, test or all.")] = "train",
+    split: Annotated[Within, typer.Option(help="Split of the encoding: train, val, test or all.")] = "train",
     within: Annotated[
-        Within | None, typer.Option(help="Split whose captions' neighbours go in; --split where nothing is said.")
+        Within | None, typer.Option(help="Split of the neighbours to include; that of the encoding by default.")
     ] = None,
 ) -> None:
-    """Write the arrays that answer relevance for any images and captions, and neighbours if they were found before."""
+    """Write arrays that give the relevance of any images and captions, with their neighbours if these exist."""
     from relabel import stages
 
     project = common.project(options)
@@ -41,11 +41,12 @@ def plan(
     options: Annotated[dict[str, Any], Overrides(ExportPlanParams, "export.plan")],
     common: GlobalOptions,
     label: Annotated[list[str], typer.Option("--label", "-l", help="Label to plan. Repeatable.")],
-    split: Annotated[str, typer.Option(help="Split whose captions are planned: train, val, test or all.")] = "train",
+    split: Annotated[str, typer.Option(help="Split of the captions: train, val, test or all.")] = "train",
     name: Annotated[
-        str | None, typer.Option(help="Folder of the plan; made of label, sampler, batch size, epochs and seed.")
+        str | None,
+        typer.Option(help="Name of the plan; by default made of label, sampler, batch size, epochs and seed."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what it would take, and write nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Estimate size and time, and write nothing.")] = False,
 ) -> None:
     """Write a seeded list of batches with their exact blocks."""
     from relabel import stages
@@ -53,8 +54,8 @@ def plan(
     project = common.project(options)
     for each in label:
         if dry_run:
-            found = stages.estimate_plan(project, each, split, name)
-            common.show(asdict(found), f"plan of {each}: {found.line()}")
+            estimate = stages.estimate_plan(project, each, split, name)
+            common.show(asdict(estimate), f"plan of {each}: {estimate.line()}")
             continue
         job = stages.export_plan(project, each, split, name)
         manifest, built = job.run()

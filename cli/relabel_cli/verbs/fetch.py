@@ -16,11 +16,11 @@ def fetch(
     common: GlobalOptions,
     names: Annotated[list[str] | None, typer.Argument(help="Datasets or assets; see --list.")] = None,
     mirror: Annotated[
-        Path | None, typer.Option(envvar="RELABEL_MIRROR", help="Folder to take files from instead of the network.")
+        Path | None, typer.Option(envvar="RELABEL_MIRROR", help="Folder of files that are used instead of a download.")
     ] = None,
-    show_list: Annotated[bool, typer.Option("--list", help="Show what is there and what is missing.")] = False,
+    show_list: Annotated[bool, typer.Option("--list", help="List all files with their state and source.")] = False,
 ) -> None:
-    """Get datasets and assets, verified against their sha256."""
+    """Download datasets and assets, verified against their sha256."""
     from relabel import datasets
     from relabel_cli.output import fetch_table
 
@@ -29,7 +29,7 @@ def fetch(
         common.show([r.__dict__ for r in rows], fetch_table(rows))
         return
     if not names:
-        raise UsageError("name what to fetch", todo=f"One of {', '.join(datasets.names())}; or --list.")
+        raise UsageError("no dataset or asset is named", todo=f"One of {', '.join(datasets.names())}; or --list.")
     progress = common.runtime().progress
     for name in names:
         files = datasets.fetch(name, common.data, mirror, progress)

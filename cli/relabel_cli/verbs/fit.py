@@ -18,18 +18,19 @@ else:
 
 
 def fit(options: Options, machine: RunOptions) -> None:
-    """Train a retrieval model with graded labels, or go on training it."""
+    """Train a retrieval model with graded labels, or resume its training."""
     run = parse(FitOptions, options)
-    tell = machine.tell()
+    log = machine.logger()
     with trainer_errors():
         from relabel_train.fit import fit as train
         from relabel_train.training.distributed import launched
 
-        found = train(run, machine.device, tell)
-    if launched()[0] != 0:  # the first process speaks for all
+        result = train(run, machine.device, log)
+    # Under torchrun, only the first process reports.
+    if launched()[0] != 0:
         return
-    text = f"best RSUM {found.best:.1f} on {run.val} after {found.step:,} steps ({run.out})"
-    machine.show({**asdict(found), "out": str(run.out)}, text)
+    text = f"best RSUM {result.best:.1f} on {run.val} after {result.step:,} steps ({run.out})"
+    machine.show({**asdict(result), "out": str(run.out)}, text)
 
 
 app = verb(fit)

@@ -12,7 +12,7 @@ from relabel_cli.options import Overrides, verb
 def ingest(
     options: Annotated[dict[str, Any], Overrides(IngestParams, "ingest", without=("dataset",))], common: GlobalOptions
 ) -> None:
-    """Turn captions of any common format into a corpus."""
+    """Convert captions of any common format into a corpus."""
     from relabel import stages
     from relabel_cli.output import corpus_text
 

@@ -26,8 +26,8 @@ def neighbours(
     for name in label or stages.labels_with_neighbours(project):
         job = stages.neighbours(project, name)
         manifest, built = job.run()
-        said = stages.status_line(built, manifest, job.out)
-        common.show(manifest.facts, f"{said}\n{neighbours_text(manifest.facts)}")
+        status = stages.status_line(built, manifest, job.out)
+        common.show(manifest.facts, f"{status}\n{neighbours_text(manifest.facts)}")
 
 
 app = verb(neighbours)

@@ -17,31 +17,31 @@ from relabel_cli.options import Overrides, verb
 def run(
     options: Annotated[dict[str, Any], Overrides(JudgeParams, "judge", without=("split",))],
     common: GlobalOptions,
-    split: Annotated[
-        Split | None, typer.Option(help="Split to label; all for every caption. [default: judge.split]")
-    ] = None,
+    split: Annotated[Split | None, typer.Option(help="Split to label, or all. [default: judge.split]")] = None,
     label: list[str] = typer.Option(
         [],
         "--label",
         "-l",
-        help="Label to build. Repeatable. [default: all, and export.labels where nobody has judged the split]",
+        help="Label to build. Repeatable. [default: all on a judged split, else export.labels]",
     ),
     mirror: Annotated[
-        Path | None, typer.Option(envvar="RELABEL_MIRROR", help="Folder to take files from instead of the network.")
+        Path | None, typer.Option(envvar="RELABEL_MIRROR", help="Folder of files that are used instead of a download.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be built, with rows and bytes.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List the artefacts that would be built, with rows and bytes.")
+    ] = False,
 ) -> None:
-    """Do everything: fetch, ingest, tune, encode, judge; then print the tables."""
-    from relabel.stages.dry_run import plan
-    from relabel.stages.run import run as walk
+    """Do everything: fetch, ingest, tune, encode, judge, export; then print the tables."""
+    from relabel.stages.dry_run import plan_run
+    from relabel.stages.run import run as run_stages
     from relabel_cli.output import plan_text, report_outcome
 
     project = common.project(options)
     if dry_run:
-        steps = plan(project, split, label)
+        steps = plan_run(project, split, label)
         common.show([asdict(step) for step in steps], plan_text(steps))
         return
-    outcome = walk(project, split, label, mirror)
+    outcome = run_stages(project, split, label, mirror)
     common.show(outcome.report.data, outcome.report.render())
     report_outcome(outcome)
 

@@ -16,14 +16,14 @@ from relabel_cli.options import Overrides, group, verb
 
 
 def tune() -> None:
-    """Make the model that a source takes."""
+    """Train or fit the model of a source."""
 
 
 def cbow(
     options: Annotated[dict[str, Any], Overrides(TuneCbowParams, "tune.cbow")],
     common: GlobalOptions,
     on: Annotated[
-        str | None, typer.Option("--on", help="Dataset whose corpus it is trained on; --dataset says the same.")
+        str | None, typer.Option("--on", help="Dataset of the corpus to train on; the same as --dataset.")
     ] = None,
 ) -> None:
     """Train word vectors on a corpus, for labels of cbow with `vectors: word2vec`."""
@@ -38,10 +38,10 @@ def bert_sts(
     options: Annotated[dict[str, Any], Overrides(TuneBertStsParams, "tune.bert_sts")],
     common: GlobalOptions,
     out: Path | None = typer.Option(
-        None, "--out", help="Folder of the model; by default the one that labels with `model: tuned` take."
+        None, "--out", help="Folder of the model; by default the one that labels with `model: tuned` use."
     ),
 ) -> None:
-    """Tune a cross-encoder on people's scores of sentence pairs, for labels of bert_sts."""
+    """Train a cross-encoder on human scores of sentence pairs, for labels of bert_sts."""
     from relabel import stages
 
     project = common.project(options)
@@ -58,7 +58,7 @@ def fuse(
         Path | None, typer.Option("--out", help="Folder of the model; `fuse` among the fetched files by default.")
     ] = None,
 ) -> None:
-    """Fit a fuse of other labels to what people said of CxC's val pairs, for labels of source fuse."""
+    """Fit a combination of other labels to human scores of CxC's val pairs, for labels of fuse."""
     from relabel import stages
 
     project = common.project(_split_parts(options))
@@ -70,9 +70,9 @@ def fuse(
 
 
 def _split_parts(options: dict[str, Any]) -> dict[str, Any]:
-    """Split labels that are separated by commas: `--parts a,b --parts c` names three."""
-    if given := options.get("tune.fuse.parts"):
-        options["tune.fuse.parts"] = [label for text in given for label in text.split(",") if label]
+    """Split labels at commas, so that `--parts a,b --parts c` names three."""
+    if values := options.get("tune.fuse.parts"):
+        options["tune.fuse.parts"] = [label for text in values for label in text.split(",") if label]
     return options
 
 
@@ -94,7 +94,7 @@ def sbert(
         Path | None, typer.Option("--out", help="Folder of the model; `sbert-cxc` among the fetched files by default.")
     ] = None,
 ) -> None:
-    """Fine-tune a sentence encoder on what people said of CxC's val pairs, for labels of sbert."""
+    """Fine-tune a sentence encoder on human scores of CxC's val pairs, for labels of sbert."""
     from relabel import stages
 
     project = common.project(options)
@@ -107,10 +107,11 @@ def sbert(
 
 def _sbert_figures(facts: dict[str, Any]) -> list[str]:
     """Return one line per model and task: its correlation with human scores of val."""
+    # The figures of `seen` are too high, since the model has trained on these pairs.
     models = {
-        "base": "the base",
+        "base": "the base model",
         "out_of_fold": "held-out folds",
-        "seen": "the model itself, on pairs it has learned from",
+        "seen": "the model itself, on its training pairs",
     }
     lines = []
     for name, model in models.items():

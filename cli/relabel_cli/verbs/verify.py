@@ -15,15 +15,16 @@ from relabel_cli.options import verb
 def verify(
     common: GlobalOptions,
     paths: Annotated[
-        list[Path] | None, typer.Argument(help="Folders; those of labels and of fetched files by default.")
+        list[Path] | None, typer.Argument(help="Folders; by default those of labels and of fetched files.")
     ] = None,
 ) -> None:
-    """Read everything back against its manifest; name every file that is not as it was written."""
+    """Read everything back against its manifest; name every file that differs."""
     from relabel.stages.verify import verify as read_back
     from relabel_cli.output import verify_text
 
-    given = paths or [folder for folder in (common.labels, common.data) if folder.is_dir()] or [common.labels]
-    findings = read_back(given, common.data, common.runtime().progress)
+    # With neither folder, the error names that of labels.
+    folders = paths or [folder for folder in (common.labels, common.data) if folder.is_dir()] or [common.labels]
+    findings = read_back(folders, common.data, common.runtime().progress)
     common.show(asdict(findings), verify_text(findings))
     if findings.problems:
         raise typer.Exit(4)

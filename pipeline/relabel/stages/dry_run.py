@@ -1,4 +1,4 @@
-"""Artefacts that `run` would build, with their rows and bytes, before any work."""
+"""dry run: the artefacts that `run` would build, with their rows and bytes, before any work."""
 
 from __future__ import annotations
 
@@ -19,18 +19,17 @@ from relabel_train.lookup.format import DESCRIPTION
 
 @dataclass(frozen=True)
 class Step:
-    """One artefact of a plan.
+    """One artefact of a run.
 
     Attributes
     ----------
     stage, name, out : str
     state : "done", "to do" or "waits"
-        `waits`: what it is made from, or something it needs, is not there.
+        "waits" if an input of the artefact, or something that it needs, is missing.
     rows, bytes : int or None
-        Of its data files, as they are or will be, without the few KB of `manifest.json` and `lookup.json`; None where
-        nobody knows yet.
+        Rows and size of its data files, without the few KB of `manifest.json` and `lookup.json`; None if unknown.
     exact : bool
-        Whether `bytes` is exact; else it is about right.
+        Whether `bytes` is exact rather than an estimate.
     """
 
     stage: str
@@ -42,78 +41,78 @@ class Step:
     exact: bool = False
 
 
-def plan(project: Project, split: Split | None = None, labels: Sequence[str] = ()) -> list[Step]:
-    """List the artefacts that `run` would build, with their sizes, and build nothing that stays.
+def plan_run(project: Project, split: Split | None = None, labels: Sequence[str] = ()) -> list[Step]:
+    """List the artefacts that `run` would build, with their sizes, and build none of them.
 
-    Sizes are predicted from samples of captions, which are encoded and exported in a temporary folder.
+    Sizes are estimated from samples of captions, which are encoded and exported in a temporary folder.
     """
     project, split, against = resolve_split(project, split)
-    layout, name = project.layout, project.config.ingest.dataset
-    steps = [Step("ingest", name, str(layout.corpus), "to do")]
-    there = (layout.corpus / MANIFEST).exists()
-    if there:
-        steps = [_as_is(steps[0], read_manifest(layout.corpus, "corpus"))]
-    named = list(labels) or (list(project.config.sources) if against else labels_to_export(project, []))
-    if any(stages.needs_word2vec(project.config.params(label)) for label in named):
-        trained = stages.word2vec_is_current(project)
-        steps.append(Step("tune", "cbow", str(project.word2vec), "done" if trained else "to do"))
-    served = labels_to_export(project, labels)
-    for label in named:
-        found = [
-            _step(
-                Step("encode", label, str(layout.encoding(split, label))), partial(stages.encode, project, label, split)
-            )
-        ]
+    layout, dataset = project.layout, project.config.ingest.dataset
+    steps = [Step("ingest", dataset, str(layout.corpus), "to do")]
+    has_corpus = (layout.corpus / MANIFEST).exists()
+    if has_corpus:
+        steps = [_completed(steps[0], read_manifest(layout.corpus, "corpus"))]
+    names = list(labels) or (list(project.config.sources) if against else labels_to_export(project, []))
+    if any(stages.needs_word2vec(project.config.params(label)) for label in names):
+        state: Literal["done", "to do"] = "done" if stages.word2vec_is_current(project) else "to do"
+        steps.append(Step("tune", "cbow", str(project.word2vec), state))
+    exported = labels_to_export(project, labels)
+    for label in names:
+        encoding = Step("encode", label, str(layout.encoding(split, label)))
+        of_label = [_look_up(encoding, partial(stages.encode, project, label, split))]
         if against:
-            step = Step("judge", label, str(layout.judgement(split, label)))
-            found.append(_step(step, partial(stages.judge, project, label)))
-        if label in served:
-            found += _served(project, split, label)
-        if there and label in served and any(step.state != "done" for step in found):
-            found = _predicted(project, split, label, found)
-        steps += found
+            judgement = Step("judge", label, str(layout.judgement(split, label)))
+            of_label.append(_look_up(judgement, partial(stages.judge, project, label)))
+        if label in exported:
+            of_label += _export_steps(project, split, label)
+            # Samples are drawn from the corpus, and cost some seconds.
+            if has_corpus and any(step.state != "done" for step in of_label):
+                of_label = _with_estimates(project, split, label, of_label)
+        steps += of_label
     return steps
 
 
-def _served(project: Project, split: Split, label: str) -> list[Step]:
+def _export_steps(project: Project, split: Split, label: str) -> list[Step]:
     near = Step("neighbours", label, str(project.layout.neighbours(split, "captions", label)))
-    served = [_step(near, partial(stages.neighbours, project, label, neighbours_params(project, split)))]
-    if project.config.source(label).lookup_blocker() is None:
+    steps = [_look_up(near, partial(stages.neighbours, project, label, neighbours_params(project, split)))]
+    if project.config.source(label).no_lookup() is None:
         lookup = Step("export", label, str(project.layout.lookup(split, label)))
-        served.append(_step(lookup, partial(stages.export_lookup, project, label, split)))
-    return served
+        steps.append(_look_up(lookup, partial(stages.export_lookup, project, label, split)))
+    return steps
 
 
-def _step(step: Step, job: Callable[[], Job]) -> Step:
-    """Look whether an artefact is there."""
+def _look_up(step: Step, prepare: Callable[[], Job]) -> Step:
+    """Return the step with the state of its artefact on disk."""
     try:
-        made = job()
+        job = prepare()
     except (MissingError, CheckError):
+        # Its inputs are missing or stale: it waits for them.
         return step
-    step = replace(step, out=str(made.out))
-    if not is_current(made.out, made.artefact):
-        made.check()
+    step = replace(step, out=str(job.out))
+    if not is_current(job.out, job.artefact):
+        # A dry run refuses the replacements that the run would refuse.
+        job.check()
         return replace(step, state="to do")
-    return _as_is(step, read_manifest(made.out, made.artefact.kind))
+    return _completed(step, read_manifest(job.out, job.artefact.kind))
 
 
-def _as_is(step: Step, manifest: Manifest) -> Step:
+def _completed(step: Step, manifest: Manifest) -> Step:
     size = sum(entry.bytes for name, entry in manifest.files.items() if name != DESCRIPTION)
     rows = manifest.facts.get("rows")
-    number = rows[1] - rows[0] if isinstance(rows, list) else None
-    return replace(step, state="done", rows=number, bytes=size, exact=True)
+    count = rows[1] - rows[0] if isinstance(rows, list) else None
+    return replace(step, state="done", rows=count, bytes=size, exact=True)
 
 
-def _predicted(project: Project, split: Split, label: str, steps: list[Step]) -> list[Step]:
-    """Fill in what is still to be built; a label that lacks something stays as it is."""
+def _with_estimates(project: Project, split: Split, label: str, steps: list[Step]) -> list[Step]:
+    """Return the steps with estimated sizes; those of a label that cannot be encoded stay as they are."""
     from relabel.stages.estimate import estimate_sizes
 
     try:
-        found = estimate_sizes(project, label, split)
+        sizes = estimate_sizes(project, label, split)
     except RelabelError as error:
-        project.runtime.progress.note(f"{label}: no prediction: {error}")
+        project.runtime.progress.note(f"{label}: no estimate: {error}")
         return steps
     return [
-        replace(step, **asdict(found[step.stage])) if step.stage in found and step.state != "done" else step
+        replace(step, **asdict(sizes[step.stage])) if step.stage in sizes and step.state != "done" else step
         for step in steps
     ]

@@ -1,4 +1,4 @@
-"""The order of the stages: `run` walks the whole graph."""
+"""run: all stages in order, for one split of a dataset."""
 
 from __future__ import annotations
 
@@ -18,60 +18,59 @@ from relabel.stages.correlate import Against, EvaluationResult, correlate
 def run(
     project: Project, split: Split | None = None, labels: Sequence[str] = (), mirror: Path | None = None
 ) -> EvaluationResult:
-    """Do everything for one split of a dataset. What is finished is not repeated.
+    """Run all stages for one split of a dataset; finished work is not repeated.
 
-    Fetch, ingest, tune, encode; judge and correlate where people have judged (COCO's val and test); then neighbours and
-    a lookup for training. A label that lacks something (Java, a model, vectors) is left out and named; all others are
-    built.
+    The stages are fetch, ingest, tune and encode; judge and correlate on judged splits (val and test of COCO); then
+    neighbours and a lookup for training. A label that lacks something (Java, a model, vectors) is left out and
+    reported; all others are built.
 
     Parameters
     ----------
     project : Project
     split : "train", "val", "test" or "all", optional
-        The judged one (`judge.split`) without.
+        `judge.split` by default.
     labels : sequence of str
-        Those to build; else every label of a judged split, and `export.labels` of any other.
+        Labels to build. If empty, every label on a judged split, and `export.labels` on any other.
     mirror : Path, optional
+        Folder of files that are used instead of a download.
 
     Raises
     ------
     RelabelError
-        If the corpus cannot be had, or no label can.
+        If there is no corpus and none can be made, or no label can be built.
     """
     project, split, against = resolve_split(project, split)
     stages.fetch_and_ingest(project, mirror)
     outcome = correlate(project, labels, against) if against else _encode(project, split, labels)
     left_out = {label for label, _ in outcome.problems}
-    _note_unserved(project, labels)
+    _note_without_neighbours(project, labels)
     for label in labels_to_export(project, labels):
         if label not in left_out:
             try:
-                _serve(project, split, label)
+                _search_and_export(project, split, label)
             except RelabelError as error:
                 outcome.problems.append((label, error))
+    # Encodings with failed rows are used, and reported at the end.
     outcome.problems += stages.find_failed_rows(project, labels or project.config.sources, split)
-    outcome.paths = _places(project.layout, split, outcome.paths)
+    outcome.paths = _output_folders(project.layout, split, outcome.paths)
     return outcome
 
 
 def labels_to_export(project: Project, labels: Sequence[str]) -> list[str]:
-    """Labels that get neighbours and a lookup: those named, else `export.labels`; never one that cannot have them."""
+    """Return the labels that get neighbours and a lookup.
+
+    These are the named labels, or `export.labels` if none is named, without those whose source has no neighbours.
+    """
     config = project.config
-    named = labels or [label for label in config.export.labels if label in config.sources]
-    return [label for label in named if config.source(label).spec.neighbours_blocker is None]
-
-
-def _note_unserved(project: Project, labels: Sequence[str]) -> None:
-    """Say of named labels that get neither neighbours nor a lookup why they get none."""
-    for label in labels:
-        if (reason := project.config.source(label).spec.neighbours_blocker) is not None:
-            project.runtime.progress.note(f"{label} has neither neighbours nor a lookup from `run`: {reason}")
+    candidates = labels or [label for label in config.export.labels if label in config.sources]
+    return [label for label in candidates if config.source(label).spec.no_neighbours is None]
 
 
 def resolve_split(project: Project, split: Split | None) -> tuple[Project, Split, list[Against]]:
-    """Settle the split, and what it can be held against."""
+    """Return the project with its judged split set, the split, and the judged sets of that split."""
     config = project.config
     split = split or config.judge.split
+    # Human judgements exist for COCO's val and test only.
     if project.namespace != "coco" or (split != "test" and split != "val"):
         return project, split, []
     judge = config.judge.model_copy(update={"split": split})
@@ -79,19 +78,32 @@ def resolve_split(project: Project, split: Split | None) -> tuple[Project, Split
     return project, split, ["cxc", "eccv"] if split == "test" else ["cxc"]
 
 
+def neighbours_params(project: Project, split: Split) -> NeighboursParams:
+    """Return the parameters of neighbours of captions within a split."""
+    return project.config.neighbours.model_copy(update={"within": split, "split": split, "of": "captions"})
+
+
+def _note_without_neighbours(project: Project, labels: Sequence[str]) -> None:
+    """Log why named labels get neither neighbours nor a lookup."""
+    for label in labels:
+        if (reason := project.config.source(label).spec.no_neighbours) is not None:
+            project.runtime.progress.note(f"{label} has neither neighbours nor a lookup from `run`: {reason}")
+
+
 def _encode(project: Project, split: Split, labels: Sequence[str]) -> EvaluationResult:
-    outcome, named = EvaluationResult(), list(labels) or labels_to_export(project, [])
-    for label in named:
+    """Encode labels of a split without judgements."""
+    outcome, names = EvaluationResult(), list(labels) or labels_to_export(project, [])
+    for label in names:
         try:
             stages.build_encoding(project, label, split)
         except RelabelError as error:
             outcome.problems.append((label, error))
-    if outcome.problems and len(outcome.problems) == len(named):
+    if outcome.problems and len(outcome.problems) == len(names):
         raise outcome.problems[0][1]
     return outcome
 
 
-def _serve(project: Project, split: Split, label: str) -> None:
+def _search_and_export(project: Project, split: Split, label: str) -> None:
     """Find neighbours of captions within the split and write the lookup."""
     stages.run_and_log(project, stages.neighbours(project, label, neighbours_params(project, split)))
     if (reason := project.config.source(label).no_lookup()) is None:
@@ -100,14 +112,9 @@ def _serve(project: Project, split: Split, label: str) -> None:
         project.runtime.progress.note(f"{label} has no lookup: {reason}")
 
 
-def _places(layout: Layout, split: Split, judged: dict[str, Path]) -> dict[str, Path]:
-    """Order the folders of a run as it fills them; `judged` holds the report's, if there is one."""
-    places = {"captions": layout.corpus, "labels": layout.encoding(split)}
+def _output_folders(layout: Layout, split: Split, judged: dict[str, Path]) -> dict[str, Path]:
+    """Return the folders of a run in the order of the stages; `judged` holds those of the report, if there is one."""
+    folders = {"captions": layout.corpus, "labels": layout.encoding(split)}
     if judged:
-        places |= {"scores of judged pairs": layout.judgement(split), **judged}
-    return places | {"neighbours": layout.neighbours(split, "captions"), "lookups": layout.lookup(split)}
-
-
-def neighbours_params(project: Project, split: Split) -> NeighboursParams:
-    """Ask for neighbours of captions within a split."""
-    return project.config.neighbours.model_copy(update={"within": split, "split": split, "of": "captions"})
+        folders |= {"scores of judged pairs": layout.judgement(split), **judged}
+    return folders | {"neighbours": layout.neighbours(split, "captions"), "lookups": layout.lookup(split)}

@@ -14,7 +14,7 @@ from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.sources.cosine import make_index
 from relabel.stages import Project
-from relabel.stages.dry_run import Step, plan
+from relabel.stages.dry_run import Step, plan_run
 from relabel.stages.estimate import extrapolate, sample_images
 from relabel.stages.file_sizes import index_bytes
 from relabel.stages.run import run
@@ -52,11 +52,11 @@ def test_a_dry_run_says_what_the_run_then_writes(project: Project) -> None:
     from relabel import stages
 
     stages.ingest(project)
-    said = by_name(plan(project, "all"))
+    said = by_name(plan_run(project, "all"))
     left = sorted(p.name for p in Path("labels/mine").iterdir() if p.name != ".work")
     assert left == ["corpus"]  # nothing that a dry run built stays
     assert run(project, "all").problems == []
-    found = by_name(plan(project, "all"))
+    found = by_name(plan_run(project, "all"))
     assert {step.state for step in found.values()} == {"done"}
     assert len(found) == 7
     for key, step in found.items():

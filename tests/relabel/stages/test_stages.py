@@ -19,8 +19,8 @@ from relabel.corpus import Corpus, References
 from relabel.datasets.cxc import human_scores
 from relabel.stages import Project
 from relabel.stages.correlate import correlate
-from relabel.stages.dry_run import plan
-from relabel.stages.nearest import ask
+from relabel.stages.dry_run import plan_run
+from relabel.stages.nearest import search_labels
 from relabel.stages.run import run
 
 SMALL = [
@@ -71,7 +71,7 @@ def pearson_of_a_loop(made: Project) -> float:
 
 
 def test_the_main_road_on_a_small_corpus(small: Path) -> None:
-    steps = plan(project())
+    steps = plan_run(project())
     stages_ahead = {"encode", "judge", "neighbours", "export"}
     assert {(s.stage, s.state) for s in steps} == {("ingest", "to do"), *((name, "waits") for name in stages_ahead)}
     outcome = run(project())
@@ -81,7 +81,7 @@ def test_the_main_road_on_a_small_corpus(small: Path) -> None:
     assert sits["n"] >= 200
     assert sits["n"] + sits["missing"] == 44_722  # every judged pair is scored or counted as missing
     assert sits["pearson"] == pytest.approx(pearson_of_a_loop(project()), abs=1e-4)
-    assert {s.state for s in plan(project())} == {"done"}
+    assert {s.state for s in plan_run(project())} == {"done"}
     for name in ("cxc.csv", "cxc.json", "cxc.md", "cxc.tex", "cxc.png", "cxc.agreement.csv", "cxc.calibration.csv"):
         assert (outcome.paths["tables, pictures"] / name).stat().st_size > 0
 
@@ -159,7 +159,7 @@ def test_nearest_equals_a_loop_over_all_captions(small: Path) -> None:
     made = project()
     run(made)
     asked = made.corpus.caption_ids[7]
-    text, hits, _ = ask(made, None, asked, ["cider"], 5, "val")
+    text, hits, _ = search_labels(made, None, asked, ["cider"], 5, "val")
     assert text == made.corpus.texts[7]
     relevance = stages.open_label(made, "cider", "val")
     scores = []
@@ -172,7 +172,7 @@ def test_nearest_equals_a_loop_over_all_captions(small: Path) -> None:
     assert [h.score for h in hits["cider"]] == [-score for score, _ in best]
     assert [h.same_image for h in hits["cider"]] == [made.corpus.image[row] == made.corpus.image[7] for _, row in best]
     with pytest.raises(UsageError, match="no such caption"):
-        ask(made, None, "coco:0", ["cider"], 5, "val")
+        search_labels(made, None, "coco:0", ["cider"], 5, "val")
 
 
 ANCHORS = {  # label: SITS all and non-GT, with tolerances; FORMULAS of the papers, CxC test
