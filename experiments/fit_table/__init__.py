@@ -14,7 +14,7 @@ from experiments.proxy_features import proxy_features, remaining_project
 from relabel.core.errors import MissingError, PartialError
 from relabel.core.tables import markdown, text
 from relabel.neighbours.params import NeighboursParams
-from relabel.stages import Job, Project, build_encoding, export_lookup, ingest, log_status, neighbours, run_and_log
+from relabel.stages import Job, Project, build_encoding, export_lookup, ingest, log_status, neighbours, run_logged
 from relabel.store.atomic import write_text
 from relabel.store.manifest import ArtefactSpec, Manifest, open_artefact
 from relabel.store.workdir import Work
@@ -43,7 +43,7 @@ def fit_table(project: Project, experiments: Experiments) -> Job:
     params = experiments.fit_table
     remaining, features = remaining_project(project), proxy_features(project, experiments)
     labels = list(dict.fromkeys([*params.train_labels, params.judge, params.ncs]))
-    manifests = {"features": run_and_log(project, features)}
+    manifests = {"features": run_logged(project, features)}
     log_status(remaining, ingest(remaining), remaining.layout.corpus)
     manifests |= {label: _export_lookup(remaining, label, params) for label in labels}
     digests = {name: manifest.identity for name, manifest in manifests.items()} | {"corpus": remaining.corpus.digest}
@@ -133,10 +133,10 @@ def _export_lookup(remaining: Project, label: str, params: FitTableParams) -> Ma
     """Export a label's lookup of all remaining captions; that of the first label holds neighbours within train."""
     build_encoding(remaining, label, "all")
     if label != params.train_labels[0]:
-        return run_and_log(remaining, export_lookup(remaining, label, "all"))
+        return run_logged(remaining, export_lookup(remaining, label, "all"))
     within_train = NeighboursParams(k=params.neighbours, of="captions", within="train", split="all")
-    run_and_log(remaining, neighbours(remaining, label, within_train))
-    return run_and_log(remaining, export_lookup(remaining, label, "all", "train"))
+    run_logged(remaining, neighbours(remaining, label, within_train))
+    return run_logged(remaining, export_lookup(remaining, label, "all", "train"))
 
 
 def _eccv(project: Project) -> Path | None:

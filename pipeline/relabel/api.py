@@ -25,7 +25,7 @@ from relabel.sources.relevance import Relevance
 from relabel.stages import Project
 from relabel.stages.correlate import Against, EvaluationResult
 from relabel.stages.correlate import correlate as stages_correlate
-from relabel.stages.nearest import Hit, ask, nearest, row_of
+from relabel.stages.nearest import Hit, find_row, nearest, search_labels
 from relabel.stages.run import run as stages_run
 from relabel.store.manifest import MANIFEST
 
@@ -166,8 +166,8 @@ class Label:
             raise UsageError(f"k must be at least 1, found {k}")
         source = self.project.config.source(self.name)
         if text is not None or source.is_pairwise():  # a new text may be refused; slow sources need a gate
-            return ask(self.project, text, caption_id, [self.name], k, self.split)[1][self.name]
-        return nearest(self.relevance, row_of(self.corpus, self.relevance.rows, str(caption_id)), k)
+            return search_labels(self.project, text, caption_id, [self.name], k, self.split)[1][self.name]
+        return nearest(self.relevance, find_row(self.corpus, self.relevance.rows, str(caption_id)), k)
 
     def _check_pooling(self, pooling: Pooling | None) -> None:
         if pooling is not None:
@@ -177,7 +177,7 @@ class Label:
         """Return the corpus rows of covered captions, (N,) int32."""
         _check_sequence("captions", caption_ids)
         rows = self.relevance.rows
-        return np.array([row_of(self.corpus, rows, caption_id) for caption_id in caption_ids], np.int32)
+        return np.array([find_row(self.corpus, rows, caption_id) for caption_id in caption_ids], np.int32)
 
     def _references(self, image_ids: Sequence[str]) -> References:
         """Return the reference sets of images whose captions are covered."""

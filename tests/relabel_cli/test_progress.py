@@ -16,8 +16,8 @@ def test_a_bar_has_its_count_and_time_left_in_80_columns() -> None:
     bars, out = Bars(), io.StringIO()
     bars._console = Console(file=out, width=80, force_terminal=True, color_system=None)
     with (
-        bars.task("a title longer than its column", 12_345_678_901, "bytes") as outer,
-        bars.task("in", 600, "runs") as task,
+        bars.bar("a title longer than its column", 12_345_678_901, "bytes") as outer,
+        bars.bar("in", 600, "runs") as task,
     ):
         outer.advance(1_234_567_890)
         task.advance(20)

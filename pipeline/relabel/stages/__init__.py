@@ -8,7 +8,7 @@ from relabel.stages.encode import build_encoding, encode, find_failed_rows, open
 from relabel.stages.export_lookup import export_lookup
 from relabel.stages.export_plan import estimate_plan, export_plan
 from relabel.stages.ingest import fetch, fetch_and_ingest, ingest
-from relabel.stages.job import Job, log_status, run_and_log, status_line
+from relabel.stages.job import Job, log_status, run_logged, status_line
 from relabel.stages.judge import judge, judgement_folder
 from relabel.stages.neighbours import labels_with_neighbours, neighbours
 from relabel.stages.project import Project
@@ -43,7 +43,7 @@ __all__ = [
     "neighbours",
     "open_label",
     "read_encoding",
-    "run_and_log",
+    "run_logged",
     "status_line",
     "tune_bert_sts",
     "tune_cbow",

@@ -92,7 +92,7 @@ def _build_label(project: Project, label: str, judge: bool) -> Manifest:
     if not (project.layout.corpus / MANIFEST).exists():
         stages.fetch_and_ingest(project)
     encoding = stages.build_encoding(project, label, project.config.judge.split)
-    return stages.run_and_log(project, stages.judge(project, label)) if judge else encoding
+    return stages.run_logged(project, stages.judge(project, label)) if judge else encoding
 
 
 def _cxc(project: Project, judged: dict[str, Manifest], _: Sequence[Against]) -> tuple[Report, ReportFiles]:

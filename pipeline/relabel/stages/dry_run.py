@@ -75,7 +75,7 @@ def plan_run(project: Project, split: Split | None = None, labels: Sequence[str]
 def _export_steps(project: Project, split: Split, label: str) -> list[Step]:
     near = Step("neighbours", label, str(project.layout.neighbours(split, "captions", label)))
     steps = [_look_up(near, partial(stages.neighbours, project, label, neighbours_params(project, split)))]
-    if project.config.source(label).no_lookup() is None:
+    if project.config.source(label).lookup_blocker() is None:
         lookup = Step("export", label, str(project.layout.lookup(split, label)))
         steps.append(_look_up(lookup, partial(stages.export_lookup, project, label, split)))
     return steps

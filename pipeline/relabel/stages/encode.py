@@ -10,8 +10,8 @@ from relabel.config import Config
 from relabel.core.errors import CheckError, FailedRowsError, MissingError, UsageError
 from relabel.sources.base import OpenEncoding
 from relabel.sources.relevance import Relevance
-from relabel.sources.text_reuse import reusing
-from relabel.stages.job import Job, run_and_log, run_tasks
+from relabel.sources.text_reuse import with_text_reuse
+from relabel.stages.job import Job, run_logged, run_tasks
 from relabel.stages.project import Project
 from relabel.stages.tune import check_word2vec, ensure_models
 from relabel.stages.variants import encoding_variant
@@ -35,11 +35,8 @@ def encode(project: Project, label: str, split: str) -> Job:
     source, corpus, runtime = project.config.source(label), project.corpus, project.runtime
     rows = corpus.rows(project.splits(split))
     size = project.config.encode.rows_per_shard
-    semantic = source.fingerprint_params(corpus, rows, runtime) | {
-        "rows": [rows.start, rows.stop],
-        "rows_per_shard": size,
-    }
-    semantic["version"] = source.spec.version
+    semantic = source.fingerprint_params(corpus, rows, runtime)
+    semantic |= {"rows": [rows.start, rows.stop], "rows_per_shard": size, "version": source.spec.version}
 
     def fill(work: Work) -> None:
         work.facts |= {
@@ -54,14 +51,14 @@ def encode(project: Project, label: str, split: str) -> Job:
         run_tasks(project, tasks(), artefact, work, encode, label, split)
 
     # The parts' identities are inputs, so that a rebuilt part makes this encoding stale.
-    parts = {part: read_encoding(project, part, split) for part in source.parts()}
-    source.check_parts(parts)
+    parts = {part: read_encoding(project, part, split) for part in source.input_labels()}
+    source.check_inputs(parts)
     identities = {f"encoding {part}": manifest.identity for part, manifest in parts.items()}
     artefact = ArtefactSpec("encoding", label, semantic, {"corpus": corpus.digest} | identities)
     out = project.layout.encoding(split, label)
     # Captions that the previous encoding holds under the same parameters are copied rather than encoded again.
-    units = partial(reusing, partial(source.units, corpus, rows, size, runtime), out, semantic)
-    return Job(out, artefact, fill, runtime.progress, units, encoding_variant(project, label))
+    tasks = partial(with_text_reuse, partial(source.tasks, corpus, rows, size, runtime), out, semantic)
+    return Job(out, artefact, fill, runtime.progress, tasks, encoding_variant(project, label))
 
 
 def build_encoding(project: Project, label: str, split: str) -> Manifest:
@@ -75,9 +72,9 @@ def build_encoding(project: Project, label: str, split: str) -> Manifest:
     ensure_models(project, label)
     # Checked before the recursion, which would not end for a label that is part of itself.
     check_acyclic(project.config, label)
-    for part in project.config.source(label).parts():
+    for part in project.config.source(label).input_labels():
         build_encoding(project, part, split)
-    return run_and_log(project, encode(project, label, split))
+    return run_logged(project, encode(project, label, split))
 
 
 def check_acyclic(config: Config, label: str, above: tuple[str, ...] = ()) -> None:
@@ -108,7 +105,7 @@ def check_acyclic(config: Config, label: str, above: tuple[str, ...] = ()) -> No
     if label in above:
         chain = " -> ".join((*above[above.index(label) :], label))
         raise UsageError(f"label {label} is made of itself: {chain}", todo="Take it out of the parts of one of these.")
-    for part in config.source(label).parts():
+    for part in config.source(label).input_labels():
         check_acyclic(config, part, (*above, label))
 
 

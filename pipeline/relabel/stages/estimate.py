@@ -24,7 +24,7 @@ from relabel.corpus import Corpus
 from relabel.corpus.build import SCHEMA
 from relabel.neighbours.spec import Question
 from relabel.sources.cosine import INDEX
-from relabel.sources.text_reuse import TEXTS, texts_bytes
+from relabel.sources.text_reuse import TEXTS, text_digest_bytes
 from relabel.stages.file_sizes import index_bytes, lookup_bytes, neighbours_bytes, npy_bytes, shards_bytes
 from relabel.stages.job import Job
 from relabel.stages.project import Project
@@ -70,7 +70,7 @@ def estimate_sizes(project: Project, label: str, split: str) -> dict[str, SizeEs
     RelabelError
         If the label cannot be encoded.
     """
-    rows, sizes = project.corpus.rows(project.splits(split)), project.config.source(label).spec.samples
+    rows, sizes = project.corpus.rows(project.splits(split)), project.config.source(label).spec.sample_sizes
     if sizes is None:
         raise UsageError(f"the cost of {label} depends on the pairs that it scores; it is logged when the work begins")
     with ExitStack() as stack:
@@ -125,7 +125,7 @@ def _estimate_encoding(small: _Sample, large: _Sample, rows: range, project: Pro
     if INDEX in manifest.files:
         index = index_bytes(manifest.semantic["index"], manifest.facts["width"], count)
     if shards is not None and index is not None:
-        texts = texts_bytes(count) if TEXTS in manifest.files else 0
+        texts = text_digest_bytes(count) if TEXTS in manifest.files else 0
         return SizeEstimate(count, shards + index + texts, exact=True)
     size = extrapolate((small.captions, small.encoding.bytes), (large.captions, artefact.bytes), count)
     return SizeEstimate(count, int(size), exact=False)

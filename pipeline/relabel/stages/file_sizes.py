@@ -16,7 +16,7 @@ from relabel.corpus import Corpus
 from relabel.neighbours.row_digests import keys_bytes
 from relabel.neighbours.schema import shard_bytes
 from relabel.neighbours.spec import Question
-from relabel.sources.cosine import new_index
+from relabel.sources.cosine import make_index
 from relabel.store.fixed_parquet import plain_bytes, zeros
 from relabel.store.workdir import part_ranges
 from relabel_train.ids import Ids
@@ -45,7 +45,7 @@ def index_bytes(factory: str | None, width: int, count: int) -> int | None:
     import faiss
 
     # A flat index is a header and one block per vector: two small indexes give both sizes.
-    empty, single = (new_index(factory, width) for _ in range(2))
+    empty, single = (make_index(factory, width) for _ in range(2))
     single.add(np.zeros((1, width), np.float32))
     header, with_vector = (len(faiss.serialize_index(index)) for index in (empty, single))
     return int(header + (with_vector - header) * count)

@@ -30,8 +30,8 @@ class Job:
     fill : callable
         Writes the files through the Work that it receives.
     progress : Progress
-    units : callable or None
-        Returns the work as units that any worker may make; `fill` passes them to `run_tasks`.
+    tasks : callable or None
+        Returns the work as tasks that any worker may run; `fill` passes them to `run_tasks`.
     variant : Variant or None
         Parameters of the artefact, if it must not be replaced by a trial.
     """
@@ -76,17 +76,17 @@ class Job:
 def run_tasks(
     project: Project, tasks: Tasks, artefact: ArtefactSpec, work: Work, stage: Callable[..., Job], *arguments: Any
 ) -> None:
-    """Make units in this process or by workers, depending on the runtime.
+    """Run tasks in this process or by workers, depending on the runtime.
 
     Parameters
     ----------
     project : Project
     tasks : Tasks
     artefact : ArtefactSpec
-        The artefact that the units belong to.
+        The artefact that the tasks make.
     work : Work
     stage, arguments
-        ``stage(project, *arguments)`` returns the same artefact and units in any process. The stage is a function
+        ``stage(project, *arguments)`` returns the same artefact and tasks in any process. The stage is a function
         that can be imported by its module and name; the arguments are plain values.
 
     Raises
@@ -98,13 +98,6 @@ def run_tasks(
 
 
 def run_logged(project: Project, job: Job) -> Manifest:
-    """Run a job, log its status, and return the artefact's manifest."""
-    built = job.run()
-    log_status(project, built, job.out)
-    return built[0]
-
-
-def run_and_log(project: Project, job: Job) -> Manifest:
     """Run a job, log its status and return the manifest."""
     result = job.run()
     log_status(project, result, job.out)

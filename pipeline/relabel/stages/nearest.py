@@ -86,7 +86,7 @@ def search_labels(
     for label, relevance in opened.items():
         gate = None
         # To score every caption of a split pair by pair would take hours.
-        if project.config.source(label).pair_by_pair():
+        if project.config.source(label).is_pairwise():
             try:
                 gate = _open_gate(project, label, opened, split, text is not None), project.config.judge.gate_top
             except RelabelError as error:
@@ -183,7 +183,7 @@ def _labels_for_text(project: Project, labels: Sequence[str], named: bool) -> li
 def _text_obstacle(project: Project, label: str) -> str | None:
     """Return the reason why a label, or any of its parts, cannot score a new text; None if it can."""
     source = project.config.source(label)
-    reasons = (source.no_text(), *(_text_obstacle(project, part) for part in source.parts()))
+    reasons = (source.query_blocker(), *(_text_obstacle(project, part) for part in source.input_labels()))
     return next((reason for reason in reasons if reason is not None), None)
 
 

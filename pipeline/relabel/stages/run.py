@@ -63,7 +63,7 @@ def labels_to_export(project: Project, labels: Sequence[str]) -> list[str]:
     """
     config = project.config
     candidates = labels or [label for label in config.export.labels if label in config.sources]
-    return [label for label in candidates if config.source(label).spec.no_neighbours is None]
+    return [label for label in candidates if config.source(label).spec.neighbours_blocker is None]
 
 
 def resolve_split(project: Project, split: Split | None) -> tuple[Project, Split, list[Against]]:
@@ -86,7 +86,7 @@ def neighbours_params(project: Project, split: Split) -> NeighboursParams:
 def _note_without_neighbours(project: Project, labels: Sequence[str]) -> None:
     """Log why named labels get neither neighbours nor a lookup."""
     for label in labels:
-        if (reason := project.config.source(label).spec.no_neighbours) is not None:
+        if (reason := project.config.source(label).spec.neighbours_blocker) is not None:
             project.runtime.progress.note(f"{label} has neither neighbours nor a lookup from `run`: {reason}")
 
 
@@ -105,9 +105,9 @@ def _encode(project: Project, split: Split, labels: Sequence[str]) -> Evaluation
 
 def _search_and_export(project: Project, split: Split, label: str) -> None:
     """Find neighbours of captions within the split and write the lookup."""
-    stages.run_and_log(project, stages.neighbours(project, label, neighbours_params(project, split)))
-    if (reason := project.config.source(label).no_lookup()) is None:
-        stages.run_and_log(project, stages.export_lookup(project, label, split))
+    stages.run_logged(project, stages.neighbours(project, label, neighbours_params(project, split)))
+    if (reason := project.config.source(label).lookup_blocker()) is None:
+        stages.run_logged(project, stages.export_lookup(project, label, split))
     else:
         project.runtime.progress.note(f"{label} has no lookup: {reason}")
 

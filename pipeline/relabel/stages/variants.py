@@ -151,7 +151,7 @@ def label_values(config: Config, label: str) -> Values:
     """
     params = config.params(label).model_dump(mode="json")
     values = {f"sources.{label}.{name}": value for name, value in params.items()}
-    for part in config.source(label).parts():
+    for part in config.source(label).input_labels():
         values |= label_values(config, part)
     return values
 
