@@ -55,7 +55,7 @@ def plan(
     for each in label:
         if dry_run:
             estimate = stages.estimate_plan(project, each, split, name)
-            common.show(asdict(estimate), f"plan of {each}: {estimate.line()}")
+            common.show(asdict(estimate), f"plan of {each}: {estimate.describe()}")
             continue
         job = stages.export_plan(project, each, split, name)
         manifest, built = job.run()

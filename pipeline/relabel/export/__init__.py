@@ -1,1 +1,1 @@
-"""What training code reads: the lookup, and batch plans."""
+"""Exports for training code: the lookup and batch plans."""

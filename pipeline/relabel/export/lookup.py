@@ -1,4 +1,4 @@
-"""The lookup, written: arrays and one description, from an encoding and, if there are any, its neighbours."""
+"""Construction of a lookup: arrays and `lookup.json`, from an encoding and, if there are any, its neighbours."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from relabel_train.lookup.format import CAPTIONS, DESCRIPTION, FORMAT, NEIGHBOUR
 
 
 @dataclass(frozen=True)
-class Made:
-    """An artefact that a lookup is made from."""
+class ArtefactRef:
+    """An artefact that a lookup is made from: its folder and its manifest."""
 
     folder: Path
     manifest: Manifest
 
 
-def refuse_without_lookup(source: Source[Any], label: str) -> None:
-    """Refuse sources that no lookup can answer for.
+def check_lookup_support(source: Source[Any], label: str) -> None:
+    """Check that a lookup can answer for a source.
 
     Raises
     ------
@@ -42,8 +42,8 @@ def refuse_without_lookup(source: Source[Any], label: str) -> None:
     """
     reason = source.lookup_blocker()
     if reason is not None:
-        what = f"{label} ({source.spec.name}) has no lookup: {reason}"
-        raise UsageError(what, todo=f"Use a batch plan: `relabel export plan --label {label}`.")
+        message = f"{label} ({source.spec.name}) has no lookup: {reason}"
+        raise UsageError(message, todo=f"Use a batch plan: `relabel export plan --label {label}`.")
 
 
 def lookup_spec(
@@ -54,7 +54,7 @@ def lookup_spec(
     neighbours: Manifest | None,
     params: ExportLookupParams,
 ) -> ArtefactSpec:
-    """Say what a lookup is made of."""
+    """Return the parameters and inputs of a lookup."""
     semantic: dict[str, Any] = {"format": FORMAT, "pooling": source.params.pooling, "references": REFERENCES}
     semantic |= source.lookup_fingerprint_params(params.dtype)
     inputs = {"corpus": corpus.digest, "encoding": encoding.identity}
@@ -67,20 +67,23 @@ def write_lookup(
     corpus: Corpus,
     source: Source[Any],
     artefact: ArtefactSpec,
-    encoding: Made,
-    neighbours: Made | None,
+    encoding: ArtefactRef,
+    neighbours: ArtefactRef | None,
     opened: Callable[[], Relevance],
     work: Work,
 ) -> None:
-    """Write every array, then `lookup.json`, which holds their sha256.
+    """Write all arrays and then `lookup.json`, which holds their sha256.
 
     Parameters
     ----------
-    corpus, source, artefact
-    encoding, neighbours : Made
+    corpus : Corpus
+    source : Source
+    artefact : ArtefactSpec
+        See `lookup_spec`.
+    encoding, neighbours : ArtefactRef
         Verified.
     opened : callable
-        Opens the encoding; called only where its files alone do not do.
+        Opens the encoding; called only if its files alone are not enough.
     work : Work
     """
     facts = encoding.manifest.facts
@@ -88,16 +91,16 @@ def write_lookup(
     arrays = source.write_lookup(encoding.folder, encoding.manifest, opened, artefact.semantic, work)
     params = source.params.model_dump(mode="json") | {"encoding": encoding.manifest.semantic} | arrays.params
     write_captions(corpus, rows, arrays.failed, work)
-    near = None if neighbours is None else write_neighbours(neighbours.folder, neighbours.manifest, work)
+    neighbour_entry = None if neighbours is None else write_neighbours(neighbours.folder, neighbours.manifest, work)
     names = CAPTIONS | kind_arrays(arrays.kind, params) | ({} if neighbours is None else NEIGHBOURS)
-    about = Description(
+    description = Description(
         kind=arrays.kind,
         source=source.spec.name,
         label=artefact.name,
         fingerprint=artefact.fingerprint,
         corpus=corpus.digest,
         encoding=encoding.manifest.fingerprint,
-        neighbours=near,
+        neighbours=neighbour_entry,
         split=facts["split"],
         rows=(rows.start, rows.stop),
         bounds=source.spec.bounds,
@@ -109,35 +112,40 @@ def write_lookup(
         sizes=arrays.sizes,
         failed=len(arrays.failed),
         params=params,
-        arrays=_entries(work, list(names)),
+        arrays=_array_entries(work, list(names)),
     )
+    # A resumed run may have written other arrays than the one before it: the description is never reused.
     work.drop(DESCRIPTION)
-    work.file(DESCRIPTION, lambda path: write_text(path, about.to_json()))
+    work.file(DESCRIPTION, lambda path: write_text(path, description.to_json()))
     work.facts |= {
         "label": artefact.name,
         "rows": [rows.start, rows.stop],
         "split": facts["split"],
-        "neighbours": near,
+        "neighbours": neighbour_entry,
         "without_encoding": len(arrays.failed),
     }
 
 
-def _entries(work: Work, names: list[str]) -> dict[str, ArrayEntry]:
-    found = {}
+def _array_entries(work: Work, names: list[str]) -> dict[str, ArrayEntry]:
+    """Return type, shape and sha256 of arrays that are written."""
+    entries, files = {}, work.entries()
     for name in names:
+        # Only the header is read: the sha256 was computed while the array was written.
         array = np.load(work.folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
-        found[name] = ArrayEntry(array.dtype.str, array.shape, work.entries()[f"{name}.npy"].sha256)
-    return found
+        entries[name] = ArrayEntry(array.dtype.str, array.shape, files[f"{name}.npy"].sha256)
+    return entries
 
 
 def write_captions(corpus: Corpus, rows: range, failed: NDArray[np.int32], work: Work) -> None:
-    """Write the arrays of relabel_train.lookup.format.CAPTIONS.
+    """Write the arrays that describe the captions of any lookup: their images, ids, and which ones failed.
+
+    The arrays are those of relabel_train.lookup.format.CAPTIONS.
 
     Parameters
     ----------
     corpus : Corpus
     rows : range
-        Rows covered: whole images.
+        Rows of the lookup: complete images.
     failed : (F,) int32
         Rows among them without an encoding.
     work : Work
@@ -145,6 +153,7 @@ def write_captions(corpus: Corpus, rows: range, failed: NDArray[np.int32], work:
     image = corpus.image[rows.start : rows.stop]
     first = int(image[0])
     count = int(image[-1]) + 1 - first
+    # Rows and images of a lookup are numbered from 0.
     write_array(work, "image", (image - first).astype("<i4"))
     write_array(work, "indptr", (corpus.indptr[first : first + count + 1] - rows.start).astype("<i8"))
     write_array(work, "failed", (failed - rows.start).astype("<i4"))
@@ -152,6 +161,6 @@ def write_captions(corpus: Corpus, rows: range, failed: NDArray[np.int32], work:
         "caption_ids": corpus.caption_ids[rows.start : rows.stop],
         "image_ids": corpus.image_ids[first : first + count],
     }
-    for what, names in ids.items():
-        for name, array in Ids.of(names).arrays(what).items():
+    for prefix, names in ids.items():
+        for name, array in Ids.of(names).arrays(prefix).items():
             write_array(work, name, array)

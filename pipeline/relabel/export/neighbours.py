@@ -19,33 +19,40 @@ from relabel.store.manifest import Manifest
 from relabel.store.workdir import Work
 from relabel_train.batches.base import Missing
 
-_AGAIN = "Run `relabel neighbours` again."
+_TODO = "Run `relabel neighbours` again."
 
 
 def write_neighbours(folder: Path, manifest: Manifest, work: Work) -> dict[str, Any]:
-    """Write the arrays of relabel_train.lookup.format.NEIGHBOURS; return what `lookup.json` says of them.
+    """Copy a table of neighbours of captions into a lookup as CSR arrays, one shard at a time.
+
+    The arrays are those of relabel_train.lookup.format.NEIGHBOURS.
 
     Parameters
     ----------
     folder, manifest
-        Of neighbours of captions: shards of row, neighbours, scores.
+        Of the table.
     work : Work
+
+    Returns
+    -------
+    dict
+        Entry `neighbours` of `lookup.json`.
 
     Raises
     ------
     CheckError
-        If the shards do not hold the rows that the manifest says, in order.
+        If the shards do not hold the rows of the manifest, in order.
     """
     first, stop = manifest.facts["rows"]
     row, sizes = first, [np.empty(0, np.int32)]
     for name in manifest.parts:
         table = pq.read_table(folder / name, columns=["row", "neighbours"])
         if not np.array_equal(table["row"].to_numpy(), np.arange(row, row + table.num_rows)):
-            raise CheckError(f"expected rows from {row} on, in order", where=str(folder / name), todo=_AGAIN)
+            raise CheckError(f"expected rows from {row} on, in order", where=str(folder / name), todo=_TODO)
         sizes.append(pc.list_value_length(table["neighbours"]).to_numpy())
         row += table.num_rows
     if row != stop:
-        raise CheckError(f"expected rows {first} to {stop - 1}, found up to {row - 1}", where=str(folder), todo=_AGAIN)
+        raise CheckError(f"expected rows {first} to {stop - 1}, found up to {row - 1}", where=str(folder), todo=_TODO)
     counts = np.concatenate(sizes)
     indptr = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=indptr[1:])
@@ -63,6 +70,7 @@ def write_neighbours(folder: Path, manifest: Manifest, work: Work) -> dict[str, 
 
 
 def _column(folder: Path, manifest: Manifest, name: str) -> Iterator[NDArray[Any]]:
+    """Yield the flat values of a list column, one shard at a time."""
     for part in manifest.parts:
         yield pc.list_flatten(pq.read_table(folder / part, columns=[name])[name]).to_numpy()
 
@@ -74,8 +82,17 @@ class NeighbourTable:
     Attributes
     ----------
     first : int
-        The first row of the range.
+        First row of the range.
     rows, scores, same_image : (N, k) int32, float32 and bool
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel.export.neighbours import NeighbourTable
+    >>> nearest = np.array([[11, 12], [10, 12], [11, 10]], np.int32)
+    >>> table = NeighbourTable(10, nearest, np.array([[0.9, 0.5], [0.9, 0.4], [0.5, 0.4]]), nearest > 11)
+    >>> table.neighbours(np.array([12]), k=1)[0].tolist()
+    [[11]]
     """
 
     first: int
@@ -85,50 +102,53 @@ class NeighbourTable:
 
     @property
     def width(self) -> int:
-        """Neighbours a caption."""
+        """Neighbours per caption."""
         return int(self.rows.shape[1])
 
     def neighbours(
         self, rows: Rows, k: int, missing: Missing = "raise"
     ) -> tuple[Rows, NDArray[np.floating[Any]], NDArray[np.bool_]]:
-        """See relabel_train.batches.Neighbours; all lists are of equal length."""
-        at = np.asarray(rows, np.int64) - self.first
-        return self.rows[at, :k], self.scores[at, :k], self.same_image[at, :k]
+        """Return the k nearest captions, as relabel_train.batches.Neighbours states; all lists have equal length."""
+        index = np.asarray(rows, np.int64) - self.first
+        return self.rows[index, :k], self.scores[index, :k], self.same_image[index, :k]
 
 
 def read_neighbours(folder: Path, manifest: Manifest, rows: range, most: int, least: int) -> NeighbourTable:
-    """Read the nearest of each of a range of captions: 9 bytes each, a shard at a time beside it.
+    """Read the nearest captions of a range of captions; they take 9 bytes each, and one shard at a time beside them.
 
     Parameters
     ----------
+    folder, manifest
+        Of the table.
+    rows : range
     most, least : int
-        So many a caption, or as many as there are; if those are fewer than `least`, none.
+        Neighbours to read per caption: `most`, or as many as there are, but no fewer than `least`.
 
     Raises
     ------
     UsageError
-        If the table has too few.
+        If the table has fewer than `least`.
     CheckError
         If it does not hold these rows.
     """
     k = min(most, int(manifest.facts["width"]))
     if k < least:
-        todo = "Look at fewer with --depth, or find more with `relabel neighbours -k`."
-        raise UsageError(f"{least} neighbours a caption are needed, there are {k}", where=str(folder), todo=todo)
+        todo = "Use fewer with --depth, or find more with `relabel neighbours -k`."
+        raise UsageError(f"{least} neighbours per caption are needed, the table has {k}", where=str(folder), todo=todo)
     shape = len(rows), k
-    found = np.empty(shape, np.int32), np.empty(shape, np.float32), np.empty(shape, np.bool_)
-    seen = 0
+    arrays = np.empty(shape, np.int32), np.empty(shape, np.float32), np.empty(shape, np.bool_)
+    count = 0
     for name in manifest.parts:
         table = pq.read_table(folder / name)
         row = table["row"].to_numpy()
-        wanted = np.flatnonzero((row >= rows.start) & (row < rows.stop))
-        if not len(wanted):
+        selected = np.flatnonzero((row >= rows.start) & (row < rows.stop))
+        if not len(selected):
             continue
-        for array, column in zip(found, ("neighbours", "scores", "same_image"), strict=True):
+        for array, column in zip(arrays, ("neighbours", "scores", "same_image"), strict=True):
             values = pc.list_flatten(table[column]).to_numpy(zero_copy_only=False).reshape(len(row), -1)
-            array[row[wanted] - rows.start] = values[wanted, :k]
-        seen += len(wanted)
-    if seen != len(rows):
-        what = f"{len(rows) - seen} of rows {rows.start} to {rows.stop - 1} have no neighbours here"
-        raise CheckError(what, where=str(folder), todo="Run `relabel neighbours` again.")
-    return NeighbourTable(rows.start, *found)
+            array[row[selected] - rows.start] = values[selected, :k]
+        count += len(selected)
+    if count != len(rows):
+        message = f"{len(rows) - count} of rows {rows.start} to {rows.stop - 1} are not in the table of neighbours"
+        raise CheckError(message, where=str(folder), todo=_TODO)
+    return NeighbourTable(rows.start, *arrays)

@@ -11,20 +11,20 @@ from relabel.export.plan.params import ExportPlanParams
 
 
 class ExportLookupParams(Parameters):
-    """How a lookup is stored."""
+    """Parameters of a lookup."""
 
     dtype: Literal["float32", "float16"] = Field(
         "float32",
-        description="Of the vectors in a lookup. float16 halves the file and moves a cosine by up to 1e-3: too much "
-        "for losses that ask r < 1, r >= theta or on which side of a window a label lies.",
+        description="Type of the vectors in a lookup. float16 halves the file and changes a cosine by up to 1e-3: too "
+        "much for losses that compare labels with 1 or with a threshold.",
     )
 
 
 class ExportParams(Parameters):
-    """The exports, one block each."""
+    """Parameters of the exports, one block each."""
 
     labels: tuple[str, ...] = Field(
-        ("sbert", "cider"), description="Labels that `relabel run` finds neighbours of and writes a lookup of."
+        ("sbert", "cider"), description="Labels whose neighbours `relabel run` finds and whose lookups it writes."
     )
 
     lookup: ExportLookupParams = ExportLookupParams()

@@ -1,1 +1,1 @@
-"""The k most relevant captions of every caption or image: exact, blocked, for any source of vectors or features."""
+"""Tables of the k most relevant captions of every caption or image: exact, for any source that has a search."""

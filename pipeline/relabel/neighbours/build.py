@@ -1,4 +1,4 @@
-"""How a table of neighbours is made: what queries share first, then one shard after another, in any order."""
+"""Construction of a table of neighbours: work that all queries share, then one shard after another, in any order."""
 
 from __future__ import annotations
 
@@ -18,11 +18,17 @@ from relabel.core.process_memory import held
 from relabel.core.progress import Advance, ignore_progress
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
-from relabel.neighbours.faiss_index import IndexFinder, Sample
-from relabel.neighbours.incremental import OldLists, Plan, UpdatedFinder, old_table, plan_update
-from relabel.neighbours.row_digests import KEYS, read_keys, shared, write_keys
-from relabel.neighbours.schema import SCHEMA, blocks, table_of
-from relabel.neighbours.spec import Question
+from relabel.neighbours.faiss_index import IndexFinder, RecallSample
+from relabel.neighbours.incremental import (
+    IncrementalFinder,
+    PreviousTable,
+    UpdatePlan,
+    find_previous_table,
+    plan_update,
+)
+from relabel.neighbours.row_digests import KEYS, read_keys, shared_digest, write_keys
+from relabel.neighbours.schema import SCHEMA, row_groups, table_of
+from relabel.neighbours.spec import NeighbourSpec
 from relabel.sources.finder import Finder, Search
 from relabel.sources.gate_counts import collect_gate_counts
 from relabel.sources.relevance import Relevance
@@ -33,8 +39,8 @@ from relabel.store.tasks import Task, TaskGroup, Tasks
 from relabel.store.workdir import Work, part_name
 
 _UPDATE = "update.json"
-_INNER = "update-"
-_WRITING = 160 << 20  # bytes that a shard takes while it is written, of which the finder knows nothing
+_SUBFOLDER = "update-"
+_WRITER_BYTES = 160 << 20  # memory of a shard while it is written, in addition to the finder's
 
 
 class NeighbourTasks(Tasks):
@@ -42,22 +48,22 @@ class NeighbourTasks(Tasks):
 
     Parameters
     ----------
-    question : Question
+    spec : NeighbourSpec
     corpus : Corpus
     relevance : callable
-        Opens the label's encoding; called once a worker, with its first task.
+        Opens the label's encoding; called once per worker, with its first task.
     encoding : Path
         Folder of that encoding.
     out : Path
-        Where the table is to lie, and where an older one may.
+        Folder of the table, which may hold an earlier one.
     semantic : dict
-        All but inputs that can change the table.
+        Parameters that can change the table, apart from its inputs.
     runtime : Runtime
     """
 
     def __init__(
         self,
-        question: Question,
+        spec: NeighbourSpec,
         corpus: Corpus,
         relevance: Callable[[], Relevance],
         encoding: Path,
@@ -65,54 +71,58 @@ class NeighbourTasks(Tasks):
         semantic: dict[str, Any],
         runtime: Runtime,
     ) -> None:
-        self.question, self.corpus, self._open = question, corpus, relevance
+        self.spec, self.corpus, self._open = spec, corpus, relevance
         self.encoding, self.out, self.semantic, self.runtime = encoding, out, semantic, runtime
         self.index: str | None = semantic["index"]
+        self._opened_finder: Finder | None = None
 
     def start(self, work: Work) -> None:
-        """Write the keys; see what an older table already says."""
+        """Write the keys of the candidates; plan an update of the earlier table, if any."""
+        # An approximate table is never updated: other candidates would give another index.
         if self.index is not None:
             return
-        work.file(KEYS, lambda path: write_keys(path, self.corpus, self.question.rows, self.encoding))
-        found = self._plan(work)
-        work.runtime["update"] = found
-        write_text(work.folder / _UPDATE, json.dumps(found))
+        work.file(KEYS, lambda path: write_keys(path, self.corpus, self.spec.rows, self.encoding))
+        update = self._plan_update(work)
+        work.runtime["update"] = update
+        write_text(work.folder / _UPDATE, json.dumps(update))
 
     def groups(self, work: Work) -> Iterator[TaskGroup]:
-        """What queries share, unless all shards are there; then the shards."""
+        """Yield the work that queries share, unless all shards are done, and then the shards."""
         tasks = [Task(name, len(queries)) for name, queries in self._shards.items()]
         if not all(work.done(task.file) for task in tasks):
             shared = self._finder(work).preliminary(work)
             if shared is not None:
                 yield shared
-        yield TaskGroup(f"neighbours ({self.question.label})", self.question.of, tasks)
+        yield TaskGroup(f"neighbours ({self.spec.label})", self.spec.of, tasks)
 
     def make(self, work: Work, task: Task, advance: Advance) -> None:
-        """Make a shard, or what queries share."""
+        """Write one shard, or one file of the work that queries share."""
         finder = self._finder(work)
         if task.file not in self._shards:
             finder.prepare(work, task, advance)
             return
         queries = self._shards[task.file]
-        numbers, image = self.question.numbers(self.corpus), self.question.images(self.corpus)
+        numbers, image = self.spec.query_numbers(self.corpus), self.spec.query_images(self.corpus)
 
         def tables() -> Iterator[pa.Table]:
-            for block in blocks(queries, finder.search.width):
-                rows, scores = finder.find(work, block, advance)
-                row = np.arange(numbers[block.start], numbers[block.start] + len(block), dtype=np.int32)
-                same = self.corpus.image[rows] == image[block.start : block.stop, None]
+            # One row group at a time, so that memory depends neither on k nor on the shard size.
+            for group in row_groups(queries, finder.search.width):
+                rows, scores = finder.find(work, group, advance)
+                row = np.arange(numbers[group.start], numbers[group.start] + len(group), dtype=np.int32)
+                same = self.corpus.image[rows] == image[group.start : group.stop, None]
                 yield table_of(row, rows, scores, same)
 
         work.file(task.file, lambda path: write_plain(path, tables(), SCHEMA), rows=len(queries))
 
     def finish(self, work: Work) -> None:
-        """Note the facts; leave out what queries share."""
+        """Record the facts of the table; exclude the files that only the search needed."""
         collect_gate_counts(work)
-        search = self.question.search(self.corpus)
+        search = self.spec.search(self.corpus)
         work.facts |= {"queries": len(search.queries), "candidates": len(search.candidates), "width": search.width}
-        exact = self.index is None and "gate" not in self.semantic  # behind a gate, what the gate misses is missed
+        # A gate rejects pairs before they are scored, so a gated search can miss neighbours.
+        exact = self.index is None and "gate" not in self.semantic
         work.facts |= {"exact": exact, "recall": self._recall(work, search)}
-        work.facts["values"] = shared(self.encoding)
+        work.facts["values"] = shared_digest(self.encoding)
         work.excluded |= set(work.entries()) - {*self._shards, KEYS}
 
     @cached_property
@@ -122,67 +132,67 @@ class NeighbourTasks(Tasks):
 
     @cached_property
     def _shards(self) -> dict[str, range]:
-        shards = self.question.shards(self.corpus)
+        shards = self.spec.shards(self.corpus)
         return {part_name(i, len(shards)): queries for i, queries in enumerate(shards)}
 
-    def _plan(self, work: Work) -> dict[str, Any]:
-        """Plan an update, and say in the progress what is kept, or why nothing is."""
-        manifest = old_table(self.out, self.semantic, shared(self.encoding))
+    def _plan_update(self, work: Work) -> dict[str, Any]:
+        """Plan an update and log it; return its entry of the manifest."""
+        manifest = find_previous_table(self.out, self.semantic, shared_digest(self.encoding))
         if not isinstance(manifest, Manifest):
             return self._rebuild(manifest, quiet=not self.out.exists())
-        inner = work.subfolder(f"{_INNER}{manifest.fingerprint[:12]}")
-        search = self.question.search(self.corpus)
-        plan = plan_update(self.out, manifest, self.question.of, search, read_keys(work.folder))
-        if not isinstance(plan, Plan):
+        subfolder = work.subfolder(f"{_SUBFOLDER}{manifest.fingerprint[:12]}")
+        search = self.spec.search(self.corpus)
+        plan = plan_update(self.out, manifest, self.spec.of, search, read_keys(work.folder))
+        if not isinstance(plan, UpdatePlan):
             return self._rebuild(plan)
-        plan.save(inner)
-        said = {"from": manifest.fingerprint, "kept": len(plan.kept), "captions added": len(plan.added)}
+        plan.save(subfolder)
+        kept, added = len(plan.kept), len(plan.added)
         self.runtime.progress.note(
-            f"neighbours {self.question.label}: {len(plan.added):,} captions are new or changed; the neighbours of "
-            f"{len(plan.kept):,} {self.question.of} are brought up to date, those of "
-            f"{len(search.queries) - len(plan.kept):,} are searched anew"
+            f"neighbours {self.spec.label}: {added:,} captions are new or changed; updating the neighbours of "
+            f"{kept:,} {self.spec.of}, searching those of {len(search.queries) - kept:,}"
         )
-        return said
+        return {"from": manifest.fingerprint, "kept": kept, "captions added": added}
 
     def _recall(self, work: Work, search: Search) -> dict[str, Any] | None:
-        """Hold a sample of what an index found against an exact search."""
+        """Measure the recall of an approximate table by an exact search for a sample of its queries."""
         if self.index is None:
             return None
-        sample, inner = Sample.of(search), work.subfolder(f"{_INNER}recall")
-        finder = self.relevance.finder(sample.search, self.question.pooling, self.runtime)
-        with self.runtime.progress.bar("recall", len(sample.numbers), self.question.of) as bar:
-            group = finder.preliminary(inner)
+        sample, subfolder = RecallSample.of(search), work.subfolder(f"{_SUBFOLDER}recall")
+        finder = self.relevance.finder(sample.search, self.spec.pooling, self.runtime)
+        with self.runtime.progress.bar("recall", len(sample.numbers), self.spec.of) as bar:
+            group = finder.preliminary(subfolder)
             for task in group.tasks if group is not None else ():
-                if not inner.done(task.file):
-                    finder.prepare(inner, task, ignore_progress)
-            exact = finder.find(inner, range(len(sample.numbers)), bar.advance)[1]
-        found = [pq.read_table(work.folder / name, columns=["scores"])["scores"] for name in self._shards]
-        scores = [pc.list_flatten(c).to_numpy().reshape(len(c), -1) for c in found]
+                if not subfolder.done(task.file):
+                    finder.prepare(subfolder, task, ignore_progress)
+            exact = finder.find(subfolder, range(len(sample.numbers)), bar.advance)[1]
+        columns = [pq.read_table(work.folder / name, columns=["scores"])["scores"] for name in self._shards]
+        scores = [pc.list_flatten(column).to_numpy().reshape(len(column), -1) for column in columns]
         return sample.recall(exact, np.concatenate(scores)[sample.numbers])
 
     def _rebuild(self, why: str, quiet: bool = False) -> dict[str, Any]:
         if not quiet:
-            self.runtime.progress.note(f"neighbours {self.question.label}: all are searched anew: {why}")
+            self.runtime.progress.note(f"neighbours {self.spec.label}: searching all {self.spec.of}: {why}")
         return {"from": None, "why": why}
 
     def _finder(self, work: Work) -> Finder:
-        """Open what finds, once a worker; it gets the memory that this process does not hold already."""
-        if self._found is None:
-            relevance = self.relevance
-            left = self.runtime.memory - _WRITING - held()
-            runtime = replace(self.runtime, memory=max(left, self.runtime.memory // 8))
-            search, pooling = self.question.search(self.corpus), self.question.pooling
-            if self.index is not None:
-                self._found = IndexFinder(relevance, search, pooling, runtime, self.index)
-                return self._found
-            old = json.loads((work.folder / _UPDATE).read_text(encoding="utf-8"))["from"]
-            if old is None:
-                self._found = relevance.finder(search, pooling, runtime)
-            else:
-                name = f"{_INNER}{old[:12]}"
-                lists = OldLists(self.out, read_manifest(self.out, "neighbours"))
-                plan = Plan.load(work.folder / name)
-                self._found = UpdatedFinder(relevance, search, pooling, runtime, plan, lists, name)
-        return self._found
+        """Return this worker's finder."""
+        # Not a cached property: the finder depends on `work`, which a worker learns with its first task.
+        if self._opened_finder is None:
+            self._opened_finder = self._open_finder(work)
+        return self._opened_finder
 
-    _found: Finder | None = None
+    def _open_finder(self, work: Work) -> Finder:
+        relevance = self.relevance
+        # The finder gets the memory that the encoding and the writer leave, but never less than an eighth.
+        left = self.runtime.memory - _WRITER_BYTES - held()
+        runtime = replace(self.runtime, memory=max(left, self.runtime.memory // 8))
+        search, pooling = self.spec.search(self.corpus), self.spec.pooling
+        if self.index is not None:
+            return IndexFinder(relevance, search, pooling, runtime, self.index)
+        previous = json.loads((work.folder / _UPDATE).read_text(encoding="utf-8"))["from"]
+        if previous is None:
+            return relevance.finder(search, pooling, runtime)
+        name = f"{_SUBFOLDER}{previous[:12]}"
+        table = PreviousTable(self.out, read_manifest(self.out, "neighbours"))
+        plan = UpdatePlan.load(work.folder / name)
+        return IncrementalFinder(relevance, search, pooling, runtime, plan, table, name)

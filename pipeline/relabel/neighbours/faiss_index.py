@@ -1,6 +1,7 @@
-"""Approximate neighbours by a faiss index, for a first look at a very large corpus; and how many it misses.
+"""Approximate neighbours by a faiss index, for a first look at a very large corpus, and their recall.
 
-What the index finds is scored exactly. Recall is measured against an exact search and stands in the manifest.
+The candidates that the index returns are scored exactly. Recall is measured by an exact search for a sample of queries
+and recorded in the manifest.
 """
 
 from __future__ import annotations
@@ -25,16 +26,17 @@ from relabel.store.workdir import Work
 
 FILE = "search.faiss"
 QUERIES, SEED = 1000, 0
-"""How many queries recall is measured on, and the seed that draws them."""
-_TOGETHER = 256  # queries of one thread
+"""Number of queries on which recall is measured, and the seed that draws them."""
+_BATCH = 256  # queries per call of the index
 
 
 @dataclass(frozen=True, eq=False)
 class IndexFinder(Finder):
-    """Neighbours by a faiss index. See Finder; not exact.
+    """Approximate search for neighbours by a faiss index.
 
-    Of reference sets pooled by `max` each reference is searched, by `mean` their mean. Where the index finds fewer than
-    k, the first captions of the corpus fill up, with their own scores.
+    With pooling `max` every reference of a set is searched, with `mean` the mean of the references, with `paired` the
+    first one. If the index returns fewer than k candidates, the first captions of the corpus fill the list, with their
+    own scores.
 
     Attributes
     ----------
@@ -53,15 +55,16 @@ class IndexFinder(Finder):
     factory: str
 
     def preliminary(self, work: Work) -> TaskGroup:
-        """The index over all candidates."""
+        """Return the one task that builds the index of all candidates."""
         return TaskGroup(f"index ({self.factory})", "captions", [Task(FILE, len(self.search.candidates))])
 
     def prepare(self, work: Work, task: Task, advance: Advance) -> None:
-        """Train and fill the index, on one thread: more would give another index on every run."""
+        """Train and fill the index."""
         import faiss
 
         vectors = self._vectors(self.search.candidates)
         index, threads = make_index(self.factory, vectors.shape[1]), faiss.omp_get_max_threads()
+        # One thread: with more, training sums in another order, and the index differs from run to run.
         faiss.omp_set_num_threads(1)
         try:
             with index_errors(self.factory):
@@ -74,100 +77,133 @@ class IndexFinder(Finder):
         advance(task.size)
 
     def find(self, work: Work, queries: range, advance: Advance) -> tuple[Rows, Scores]:
-        """See Finder.find."""
+        """Search the index for some queries and score its candidates exactly."""
         import faiss
 
         index = faiss.read_index(str(work.folder / FILE))
         shape = (len(queries), self.search.width)
         rows, scores = np.empty(shape, np.int32), np.empty(shape)
 
-        def some(start: int) -> int:
-            faiss.omp_set_num_threads(1)  # of this thread alone; batches never depend on how many threads there are
-            part = slice(start - queries.start, min(start + _TOGETHER, queries.stop) - queries.start)
-            numbers = np.arange(start, min(start + _TOGETHER, queries.stop))
-            rows[part], scores[part] = self._best(numbers, self._found(index, numbers))
+        def run(start: int) -> int:
+            # The setting belongs to this thread alone. Batches do not depend on the number of threads.
+            faiss.omp_set_num_threads(1)
+            numbers = np.arange(start, min(start + _BATCH, queries.stop))
+            part = slice(start - queries.start, start - queries.start + len(numbers))
+            rows[part], scores[part] = self._rank(numbers, self._lookup(index, numbers))
             return len(numbers)
 
         with ThreadPoolExecutor(self.runtime.threads) as pool:
-            for done in pool.map(some, range(queries.start, queries.stop, _TOGETHER)):
+            for done in pool.map(run, range(queries.start, queries.stop, _BATCH)):
                 advance(done)
         return rows, scores
 
-    def _found(self, index: Any, numbers: NDArray[np.int64]) -> Rows:
-        """(q, m) int32: rows that the index finds for each query, -1 where there is none; the query itself left out."""
+    def _lookup(self, index: Any, numbers: NDArray[np.int64]) -> Rows:
+        """Return the distinct rows that the index returns for each query, (q, m) int32, padded with -1."""
         sets = self.search.queries.take(numbers)
         if self.pooling == "mean":
-            sums = np.add.reduceat(self._vectors(sets.rows), sets.indptr[:-1], axis=0)
-            asked, sets = sums, References.single(np.zeros(len(numbers), np.int32))
+            # The sum points in the direction of the mean, which is all that a search by cosine depends on.
+            vectors = np.add.reduceat(self._vectors(sets.rows), sets.indptr[:-1], axis=0)
+            sets = References.single(np.zeros(len(numbers), np.int32))
         elif self.pooling == "paired":
-            asked = self._vectors(sets.rows[sets.indptr[:-1]])
+            vectors = self._vectors(sets.rows[sets.indptr[:-1]])
             sets = References.single(np.zeros(len(numbers), np.int32))
         else:
-            asked = self._vectors(sets.rows)
-        many = min(self.search.k + 1, len(self.search.candidates))
-        at = index.search(asked, many)[1]
-        found = np.where(at >= 0, self.search.candidates[at], -1)
+            vectors = self._vectors(sets.rows)
+        # One more than k, since the query itself is usually among them.
+        count = min(self.search.k + 1, len(self.search.candidates))
+        positions = index.search(vectors, count)[1]
+        rows = np.where(positions >= 0, self.search.candidates[positions], -1)
+        # One line of candidates per reference; sets with fewer references are padded.
         sizes = np.diff(sets.indptr)
-        out = np.full((len(numbers), int(sizes.max()), many), -1, np.int32)
-        out[np.arange(sizes.max()) < sizes[:, None]] = found
-        flat = np.sort(out.reshape(len(numbers), -1), axis=1)
-        flat[:, 1:][flat[:, 1:] == flat[:, :-1]] = -1
-        flat[flat == self.search.exclude[numbers][:, None]] = -1
-        return flat
+        padded = np.full((len(numbers), int(sizes.max()), count), -1, np.int32)
+        padded[np.arange(sizes.max()) < sizes[:, None]] = rows
+        # Sorted, so that duplicates are adjacent; all but the first become padding.
+        distinct = np.sort(padded.reshape(len(numbers), -1), axis=1)
+        distinct[:, 1:][distinct[:, 1:] == distinct[:, :-1]] = -1
+        distinct[distinct == self.search.exclude[numbers][:, None]] = -1
+        return distinct
 
-    def _best(self, numbers: NDArray[np.int64], found: Rows) -> tuple[Rows, Scores]:
-        """Fill up, score and order what was found."""
+    def _rank(self, numbers: NDArray[np.int64], rows: Rows) -> tuple[Rows, Scores]:
+        """Fill short lists, score all candidates exactly and order them by (-score, row)."""
         width = self.search.width
-        for i in np.flatnonzero((found >= 0).sum(axis=1) < width):
-            found[i] = self._filled(found[i], int(self.search.exclude[numbers[i]]))
-        scores = np.full(found.shape, -np.inf)
-        query, at = np.nonzero(found >= 0)
-        asked = self.search.queries.take(numbers[query])
-        scores[query, at] = self.relevance.pairs(asked, found[query, at], self.pooling)
-        order = np.lexsort((found, -scores))[:, :width]
-        return np.take_along_axis(found, order, 1), np.take_along_axis(scores, order, 1)
+        for i in np.flatnonzero((rows >= 0).sum(axis=1) < width):
+            rows[i] = self._fill(rows[i], int(self.search.exclude[numbers[i]]))
+        # Padding keeps -inf and is sorted behind every candidate.
+        scores = np.full(rows.shape, -np.inf)
+        query, column = np.nonzero(rows >= 0)
+        sets = self.search.queries.take(numbers[query])
+        scores[query, column] = self.relevance.pairs(sets, rows[query, column], self.pooling)
+        order = np.lexsort((rows, -scores))[:, :width]
+        return np.take_along_axis(rows, order, 1), np.take_along_axis(scores, order, 1)
 
-    def _filled(self, found: Rows, itself: int) -> Rows:
-        known = found[found >= 0]
-        first = self.search.candidates[: self.search.width + len(known) + 1]
-        more = first[~np.isin(first, known) & (first != itself)]
-        out = np.full(len(found), -1, np.int32)
-        whole = np.concatenate([known, more[: self.search.width - len(known)]])
-        out[: len(whole)] = whole
+    def _fill(self, rows: Rows, itself: int) -> Rows:
+        """Append the first candidates that are not in a list, up to the width of the table."""
+        present = rows[rows >= 0]
+        first = self.search.candidates[: self.search.width + len(present) + 1]
+        more = first[~np.isin(first, present) & (first != itself)]
+        out = np.full(len(rows), -1, np.int32)
+        filled = np.concatenate([present, more[: self.search.width - len(present)]])
+        out[: len(filled)] = filled
         return out
 
     def _vectors(self, rows: Rows) -> NDArray[np.float32]:
-        places = np.asarray(rows, np.int64) - self.relevance.rows.start
+        positions = self.relevance.positions(rows)
         vectors = self.relevance.unit_vectors()
         assert vectors is not None, "a source without vectors takes no index"
-        return np.nan_to_num(vectors[places])  # faiss takes no NaN, which stands for a failed row
+        return np.nan_to_num(vectors[positions])  # a failed row is NaN, which faiss does not accept
 
 
 @dataclass(frozen=True)
-class Sample:
-    """Some queries of a search, drawn by a seed."""
+class RecallSample:
+    """Queries of a search on which the recall of an index is measured.
+
+    Attributes
+    ----------
+    numbers : (q,) int64
+        Queries of the complete search, ascending.
+    search : Search
+        The search for these queries.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel.corpus import References
+    >>> from relabel.neighbours.faiss_index import RecallSample
+    >>> from relabel.sources.finder import Search
+    >>> rows = np.arange(3, dtype=np.int32)
+    >>> sample = RecallSample.of(Search(References.single(rows), rows, rows, 2))
+    >>> exact = np.array([[0.9, 0.5], [0.8, 0.4], [0.7, 0.3]])
+    >>> sample.recall(exact, np.array([[0.9, 0.5], [0.8, 0.1], [0.7, 0.3]], np.float32))["value"]
+    0.8333333333333334
+    """
 
     numbers: NDArray[np.int64]
     search: Search
 
     @classmethod
-    def of(cls, search: Search) -> Sample:
-        """Draw them."""
+    def of(cls, search: Search) -> RecallSample:
+        """Draw the sample."""
         every = len(search.queries)
         numbers = np.sort(np.random.default_rng(SEED).choice(every, min(QUERIES, every), replace=False))
         queries = search.queries.take(numbers)
         return cls(numbers, Search(queries, search.exclude[numbers], search.candidates, search.k))
 
-    def recall(self, exact: Scores, found: NDArray[np.float32]) -> dict[str, Any]:
-        """Say what share of the best k was found; equals of the k-th count as found.
+    def recall(self, exact: Scores, approximate: NDArray[np.float32]) -> dict[str, Any]:
+        """Compute the share of the k best that an index returns; ties with the k-th count as found.
 
         Parameters
         ----------
         exact : (q, width) float64
-            Scores of the best.
-        found : (q, width) float32
-            Scores of what was found.
+            Scores of the exact neighbours.
+        approximate : (q, width) float32
+            Scores of the index's neighbours.
+
+        Returns
+        -------
+        dict
+            `at` (the width), `value` in [0, 1], `queries` and `seed`.
         """
-        least = exact[:, -1:].astype(np.float32)
-        value = float((~(found < least)).mean()) if found.size else 1.0  # a failed row has no best to miss
+        kth = exact[:, -1:].astype(np.float32)
+        # Not "approximate >= kth": a failed row has NaN scores and no neighbours to miss.
+        value = float((~(approximate < kth)).mean()) if approximate.size else 1.0
         return {"at": self.search.width, "value": value, "queries": len(self.numbers), "seed": SEED}

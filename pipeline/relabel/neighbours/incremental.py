@@ -1,14 +1,14 @@
-"""Incremental update of a neighbour table: lists that still hold are kept, and only the others are searched again.
+"""Incremental update of a table of neighbours: lists that are still valid are kept, and only the others are searched.
 
-A caption is kept if its id is still there with the same encoding. A query is kept if its captions and all of its old
-neighbours are kept. Its neighbours are then the best of the old ones and of the new or changed captions. All other
-queries are searched among all captions. The result equals a search of everything, to the byte.
+A caption is kept if its id is still in the corpus with the same encoding. A query is kept if its captions and all of
+its previous neighbours are kept. Its neighbours are then the best of the previous ones and of the new or changed
+captions. All other queries are searched among all captions. The result equals a complete search, to the byte.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +32,15 @@ from relabel.store.safe_writers import save_array
 from relabel.store.tasks import Task, TaskGroup
 from relabel.store.workdir import SubfolderWork, Work
 
-Numbers = NDArray[np.int64]
+I8 = NDArray[np.int64]
+
+MAX_COST = 0.5
+"""Largest share of all comparisons for which an update is worthwhile."""
+_PAIRS = 1 << 17  # pairs scored per call
 
 
-class OldLists:
-    """A table of neighbours by row groups.
+class PreviousTable:
+    """A table of neighbours from an earlier run, read by row groups.
 
     Parameters
     ----------
@@ -45,196 +49,206 @@ class OldLists:
     """
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
-        self.folder, self.manifest, self._last = folder, manifest, (-1, np.empty((0, 0), np.int32))
+        self.folder, self.manifest = folder, manifest
+        self._cached: tuple[int, Rows] = (-1, np.empty((0, 0), np.int32))
 
     @cached_property
     def groups(self) -> list[tuple[str, int, int, int]]:
-        """File, group, first place and last place (exclusive) of every row group, in order."""
-        found, start = [], 0
+        """File, row group, first position and last position (exclusive) of every row group, in order."""
+        groups, start = [], 0
         for name in self.manifest.parts:
             with pq.ParquetFile(self.folder / name) as file:
                 for group in range(file.num_row_groups):
                     rows = file.metadata.row_group(group).num_rows
-                    found.append((name, group, start, start + rows))
+                    groups.append((name, group, start, start + rows))
                     start += rows
-        return found
+        return groups
 
-    def places(self, numbers: Numbers) -> Numbers:
-        """Where in the table each value of column `row` is; all of them are there."""
+    def positions(self, numbers: I8) -> I8:
+        """Return the positions of values of the column `row`, all of which are in the table."""
         row = np.concatenate([pq.read_table(self.folder / n, columns=["row"])["row"] for n in self.manifest.parts])
         order = np.argsort(row, kind="stable")
-        places: Numbers = order[np.searchsorted(row, numbers, sorter=order)]
-        return places
+        positions: I8 = order[np.searchsorted(row, numbers, sorter=order)]
+        return positions
 
-    def neighbours(self, places: Numbers) -> Rows:
-        """Old neighbours at some ascending places, (q, width) int32."""
+    def neighbours(self, positions: I8) -> Rows:
+        """Return the neighbours at ascending positions, (q, width) int32, as rows of the earlier corpus."""
         width = int(self.manifest.facts["width"])
-        out = np.empty((len(places), width), np.int32)
+        out = np.empty((len(positions), width), np.int32)
         for i, (_, _, start, stop) in enumerate(self.groups):
-            lo, hi = np.searchsorted(places, [start, stop]).tolist()
+            lo, hi = np.searchsorted(positions, [start, stop]).tolist()
             if lo < hi:
-                out[lo:hi] = self._group(i)[places[lo:hi] - start]
+                out[lo:hi] = self._group(i)[positions[lo:hi] - start]
         return out
 
-    def stands(self, places: Numbers, stays: NDArray[np.bool_], first: int) -> NDArray[np.bool_]:
-        """Say of some ascending places whether all neighbours there stay; `stays` is by old row, less `first`."""
-        out = np.empty(len(places), bool)
+    def still_valid(self, positions: I8, kept: NDArray[np.bool_], first: int) -> NDArray[np.bool_]:
+        """Return which lists at ascending positions have kept neighbours only.
+
+        Parameters
+        ----------
+        positions : (q,) int64
+        kept : (R,) bool
+            By earlier row, minus `first`.
+        first : int
+        """
+        out = np.empty(len(positions), bool)
         for i, (_, _, start, stop) in enumerate(self.groups):
-            lo, hi = np.searchsorted(places, [start, stop]).tolist()
+            lo, hi = np.searchsorted(positions, [start, stop]).tolist()
             if lo < hi:
-                out[lo:hi] = stays[self._group(i)[places[lo:hi] - start] - first].all(axis=1)
+                out[lo:hi] = kept[self._group(i)[positions[lo:hi] - start] - first].all(axis=1)
         return out
 
     def _group(self, i: int) -> Rows:
-        """Neighbours of one row group; the last one that was read is kept."""
-        if self._last[0] != i:
+        """Return the neighbours of one row group."""
+        # The latest group is cached: consecutive queries mostly lie in one.
+        if self._cached[0] != i:
             name, group, start, stop = self.groups[i]
             with pq.ParquetFile(self.folder / name) as file:
                 lists = file.read_row_group(group, columns=["neighbours"])["neighbours"]
-            self._last = i, pc.list_flatten(lists).to_numpy().reshape(stop - start, -1)
-        return self._last[1]
-
-
-MOST = 0.5
-"""Share of all comparisons up to which an update is worth while."""
+            self._cached = i, pc.list_flatten(lists).to_numpy().reshape(stop - start, -1)
+        return self._cached[1]
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
-    """What of an older table is kept.
+class UpdatePlan:
+    """Division of the queries into those whose lists are updated and those that are searched.
 
     Attributes
     ----------
     kept : (Qk,) int64
-        Numbers of queries whose old neighbours still stand, ascending.
-    places : (Qk,) int64
-        Where each of them is in the old table, ascending.
-    moved : (R,) int32
-        Row of each old caption now; -1 if it is gone or changed. By old row, less `first`.
+        Numbers of queries whose previous neighbours are all kept, ascending.
+    positions : (Qk,) int64
+        Their positions in the previous table, ascending.
+    row_map : (R,) int32
+        Present row of each previous caption, by previous row minus `first`; -1 if it is gone or changed.
     first : int
+        First row of the previous table.
     added : (A,) int32
         Candidates that are new or changed, ascending.
     """
 
-    kept: Numbers
-    places: Numbers
-    moved: Rows
+    kept: I8
+    positions: I8
+    row_map: Rows
     first: int
     added: Rows
 
     def save(self, work: Work) -> None:
         """Write the plan for all workers."""
         for name, values in vars(self).items():
-            work.file(f"{name}.npy", lambda path, v=values: _save(path, np.asarray(v)))  # type: ignore[misc]
+            work.file(f"{name}.npy", partial(_save, np.asarray(values)))
 
     @classmethod
-    def load(cls, folder: Path) -> Plan:
-        """Read a plan that `save` wrote."""
-        kept, places, moved, first, added = (np.load(folder / f"{name}.npy") for name in cls.__dataclass_fields__)
-        return cls(kept, places, moved, int(first), added)
+    def load(cls, folder: Path) -> UpdatePlan:
+        """Read a plan that `save` has written."""
+        kept, positions, row_map, first, added = (np.load(folder / f"{name}.npy") for name in cls.__dataclass_fields__)
+        return cls(kept, positions, row_map, int(first), added)
 
 
-def old_table(folder: Path, semantic: dict[str, Any], values: str) -> Manifest | str:
-    """Read the manifest of the table that is to be replaced, or say why nothing of it can be kept.
+def find_previous_table(folder: Path, semantic: dict[str, Any], values: str) -> Manifest | str:
+    """Read the manifest of the table that is to be replaced, or return the reason why nothing of it can be kept.
 
     Parameters
     ----------
     folder : Path
     semantic : dict
-        Of the new table; where its rows are and how they are cut may differ.
+        Parameters of the new table. Its rows and the size of its shards may differ from the previous table's.
     values : str
-        See `row_digests.shared`.
+        See `row_digests.shared_digest`.
     """
     try:
         manifest = open_artefact(folder, "neighbours")
     except RelabelError:
-        return "there is no older table"
+        return "there is no previous table"
     for name, value in semantic.items():
         if name not in ("rows", "rows_per_shard") and manifest.semantic.get(name) != value:
             return f"{name} was {manifest.semantic.get(name)}"
     if manifest.facts.get("values") != values or KEYS not in manifest.files:
-        return "what all values share has changed (parameters, model, document frequencies)"
+        return "parameters, model or document frequencies have changed"
     return manifest
 
 
-def plan_update(folder: Path, manifest: Manifest, of: Of, search: Search, keys: pa.Table) -> Plan | str:
-    """Decide what of an older table is kept, or say why nothing is.
+def plan_update(folder: Path, manifest: Manifest, of: Of, search: Search, keys: pa.Table) -> UpdatePlan | str:
+    """Plan which lists of a previous table are kept, or return the reason why none is.
 
     Parameters
     ----------
     folder, manifest
-        The older table.
+        Previous table.
     of : "captions" or "images"
     search : Search
-        What is looked for now.
+        The new search.
     keys : pyarrow.Table
-        Keys of the candidates now, in row order.
+        Keys of its candidates, in row order.
     """
     old = read_keys(folder)
-    was = _was(old, keys)
-    moved = np.full(len(old), -1, np.int32)
-    moved[was[was >= 0]] = search.candidates[was >= 0]
-    stay = moved[moved >= 0]
-    if (np.diff(stay) <= 0).any():
-        return "captions stand in another order, so that ties do"
-    first, lists = int(old["row"][0].as_py()), OldLists(folder, manifest)
+    matches = _match_rows(old, keys)
+    row_map = np.full(len(old), -1, np.int32)
+    row_map[matches[matches >= 0]] = search.candidates[matches >= 0]
+    still = row_map[row_map >= 0]
+    # Equal scores are ordered by row. If the order of rows has changed, so may the order and the choice of neighbours.
+    if (np.diff(still) <= 0).any():
+        return "captions are in another order, which changes ties"
+    first, table = int(old["row"][0].as_py()), PreviousTable(folder, manifest)
     if not np.array_equal(old["row"].to_numpy(), first + np.arange(len(old))):
         return "its rows have gaps"
+    # Previous key of every present row, or -1.
     origin = np.full(int(search.candidates[-1]) + 1, -1, np.int64)
-    origin[search.candidates] = was
+    origin[search.candidates] = matches
     kept, numbers = (_kept_captions if of == "captions" else _kept_images)(search, origin, old)
-    places = lists.places(numbers)
-    if len(stay) < len(old):
-        stands = lists.stands(places, moved >= 0, first)
-        kept, places = kept[stands], places[stands]
-    added = search.candidates[was < 0]
-    every, rest = len(search.queries), len(search.queries) - len(kept)
-    cost = len(kept) * len(added) + rest * len(search.candidates)
-    if cost > MOST * every * len(search.candidates):
+    positions = table.positions(numbers)
+    # If no caption is gone, every previous neighbour is kept, and the table need not be read.
+    if len(still) < len(old):
+        valid = table.still_valid(positions, row_map >= 0, first)
+        kept, positions = kept[valid], positions[valid]
+    added = search.candidates[matches < 0]
+    queries, searched = len(search.queries), len(search.queries) - len(kept)
+    cost = len(kept) * len(added) + searched * len(search.candidates)
+    if cost > MAX_COST * queries * len(search.candidates):
         return f"{len(added):,} of {len(search.candidates):,} captions are new or changed, which is too many"
-    return Plan(kept, places, moved, first, added)
+    return UpdatePlan(kept, positions, row_map, first, added)
 
 
-def _was(old: pa.Table, new: pa.Table) -> Numbers:
-    """Where each caption stands in the old keys; -1 if it is not there, or its encoding is another."""
-    at = pc.index_in(new["caption_id"], value_set=old["caption_id"].combine_chunks())
-    was = np.asarray(pc.fill_null(at, -1).to_numpy(), np.int64)
-    there = was >= 0
-    same = pc.equal(new["digest"].filter(pa.array(there)), old["digest"].take(pa.array(was[there])))
-    was[np.flatnonzero(there)[~same.to_numpy()]] = -1
-    return was
+def _match_rows(old: pa.Table, new: pa.Table) -> I8:
+    """Return the position of each new key among the old ones; -1 for a new caption or a changed encoding."""
+    positions = pc.index_in(new["caption_id"], value_set=old["caption_id"].combine_chunks())
+    matches = np.asarray(pc.fill_null(positions, -1).to_numpy(), np.int64)
+    present = matches >= 0
+    same = pc.equal(new["digest"].filter(pa.array(present)), old["digest"].take(pa.array(matches[present])))
+    matches[np.flatnonzero(present)[~same.to_numpy()]] = -1
+    return matches
 
 
-def _kept_captions(search: Search, origin: Numbers, old: pa.Table) -> tuple[Numbers, Numbers]:
-    """Numbers of queries whose caption stays, and what column `row` of the old table calls it."""
-    was = origin[search.queries.rows]
-    kept = np.flatnonzero(was >= 0)
-    return kept, old["row"].to_numpy()[was[kept]].astype(np.int64)
+def _kept_captions(search: Search, origin: I8, old: pa.Table) -> tuple[I8, I8]:
+    """Return the queries whose caption is kept, and their values of the previous column `row`."""
+    matches = origin[search.queries.rows]
+    kept = np.flatnonzero(matches >= 0)
+    return kept, old["row"].to_numpy()[matches[kept]].astype(np.int64)
 
 
-def _kept_images(search: Search, origin: Numbers, old: pa.Table) -> tuple[Numbers, Numbers]:
-    """Numbers of queries whose references are, one for one, those of an old image; and that image's old number."""
+def _kept_images(search: Search, origin: I8, old: pa.Table) -> tuple[I8, I8]:
+    """Return the queries whose references are exactly those of a previous image, and that image's previous number."""
     sets, image = search.queries, old["image"].to_numpy()
     starts, sizes = sets.indptr[:-1], np.diff(sets.indptr)
-    was = origin[sets.rows]
+    matches = origin[sets.rows]
+    # First key and number of captions of each previous image, repeated for each of its captions.
     _, first, count = np.unique(image, return_index=True, return_counts=True)
-    begins, counts = (np.repeat(v, count) for v in (first, count))  # of each old caption's image
-    expected = np.repeat(np.where(was[starts] >= 0, begins[was[starts]], 0), sizes)
-    place = np.arange(len(was)) - np.repeat(starts, sizes)
-    same = np.logical_and.reduceat((was >= 0) & (was == expected + place), starts)
-    kept = np.flatnonzero(same & (sizes == np.minimum(REFERENCES, counts[was[starts]])))
-    return kept, image[was[starts[kept]]].astype(np.int64)
+    begins, counts = (np.repeat(v, count) for v in (first, count))
+    # The references must be the first captions of the image that the first reference belonged to, in the same order.
+    expected = np.repeat(np.where(matches[starts] >= 0, begins[matches[starts]], 0), sizes)
+    offset = np.arange(len(matches)) - np.repeat(starts, sizes)
+    same = np.logical_and.reduceat((matches >= 0) & (matches == expected + offset), starts)
+    # As many as before: an image that had fewer than five may have got one more, or lost one.
+    kept = np.flatnonzero(same & (sizes == np.minimum(REFERENCES, counts[matches[starts]])))
+    return kept, image[matches[starts[kept]]].astype(np.int64)
 
 
-def _save(path: Path, values: NDArray[Any]) -> None:
+def _save(values: NDArray[Any], path: Path) -> None:
     save_array(path, values)
 
 
-_PAIRS = 1 << 17  # scored at once
-
-
-class UpdatedFinder(Finder):
-    """Neighbours after a plan. See Finder.
+class IncrementalFinder(Finder):
+    """Search for neighbours that follows an update plan.
 
     Parameters
     ----------
@@ -242,10 +256,10 @@ class UpdatedFinder(Finder):
     search : Search
     pooling : Pooling
     runtime : Runtime
-    plan : Plan
-    old : OldLists
+    plan : UpdatePlan
+    table : PreviousTable
     name : str
-        Inner folder for what its own finders share.
+        Subfolder of the work folder for the shared files of its two finders.
     """
 
     def __init__(
@@ -254,83 +268,85 @@ class UpdatedFinder(Finder):
         search: Search,
         pooling: Pooling,
         runtime: Runtime,
-        plan: Plan,
-        old: OldLists,
+        plan: UpdatePlan,
+        table: PreviousTable,
         name: str,
     ) -> None:
         self.relevance, self.search, self.pooling, self.runtime = relevance, search, pooling, runtime
-        self.plan, self.old, self.name = plan, old, name
+        self.plan, self.table, self.name = plan, table, name
 
     @cached_property
-    def rest(self) -> Numbers:
-        """Numbers of the queries that are searched anew, ascending."""
+    def changed(self) -> I8:
+        """Numbers of the queries that are searched among all candidates, ascending."""
         return np.setdiff1d(np.arange(len(self.search.queries)), self.plan.kept)
 
     @cached_property
     def finders(self) -> dict[str, Finder]:
-        """Finder of the kept queries among what was added, and of the rest among all; none where nothing is asked."""
-        plan, search, found = self.plan, self.search, {}
+        """Two finders: kept queries against added captions, and changed queries against all; omitted if empty."""
+        plan, search, searches = self.plan, self.search, {}
         if len(plan.kept) and len(plan.added):
+            # A kept query is not among the added captions, so there is nothing to exclude.
             nothing = np.full(len(plan.kept), -1, np.int32)
-            found["added"] = Search(search.queries.take(plan.kept), nothing, plan.added, search.k)
-        if len(self.rest):
-            itself = search.exclude[self.rest]
-            found["rest"] = Search(search.queries.take(self.rest), itself, search.candidates, search.k)
-        runtime = replace(self.runtime, memory=self.runtime.memory // max(1, len(found)))
-        return {n: self.relevance.finder(asked, self.pooling, runtime) for n, asked in found.items()}
+            searches["added"] = Search(search.queries.take(plan.kept), nothing, plan.added, search.k)
+        if len(self.changed):
+            exclude = search.exclude[self.changed]
+            searches["rest"] = Search(search.queries.take(self.changed), exclude, search.candidates, search.k)
+        runtime = replace(self.runtime, memory=self.runtime.memory // max(1, len(searches)))
+        return {name: self.relevance.finder(part, self.pooling, runtime) for name, part in searches.items()}
 
     def preliminary(self, work: Work) -> TaskGroup | None:
-        """See Finder.preliminary: what both finders need, in one group."""
-        groups = {n: finder.preliminary(self._inner(work, n)) for n, finder in self.finders.items()}
-        found = {n: group for n, group in groups.items() if group is not None}
-        if not found:
+        """Return the preliminary tasks of both finders as one group."""
+        groups = {name: finder.preliminary(self._subfolder(work, name)) for name, finder in self.finders.items()}
+        needed = {name: group for name, group in groups.items() if group is not None}
+        if not needed:
             return None
-        tasks = [Task(f"{self.name}/{n}/{u.file}", u.size) for n, group in found.items() for u in group.tasks]
-        any_of = next(iter(found.values()))
-        return TaskGroup(any_of.title, any_of.measure, tasks)
+        tasks = [Task(f"{self.name}/{n}/{u.file}", u.size) for n, group in needed.items() for u in group.tasks]
+        # Both finders are of one source, so their groups have one title and one measure.
+        either = next(iter(needed.values()))
+        return TaskGroup(either.title, either.measure, tasks)
 
     def prepare(self, work: Work, task: Task, advance: Advance) -> None:
-        """See Finder.prepare."""
-        which, file = task.file.removeprefix(f"{self.name}/").split("/", 1)
-        self.finders[which].prepare(self._inner(work, which), Task(file, task.size), advance)
+        """Make one preliminary task's file in its finder's subfolder."""
+        name, file = task.file.removeprefix(f"{self.name}/").split("/", 1)
+        self.finders[name].prepare(self._subfolder(work, name), Task(file, task.size), advance)
 
     def find(self, work: Work, queries: range, advance: Advance) -> tuple[Rows, Scores]:
-        """See Finder.find."""
+        """Find the neighbours of some queries, each by update or by search."""
         shape = (len(queries), self.search.width)
         rows, scores = np.empty(shape, np.int32), np.empty(shape)
-        for which, numbers in (("added", self.plan.kept), ("rest", self.rest)):
+        for numbers, find in ((self.plan.kept, self._update), (self.changed, self._search)):
             lo, hi = np.searchsorted(numbers, [queries.start, queries.stop]).tolist()
             if lo < hi:
-                find = self._merged if which == "added" else self._anew
-                at = numbers[lo:hi] - queries.start
-                rows[at], scores[at] = find(work, range(lo, hi), advance)
+                part = numbers[lo:hi] - queries.start
+                rows[part], scores[part] = find(work, range(lo, hi), advance)
         return rows, scores
 
-    def _anew(self, work: Work, some: range, advance: Advance) -> tuple[Rows, Scores]:
-        return self.finders["rest"].find(self._inner(work, "rest"), some, advance)
+    def _search(self, work: Work, queries: range, advance: Advance) -> tuple[Rows, Scores]:
+        """Search some changed queries among all candidates."""
+        return self.finders["rest"].find(self._subfolder(work, "rest"), queries, advance)
 
-    def _merged(self, work: Work, some: range, advance: Advance) -> tuple[Rows, Scores]:
-        """Merge the old neighbours of some kept queries with the best of what was added."""
-        part = slice(some.start, some.stop)
-        rows = self.plan.moved[self.old.neighbours(self.plan.places[part]) - self.plan.first]
-        scores = self._scores(self.plan.kept[part], rows)
+    def _update(self, work: Work, queries: range, advance: Advance) -> tuple[Rows, Scores]:
+        """Merge the previous neighbours of some kept queries with the best of the added captions."""
+        part = slice(queries.start, queries.stop)
+        rows = self.plan.row_map[self.table.neighbours(self.plan.positions[part]) - self.plan.first]
+        scores = self._score(self.plan.kept[part], rows)
         if "added" in self.finders:
-            more = self.finders["added"].find(self._inner(work, "added"), some, advance)
+            more = self.finders["added"].find(self._subfolder(work, "added"), queries, advance)
             rows, scores = np.hstack([rows, more[0]]), np.hstack([scores, more[1]])
             order = np.lexsort((rows, -scores))[:, : self.search.width]
             rows, scores = np.take_along_axis(rows, order, 1), np.take_along_axis(scores, order, 1)
         else:
-            advance(len(some))
+            advance(len(queries))
         return rows, scores
 
-    def _scores(self, numbers: Numbers, rows: Rows) -> Scores:
-        """Score the old neighbours again: the table holds them rounded, and roundings can tie."""
+    def _score(self, numbers: I8, rows: Rows) -> Scores:
+        """Score previous neighbours again: the table holds rounded scores, and rounding can produce ties."""
         scores, step = np.empty(rows.shape), max(1, _PAIRS // max(1, rows.shape[1]))
         for a in range(0, len(rows), step):
-            asked = self.search.queries.take(np.repeat(numbers[a : a + step], rows.shape[1]))
-            found = self.relevance.pairs(asked, rows[a : a + step].reshape(-1), self.pooling)
-            scores[a : a + step] = found.reshape(-1, rows.shape[1])
+            sets = self.search.queries.take(np.repeat(numbers[a : a + step], rows.shape[1]))
+            flat = self.relevance.pairs(sets, rows[a : a + step].reshape(-1), self.pooling)
+            scores[a : a + step] = flat.reshape(-1, rows.shape[1])
         return scores
 
-    def _inner(self, work: Work, which: str) -> SubfolderWork:
-        return work.subfolder(f"{self.name}/{which}")
+    def _subfolder(self, work: Work, name: str) -> SubfolderWork:
+        return work.subfolder(f"{self.name}/{name}")

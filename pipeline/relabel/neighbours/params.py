@@ -15,16 +15,21 @@ assert set(SPLITS) | {"all"} == set(Within.__args__)  # type: ignore[attr-define
 
 
 class NeighboursParams(Parameters):
-    """Which neighbours are looked for; the pooling of images is the label's."""
+    """Parameters of a table of neighbours; images are pooled as their label says."""
 
-    k: int = Field(100, ge=1, le=1_000_000, description="Neighbours of each.", json_schema_extra={"name": "-k"})
-    of: Of = Field("captions", description="Whose neighbours: captions, or images (their references, pooled).")
+    k: int = Field(
+        100, ge=1, le=1_000_000, description="Neighbours per caption or image.", json_schema_extra={"name": "-k"}
+    )
+    of: Of = Field("captions", description="Queries of the table: captions, or images (their references, pooled).")
     within: Within | None = Field(
-        None, description="Split whose captions ask and are searched; what is encoded where nothing is said."
+        None,
+        description="Split whose captions are queries and candidates; by default, the split that is encoded.",
     )
     split: Within | None = Field(
-        None, description="Encoding to search: that of the split `within` where there is one, else that of all."
+        None,
+        description="Split of the encoding that is searched; by default, that of `within` if it is encoded, "
+        "otherwise all.",
     )
     index: str | None = Field(
-        None, description="faiss index factory string for an approximate search; exact search without."
+        None, description="faiss index factory string of an approximate search; by default, the search is exact."
     )

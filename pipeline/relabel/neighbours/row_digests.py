@@ -1,7 +1,8 @@
-"""Identity of each caption of a neighbour table: its id and a digest of its encoding. A later run can reuse lists.
+"""Identity of each caption of a table of neighbours: its id and a digest of its encoding.
 
-A digest depends on the values of its row alone. It does not depend on chunks, offsets or slices, on the encoding in
-memory (dictionary, large or view types), on other rows or on the position of the row.
+A later run keeps the lists whose captions have the same identity. A digest depends on the values of its row alone. It
+does not depend on chunks, offsets or slices, on the representation in memory (dictionary, large or view types), on
+other rows or on the position of the row.
 """
 
 from __future__ import annotations
@@ -25,9 +26,22 @@ from relabel.sources.text_reuse import TEXTS
 from relabel.store.fixed_parquet import write_plain
 from relabel.store.manifest import Manifest, read_manifest
 
+I8 = NDArray[np.int64]
 DIGEST_BYTES = 16
-_NULLS = b"\xff" * 4  # no layer of a row has 2**32 - 1 bytes
-Ends = NDArray[np.int64]
+KEYS = "keys.parquet"
+SCHEMA = pa.schema(
+    [
+        pa.field("row", pa.int32()),
+        pa.field("image", pa.int32()),
+        pa.field("caption_id", pa.string()),
+        pa.field("digest", pa.binary(DIGEST_BYTES)),
+    ]
+)
+"""One key per candidate: its row and image number in the corpus that was searched, its id, a digest of its encoding."""
+
+_NULLS = b"\xff" * 4  # in place of a length: no layer of a row has 2**32 - 1 bytes
+_SHARDING = ("rows", "rows_per_shard", "index")  # parameters of an encoding that change no caption's values
+_GROUP = 50_000  # keys per row group
 
 
 class _Layer(NamedTuple):
@@ -43,12 +57,12 @@ class _Layer(NamedTuple):
     """
 
     data: memoryview
-    ends: Ends
+    ends: I8
     nulls: bool = False
 
 
 def digests(columns: Iterable[pa.ChunkedArray]) -> Iterator[bytes]:
-    """Compute the digest of each row of some columns of equal length.
+    """Compute the digest of each row of columns of equal length.
 
     Parameters
     ----------
@@ -63,26 +77,36 @@ def digests(columns: Iterable[pa.ChunkedArray]) -> Iterator[bytes]:
     Raises
     ------
     TypeError
-        If a column holds values of a type that has no layout here.
+        If the values of a column are of a type without a defined layout.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from relabel.neighbours.row_digests import digests
+    >>> first, second, third = digests([pa.chunked_array([["a dog", "two cats"], ["a dog"]])])
+    >>> first == third, first == second
+    (True, False)
     """
-    layers = [layer for column in columns for layer in _layers(_whole(column), np.arange(len(column) + 1))]
+    layers = [layer for column in columns for layer in _layers(_as_array(column), np.arange(len(column) + 1))]
     for i in range(len(layers[0].ends) - 1):
         digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
         for data, ends, nulls in layers:
             start, stop = int(ends[i]), int(ends[i + 1])
+            # A row without nulls has the same digest in a column that has some and in one that has none.
             if nulls and start == stop:
                 continue
+            # Each layer is preceded by its length, so that no two sequences of layers share their bytes.
             digest.update((_NULLS if nulls else b"") + (stop - start).to_bytes(4, "little"))
             digest.update(data[start:stop])
         yield digest.digest()
 
 
-def _layers(values: Any, ends: Ends, inner: bool = False) -> Iterator[_Layer]:
-    """Lay out values from the outermost level inwards; ``values[ends[i]:ends[i + 1]]`` belong to row i.
+def _layers(values: Any, ends: I8, inner: bool = False) -> Iterator[_Layer]:
+    """Yield the layers of values from the outermost level inwards; ``values[ends[i]:ends[i + 1]]`` belong to row i.
 
-    Lengths are left out of the outermost level where the bytes of the next level imply them.
+    The outermost level has no layer of lengths where the length of the next level's bytes implies them.
     """
-    values = _plain(values)
+    values = _canonical(values)
     kind = values.type
     if values.null_count:
         yield _validity(values, ends)
@@ -92,26 +116,27 @@ def _layers(values: Any, ends: Ends, inner: bool = False) -> Iterator[_Layer]:
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         sizes = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
         if inner or not pa.types.is_primitive(kind.value_type):
-            yield _fixed(sizes.astype("<i8"), ends)
-        yield from _layers(values.flatten(), _cumulated(sizes)[ends], inner=True)
+            yield _fixed_width(sizes.astype("<i8"), ends)
+        yield from _layers(values.flatten(), _cumulative(sizes)[ends], inner=True)
     elif pa.types.is_large_binary(kind):
         filled = pc.fill_null(values, b"")
         offsets = np.frombuffer(filled.buffers()[1], np.int64)[filled.offset : filled.offset + len(filled) + 1]
         if inner:
-            yield _fixed(np.diff(offsets), ends)
+            yield _fixed_width(np.diff(offsets), ends)
+        # A slice shares the buffer of its parent: only its own bytes count.
         data = memoryview(filled.buffers()[2] or b"")[int(offsets[0]) : int(offsets[-1])]
         yield _Layer(data, (offsets - offsets[0])[ends])
     elif not pa.types.is_null(kind):
-        yield _fixed(_primitive(values), ends)
+        yield _fixed_width(_primitive(values), ends)
 
 
-def _plain(values: Any) -> Any:
-    """Reduce equivalent types to one: no dictionaries, extensions, maps, views or booleans of one bit."""
+def _canonical(values: Any) -> Any:
+    """Reduce equivalent types to one: no dictionaries, extensions, maps, views or one-bit booleans."""
     kind = values.type
     if isinstance(kind, pa.BaseExtensionType):
-        return _plain(values.storage)
+        return _canonical(values.storage)
     if pa.types.is_dictionary(kind):
-        return _plain(values.dictionary_decode())
+        return _canonical(values.dictionary_decode())
     if pa.types.is_map(kind):
         entry = pa.struct([("key", kind.key_type), ("value", kind.item_type)])
         return values.cast(pa.list_(entry))
@@ -128,55 +153,41 @@ def _primitive(values: Any) -> NDArray[np.uint8]:
     try:
         width = values.type.bit_width // 8
     except ValueError as error:
-        raise TypeError(f"no digest of values of type {values.type}") from error
+        raise TypeError(f"values of type {values.type} have no digest") from error
     stored = values.buffers()[1]
     stop = (values.offset + len(values)) * width
     raw = np.frombuffer(stored or b"", np.uint8)[values.offset * width : stop].reshape(len(values), width)
     if not values.null_count:
         return raw
+    # The bytes below a null are undefined.
     return np.where(values.is_valid().to_numpy(zero_copy_only=False)[:, None], raw, np.uint8(0))
 
 
-def _fixed(values: NDArray[Any], ends: Ends) -> _Layer:
+def _fixed_width(values: NDArray[Any], ends: I8) -> _Layer:
     flat = np.ascontiguousarray(values)
     width = flat.itemsize * int(np.prod(flat.shape[1:]))
     return _Layer(flat.reshape(-1).view(np.uint8).data, ends * width)
 
 
-def _validity(values: Any, ends: Ends) -> _Layer:
-    """Flag the valid values of each row that has nulls, a byte each; a row without nulls has no flags."""
+def _validity(values: Any, ends: I8) -> _Layer:
+    """Return a layer of one byte per value for each row that has nulls; other rows have none."""
     valid = values.is_valid().to_numpy(zero_copy_only=False)
     sizes = np.diff(ends)
-    flagged = np.diff(_cumulated(~valid)[ends]) > 0
+    flagged = np.diff(_cumulative(~valid)[ends]) > 0
     flags = valid[np.repeat(flagged, sizes)].astype(np.uint8)
-    return _Layer(flags.data, _cumulated(np.where(flagged, sizes, 0)), nulls=True)
+    return _Layer(flags.data, _cumulative(np.where(flagged, sizes, 0)), nulls=True)
 
 
-def _cumulated(sizes: NDArray[Any]) -> Ends:
+def _cumulative(sizes: NDArray[Any]) -> I8:
     out = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=out[1:])
     return out
 
 
-def _whole(column: pa.ChunkedArray) -> Any:
+def _as_array(column: pa.ChunkedArray) -> Any:
     """Return a column as one array."""
     array = column.combine_chunks()
     return pa.concat_arrays(array.chunks) if isinstance(array, pa.ChunkedArray) else array
-
-
-KEYS = "keys.parquet"
-SCHEMA = pa.schema(
-    [
-        pa.field("row", pa.int32()),
-        pa.field("image", pa.int32()),
-        pa.field("caption_id", pa.string()),
-        pa.field("digest", pa.binary(DIGEST_BYTES)),
-    ]
-)
-"""One line a caption that was searched: its row and its image's number then, and a digest of what encoded it."""
-
-_CUT = ("rows", "rows_per_shard", "index")  # how an encoding is cut and indexed changes no caption's values
-_LINES = 50_000
 
 
 def write_keys(path: Path, corpus: Corpus, rows: range, encoding: Path) -> None:
@@ -192,40 +203,46 @@ def write_keys(path: Path, corpus: Corpus, rows: range, encoding: Path) -> None:
         Folder of the encoding.
     """
     manifest = read_manifest(encoding, "encoding")
-    digest = pa.array((d for d in _digests(encoding, manifest, rows)), pa.binary(DIGEST_BYTES))
-    table = corpus.table.slice(rows.start, len(rows)).select(["row", "image", "caption_id"])
-    whole = table.append_column(SCHEMA.field("digest"), digest).cast(SCHEMA).combine_chunks()
-    write_plain(path, (whole.slice(a, _LINES) for a in range(0, len(whole), _LINES)), SCHEMA)
+    digest = pa.array(_encoding_digests(encoding, manifest, rows), pa.binary(DIGEST_BYTES))
+    write_plain(path, _key_groups(corpus, rows, digest), SCHEMA)
 
 
 def keys_bytes(corpus: Corpus, rows: range) -> int:
-    """Bytes of the keys of some rows: exact, by writing digests of zeros to nowhere."""
-    table = corpus.table.slice(rows.start, len(rows)).select(["row", "image", "caption_id"])
+    """Return the exact bytes of the keys of some rows; they do not depend on the digests."""
     digest = pa.array([bytes(DIGEST_BYTES)] * len(rows), pa.binary(DIGEST_BYTES))
-    whole = table.append_column(SCHEMA.field("digest"), digest).cast(SCHEMA).combine_chunks()
     sink = pa.MockOutputStream()
-    write_plain(sink, (whole.slice(a, _LINES) for a in range(0, len(whole), _LINES)), SCHEMA)
+    write_plain(sink, _key_groups(corpus, rows, digest), SCHEMA)
     return int(sink.size())
 
 
+def _key_groups(corpus: Corpus, rows: range, digest: pa.Array) -> Iterator[pa.Table]:
+    """Return the keys of some rows, cut into row groups."""
+    table = corpus.table.slice(rows.start, len(rows)).select(["row", "image", "caption_id"])
+    keys = table.append_column(SCHEMA.field("digest"), digest).cast(SCHEMA).combine_chunks()
+    return (keys.slice(a, _GROUP) for a in range(0, len(keys), _GROUP))
+
+
 def read_keys(folder: Path) -> pa.Table:
-    """Read the keys of an artefact."""
+    """Read the keys of a table of neighbours."""
     return pq.read_table(folder / KEYS)
 
 
-def shared(encoding: Path) -> str:
-    """sha256 of what the values of all captions share: parameters, model, vocabulary with document frequencies."""
+def shared_digest(encoding: Path) -> str:
+    """Return the sha256 of all that the values of every caption depend on: parameters, model, document frequencies."""
     manifest = read_manifest(encoding, "encoding")
+    # Shards, their index and the texts they were made of belong to single captions, whose digests cover them.
     files = {n: e.sha256 for n, e in manifest.files.items() if n not in (*manifest.parts, INDEX, TEXTS)}
-    semantic = {name: value for name, value in manifest.semantic.items() if name not in _CUT}
+    semantic = {name: value for name, value in manifest.semantic.items() if name not in _SHARDING}
     body: list[Any] = [semantic, files, manifest.facts.get("documents")]
+    # Labels of which it is made, or by which it is gated.
     parts = {name: identity for name, identity in manifest.inputs.items() if name != "corpus"}
-    body += [parts] if parts else []  # labels that it is made of or gated by
+    body += [parts] if parts else []
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
-def _digests(folder: Path, manifest: Manifest, rows: range) -> Iterator[bytes]:
-    """Digest of the encoding of each row, in row order; shard by shard. One that has no files: see `shared`."""
+def _encoding_digests(folder: Path, manifest: Manifest, rows: range) -> Iterator[bytes]:
+    """Yield the digest of the encoding of each row, in row order, reading one shard at a time."""
+    # An encoding without shards is made of other labels, which `shared_digest` covers.
     if not manifest.parts:
         yield from (bytes(DIGEST_BYTES) for _ in rows)
     for name in manifest.parts:

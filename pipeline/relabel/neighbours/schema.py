@@ -1,4 +1,4 @@
-"""The table of neighbours on disk: Parquet whose bytes follow from the number of rows and neighbours alone."""
+"""Parquet schema of a table of neighbours; the size of a shard follows from its rows and neighbours alone."""
 
 from __future__ import annotations
 
@@ -19,30 +19,44 @@ SCHEMA = pa.schema(
         pa.field("same_image", pa.list_(pa.bool_())),
     ]
 )
-"""`row` is a caption's row, or an image's number; `neighbours` are caption rows, best first; `scores` theirs, rounded
-after they were ordered; `same_image` marks captions of the same image, by its id."""
+"""`row` is a caption's row, or an image's number. `neighbours` are caption rows, best first. `scores` are their
+relevance, rounded to float32 after sorting. `same_image` marks captions with the image id of the query."""
 
-_ENTRIES = 1 << 21  # neighbours held at once while a shard is written: about 50 MB, whatever k and the shard's rows
+_ENTRIES = 1 << 21  # neighbours held in memory while a shard is written: about 50 MB for any k and shard size
 
 
-def block_rows(width: int) -> int:
-    """Rows of a row group where each has `width` neighbours."""
+def group_rows(width: int) -> int:
+    """Return the rows of a row group, for rows of `width` neighbours."""
     return max(1, _ENTRIES // max(1, width))
 
 
-def blocks(rows: range, width: int) -> list[range]:
-    """Cut the rows of a shard into its row groups."""
-    step = block_rows(width)
+def row_groups(rows: range, width: int) -> list[range]:
+    """Divide the rows of a shard into its row groups.
+
+    Examples
+    --------
+    >>> from relabel.neighbours.schema import row_groups
+    >>> row_groups(range(0, 50_000), 100)
+    [range(0, 20971), range(20971, 41942), range(41942, 50000)]
+    """
+    step = group_rows(width)
     return [range(a, min(a + step, rows.stop)) for a in range(rows.start, rows.stop, step)]
 
 
 def table_of(row: Rows, neighbours: Rows, scores: Scores, same_image: NDArray[np.bool_]) -> pa.Table:
-    """Make the table of q rows with `width` neighbours each.
+    """Return the table of q rows with `width` neighbours each.
 
     Parameters
     ----------
     row : (q,) int32
     neighbours, scores, same_image : (q, width) int32, float and bool
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel.neighbours.schema import table_of
+    >>> table_of(np.array([7]), np.array([[3, 9]]), np.array([[0.5, 0.25]]), np.array([[True, False]])).to_pylist()
+    [{'row': 7, 'neighbours': [3, 9], 'scores': [0.5, 0.25], 'same_image': [True, False]}]
     """
     offsets = pa.array(np.arange(len(row) + 1, dtype=np.int32) * np.int32(neighbours.shape[1]))
     values = (neighbours.astype(np.int32), scores.astype(np.float32), same_image)
@@ -52,9 +66,12 @@ def table_of(row: Rows, neighbours: Rows, scores: Scores, same_image: NDArray[np
 
 @cache
 def shard_bytes(rows: int, width: int) -> int:
-    """Bytes of a shard of `rows` rows with `width` neighbours each: exact, by writing zeros to nowhere."""
+    """Return the exact bytes of a shard of `rows` rows with `width` neighbours each.
+
+    The shard is written with zeros to a stream that only counts: nothing in the file depends on the values.
+    """
     sink = pa.MockOutputStream()
-    write_plain(sink, (_zeros(len(block), width) for block in blocks(range(rows), width)), SCHEMA)
+    write_plain(sink, (_zeros(len(group), width) for group in row_groups(range(rows), width)), SCHEMA)
     return int(sink.size())
 
 

@@ -1,4 +1,4 @@
-"""Whose neighbours are looked for, and where."""
+"""Specification of a table of neighbours: its queries, candidates and shards."""
 
 from __future__ import annotations
 
@@ -15,19 +15,27 @@ from relabel.store.workdir import part_ranges
 
 
 @dataclass(frozen=True)
-class Question:
-    """One table of neighbours, as it is asked for.
+class NeighbourSpec:
+    """Specification of one table of neighbours.
 
     Attributes
     ----------
     label : str
     of : "captions" or "images"
+        Queries of the table.
     rows : range
-        Corpus rows that ask and are searched.
+        Corpus rows that are queries and candidates.
     k : int
+        Neighbours per query.
     pooling : Pooling
     rows_per_shard : int
-        Captions that a shard asks for; an image is asked for with its first five.
+        Captions per shard; an image counts as its first five.
+
+    Examples
+    --------
+    >>> from relabel.neighbours.spec import NeighbourSpec
+    >>> NeighbourSpec("sbert", "captions", range(0, 50), 10, "max", 20).semantic()["rows"]
+    [0, 50]
     """
 
     label: str
@@ -38,7 +46,7 @@ class Question:
     rows_per_shard: int
 
     def semantic(self) -> dict[str, Any]:
-        """All of it that can change a table."""
+        """Return the fields that can change the table."""
         return {
             "of": self.of,
             "rows": [self.rows.start, self.rows.stop],
@@ -48,27 +56,29 @@ class Question:
             "rows_per_shard": self.rows_per_shard,
         }
 
-    def numbers(self, corpus: Corpus) -> range:
-        """What is in column `row`: rows of captions, or numbers of images."""
+    def query_numbers(self, corpus: Corpus) -> range:
+        """Return the values of the column `row`: rows of captions, or numbers of images."""
         if self.of == "captions":
             return self.rows
         return range(int(corpus.image[self.rows.start]), int(corpus.image[self.rows.stop - 1]) + 1)
 
     def search(self, corpus: Corpus) -> Search:
-        """Make queries and candidates."""
+        """Return the queries and the candidates."""
         candidates = np.arange(self.rows.start, self.rows.stop, dtype=np.int32)
         if self.of == "captions":
+            # A caption is never its own neighbour.
             return Search(References.single(candidates), candidates, candidates, self.k)
-        numbers = self.numbers(corpus)
+        numbers = self.query_numbers(corpus)
+        # An image is no caption: there is nothing to exclude.
         return Search(corpus.references(numbers), np.full(len(numbers), -1, np.int32), candidates, self.k)
 
-    def images(self, corpus: Corpus) -> Rows:
-        """(Q,) int32: the image of each query, by number; images have numbers by their ids."""
+    def query_images(self, corpus: Corpus) -> Rows:
+        """Return the image number of each query, (Q,) int32; image numbers follow from image ids."""
         if self.of == "captions":
             return corpus.image[self.rows.start : self.rows.stop]
-        return np.asarray(self.numbers(corpus), np.int32)
+        return np.asarray(self.query_numbers(corpus), np.int32)
 
     def shards(self, corpus: Corpus) -> list[range]:
-        """Cut the queries (numbered from 0) into shards; an image and its references are never apart."""
+        """Divide the queries, numbered from 0, into shards; an image is never separated from its references."""
         each = self.rows_per_shard if self.of == "captions" else max(1, self.rows_per_shard // REFERENCES)
-        return part_ranges(range(len(self.numbers(corpus))), each)
+        return part_ranges(range(len(self.query_numbers(corpus))), each)

@@ -22,7 +22,7 @@ from relabel.core.errors import UsageError
 from relabel.core.progress import SILENT
 from relabel.corpus import Corpus
 from relabel.corpus.build import SCHEMA
-from relabel.neighbours.spec import Question
+from relabel.neighbours.spec import NeighbourSpec
 from relabel.sources.cosine import INDEX
 from relabel.sources.text_reuse import TEXTS, text_digest_bytes
 from relabel.stages.file_sizes import index_bytes, lookup_bytes, neighbours_bytes, npy_bytes, shards_bytes
@@ -133,7 +133,7 @@ def _estimate_encoding(small: _Sample, large: _Sample, rows: range, project: Pro
 
 def _estimate_neighbours(label: str, rows: range, project: Project) -> SizeEstimate:
     params, pooling = project.config.neighbours, project.config.params(label).pooling
-    question = Question(label, "captions", rows, params.k, pooling, project.config.encode.rows_per_shard)
+    question = NeighbourSpec(label, "captions", rows, params.k, pooling, project.config.encode.rows_per_shard)
     # An approximate search may return fewer than k neighbours.
     return SizeEstimate(len(rows), neighbours_bytes(project.corpus, question), exact=params.index is None)
 

@@ -36,18 +36,18 @@ def export_lookup(project: Project, label: str, split: str, within: str | None =
     CheckError
         If the encoding or the neighbours were made of other captions or under other parameters.
     """
-    from relabel.export.lookup import Made, lookup_spec, refuse_without_lookup, write_lookup
+    from relabel.export.lookup import ArtefactRef, check_lookup_support, lookup_spec, write_lookup
 
     source, corpus, layout = project.config.source(label), project.corpus, project.layout
-    refuse_without_lookup(source, label)
+    check_lookup_support(source, label)
     encoding = read_encoding(project, label, split)
     near = layout.neighbours(within or split, "captions", label)
     neighbours = _neighbours(near, label, within or split, encoding)
     artefact = lookup_spec(corpus, source, label, encoding, neighbours, project.config.export.lookup)
 
     def fill(work: Work) -> None:
-        made = Made(layout.encoding(split, label), encoding)
-        found = None if neighbours is None else Made(near, neighbours)
+        made = ArtefactRef(layout.encoding(split, label), encoding)
+        found = None if neighbours is None else ArtefactRef(near, neighbours)
         inputs = [part for part in (made, found) if part is not None]
         for part in inputs:
             open_artefact(part.folder, part.manifest.kind)

@@ -12,8 +12,8 @@ from relabel.config import Config
 from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.export.neighbours import NeighbourTable, read_neighbours
 from relabel.export.plan.build import PlanTasks
-from relabel.export.plan.estimate import Estimate, estimate, refuse_absurd, refuse_full_disk
-from relabel.export.plan.spec import Outline
+from relabel.export.plan.estimate import Estimate, check_disk_space, check_size_limit, estimate
+from relabel.export.plan.spec import PlanSpec
 from relabel.sources.relevance import Relevance
 from relabel.sources.shards import read_failed_rows
 from relabel.stages.encode import open_label, read_encoding
@@ -48,12 +48,12 @@ def export_plan(project: Project, label: str, split: str, name: str | None = Non
     outline, artefact, opened = _outline(project, label, split, name)
 
     def fill(work: Work) -> None:
-        refuse_absurd(outline)
+        check_size_limit(outline)
         tasks = PlanTasks(outline, opened)
         with closing(tasks.relevance) as relevance:
             found = estimate(outline, relevance)
-            refuse_full_disk(found, work.folder, sum(e.bytes for e in work.entries().values()))
-            project.runtime.progress.note(f"plan {artefact.name}: {found.line()}")
+            check_disk_space(found, work.folder, sum(e.bytes for e in work.entries().values()))
+            project.runtime.progress.note(f"plan {artefact.name}: {found.describe()}")
             work.runtime["estimate"] = found.__dict__
             run_tasks(project, tasks, artefact, work, export_plan, label, split, name)
 
@@ -72,14 +72,14 @@ def _values(config: Config, label: str) -> Values:
 def estimate_plan(project: Project, label: str, split: str, name: str | None = None) -> Estimate:
     """Say what a plan takes, and write nothing; scores a few pairs to time them. Raises as `export_plan`."""
     outline, _, opened = _outline(project, label, split, name)
-    refuse_absurd(outline)
+    check_size_limit(outline)
     with closing(opened()) as relevance:
         return estimate(outline, relevance)
 
 
 def _outline(
     project: Project, label: str, split: str, name: str | None
-) -> tuple[Outline, ArtefactSpec, Callable[[], Relevance]]:
+) -> tuple[PlanSpec, ArtefactSpec, Callable[[], Relevance]]:
     source, corpus, params = project.config.source(label), project.corpus, project.config.export.plan
     pooling = params.pooling or source.params.pooling
     source.check_pooling(pooling)
@@ -97,7 +97,7 @@ def _outline(
     failed = read_failed_rows(project.layout.encoding(covering, label), encoding)
     refuse_replaced(project.layout.encoding(covering, label), encoding)
     neighbours = partial(_open_neighbours, table, rows)
-    outline = Outline(
+    outline = PlanSpec(
         corpus, label, split, near, source, rows, failed, pooling, params, neighbours, artefact.fingerprint
     )
     return outline, artefact, partial(open_label, project, label, covering, encoding)

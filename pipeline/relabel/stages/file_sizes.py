@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from relabel.corpus import Corpus
 from relabel.neighbours.row_digests import keys_bytes
 from relabel.neighbours.schema import shard_bytes
-from relabel.neighbours.spec import Question
+from relabel.neighbours.spec import NeighbourSpec
 from relabel.sources.cosine import make_index
 from relabel.store.fixed_parquet import plain_bytes, zeros
 from relabel.store.workdir import part_ranges
@@ -51,7 +51,7 @@ def index_bytes(factory: str | None, width: int, count: int) -> int | None:
     return int(header + (with_vector - header) * count)
 
 
-def neighbours_bytes(corpus: Corpus, question: Question) -> int:
+def neighbours_bytes(corpus: Corpus, question: NeighbourSpec) -> int:
     """Return the bytes of a table of exact neighbours and of its keys."""
     width = question.search(corpus).width
     shards = sum(shard_bytes(len(part), width) for part in question.shards(corpus))

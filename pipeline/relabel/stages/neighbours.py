@@ -9,7 +9,7 @@ from relabel.config import Config
 from relabel.core.errors import MissingError, UsageError
 from relabel.neighbours.build import NeighbourTasks
 from relabel.neighbours.params import NeighboursParams
-from relabel.neighbours.spec import Question
+from relabel.neighbours.spec import NeighbourSpec
 from relabel.sources.base import Source
 from relabel.sources.cosine import make_index
 from relabel.stages.encode import open_label, read_encoding
@@ -49,7 +49,7 @@ def neighbours(project: Project, label: str, params: NeighboursParams | None = N
     if params.index is not None:
         make_index(params.index, int(encoding.facts["width"]))
     size = project.config.encode.rows_per_shard
-    question = Question(label, params.of, rows, params.k, source.params.pooling, size)
+    question = NeighbourSpec(label, params.of, rows, params.k, source.params.pooling, size)
     semantic = question.semantic() | {"source": source.spec.name, "within": within, "index": params.index}
     if gate := source.gate():
         semantic["gate"] = gate
@@ -81,7 +81,7 @@ def labels_with_neighbours(project: Project) -> list[str]:
     return [label for label in project.config.sources if project.config.source(label).spec.neighbours_blocker is None]
 
 
-def facts(source: Source[Any], question: Question) -> dict[str, Any]:
+def facts(source: Source[Any], question: NeighbourSpec) -> dict[str, Any]:
     """Say what a reader of a table of neighbours must know."""
     captions = question.of == "captions"
     return {

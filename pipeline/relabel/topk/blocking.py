@@ -1,4 +1,7 @@
-"""Candidates cut into groups; the plan of it lies in the work folder, so that a resumed run cuts the same way."""
+"""Division of the candidates of a self-join into groups that fit into memory.
+
+The division is written into the work folder, so that a resumed run divides in the same way.
+"""
 
 from __future__ import annotations
 
@@ -11,88 +14,123 @@ from relabel.store.workdir import Work
 from relabel.topk.candidate_buffer import buffer_bytes
 from relabel.topk.merge import topk_bytes
 
-PLAN = "groups.json"
-_MAX_GROUP = 1 << 17  # rows of a group: a task then takes a minute or two at most, which is what a killed run loses
+BLOCKING = "groups.json"
+_MAX_GROUP = 1 << 17  # candidates per group: a killed run loses the minute or two of a pair of groups
 _MIN_GROUP = 256
-_FIXED_BYTES = 24 << 20  # bytes, about, of pieces in passing
-_THREAD_BYTES = 4 << 20  # bytes a thread takes, about, for a tile and the product that fills it
-_TASKS_EACH = 3  # tasks a worker has at least, so that all end together; more would score more that comes to nothing
+_FIXED_BYTES = 24 << 20  # estimate of temporary arrays
+_THREAD_BYTES = 4 << 20  # estimate of a thread's tile and of the product that fills it
+_TASKS_PER_WORKER = 3  # enough for workers to finish together; more tasks would rescore more candidates in vain
 
 
-def room_for(keep: int, candidates: int) -> int:
-    """Candidates a query holds while it is screened: several times what it keeps, so that it seldom has to choose."""
+def buffer_capacity(keep: int, candidates: int) -> int:
+    """Return the number of candidates that a query's buffer holds during the scan.
+
+    It is several times `keep`, so that a buffer seldom overflows and has to be pruned.
+
+    Examples
+    --------
+    >>> from relabel.topk.blocking import buffer_capacity
+    >>> buffer_capacity(100, candidates=616_767), buffer_capacity(100, candidates=50)
+    (364, 50)
+    """
     return max(1, min(candidates, 3 * keep + 64))
 
 
-def bytes_of(rows: int, keep: int, width: int) -> int:
-    """Bytes that the queries of one group take while they are screened.
+def group_bytes(rows: int, keep: int, width: int) -> int:
+    """Return the bytes that one group takes during the scan.
 
     Parameters
     ----------
     rows, keep : int
+        Queries of the group and results per query.
     width : int
-        Numbers a vector has.
+        Dimensions of a vector.
     """
-    return rows * (buffer_bytes(room_for(keep, rows)) + topk_bytes(keep) + 4 * width + 64)
+    return rows * (buffer_bytes(buffer_capacity(keep, rows)) + topk_bytes(keep) + 4 * width + 64)
 
 
 @dataclass(frozen=True)
-class Groups:
-    """Numbers 0..count-1 cut into `groups` ranges of nearly the same size."""
+class GroupLayout:
+    """Numbers 0..count-1 divided into `groups` ranges of nearly equal size.
+
+    Examples
+    --------
+    >>> from relabel.topk.blocking import GroupLayout
+    >>> blocking = GroupLayout(count=10, groups=3)
+    >>> [blocking[group] for group in range(3)]
+    [range(0, 3), range(3, 6), range(6, 10)]
+    >>> blocking.pairs
+    [(0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2)]
+    """
 
     count: int
     groups: int
 
-    def __getitem__(self, g: int) -> range:
-        """Numbers of group g."""
-        return range(self.count * g // self.groups, self.count * (g + 1) // self.groups)
-
-    def holding(self, number: int) -> int:
-        """Group of a number."""
-        return ((number + 1) * self.groups - 1) // self.count
+    def __getitem__(self, group: int) -> range:
+        """Return the numbers of a group."""
+        return range(self.count * group // self.groups, self.count * (group + 1) // self.groups)
 
     @property
     def largest(self) -> int:
-        """Rows of the largest group."""
+        """Size of the largest group."""
         return -(-self.count // self.groups)
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
-        """Every pair of groups once, those of the first group first."""
+        """Every unordered pair of groups once, ordered by its first group."""
         return [(a, b) for a in range(self.groups) for b in range(a, self.groups)]
 
     def file(self, pair: tuple[int, int]) -> str:
-        """Name of the file of a pair."""
+        """Return the name of the file of a pair of groups."""
         return f"pairs-{pair[0]:05d}-{pair[1]:05d}-of-{self.groups:05d}.arrow"
 
 
-def fitting(count: int, keep: int, width: int, runtime: Runtime) -> Groups:
-    """Cut so that two groups fit into the memory of a run, and every worker has several pairs of groups."""
-    room = max(0, runtime.memory - _FIXED_BYTES - runtime.threads * _THREAD_BYTES) // 2
+def choose_blocking(count: int, keep: int, width: int, runtime: Runtime) -> GroupLayout:
+    """Choose groups such that two of them fit into memory and every worker has several pairs of groups.
+
+    Parameters
+    ----------
+    count : int
+        Candidates.
+    keep : int
+        Results per candidate.
+    width : int
+        Dimensions of a vector.
+    runtime : Runtime
+    """
+    # A task holds two groups, hence half of the memory that temporary arrays leave.
+    memory = max(0, runtime.memory - _FIXED_BYTES - runtime.threads * _THREAD_BYTES) // 2
+    # `group_bytes` grows with the rows: bisect for the largest group that fits.
     low, high = _MIN_GROUP, max(_MIN_GROUP, min(_MAX_GROUP, count))
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if bytes_of(middle, keep, width) <= room else (low, middle - 1)
-    tasks = _TASKS_EACH * max(1, runtime.workers) if count > 8 * _MIN_GROUP else 1
-    wanted = math.ceil((math.sqrt(8 * tasks + 1) - 1) / 2)  # G groups have G (G + 1) / 2 pairs
-    return Groups(count, max(1, -(-count // low), wanted))
+        low, high = (middle, high) if group_bytes(middle, keep, width) <= memory else (low, middle - 1)
+    # A small search is one task: sharing it would cost more than it saves.
+    tasks = _TASKS_PER_WORKER * max(1, runtime.workers) if count > 8 * _MIN_GROUP else 1
+    # G groups have G (G + 1) / 2 pairs, so G is the root of that quadratic, rounded up.
+    enough_for_workers = math.ceil((math.sqrt(8 * tasks + 1) - 1) / 2)
+    return GroupLayout(count, max(1, -(-count // low), enough_for_workers))
 
 
-def planned(work: Work, count: int, keep: int, width: int, runtime: Runtime) -> Groups:
-    """Return the groups of an earlier run if two of them fit into memory, else cut anew and drop what that run made."""
-    fits = fitting(count, keep, width, runtime)
-    if work.done(PLAN):
-        before = read_plan(work, count)
-        if before.largest <= fits.largest or before.groups >= fits.groups:
-            return before
-        for pair in before.pairs:
-            work.drop(before.file(pair))
-        work.drop(PLAN)
-    body = json.dumps({"groups": fits.groups})
-    work.file(PLAN, lambda path: path.write_text(body, encoding="utf-8"))
-    return fits
+def load_or_choose_blocking(work: Work, count: int, keep: int, width: int, runtime: Runtime) -> GroupLayout:
+    """Return the groups of an earlier run if they still fit into memory; otherwise choose groups and write them.
+
+    If the earlier groups are too large, the files made with them are deleted.
+    """
+    blocking = choose_blocking(count, keep, width, runtime)
+    if work.done(BLOCKING):
+        previous = read_blocking(work, count)
+        if previous.largest <= blocking.largest or previous.groups >= blocking.groups:
+            return previous
+        # Files of pairs of other groups could not be merged with new ones.
+        for pair in previous.pairs:
+            work.drop(previous.file(pair))
+        work.drop(BLOCKING)
+    body = json.dumps({"groups": blocking.groups})
+    work.file(BLOCKING, lambda path: path.write_text(body, encoding="utf-8"))
+    return blocking
 
 
-def read_plan(work: Work, count: int) -> Groups:
-    """Read what `planned` wrote."""
-    return Groups(count, int(json.loads((work.folder / PLAN).read_text(encoding="utf-8"))["groups"]))
+def read_blocking(work: Work, count: int) -> GroupLayout:
+    """Read the groups that `load_or_choose_blocking` has written."""
+    return GroupLayout(count, int(json.loads((work.folder / BLOCKING).read_text(encoding="utf-8"))["groups"]))

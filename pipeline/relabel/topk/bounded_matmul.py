@@ -1,11 +1,12 @@
-"""Scores screened by matrix products in whatever arithmetic is fastest here, each with a bound of its error.
+"""Low-precision matrix products with a rigorous bound of their error.
 
-With a~ for a as the arithmetic holds it, Cauchy and Schwarz give::
+Let a~ be the vector a as it is held in low precision. By the inequality of Cauchy and Schwarz::
 
     |a.b - a~.b~| <= |a - a~| |b| + |a~| |b - b~|
 
-The norms are computed, not estimated. A sum of D products in float32, in any order, is off by at most about
-D 2^-24 |a~| |b~| (Higham, Accuracy and Stability of Numerical Algorithms, section 3.1); twice that is allowed for.
+The norms are computed, not estimated. A sum of D float32 products in any order differs from the exact sum by at most
+about D 2^-24 |a~| |b~| (Higham, Accuracy and Stability of Numerical Algorithms, section 3.1); the bound allows twice
+that. See docs/internals/exact-search.md for the proof.
 """
 
 from __future__ import annotations
@@ -25,58 +26,79 @@ from relabel.core.numeric.jit import jit
 Arithmetic = Literal["bfloat16", "float32", "numpy"]
 F4 = NDArray[np.float32]
 F8 = NDArray[np.float64]
-_PROBE = 512
-_SECONDS = 0.02
-_TINY = 1e-30  # covers products that vanish
-_UP = 1 + 1e-9  # covers the rounding of the bounds themselves
-_STEP = 1 << 12
+_PROBE = 512  # vectors on each side of the product that is timed
+_SECONDS = 0.02  # timing per arithmetic
+_TINY = 1e-30  # covers products that underflow
+_ROUND_UP = 1 + 1e-9  # covers the float64 rounding of the bounds themselves
+_CHUNK = 1 << 12  # vectors quantized at a time
 
 
 @dataclass(frozen=True, eq=False)
 class QuantizedVectors:
-    """n vectors as the arithmetic holds them.
+    """n vectors in low precision, with the norms that the error bound needs.
 
     Attributes
     ----------
     values : tensor or array, (n, D)
-    length, held, lost : (n,) float64
-        Norms, not rounded down, of the vectors, of what is held, and of the difference.
+        Low-precision vectors.
+    norm, quantized_norm, error_norm : (n,) float64
+        Upper bounds of the norms of the vectors, of `values`, and of their difference.
     """
 
     values: Any
-    length: F8
-    held: F8
-    lost: F8
+    norm: F8
+    quantized_norm: F8
+    error_norm: F8
 
 
 @dataclass(frozen=True)
 class MaxNorms:
-    """Largest norms among all candidates; see QuantizedVectors."""
+    """Largest norms of a set of candidates; see QuantizedVectors."""
 
-    length: float
-    held: float
-    lost: float
+    norm: float
+    quantized_norm: float
+    error_norm: float
 
     @classmethod
-    def of(cls, some: QuantizedVectors) -> MaxNorms:
-        """Largest norms of some candidates."""
-        return cls(*(float(norm.max(initial=0.0)) for norm in (some.length, some.held, some.lost)))
+    def of(cls, vectors: QuantizedVectors) -> MaxNorms:
+        """Return the largest norms of some vectors."""
+        norms = (vectors.norm, vectors.quantized_norm, vectors.error_norm)
+        return cls(*(float(values.max(initial=0.0)) for values in norms))
 
     def join(self, other: MaxNorms) -> MaxNorms:
-        """Largest norms of both."""
-        return MaxNorms(max(self.length, other.length), max(self.held, other.held), max(self.lost, other.lost))
+        """Return the largest norms of both sets."""
+        return MaxNorms(
+            max(self.norm, other.norm),
+            max(self.quantized_norm, other.quantized_norm),
+            max(self.error_norm, other.error_norm),
+        )
 
 
 class BoundedMatmul:
-    """Matrix products in one arithmetic, one thread each.
+    """Single-threaded low-precision matrix product that prefilters candidates.
+
+    Parameters
+    ----------
+    arithmetic : "bfloat16" or "float32" (both by torch), or "numpy" (float32)
 
     Attributes
     ----------
-    arithmetic : "bfloat16" or "float32" (both by torch), or "numpy" (float32)
     tile : dtype
-        Integers as wide as a screened score.
+        Integer type as wide as a low-precision score.
     rounding : float
-        Half the distance from 1 to the next screened score where a sum is rounded once more; else 0.
+        Half the distance from 1 to the next score, where a float32 sum is rounded to a shorter type; 0 otherwise.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel.topk.bounded_matmul import BoundedMatmul, MaxNorms, as_floats
+    >>> products = BoundedMatmul("numpy")
+    >>> vectors = products.quantize(np.array([[0.6, 0.8], [1.0, 0.0]], np.float32))
+    >>> bits = products.multiply(vectors.values, vectors.values, products.empty_tile(2, 2))
+    >>> as_floats(bits).round(2).tolist()
+    [[1.0, 0.6000000238418579], [0.6000000238418579, 1.0]]
+    >>> bool((products.error_bound(vectors, MaxNorms.of(vectors), 2) < 1e-5).all())
+    True
     """
 
     def __init__(self, arithmetic: Arithmetic) -> None:
@@ -85,37 +107,60 @@ class BoundedMatmul:
         self.rounding = 2.0**-8 if arithmetic == "bfloat16" else 0.0
 
     def quantize(self, vectors: F4 | F8) -> QuantizedVectors:
-        """Take (n, D) finite vectors."""
+        """Convert (n, D) finite vectors to low precision."""
         n, width = vectors.shape
-        values, length, held, lost = self._empty(n, width), np.empty(n), np.empty(n), np.empty(n)
-        for a in range(0, n, _STEP):
-            part = slice(a, a + _STEP)
+        values, norm, quantized_norm, error_norm = self._empty(n, width), np.empty(n), np.empty(n), np.empty(n)
+        for start in range(0, n, _CHUNK):
+            part = slice(start, start + _CHUNK)
             rounded = self._fill(values, part, vectors[part])
-            norms(vectors[part], rounded, length[part], held[part], lost[part])
-        return QuantizedVectors(values, length, held, lost)
+            compute_norms(vectors[part], rounded, norm[part], quantized_norm[part], error_norm[part])
+        return QuantizedVectors(values, norm, quantized_norm, error_norm)
 
     def error_bound(self, queries: QuantizedVectors, candidates: MaxNorms, addends: int) -> F8:
-        """Bound what a screened score is off by, before it is rounded, (n,) float64.
+        """Bound the difference of a low-precision score, before its final rounding, from the exact score.
 
         Parameters
         ----------
         queries : QuantizedVectors
+            n queries.
         candidates : MaxNorms
         addends : int
             Products that are summed for a score.
+
+        Returns
+        -------
+        (n,) float64
+            Valid for each query and every candidate.
         """
-        conversion = queries.lost * candidates.length + queries.held * candidates.lost
-        summing = 2 * (addends + 8) * 2.0**-24 * queries.held * candidates.held
-        exact = 2 * (addends + 8) * 2.0**-53 * queries.length * candidates.length
-        bound: F8 = (conversion + summing + exact) * _UP + _TINY
+        # |a - a~| |b| + |a~| |b - b~|: the loss by conversion (Cauchy and Schwarz).
+        conversion = queries.error_norm * candidates.norm + queries.quantized_norm * candidates.error_norm
+        # Twice Higham's bound of a float32 sum in any order: libraries choose the order.
+        summation = 2 * (addends + 8) * 2.0**-24 * queries.quantized_norm * candidates.quantized_norm
+        # The exact score is a float64 sum and has a rounding error, too.
+        exact = 2 * (addends + 8) * 2.0**-53 * queries.norm * candidates.norm
+        bound: F8 = (conversion + summation + exact) * _ROUND_UP + _TINY
         return bound
 
     def empty_tile(self, rows: int, columns: int) -> Any:
-        """Make room for a tile."""
+        """Allocate a tile of scores."""
         return self._empty(rows, columns)
 
     def multiply(self, left: Any, right: Any, out: Any) -> NDArray[Any]:
-        """Multiply (m, D) held vectors by (n, D); return the bits of the (m, n) products, in the corner of `out`."""
+        """Multiply (m, D) by (n, D) low-precision vectors.
+
+        Parameters
+        ----------
+        left, right : tensor or array
+            Rows of `QuantizedVectors.values`.
+        out : tensor or array
+            Tile of at least m * n scores.
+
+        Returns
+        -------
+        (m, n) int16 or int32
+            Bits of the products, a view of the beginning of `out`.
+        """
+        # A tile at the edge takes the first m * n scores of the buffer, so that it is contiguous as well.
         flat = out.reshape(-1)[: len(left) * len(right)].reshape(len(left), len(right))
         if self.arithmetic == "numpy":
             np.matmul(left, right.T, out=flat)
@@ -125,8 +170,8 @@ class BoundedMatmul:
         torch.mm(left, right.T, out=flat)
         return flat.view(getattr(torch, self.tile.name)).numpy()  # type: ignore[no-any-return]
 
-    def alone(self) -> AbstractContextManager[object]:
-        """Keep numpy's products to one thread each (torch's are by `one_thread_each`)."""
+    def single_blas_thread(self) -> AbstractContextManager[object]:
+        """Limit numpy's products to one thread each (`one_thread_each` does it for torch's)."""
         if self.arithmetic == "numpy":
             from threadpoolctl import threadpool_limits
 
@@ -141,7 +186,7 @@ class BoundedMatmul:
         return torch.empty((rows, columns), dtype=getattr(torch, self.arithmetic))
 
     def _fill(self, values: Any, part: slice, exact: F4 | F8) -> F4:
-        """Round some vectors; return what they are now."""
+        """Write some vectors in low precision; return the values that are stored."""
         if self.arithmetic == "numpy":
             values[part] = exact
             return values[part]  # type: ignore[no-any-return]
@@ -153,75 +198,93 @@ class BoundedMatmul:
 
 @cache
 def fastest_arithmetic(width: int) -> Arithmetic:
-    """Find the arithmetic that multiplies fastest here, among those that keep to their bound.
+    """Return the arithmetic that multiplies fastest on this machine, among those whose errors stay within the bound.
 
-    A library may be told to round more than its type says (`torch.set_float32_matmul_precision`); such a one is passed
-    over. What is found changes no result.
+    A library may be configured to round more than its type implies (`torch.set_float32_matmul_precision`). Such an
+    arithmetic is left out. The choice changes the speed of a search and never its result.
 
     Parameters
     ----------
     width : int
-        Numbers a vector has.
+        Dimensions of a vector.
     """
     rates: dict[Arithmetic, float] = {}
     drawn = np.random.default_rng(0).standard_normal((2 * _PROBE, width))
     vectors = (drawn / np.linalg.norm(drawn, axis=1, keepdims=True)).astype(np.float32)
     exact = vectors[:_PROBE].astype(np.float64) @ vectors[_PROBE:].astype(np.float64).T
-    for arithmetic in _at_hand():
+    for arithmetic in _available():
         products = BoundedMatmul(arithmetic)
-        with products.alone(), _one_torch_thread():
-            held = products.quantize(vectors)
+        with products.single_blas_thread(), _single_torch_thread():
+            quantized = products.quantize(vectors)
             out = products.empty_tile(_PROBE, _PROBE)
-            bits = products.multiply(held.values[:_PROBE], held.values[_PROBE:], out)
-            slack = products.error_bound(held, MaxNorms.of(held), width)[:_PROBE, None]
+            bits = products.multiply(quantized.values[:_PROBE], quantized.values[_PROBE:], out)
+            slack = products.error_bound(quantized, MaxNorms.of(quantized), width)[:_PROBE, None]
+            # Guard against a library that accumulates or multiplies in fewer bits than the bound assumes.
             if (np.abs(as_floats(bits) - exact) <= slack + products.rounding * np.abs(exact)).all():
-                rates[arithmetic] = _rate(products, held, out)
-    return max(rates, key=lambda a: rates[a], default="numpy")
+                rates[arithmetic] = _products_per_second(products, quantized, out)
+    return max(rates, key=lambda arithmetic: rates[arithmetic], default="numpy")
 
 
 @jit
-def norms(exact: F4 | F8, rounded: F4, length: F8, held: F8, lost: F8) -> None:
-    """Write the norms of (n, D) vectors, of what they were rounded to and of the difference; see QuantizedVectors."""
+def compute_norms(exact: F4 | F8, rounded: F4, norm: F8, quantized_norm: F8, error_norm: F8) -> None:
+    """Write the norms of (n, D) vectors, of their low-precision copies and of the differences; see QuantizedVectors."""
     for i in range(len(exact)):
         a, b = exact[i], rounded[i]
-        whole = kept = gone = 0.0
+        # Squares are summed in float64: the norms then need no error analysis beyond `_ROUND_UP`.
+        exact_squares = rounded_squares = error_squares = 0.0
         for d in range(len(a)):
             x, y = np.float64(a[d]), np.float64(b[d])
-            whole += x * x
-            kept += y * y
-            gone += (x - y) * (x - y)
-        length[i], held[i], lost[i] = np.sqrt(whole) * _UP, np.sqrt(kept) * _UP, np.sqrt(gone) * _UP
+            exact_squares += x * x
+            rounded_squares += y * y
+            error_squares += (x - y) * (x - y)
+        # Rounded up, so that each is an upper bound of the true norm.
+        norm[i] = np.sqrt(exact_squares) * _ROUND_UP
+        quantized_norm[i] = np.sqrt(rounded_squares) * _ROUND_UP
+        error_norm[i] = np.sqrt(error_squares) * _ROUND_UP
 
 
 def as_floats(bits: NDArray[Any]) -> F4:
-    """Read screened scores from their bits."""
+    """Return the float32 values of low-precision scores.
+
+    Parameters
+    ----------
+    bits : int16 (bits of bfloat16) or int32 (bits of float32)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel.topk.bounded_matmul import as_floats
+    >>> as_floats(np.array([0x3F80, 0x3F00], np.int16)).tolist()
+    [1.0, 0.5]
+    """
     wide = bits.astype(np.int32)
+    # A bfloat16 is the upper half of a float32.
     return (wide << 16 if bits.dtype == np.int16 else wide).view(np.float32)
 
 
-def _at_hand() -> Iterator[Arithmetic]:
+def _available() -> Iterator[Arithmetic]:
     yield "bfloat16"
     yield "float32"
     try:
         import threadpoolctl  # noqa: F401
-    except ImportError:  # numpy's threads could not be kept apart
+    except ImportError:  # numpy's threads could not be limited
         return
     yield "numpy"
 
 
 @contextmanager
-def _one_torch_thread() -> Iterator[None]:
+def _single_torch_thread() -> Iterator[None]:
     from relabel.core.numeric.torch_threads import inner_threads
 
     with inner_threads(1):
         yield
 
 
-def _rate(products: BoundedMatmul, held: QuantizedVectors, out: Any) -> float:
-    """Products a second, the best of some tries: what else the machine does slows some of them."""
+def _products_per_second(products: BoundedMatmul, quantized: QuantizedVectors, out: Any) -> float:
+    """Time the product; the best of several rounds counts, since other processes slow some of them."""
     best, started = 0.0, time.perf_counter()
     while time.perf_counter() - started < _SECONDS or best == 0.0:
-        one = time.perf_counter()
-        products.multiply(held.values[:_PROBE], held.values[_PROBE:], out)
-        best = max(best, 1 / (time.perf_counter() - one))
+        begun = time.perf_counter()
+        products.multiply(quantized.values[:_PROBE], quantized.values[_PROBE:], out)
+        best = max(best, 1 / (time.perf_counter() - begun))
     return best

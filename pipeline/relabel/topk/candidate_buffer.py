@@ -1,8 +1,9 @@
-"""What screening keeps of the candidates of each query, in bounded room: never fewer than can still be among the best.
+"""Bounded buffers of the candidates that can still be among the k best of each query.
 
-A screened score v stands for an exact one in ``[v - slack - r(v), v + slack + r(v)]``, where r(v) is the rounding of v
-itself. `floor` is a lower bound of a query's keep-th best exact score. A candidate is dropped only if its upper bound
-is below the floor, or if `keep` others are better by exact score and row.
+A low-precision score v stands for an exact score in ``[v - slack - r(v), v + slack + r(v)]``. `slack` bounds the error
+of the sum, and r(v) is the largest rounding error of v itself. `floor` is a lower bound of the query's k-th best exact
+score. A candidate is dropped only if its upper bound lies below the floor, or if k others are better by exact score and
+number. No buffer therefore loses a candidate that belongs to the result.
 """
 
 from __future__ import annotations
@@ -16,36 +17,38 @@ from numpy.typing import NDArray
 from relabel.core.numeric.jit import jit
 from relabel.topk.dot_kernel import prefetch
 from relabel.topk.exact_scores import ExactOperands, score
-from relabel.topk.simd_compare import TOGETHER, as_bits, as_float, lowest_bit, reaching
+from relabel.topk.simd_compare import WORD_BITS, as_bits, as_float, lowest_bit, mask_reaching
 
 F4 = NDArray[np.float32]
 F8 = NDArray[np.float64]
 I4 = NDArray[np.int32]
 Tile = NDArray[np.int16] | NDArray[np.int32]
-_COUNTED = 8192  # fits int16
-_AHEAD = 4  # vectors on their way from memory while one is scored
+_COUNTED = 8192  # scores counted in one int16, which holds up to 32767
+_AHEAD = 4  # vectors that are prefetched while one is scored
 
 
 class CandidateBuffer(NamedTuple):
-    """Candidates kept for n queries.
+    """Candidates of n queries that can still be among their best.
 
     Attributes
     ----------
-    columns : (n, room) int32
-        Candidates by number, ascending numbers for ascending rows.
-    values : (n, room) float32
-        Their screened scores.
+    numbers : (n, capacity) int32
+        Candidates by number; ascending numbers are ascending corpus rows.
+    values : (n, capacity) float32
+        Their low-precision scores.
     sizes : (n,) int32
-        How many there are.
-    floor, slack : (n,) float64
-        See above.
+        Candidates held.
+    floor : (n,) float64
+        Lower bound of the k-th best exact score; it never falls.
+    slack : (n,) float64
+        Bound of the error of a low-precision score before its final rounding.
     limit : (n,) int16 or int32
-        Key (see `scan`) from which on a screened score is kept.
+        Smallest key (see `scan`) of a low-precision score that enters the buffer.
     rounding : float
-        Half the distance from 1 to the next screened score; 0 where `slack` says it all.
+        Half the distance from 1 to the next low-precision score; 0 if `slack` covers the whole error.
     """
 
-    columns: I4
+    numbers: I4
     values: F4
     sizes: I4
     floor: F8
@@ -54,161 +57,197 @@ class CandidateBuffer(NamedTuple):
     rounding: float
 
 
-def make_buffer(slack: F8, floor: F8, room: int, tile: np.dtype[np.signedinteger], rounding: float) -> CandidateBuffer:
-    """Make room for the candidates of n queries.
+def make_buffer(
+    slack: F8, floor: F8, capacity: int, tile: np.dtype[np.signedinteger], rounding: float
+) -> CandidateBuffer:
+    """Allocate empty buffers for n queries.
 
     Parameters
     ----------
-    slack, floor : (n,) float64
-        -inf where nothing is known; inf for a query that shall keep nothing.
-    room : int
-        Candidates a query may hold; above `keep`, or all there are.
+    slack : (n,) float64
+    floor : (n,) float64
+        -inf where nothing is known; inf for a query that keeps no candidates.
+    capacity : int
+        Candidates per query; greater than k, or the number of all candidates.
     tile : dtype
-        int16 for screened scores in bfloat16, int32 for float32.
+        int16 for scores in bfloat16, int32 for float32.
     rounding : float
         See CandidateBuffer.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel.topk.candidate_buffer import make_buffer
+    >>> buffer = make_buffer(np.zeros(2), np.full(2, -np.inf), 364, np.dtype(np.int32), 0.0)
+    >>> buffer.numbers.shape, buffer.sizes.tolist()
+    ((2, 364), [0, 0])
     """
     n = len(slack)
-    columns, values = np.empty((n, room), np.int32), np.empty((n, room), np.float32)
-    made = CandidateBuffer(columns, values, np.zeros(n, np.int32), floor.copy(), slack, np.empty(n, tile), rounding)
-    _limits(made)
-    return made
+    numbers, values = np.empty((n, capacity), np.int32), np.empty((n, capacity), np.float32)
+    buffer = CandidateBuffer(numbers, values, np.zeros(n, np.int32), floor.copy(), slack, np.empty(n, tile), rounding)
+    _set_limits(buffer)
+    return buffer
 
 
-def buffer_bytes(room: int) -> int:
-    """Bytes a query takes."""
-    return 8 * room + 32
+def buffer_bytes(capacity: int) -> int:
+    """Return the bytes that the buffer of one query takes."""
+    return 8 * capacity + 32
 
 
 @jit
 def _half_step(v: float, rounding: float) -> float:
-    """Largest distance between v and what was rounded to it."""
+    """Return r(v), the largest distance between v and a number that is rounded to it."""
+    # With 2**(e-1) <= |v| < 2**e, numbers around v are 2 * rounding * 2**(e-1) apart. Below a power of two they are
+    # closer, so that this is an upper bound there.
     return math.ldexp(rounding, math.frexp(v)[1] - 1) if rounding > 0.0 and v != 0.0 else 0.0
 
 
 @jit
-def _lowest(floor: float, slack: float, rounding: float) -> float:
-    """Screened score below which no upper bound reaches the floor."""
+def _lowest_score(floor: float, slack: float, rounding: float) -> float:
+    """Return a score t such that v < t implies v + slack + r(v) < floor: no smaller score can enter the result."""
     t = floor - slack - _half_step(floor, rounding)
+    # Case t >= 0: if 0 <= v < t then r(v) <= r(floor), hence v + r(v) < floor - slack. If v < 0 then v + r(v) < 0.
     if t >= 0.0 or rounding == 0.0:
         return t
-    return floor - slack - 2.0 * rounding * (abs(floor) + 2.0 * slack) - 1e-30  # below 0 the steps may grow
+    # Case t < 0: v is negative, and r(v) <= rounding * |v| may exceed r(floor). Two roundings of the magnitude of
+    # floor - slack are enough, because |floor - slack| <= |floor| + slack and 1 / (1 - rounding) <= 1 + 2 * rounding.
+    return floor - slack - 2.0 * rounding * (abs(floor) + 2.0 * slack) - 1e-30
 
 
 @jit
-def _set_limit(kept: CandidateBuffer, i: int) -> None:
-    limit, floor = kept.limit, kept.floor[i]
+def _set_limit(buffer: CandidateBuffer, i: int) -> None:
+    """Convert a query's lowest score that can still win to the key that `scan` compares."""
+    limit, floor = buffer.limit, buffer.floor[i]
     shift = 8 * limit.itemsize - 1
-    if floor == -np.inf:
+    if floor == -np.inf:  # nothing is known: every score enters
         limit[i] = -(1 << shift)
         return
-    if floor == np.inf:
+    if floor == np.inf:  # no finite score has the largest key: none enters
         limit[i] = (1 << shift) - 1
         return
-    one = np.empty(1, np.float32)
-    one[0] = _lowest(floor, kept.slack[i], kept.rounding) - 1e-38
-    t = one[0] - abs(one[0]) * np.float32(2.0**-22)  # float32 rounds either way
-    one[0] = t
-    bits = np.int64(one.view(np.int32)[0])
+    single = np.empty(1, np.float32)
+    single[0] = _lowest_score(floor, buffer.slack[i], buffer.rounding) - 1e-38
+    # float32 rounds either way, by at most 2**-24 of the number: step down so that the limit is never too high.
+    lowered = single[0] - abs(single[0]) * np.float32(2.0**-22)
+    single[0] = lowered
+    bits = np.int64(single.view(np.int32)[0])
+    # Key of a float32: its bits, with all but the sign inverted if it is negative.
     key = bits ^ ((bits >> 31) & 0x7FFFFFFF)
     if shift == 15:
+        # The smallest bfloat16 that is not below: a bfloat16 with key K >= 0 has the float32 key K << 16, one with
+        # K < 0 the float32 key (K << 16) | 0xFFFF.
         key = (key + 0xFFFF) >> 16 if key >= 0 else key >> 16
     limit[i] = key if key < 1 << shift else (1 << shift) - 1
 
 
 @jit
-def _limits(kept: CandidateBuffer) -> None:
-    for i in range(len(kept.sizes)):
-        _set_limit(kept, i)
+def _set_limits(buffer: CandidateBuffer) -> None:
+    for i in range(len(buffer.sizes)):
+        _set_limit(buffer, i)
 
 
 @jit
-def rescore_and_truncate(kept: CandidateBuffer, exact: ExactOperands, i: int, keep: int) -> F8:
-    """Keep the best `keep` by exact score and column, best first; return their scores."""
-    n = drop_hopeless(kept, i, keep)
-    columns, values = kept.columns[i, :n].copy(), kept.values[i, :n].copy()
-    vectors, indptr, places, candidates, pooling = exact
-    lo, hi, slack, rounding = indptr[i], indptr[i + 1], kept.slack[i], kept.rounding
+def rescore_and_truncate(buffer: CandidateBuffer, exact: ExactOperands, i: int, keep: int) -> F8:
+    """Keep the best `keep` candidates of query i by (-exact score, number), best first; return their exact scores."""
+    n = prune(buffer, i, keep)
+    # Copies, since the buffer is overwritten in the new order at the end.
+    numbers, values = buffer.numbers[i, :n].copy(), buffer.values[i, :n].copy()
+    vectors, indptr, members, candidates, pooling = exact
+    lo, hi, slack, rounding = indptr[i], indptr[i + 1], buffer.slack[i], buffer.rounding
+    # `best` and `order` are the insertion-sorted results so far: exact scores and positions in `numbers`.
     best, order = np.empty(min(n, keep)), np.empty(min(n, keep), np.int64)
     size, lowest = 0, -np.inf
     for e in range(n):
+        # Candidates are in falling low-precision order: from here on no upper bound reaches the exact k-th best.
         if values[e] < lowest:
             break
         if e + _AHEAD < n:
-            prefetch(vectors, candidates[columns[e + _AHEAD]])
-        one, at = score(vectors, places, lo, hi, candidates[columns[e]], pooling), size
+            prefetch(vectors, candidates[numbers[e + _AHEAD]])
+        one, slot = score(vectors, members, lo, hi, candidates[numbers[e]], pooling), size
         if size == keep:
-            at = keep - 1
-            if best[at] > one or (best[at] == one and columns[order[at]] < columns[e]):
+            slot = keep - 1
+            # The list is full and its last entry is better, or equal with a lower number: not among the best.
+            if best[slot] > one or (best[slot] == one and numbers[order[slot]] < numbers[e]):
                 continue
         else:
             size += 1
-        # screened scores are nearly in order, so that few move
-        while at > 0 and (best[at - 1] < one or (best[at - 1] == one and columns[order[at - 1]] > columns[e])):
-            best[at], order[at] = best[at - 1], order[at - 1]
-            at -= 1
-        best[at], order[at] = one, e
+        # Insertion sort: low-precision scores are nearly in exact order, so that few entries move.
+        while slot > 0 and (best[slot - 1] < one or (best[slot - 1] == one and numbers[order[slot - 1]] > numbers[e])):
+            best[slot], order[slot] = best[slot - 1], order[slot - 1]
+            slot -= 1
+        best[slot], order[slot] = one, e
         if size == keep:
-            lowest = _lowest(best[keep - 1], slack, rounding)
+            # The exact k-th best so far is a lower bound of the final one.
+            lowest = _lowest_score(best[keep - 1], slack, rounding)
     for e in range(size):
-        kept.columns[i, e], kept.values[i, e] = columns[order[e]], values[order[e]]
-    kept.sizes[i] = size
+        buffer.numbers[i, e], buffer.values[i, e] = numbers[order[e]], values[order[e]]
+    buffer.sizes[i] = size
     if size == keep:
-        kept.floor[i] = max(kept.floor[i], best[keep - 1])
+        buffer.floor[i] = max(buffer.floor[i], best[keep - 1])
     return best[:size]
 
 
 @jit
-def drop_hopeless(kept: CandidateBuffer, i: int, keep: int) -> int:
-    """Drop what cannot be among the best, order the rest by descending screened score; return how much is left."""
-    n = kept.sizes[i]
-    _descending(kept, i)
-    values = kept.values[i]
+def prune(buffer: CandidateBuffer, i: int, keep: int) -> int:
+    """Sort the candidates of query i by falling low-precision score, drop those below the floor; return the count."""
+    n = buffer.sizes[i]
+    _sort_descending(buffer, i)
+    values = buffer.values[i]
     if n >= keep:
-        worst = np.float64(values[keep - 1])
-        kept.floor[i] = max(kept.floor[i], worst - kept.slack[i] - _half_step(worst, kept.rounding))
-    lowest = _lowest(kept.floor[i], kept.slack[i], kept.rounding)
+        # The first k candidates each have an exact score of at least their own lower bound, so the k-th best exact
+        # score is at least the lower bound of the k-th.
+        kth = np.float64(values[keep - 1])
+        buffer.floor[i] = max(buffer.floor[i], kth - buffer.slack[i] - _half_step(kth, buffer.rounding))
+    lowest = _lowest_score(buffer.floor[i], buffer.slack[i], buffer.rounding)
+    # Sorted, so that those below the floor are at the end.
     while n > 0 and not values[n - 1] >= lowest:
         n -= 1
-    kept.sizes[i] = n
+    buffer.sizes[i] = n
     return int(n)
 
 
 @jit
-def _descending(kept: CandidateBuffer, i: int) -> None:
-    """Order a query's candidates by descending screened score, a byte of it at a time from the last."""
-    n = kept.sizes[i]
-    values, columns = kept.values[i, :n], kept.columns[i, :n]
-    some, other = np.empty(n, np.uint64), np.empty(n, np.uint64)
+def _sort_descending(buffer: CandidateBuffer, i: int) -> None:
+    """Radix sort of a query's candidates by falling low-precision score, from the lowest byte to the highest."""
+    n = buffer.sizes[i]
+    values, numbers = buffer.values[i, :n], buffer.numbers[i, :n]
+    source, target = np.empty(n, np.uint64), np.empty(n, np.uint64)
     for e in range(n):
+        # One 64-bit item per candidate: the inverted key above (ascending items are falling scores), the number below.
         bits = as_bits(values[e])
         key = bits ^ ((bits >> 31) & 0x7FFFFFFF)
-        some[e] = (np.uint64(0x7FFFFFFF - key) << np.uint64(32)) | np.uint64(columns[e])
+        source[e] = (np.uint64(0x7FFFFFFF - key) << np.uint64(32)) | np.uint64(numbers[e])
     starts = np.empty(257, np.int64)
-    for byte in range(8 - kept.limit.itemsize, 8):  # the others of a bfloat16 are 0
+    # Only the bytes of the score are sorted: the upper two for bfloat16, whose lower two follow from its sign.
+    for byte in range(8 - buffer.limit.itemsize, 8):
         shift = np.uint64(8 * byte)
+        # Count each digit; the running sum is then the slot at which its items begin.
         starts[:] = 0
         for e in range(n):
-            starts[((some[e] >> shift) & np.uint64(255)) + np.uint64(1)] += 1
+            starts[((source[e] >> shift) & np.uint64(255)) + np.uint64(1)] += 1
         for digit in range(256):
             starts[digit + 1] += starts[digit]
+        # A stable distribution keeps the order of the lower bytes.
         for e in range(n):
-            digit = (some[e] >> shift) & np.uint64(255)
-            other[starts[digit]] = some[e]
+            digit = (source[e] >> shift) & np.uint64(255)
+            target[starts[digit]] = source[e]
             starts[digit] += 1
-        some, other = other, some
+        source, target = target, source
     for e in range(n):
-        key = 0x7FFFFFFF - np.int64(some[e] >> np.uint64(32))
-        columns[e], values[e] = np.int32(some[e] & np.uint64(0xFFFFFFFF)), as_float(key ^ ((key >> 31) & 0x7FFFFFFF))
+        key = 0x7FFFFFFF - np.int64(source[e] >> np.uint64(32))
+        # The map from bits to keys is its own inverse.
+        numbers[e] = np.int32(source[e] & np.uint64(0xFFFFFFFF))
+        values[e] = as_float(key ^ ((key >> 31) & 0x7FFFFFFF))
 
 
 @jit
-def _shrink(kept: CandidateBuffer, exact: ExactOperands, i: int, keep: int) -> None:
-    """Make room: drop what cannot be among the best; if too much can, find out."""
-    left, room = drop_hopeless(kept, i, keep), kept.columns.shape[1]
-    if left > room - (room - keep + 1) // 2:
-        rescore_and_truncate(kept, exact, i, keep)
-    _set_limit(kept, i)
+def _make_space(buffer: CandidateBuffer, exact: ExactOperands, i: int, keep: int) -> None:
+    """Shrink a full buffer by bounds; if that frees too little, by exact scores."""
+    left, capacity = prune(buffer, i, keep), buffer.numbers.shape[1]
+    # Free at least half of the slots beyond k, so that the cost per added candidate stays constant.
+    if left > capacity - (capacity - keep + 1) // 2:
+        rescore_and_truncate(buffer, exact, i, keep)
+    _set_limit(buffer, i)
 
 
 @jit
@@ -223,105 +262,116 @@ def scan(
     both: bool,
     keep: int,
 ) -> None:
-    """Keep what a tile of screened scores has for its rows and, if `both`, for its columns.
+    """Add the scores of a tile that reach their limit to the buffers of its rows and, if `both`, of its columns.
 
     Parameters
     ----------
     tile : (m, n) int16 or int32
-        Bits of bfloat16 or float32 scores; queries i0, i0 + 1, ... of `left` against j0, j0 + 1, ... of `right`. Their
-        keys, equal to the bits from 0 up and to their complement but for the sign below, are ordered as the scores are.
+        Bits of bfloat16 or float32 scores of queries i0, i0 + 1, ... of `left` and j0, j0 + 1, ... of `right`. The key
+        of a score is its bits, with all but the sign inverted if it is negative: keys are ordered as the scores are.
     left, right : CandidateBuffer
     left_exact, right_exact : ExactOperands
-        How a query of either is scored against candidates: the queries of the other.
+        Operands for the exact scores of the queries of either side; the candidates are the queries of the other side.
     i0, j0 : int
     both : bool
     keep : int
     """
     rows, columns = tile.shape
-    # no tuple where a score is kept: to count its references takes longer than to keep the score
-    left_columns, left_values, left_sizes, left_limit = left.columns, left.values, left.sizes, left.limit
-    right_columns, right_values, right_sizes, right_limit = right.columns, right.values, right.sizes, right.limit
-    left_room, right_room, widen = left_columns.shape[1], right_columns.shape[1], 32 - 8 * tile.itemsize
-    rest = columns % TOGETHER
-    padded = columns - rest + TOGETHER
-    few = (np.uint64(1) << np.uint64(rest)) - np.uint64(1)
-    row, high = np.zeros(padded, tile.dtype), np.zeros(padded, tile.dtype)
+    # The loops use arrays and no tuples: counting the references of a tuple takes longer than adding a score.
+    left_numbers, left_values, left_sizes, left_limit = left.numbers, left.values, left.sizes, left.limit
+    right_numbers, right_values, right_sizes, right_limit = right.numbers, right.values, right.sizes, right.limit
+    left_capacity, right_capacity = left_numbers.shape[1], right_numbers.shape[1]
+    widen = 32 - 8 * tile.itemsize  # a bfloat16 is the upper half of a float32
+    # Rows are compared 64 scores at a time. If the width is no multiple of 64, each row is copied into padded memory,
+    # and `valid` masks the bits of the padding in the last word.
+    rest = columns % WORD_BITS
+    padded = columns - rest + WORD_BITS
+    valid = (np.uint64(1) << np.uint64(rest)) - np.uint64(1)
+    row, column_limits = np.zeros(padded, tile.dtype), np.zeros(padded, tile.dtype)
     if both:
-        high[:columns] = right_limit[j0 : j0 + columns]
+        # A contiguous copy, kept up to date below, so that a row is compared with it in one instruction.
+        column_limits[:columns] = right_limit[j0 : j0 + columns]
     for i in range(rows):
         if rest:
             row[:columns] = tile[i]
         else:
             row = tile[i]
-        for start in range(0, columns, TOGETHER):
-            for_row, for_column = reaching(row, start, left_limit[i0 + i]), np.uint64(0)
+        for start in range(0, columns, WORD_BITS):
+            # Most words are 0: almost all scores are rejected by these two comparisons.
+            for_row, for_column = mask_reaching(row, start, left_limit[i0 + i]), np.uint64(0)
             if both:
-                for_column = reaching(row, start, high)
-            if start + TOGETHER > columns:
-                for_row, for_column = for_row & few, for_column & few
+                for_column = mask_reaching(row, start, column_limits)
+            if start + WORD_BITS > columns:
+                for_row, for_column = for_row & valid, for_column & valid
             while for_row:
                 j = start + lowest_bit(for_row)
-                for_row &= for_row - np.uint64(1)
-                if left_sizes[i0 + i] == left_room:
-                    _shrink(left, left_exact, i0 + i, keep)
+                for_row &= for_row - np.uint64(1)  # clears the lowest bit
+                if left_sizes[i0 + i] == left_capacity:
+                    # The limit may rise, and scores of this word may now lie below it. They are added nevertheless,
+                    # which costs a slot each and changes no result.
+                    _make_space(left, left_exact, i0 + i, keep)
                 n = left_sizes[i0 + i]
-                left_columns[i0 + i, n] = j0 + j
+                left_numbers[i0 + i, n] = j0 + j
                 left_values[i0 + i, n] = as_float(np.int64(row[j]) << widen)
                 left_sizes[i0 + i] = n + 1
             while for_column:
                 j = start + lowest_bit(for_column)
                 for_column &= for_column - np.uint64(1)
-                if right_sizes[j0 + j] == right_room:
-                    _shrink(right, right_exact, j0 + j, keep)
-                    high[j] = right_limit[j0 + j]
+                if right_sizes[j0 + j] == right_capacity:
+                    _make_space(right, right_exact, j0 + j, keep)
+                    column_limits[j] = right_limit[j0 + j]
                 n = right_sizes[j0 + j]
-                right_columns[j0 + j, n] = i0 + i
+                right_numbers[j0 + j, n] = i0 + i
                 right_values[j0 + j, n] = as_float(np.int64(row[j]) << widen)
                 right_sizes[j0 + j] = n + 1
 
 
 @jit
-def raise_floor(kept: CandidateBuffer, tile: Tile, i0: int, keep: int) -> None:
-    """Raise the floors of queries by their keep-th best screened scores among some candidates.
+def raise_floor(buffer: CandidateBuffer, tile: Tile, i0: int, keep: int) -> None:
+    """Raise the floors of queries to the lower bound of their k-th best score in a sample of the candidates.
 
     Parameters
     ----------
-    kept : CandidateBuffer
+    buffer : CandidateBuffer
     tile : (m, n) int16 or int32
-        See `scan`; queries i0, i0 + 1, ... against any n candidates, at least `keep`.
+        See `scan`; queries i0, i0 + 1, ... and any n >= `keep` candidates.
     i0, keep : int
     """
     shift = 8 * tile.itemsize - 1
-    one = np.empty(1, np.int32)
-    as_float = one.view(np.float32)
+    single = np.empty(1, np.int32)
+    single_float = single.view(np.float32)
     for i in range(tile.shape[0]):
-        if kept.floor[i0 + i] != -np.inf:
+        if buffer.floor[i0 + i] != -np.inf:
             continue
+        # Bisect for the largest key that `keep` scores reach: the key of the k-th best score of the sample.
         low, high = -(1 << shift), (1 << shift) - 1
-        while low < high:  # the largest key that is reached by `keep` scores
+        while low < high:
             middle = (low + high + 1) >> 1
-            if _reaching(tile[i], middle) >= keep:
+            if _count_reaching(tile[i], middle) >= keep:
                 low = middle
             else:
                 high = middle - 1
+        # From the key back to the bits, and to float32.
         bits = low ^ ((low >> shift) & ((1 << shift) - 1))
-        one[0] = bits << (31 - shift)
-        worst = np.float64(as_float[0])
-        kept.floor[i0 + i] = worst - kept.slack[i0 + i] - _half_step(worst, kept.rounding)
-        _set_limit(kept, i0 + i)
+        single[0] = bits << (31 - shift)
+        kth = np.float64(single_float[0])
+        # The k-th best of all candidates is no worse than that of a sample.
+        buffer.floor[i0 + i] = kth - buffer.slack[i0 + i] - _half_step(kth, buffer.rounding)
+        _set_limit(buffer, i0 + i)
 
 
 @jit
-def _reaching(row: Tile, least: int) -> int:
-    """Count keys from `least` on."""
+def _count_reaching(row: Tile, least: int) -> int:
+    """Count the scores whose keys are at least `least`."""
     shift = row.dtype.type(8 * row.itemsize - 1)
     mask, low = row.dtype.type((1 << (8 * row.itemsize - 1)) - 1), row.dtype.type(least)
     total = 0
+    # All of the inner loop has the row's own type, so that it is compiled to vectors; a chunk's count fits into int16.
     for start in range(0, len(row), _COUNTED):
-        some: Tile = row[start : start + _COUNTED]
-        found = row.dtype.type(0)
-        for j in range(len(some)):
-            key = row.dtype.type(some[j] ^ row.dtype.type(row.dtype.type(some[j] >> shift) & mask))
-            found += row.dtype.type(key >= low)
-        total += int(found)
+        chunk: Tile = row[start : start + _COUNTED]
+        count = row.dtype.type(0)
+        for j in range(len(chunk)):
+            key = row.dtype.type(chunk[j] ^ row.dtype.type(row.dtype.type(chunk[j] >> shift) & mask))
+            count += row.dtype.type(key >= low)
+        total += int(count)
     return total

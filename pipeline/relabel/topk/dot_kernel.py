@@ -1,7 +1,7 @@
-"""Dot products of rows in one fixed order of additions, and rows fetched before they are needed.
+"""Dot products of rows in one fixed order of additions, and prefetching of rows.
 
-Written as instructions on vectors: a compiled loop would keep the running sums in memory and count references to arrays
-with every product, which takes longer than the product.
+Both are written as LLVM vector instructions. A loop compiled by numba would keep the running sums in memory and count
+references to the arrays with every product, which takes longer than the product.
 """
 
 from __future__ import annotations
@@ -13,14 +13,17 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 LANES = 32  # running sums of a dot product: enough to keep the widest vector registers busy
-_LINE = 64  # bytes that the processor fetches at once
+_CACHE_LINE = 64  # bytes that the processor fetches together
 _INT, _BYTE = ir.IntType(32), ir.IntType(8)
 _FLOATS, _DOUBLES = ir.VectorType(ir.FloatType(), LANES), ir.VectorType(ir.DoubleType(), LANES)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
 def dot(typing: Any, vectors: Any, a: Any, b: Any) -> Any:  # noqa: ARG001
-    """Sum the products of rows a and b: one running sum for every d modulo `LANES`, then halves added to halves.
+    """Return the dot product of rows a and b.
+
+    Lane l sums the products of all d with ``d % LANES == l``, in ascending d. The lanes are then added in halves: lane
+    l to lane ``l + LANES / 2``, and so on. The order depends on the width alone.
 
     Parameters
     ----------
@@ -33,26 +36,32 @@ def dot(typing: Any, vectors: Any, a: Any, b: Any) -> Any:  # noqa: ARG001
     """
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        first, second, width = _rows(context, builder, signature, values)
+        first, second, width = _row_pointers(context, builder, signature, values)
+        # width = full + rest, where `full` is a multiple of LANES (a power of two).
         rest = builder.and_(width, ir.Constant(width.type, LANES - 1))
-        whole = builder.sub(width, rest)
+        full = builder.sub(width, rest)
         step = ir.Constant(width.type, LANES)
         sums = cgutils.alloca_once_value(builder, ir.Constant(_DOUBLES, [0.0] * LANES))
+        # A product of two float32 numbers has at most 48 bits and is exact in float64. Fusing it with the addition
+        # therefore gives the same bits as two instructions, on every processor.
         kind = ir.FunctionType(_DOUBLES, [_DOUBLES] * 3)
         fused = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fmuladd.v{LANES}f64")
-        with cgutils.for_range_slice(builder, ir.Constant(width.type, 0), whole, step, width.type) as (d, _):
-            x, y = (_widened(builder, row, d) for row in (first, second))
+        with cgutils.for_range_slice(builder, ir.Constant(width.type, 0), full, step, width.type) as (d, _):
+            x, y = (_load_doubles(builder, row, d) for row in (first, second))
             builder.store(builder.call(fused, [x, y, builder.load(sums)]), sums)
+        # The last D % LANES products go to the first lanes, one by one.
         with builder.if_then(cgutils.is_not_null(builder, rest)):
-            lanes = cgutils.alloca_once(builder, _DOUBLES)  # of its own: what is indexed stays in no register
+            # A copy of the sums: memory that is indexed cannot stay in a register, which the main loop needs.
+            lanes = cgutils.alloca_once(builder, _DOUBLES)
             builder.store(builder.load(sums), lanes)
             lane = builder.bitcast(lanes, ir.DoubleType().as_pointer())
             with cgutils.for_range(builder, rest, intp=width.type) as loop:
-                at = builder.add(whole, loop.index)
-                x, y = (builder.fpext(builder.load(builder.gep(row, [at])), ir.DoubleType()) for row in (first, second))
-                one = builder.gep(lane, [loop.index])
-                builder.store(builder.fadd(builder.load(one), builder.fmul(x, y)), one)
+                d = builder.add(full, loop.index)
+                x, y = (builder.fpext(builder.load(builder.gep(row, [d])), ir.DoubleType()) for row in (first, second))
+                target = builder.gep(lane, [loop.index])
+                builder.store(builder.fadd(builder.load(target), builder.fmul(x, y)), target)
             builder.store(builder.load(lanes), sums)
+        # Add the upper half of the lanes to the lower half until one is left: a fixed tree of additions.
         total, half = builder.load(sums), LANES // 2
         while half:
             low, high = (
@@ -69,30 +78,37 @@ def dot(typing: Any, vectors: Any, a: Any, b: Any) -> Any:  # noqa: ARG001
 
 @intrinsic  # type: ignore[untyped-decorator]
 def prefetch(typing: Any, vectors: Any, row: Any) -> Any:  # noqa: ARG001
-    """Begin to fetch a row: rows lie all over memory, and waiting for one takes longer than to multiply it."""
+    """Begin to load a row into the cache.
+
+    Candidates lie at random places in memory, and waiting for one takes longer than multiplying it.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        start, width = _rows(context, builder, signature, values)
+        start, width = _row_pointers(context, builder, signature, values)
         kind = ir.FunctionType(ir.VoidType(), [_BYTE.as_pointer(), _INT, _INT, _INT])
         fetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        read, everywhere, data = (ir.Constant(_INT, x) for x in (0, 3, 1))
-        zero, step = ir.Constant(width.type, 0), ir.Constant(width.type, _LINE // 4)
+        # Arguments of llvm.prefetch: for reading (0), into all levels of cache (3), data rather than code (1).
+        read, all_levels, data = (ir.Constant(_INT, x) for x in (0, 3, 1))
+        # One request per cache line: 16 float32 numbers.
+        zero, step = ir.Constant(width.type, 0), ir.Constant(width.type, _CACHE_LINE // 4)
         with cgutils.for_range_slice(builder, zero, width, step, width.type) as (d, _):
             line = builder.bitcast(builder.gep(start, [d]), _BYTE.as_pointer())
-            builder.call(fetch, [line, read, everywhere, data])
+            builder.call(fetch, [line, read, all_levels, data])
         return context.get_dummy_value()
 
     return types.void(vectors, types.intp), generate
 
 
-def _rows(context: Any, builder: Any, signature: Any, values: Any) -> list[Any]:
-    """Where rows of the first argument begin, those that the other arguments number; and how long they are."""
+def _row_pointers(context: Any, builder: Any, signature: Any, values: Any) -> list[Any]:
+    """Return LLVM pointers to the selected rows of the first argument, followed by the row length."""
     array = context.make_array(signature.args[0])(context, builder, values[0])
     width = builder.extract_value(array.shape, 1)
+    # Rows are C-contiguous: row i begins i * width numbers after the first.
     return [*(builder.gep(array.data, [builder.mul(row, width)]) for row in values[1:]), width]
 
 
-def _widened(builder: Any, row: Any, start: Any) -> Any:
-    """Load `LANES` numbers of a row as float64."""
-    at = builder.bitcast(builder.gep(row, [start]), _FLOATS.as_pointer())
-    return builder.fpext(builder.load(at, align=4), _DOUBLES)
+def _load_doubles(builder: Any, row: Any, start: Any) -> Any:
+    """Load `LANES` float32 numbers of a row as float64."""
+    pointer = builder.bitcast(builder.gep(row, [start]), _FLOATS.as_pointer())
+    # Rows are aligned to one number only, hence align=4.
+    return builder.fpext(builder.load(pointer, align=4), _DOUBLES)

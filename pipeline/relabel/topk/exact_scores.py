@@ -1,7 +1,7 @@
-"""Cosines to the last bit: float64 sums of float32 products in one fixed order, whoever asks and however many.
+"""Exact cosines: float64 sums of float32 products in one fixed order, the same for every caller.
 
 A product of two float32 numbers is exact in float64, so a processor that fuses it with the addition gives the same
-bits. The order of additions is that of `dots.dot`; nothing else is rounded.
+bits. The order of additions is that of `dot_kernel.dot`. Nothing else is rounded, apart from the mean of a set.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ CODES: dict[Pooling, int] = {"paired": PAIRED, "max": MAX, "mean": MEAN}
 
 
 class ExactOperands(NamedTuple):
-    """Sets and candidates that can be scored by number.
+    """Query sets and candidates that can be scored by number.
 
     Attributes
     ----------
     vectors : (N, D) float32
-    indptr, places : (Q + 1,) int64 and (indptr[-1],) int64
-        Set i is the vectors ``places[indptr[i]:indptr[i + 1]]``.
+    indptr, members : (Q + 1,) int64 and (indptr[-1],) int64
+        Set i holds the vectors ``members[indptr[i]:indptr[i + 1]]``.
     candidates : (C,) int64
         Candidate j is ``vectors[candidates[j]]``.
     pooling : int
@@ -39,62 +39,84 @@ class ExactOperands(NamedTuple):
 
     vectors: F4
     indptr: I8
-    places: I8
+    members: I8
     candidates: I8
     pooling: int
 
 
 def score_pairs(vectors: F4, sets: References, candidates: I8, pooling: Pooling) -> F8:
-    """Score P pairs of a set and a candidate, (P,) float64.
+    """Score P pairs of a set and a candidate.
 
     Parameters
     ----------
     vectors : (N, D) float32
     sets : References
-        P sets of places in `vectors`, none of them empty.
+        P sets of positions in `vectors`, none of them empty.
     candidates : (P,) int64
-        Places in `vectors`.
+        Positions in `vectors`.
     pooling : "paired", "max" or "mean"
+
+    Returns
+    -------
+    (P,) float64
+        NaN where a vector that counts is not finite.
 
     Raises
     ------
     IndexError
-        If a place is not in `vectors`.
+        If a position is not in `vectors`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel.corpus import References
+    >>> from relabel.topk.exact_scores import score_pairs
+    >>> vectors = np.array([[1, 0], [0, 1], [0.5, 0.25]], np.float32)
+    >>> sets = References.of([[0, 1], [1]])
+    >>> score_pairs(vectors, sets, np.array([2, 2]), "max").tolist()
+    [0.5, 0.25]
+    >>> score_pairs(vectors, sets, np.array([2, 2]), "mean").tolist()
+    [0.375, 0.25]
     """
-    places = np.asarray(sets.rows, np.int64)
-    for some in (places, candidates):
-        if len(some) and not (some.min() >= 0 and some.max() < len(vectors)):
-            raise IndexError(f"places {some.min()} to {some.max()} are not all among {len(vectors)} vectors")
+    members = np.asarray(sets.rows, np.int64)
+    # The compiled kernel reads memory without any check.
+    for positions in (members, candidates):
+        if len(positions) and not (positions.min() >= 0 and positions.max() < len(vectors)):
+            raise IndexError(
+                f"positions {positions.min()} to {positions.max()} are not all among {len(vectors)} vectors"
+            )
     out = np.empty(len(sets))
-    exact = ExactOperands(
-        np.ascontiguousarray(vectors), sets.indptr, places, np.asarray(candidates, np.int64), CODES[pooling]
-    )
+    numbers = np.asarray(candidates, np.int64)
+    exact = ExactOperands(np.ascontiguousarray(vectors), sets.indptr, members, numbers, CODES[pooling])
     _score_pairs(exact, out)
     return out
 
 
 @jit
-def score(vectors: F4, places: I8, lo: int, hi: int, other: int, pooling: int) -> float:
-    """Score the set ``places[lo:hi]`` against the vector at `other`; NaN where one that counts is not finite.
+def score(vectors: F4, members: I8, lo: int, hi: int, candidate: int, pooling: int) -> float:
+    """Score the set ``members[lo:hi]`` against one vector; NaN where a vector that counts is not finite.
 
-    It takes no ExactOperands: to count the references of a tuple's arrays takes longer than a score.
+    The function takes arrays rather than ExactOperands: counting the references of a tuple's arrays takes longer than
+    a score.
     """
-    total: float = dot(vectors, places[lo], other)
+    total: float = dot(vectors, members[lo], candidate)
+    # `paired` counts the first member alone, and a single member needs no pooling.
     if pooling == PAIRED or hi == lo + 1:
         return total
     for r in range(lo + 1, hi):
-        one: float = dot(vectors, places[r], other)
+        one: float = dot(vectors, members[r], candidate)
         if pooling == MEAN:
             total += one
-        elif one > total or one != one:
+        elif one > total or one != one:  # `one != one` holds for NaN alone: it must not be lost in the maximum
             total = one
-        if total != total:
+        if total != total:  # NaN stays NaN
             return total
     return total / (hi - lo) if pooling == MEAN else total
 
 
 @jit
 def _score_pairs(exact: ExactOperands, out: F8) -> None:
-    vectors, indptr, places, candidates, pooling = exact
+    # Unpacked once, for the reason given at `score`.
+    vectors, indptr, members, candidates, pooling = exact
     for i in range(len(out)):
-        out[i] = score(vectors, places, indptr[i], indptr[i + 1], candidates[i], pooling)
+        out[i] = score(vectors, members, indptr[i], indptr[i + 1], candidates[i], pooling)

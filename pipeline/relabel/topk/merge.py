@@ -1,4 +1,4 @@
-"""Lists of the best, merged: of one query from several searches, or of one image from its references."""
+"""Sorted lists of the k best candidates, and their merging: of one query over files, or of one set over its members."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ F8 = NDArray[np.float64]
 
 
 class TopK(NamedTuple):
-    """The best of n queries, each list by (-score, number).
+    """The best candidates of n queries, each list ordered by (-score, number).
 
     Attributes
     ----------
@@ -23,7 +23,7 @@ class TopK(NamedTuple):
         Candidates by number.
     scores : (n, keep) float64
     sizes : (n,) int64
-        How many of them there are.
+        Entries of each list; the rest of its row is undefined.
     """
 
     numbers: I4
@@ -32,63 +32,78 @@ class TopK(NamedTuple):
 
     @classmethod
     def empty(cls, n: int, keep: int) -> TopK:
-        """Make n empty lists."""
+        """Allocate n empty lists."""
         return cls(np.empty((n, keep), np.int32), np.empty((n, keep)), np.zeros(n, np.int64))
 
     def part(self, rows: range) -> TopK:
-        """View some of them."""
-        some = slice(rows.start, rows.stop)
-        return TopK(self.numbers[some], self.scores[some], self.sizes[some])
+        """Return a view of some lists."""
+        part = slice(rows.start, rows.stop)
+        return TopK(self.numbers[part], self.scores[part], self.sizes[part])
 
 
 def topk_bytes(keep: int) -> int:
-    """Bytes a list takes."""
+    """Return the bytes that one list takes."""
     return 12 * keep + 8
 
 
-def floors(lists: TopK) -> F8:
-    """Return the last score of full lists, -inf for others, (n,) float64."""
+def kth_scores(lists: TopK) -> F8:
+    """Return the last score of every full list and -inf for the others, (n,) float64."""
     return np.where(lists.sizes == lists.scores.shape[1], lists.scores[:, -1], -np.inf)
 
 
 @jit
-def merge_in(best: TopK, first: int, offsets: I8, numbers: I4, scores: F8) -> None:
-    """Merge more lists into those from `first` on; no candidate is in both.
+def merge_sorted(best: TopK, first: int, offsets: I8, numbers: I4, scores: F8) -> None:
+    """Merge further lists into `best`, from list `first` on; no candidate is in both.
 
     Parameters
     ----------
     best : TopK
     first : int
     offsets : (m + 1,) int64
-        List i is ``offsets[i]:offsets[i + 1]`` of `numbers` and `scores`, by (-score, number).
+        List i is ``offsets[i]:offsets[i + 1]`` of `numbers` and `scores`, ordered by (-score, number).
     numbers, scores : int32 and float64
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel.topk.merge import TopK, merge_sorted
+    >>> best = TopK.empty(1, 3)
+    >>> merge_sorted(best, 0, np.array([0, 2]), np.array([4, 7], np.int32), np.array([0.9, 0.5]))
+    >>> merge_sorted(best, 0, np.array([0, 2]), np.array([1, 2], np.int32), np.array([0.5, 0.1]))
+    >>> best.numbers.tolist(), best.scores.tolist()
+    ([[4, 1, 7]], [[0.9, 0.5, 0.5]])
     """
     keep = best.numbers.shape[1]
     old_numbers, old_scores = np.empty(keep, np.int32), np.empty(keep)
     for i in range(len(offsets) - 1):
-        row, at, stop = first + i, offsets[i], offsets[i + 1]
-        count, a = best.sizes[row], 0
-        if at == stop or (count == keep and scores[at] < best.scores[row, keep - 1]):
+        row, new, stop = first + i, offsets[i], offsets[i + 1]
+        count, old = best.sizes[row], 0
+        # Nothing to merge, or the list is full and its last entry beats the first new one.
+        if new == stop or (count == keep and scores[new] < best.scores[row, keep - 1]):
             continue
+        # Copy the old entries, since their row is overwritten from its beginning.
         old_numbers[:count], old_scores[:count] = best.numbers[row, :count], best.scores[row, :count]
         n = 0
-        while n < keep and (a < count or at < stop):
-            old = at == stop
-            if not old and a < count:
-                old = old_scores[a] > scores[at] or (old_scores[a] == scores[at] and old_numbers[a] < numbers[at])
-            if old:
-                best.numbers[row, n], best.scores[row, n] = old_numbers[a], old_scores[a]
-                a += 1
+        while n < keep and (old < count or new < stop):
+            # The next entry is the better of the two heads by (-score, number).
+            take_old = new == stop
+            if not take_old and old < count:
+                take_old = old_scores[old] > scores[new] or (
+                    old_scores[old] == scores[new] and old_numbers[old] < numbers[new]
+                )
+            if take_old:
+                best.numbers[row, n], best.scores[row, n] = old_numbers[old], old_scores[old]
+                old += 1
             else:
-                best.numbers[row, n], best.scores[row, n] = numbers[at], scores[at]
-                at += 1
+                best.numbers[row, n], best.scores[row, n] = numbers[new], scores[new]
+                new += 1
             n += 1
         best.sizes[row] = n
 
 
 @jit
 def merge_references(indptr: I8, members: I8, lists: TopK, exclude: I8, seen: I4, out: TopK) -> None:
-    """Merge the lists of each set; a candidate counts where it comes first, which is where it is best.
+    """Merge the lists of the members of each set; a duplicate keeps its highest score.
 
     Parameters
     ----------
@@ -98,24 +113,37 @@ def merge_references(indptr: I8, members: I8, lists: TopK, exclude: I8, seen: I4
     exclude : (q,) int64
         Number of the candidate to leave out; -1 for none.
     seen : (C,) int32
-        Room, -1 everywhere before.
+        Scratch memory, -1 everywhere before the call.
     out : TopK
-        Filled, q of them.
+        Overwritten; q lists.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel.topk.merge import TopK, merge_references
+    >>> lists = TopK(np.array([[0, 1], [1, 2]], np.int32), np.array([[0.9, 0.4], [0.8, 0.6]]), np.array([2, 2]))
+    >>> best = TopK.empty(1, 2)
+    >>> merge_references(np.array([0, 2]), np.array([0, 1]), lists, np.array([0]), np.full(3, -1, np.int32), best)
+    >>> best.numbers.tolist(), best.scores.tolist()
+    ([[1, 2]], [[0.8, 0.6]])
     """
     width = out.numbers.shape[1]
     for i in range(len(indptr) - 1):
-        some = members[indptr[i] : indptr[i + 1]]
-        at, n = np.zeros(len(some), np.int64), 0
+        set_lists = members[indptr[i] : indptr[i + 1]]
+        heads, n = np.zeros(len(set_lists), np.int64), 0
         while n < width:
+            # Find the best head by (-score, number); sets are small (five references), so a linear search is fastest.
             best, top, first = -1, 0.0, np.int32(-1)
-            for m in range(len(some)):
-                if at[m] < lists.sizes[some[m]]:
-                    score, number = lists.scores[some[m], at[m]], lists.numbers[some[m], at[m]]
+            for m in range(len(set_lists)):
+                if heads[m] < lists.sizes[set_lists[m]]:
+                    score, number = lists.scores[set_lists[m], heads[m]], lists.numbers[set_lists[m], heads[m]]
                     if best < 0 or score > top or (score == top and number < first):
                         best, top, first = m, score, number
-            if best < 0:
+            if best < 0:  # all lists are used up
                 break
-            at[best] += 1
+            heads[best] += 1
+            # Entries come in falling order, so a candidate is first met with its highest score. Storing the set's
+            # number in `seen` spares clearing it between sets.
             if first != exclude[i] and seen[first] != i:
                 seen[first] = i
                 out.numbers[i, n], out.scores[i, n] = first, top

@@ -1,4 +1,7 @@
-"""Some queries against all candidates, a slab of candidates at a time: where few ask, or sets that have no vector."""
+"""Search of some queries among all candidates, one slab of candidates at a time.
+
+It serves searches with few queries, and sets whose pooled score belongs to no single vector.
+"""
 
 from __future__ import annotations
 
@@ -13,148 +16,171 @@ from relabel.core.numeric.jit import jit
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import References
-from relabel.topk.blocking import room_for
+from relabel.topk.blocking import buffer_capacity
 from relabel.topk.bounded_matmul import Arithmetic, BoundedMatmul, MaxNorms, QuantizedVectors, fastest_arithmetic
 from relabel.topk.candidate_buffer import buffer_bytes, make_buffer
 from relabel.topk.exact_scores import CODES, ExactOperands
 from relabel.topk.merge import TopK, topk_bytes
 from relabel.topk.self_join import rescore_queries
-from relabel.topk.tiled_scan import Side, raise_floors, screen
+from relabel.topk.tiled_scan import TileOperand, raise_floors, scan_tiles
 
 F4 = NDArray[np.float32]
 F8 = NDArray[np.float64]
 I8 = NDArray[np.int64]
-_FIXED = 24 << 20  # bytes, about, of tiles and pieces in passing
-_LEAST = 1024  # candidates a slab
+_FIXED_BYTES = 24 << 20  # estimate of tiles and temporary arrays
+_MIN_SLAB = 1024  # candidates
 
 
-class Asked(NamedTuple):
-    """q sets that are searched for.
+class QueryBatch(NamedTuple):
+    """q sets, prepared for the search.
 
     Attributes
     ----------
     values : tensor or array, (q, D)
-        What screens them, as `BoundedMatmul` holds it.
-    length : (q,) float64
-        How long a set's own vectors are on average.
+        Means of the sets in low precision.
+    norm : (q,) float64
+        Upper bound of the mean norm of a set's vectors; 0 for a set of zero vectors.
     slack : (q,) float64
-        What a screened score is off by at most; see BoundedMatmul.error_bound.
+        Bound of the error of a low-precision score; see BoundedMatmul.error_bound.
     exact : ExactOperands
-        How they are scored against candidates by number.
+        Operands for their exact scores.
     """
 
     values: Any
-    length: F8
+    norm: F8
     slack: F8
     exact: ExactOperands
 
 
 @dataclass(eq=False)
 class QuerySearch:
-    """The best candidates of any sets. The pooled scores of a set are screened by the mean of its vectors.
+    """Exact search for the best candidates of any sets.
+
+    The mean of dot products is the dot product of the mean, so the mean vector of a set prefilters for `mean`, and the
+    first vector for `paired`.
 
     Attributes
     ----------
     vectors : (N, D) float32
-    places : (C,) int64
-        The candidates, ascending, all finite; a candidate's number is its position here.
+    positions : (C,) int64
+        Positions of the candidates in `vectors`, ascending, all of them finite. The number of a candidate is its index
+        in this array.
     keep : int
-        Candidates a list holds.
+        Results per query.
     pooling : "paired" or "mean"
     runtime : Runtime
     arithmetic : Arithmetic, optional
-        Changes nothing but the time; the fastest here where none is given.
+        Changes the speed and no result; the fastest one on this machine by default.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel.core.runtime import Runtime
+    >>> from relabel.corpus import References
+    >>> from relabel.topk.query_search import QuerySearch
+    >>> vectors = np.array([[1, 0], [0, 1], [0.6, 0.8]], np.float32)
+    >>> search = QuerySearch(vectors, np.arange(3), 2, "mean", Runtime(threads=1), "numpy")
+    >>> lists = search.search(References.of([[0], [0, 1]]))
+    >>> lists.numbers.tolist(), lists.scores.round(2).tolist()
+    ([[0, 2], [2, 0]], [[1.0, 0.6], [0.7, 0.5]])
     """
 
     vectors: F4
-    places: I8
+    positions: I8
     keep: int
     pooling: Pooling
     runtime: Runtime
     arithmetic: Arithmetic | None = None
 
     @property
-    def together(self) -> int:
-        """Sets that are searched for at once, in half the memory."""
-        each = buffer_bytes(room_for(self.keep, len(self.places))) + topk_bytes(self.keep) + 12 * self.vectors.shape[1]
-        return int(max(1, (self.runtime.memory - _FIXED) // 2 // each))
+    def batch_sets(self) -> int:
+        """Sets that are searched together, in half of the memory."""
+        capacity = buffer_capacity(self.keep, len(self.positions))
+        each = buffer_bytes(capacity) + topk_bytes(self.keep) + 12 * self.vectors.shape[1]
+        return int(max(1, (self.runtime.memory - _FIXED_BYTES) // 2 // each))
 
     def search(self, sets: References) -> TopK:
-        """Find the best of q sets of places, all finite."""
-        found = TopK.empty(len(sets), self.keep)
-        for a in range(0, len(sets), self.together):
-            some = sets.take(np.arange(a, min(a + self.together, len(sets))))
-            self._search(some, found.part(range(a, a + len(some))))
-        return found
+        """Find the best candidates of q sets of positions in `vectors`, all of them finite."""
+        lists = TopK.empty(len(sets), self.keep)
+        for a in range(0, len(sets), self.batch_sets):
+            batch = sets.take(np.arange(a, min(a + self.batch_sets, len(sets))))
+            self._search(batch, lists.part(range(a, a + len(batch))))
+        return lists
 
-    def _search(self, sets: References, found: TopK) -> None:
+    def _search(self, sets: References, lists: TopK) -> None:
         products, threads = self.products, self.runtime.threads
-        values, length, slack, exact = self.asked(sets)
-        unknown = np.full(len(sets), -np.inf)
-        room = room_for(self.keep, len(self.places))
-        floor = np.where(length > 0, unknown, np.inf)
-        kept = make_buffer(slack, floor, room, products.tile, products.rounding)
-        left = Side(values, kept, exact)
-        raise_floors(products, left, self._held(self._slabs[0]).values, self.keep, threads)
+        values, norm, slack, exact = self.prepare(sets)
+        no_floor = np.full(len(sets), -np.inf)
+        # All scores of a zero vector are 0. Its buffer stays empty, and `rescore_queries` takes the first candidates.
+        floor = np.where(norm > 0, no_floor, np.inf)
+        capacity = buffer_capacity(self.keep, len(self.positions))
+        buffer = make_buffer(slack, floor, capacity, products.tile, products.rounding)
+        queries = TileOperand(values, buffer, exact)
+        raise_floors(products, queries, self._quantized(self._slabs[0]).values, self.keep, threads)
         for slab in self._slabs:
-            screen(
-                products, left, Side(self._held(slab).values, kept, exact), "one way", slab.start, self.keep, threads
-            )
-        rescore_queries(left, length, unknown, range(len(sets)), found, range(len(self.places)), threads)
+            # In the mode "one way" the right operand's buffer is never touched; the left one stands in for it.
+            candidates = TileOperand(self._quantized(slab).values, buffer, exact)
+            scan_tiles(products, queries, candidates, "one way", slab.start, self.keep, threads)
+        rescore_queries(queries, norm, no_floor, range(len(sets)), lists, range(len(self.positions)), threads)
 
-    def asked(self, sets: References) -> Asked:
-        """Prepare sets of places to be searched for."""
-        vectors, length = np.empty((len(sets), self.vectors.shape[1])), np.empty(len(sets))
+    def prepare(self, sets: References) -> QueryBatch:
+        """Quantize the means of sets of positions and bound the errors of their scores."""
+        vectors, norm = np.empty((len(sets), self.vectors.shape[1])), np.empty(len(sets))
         sizes = np.diff(sets.indptr) if self.pooling == "mean" else np.ones(len(sets), np.int64)
-        places = np.asarray(sets.rows, np.int64)
-        _means(self.vectors, sets.indptr[:-1], sizes, places, vectors, length)
-        held, length = self.products.quantize(vectors), length * (1 + 1e-9)
-        queries = QuantizedVectors(held.values, length, held.held, held.lost)
+        members = np.asarray(sets.rows, np.int64)
+        _mean_vectors(self.vectors, sets.indptr[:-1], sizes, members, vectors, norm)
+        # The exact score of a set is a sum over all its vectors, so its float64 error follows from their mean norm,
+        # which may exceed the norm of the mean.
+        quantized, norm = self.products.quantize(vectors), norm * (1 + 1e-9)
+        queries = QuantizedVectors(quantized.values, norm, quantized.quantized_norm, quantized.error_norm)
         addends = int(np.diff(sets.indptr).max()) + self.vectors.shape[1]
-        exact = ExactOperands(self.vectors, sets.indptr, places, self.places, CODES[self.pooling])
-        return Asked(held.values, length, self.products.error_bound(queries, self._largest, addends), exact)
+        exact = ExactOperands(self.vectors, sets.indptr, members, self.positions, CODES[self.pooling])
+        slack = self.products.error_bound(queries, self._max_norms, addends)
+        return QueryBatch(quantized.values, norm, slack, exact)
 
-    def _held(self, slab: range) -> QuantizedVectors:
-        """Hold the candidates of a slab; all of them once, if they are one slab."""
-        if slab == range(len(self.places)):
-            return self._all
-        return self.products.quantize(self.vectors[self.places[slab.start : slab.stop]])
+    def _quantized(self, slab: range) -> QuantizedVectors:
+        """Quantize the candidates of a slab; a single slab is quantized only once."""
+        if slab == range(len(self.positions)):
+            return self._all_quantized
+        return self.products.quantize(self.vectors[self.positions[slab.start : slab.stop]])
 
     @cached_property
-    def _all(self) -> QuantizedVectors:
-        return self.products.quantize(self.vectors[self.places])
+    def _all_quantized(self) -> QuantizedVectors:
+        return self.products.quantize(self.vectors[self.positions])
 
     @cached_property
     def _slabs(self) -> list[range]:
-        """Candidates in ranges that are held in a quarter of the memory, one at a time."""
-        fit = max(_LEAST, (self.runtime.memory - _FIXED) // 4 // (8 * self.vectors.shape[1] + 24))
-        return [range(a, min(a + fit, len(self.places))) for a in range(0, len(self.places), fit)]
+        """Ranges of candidates that fit into a quarter of the memory, one at a time."""
+        fit = max(_MIN_SLAB, (self.runtime.memory - _FIXED_BYTES) // 4 // (8 * self.vectors.shape[1] + 24))
+        return [range(a, min(a + fit, len(self.positions))) for a in range(0, len(self.positions), fit)]
 
     @cached_property
-    def _largest(self) -> MaxNorms:
+    def _max_norms(self) -> MaxNorms:
+        """Largest norms of all candidates."""
         largest = MaxNorms(0.0, 0.0, 0.0)
         for slab in self._slabs:
-            largest = largest.join(MaxNorms.of(self._held(slab)))
+            largest = largest.join(MaxNorms.of(self._quantized(slab)))
         return largest
 
     @cached_property
     def products(self) -> BoundedMatmul:
-        """What screens."""
+        """Low-precision matrix product that prefilters candidates."""
         return BoundedMatmul(self.arithmetic or fastest_arithmetic(self.vectors.shape[1]))
 
 
 @jit
-def _means(vectors: F4, starts: I8, sizes: I8, places: I8, out: F8, length: F8) -> None:
+def _mean_vectors(vectors: F4, starts: I8, sizes: I8, members: I8, out: F8, norm: F8) -> None:
     """Write the mean of the first `sizes` vectors of each set, and the mean of their norms."""
     for i in range(len(starts)):
         out[i] = 0.0
         total = 0.0
         for r in range(starts[i], starts[i] + sizes[i]):
+            # One pass sums the vector and its squares, both in float64.
             squares = 0.0
             for d in range(out.shape[1]):
-                x = np.float64(vectors[places[r], d])
+                x = np.float64(vectors[members[r], d])
                 out[i, d] += x
                 squares += x * x
             total += np.sqrt(squares)
         out[i] /= sizes[i]
-        length[i] = total / sizes[i]
+        norm[i] = total / sizes[i]

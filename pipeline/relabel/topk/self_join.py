@@ -1,9 +1,11 @@
-"""All candidates against all candidates: a pair of groups at a time, every product looked at from both its sides.
+"""Search of all candidates among all candidates, one pair of groups at a time; each product serves both of its sides.
 
-A pair's file holds, for the rows of either group, the best of the other by exact score, but for those that are not
-among the best of the row as far as earlier files tell. Which files were there changes what a file holds, and no result:
-a candidate is left out only where `keep` better ones stand in other files. For C candidates in G groups that is about
-12 * keep * H(G) * C bytes, H(G) = 1 + 1/2 + ... + 1/G; many workers at once leave more, up to 12 * keep * G * C.
+The file of a pair of groups (a, b) holds, for each row of a, its best candidates of b by exact score, and the other way
+round. It leaves out candidates below the k-th score of the row in the files that are already written. Their presence
+changes the content of a file and no result, because a candidate is left out only if k better ones are in other files.
+
+For C candidates in G groups the files take about 12 * keep * H(G) * C bytes, H(G) = 1 + 1/2 + ... + 1/G. Workers that
+run at the same time leave out less, so that the bound is 12 * keep * G * C bytes.
 """
 
 from __future__ import annotations
@@ -20,13 +22,14 @@ from relabel.core.progress import Advance
 from relabel.core.runtime import Runtime
 from relabel.store.tasks import Task, TaskGroup
 from relabel.store.workdir import Work
-from relabel.topk.blocking import Groups, planned, read_plan, room_for
+from relabel.topk import tiled_scan
+from relabel.topk.blocking import GroupLayout, buffer_capacity, load_or_choose_blocking, read_blocking
 from relabel.topk.bounded_matmul import Arithmetic, BoundedMatmul, MaxNorms, QuantizedVectors, fastest_arithmetic
 from relabel.topk.candidate_buffer import CandidateBuffer, make_buffer, rescore_and_truncate
 from relabel.topk.exact_scores import PAIRED, ExactOperands
-from relabel.topk.files import TOGETHER, batches, merge_file, write_lists
-from relabel.topk.merge import TopK, floors
-from relabel.topk.tiled_scan import Side, raise_floors, screen
+from relabel.topk.files import BATCH_LISTS, batch_count, merge_file, write_lists
+from relabel.topk.merge import TopK, kth_scores
+from relabel.topk.tiled_scan import Mode, TileOperand, raise_floors, scan_tiles
 
 F4 = NDArray[np.float32]
 F8 = NDArray[np.float64]
@@ -35,124 +38,146 @@ I8 = NDArray[np.int64]
 
 @dataclass(eq=False)
 class SelfJoin:
-    """The best candidates of every candidate, itself among them.
+    """Exact search for the best candidates of every candidate, itself included.
 
     Attributes
     ----------
     vectors : (N, D) float32
-    places : (C,) int64
-        The candidates, ascending, all finite; a candidate's number is its position here.
+    positions : (C,) int64
+        Positions of the candidates in `vectors`, ascending, all of them finite. The number of a candidate is its index
+        in this array.
     keep : int
-        Candidates a list holds.
+        Results per candidate.
     runtime : Runtime
     arithmetic : Arithmetic, optional
-        Changes nothing but the time; the fastest here where none is given.
+        Changes the speed and no result; the fastest one on this machine by default.
     """
 
     vectors: F4
-    places: I8
+    positions: I8
     keep: int
     runtime: Runtime
     arithmetic: Arithmetic | None = None
-    _whole: set[str] = field(default_factory=set)
+    _verified: set[str] = field(default_factory=set)  # files whose digest this object has checked
 
     def task_group(self, work: Work) -> TaskGroup:
-        """Cut into groups; list their pairs."""
-        groups = planned(work, len(self.places), self.keep, self.vectors.shape[1], self.runtime)
-        tasks = [Task(groups.file(pair), _products(groups, pair)) for pair in groups.pairs]
+        """Divide the candidates into groups; return one task per pair of groups."""
+        blocking = load_or_choose_blocking(work, len(self.positions), self.keep, self.vectors.shape[1], self.runtime)
+        tasks = [Task(blocking.file(pair), _count_products(blocking, pair)) for pair in blocking.pairs]
         return TaskGroup("pairs of groups", "products", tasks)
 
     def make(self, work: Work, task: Task, advance: Advance) -> None:
-        """Make the file of one pair."""
-        groups = read_plan(work, len(self.places))
-        a, b = next(pair for pair in groups.pairs if groups.file(pair) == task.file)
+        """Write the file of one pair of groups."""
+        blocking = read_blocking(work, len(self.positions))
+        a, b = next(pair for pair in blocking.pairs if blocking.file(pair) == task.file)
         products = BoundedMatmul(self.arithmetic or fastest_arithmetic(self.vectors.shape[1]))
-        held = {g: products.quantize(self.vectors[self._places(groups[g])]) for g in {a, b}}
-        before = {g: floors(self._merged(work, groups, g, groups[g])) for g in {a, b}}
-        sides = {g: self._side(products, groups, held, before[g], g, b if g == a else a) for g in {a, b}}
-        mode = "itself" if a == b else "both ways"
+        quantized = {g: products.quantize(self.vectors[self._select(blocking[g])]) for g in {a, b}}
+        # Scores that the finished files already guarantee: candidates below them are not written again.
+        floors = {g: kth_scores(self._merge_files(work, blocking, g, blocking[g])) for g in {a, b}}
+        sides = {g: self._operand(products, blocking, quantized, floors[g], g, b if g == a else a) for g in {a, b}}
+        mode: Mode = "itself" if a == b else "both ways"
         for g, other in ((a, b), (b, a)):
-            raise_floors(products, sides[g], held[other].values, self.keep, self.runtime.threads)
-        screen(products, sides[a], sides[b], mode, 0, self.keep, self.runtime.threads, advance)
+            raise_floors(products, sides[g], quantized[other].values, self.keep, self.runtime.threads)
+        scan_tiles(products, sides[a], sides[b], mode, 0, self.keep, self.runtime.threads, advance)
+        # The rows of group a come first in the file, then those of b; a pair of a group with itself has one side.
         pieces = (
             piece
             for g, other in ((a, b), (b, a))[: 1 + (a != b)]
-            for piece in self._settled(sides[g], held[g].length, before[g], groups[other])
+            for piece in self._rescore(sides[g], quantized[g].norm, floors[g], blocking[other])
         )
         work.file(task.file, lambda path: write_lists(path, pieces))
 
     def read(self, work: Work, numbers: I8) -> TopK:
-        """Read the lists of some candidates, ascending."""
-        groups = read_plan(work, len(self.places))
-        found = TopK.empty(len(numbers), self.keep)
-        edges = np.searchsorted(numbers, [groups[g].start for g in range(groups.groups)] + [len(self.places)])
+        """Read the lists of some candidates from the files of all pairs of groups.
+
+        Parameters
+        ----------
+        work : Work
+        numbers : (q,) int64
+            Numbers of candidates, ascending.
+        """
+        blocking = read_blocking(work, len(self.positions))
+        lists = TopK.empty(len(numbers), self.keep)
+        starts = [blocking[g].start for g in range(blocking.groups)]
+        edges = np.searchsorted(numbers, [*starts, len(self.positions)])
         for g, (lo, hi) in enumerate(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)):
             if lo == hi:
                 continue
             span = range(int(numbers[lo]), int(numbers[hi - 1]) + 1)
-            for start in range(span.start, span.stop, TOGETHER):
-                rows = range(start, min(start + TOGETHER, span.stop))
-                some = slice(*np.searchsorted(numbers, [rows.start, rows.stop]).tolist())
-                if some.start < some.stop:
-                    merged = self._merged(work, groups, g, rows)
-                    at = numbers[some] - rows.start
-                    found.numbers[some], found.scores[some] = merged.numbers[at], merged.scores[at]
-                    found.sizes[some] = merged.sizes[at]
-        return found
+            # Record batch by record batch, so that memory does not grow with the span.
+            for start in range(span.start, span.stop, BATCH_LISTS):
+                rows = range(start, min(start + BATCH_LISTS, span.stop))
+                part = slice(*np.searchsorted(numbers, [rows.start, rows.stop]).tolist())
+                if part.start < part.stop:
+                    merged = self._merge_files(work, blocking, g, rows)
+                    index = numbers[part] - rows.start
+                    lists.numbers[part], lists.scores[part] = merged.numbers[index], merged.scores[index]
+                    lists.sizes[part] = merged.sizes[index]
+        return lists
 
-    def _merged(self, work: Work, groups: Groups, g: int, rows: range) -> TopK:
-        """Merge what the finished files say of some rows of a group."""
+    def _merge_files(self, work: Work, blocking: GroupLayout, g: int, rows: range) -> TopK:
+        """Merge the lists of some rows of a group over all files that are written."""
         best = TopK.empty(len(rows), self.keep)
-        within = range(rows.start - groups[g].start, rows.stop - groups[g].start)
-        for other in range(groups.groups):
-            pair = (min(g, other), max(g, other))
-            name = groups.file(pair)
-            if name not in self._whole and not work.done(name):
+        within = range(rows.start - blocking[g].start, rows.stop - blocking[g].start)
+        for other in range(blocking.groups):
+            name = blocking.file((min(g, other), max(g, other)))
+            if name not in self._verified and not work.done(name):
                 continue
-            self._whole.add(name)
-            merge_file(best, work.folder / name, batches(len(groups[other])) if other < g else 0, within)
+            self._verified.add(name)
+            # If g is the second group of the pair, its lists follow those of the first.
+            skip = batch_count(len(blocking[other])) if other < g else 0
+            merge_file(best, work.folder / name, skip, within)
         return best
 
-    def _places(self, numbers: range) -> I8 | slice:
-        """Where candidates lie; a slice, which copies nothing, where they lie together."""
-        some = self.places[numbers.start : numbers.stop]
-        together = len(some) > 0 and some[-1] - some[0] == len(some) - 1
-        return slice(int(some[0]), int(some[-1]) + 1) if together else some
+    def _select(self, numbers: range) -> I8 | slice:
+        """Return the positions of candidates; as a slice, which copies nothing, if they are contiguous."""
+        positions = self.positions[numbers.start : numbers.stop]
+        contiguous = len(positions) > 0 and positions[-1] - positions[0] == len(positions) - 1
+        return slice(int(positions[0]), int(positions[-1]) + 1) if contiguous else positions
 
-    def _side(
-        self, products: BoundedMatmul, groups: Groups, held: dict[int, QuantizedVectors], before: F8, g: int, other: int
-    ) -> Side:
-        mine, theirs = (self.places[groups[x].start : groups[x].stop] for x in (g, other))
-        exact = ExactOperands(self.vectors, np.arange(len(mine) + 1), mine, theirs, PAIRED)
-        slack = products.error_bound(held[g], MaxNorms.of(held[other]), self.vectors.shape[1])
-        floor = np.where(held[g].length > 0, before, np.inf)  # all are 0 for a zero vector: see _settle_all
-        kept = make_buffer(slack, floor, room_for(self.keep, len(theirs)), products.tile, products.rounding)
-        return Side(held[g].values, kept, exact)
+    def _operand(
+        self,
+        products: BoundedMatmul,
+        blocking: GroupLayout,
+        quantized: dict[int, QuantizedVectors],
+        floors: F8,
+        g: int,
+        other: int,
+    ) -> TileOperand:
+        queries, candidates = (self.positions[blocking[x].start : blocking[x].stop] for x in (g, other))
+        exact = ExactOperands(self.vectors, np.arange(len(queries) + 1), queries, candidates, PAIRED)
+        slack = products.error_bound(quantized[g], MaxNorms.of(quantized[other]), self.vectors.shape[1])
+        # All scores of a zero vector are 0: its buffer stays empty, and `_rescore_rows` takes the first candidates.
+        floor = np.where(quantized[g].norm > 0, floors, np.inf)
+        capacity = buffer_capacity(self.keep, len(candidates))
+        buffer = make_buffer(slack, floor, capacity, products.tile, products.rounding)
+        return TileOperand(quantized[g].values, buffer, exact)
 
-    def _settled(self, side: Side, length: F8, before: F8, candidates: range) -> Iterator[TopK]:
-        """Settle the lists of a side, a piece at a time."""
-        for start in range(0, len(length), TOGETHER):
-            rows = range(start, min(start + TOGETHER, len(length)))
+    def _rescore(self, side: TileOperand, norm: F8, floors: F8, candidates: range) -> Iterator[TopK]:
+        """Yield the final lists of a side, one record batch at a time."""
+        for start in range(0, len(norm), BATCH_LISTS):
+            rows = range(start, min(start + BATCH_LISTS, len(norm)))
             lists = TopK.empty(len(rows), self.keep)
-            rescore_queries(side, length, before, rows, lists, candidates, self.runtime.threads)
+            rescore_queries(side, norm, floors, rows, lists, candidates, self.runtime.threads)
             yield lists
 
 
 def rescore_queries(
-    side: Side, length: F8, before: F8, rows: range, lists: TopK, candidates: range, threads: int
+    side: TileOperand, norm: F8, floors: F8, rows: range, lists: TopK, candidates: range, threads: int
 ) -> None:
-    """Settle some queries of a side: their best by exact score, but for those below what was known `before`.
+    """Score the buffered candidates of some queries exactly; keep the k best that reach the k-th score already known.
 
     Parameters
     ----------
-    side : Side
-    length : (n,) float64
-        0 where a query has zero vectors alone: the first candidates are then its best.
-    before : (n,) float64
+    side : TileOperand
+    norm : (n,) float64
+        0 for a query with zero vectors only: all its scores are 0, and the first candidates are its best.
+    floors : (n,) float64
+        Scores of which `keep` better or equal ones are known from elsewhere; -inf where none are.
     rows : range
-        Queries to settle.
+        Queries to score.
     lists : TopK
-        Filled.
+        Overwritten; one list per query.
     candidates : range
         Numbers of the candidates.
     threads : int
@@ -162,18 +187,18 @@ def rescore_queries(
     def run(lo: int) -> None:
         first, stop = candidates.start, candidates.stop
         hi = min(lo + step, rows.stop)
-        _settle_all(side.kept, side.exact, length, before, lo, hi, rows.start, lists, first, stop)
+        _rescore_rows(side.buffer, side.exact, norm, floors, lo, hi, rows.start, lists, first, stop)
 
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(run, range(rows.start, rows.stop, step)))
 
 
 @jit
-def _settle_all(
-    kept: CandidateBuffer,
+def _rescore_rows(
+    buffer: CandidateBuffer,
     exact: ExactOperands,
-    length: F8,
-    before: F8,
+    norm: F8,
+    floors: F8,
     lo: int,
     hi: int,
     start: int,
@@ -184,24 +209,30 @@ def _settle_all(
     keep = lists.numbers.shape[1]
     for i in range(lo, hi):
         row, n = i - start, 0
-        if length[i] == 0.0:
+        if norm[i] == 0.0:
+            # Every candidate scores 0; ties go to the lowest numbers.
             n = min(keep, stop - first)
             for e in range(n):
                 lists.numbers[row, e], lists.scores[row, e] = first + e, 0.0
         else:
-            scores = rescore_and_truncate(kept, exact, i, keep)
-            while n < len(scores) and scores[n] >= before[i]:
-                lists.numbers[row, n], lists.scores[row, n] = first + kept.columns[i, n], scores[n]
+            scores = rescore_and_truncate(buffer, exact, i, keep)
+            # Sorted by falling score. A score equal to the floor is kept: it may win by its lower number.
+            while n < len(scores) and scores[n] >= floors[i]:
+                # Numbers in the buffer count from the group's first candidate.
+                lists.numbers[row, n], lists.scores[row, n] = first + buffer.numbers[i, n], scores[n]
                 n += 1
         lists.sizes[row] = n
 
 
-def _products(groups: Groups, pair: tuple[int, int]) -> int:
-    """Products that a pair of groups takes, in whole tiles of one side where it is a group with itself."""
-    from relabel.topk.tiled_scan import TILE_EDGE
+def _count_products(blocking: GroupLayout, pair: tuple[int, int]) -> int:
+    """Return the number of products of a pair of groups, as `scan_tiles` reports them.
 
-    m, n = (len(groups[g]) for g in pair)
+    A group with itself takes the tiles on and above the diagonal, those on the diagonal in full.
+    """
+    m, n = (len(blocking[g]) for g in pair)
     if pair[0] != pair[1]:
         return m * n
-    whole, rest = divmod(m, TILE_EDGE)
-    return (whole * (whole + 1) // 2) * TILE_EDGE * TILE_EDGE + rest * (m - rest) + rest * rest
+    edge = tiled_scan.TILE_EDGE
+    full, rest = divmod(m, edge)
+    # Full tiles on and above the diagonal, the column of tiles of width `rest`, and the last tile of the diagonal.
+    return (full * (full + 1) // 2) * edge * edge + rest * (m - rest) + rest * rest

@@ -1,4 +1,7 @@
-"""Tiles of screened scores, made and looked at by several threads, each with its own single-threaded products."""
+"""Scan of all pairs of queries and candidates in tiles of low-precision scores, by several threads.
+
+Each thread multiplies with one thread of its own, so that threads never wait for each other inside a product.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from threading import Lock, local
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -16,108 +19,115 @@ from relabel.topk.bounded_matmul import BoundedMatmul
 from relabel.topk.candidate_buffer import CandidateBuffer, raise_floor, scan
 from relabel.topk.exact_scores import ExactOperands
 
-TILE_EDGE = 512  # 1024 was no more than a tenth faster, and took more memory than a run of 64 MiB has
-_RUN = 16  # tiles a thread takes at once
-_SAMPLES_PER_RESULT = 16  # candidates looked at for each that is kept, before the rest
+TILE_EDGE = 512  # 1024 was at most a tenth faster and needs more memory than a limit of 64 MiB leaves
+_TILES_PER_RUN = 16  # consecutive tiles of one row of tiles that a thread takes
+_SAMPLES_PER_RESULT = 16  # candidates of the sample that sets the first floors, per result
+
+Mode = Literal["one way", "both ways", "itself"]
+"""Sides whose buffers a tile fills: the left one, both, or both of one side that is scanned against itself."""
 
 
 @dataclass(frozen=True, eq=False)
-class Side:
+class TileOperand:
     """Queries or candidates of a tile.
 
     Attributes
     ----------
     values : tensor or array, (n, D)
-        As `BoundedMatmul` holds them.
-    kept : CandidateBuffer
-        What is kept for them.
+        Low-precision vectors; see `QuantizedVectors.values`.
+    buffer : CandidateBuffer
+        Their candidates.
     exact : ExactOperands
-        How they are scored against candidates by number.
+        Operands for their exact scores.
     """
 
     values: Any
-    kept: CandidateBuffer
+    buffer: CandidateBuffer
     exact: ExactOperands
 
 
-def screen(
+def scan_tiles(
     products: BoundedMatmul,
-    left: Side,
-    right: Side,
-    mode: str,
+    left: TileOperand,
+    right: TileOperand,
+    mode: Mode,
     first: int,
     keep: int,
     threads: int,
     advance: Advance = ignore_progress,
 ) -> None:
-    """Keep the candidates of all queries of `left` among `right`, and the other way round.
+    """Fill the buffers of `left` with candidates of `right` and, depending on the mode, the other way round.
 
     Parameters
     ----------
     products : BoundedMatmul
-    left, right : Side
-    mode : "one way" (`left` asks), "both ways", or "itself" (`right` is `left`; every tile serves both its sides)
+    left, right : TileOperand
+    mode : "one way" (only `left` is filled), "both ways", or "itself" (`right` is `left`, every pair is scored once)
     first : int
-        Number of the candidate that ``right.values[0]`` is.
+        Number of the candidate ``right.values[0]``.
     keep, threads : int
     advance : callable
-        Told how many more products are looked at.
+        Called with the number of further products.
     """
     rows = [range(a, min(a + TILE_EDGE, len(left.values))) for a in range(0, len(left.values), TILE_EDGE)]
     columns = [range(a, min(a + TILE_EDGE, len(right.values))) for a in range(0, len(right.values), TILE_EDGE)]
+    # A lock per row and per column of tiles protects their buffers. Rows are locked before columns and, within one
+    # side, i before j > i, so that two threads never wait for each other.
     row_locks = [Lock() for _ in rows]
     column_locks = row_locks if mode == "itself" else [Lock() for _ in columns]
-    room = local()
+    memory = local()
 
     def run(item: tuple[int, Sequence[int]]) -> int:
-        i, some = item
-        if not hasattr(room, "tile"):
-            room.tile = products.empty_tile(TILE_EDGE, TILE_EDGE)
+        i, tile_columns = item
+        if not hasattr(memory, "tile"):
+            memory.tile = products.empty_tile(TILE_EDGE, TILE_EDGE)
         done = 0
-        for j in some:
+        for j in tile_columns:
             a, b = rows[i], columns[j]
-            bits = products.multiply(left.values[a.start : a.stop], right.values[b.start : b.stop], room.tile)
+            bits = products.multiply(left.values[a.start : a.stop], right.values[b.start : b.stop], memory.tile)
+            # A tile on the diagonal holds every pair in both orders: filling its rows is enough.
             both = mode == "both ways" or (mode == "itself" and i != j)
             with row_locks[i], column_locks[j] if both else nullcontext():
-                scan(bits, left.kept, right.kept, left.exact, right.exact, a.start, first + b.start, both, keep)
+                scan(bits, left.buffer, right.buffer, left.exact, right.exact, a.start, first + b.start, both, keep)
             done += len(a) * len(b)
         return done
 
-    # neighbouring items have other rows, so that threads seldom wait for each other's
-    starts = range(0, len(columns), _RUN)
-    items = [(i, range(c, min(c + _RUN, len(columns)))) for c in starts for i in range(len(rows))]
+    # Consecutive items have different rows, so that threads seldom wait for a lock.
+    starts = range(0, len(columns), _TILES_PER_RUN)
+    items = [(i, range(c, min(c + _TILES_PER_RUN, len(columns)))) for c in starts for i in range(len(rows))]
     if mode == "itself":
-        items = [(i, range(max(i, some.start), some.stop)) for i, some in items if i < some.stop]
-    with products.alone():
+        # Only tiles on and above the diagonal: those below hold the same pairs.
+        items = [(i, range(max(i, tiles.start), tiles.stop)) for i, tiles in items if i < tiles.stop]
+    with products.single_blas_thread():
         for done in one_thread_each(run, items, threads):
             advance(done)
 
 
-def raise_floors(products: BoundedMatmul, side: Side, candidates: Any, keep: int, threads: int) -> None:
-    """Raise the floors of queries of which nothing is known, by their screened scores among the first candidates.
+def raise_floors(products: BoundedMatmul, side: TileOperand, candidates: Any, keep: int, threads: int) -> None:
+    """Raise the floors of queries without one, by their scores among the first candidates.
 
-    Much cheaper than to keep the best of so many one by one.
+    Counting the scores of a sample is much cheaper than filling and pruning the buffers with it.
 
     Parameters
     ----------
     products : BoundedMatmul
-    side : Side
+    side : TileOperand
         The queries.
     candidates : tensor or array, (n, D)
-        Held vectors; nothing is done where they are few.
+        Low-precision vectors; nothing is done if they are few.
     keep, threads : int
     """
     sample = min(_SAMPLES_PER_RESULT * keep, len(candidates) // 4)
-    unknown = np.flatnonzero(side.kept.floor == -np.inf)
+    unknown = np.flatnonzero(side.buffer.floor == -np.inf)
+    # A sample of fewer than two candidates per result would give floors too low to reject much.
     if sample < 2 * keep or not len(unknown):
         return
     step = max(1, TILE_EDGE * TILE_EDGE // sample)
 
     def run(start: int) -> None:
-        bits = products.multiply(
-            side.values[start : start + step], candidates[:sample], products.empty_tile(step, sample)
-        )
-        raise_floor(side.kept, bits, start, keep)
+        tile = products.empty_tile(step, sample)
+        bits = products.multiply(side.values[start : start + step], candidates[:sample], tile)
+        raise_floor(side.buffer, bits, start, keep)
 
-    with products.alone():
+    with products.single_blas_thread():
         list(one_thread_each(run, range(unknown[0], unknown[-1] + 1, step), threads))

@@ -11,7 +11,7 @@ import pytest
 from relabel import stages
 from relabel.core.errors import UsageError
 from relabel.corpus import References
-from relabel.neighbours.faiss_index import QUERIES, Sample
+from relabel.neighbours.faiss_index import QUERIES, RecallSample
 from relabel.neighbours.params import NeighboursParams
 from relabel.sources.finder import Search
 
@@ -67,7 +67,7 @@ def test_recall_is_measured_and_rows_are_as_many_as_asked_for(
 def test_the_sample_is_of_the_seed() -> None:
     rows = np.arange(5000, dtype=np.int32)
     search = Search(References.single(rows), rows, rows, 3)
-    sample, again = Sample.of(search), Sample.of(search)
+    sample, again = RecallSample.of(search), RecallSample.of(search)
     assert len(sample.numbers) == len(set(sample.numbers.tolist())) == QUERIES
     assert np.array_equal(sample.numbers, again.numbers)
     assert np.array_equal(sample.search.queries.rows, sample.numbers)

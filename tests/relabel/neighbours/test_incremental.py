@@ -98,7 +98,7 @@ def test_an_update_is_a_rebuild_to_the_byte(
     update = manifest.runtime["update"]
     queries = manifest.facts["queries"]
     assert 0.3 * queries < update["kept"] <= queries
-    assert any("brought up to date" in line for line in notes.said)
+    assert any("updating the neighbours" in line for line in notes.said)
     updated = read_files(job.out)
     assert set(updated) == {*manifest.parts, KEYS}
     job.out.rename("elsewhere")
@@ -149,7 +149,7 @@ def no_finder(*_: Any) -> Finder:
     [
         (["neighbours.k=6"], "k was 7"),
         (["sources.near.pooling=mean"], "pooling was max"),
-        (["sources.near.stored=float16"], "what all values share has changed"),
+        (["sources.near.stored=float16"], "parameters, model or document frequencies have changed"),
     ],
 )
 def test_another_question_is_asked_anew(

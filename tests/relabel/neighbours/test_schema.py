@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from relabel.neighbours import schema as module
-from relabel.neighbours.schema import SCHEMA, block_rows, blocks, shard_bytes, table_of
+from relabel.neighbours.schema import SCHEMA, group_rows, row_groups, shard_bytes, table_of
 from relabel.store.fixed_parquet import write_plain
 
 
@@ -22,7 +22,7 @@ def test_the_size_is_known_before(tmp_path: Path, rows: int, width: int) -> None
         rng.standard_normal((rows, width)),
         rng.random((rows, width)) < 0.3,
     ]
-    pieces = [slice(b.start, b.stop) for b in blocks(range(rows), width)]
+    pieces = [slice(b.start, b.stop) for b in row_groups(range(rows), width)]
     write_plain(
         path, (table_of(numbers[p], drawn[0][p].astype(np.int32), drawn[1][p], drawn[2][p]) for p in pieces), SCHEMA
     )
@@ -38,6 +38,6 @@ def test_the_size_is_known_before(tmp_path: Path, rows: int, width: int) -> None
 def test_what_is_held_at_once_does_not_grow_with_k_or_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_ENTRIES", 1000)
     for width in (0, 1, 7, 999, 5000):
-        assert block_rows(width) * width <= max(1000, width)
-        cut = blocks(range(5, 1234), width)
+        assert group_rows(width) * width <= max(1000, width)
+        cut = row_groups(range(5, 1234), width)
         assert [row for block in cut for row in block] == list(range(5, 1234))

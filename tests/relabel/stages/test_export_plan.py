@@ -153,7 +153,7 @@ def test_what_is_not_there_is_named(small: Project) -> None:
     with pytest.raises(MissingError, match="relabel encode --label cider --split val"):
         stages.export_plan(small, "cider", "val")
     find_neighbours(small, 10)
-    with pytest.raises(UsageError, match=r"20 neighbours a caption are needed, there are 10.*--depth"):
+    with pytest.raises(UsageError, match=r"20 neighbours per caption are needed, the table has 10.*--depth"):
         stages.export_plan(again("export.plan.sampler=graded", "export.plan.depth=20"), "cider", "train").run()
     _, facts = plan_of(again("export.plan.sampler=graded"), "cider")
     assert facts["sampler"]["depth"] == 10  # as many as there are, where nothing is said

@@ -1,1 +1,1 @@
-"""Batch plans: the exact relevance of a seeded list of batches."""
+"""Batch plans: a seeded list of batches with their exact blocks of relevance."""

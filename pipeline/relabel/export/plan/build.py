@@ -1,4 +1,4 @@
-"""Write a batch plan: rows and ids, then (for sources that score pair by pair) the distinct pairs, then the blocks."""
+"""Construction of a batch plan: rows and ids, the distinct pairs if the source scores pair by pair, and the blocks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from relabel.core.progress import Advance
 from relabel.core.types import Rows
 from relabel.export.plan.blocks import Pairs, block_of
-from relabel.export.plan.spec import Outline, Shape
+from relabel.export.plan.spec import PlanSpec, Shape
 from relabel.sources.gate_counts import collect_gate_counts
 from relabel.sources.relevance import Relevance
 from relabel.store.arrays import write_array, write_pieces
@@ -22,97 +22,100 @@ from relabel.store.workdir import Work
 from relabel_train.batches.grading_report import grading
 from relabel_train.batches.plan import NAME, open_plan, shard_name
 
-_LOOKED_AT = 256  # batches whose grading is counted
+_GRADED_BATCHES = 256  # batches of which the grading is counted
 
 
 class PlanTasks(Tasks):
-    """A batch plan's work: a shard of blocks a task; a part of the distinct pairs before them.
+    """Work on a batch plan: one task per shard of blocks, preceded by one task per part of the distinct pairs.
 
     Parameters
     ----------
-    outline : Outline
-        Its batches are drawn by the asking process alone, and read from the work folder by all.
+    spec : PlanSpec
+        Its batches are drawn by the main process alone; all workers read them from the work folder.
     open_relevance : callable
-        Opens the label for answers, once a worker, when first needed.
+        Opens the label; called once per worker, when first needed.
     """
 
-    def __init__(self, outline: Outline, open_relevance: Callable[[], Relevance]) -> None:
-        self.outline, self._open = outline, open_relevance
+    def __init__(self, spec: PlanSpec, open_relevance: Callable[[], Relevance]) -> None:
+        self.spec, self._open = spec, open_relevance
+        self._read_rows: Rows | None = None
+        self._opened_pairs: Pairs | None = None
 
     def start(self, work: Work) -> None:
-        """Write what is known before any score; see Tasks."""
-        for name, array in self.outline.small().items():
+        """Write the files that need no scores: rows, images, ids and `plan.json`."""
+        for name, array in self.spec.index_arrays().items():
             write_array(work, name, array)
-        work.file(NAME, lambda p: p.write_text(self.outline.text, encoding="utf-8"))
+        work.file(NAME, lambda path: path.write_text(self.spec.plan_json, encoding="utf-8"))
 
     def groups(self, work: Work) -> Iterator[TaskGroup]:
-        """See Tasks."""
+        """Yield the pairs, if they are needed and blocks are missing, and then the shards of blocks."""
         shape = self._shape(work)
-        blocks = [Task(_blocks(shape, n), len(shard)) for n, shard in enumerate(shape.shards)]
+        blocks = [Task(_block_file(shape, n), len(shard)) for n, shard in enumerate(shape.shards)]
         if self._pairwise and not all(work.done(task.file) for task in blocks):
-            yield TaskGroup(f"pairs ({self.outline.label})", "pairs", self._pairs(work).tasks)
-        yield TaskGroup(f"blocks ({self.outline.label})", "batches", blocks)
+            yield TaskGroup(f"pairs ({self.spec.label})", "pairs", self._pairs(work).tasks)
+        yield TaskGroup(f"blocks ({self.spec.label})", "batches", blocks)
 
     def make(self, work: Work, task: Task, advance: Advance) -> None:
-        """See Tasks."""
+        """Score one part of the pairs, or write one shard of blocks."""
         if task.file.startswith("pairs-"):
             self._pairs(work).score(work, task, self.relevance, advance)
             return
         shape = self._shape(work)
-        batches = next(s for n, s in enumerate(shape.shards) if _blocks(shape, n) == task.file)
-        made = self._pairs(work).blocks(work.folder, batches, advance) if self._pairwise else None
+        batches = next(shard for n, shard in enumerate(shape.shards) if _block_file(shape, n) == task.file)
+        if self._pairwise:
+            blocks = self._pairs(work).blocks(work.folder, batches, advance)
+        else:
+            blocks = self._score(self._rows(work)[batches.start : batches.stop], advance)
         size = shape.batch_size
-        pieces = made or self._scored(self._rows(work)[batches.start : batches.stop], advance)
-        write_pieces(work, task.file.removesuffix(".npy"), "<f4", (len(batches), size, size), pieces)
+        write_pieces(work, task.file.removesuffix(".npy"), "<f4", (len(batches), size, size), blocks)
 
     def finish(self, work: Work) -> None:
-        """See Tasks."""
+        """Record the facts of the plan; exclude the files of the pairs."""
         collect_gate_counts(work)
         work.excluded |= {name for name in work.entries() if name.startswith("pairs-")}
-        work.facts |= {k: v for k, v in self.outline.about.items() if k not in ("kind", "format", "fingerprint")}
-        levels = self.outline.about["sampler"].get("levels") or self.outline.params.levels
+        work.facts |= {k: v for k, v in self.spec.metadata.items() if k not in ("kind", "format", "fingerprint")}
+        levels = self.spec.metadata["sampler"].get("levels") or self.spec.params.levels
         if levels:
-            plan = open_plan(work.folder, verify=False)  # its manifest is not written yet
-            numbers = np.linspace(0, len(plan) - 1, min(len(plan), _LOOKED_AT)).astype(int).tolist()
-            found = grading(((b.relevance, b.same_image) for b in map(plan.__getitem__, numbers)), levels)
-            work.facts["grading"] = found.to_json()
+            plan = open_plan(work.folder, verify=False)  # its manifest does not exist yet
+            numbers = np.linspace(0, len(plan) - 1, min(len(plan), _GRADED_BATCHES)).astype(int).tolist()
+            report = grading(((b.relevance, b.same_image) for b in map(plan.__getitem__, numbers)), levels)
+            work.facts["grading"] = report.to_json()
 
-    def _scored(self, batches: Rows, advance: Advance) -> Iterator[NDArray[np.float32]]:
+    def _score(self, batches: Rows, advance: Advance) -> Iterator[NDArray[np.float32]]:
+        """Yield the blocks of some batches, (1, B, B) each; a short batch is padded with zeros."""
         size = batches.shape[1]
         for padded in batches:
             rows = padded[padded >= 0]
             block = np.zeros((1, size, size), np.float32)
-            block[0, : len(rows), : len(rows)] = block_of(self.relevance, rows, self.outline.pooling)
+            block[0, : len(rows), : len(rows)] = block_of(self.relevance, rows, self.spec.pooling)
             yield block
             advance(1)
 
     @property
     def _pairwise(self) -> bool:
-        return self.outline.source.is_pairwise()
+        return self.spec.source.is_pairwise()
 
     @cached_property
     def relevance(self) -> Relevance:
-        """The label, opened."""
+        """The opened label."""
         return self._open()
 
     def _shape(self, work: Work) -> Shape:
-        about: dict[str, Any] = json.loads((work.folder / NAME).read_text(encoding="utf-8"))
-        return Shape(about["batch_size"], tuple(about["epochs"]))
+        # From the file rather than the specification, whose shape would open the neighbours in every worker.
+        metadata: dict[str, Any] = json.loads((work.folder / NAME).read_text(encoding="utf-8"))
+        return Shape(metadata["batch_size"], tuple(metadata["epochs"]))
 
     def _rows(self, work: Work) -> Rows:
-        """(n, B) rows of all batches, as written."""
-        if self._read is None:
-            self._read = np.load(work.folder / "rows.npy")
-        return self._read
+        """Return the rows of all batches as written, (n, B) int32."""
+        if self._read_rows is None:
+            self._read_rows = np.load(work.folder / "rows.npy")
+        return self._read_rows
 
     def _pairs(self, work: Work) -> Pairs:
-        if self._scorer is None:
-            self._scorer = Pairs(self.outline.corpus, self._rows(work), self.outline.pooling)
-        return self._scorer
-
-    _read: Rows | None = None
-    _scorer: Pairs | None = None
+        if self._opened_pairs is None:
+            self._opened_pairs = Pairs(self.spec.corpus, self._rows(work), self.spec.pooling)
+        return self._opened_pairs
 
 
-def _blocks(shape: Shape, shard: int) -> str:
+def _block_file(shape: Shape, shard: int) -> str:
     return f"{shard_name(shard, len(shape.shards))}.npy"

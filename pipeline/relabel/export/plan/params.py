@@ -14,49 +14,52 @@ SamplerName = Literal["random", "neighbour", "graded"]
 
 
 class ExportPlanParams(Parameters):
-    """Which batches are planned."""
+    """Parameters of a batch plan."""
 
     batch_size: int | None = Field(
-        None, ge=1, le=1_000_000, description="Captions a batch; none: 128, and 50 for neighbour."
+        None, ge=1, le=1_000_000, description="Captions per batch; by default 128, for neighbour 50."
     )
-    epochs: int = Field(1, ge=1, le=1_000_000, description="Epochs planned.")
-    seed: Seed = Field(0, description="Of all that is drawn.")
+    epochs: int = Field(1, ge=1, le=1_000_000, description="Epochs in the plan.")
+    seed: Seed = Field(0, description="Seed of the sampler.")
     batches: int | None = Field(
-        None, ge=1, le=1_000_000_000, description="At most so many batches an epoch, its first."
+        None, ge=1, le=1_000_000_000, description="Largest number of batches per epoch; the first ones are kept."
     )
-    drop_last: bool = Field(True, description="Leave out a last batch that is short.")
+    drop_last: bool = Field(True, description="Leave out the last batch of an epoch if it is short.")
     sampler: SamplerName = Field(
         "random",
-        description="random: every caption once an epoch; neighbour: an anchor, its nearest and random others; graded: "
-        "every caption once, among candidates of every level.",
+        description="random: every caption once per epoch; neighbour: an anchor, its nearest captions and random ones; "
+        "graded: every caption once per epoch, together with captions of every level.",
     )
-    pooling: Pooling | None = Field(None, description="How references become one number; none: the label's own.")
-    one_caption_an_image: bool = Field(False, description="random: every image once an epoch, with one caption.")
+    pooling: Pooling | None = Field(None, description="Pooling of references; by default the label's own.")
+    one_caption_an_image: bool = Field(False, description="random: every image once per epoch, with one caption.")
     neighbours: str | None = Field(
-        None, description="neighbour, graded: label whose neighbours decide who meets; none: the planned label."
+        None,
+        description="neighbour, graded: label whose neighbours decide which captions share a batch; by default the "
+        "planned label.",
     )
     k: int = Field(
-        5, ge=0, le=1_000_000, description="neighbour: nearest captions a batch.", json_schema_extra={"name": "-k"}
+        5, ge=0, le=1_000_000, description="neighbour: nearest captions per batch.", json_schema_extra={"name": "-k"}
     )
-    siblings: bool = Field(False, description="neighbour, graded: let captions of one image be put together.")
+    siblings: bool = Field(False, description="neighbour, graded: allow captions of one image to be grouped.")
     anchors: int | None = Field(
-        None, ge=1, le=1_000_000_000, description="neighbour: batches an epoch; none: as many as random has."
+        None, ge=1, le=1_000_000_000, description="neighbour: batches per epoch; by default as many as random has."
     )
     depth: int | None = Field(
         None,
         ge=1,
         le=1_000_000,
-        description="neighbour, graded: neighbours looked at; none: up to k + 15 for neighbour, 100 for graded.",
+        description="neighbour, graded: neighbours considered per caption; by default up to k + 15 for neighbour and "
+        "100 for graded.",
     )
     levels: tuple[Annotated[float, Field(ge=-1000, le=1000)], ...] = Field(
-        (), description="graded: thresholds of relevance, falling. Repeatable."
+        (), description="graded: thresholds of relevance in falling order. Repeatable."
     )
     quantiles: tuple[Annotated[float, Field(ge=0, le=1)], ...] = Field(
         (0.1, 0.5, 0.9),
-        description="graded, where no levels are given: thresholds that these shares of all neighbours reach.",
+        description="graded without levels: shares of all neighbours that reach each threshold.",
     )
-    group: int = Field(16, ge=2, le=1_000_000, description="graded: most captions that are put together.")
-    max_bytes: str = Field("100GiB", description="Refuse to write more than this.")
+    group: int = Field(16, ge=2, le=1_000_000, description="graded: largest number of captions per group.")
+    max_bytes: str = Field("100GiB", description="Largest size of a plan.")
 
     @field_validator("max_bytes")
     @classmethod
@@ -66,7 +69,7 @@ class ExportPlanParams(Parameters):
 
     @property
     def size(self) -> int:
-        """Captions a batch."""
+        """Captions per batch."""
         return self.batch_size or (50 if self.sampler == "neighbour" else 128)
 
     @property
@@ -76,11 +79,11 @@ class ExportPlanParams(Parameters):
 
     @property
     def semantic(self) -> dict[str, Any]:
-        """All that decides which batches are planned; what another sampler alone reads is left out."""
-        own = {
+        """Parameters that can change the batches; those that the sampler does not read are left out."""
+        specific = {
             "random": {"one_caption_an_image"},
             "neighbour": {"k", "siblings", "anchors", "depth"},
             "graded": {"siblings", "depth", "levels", "group"} | (set() if self.levels else {"quantiles"}),
         }[self.sampler]
         shared = {"epochs", "seed", "batches", "drop_last", "sampler"}
-        return self.model_dump(mode="json", include=shared | own) | {"batch_size": self.size}
+        return self.model_dump(mode="json", include=shared | specific) | {"batch_size": self.size}

@@ -26,21 +26,28 @@ from relabel_train.batches.plan import COVERAGE, EXACT, FORMAT, ORIENTATION, SAM
 from relabel_train.batches.uniform import RandomBatches
 from relabel_train.ids import Ids
 
-_SHARD = 64 << 20  # bytes of blocks per shard, about
-_SHARDS = 256  # a reader keeps every shard open; systems allow a process 1024 files
+_SHARD = 64 << 20  # target size of a shard in bytes of blocks
+_SHARDS = 256  # a reader keeps every shard open, and systems allow a process 1024 files
 DEPTH = 100
-"""Neighbours that graded batches look at where nothing is said."""
+"""Default number of neighbours per caption among which graded batches choose."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """How many batches a plan has, and how they are cut into shards.
+    """Number of batches of a plan and their division into shards.
 
     Attributes
     ----------
     batch_size : int
     epochs : tuple of int
         Batches of each epoch.
+
+    Examples
+    --------
+    >>> from relabel.export.plan.spec import Shape
+    >>> shape = Shape(batch_size=128, epochs=(1500, 1500))
+    >>> shape.batches, shape.per_shard, shape.shards
+    (3000, 1024, [range(0, 1024), range(1024, 2048), range(2048, 3000)])
     """
 
     batch_size: int
@@ -48,12 +55,12 @@ class Shape:
 
     @property
     def batches(self) -> int:
-        """Of all epochs."""
+        """Batches of all epochs."""
         return sum(self.epochs)
 
     @property
     def per_shard(self) -> int:
-        """Batches per shard: its blocks take about 64 MiB, more where that would make more than 256 shards."""
+        """Batches per shard: as many as have 64 MiB of blocks, or more to stay below 256 shards."""
         return max(1, _SHARD // (4 * self.batch_size**2), -(-self.batches // _SHARDS))
 
     @property
@@ -63,43 +70,48 @@ class Shape:
 
 
 def usable_captions(corpus: Corpus, rows: range, failed: Rows, pooling: Pooling) -> Captions:
-    """Take the captions whose relevance is a number.
+    """Return the captions whose relevance is a number.
 
     Parameters
     ----------
+    corpus : Corpus
     rows : range
-        Whole images.
+        Rows of complete images.
     failed : (F,) int32
-        Rows that the source could not encode: left out, and, unless `paired`, with them all captions of the images
-        that they are references of.
+        Rows that the source could not encode. They are left out, and, unless pooling is `paired`, so are all captions
+        of the images whose references they are.
+    pooling : Pooling
     """
     image = corpus.image[rows.start : rows.stop]
-    places = failed[(failed >= rows.start) & (failed < rows.stop)] - rows.start
-    return Captions.of(image, mark_usable(image, places, None if pooling == "paired" else REFERENCES), rows.start)
+    positions = failed[(failed >= rows.start) & (failed < rows.stop)] - rows.start
+    return Captions.of(image, mark_usable(image, positions, None if pooling == "paired" else REFERENCES), rows.start)
 
 
 def make_sampler(
     params: ExportPlanParams, captions: Captions, neighbours: Callable[[int, int], NeighbourTable]
 ) -> Sampler:
-    """Make the sampler that the parameters describe.
+    """Return the sampler that the parameters describe.
 
     Parameters
     ----------
+    params : ExportPlanParams
     captions : Captions
-        Those that may be used.
+        Captions that may be in a batch.
     neighbours : callable
-        Opens the neighbours, `most` and `least` a caption (see read_neighbours); asked only by samplers that need them.
+        Takes `most` and `least` (see `read_neighbours`) and opens the neighbours; called only by samplers that need
+        them.
 
     Raises
     ------
     UsageError
-        If a parameter makes no sense.
+        If a sampler refuses its parameters.
     """
     seed, drop_last, size = params.seed, params.drop_last, params.size
     try:
         if params.sampler == "random":
             single = params.one_caption_an_image
             return RandomBatches(captions, size, seed=seed, drop_last=drop_last, one_caption_an_image=single)
+        # An explicit depth is required; the default one may be cut to the width of the table.
         usual, least = (DEPTH, 1) if params.sampler == "graded" else (params.k + 15, params.k)
         near = neighbours(params.depth or usual, params.depth or least)
         depth = near.width
@@ -131,22 +143,23 @@ def make_sampler(
 
 
 def shape_of(params: ExportPlanParams, sampler: Sampler) -> Shape:
-    """Count the batches of a plan.
+    """Return the shape of a plan.
 
     Raises
     ------
     UsageError
-        If there is none: fewer captions than a batch, and a short one is left out.
+        If there are fewer captions than a batch holds, and short batches are left out.
     """
     count = len(sampler) if params.batches is None else min(len(sampler), params.batches)
     if not count:
-        what = f"{len(sampler.captions)} captions fill no batch of {params.size}"
-        raise UsageError(what, where="export.plan", todo="Take a smaller batch_size, or keep the last with drop_last.")
+        message = f"{len(sampler.captions)} captions fill no batch of {params.size}"
+        todo = "Use a smaller batch_size, or keep the last batch with drop_last: false."
+        raise UsageError(message, where="export.plan", todo=todo)
     return Shape(params.size, (count,) * params.epochs)
 
 
 def planned(sampler: Sampler, shape: Shape) -> Iterator[Rows]:
-    """Give the batches of all epochs in order: (B,) int32 rows each, a short one filled with -1."""
+    """Yield the batches of all epochs in order, (B,) int32 rows each; a short batch is padded with -1."""
     for epoch, count in enumerate(shape.epochs):
         for rows in sampler.epoch(epoch)[:count]:
             padded = np.full(shape.batch_size, -1, np.int32)
@@ -155,22 +168,24 @@ def planned(sampler: Sampler, shape: Shape) -> Iterator[Rows]:
 
 
 def images_of(corpus: Corpus, rows: Rows) -> Rows:
-    """Give the image number of each row; -1 for -1."""
+    """Return the image number of each row; -1 for -1."""
     return np.where(rows < 0, np.int32(-1), corpus.image[np.maximum(rows, 0)])
 
 
 @dataclass(frozen=True, eq=False)
-class Outline:
-    """A plan to be written.
+class PlanSpec:
+    """Specification of one batch plan.
 
     Attributes
     ----------
     corpus : Corpus
-    label, split, neighbours_label : str
-        The label planned, the split whose captions are used, and the label whose neighbours decide who meets, if any.
+    label, split : str
+        The label whose relevance is planned, and the split whose captions are used.
+    neighbours_label : str or None
+        The label whose neighbours decide which captions share a batch.
     source : Source
     rows : range
-        The split's rows.
+        Rows of the split.
     failed : (F,) int32
         Rows that the source could not encode.
     pooling : Pooling
@@ -194,30 +209,30 @@ class Outline:
 
     @cached_property
     def captions(self) -> Captions:
-        """What may be in a batch."""
+        """Captions that may be in a batch."""
         return usable_captions(self.corpus, self.rows, self.failed, self.pooling)
 
     @cached_property
     def sampler(self) -> Sampler:
-        """What chooses the batches."""
+        """Sampler that draws the batches."""
         return make_sampler(self.params, self.captions, self.neighbours)
 
     @cached_property
     def shape(self) -> Shape:
-        """How many batches there are."""
+        """Number of batches and their division into shards."""
         return shape_of(self.params, self.sampler)
 
     @cached_property
     def batches(self) -> Rows:
-        """(n, B) int32: the rows of all batches, -1 where one is short."""
-        found = np.empty((self.shape.batches, self.shape.batch_size), np.int32)
+        """Rows of all batches, (n, B) int32; -1 where a batch is short."""
+        batches = np.empty((self.shape.batches, self.shape.batch_size), np.int32)
         for number, rows in enumerate(planned(self.sampler, self.shape)):
-            found[number] = rows
-        return found
+            batches[number] = rows
+        return batches
 
     @cached_property
-    def about(self) -> dict[str, Any]:
-        """What plan.json says."""
+    def metadata(self) -> dict[str, Any]:
+        """Content of `plan.json`."""
         corpus, shape = self.corpus, self.shape
         return {
             "kind": "plan",
@@ -247,37 +262,44 @@ class Outline:
         }
 
     @cached_property
-    def text(self) -> str:
-        """plan.json."""
-        return json.dumps(self.about, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+    def plan_json(self) -> str:
+        """Text of `plan.json`."""
+        return json.dumps(self.metadata, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
 
     @cached_property
-    def ids(self) -> dict[str, NDArray[Any]]:
+    def id_arrays(self) -> dict[str, NDArray[Any]]:
         """Arrays of caption ids and image ids; see relabel_train.ids."""
         corpus, rows = self.corpus, self.rows
-        images = slice(*self.about["images"])
+        images = slice(*self.metadata["images"])
         captions = Ids.of(corpus.caption_ids[rows.start : rows.stop]).arrays("caption_ids")
         return captions | Ids.of(corpus.image_ids[images]).arrays("image_ids")
 
-    def small(self) -> dict[str, NDArray[Any]]:
-        """Arrays that are there before any block: name without `.npy` to array."""
-        return {"rows": self.batches, "images": images_of(self.corpus, self.batches), **self.ids}
+    def index_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays that are written before any block, by file name without `.npy`."""
+        return {"rows": self.batches, "images": images_of(self.corpus, self.batches), **self.id_arrays}
 
     @property
     def block_bytes(self) -> int:
-        """Bytes of all blocks."""
+        """Bytes of the files of all blocks."""
         size = self.shape.batch_size
-        return sum(npy_bytes("<f4", (len(s), size, size)) for s in self.shape.shards)
+        return sum(npy_bytes("<f4", (len(shard), size, size)) for shard in self.shape.shards)
 
     @property
     def bytes(self) -> int:
-        """Bytes of all files but the manifest."""
-        arrays = sum(npy_bytes(a.dtype.str, a.shape) for a in self.small().values())
-        return self.block_bytes + arrays + len(self.text.encode())
+        """Bytes of all files except the manifest."""
+        arrays = sum(npy_bytes(array.dtype.str, array.shape) for array in self.index_arrays().values())
+        return self.block_bytes + arrays + len(self.plan_json.encode())
 
 
 def npy_bytes(dtype: str, shape: tuple[int, ...]) -> int:
-    """Bytes of a `.npy` file."""
+    """Return the bytes of a `.npy` file.
+
+    Examples
+    --------
+    >>> from relabel.export.plan.spec import npy_bytes
+    >>> npy_bytes("<f4", (1024, 128, 128))
+    67108992
+    """
     head = io.BytesIO()
     np.lib.format.write_array_header_1_0(head, {"descr": dtype, "fortran_order": False, "shape": shape})
     return len(head.getvalue()) + prod(shape) * np.dtype(dtype).itemsize

@@ -22,9 +22,9 @@ from relabel.export.plan import blocks, spec
 from relabel.export.plan import estimate as plan_estimate
 from relabel.export.plan.blocks import Pairs, block_of
 from relabel.export.plan.build import PlanTasks
-from relabel.export.plan.estimate import estimate, refuse_absurd, refuse_full_disk
+from relabel.export.plan.estimate import check_disk_space, check_size_limit, estimate
 from relabel.export.plan.params import ExportPlanParams
-from relabel.export.plan.spec import Outline, Shape
+from relabel.export.plan.spec import PlanSpec, Shape
 from relabel.sources.base import Kind, SourceParams, SourceSpec
 from relabel.sources.cosine import VectorRelevance
 from relabel.sources.relevance import Relevance
@@ -97,17 +97,17 @@ def vectors(corpus: Corpus) -> VectorRelevance:
 
 def outline(
     corpus: Corpus, kind: Kind = "pairs", pooling: Pooling = "max", failed: tuple[int, ...] = (), **given: Any
-) -> Outline:
+) -> PlanSpec:
     params = ExportPlanParams(**{"batch_size": 6, "epochs": 3, "drop_last": False, **given})
     rows = corpus.rows(["train"])
     source: Any = Fake(kind)
     none: Any = None
-    return Outline(
+    return PlanSpec(
         corpus, "fake", "train", None, source, rows, np.array(failed, np.int32), pooling, params, none, "fingerprint"
     )
 
 
-def write(folder: Path, made: Outline, relevance: Relevance) -> tuple[Plan, Manifest]:
+def write(folder: Path, made: PlanSpec, relevance: Relevance) -> tuple[Plan, Manifest]:
     artefact = ArtefactSpec("plan", "p", made.params.semantic, {"corpus": made.corpus.digest})
     tasks = PlanTasks(made, lambda: relevance)
     manifest, _ = build(folder, artefact, lambda work: make_all(tasks, work, SILENT))
@@ -156,7 +156,7 @@ def test_odd_sizes(tmp_path: Path, corpus: Corpus, kind: Kind, given: dict[str, 
 
 def test_a_batch_larger_than_the_corpus_is_refused_where_a_short_one_is_left_out(corpus: Corpus) -> None:
     with pytest.raises(UsageError, match="34 captions fill no batch of 500"):
-        refuse_absurd(outline(corpus, batch_size=500, drop_last=True))
+        check_size_limit(outline(corpus, batch_size=500, drop_last=True))
 
 
 @pytest.mark.parametrize("pooling", POOLINGS)
@@ -323,14 +323,14 @@ def test_the_estimate_is_exact_in_bytes_and_pairs(tmp_path: Path, corpus: Corpus
     else:
         assert found.pairs == len(relevance.asked)  # type: ignore[attr-defined]
         assert found.work_bytes == 16 * found.pairs
-    assert f"{len(plan)} batches of 6 in 1 shards" in found.line()
+    assert f"{len(plan)} batches of 6 in 1 shards" in found.describe()
 
 
 def test_absurd_sizes_are_refused_before_any_work(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spec, "planned", None)  # drawing would fail
     with pytest.raises(UsageError, match=r"6,000,000 batches of 6 take 8\d\d.\d MB, more than 1.0 MB.*--max-bytes"):
-        refuse_absurd(outline(corpus, epochs=1_000_000, max_bytes="1MB"))
-    refuse_absurd(outline(corpus, epochs=1_000_000, max_bytes="1GiB"))
+        check_size_limit(outline(corpus, epochs=1_000_000, max_bytes="1MB"))
+    check_size_limit(outline(corpus, epochs=1_000_000, max_bytes="1GiB"))
     with pytest.raises(ValueError, match="max_bytes"):
         outline(corpus, max_bytes="many")
 
@@ -340,11 +340,11 @@ def test_a_disk_without_room_is_refused(tmp_path: Path, corpus: Corpus, monkeypa
     needed = found.bytes + found.work_bytes
     free = {"free": needed}
     monkeypatch.setattr(plan_estimate.shutil, "disk_usage", lambda _: type("Usage", (), free))
-    refuse_full_disk(found, tmp_path / "not" / "there", 0)
+    check_disk_space(found, tmp_path / "not" / "there", 0)
     free["free"] = needed - 100
-    refuse_full_disk(found, tmp_path / "not" / "there", 100)
+    check_disk_space(found, tmp_path / "not" / "there", 100)
     with pytest.raises(PartialError, match="are free"):
-        refuse_full_disk(found, tmp_path / "not" / "there", 0)
+        check_disk_space(found, tmp_path / "not" / "there", 0)
 
 
 def test_ids_and_what_plan_json_says(tmp_path: Path, corpus: Corpus) -> None:

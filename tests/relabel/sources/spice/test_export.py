@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from relabel.corpus import References
-from relabel.export.lookup import Made, lookup_spec, write_lookup
+from relabel.export.lookup import ArtefactRef, lookup_spec, write_lookup
 from relabel.export.params import ExportLookupParams
 from relabel.sources.spice import Spice, SpiceParams
 from relabel.sources.spice.relevance import SceneGraphRelevance
@@ -35,7 +35,7 @@ def exported(tmp_path: Path, drawn: Any, opened: Callable[..., SceneGraphRelevan
     images: list[Any] = [[drawn(rng) for _ in range(int(rng.integers(1, 8)))] for _ in range(30)]
     images[20][0] = None
     relevance, source = opened(images), Spice(SpiceParams())
-    made = Made(tmp_path / "encoding", read_manifest(tmp_path / "encoding", "encoding"))
+    made = ArtefactRef(tmp_path / "encoding", read_manifest(tmp_path / "encoding", "encoding"))
     artefact = lookup_spec(relevance.corpus, source, "spice", made.manifest, None, ExportLookupParams())
     args = (relevance.corpus, source, artefact, made, None, lambda: relevance)
     build(tmp_path / "lookup", artefact, lambda work: write_lookup(*args, work))

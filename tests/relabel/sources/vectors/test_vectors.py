@@ -20,7 +20,7 @@ from relabel.core.errors import CheckError, MissingError, RelabelError, UsageErr
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus, References
-from relabel.export.lookup import refuse_without_lookup
+from relabel.export.lookup import check_lookup_support
 from relabel.sources.base import OpenEncoding
 from relabel.sources.finder import Search
 from relabel.sources.vectors import GivenVectors, VectorsParams
@@ -322,8 +322,8 @@ def test_refs_needs_vectors_of_images() -> None:
 
 def test_vectors_of_images_have_no_lookup() -> None:
     with pytest.raises(UsageError, match="images have vectors of their own"):
-        refuse_without_lookup(GivenVectors(VectorsParams(images="x.npy", pooling="refs")), "clip")
-    refuse_without_lookup(GivenVectors(VectorsParams(captions="y.npy")), "mine")
+        check_lookup_support(GivenVectors(VectorsParams(images="x.npy", pooling="refs")), "clip")
+    check_lookup_support(GivenVectors(VectorsParams(captions="y.npy")), "mine")
 
 
 def test_a_new_text_has_no_vector(tmp_path: Path) -> None:

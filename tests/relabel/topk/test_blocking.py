@@ -1,0 +1,47 @@
+"""Contract of the division into groups: it covers every number once, fits into memory, and is kept by a resumed run
+as long as it fits.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from relabel.core.runtime import Runtime
+from relabel.store.workdir import Work
+from relabel.topk import blocking
+from relabel.topk.blocking import GroupLayout, choose_blocking, group_bytes, load_or_choose_blocking
+
+
+@pytest.mark.parametrize(("count", "groups"), [(1, 1), (10, 3), (1000, 7), (1001, 1000)])
+def test_groups_cover_every_number_once(count: int, groups: int) -> None:
+    layout = GroupLayout(count, groups)
+    assert [number for g in range(groups) for number in layout[g]] == list(range(count))
+    assert max(len(layout[g]) for g in range(groups)) == layout.largest
+    assert len(set(layout.pairs)) == len(layout.pairs) == groups * (groups + 1) // 2
+    assert len({layout.file(pair) for pair in layout.pairs}) == len(layout.pairs)
+
+
+@pytest.mark.parametrize("memory", [256 << 20, 1 << 30, 16 << 30])
+def test_two_groups_fit_into_memory(memory: int) -> None:
+    runtime = Runtime(threads=4, memory=memory)
+    layout = choose_blocking(616_767, 101, 384, runtime)
+    assert 2 * group_bytes(layout.largest, 101, 384) <= memory
+    assert layout.largest <= blocking._MAX_GROUP
+
+
+def test_workers_get_several_pairs_each() -> None:
+    assert len(choose_blocking(25_000, 101, 384, Runtime(workers=8, memory=64 << 30)).pairs) >= 24
+
+
+def test_a_resumed_run_keeps_groups_that_fit(tmp_path: Path) -> None:
+    work, small, large = Work(tmp_path), Runtime(threads=1, memory=64 << 20), Runtime(threads=1, memory=4 << 30)
+    first = load_or_choose_blocking(work, 50_000, 101, 384, small)
+    assert load_or_choose_blocking(work, 50_000, 101, 384, large) == first
+    other = Work(tmp_path / "other")
+    coarse = load_or_choose_blocking(other, 50_000, 101, 384, large)
+    assert coarse.largest > first.largest
+    other.file(coarse.file(coarse.pairs[0]), lambda path: path.write_bytes(b"x"))
+    assert load_or_choose_blocking(other, 50_000, 101, 384, small) == first
+    assert not other.done(coarse.file(coarse.pairs[0]))

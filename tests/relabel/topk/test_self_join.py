@@ -1,0 +1,48 @@
+"""Contract of the self-join: the lists of the reference implementation, to the last bit, however memory divides the
+work and in whatever order its tasks run.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from relabel.core.runtime import Runtime
+from relabel.corpus import References
+from relabel.store.workdir import Work
+from relabel.topk import blocking, tiled_scan
+from relabel.topk.bounded_matmul import Arithmetic
+from relabel.topk.self_join import SelfJoin
+
+
+@pytest.mark.parametrize("arithmetic", ["bfloat16", "float32", "numpy"])
+@pytest.mark.parametrize(("copies", "zeros"), [(1, 0.0), (40, 0.1)])
+def test_lists_are_those_of_the_reference(
+    arithmetic: Arithmetic,
+    copies: int,
+    zeros: float,
+    draw: Any,
+    reference: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tiled_scan, "TILE_EDGE", 48)
+    for name, value in (("_MIN_GROUP", 32), ("_FIXED_BYTES", 0), ("_THREAD_BYTES", 0)):
+        monkeypatch.setattr(blocking, name, value)
+    vectors, positions = draw(260, 19, copies, zeros), np.arange(3, 260)
+    join, work = SelfJoin(vectors, positions, 9, Runtime(threads=2, memory=1 << 17), arithmetic), Work(tmp_path)
+    tasks = join.task_group(work).tasks
+    assert len(tasks) > 5
+    for task in reversed(tasks):
+        done: list[int] = []
+        join.make(work, task, done.append)
+        assert sum(done) == task.size
+    expected = reference(vectors, References.single(positions), positions, 9, "max")
+    for ours, theirs in zip(join.read(work, np.arange(len(positions))), expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    numbers = np.array([0, 5, 100, 101, 256])
+    for ours, theirs in zip(join.read(work, numbers), expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs[numbers])
