@@ -93,24 +93,32 @@ class Evaluation:
         return "\n\n".join([*parts, *self.notes])
 
 
-def evaluate(options: EvalOptions, device: str = "auto", tell: Callable[[str], None] = lambda _: None) -> Evaluation:
+def evaluate(options: EvalOptions, device: str = "auto", notify: Callable[[str], None] = lambda _: None) -> Evaluation:
     """Compute every metric that the given files allow.
 
-    Captions that stand in for images are neither queries, nor in a gallery, nor positives:
-    a caption query that is held out is left out, and R of an image query does not count it.
+    Captions that stand in for images are neither queries, nor in a gallery, nor positives. A held-out caption is left
+    out as a query, and R of an image query does not count it.
+
+    Parameters
+    ----------
+    options : EvalOptions
+    device : "auto", "cpu" or "cuda"
+    notify : callable
+        Called with progress messages.
 
     Raises
     ------
     FileNotFoundError, FeaturesError, LookupFileError, KeyError, FitError
         If a file is missing or invalid, or files do not cover each other.
     """
-    with join_processes(device) as here:
+    with join_processes(device) as processes:
         model, _ = load_model(options.run, options.checkpoint)
-        model.to(here.device)
+        model.to(processes.device)
         features = open_features(options.data, namespace=options.namespace, ids=options.ids)
         split = read_split(options.captions, options.split, features)
-        tell(f"embedding {len(split.image_ids):,} images and {len(split.texts):,} captions of {options.split}")
-        images, captions = embed(model, split, features, here.device)
+        notify(f"embedding {len(split.image_ids):,} images and {len(split.texts):,} captions of {options.split}")
+        images, captions = embed(model, split, features, processes.device)
+    # Rankings need no model, and no process group.
     if not np.isfinite(images).all() or not np.isfinite(captions).all():
         raise FitError(f"{options.run}: the model's embeddings are not finite")
     notes: list[str] = []
@@ -118,7 +126,8 @@ def evaluate(options: EvalOptions, device: str = "auto", tell: Callable[[str], N
     if options.eccv is not None:
         positives["eccv"], note = positives_without_held_out(options.eccv, split, features)
         notes.append(note)
-    tell("recalls")
+    notify("recalls")
+    # Without labels there is neither Kendall's tau nor Semantic Recall.
     plain = ReportSettings(kendall_tau=False, semantic_ms=())
     retrieval = retrieval_report(
         (images, captions), split.image, positives=positives, folds=options.folds, settings=plain
@@ -127,7 +136,7 @@ def evaluate(options: EvalOptions, device: str = "auto", tell: Callable[[str], N
     for path in options.labels:
         lookup = open_lookup(path)
         check_not_held_out(lookup, features)
-        tell(f"metrics of labels: {lookup.about.label}")
+        notify(f"metrics of labels: {lookup.about.label}")
         graded[lookup.about.label] = _graded(lookup, split, images, captions, options.graded)
     return Evaluation(retrieval, graded, features.stand_in, notes)
 
@@ -135,6 +144,7 @@ def evaluate(options: EvalOptions, device: str = "auto", tell: Callable[[str], N
 def positives_without_held_out(folder: Path, split: Split, features: Features) -> tuple[Positives, str]:
     """Read ECCV Caption's positives without held-out captions. Return them and a note on the omissions."""
     held_out = set(features.about.get("held_out", ()))
+    # ECCV's files hold numbers; the corpus's ids carry a namespace.
     space = split.caption_ids[0].partition(":")[0]
     try:
         i2t, t2i = (read_ids(folder / name, space) for name in ECCV_FILES)
@@ -158,12 +168,14 @@ def _graded(
 ) -> RetrievalReport:
     """Compute the metrics of a label on the first images and their captions."""
     count = min(count or len(images), len(images))
-    mine = np.flatnonzero(split.image < count)
-    rows = lookup.rows_of([split.caption_ids[i] for i in mine])
-    labelled = lookup.captions().positions_of(rows) >= 0  # the others have no relevance
-    mine, rows = mine[labelled], rows[labelled]
-    kept, image = np.unique(split.image[mine], return_inverse=True)
-    relevance = LookupRelevance(lookup, lookup.rows_of_images([split.image_ids[i] for i in kept]), rows)
+    chosen = np.flatnonzero(split.image < count)
+    rows = lookup.rows_of([split.caption_ids[i] for i in chosen])
+    # Captions without an encoding have no relevance.
+    usable = lookup.captions().positions_of(rows) >= 0
+    chosen, rows = chosen[usable], rows[usable]
+    # Images left without a caption leave the gallery; the others are numbered again.
+    image_numbers, image = np.unique(split.image[chosen], return_inverse=True)
+    relevance = LookupRelevance(lookup, lookup.rows_of_images([split.image_ids[i] for i in image_numbers]), rows)
     low, top = lookup.about.bounds
     settings = ReportSettings(label_top=top, label_low=low, semantic_ms=())
-    return retrieval_report((images[kept], captions[mine]), image, relevance=relevance, settings=settings)
+    return retrieval_report((images[image_numbers], captions[chosen]), image, relevance=relevance, settings=settings)

@@ -33,11 +33,11 @@ _SPLITS = ("train", "dev", "val", "testall", "test")
 
 
 class FeaturesError(ValueError):
-    """Invalid files of features."""
+    """Files of features that are damaged, of another format, or contradict each other."""
 
 
 class Features:
-    """Vectors of images, by image id.
+    r"""Vectors of images, by image id.
 
     Parameters
     ----------
@@ -55,6 +55,22 @@ class Features:
     ----------
     width, most : int
         D and R.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import numpy as np
+    >>> from relabel_train.features import open_features
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> np.save(folder / "train_ims.npy", np.arange(12, dtype=np.float32).reshape(2, 3, 2))  # SCAN's file
+    >>> _ = (folder / "train_ids.txt").write_text("391895\n60623\n")
+    >>> features = open_features(folder, namespace="coco")
+    >>> features.image_ids, features.most, features.width
+    (['coco:391895', 'coco:60623'], 3, 2)
+    >>> vectors, lengths = features[["coco:60623"]]
+    >>> vectors.tolist(), lengths
+    ([[[6.0, 7.0], [8.0, 9.0], [10.0, 11.0]]], array([3]))
     """
 
     def __init__(
@@ -108,6 +124,7 @@ class Features:
     def take(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Read B images: (B, R, D) float32 vectors, and the (B,) int64 numbers of vectors that count."""
         out = np.empty((len(rows), self.most, self.width), np.float32)
+        # One gather per file; float16 is widened on the way.
         file = np.searchsorted(self._starts, rows, side="right") - 1
         for n in np.unique(file).tolist():
             of_file = np.flatnonzero(file == n)
@@ -154,21 +171,23 @@ def open_scan(folder: Path, namespace: str | None, ids: Literal["image", "positi
         if path.is_file() and not (name == "test" and "testall" in arrays):  # `testall` begins with `test`
             arrays[name] = _map(path)
     if not arrays:
-        what = f"no {DESCRIPTION} and none of {', '.join(f'{n}_ims.npy' for n in _SPLITS)}"
-        raise FileNotFoundError(f"{folder}: {what}. Give a folder of SCAN's features, or one with `{DESCRIPTION}`.")
+        names = ", ".join(f"{name}_ims.npy" for name in _SPLITS)
+        todo = f"Give a folder of SCAN's features, or one with `{DESCRIPTION}`."
+        raise FileNotFoundError(f"{folder}: no {DESCRIPTION} and none of {names}. {todo}")
     shapes = {name: array.shape[1:] for name, array in arrays.items()}
     if len(set(shapes.values())) > 1:
         raise FeaturesError(f"{folder}: files differ in (regions, width): {shapes}")
-    names: list[str] = []
+    all_ids: list[str] = []
     for split, array in list(arrays.items()):
         image_ids, step = _scan_ids(folder / f"{split}_ids.txt", len(array), ids, split)
+        # A file with a row per caption repeats each image: a strided view reads it once.
         arrays[split] = array[::step]
-        names += [f"{namespace}:{name}" if namespace else name for name in image_ids]
-    if len(set(names)) < len(names):
-        twice = next(name for i, name in enumerate(names) if name in set(names[:i]))
+        all_ids += [f"{namespace}:{name}" if namespace else name for name in image_ids]
+    if len(set(all_ids)) < len(all_ids):
+        twice = next(name for i, name in enumerate(all_ids) if name in set(all_ids[:i]))
         raise FeaturesError(f"{folder}: image {twice} is there twice")
     about = {"kind": "regions", "files": [str(folder / f"{n}_ims.npy") for n in arrays], "stand_in": None}
-    return Features(list(arrays.values()), names, None, about, _Reopen(str(folder), namespace, ids))
+    return Features(list(arrays.values()), all_ids, None, about, _Reopen(str(folder), namespace, ids))
 
 
 def open_proxy(folder: Path) -> Features:
@@ -178,6 +197,7 @@ def open_proxy(folder: Path) -> Features:
     opens these files, as `relabel_train.stamps` describes.
     """
     path = folder / DESCRIPTION
+    # Before any byte is parsed.
     _verify(folder)
     try:
         about = json.loads(path.read_text(encoding="utf-8"))
@@ -230,9 +250,9 @@ def _verify(folder: Path) -> None:
         return
     for name, digest in digests.items():
         with (folder / name).open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-        if found != digest:
-            raise FeaturesError(f"{folder / name}: expected sha256 {digest}, found {found}. Make the features again.")
+            actual = hashlib.file_digest(file, "sha256").hexdigest()
+        if actual != digest:
+            raise FeaturesError(f"{folder / name}: expected sha256 {digest}, found {actual}. Make the features again.")
     note_verified(folder.resolve(), identity)
 
 
@@ -251,6 +271,7 @@ def _map(path: Path) -> NDArray[Any]:
     array = _array(path)
     if array.ndim != 3 or array.dtype.kind != "f" or 0 in array.shape:
         raise FeaturesError(f"{path}: expected (images, regions, width) floats, found {array.dtype} {array.shape}")
+    # Images spread over the file: a transfer that was cut short leaves zeros or noise somewhere in it.
     for i in np.unique(np.linspace(0, len(array) - 1, _CHECKED).astype(np.int64)).tolist():
         if not np.isfinite(array[i]).all():
             raise FeaturesError(f"{path}: image {i} has a value that is not finite")
@@ -258,6 +279,7 @@ def _map(path: Path) -> NDArray[Any]:
 
 
 def _array(path: Path) -> NDArray[Any]:
+    """Map an array; raise the errors of features."""
     try:
         return map_npy(path)
     except FileNotFoundError:
@@ -280,11 +302,13 @@ def _scan_ids(path: Path, rows: int, ids: str, split: str) -> tuple[list[str], i
     if "" in lines:
         raise FeaturesError(f"{path}: line {lines.index('') + 1} is an empty id")
     images = list(dict.fromkeys(lines))
+    # Captions of one image are neighbours, so there are as many runs of equal ids as images.
     runs = 1 + sum(a != b for a, b in pairwise(lines))
     if runs != len(images):
         raise FeaturesError(f"{path}: an image comes back after another image")
     each, rest = divmod(rows, len(images)) if images else (0, 1)
     if rest or (each > 1 and len(lines) not in (len(images), rows)):
-        what = f"{len(lines):,} ids of {len(images):,} images"
-        raise FeaturesError(f"{path}: {what} do not go with the {rows:,} rows of {split}_ims.npy")
+        raise FeaturesError(
+            f"{path}: {len(lines):,} ids of {len(images):,} images do not go with the {rows:,} rows of {split}_ims.npy"
+        )
     return images, each

@@ -23,6 +23,17 @@ class Fields:
     body : dict
     within : str
         Prefix of the names of fields in messages.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from relabel_train.fields import Fields
+    >>> values = Fields(Path("lookup.json"), {"kind": "vectors", "rows": [0, 25], "failed": -1})
+    >>> values.text("kind", ["vectors", "features"]), values.span("rows")
+    ('vectors', (0, 25))
+    >>> values.integer("failed", 0, 25)
+    Traceback (most recent call last):
+    relabel_train.folder.LookupFileError: lookup.json: failed: expected an integer from 0 to 25, found -1. ...
     """
 
     def __init__(self, path: Path, body: dict[str, Any], within: str = "") -> None:
@@ -74,6 +85,7 @@ class Fields:
     def bounds(self, name: str) -> tuple[float, float]:
         """Return two finite numbers, the first below the second."""
         value = self._value(name)
+        # By exact type: a bool is an int to isinstance.
         numbers = isinstance(value, list) and len(value) == 2 and all(type(v) in (int, float) for v in value)
         if not numbers or not all(abs(v) < 1e300 and math.isfinite(v) for v in value) or value[0] >= value[1]:
             self.refuse(name, "two finite numbers, the smaller one first")
@@ -104,10 +116,11 @@ class Fields:
 
     def refuse(self, name: str, expected: str) -> NoReturn:
         """Raise an error for the value of a field."""
-        found = brief(self.body.get(name))
-        raise LookupFileError(f"{self.path}: {self.within}{name}: expected {expected}, found {found}. {AGAIN}")
+        actual = brief(self.body.get(name))
+        raise LookupFileError(f"{self.path}: {self.within}{name}: expected {expected}, found {actual}. {AGAIN}")
 
     def _value(self, name: str) -> Any:
+        """Return the value of a field, which must exist."""
         if name not in self.body:
             raise LookupFileError(f"{self.path}: {self.within}names no {name}. {AGAIN}")
         return self.body[name]

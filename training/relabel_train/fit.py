@@ -46,26 +46,43 @@ _DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 @dataclass
 class TrainState:
-    """Progress of a run."""
+    """Progress of a run, stored in its checkpoints.
+
+    Attributes
+    ----------
+    step, epoch : int
+        Steps taken, and epochs completed.
+    done : int
+        Batches done in this epoch.
+    best : float
+        Best RSUM on the validation split so far, 0..600.
+    worse : int
+        Evaluations since the best.
+    evaluated : int
+        Step of the last evaluation.
+    finished : bool
+    seconds : float
+        Wall time of training, over all interruptions.
+    """
 
     step: int = 0
     epoch: int = 0
-    done: int = 0  # batches done in this epoch
+    done: int = 0
     best: float = -math.inf
-    worse: int = 0  # evaluations since the best
-    evaluated: int = 0  # step of the last evaluation
+    worse: int = 0
+    evaluated: int = 0
     finished: bool = False
     seconds: float = 0.0
 
 
-def fit(options: FitOptions, device: str = "auto", tell: Callable[[str], None] = lambda _: None) -> TrainState:
+def fit(options: FitOptions, device: str = "auto", notify: Callable[[str], None] = lambda _: None) -> TrainState:
     """Train, or resume training.
 
     Parameters
     ----------
     options : FitOptions
     device : "auto", "cpu" or "cuda"
-    tell : callable
+    notify : callable
         Called with progress messages.
 
     Returns
@@ -80,12 +97,13 @@ def fit(options: FitOptions, device: str = "auto", tell: Callable[[str], None] =
     FitError
         If options are invalid, the folder holds another run, or the loss is not finite.
     """
-    with join_processes(device) as here:
+    with join_processes(device) as processes:
         options.out.mkdir(parents=True, exist_ok=True)
-        return _fit(options, here, tell)
+        return _fit(options, processes, notify)
 
 
-def _fit(options: FitOptions, here: Processes, tell: Callable[[str], None]) -> TrainState:
+def _fit(options: FitOptions, processes: Processes, notify: Callable[[str], None]) -> TrainState:
+    """Train in one of several processes, or alone; reads top to bottom as a training script."""
     # Data: features of images, captions of two splits, labels.
     features = open_features(options.data, namespace=options.namespace, ids=options.ids)
     train = read_split(options.captions, options.split, features)
@@ -95,27 +113,34 @@ def _fit(options: FitOptions, here: Processes, tell: Callable[[str], None]) -> T
     bounds = labels.about.bounds if labels is not None else plan.about["bounds"] if plan is not None else (0.0, 1.0)
 
     # Loss, model, optimizer. All random numbers here come from the seed.
+    # The objective needs the label's largest value after scaling, to turn labels into distances.
     objective = Objective(options.loss, options.loss_set, float(bounds[1]) / options.scale)
     warm_up = Objective(("triplet",), ("negatives=sum",)) if options.warm_up else objective
     _check_labels(objective, labels is not None, plan is not None)
     torch.manual_seed(options.seed)
+    # From the training captions alone: words of val and test stay unknown.
     vocabulary = Vocabulary.of(train.texts, options.least)
     model = make_model(options.model, features.width, vocabulary, options.embed, options.word, options.text)
-    model.to(here.device)
+    model.to(processes.device)
     groups = model.parameter_groups(options.lr)
     decoupled = options.weight_decay > 0
     optimizer = torch.optim.AdamW(groups, weight_decay=options.weight_decay) if decoupled else torch.optim.Adam(groups)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: _rate(options, epoch))
-    scaler = torch.amp.GradScaler(here.device.type, enabled=options.precision == "float16")
-    batches = Batches(options, train, features, model, labels, plan, objective.needs_paired, here.rank, here.world)
+    scaler = torch.amp.GradScaler(processes.device.type, enabled=options.precision == "float16")
+    batches = Batches(
+        options, train, features, model, labels, plan, objective.needs_paired, processes.rank, processes.world
+    )
 
     # Progress: the start, or the last checkpoint.
-    at, size = TrainState(), 0
-    identity = {**options.identity(), "batches": batches.identity, "world": here.world}
-    others = [name for name in (BEST, VOCABULARY, LOG) if (options.out / name).exists()]
+    progress, size = TrainState(), 0
+    # A checkpoint resumes under the same options, batches and number of processes only.
+    identity = {**options.identity(), "batches": batches.identity, "world": processes.world}
+    leftovers = [name for name in (BEST, VOCABULARY, LOG) if (options.out / name).exists()]
     resumed = (options.out / LAST).is_file()  # checked last: the first process writes it before all other files
-    if others and not resumed:
-        raise FitError(f"{options.out / others[0]}: no file of a run, since {LAST} is not there. Give another --out.")
+    if leftovers and not resumed:
+        raise FitError(
+            f"{options.out / leftovers[0]}: no file of a run, since {LAST} is not there. Give another --out."
+        )
     if resumed:
         state = load_checkpoint(options.out / LAST)
         _check_identity(options.out / LAST, state["identity"], identity)
@@ -123,11 +148,15 @@ def _fit(options: FitOptions, here: Processes, tell: Callable[[str], None]) -> T
         optimizer.load_state_dict(state["optimizer"])
         schedule.load_state_dict(state["schedule"])
         scaler.load_state_dict(state["scaler"])
-        at, size = TrainState(**state["position"]), state["log"]
-        at.finished = at.finished and (at.epoch >= options.epochs or _patience_exceeded(options, at))
+        progress, size = TrainState(**state["position"]), state["log"]
+        # More epochs than before continue a finished run.
+        progress.finished = progress.finished and (
+            progress.epoch >= options.epochs or _patience_exceeded(options, progress)
+        )
 
-    def keep(name: str, now: TrainState, logged: int = 0) -> None:
-        if here.first:
+    def save(name: str, now: TrainState, logged: int = 0) -> None:
+        """Write a checkpoint: `best.npz` holds the model alone, `last.npz` all that resuming needs."""
+        if processes.first:
             body = {"options": options.identity(), "stand_in": features.stand_in, "width": features.width}
             state = {"identity": identity, **body, "model": model.state_dict(), "position": now.__dict__}
             if name == LAST:
@@ -136,64 +165,70 @@ def _fit(options: FitOptions, here: Processes, tell: Callable[[str], None]) -> T
             save_checkpoint(options.out / name, state)
 
     if not resumed:
-        keep(LAST, at)  # before any other file, so that a folder without it holds no run
-    log = Log(options.out if here.first else None, tell, size, at.step)
-    if here.first:
+        save(LAST, progress)  # before any other file, so that a folder without it holds no run
+    log = Log(options.out if processes.first else None, notify, size, progress.step)
+    if processes.first:
         (options.out / VOCABULARY).write_text(vocabulary.to_json(), encoding="utf-8")
         if features.stand_in is not None:
             log.note(features.stand_in)
         if batches.left_out:
             log.note(f"{batches.left_out:,} captions have no label and are left out")
-        if at.step:
-            log.note(f"resumes at step {at.step:,} (epoch {at.epoch}, batch {at.done})")
-    wrapped: nn.Module = DistributedDataParallel(model) if here.world > 1 else model
+        if progress.step:
+            log.note(f"resumes at step {progress.step:,} (epoch {progress.epoch}, batch {progress.done})")
+    wrapped: nn.Module = DistributedDataParallel(model) if processes.world > 1 else model
     wrapped.train()
 
     def evaluate() -> None:
-        figures = recall(model, val, features, here.device) if here.first else {"rsum": 0.0}
-        rsum = here.share(figures["rsum"])
-        better = rsum > at.best
-        at.evaluated = at.step
-        at.best, at.worse = (rsum, 0) if better else (at.best, at.worse + 1)
-        message = f"epoch {at.epoch}, step {at.step:,}: RSUM {rsum:.1f} on {options.val} (best {at.best:.1f})"
-        log.write("evaluation", at.step, {"epoch": at.epoch, "best": at.best, **figures}, message)
+        """Evaluate on the validation split, and keep the model if it is the best so far."""
+        # One process evaluates; all need the figure, since it decides when they stop.
+        figures = recall(model, val, features, processes.device) if processes.first else {"rsum": 0.0}
+        rsum = processes.share(figures["rsum"])
+        better = rsum > progress.best
+        progress.evaluated = progress.step
+        progress.best, progress.worse = (rsum, 0) if better else (progress.best, progress.worse + 1)
+        reached = f"epoch {progress.epoch}, step {progress.step:,}"
+        message = f"{reached}: RSUM {rsum:.1f} on {options.val} (best {progress.best:.1f})"
+        log.write("evaluation", progress.step, {"epoch": progress.epoch, "best": progress.best, **figures}, message)
         if better:
-            keep(BEST, at)
+            save(BEST, progress)
 
     # Training.
-    started = time.perf_counter() - at.seconds
-    while not at.finished:
-        loss_of = warm_up if at.epoch < options.warm_up else objective
-        todo = batches.epoch(at.epoch)
-        for batch in _loader(batches, todo[at.done :], options.workers):
-            loss, norm = _step(wrapped, loss_of, batch.to(here.device), optimizer, scaler, options, here, at.step)
-            at.step, at.done = at.step + 1, at.done + 1
-            at.seconds = time.perf_counter() - started
-            if at.step % options.log_every == 0 or at.step == 1:
+    started = time.perf_counter() - progress.seconds
+    while not progress.finished:
+        loss_of = warm_up if progress.epoch < options.warm_up else objective
+        # A pure function of the epoch: a resumed run skips the batches that are done.
+        todo = batches.epoch(progress.epoch)
+        for batch in _loader(batches, todo[progress.done :], options.workers):
+            loss, norm = _step(
+                wrapped, loss_of, batch.to(processes.device), optimizer, scaler, options, processes, progress.step
+            )
+            progress.step, progress.done = progress.step + 1, progress.done + 1
+            progress.seconds = time.perf_counter() - started
+            if progress.step % options.log_every == 0 or progress.step == 1:
+                # Reading the loss waits for the GPU, so it is read for the log only.
                 if not math.isfinite(float(loss)):
-                    raise FitError(f"the loss is {float(loss)} at step {at.step:,}; try a smaller lr, or float32")
-                speed = {"lr": optimizer.param_groups[0]["lr"], "seconds": round(at.seconds, 3)}
-                message = (
-                    f"step {at.step:,}: loss {float(loss):.4f}, {at.done} of {len(todo)} batches of epoch {at.epoch}"
-                )
-                log.write("train", at.step, {"loss": float(loss), "gradient": float(norm), **speed}, message)
-            if options.evaluate_every and at.step % options.evaluate_every == 0:
+                    raise FitError(f"the loss is {float(loss)} at step {progress.step:,}; try a smaller lr, or float32")
+                speed = {"lr": optimizer.param_groups[0]["lr"], "seconds": round(progress.seconds, 3)}
+                reached = f"{progress.done} of {len(todo)} batches of epoch {progress.epoch}"
+                message = f"step {progress.step:,}: loss {float(loss):.4f}, {reached}"
+                log.write("train", progress.step, {"loss": float(loss), "gradient": float(norm), **speed}, message)
+            if options.evaluate_every and progress.step % options.evaluate_every == 0:
                 evaluate()
-                keep(LAST, at, log.size)
-                if _patience_exceeded(options, at):
+                save(LAST, progress, log.size)
+                if _patience_exceeded(options, progress):
                     break
-            elif at.step % options.save_every == 0:
-                keep(LAST, at, log.size)
-        else:
-            at.epoch, at.done = at.epoch + 1, 0
+            elif progress.step % options.save_every == 0:
+                save(LAST, progress, log.size)
+        else:  # the epoch ended, not the patience
+            progress.epoch, progress.done = progress.epoch + 1, 0
             schedule.step()
-            if at.evaluated < at.step and (not options.evaluate_every or at.epoch == options.epochs):
+            if progress.evaluated < progress.step and (not options.evaluate_every or progress.epoch == options.epochs):
                 evaluate()
-        at.finished = at.epoch >= options.epochs or _patience_exceeded(options, at)
-        keep(LAST, at, log.size)
-    log.note(f"done: best RSUM {at.best:.1f} on {options.val} after {at.step:,} steps")
+        progress.finished = progress.epoch >= options.epochs or _patience_exceeded(options, progress)
+        save(LAST, progress, log.size)
+    log.note(f"done: best RSUM {progress.best:.1f} on {options.val} after {progress.step:,} steps")
     log.close()
-    return replace(at)
+    return replace(progress)
 
 
 def _step(
@@ -203,23 +238,25 @@ def _step(
     optimizer: torch.optim.Optimizer,
     scaler: torch.amp.GradScaler,
     options: FitOptions,
-    here: Processes,
+    processes: Processes,
     step: int,
 ) -> tuple[Tensor, Tensor]:
     """Take one step; return the loss and the norm of its gradient before it was clipped."""
-    kind = here.device.type
+    kind = processes.device.type
     reduced = _DTYPES.get(options.precision)
-    torch.manual_seed(_step_seed(options.seed, step, here.rank))  # dropout differs between processes
+    torch.manual_seed(_step_seed(options.seed, step, processes.rank))  # dropout differs between processes
     with torch.autocast(kind, dtype=reduced) if reduced is not None else nullcontext():
         images, captions = model(batch.features, batch.regions, batch.tokens, batch.lengths)
+    # Losses see the complete batch: the shares of all processes, with gradients.
     count = len(batch.same_image)
-    images, captions = here.gather(images, count), here.gather(captions, count)
+    images, captions = processes.gather(images, count), processes.gather(captions, count)
     scores = _unwrap(model).scores(images, captions)
     torch.manual_seed(_step_seed(options.seed, step, -1))  # random numbers of the loss are the same in all processes
     pairs = Pairs(scores, images, captions, batch.relevance, batch.paired, batch.same_image)
     loss = objective(pairs)
     optimizer.zero_grad(set_to_none=True)
     scaler.scale(loss).backward()
+    # Clipping compares the true norm, so float16's loss scale is taken out first.
     scaler.unscale_(optimizer)
     norm = nn.utils.clip_grad_norm_(model.parameters(), options.clip)
     scaler.step(optimizer)
@@ -229,22 +266,25 @@ def _step(
 
 def _loader(batches: Batches, todo: list[Any], workers: int) -> Any:
     """Read batches in order, ahead of time in workers if there are any. Leaves the global random state as it is."""
-    own = torch.Generator()
-    return DataLoader(todo, batch_size=None, collate_fn=batches.make, num_workers=workers, generator=own)  # type: ignore[arg-type]
+    # A generator for the loader alone: it draws a seed per epoch, by default from the global state.
+    generator = torch.Generator()
+    return DataLoader(todo, batch_size=None, collate_fn=batches.make, num_workers=workers, generator=generator)  # type: ignore[arg-type]
 
 
 def _unwrap(model: nn.Module) -> Model:
+    """Return the model inside DistributedDataParallel, or the model itself."""
     inner = model.module if isinstance(model, DistributedDataParallel) else model
     assert isinstance(inner, Model)
     return inner
 
 
 def _rate(options: FitOptions, epoch: int) -> float:
+    """Return the factor of the learning rate in an epoch."""
     return 0.1 if options.decay_at is not None and epoch >= options.decay_at else 1.0
 
 
-def _patience_exceeded(options: FitOptions, at: TrainState) -> bool:
-    return options.patience > 0 and at.worse >= options.patience
+def _patience_exceeded(options: FitOptions, progress: TrainState) -> bool:
+    return options.patience > 0 and progress.worse >= options.patience
 
 
 def _step_seed(seed: int, step: int, rank: int) -> int:
@@ -253,6 +293,7 @@ def _step_seed(seed: int, step: int, rank: int) -> int:
 
 
 def _check_labels(objective: Objective, lookup: bool, plan: bool) -> None:
+    """Raise if the loss needs labels that the options do not bring."""
     if objective.needs_relevance and not (lookup or plan):
         raise FitError("this loss reads labels: give --labels (a lookup) or --plan (a batch plan)")
     if objective.needs_paired and plan:
@@ -262,6 +303,7 @@ def _check_labels(objective: Objective, lookup: bool, plan: bool) -> None:
 
 
 def _check_identity(path: Path, stored: dict[str, Any], current: dict[str, Any]) -> None:
+    """Raise if a checkpoint is of a run with other options; names the first three differences."""
     changed = sorted(name for name in {*stored, *current} if stored.get(name) != current.get(name))
     if changed:
         changes = "; ".join(f"{n} was {stored.get(n)}, is {current.get(n)}" for n in changed[:3])

@@ -25,11 +25,11 @@ from relabel_train.npy_file import read_header
 
 T = TypeVar("T")
 Verify = Literal["once"] | bool
-"""Whether bytes are compared with their sha256: before they are first used, always when opened, or never."""
+"""Compare bytes with their sha256 before they are first used ("once"), always when opened, or never."""
 MANIFEST = "manifest.json"
 AGAIN = "Export it again."
 HAS_HANDLES = os.open in os.supports_dir_fd and hasattr(os, "O_DIRECTORY")
-"""Whether files can be opened relative to a folder handle. Windows cannot."""
+"""True if files can be opened relative to a folder handle. Windows cannot."""
 
 _PAUSES = (0.001, 0.004, 0.02, 0.05, 0.2)  # seconds; between its two renames an export has no folder
 _LARGEST = 256 << 20  # bytes of a JSON file
@@ -75,6 +75,7 @@ class MappedArray:
         LookupFileError
             If they differ.
         """
+        # Of the mapped bytes themselves, not of the path, which may name another file by now.
         digest = hashlib.sha256(self.buffer).hexdigest()
         if self.sha256 is not None and digest != self.sha256:
             self.refuse(f"sha256 {self.sha256}", digest)
@@ -91,9 +92,9 @@ class MappedArray:
         if ends != (0, total):
             self.refuse(f"offsets from 0 to {total}", f"{ends[0]} to {ends[1]}")
 
-    def refuse(self, expected: str, found: object) -> NoReturn:
+    def refuse(self, expected: str, actual: object) -> NoReturn:
         """Raise LookupFileError naming the file."""
-        raise LookupFileError(f"{self.path}: expected {expected}, found {found}. {AGAIN}")
+        raise LookupFileError(f"{self.path}: expected {expected}, found {actual}. {AGAIN}")
 
 
 class ExportFolder:
@@ -173,41 +174,47 @@ class ExportFolder:
         with self._open(name) as file:
             status = os.fstat(file.fileno())
             try:
-                dtype, found, start = read_header(file)
+                dtype, stored, start = read_header(file)
             except OSError as error:
                 self._unreadable(name, error)
             except ValueError as error:
                 raise LookupFileError(f"{path}: not a whole .npy file ({error}). {AGAIN}") from error
-            fits = len(found) == len(shape) and all(n in (None, m) for n, m in zip(shape, found, strict=True))
+            fits = len(stored) == len(shape) and all(n in (None, m) for n, m in zip(shape, stored, strict=True))
             if dtype not in types.split() or not fits:
                 wanted = str(shape).replace("None", "any")
                 raise LookupFileError(
-                    f"{path}: expected {types.replace(' ', ' or ')} {wanted}, found {dtype} {found}. {AGAIN}"
+                    f"{path}: expected {types.replace(' ', ' or ')} {wanted}, found {dtype} {stored}. {AGAIN}"
                 )
-            size = start + prod(found) * np.dtype(dtype).itemsize
+            # Reading past the end of a mapped file would kill the process (SIGBUS).
+            size = start + prod(stored) * np.dtype(dtype).itemsize
             if status.st_size != size:
-                what = f"expected {size:,} bytes, found {status.st_size:,}"
-                raise LookupFileError(f"{path}: not a whole .npy file ({what}). {AGAIN}")
+                raise LookupFileError(
+                    f"{path}: not a whole .npy file (expected {size:,} bytes, found {status.st_size:,}). {AGAIN}"
+                )
             try:
                 buffer = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
             except (OSError, ValueError) as error:
                 self._unreadable(name, error)
-        array: NDArray[Any] = np.ndarray(found, dtype, buffer, start)
+        # The view keeps the map alive, and the map the file, also after the descriptor is closed.
+        array: NDArray[Any] = np.ndarray(stored, dtype, buffer, start)
         return MappedArray(path, array, buffer, sha256, file_state(status))
 
     def replaced(self) -> bool:
-        """Return whether another export has taken this one's place, or is about to."""
+        """Return True if another export has taken this one's place, or is about to."""
         try:
             if self.handle is None:
+                # Without handles the small files, which hold digests of the others, are compared.
                 return any((self.path / name).read_bytes() != raw for name, raw in self.texts.items())
-            now, own = os.stat(self.path), os.fstat(self.handle)  # noqa: PTH116  (the same call for both)
+            at_path, opened = os.stat(self.path), os.fstat(self.handle)  # noqa: PTH116  (the same call for both)
         except OSError:
             return True
-        return (now.st_dev, now.st_ino) != (own.st_dev, own.st_ino)
+        return (at_path.st_dev, at_path.st_ino) != (opened.st_dev, opened.st_ino)
 
     def _open(self, name: str) -> BinaryIO:
+        """Open a regular file of the folder; raises as `read_json`."""
         flags = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-        flags |= getattr(os, "O_NONBLOCK", 0)  # opening a pipe would wait for its writer
+        # Opening a pipe would wait for its writer.
+        flags |= getattr(os, "O_NONBLOCK", 0)
         try:
             if self.handle is None:
                 descriptor = os.open(self.path / name, flags)
@@ -251,11 +258,13 @@ def open_export(path: Path, description: str, missing: str, read: Callable[[Expo
     LookupFileError
         If another file is missing; and whatever `read` raises.
     """
+    # Between the two renames of an export there is no folder, so a missing one is waited for a little.
     for pause in (*_PAUSES, None):
         folder = None
         try:
             folder = ExportFolder(path, _handle(path))
             result = read(folder)
+            # All files opened by one handle are of one export. Without handles, the folder must not have changed.
             if folder.handle is not None or not folder.replaced():
                 return result
         except (FileNotFoundError, NotADirectoryError) as error:
@@ -264,9 +273,11 @@ def open_export(path: Path, description: str, missing: str, read: Callable[[Expo
                     raise FileNotFoundError(f"{path / description}: not there. {missing}") from None
                 raise LookupFileError(str(error)) from None
         except LookupFileError:
+            # Files of two exports contradict each other: only if the folder stayed the same is it damage.
             if pause is None or folder is None or not folder.replaced():
                 raise
         finally:
+            # Maps outlive the handle.
             if folder is not None and folder.handle is not None:
                 os.close(folder.handle)
         if pause is not None:
@@ -294,8 +305,9 @@ def read_digests(folder: ExportFolder, kind: str, description: str) -> dict[str,
     """
     path, body = folder.path / MANIFEST, folder.read_json(MANIFEST)
     digest = body.pop("digest", None)
-    found = hashlib.sha256(_manifest_text(body)).hexdigest()
-    if digest != found or folder.texts[MANIFEST] != _manifest_text(body | {"digest": digest}):
+    # The digest finds damage within the manifest, the comparison of bytes an edit that JSON would read alike.
+    actual = hashlib.sha256(_manifest_text(body)).hexdigest()
+    if digest != actual or folder.texts[MANIFEST] != _manifest_text(body | {"digest": digest}):
         raise LookupFileError(f"{path}: its digest does not fit its content. {AGAIN}")
     try:
         if body["kind"] != kind:
@@ -303,9 +315,9 @@ def read_digests(folder: ExportFolder, kind: str, description: str) -> dict[str,
         digests = {str(name): str(entry["sha256"]) for name, entry in body["files"].items()}
     except (KeyError, TypeError, AttributeError) as error:
         raise LookupFileError(f"{path}: not a manifest ({error!r}). {AGAIN}") from error
-    expected, found = digests.get(description), hashlib.sha256(folder.texts[description]).hexdigest()
-    if expected != found:
-        raise LookupFileError(f"{folder.path / description}: expected sha256 {expected}, found {found}. {AGAIN}")
+    expected, actual = digests.get(description), hashlib.sha256(folder.texts[description]).hexdigest()
+    if expected != actual:
+        raise LookupFileError(f"{folder.path / description}: expected sha256 {expected}, found {actual}. {AGAIN}")
     return digests
 
 
@@ -331,6 +343,7 @@ def _manifest_text(body: dict[str, Any]) -> bytes:
 
 
 def _handle(path: Path) -> int | None:
+    """Open a folder; None where folders have no handles."""
     try:
         if HAS_HANDLES:
             return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -347,7 +360,14 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def brief(value: object) -> str:
-    """Return at most 120 characters of a value or of an error's message."""
+    """Return at most 120 characters of a value or of an error's message.
+
+    Examples
+    --------
+    >>> from relabel_train.folder import brief
+    >>> brief(["coco:1", "coco:2"]), len(brief("x" * 1000))
+    ("['coco:1', 'coco:2']", 120)
+    """
     try:
         text = str(value) if isinstance(value, Exception) else repr(value)
     except RecursionError:

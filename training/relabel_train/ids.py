@@ -36,6 +36,16 @@ class Ids:
         8-byte BLAKE2b of each id (little-endian), ascending.
     order : (N,) int32
         Position of the id with each hash.
+
+    Examples
+    --------
+    >>> from relabel_train.ids import Ids
+    >>> ids = Ids.of(["coco:770337", "coco:771687"])
+    >>> ids.find(["coco:771687"], "caption"), ids.names([0])
+    (array([1]), ['coco:770337'])
+    >>> ids.find(["coco:1"], "caption")
+    Traceback (most recent call last):
+    KeyError: 'this lookup covers no caption coco:1'
     """
 
     bytes: NDArray[np.uint8]
@@ -54,13 +64,13 @@ class Ids:
         return cls(np.frombuffer(b"".join(encoded), np.uint8), offsets, hashes[order], order)
 
     @classmethod
-    def open(cls, arrays: dict[str, NDArray[Any]], what: str) -> Ids:
-        """Wrap the arrays `WHAT.bytes`, `WHAT.offsets`, ... of an export."""
-        return cls(*(arrays[f"{what}.{name}"] for name in ID_ARRAYS))
+    def open(cls, arrays: dict[str, NDArray[Any]], prefix: str) -> Ids:
+        """Wrap the arrays `PREFIX.bytes`, `PREFIX.offsets`, ... of an export."""
+        return cls(*(arrays[f"{prefix}.{name}"] for name in ID_ARRAYS))
 
-    def arrays(self, what: str) -> dict[str, NDArray[Any]]:
-        """Return the arrays to store by name."""
-        return {f"{what}.{name}": getattr(self, name) for name in ID_ARRAYS}
+    def arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
+        """Return the arrays to store, under the names that `open` reads."""
+        return {f"{prefix}.{name}": getattr(self, name) for name in ID_ARRAYS}
 
     def __len__(self) -> int:
         return len(self.order)
@@ -69,20 +79,27 @@ class Ids:
         """Return the ids at some positions."""
         return [self._raw(int(position)).decode() for position in positions]
 
-    def find(self, ids: Iterable[str], what: str) -> NDArray[np.int64]:
+    def find(self, ids: Iterable[str], kind: str) -> NDArray[np.int64]:
         """Return the positions of ids.
+
+        Parameters
+        ----------
+        ids : iterable of str
+        kind : str
+            "caption" or "image", for messages.
 
         Raises
         ------
         KeyError
-            Naming the first unknown ids; `what` is their kind in the message.
+            Naming the first unknown ids.
         """
         encoded = [identifier.encode() for identifier in ids]
         hashes = _hashes(encoded)
         positions = np.full(len(encoded), -1, np.int64)
         for i, first in enumerate(np.searchsorted(self.hashes, hashes).tolist()):
             slot = first
-            while slot < len(self) and self.hashes[slot] == hashes[i]:  # two ids may share a hash
+            # Two ids may share a hash, so the bytes decide.
+            while slot < len(self) and self.hashes[slot] == hashes[i]:
                 position = int(self.order[slot])
                 if self._raw(position) == encoded[i]:
                     positions[i] = position
@@ -91,21 +108,23 @@ class Ids:
         unknown = [encoded[i].decode() for i in np.flatnonzero(positions < 0)]
         if unknown:
             more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
-            raise KeyError(f"this lookup covers no {what} {', '.join(unknown[:5])}{more}")
+            raise KeyError(f"this lookup covers no {kind} {', '.join(unknown[:5])}{more}")
         return positions
 
     def _raw(self, position: int) -> Raw:
+        """Return the UTF-8 of the id at a position."""
         return self.bytes[self.offsets[position] : self.offsets[position + 1]].tobytes()
 
 
-def check_ids(arrays: Mapping[str, MappedArray], what: str, count: int) -> None:
-    """Check that the arrays of N ids fit each other; raises LookupFileError."""
-    text, offsets, hashes, order = (arrays[f"{what}.{name}"] for name in ID_ARRAYS)
+def check_ids(arrays: Mapping[str, MappedArray], prefix: str, count: int) -> None:
+    """Check that the arrays of `count` ids fit each other; raises LookupFileError."""
+    text, offsets, hashes, order = (arrays[f"{prefix}.{name}"] for name in ID_ARRAYS)
     offsets.check_offsets(count, text)
     hashes.check_length(count)
     order.check_length(count)
 
 
 def _hashes(encoded: Sequence[bytes]) -> NDArray[np.uint64]:
+    """Return the 8-byte BLAKE2b of each id."""
     joined = b"".join(blake2b(raw, digest_size=8).digest() for raw in encoded)
     return np.frombuffer(joined, "<u8").astype(np.uint64)

@@ -49,10 +49,21 @@ def read_header(file: BinaryIO) -> Header:
         If it is any other header; the message is the reason.
     OSError
         If the file cannot be read.
+
+    Examples
+    --------
+    >>> import io
+    >>> import numpy as np
+    >>> from relabel_train.npy_file import read_header
+    >>> file = io.BytesIO()
+    >>> np.save(file, np.zeros((3, 2), "<f4"))
+    >>> read_header(io.BytesIO(file.getvalue()))
+    Header(dtype='<f4', shape=(3, 2), start=128)
     """
     magic, length = file.read(len(_MAGIC + _VERSION)), file.read(2)
     if magic != _MAGIC + _VERSION or len(length) < 2:
         raise ValueError("no header of version 1.0")
+    # A damaged length must not read megabytes.
     text = file.read(min(_LONGEST, int.from_bytes(length, "little")))
     if len(text) != int.from_bytes(length, "little"):
         raise ValueError("its header is cut short" if len(text) < _LONGEST else "its header is too long")
@@ -61,6 +72,7 @@ def read_header(file: BinaryIO) -> Header:
 
 @lru_cache(64)
 def _parse(text: bytes) -> tuple[str, tuple[int, ...]]:
+    """Return dtype and shape of a header. Shards of one export have equal headers, hence the cache."""
     try:
         body = ast.literal_eval(text.decode("ascii"))
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:

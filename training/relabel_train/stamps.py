@@ -17,7 +17,15 @@ from relabel_train.folder import MappedArray, Verify
 
 
 def verify_arrays(folder: Path, arrays: Mapping[str, MappedArray], verify: Verify) -> str:
-    """Compare every byte with its sha256, as `verify` says; return the identity of the files.
+    """Compare every byte with its sha256, unless `verify` allows to skip it; return the identity of the files.
+
+    Parameters
+    ----------
+    folder : Path
+        Resolved path of the export, under which the stamp is stored.
+    arrays : mapping of name to MappedArray
+    verify : "once", True or False
+        "once" skips files that carry this machine's stamp, False skips all.
 
     Raises
     ------
@@ -28,6 +36,7 @@ def verify_arrays(folder: Path, arrays: Mapping[str, MappedArray], verify: Verif
     if verify is True or (verify == "once" and not is_verified(folder, identity)):
         for array in arrays.values():
             array.check()
+        # Only after all files passed.
         note_verified(folder, identity)
     return identity
 
@@ -39,7 +48,7 @@ def identity_of(files: Iterable[tuple[str, str | None, tuple[int, ...]]]) -> str
 
 
 def is_verified(folder: Path, identity: str) -> bool:
-    """Return whether these very files were verified before on this machine."""
+    """Return True if these very files were verified before on this machine."""
     try:
         return _stamp(folder).read_text(encoding="ascii") == identity
     except (OSError, ValueError, RuntimeError):
@@ -51,6 +60,7 @@ def note_verified(folder: Path, identity: str) -> None:
     try:
         stamp = _stamp(folder)
         stamp.parent.mkdir(parents=True, exist_ok=True)
+        # Written under another name and renamed: two processes may verify the same files.
         part = stamp.with_name(f".{stamp.name}.{os.getpid()}.part")
         part.write_text(identity, encoding="ascii")
         part.replace(stamp)

@@ -61,7 +61,7 @@ def test_side_by_side() -> None:
     table = grading_table({"a": one, "b": one}).splitlines()
     assert {line.count("|") for line in table} == {4}
     assert table[0].split() == ["|", "|", "a", "|", "b", "|"]
-    assert f"{one.above[2]:.1f}" in next(line for line in table if line.startswith("| pairs a batch, r >= 0.25"))
+    assert f"{one.above[2]:.1f}" in next(line for line in table if line.startswith("| pairs per batch, r >= 0.25"))
     assert any(line.startswith("| images that meet 0.25 <= r < 0.5 |") for line in table)
 
 

@@ -26,6 +26,16 @@ class Captions:
         Rows in the corpus, ascending.
     image : (N,) int32
         Image number of each caption.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel_train.batches import Captions
+    >>> captions = Captions.of(np.array([0, 0, 1, 1]), np.array([True, False, True, True]), first=10)
+    >>> captions.rows, captions.image
+    (array([10, 12, 13], dtype=int32), array([0, 1, 1], dtype=int32))
+    >>> captions.positions_of(np.array([10, 11, 13]))
+    array([ 0, -1,  2])
     """
 
     rows: Rows
@@ -57,10 +67,12 @@ class Captions:
             return np.full(rows.shape, -1, np.int64)
         first = int(self.rows[0])
         inside = (rows >= first) & (rows < first + len(self._table))
+        # Rows outside read entry 0 of the table, which the outer `where` replaces.
         return np.where(inside, self._table[np.where(inside, rows - first, 0)], -1)
 
     @cached_property
     def _table(self) -> NDArray[np.int64]:
+        """Position of each row from the first to the last; -1 for rows that may not be used."""
         table = np.full(int(self.rows[-1] - self.rows[0]) + 1, -1, np.int64)
         table[self.rows - self.rows[0]] = np.arange(len(self))
         return table
@@ -81,10 +93,21 @@ def mark_usable(image: Rows, failed: NDArray[np.integer[Any]], references: int |
     Returns
     -------
     (N,) bool
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel_train.batches.base import mark_usable
+    >>> image, failed = np.array([0, 0, 1, 1], np.int32), np.array([3])
+    >>> mark_usable(image, failed, references=5)  # image 1 has no label, since one of its references has none
+    array([ True,  True, False, False])
+    >>> mark_usable(image, failed, references=None)
+    array([ True,  True,  True, False])
     """
     usable = np.ones(len(image), np.bool_)
     usable[failed] = False
     if references is not None and len(failed):
+        # A caption beyond the references fails alone; a reference takes its image with it.
         first = np.searchsorted(image, image[failed])
         usable &= ~np.isin(image, image[failed[failed - first < references]])
     return usable
@@ -108,6 +131,14 @@ class StableRandom:
 
     Only the raw bits of numpy's generator are used. numpy may change its distributions between versions, but not the
     bits.
+
+    Examples
+    --------
+    >>> from relabel_train.batches.base import StableRandom
+    >>> StableRandom(0, 1).permutation(5)  # a seed and an epoch, say
+    array([4, 1, 2, 0, 3])
+    >>> StableRandom(0, 1).below(10, 3)
+    array([9, 0, 6])
     """
 
     def __init__(self, *numbers: int) -> None:
@@ -115,10 +146,12 @@ class StableRandom:
 
     def permutation(self, count: int) -> NDArray[np.int64]:
         """Return 0..count - 1 in random order."""
+        # The order of 64-bit numbers; a stable sort fixes the order of equal ones.
         return np.argsort(self._bits.random_raw(count), kind="stable") if count else np.empty(0, np.int64)
 
     def below(self, bound: int, count: int) -> NDArray[np.int64]:
         """Draw `count` numbers of 0..bound - 1, repeats allowed."""
+        # The bias of a remainder of 64 bits is below bound / 2^64.
         return (self._bits.random_raw(count) % np.uint64(bound)).astype(np.int64)
 
     def one(self, bound: int) -> int:
@@ -137,12 +170,28 @@ class Sampler(ABC):
     seed : int
         At least 0.
     drop_last : bool
-        Whether to leave out a last batch of fewer than B captions.
+        Leave out a last batch of fewer than B captions.
 
     Raises
     ------
     ValueError
         If a parameter is invalid.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel_train.batches import Captions, Sampler
+    >>> class InOrder(Sampler):
+    ...     name = "in_order"
+    ...     def epoch(self, epoch):
+    ...         return self._cut(np.arange(len(self.captions)))
+    ...     def __len__(self):
+    ...         return self._count(len(self.captions))
+    >>> sampler = InOrder(Captions.of(np.arange(5)), batch_size=2, seed=0, drop_last=False)
+    >>> [rows.tolist() for rows in sampler]
+    [[0, 1], [2, 3], [4]]
+    >>> [rows.tolist() for rows in sampler.batches(0, rank=1, world_size=2)]
+    [[2, 3]]
     """
 
     name: ClassVar[str]
@@ -181,8 +230,8 @@ class Sampler(ABC):
         ValueError
             If `rank` is not in 0..world_size - 1.
         """
-        whole = self.epoch(epoch)
-        return [whole[i] for i in batches_of_process(len(whole), rank, world_size, even=even)]
+        all_batches = self.epoch(epoch)
+        return [all_batches[i] for i in batches_of_process(len(all_batches), rank, world_size, even=even)]
 
     def __iter__(self) -> Iterator[Rows]:
         return iter(self.epoch(0))

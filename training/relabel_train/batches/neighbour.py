@@ -30,11 +30,22 @@ class NeighbourBatches(Sampler):
     k : int
         Nearest captions per batch; 5 in the paper.
     siblings : bool
-        Whether captions of one image may meet in a batch. With False batches of few images may be short.
+        Allow captions of one image in a batch. With False batches of few images may be short.
     depth : int, optional
         Neighbours examined to find k usable ones; k + 15 by default (an image has about four other captions).
     anchors : int, optional
         Anchors, hence batches, per epoch; by default as many as there are random batches.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from relabel_train.batches import NeighbourBatches
+    >>> from relabel_train.lookup import open_lookup
+    >>> from relabel_train.lookup.example import write_example
+    >>> lookup = open_lookup(write_example(tempfile.mkdtemp()))
+    >>> sampler = NeighbourBatches(lookup.captions(), lookup, 3, seed=0, drop_last=False, k=1, depth=5)
+    >>> [rows.tolist() for rows in sampler.epoch(0)]  # an anchor, its nearest caption of another image, a random one
+    [[3, 4, 1], [2, 1, 5]]
     """
 
     name: ClassVar[str] = "neighbour"
@@ -67,8 +78,8 @@ class NeighbourBatches(Sampler):
     @property
     def parameters(self) -> dict[str, Any]:
         """Everything that determines the batches, except the captions and their neighbours."""
-        own = {"k": self.k, "siblings": self.siblings, "depth": self.depth, "anchors": self.anchors}
-        return super().parameters | own
+        specific = {"k": self.k, "siblings": self.siblings, "depth": self.depth, "anchors": self.anchors}
+        return super().parameters | specific
 
     def epoch(self, epoch: int) -> list[Rows]:
         """List the batches of an epoch: (B,) int32 caption rows each."""
@@ -88,11 +99,14 @@ class NeighbourBatches(Sampler):
         stop = start + len(self)
         if not count or start == stop:
             return np.empty(0, np.int64)
+        # Epochs read on where the one before stopped in an endless sequence of random orders of all captions.
         orders = [StableRandom(self.seed, 0, n).permutation(count) for n in range(start // count, -(-stop // count))]
         return np.concatenate(orders)[start % count :][: stop - start]
 
     def _batch(self, anchor: int, near: list[int], random: StableRandom) -> Rows:
+        """Make the batch of one anchor, given the positions of its neighbours (-1: not usable)."""
         image, size = self.captions.image, self.batch_size
+        # A dict keeps the order: the anchor first, then its neighbours, best first.
         chosen, images = {anchor: None}, {int(image[anchor])}
 
         def add(position: int) -> None:
@@ -105,11 +119,11 @@ class NeighbourBatches(Sampler):
                 break
             add(position)
         count = len(self.captions)
-        # A few draws fill a batch of a large corpus. A small corpus, or one of few images, is searched whole.
-        for whole in (False, True):
+        # A few draws fill a batch of a large corpus. A small corpus, or one of few images, is searched completely.
+        for exhaustive in (False, True):
             if len(chosen) == size:
                 break
-            for position in (random.permutation(count) if whole else random.below(count, 4 * size)).tolist():
+            for position in (random.permutation(count) if exhaustive else random.below(count, 4 * size)).tolist():
                 add(position)
                 if len(chosen) == size:
                     break

@@ -101,17 +101,21 @@ class Plan:
         """
         if not 0 <= epoch < self.epochs:
             raise ValueError(f"{self.folder}: epoch {epoch} is not planned; there are 0..{self.epochs - 1}")
+        # Each epoch is dealt out to processes by itself, so that `even` leaves out the end of an epoch alone.
         first, stop = int(self._starts[epoch]), int(self._starts[epoch + 1])
         return [first + i for i in batches_of_process(stop - first, rank, world_size, even=even)]
 
     def __getitem__(self, number: int) -> Batch:
         rows, image = self._batch("rows", number), self._batch("images", number)
+        # A short batch ends in rows of -1.
         size = int((rows >= 0).sum())
         block = self._block(number)[:size, :size]
+        # Copies: a trainer may write to them, and the mapped files are read-only.
         return Batch(np.array(rows[:size]), np.array(block), image[:size, None] == image[None, :size])
 
     def tensors(self, number: int) -> Batch:
         """Return batch i as torch tensors: rows int64, relevance float32, same_image bool."""
+        # Imported on first use: a plan is read by numpy alone.
         import torch
 
         rows, relevance, same_image = self[number]
@@ -152,16 +156,19 @@ class Plan:
         captions = self.caption_ids.names(self.rows(number) - self.first_row)
         return captions, self.image_ids.names(self.images(number) - self.first_image)
 
-    def _ids(self, what: str) -> Ids:
-        return Ids.open({f"{what}.{name}": self._array(f"{what}.{name}") for name in ID_ARRAYS}, what)
+    def _ids(self, prefix: str) -> Ids:
+        """Open the ids whose arrays have a prefix."""
+        return Ids.open({f"{prefix}.{name}": self._array(f"{prefix}.{name}") for name in ID_ARRAYS}, prefix)
 
     def _batch(self, name: str, number: int) -> NDArray[Any]:
+        """Return row `number` of an array of batches, a view."""
         if not 0 <= number < len(self):
             raise IndexError(f"no batch {number}; the plan has {len(self)}")
         batch: NDArray[Any] = self._array(name)[number]
         return batch
 
     def _block(self, number: int) -> NDArray[Any]:
+        """Return the block of a batch, a (B, B) view of its shard."""
         shard, index = divmod(number, int(self.about["batches_per_shard"]))
         block: NDArray[Any] = self._array(shard_name(shard, int(self.about["shards"])))[index]
         return block
@@ -211,6 +218,7 @@ def shard_name(shard: int, shards: int) -> str:
 
 
 def _reopen(path: str, digest: str, verify: Verify) -> Plan:
+    # The folder may have been exported again since the plan was pickled: batches of two plans must not mix.
     plan = open_plan(path, verify)
     if plan._digest != digest:
         raise LookupFileError(f"{path}: another plan was exported there meanwhile. Open it again.")
@@ -218,6 +226,7 @@ def _reopen(path: str, digest: str, verify: Verify) -> Plan:
 
 
 def _open(folder: ExportFolder, verify: Verify) -> tuple[dict[str, Any], str, dict[str, MappedArray]]:
+    """Map every file of a plan. Return its description, the digest of plan.json, and its arrays."""
     about = _description(folder)
     digests = None if verify is False else read_digests(folder, "plan", NAME)
 
@@ -228,15 +237,16 @@ def _open(folder: ExportFolder, verify: Verify) -> tuple[dict[str, Any], str, di
     batches, size, step = about["batches"], about["batch_size"], about["batches_per_shard"]
     arrays = {name: mapped(name, "<i4", (batches, size)) for name in ("rows", "images")}
     for shard in range(about["shards"]):
+        # The last shard holds the remainder.
         name, count = shard_name(shard, about["shards"]), min(step, batches - shard * step)
         arrays[name] = mapped(name, "<f4", (count, size, size))
-    for what in ("caption", "image"):
-        own = {
-            f"{what}_ids.{name}": mapped(f"{what}_ids.{name}", dtype, (None,)) for name, (dtype, _) in ID_ARRAYS.items()
+    for kind in ("caption", "image"):
+        ids = {
+            f"{kind}_ids.{name}": mapped(f"{kind}_ids.{name}", dtype, (None,)) for name, (dtype, _) in ID_ARRAYS.items()
         }
-        first, stop = about[f"{what}s"]
-        check_ids(own, f"{what}_ids", stop - first)
-        arrays |= own
+        first, stop = about[f"{kind}s"]
+        check_ids(ids, f"{kind}_ids", stop - first)
+        arrays |= ids
     return about, hashlib.sha256(folder.texts[NAME]).hexdigest(), arrays
 
 
@@ -244,8 +254,8 @@ def _description(folder: ExportFolder) -> dict[str, Any]:
     """Read and check plan.json."""
     path, body = folder.path / NAME, folder.read_json(NAME)
     if (body.get("kind"), body.get("format")) != ("plan", FORMAT):
-        found = f"{body.get('kind')!r:.40}, format {body.get('format')!r:.40}"
-        raise LookupFileError(f"{path}: expected plan, format {FORMAT}; found {found}. {AGAIN}")
+        actual = f"{body.get('kind')!r:.40}, format {body.get('format')!r:.40}"
+        raise LookupFileError(f"{path}: expected plan, format {FORMAT}; found {actual}. {AGAIN}")
     values = Fields(path, body)
     texts = {"label", "source", "source_kind", "split", "corpus", "fingerprint"}
     fixed = {"orientation": ORIENTATION, "same_image": SAME_IMAGE, "coverage": COVERAGE, "exact": EXACT}
@@ -265,6 +275,7 @@ def _description(folder: ExportFolder) -> dict[str, Any]:
     values.integer("left_out", 0, stop - first)
     values.integer("batch_size", 1, _MOST)
     batches, step = values.integer("batches", 1, _MOST), values.integer("batches_per_shard", 1, _MOST)
+    # The numbers must agree before any shape is derived from them.
     if sum(values.integers("epochs", 0, _MOST)) != batches:
         values.refuse("epochs", f"numbers of batches that sum to {batches}")
     values.integer("shards", -(-batches // step), -(-batches // step))

@@ -24,11 +24,27 @@ class TorchBatchSampler(TorchSampler[list[int]]):
     sampler : relabel_train.batches.Sampler
     rank, world_size, even
         As in Sampler.batches.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel_train.batches import Captions, RandomBatches
+    >>> from relabel_train.batches.torch_sampler import TorchBatchSampler
+    >>> def make():
+    ...     return TorchBatchSampler(RandomBatches(Captions.of(np.arange(6)), 2, seed=0, drop_last=False))
+    >>> sampler = make()
+    >>> sampler.set_epoch(3)
+    >>> batches, state = list(sampler), sampler.state_dict(done=1)
+    >>> resumed = make()
+    >>> resumed.load_state_dict(state)
+    >>> list(resumed) == batches[1:]
+    True
     """
 
     def __init__(self, sampler: Sampler, rank: int = 0, world_size: int = 1, *, even: bool = True) -> None:
         self.sampler, self.rank, self.world_size, self.even = sampler, rank, world_size, even
         self.epoch = self.done = 0
+        # Raises now, and not in a worker, if the rank is not in the group.
         batches_of_process(len(sampler), rank, world_size, even=even)
 
     def set_epoch(self, epoch: int) -> None:
@@ -38,6 +54,7 @@ class TorchBatchSampler(TorchSampler[list[int]]):
 
     def __iter__(self) -> Iterator[list[int]]:
         batches = self.sampler.batches(self.epoch, self.rank, self.world_size, even=self.even)
+        # Batches done before the checkpoint are skipped once; the next epoch starts at its first.
         start, self.done = self.done, 0
         for rows in batches[start:]:
             yield rows.tolist()
@@ -63,8 +80,9 @@ class TorchBatchSampler(TorchSampler[list[int]]):
 
     @property
     def _identity(self) -> dict[str, Any]:
-        own = {"captions": len(self.sampler.captions), "world_size": self.world_size, "even": self.even}
-        return self.sampler.parameters | own
+        """Everything that determines this process's batches, except its rank."""
+        group = {"captions": len(self.sampler.captions), "world_size": self.world_size, "even": self.even}
+        return self.sampler.parameters | group
 
 
 class PlanDataset(Dataset[Batch]):

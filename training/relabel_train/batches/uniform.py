@@ -19,8 +19,19 @@ class RandomBatches(Sampler):
     Parameters
     ----------
     one_caption_an_image : bool
-        Use each image once per epoch instead, with one of its captions, drawn anew every epoch: no two captions of one
+        Use each image once per epoch instead, with one of its captions, drawn again every epoch: no two captions of one
         image meet, and an epoch is a fifth as long. No released code does this, but the losses' definitions assume it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel_train.batches import Captions, RandomBatches
+    >>> captions = Captions.of(np.array([0, 0, 1, 1, 2, 2]))
+    >>> [rows.tolist() for rows in RandomBatches(captions, 4, seed=0, drop_last=False).epoch(0)]
+    [[3, 2, 1, 0], [4, 5]]
+    >>> sampler = RandomBatches(captions, 3, seed=0, drop_last=False, one_caption_an_image=True)
+    >>> [rows.tolist() for rows in sampler.epoch(0)]
+    [[4, 1, 3]]
     """
 
     name: ClassVar[str] = "random"
@@ -45,7 +56,9 @@ class RandomBatches(Sampler):
         """List the batches of an epoch: (B,) int32 caption rows each."""
         random = StableRandom(self.seed, epoch)
         order = random.permutation(len(self.captions))
-        if self.one_caption_an_image:  # the first caption of each image in a random order of all
+        if self.one_caption_an_image:
+            # The first caption of each image in a random order of all is a random one of its captions.
             _, first = np.unique(self.captions.image[order], return_index=True)
+            # np.unique sorts by image, so the images need an order of their own.
             order = order[first][random.permutation(len(first))]
         return self._cut(order)

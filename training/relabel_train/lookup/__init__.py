@@ -1,4 +1,7 @@
-"""The lookup: a folder of memory-mapped arrays that answers relevance, same-image marks and neighbours for any rows."""
+"""The lookup: a folder of memory-mapped arrays that answers relevance, same-image marks and neighbours for any rows.
+
+One module per kind of lookup (`vectors`, `cider`, `spice`, `fuse`), `format` for the files, `lookup` for the reader.
+"""
 
 from relabel_train.batches.plan import Plan, open_plan
 from relabel_train.folder import LookupFileError

@@ -24,6 +24,7 @@ def map_arrays(folder: ExportFolder, about: Description) -> dict[str, MappedArra
     arrays = {}
     for name, (types, dimensions) in about.schema.items():
         entry = about.arrays[name]
+        # The description must fit the format before the file is compared with the description.
         if entry.dtype not in types.split() or len(entry.shape) != dimensions:
             wanted = f"{types.replace(' ', ' or ')} of {dimensions} dimensions"
             raise LookupFileError(f"{folder.path / name}.npy: expected {wanted}, found {entry.shape}. {AGAIN}")
@@ -42,18 +43,21 @@ def check_arrays(about: Description, arrays: Mapping[str, MappedArray]) -> None:
     _check_captions(about, arrays)
     _check_neighbours(about, arrays)
     kinds = {"": (about.kind, about.sizes)}
+    # The arrays of each part of a fused label lie under its prefix.
     if about.kind == "others":
         kinds |= {f"part{i}.": (p["kind"], p["sizes"]) for i, p in enumerate(about.params["fuse"]["parts"])}
     for prefix, (kind, sizes) in kinds.items():
-        own = {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
-        _check_kind(kind, sizes, len(range(*about.rows)), arrays["image_ids.order"].array.size, own)
+        of_kind = {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
+        _check_kind(kind, sizes, len(range(*about.rows)), arrays["image_ids.order"].array.size, of_kind)
 
 
 def _check_captions(about: Description, arrays: Mapping[str, MappedArray]) -> None:
+    """Check image numbers, failed positions and ids."""
     count = about.rows[1] - about.rows[0]
     image, failed = arrays["image"], arrays["failed"]
     image.check_length(count)
     failed.check_length(about.failed)
+    # Images are numbered in order, so the last caption's number gives their count.
     images = int(image.array[-1]) + 1
     arrays["indptr"].check_offsets(images, image)
     positions = failed.array
@@ -64,12 +68,14 @@ def _check_captions(about: Description, arrays: Mapping[str, MappedArray]) -> No
 
 
 def _check_neighbours(about: Description, arrays: Mapping[str, MappedArray]) -> None:
+    """Check the lists of neighbours, if the lookup has them."""
     if about.neighbours is None:
         return
     first, stop = about.neighbours["rows"]
     indptr, rows, scores = (arrays[f"neighbours.{name}"] for name in ("indptr", "rows", "scores"))
     indptr.check_offsets(stop - first, rows)
     scores.check_length(rows.array.size)
+    # Offsets are read completely: a falling one would mix the neighbours of two captions.
     sizes = np.diff(indptr.array)
     if sizes.min() < 0 or sizes.max() != about.neighbours["width"]:
         indptr.refuse(f"at most {about.neighbours['width']} neighbours per caption", sizes.max())

@@ -27,6 +27,20 @@ class References:
         An image with fewer than W references repeats its last one.
     sizes : (B,) int64 or None
         Number of references of each image; None if all have W.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel_train.lookup.blocks import References
+    >>> image, indptr = np.array([0, 0, 0, 1], np.int32), np.array([0, 3, 4])
+    >>> references = References.of(image, indptr, np.array([1, 3]), most=5, paired=False)
+    >>> references.positions, references.sizes  # image 1 repeats its only reference
+    (array([[0, 3],
+           [1, 3],
+           [2, 3]]), array([3, 1]))
+    >>> references.pool(np.array([[[0.2], [0.9]], [[0.4], [0.9]], [[0.6], [0.9]]]), "mean").round(2)
+    array([[0.4],
+           [0.9]])
     """
 
     positions: NDArray[np.int64]
@@ -56,8 +70,10 @@ class References:
         sizes = np.minimum(indptr[owner + 1] - first, most)
         width = int(sizes.max(initial=1))
         steps = np.arange(width)[:, None]
+        # The usual case, five references each, needs no counts in the pooling.
         if (sizes == width).all():
             return cls(first + steps, None)
+        # A repeated reference changes no maximum; a mean leaves it out by `sizes`.
         return cls(first + np.minimum(steps, sizes - 1), sizes)
 
     def take(self, index: NDArray[np.int64]) -> References:
@@ -101,17 +117,25 @@ class SameImageBlocks:
 class ColumnNumbers:
     """Small numbers for the columns of a batch, in time that depends on the batch alone.
 
-    Holds one array over all C columns per thread, -1 everywhere between calls; the first `kept` columns keep their own
-    number.
+    Holds one array over all C columns per thread. Between calls it is -1 except in the first `kept` columns, which keep
+    their number.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel_train.lookup.blocks import ColumnNumbers
+    >>> with ColumnNumbers(columns=1000, kept=2).numbered(np.array([700, 30, 700])) as numbers:
+    ...     numbers[[700, 30, 1, 999]]
+    array([ 4,  3,  1, -1], dtype=int16)
     """
 
     def __init__(self, columns: int, kept: int) -> None:
         self.columns, self.kept = columns, kept
-        self._own = threading.local()
+        self._buffers = threading.local()
 
     @contextmanager
     def numbered(self, columns: NDArray[np.int32]) -> Iterator[NDArray[Any]]:
-        """Yield an array that maps each of some columns (repeats allowed, none kept) to a number of its own.
+        """Yield an array that maps each of some columns (repeats allowed, none kept) to a distinct number.
 
         Numbers are ``kept`` to ``kept + len(columns) - 1``, not all of them used.
         """
@@ -122,19 +146,30 @@ class ColumnNumbers:
             numbers[columns] = np.arange(self.kept, stop, dtype=numbers.dtype)
             yield numbers
         finally:
+            # Only the cells that were written are reset: a fill of all C columns would dominate a block.
             numbers[columns] = -1
 
     def _buffer(self, dtype: str) -> NDArray[Any]:
-        buffer: NDArray[Any] | None = getattr(self._own, dtype, None)
+        """Return this thread's array of a dtype, made on first use."""
+        buffer: NDArray[Any] | None = getattr(self._buffers, dtype, None)
         if buffer is None:
             buffer = np.full(self.columns, -1, dtype)
             buffer[: self.kept] = np.arange(self.kept)
-            setattr(self._own, dtype, buffer)
+            setattr(self._buffers, dtype, buffer)
         return buffer
 
 
 def ranges(first: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Concatenate the ranges ``first[i]`` to ``first[i] + sizes[i] - 1``."""
+    """Concatenate the ranges ``first[i]`` to ``first[i] + sizes[i] - 1``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel_train.lookup.blocks import ranges
+    >>> ranges(np.array([10, 40]), np.array([3, 2]))
+    array([10, 11, 12, 40, 41])
+    """
+    # Each entry is its index in the output plus a shift that is constant within its range.
     out = np.repeat(first - (np.cumsum(sizes) - sizes), sizes)
     out += np.arange(len(out))
     return out

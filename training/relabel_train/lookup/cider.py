@@ -96,6 +96,7 @@ class CiderBlocks:
         references = images.positions.reshape(-1)
         scores = self._products(references, captions)
         self._apply_length_penalty(scores, references, captions)
+        # Rounding may exceed the source's bound by an ulp, which thresholds of trainers would meet.
         np.minimum(scores, self.largest, out=scores)
         out[...] = images.pool(scores.reshape(*images.positions.shape, -1), pooling)
         self._put_siblings(images, captions, pooling, out)
@@ -103,6 +104,7 @@ class CiderBlocks:
     def _products(self, references: NDArray[np.int64], captions: NDArray[np.int64]) -> NDArray[np.float64]:
         """Multiply R references and C candidates: (R, C)."""
         theirs = self._entries(captions)
+        # Frequent columns have the lowest numbers.
         split = theirs.column < self.frequent
         often, seldom = theirs.take(np.flatnonzero(split)), theirs.take(np.flatnonzero(~split))
         ours = self._entries(references)
@@ -112,13 +114,14 @@ class CiderBlocks:
             seldom = seldom._replace(column=numbers.take(seldom.column) - numbers.dtype.type(self.frequent))
         shared = np.flatnonzero(number >= 0)
         ours = Entries(ours.caption.take(shared), number.take(shared), ours.offset.take(shared))
-        # Few columns are frequent, so they make a small dense product. About 15,000 pairs of other entries are left.
+        # Few columns are frequent, so they make a small dense product. About 15,000 pairs of other entries remain.
         dense = ours.column < self.frequent
         scores = self._dense(ours.take(np.flatnonzero(dense)), len(references), often, len(captions))
         self._add_sparse(ours.take(np.flatnonzero(~dense)), seldom, scores)
         return scores
 
     def _dense(self, ours: Entries, rows: int, theirs: Entries, columns: int) -> NDArray[np.float64]:
+        """Multiply the frequent columns of references and candidates: (rows, columns)."""
         left, right = np.zeros((rows, self.frequent)), np.zeros((self.frequent, columns))
         left[ours.caption, ours.column] = self.reference.take(ours.offset)
         right[theirs.column, theirs.caption] = self.candidate.take(theirs.offset)
@@ -132,16 +135,19 @@ class CiderBlocks:
 
     def _add_sparse(self, ours: Entries, theirs: Entries, scores: NDArray[np.float64]) -> None:
         """Add the pairs of entries of one column; columns are numbered below ``len(theirs.column)``."""
-        held = np.bincount(theirs.column, minlength=len(theirs.column))
-        begin = np.cumsum(held) - held
+        # Postings of the candidates: entries by column, those of column c from begin[c].
+        size = np.bincount(theirs.column, minlength=len(theirs.column))
+        begin = np.cumsum(size) - size
         by_column = np.argsort(theirs.column, kind="stable")
         number = ours.column - ours.column.dtype.type(self.frequent)
-        pairs = held.take(number)
+        # Each entry of a reference meets all entries of its column.
+        pairs = size.take(number)
         partner = by_column.take(ranges(begin.take(number), pairs))
         weight = np.repeat(self.reference.take(ours.offset), pairs)
         weight *= self.candidate.take(theirs.offset).take(partner)
         cell = np.repeat(ours.caption * scores.shape[1], pairs)
         cell += theirs.caption.take(partner)
+        # Unbuffered, since several pairs meet in one cell.
         np.add.at(scores.reshape(-1), cell, weight)
 
     def _apply_length_penalty(
@@ -149,13 +155,14 @@ class CiderBlocks:
     ) -> None:
         """Multiply by the length penalty: a table over the lengths of references, then one row per reference."""
         ours, theirs = self.length[references], self.length[captions]
+        # Captions have few distinct lengths: one row per length instead of one per reference.
         lengths = np.arange(int(ours.max(initial=0)) + 1)
         scores *= self.gauss[np.abs(lengths[:, None] - theirs)].take(ours, axis=0)
 
     def _put_siblings(
         self, images: References, captions: NDArray[np.int64], pooling: Pooling, out: NDArray[Any]
     ) -> None:
-        """Overwrite the cells of an image and its own captions."""
+        """Overwrite the cells of an image and its own captions, whose common columns are not stored."""
         image = self.image[captions]
         i, j = np.nonzero(self.image[images.positions[0]][:, None] == image)
         owner = image[j]
@@ -166,6 +173,7 @@ class CiderBlocks:
         out[i, j] = references.pool(scores, pooling)[:, 0]
 
     def _entries(self, captions: NDArray[np.int64]) -> Entries:
+        """Gather the entries of some captions, caption by caption."""
         first = self.indptr[captions]
         sizes = self.indptr[captions + 1] - first
         offset = ranges(first, sizes)

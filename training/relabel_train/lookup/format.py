@@ -101,7 +101,14 @@ NEIGHBOURS: dict[str, tuple[str, int]] = {
 
 
 def kind_arrays(kind: str, params: dict[str, Any]) -> dict[str, tuple[str, int]]:
-    """Return the arrays of a kind, for `others` with those of the parts that ``params["fuse"]`` names."""
+    """Return the arrays of a kind, for `others` with those of the parts that ``params["fuse"]`` names.
+
+    Examples
+    --------
+    >>> from relabel_train.lookup.format import kind_arrays
+    >>> kind_arrays("vectors", {})
+    {'vectors': ('<f4 <f2', 2)}
+    """
     arrays = dict(KINDS[kind])
     for i, part in enumerate(params["fuse"]["parts"] if kind == "others" else ()):
         arrays |= {f"part{i}.{name}": spec for name, spec in KINDS[part["kind"]].items()}
@@ -127,9 +134,9 @@ class Description:
     fingerprint, corpus, encoding : str
         Of this lookup, its corpus and its encoding.
     neighbours : dict or None
-        None if none were computed before the export, else their `fingerprint`, `rows` (first and one past the last row
-        that has neighbours), `within` (the split that they are from), `width` (neighbours per caption) and `index`
-        (exact, or a faiss index that may miss some).
+        None if none were computed before the export. Else `fingerprint`, `rows` (first and one past the last row that
+        has neighbours), `within` (the split of the neighbours), `width` (neighbours per caption) and `index` (None if
+        exact, else the faiss index, which may miss some).
     split : str
     rows : (int, int)
         Corpus rows covered, first and one past the last; whole images.
@@ -141,7 +148,7 @@ class Description:
         Number of an image's first captions that are its references (`paired`: the caption that names it).
     orientation, siblings : str
     symmetric : bool
-        Whether r(a, b) = r(b, a) for single captions.
+        True if r(a, b) = r(b, a) for single captions.
     dtype : str
         Of stored vectors or weights.
     sizes : dict of str to int
@@ -196,6 +203,15 @@ def read_description(folder: Path) -> Description:
         If there is no lookup.
     LookupFileError
         If the file is missing, of another format, or holds an invalid value; names the field.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from relabel_train.lookup.example import write_example
+    >>> from relabel_train.lookup.format import read_description
+    >>> about = read_description(write_example(tempfile.mkdtemp()))
+    >>> about.kind, about.bounds, about.arrays["vectors"].shape
+    ('vectors', (-1.0, 1.0), (6, 2))
     """
     return open_export(folder, DESCRIPTION, MISSING, parse_description)
 
@@ -203,6 +219,7 @@ def read_description(folder: Path) -> Description:
 def parse_description(folder: ExportFolder) -> Description:
     """Read `lookup.json` of an open folder; raises as `read_description`."""
     path, body = folder.path / DESCRIPTION, folder.read_json(DESCRIPTION)
+    # First: a description of another format has other fields.
     if body.get("format") != FORMAT:
         raise LookupFileError(f"{path}: expected format {FORMAT}, found {body.get('format')!r:.40}. {AGAIN}")
     values = Fields(path, body)
@@ -242,6 +259,7 @@ def parse_description(folder: ExportFolder) -> Description:
         orientation=values.text("orientation", [ORIENTATION]),
         siblings=values.text("siblings", [SIBLINGS]),
     )
+    # Last, since kind, parts and neighbours decide which arrays the folder must hold.
     arrays = values.object("arrays")
     arrays.names(about.schema)
     about.arrays.update({name: _array_entry(arrays.object(name)) for name in about.schema})

@@ -39,6 +39,19 @@ class SmallTrees:
         Leaves not ruled out by a value, by the number of thresholds below the value.
     values : (T, 256) float64
         Value of the first leaf in a byte.
+
+    Examples
+    --------
+    A tree that gives 1.0 up to a threshold of 0.5, and 2.0 above it:
+
+    >>> import numpy as np
+    >>> from relabel_train.lookup.fuse import SmallTrees
+    >>> nodes, values = np.array([[0, 1, 2], [-1, -1, -1], [-1, -1, -1]]), np.array([0.5, 1.0, 2.0])
+    >>> trees = SmallTrees.of(np.array([0]), nodes, values, features=1)
+    >>> out = np.zeros(3)
+    >>> trees.add([np.array([0.2, 0.5, 0.7])], out)
+    >>> out
+    array([1., 1., 2.])
     """
 
     thresholds: list[F8]
@@ -59,6 +72,7 @@ class SmallTrees:
         for tree, root in enumerate(roots.tolist()):
             leaves: list[float] = []
 
+            # In order: the leaves of a left subtree are a range, which its node rules out when passed to the right.
             def walk(n: int, leaves: list[float] = leaves, tree: int = tree) -> None:
                 feature, left, right = nodes[n].tolist()
                 if feature < 0:
@@ -72,6 +86,7 @@ class SmallTrees:
             walk(root)
             if len(leaves) > LEAVES:
                 raise ValueError(f"a tree has {len(leaves)} leaves; {LEAVES} are read")
+            # The lowest bit left in a byte is the tree's leaf, whichever other bits are left.
             for byte in range(1, 256):
                 first = (byte & -byte).bit_length() - 1
                 table[tree, byte] = leaves[first] if first < len(leaves) else 0.0
@@ -79,6 +94,7 @@ class SmallTrees:
         masks = [np.full((len(t) + 1, len(roots)), 255, np.uint8) for t in thresholds]
         for feature_splits, edges, mask in zip(splits, thresholds, masks, strict=True):
             for threshold, tree, ruled_out in feature_splits:
+                # Rows behind the threshold belong to values above it.
                 mask[int(np.searchsorted(edges, threshold)) + 1 :, tree] &= 255 - ruled_out
         return cls(thresholds, masks, table)
 
@@ -86,12 +102,15 @@ class SmallTrees:
         """Add the trees' values to (P,) `out`, tree by tree; `features` are F arrays of length P."""
         for a in range(0, len(out) if len(self.values) else 0, _PAIRS):
             left = None
+            # Intersect the leaves that each feature leaves: (pairs, T) bytes.
             for feature, edges, mask in zip(features, self.thresholds, self.masks, strict=True):
                 if len(edges):
                     rows = mask.take(np.searchsorted(edges, feature[a : a + _PAIRS]), axis=0)
                     left = rows if left is None else np.bitwise_and(left, rows, out=left)
+            # Trees without a split have one leaf, the first.
             if left is None:
                 left = np.full((len(out[a : a + _PAIRS]), len(self.values)), 255, np.uint8)
+            # Tree by tree, in the pipeline's order of additions, hence with its bits.
             for row, table in zip(np.ascontiguousarray(left.T), self.values, strict=True):
                 out[a : a + _PAIRS] += table.take(row)
 
@@ -157,6 +176,7 @@ class FuseBlocks:
             out[...] = images.pool(self._singles(images.positions, captions), pooling)
         else:
             out[...] = self._sets(images, captions)
+            # An image of one reference is scored by the head for single references, also among larger sets.
             if images.sizes is not None and len(one := np.flatnonzero(images.sizes == 1)):
                 out[one] = self._singles(images.positions[:1, one], captions)[0]
 
@@ -174,6 +194,7 @@ class FuseBlocks:
                 scores = np.empty((images.positions.shape[1], len(captions)))
                 self.parts[part].fill(images, captions, "refs", scores)
             else:
+                # Several poolings of one part share its scores.
                 if part not in by_reference:
                     by_reference[part] = self._part_scores(part, images.positions, captions)
                 scores = _pooled(by_reference[part], images, how)
@@ -190,12 +211,13 @@ class FuseBlocks:
 def _pooled(scores: F8, images: References, how: str) -> F8:
     """Reduce (W, B, C) to (B, C); an image with fewer references than W repeats its last one, which counts once."""
     width = np.arange(len(scores))[:, None]
-    held = np.ones((len(scores), scores.shape[1]), bool) if images.sizes is None else width < images.sizes
+    counts = np.ones((len(scores), scores.shape[1]), bool) if images.sizes is None else width < images.sizes
     best, second, total = scores[0], np.full_like(scores[0], -np.inf), scores[0].copy()
-    for score, counted in zip(scores[1:], held[1:, :, None], strict=True):
+    for score, counted in zip(scores[1:], counts[1:, :, None], strict=True):
+        # Of the old best and the new score the smaller one competes for the second place.
         second = np.where(counted, np.maximum(second, np.minimum(best, score)), second)
         best = np.where(counted, np.maximum(best, score), best)
         total = np.where(counted, total + score, total)
     if how == "mean":
-        return np.asarray(total / held.sum(axis=0)[:, None])
+        return np.asarray(total / counts.sum(axis=0)[:, None])
     return np.asarray(best if how == "max" else second)

@@ -40,7 +40,7 @@ _CELLS = 1 << 23
 def open_lookup(path: str | Path, verify: Verify = "once") -> Lookup:
     """Open a lookup. Its arrays are mapped and read on demand, so opening takes milliseconds.
 
-    All arrays are of one export, also while another export replaces the folder.
+    All arrays are of one export, even if another export replaces the folder meanwhile.
 
     Parameters
     ----------
@@ -58,6 +58,15 @@ def open_lookup(path: str | Path, verify: Verify = "once") -> Lookup:
         If there is no lookup.
     LookupFileError
         If a file is missing, damaged or of another format; names the file.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from relabel_train.lookup import open_lookup
+    >>> from relabel_train.lookup.example import write_example
+    >>> lookup = open_lookup(write_example(tempfile.mkdtemp()))  # or "labels/coco/exports/train/lookup/sbert"
+    >>> lookup
+    <Lookup example (sbert), all: 6 captions, ...>
     """
     folder = Path(path).resolve()
     if not isinstance(verify, bool) and verify != "once":
@@ -81,6 +90,27 @@ class Lookup:
         Content of `lookup.json`: coverage, range, pooling, orientation, fingerprints.
     rows : range
         Corpus rows covered.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from relabel_train.lookup import open_lookup
+    >>> from relabel_train.lookup.example import write_example
+    >>> lookup = open_lookup(write_example(tempfile.mkdtemp()))
+    >>> rows = lookup.rows_of(["coco:11", "coco:21", "coco:31"])
+    >>> lookup.block(rows).round(2)  # images are rows, captions columns
+    array([[1.  , 0.94, 0.54],
+           [0.8 , 1.  , 0.94],
+           [0.28, 0.8 , 1.  ]], dtype=float32)
+    >>> lookup.block(rows[:1], rows[1:], pooling="paired").round(2)  # one caption against two
+    array([[0.8 , 0.28]], dtype=float32)
+    >>> lookup.same_image([0, 1, 2], [0])
+    array([[ True],
+           [ True],
+           [False]])
+    >>> near, scores, same_image = lookup.neighbours(rows[:1], k=2)
+    >>> lookup.caption_ids(near[0]), scores.round(2), same_image
+    (['coco:12', 'coco:21'], array([[0.96, 0.8 ]], dtype=float32), array([[ True, False]]))
     """
 
     def __init__(
@@ -176,9 +206,10 @@ class Lookup:
             out = np.empty(shape, dtype)
         if out.shape != shape or out.dtype not in (np.float32, np.float64):
             raise ValueError(f"out is {out.dtype} {out.shape}; float32 or float64 {shape} is needed")
+        # Blocks that fit are filled in one piece; larger ones by rows, or by squares if one row is too long as well.
         step, most = len(captions), self.about.references
         high = max(1, _CELLS // max(1, step * most))
-        if high < len(images) and step > high:  # neither side fits: cut into squares
+        if high < len(images) and step > high:
             step = high = max(1, int((_CELLS / most) ** 0.5))
         for a in range(0, len(images), high):
             references = References.of(self._image, self._indptr, images[a : a + high], most, how == "paired")
@@ -196,11 +227,11 @@ class Lookup:
         failed = self._failed[positions]
         if missing == "raise" and failed.any():
             position = positions[failed][0]
-            what = (
-                f"caption {self._caption_ids.names([position])[0]} (row {position + self.rows.start}) has no encoding"
-            )
+            name = self._caption_ids.names([position])[0]
             todo = "Draw from `lookup.captions()`, which leaves such captions out, or ask for missing='nan'."
-            raise ValueError(f"{self.about.label}: {what}. {todo}")
+            raise ValueError(
+                f"{self.about.label}: caption {name} (row {position + self.rows.start}) has no encoding. {todo}"
+            )
         out[failed.any(axis=0)] = np.nan
 
     def same_image(self, rows: ArrayLike, columns: ArrayLike | None = None) -> NDArray[np.bool_]:
@@ -228,7 +259,7 @@ class Lookup:
         rows : (B, k) int32
         scores : (B, k) float32
         same_image : (B, k) bool
-            Whether the neighbour is of the same image, by id.
+            True for a neighbour of the same image, by id.
 
         Raises
         ------
@@ -246,6 +277,7 @@ class Lookup:
         if not 0 < k <= width:
             raise ValueError(f"{self.about.label} has {width} neighbours per caption; {k} were asked for")
         positions = self._positions(rows)
+        # Neighbours may cover fewer rows than the lookup: positions count from their first row.
         query = positions + (self.rows.start - first)
         if len(query) and not 0 <= int(query.min()) <= int(query.max()) < stop - first:
             bad = positions[(query < 0) | (query >= stop - first)][0] + self.rows.start
@@ -255,10 +287,12 @@ class Lookup:
         lacking = slots >= indptr[query + 1][:, None]
         if missing == "raise" and lacking.any():
             i = int(np.flatnonzero(lacking.any(axis=1))[0])
-            what = (
-                f"caption {self._caption_ids.names(positions[i : i + 1])[0]} has {k - int(lacking[i].sum())} neighbours"
+            name, count = self._caption_ids.names(positions[i : i + 1])[0], k - int(lacking[i].sum())
+            raise ValueError(
+                f"{self.about.label}: caption {name} has {count} neighbours, not {k}. "
+                "Leave it out, or ask for missing='nan'."
             )
-            raise ValueError(f"{self.about.label}: {what}, not {k}. Leave it out, or ask for missing='nan'.")
+        # Slots behind a short list belong to the next caption; 0 is valid and overwritten below.
         slots[lacking] = 0
         near, scores = self._arrays["neighbours.rows"][slots], self._arrays["neighbours.scores"][slots]
         near[lacking], scores[lacking] = -1, np.nan
@@ -294,35 +328,41 @@ class Lookup:
 
     def _same(self, positions: NDArray[np.int64], rows: NDArray[np.int32]) -> NDArray[np.bool_]:
         """Compare images. A row that is not covered is of another image, since images are covered whole."""
-        others = rows.astype(np.int64) - self.rows.start
-        inside = (others >= 0) & (others < len(self))
-        return np.asarray(inside & (self._image[np.where(inside, others, 0)] == self._image[positions][:, None]))
+        columns = rows.astype(np.int64) - self.rows.start
+        inside = (columns >= 0) & (columns < len(self))
+        return np.asarray(inside & (self._image[np.where(inside, columns, 0)] == self._image[positions][:, None]))
 
     def _positions(self, rows: ArrayLike) -> NDArray[np.int64]:
+        """Return positions of corpus rows, after a check that all are covered."""
         array = np.asarray(rows)
         if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
             raise ValueError(f"expected a list of corpus rows, found {array.dtype} {array.shape}")
         positions: NDArray[np.int64] = array.astype(np.int64) - self.rows.start
         if len(positions) and not 0 <= int(positions.min()) <= int(positions.max()) < len(self):
             bad = array[(positions < 0) | (positions >= len(self))][0]
-            what = f"row {bad} is not among rows {self.rows.start} to {self.rows.stop - 1}"
-            raise IndexError(f"{what}, which this lookup of split {self.about.split!r} covers ({self.folder})")
+            raise IndexError(
+                f"row {bad} is not among rows {self.rows.start} to {self.rows.stop - 1}, "
+                f"which this lookup of split {self.about.split!r} covers ({self.folder})"
+            )
         return positions
 
 
 def _blocks(about: Description, arrays: dict[str, NDArray[Any]]) -> Blocks:
+    """Return the function that fills blocks, of a single source or of several that are fused."""
     if about.kind != "others":
-        return _own_blocks(about.kind, arrays, about.sizes, about.bounds[1])
+        return _source_blocks(about.kind, arrays, about.sizes, about.bounds[1])
     fuse, parts = about.params["fuse"], []
+    # All parts are about the same captions, so they share image numbers and offsets.
+    shared = {name: arrays[name] for name in ("image", "indptr")}
     for i, part in enumerate(fuse["parts"]):
         start = f"part{i}."
-        own = {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
-        shared = {name: arrays[name] for name in ("image", "indptr")}
-        parts.append(_own_blocks(part["kind"], shared | own, part["sizes"], part["bounds"][1]))
+        of_part = {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
+        parts.append(_source_blocks(part["kind"], shared | of_part, part["sizes"], part["bounds"][1]))
     return FuseBlocks.open(arrays, parts, fuse["heads"])
 
 
-def _own_blocks(kind: str, arrays: dict[str, NDArray[Any]], sizes: dict[str, int], largest: float) -> Blocks:
+def _source_blocks(kind: str, arrays: dict[str, NDArray[Any]], sizes: dict[str, int], largest: float) -> Blocks:
+    """Return the function that fills blocks of one kind of format.KINDS."""
     if kind == "vectors":
         return VectorBlocks(arrays["vectors"])
     if kind == "features":
@@ -335,15 +375,17 @@ def _own_blocks(kind: str, arrays: dict[str, NDArray[Any]], sizes: dict[str, int
 def _raise_malloc_threshold() -> None:
     """Make glibc keep freed arrays for the next call.
 
-    glibc returns arrays of more than 128 KiB to the system at once until a larger one was freed. The page faults of
-    allocating them again are half of a block's time. The larger array is never written to, so it costs nothing.
+    glibc returns every freed array of more than 128 KiB to the system until it has freed a larger one. The page faults
+    of allocating them again are half of a block's time. The larger array is never written to, so it costs nothing.
     """
     np.empty(1 << 20)
 
 
 def _open(folder: ExportFolder, verify: Verify) -> tuple[Description, str, dict[str, MappedArray]]:
+    """Map every array of a lookup. Return its description, the digest of lookup.json, and its arrays."""
     about = parse_description(folder)
     if verify is not False:
+        # Two files state the sha256 of every array: they agree, or one was replaced.
         digests = read_digests(folder, "lookup", DESCRIPTION)
         for name, entry in about.arrays.items():
             if digest_of(digests, folder.path / f"{name}.npy") != entry.sha256:

@@ -55,6 +55,7 @@ class SpiceBlocks:
 
     def fill(self, images: References, captions: NDArray[np.int64], pooling: Pooling, out: NDArray[Any]) -> None:
         """Fill `out`, (B_images, B_captions) float32 or float64; F1 is computed in float64."""
+        # "refs" compares with the merged tuples of all references; other poolings with each reference alone.
         if pooling == "refs":
             chosen = self.image[images.positions[0]]
             matched = self._count(self.image_indptr, self.image_matches, chosen, captions)
@@ -74,28 +75,33 @@ class SpiceBlocks:
         captions: NDArray[np.int64],
     ) -> NDArray[np.int64]:
         """Count the tuples of C captions that R references match: (R, C)."""
-        held = self.indptr[captions + 1] - self.indptr[captions]
-        theirs = self.tuples.take(ranges(self.indptr[captions], held))
+        caption_sizes = self.indptr[captions + 1] - self.indptr[captions]
+        theirs = self.tuples.take(ranges(self.indptr[captions], caption_sizes))
         first = indptr[references]
         sizes = indptr[references.astype(np.int64) + 1] - first
         ours = matches.take(ranges(first, sizes))
+        # The candidates' tuples get small numbers; -1 marks tuples of references that no candidate has.
         with self.numbers.numbered(theirs) as numbers:
-            number, wanted = numbers.take(theirs), numbers.take(ours)
-        shared = np.flatnonzero(wanted >= 0)
-        row, wanted = np.repeat(np.arange(len(references)), sizes).take(shared), wanted.take(shared)
+            number, matches_number = numbers.take(theirs), numbers.take(ours)
+        shared = np.flatnonzero(matches_number >= 0)
+        row = np.repeat(np.arange(len(references)), sizes).take(shared)
+        matches_number = matches_number.take(shared)
+        # Postings: the captions that hold each tuple, by its number.
         holders = np.bincount(number, minlength=len(theirs))
-        caption = np.repeat(np.arange(len(captions)), held).take(np.argsort(number, kind="stable"))
-        begin, pairs = np.cumsum(holders) - holders, holders.take(wanted)
+        caption = np.repeat(np.arange(len(captions)), caption_sizes).take(np.argsort(number, kind="stable"))
+        begin, pairs = np.cumsum(holders) - holders, holders.take(matches_number)
+        # One cell (reference, caption) per common tuple; cells are then counted.
         cell = np.repeat(row * len(captions), pairs)
-        cell += caption.take(ranges(begin.take(wanted), pairs))
+        cell += caption.take(ranges(begin.take(matches_number), pairs))
         return np.bincount(cell, minlength=len(references) * len(captions)).reshape(len(references), len(captions))
 
     def _f1(self, matched: NDArray[np.int64], sizes: NDArray[Any], captions: NDArray[np.int64]) -> NDArray[np.float64]:
         """Compute F1 from counts, (R, C), by the operations of the SPICE jar, hence with the pipeline's bits."""
+        # Pairs without a common tuple are 0 and would divide 0 by 0.
         i, j = np.nonzero(matched)
         count = matched[i, j]
-        held = self.indptr[captions + 1] - self.indptr[captions]
-        precision, recall = count / held[j], count / sizes[i]
+        caption_sizes = self.indptr[captions + 1] - self.indptr[captions]
+        precision, recall = count / caption_sizes[j], count / sizes[i]
         scores = np.zeros(matched.shape)
         scores[i, j] = 2.0 * (precision * recall) / (precision + recall)
         return scores

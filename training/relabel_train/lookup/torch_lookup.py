@@ -23,6 +23,17 @@ class TorchLookup:
     Attributes
     ----------
     lookup : Lookup
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import torch
+    >>> from relabel_train.lookup import TorchLookup, open_lookup
+    >>> from relabel_train.lookup.example import write_example
+    >>> labels = TorchLookup(open_lookup(write_example(tempfile.mkdtemp())))
+    >>> labels.block(torch.tensor([0, 2]), pooling="paired")
+    tensor([[1.0000, 0.8000],
+            [0.8000, 1.0000]])
     """
 
     lookup: Lookup
@@ -59,11 +70,21 @@ class RelevanceCollate:
     key : str, int or callable
         Key of a sample's caption id (a string, `coco:770337`) or corpus row (an int), or a function of the sample.
     pooling : Pooling, optional
-        The label's own by default.
+        The label's default if omitted.
     keep : bool
         Keep the key in samples that are mappings; False hides it from a `collate` that accepts only numbers.
     missing : "raise" or "nan"
         Raise for captions without an encoding, or give them NaN.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from relabel_train.lookup import RelevanceCollate, open_lookup
+    >>> from relabel_train.lookup.example import write_example
+    >>> collate = RelevanceCollate(open_lookup(write_example(tempfile.mkdtemp())))
+    >>> batch = collate([{"caption_id": "coco:11", "image": 0.5}, {"caption_id": "coco:12", "image": 0.7}])
+    >>> sorted(batch), batch["same_image"].tolist()
+    (['caption_id', 'image', 'relevance', 'same_image'], [[True, True], [True, True]])
     """
 
     lookup: Lookup
@@ -85,6 +106,7 @@ class RelevanceCollate:
         TypeError
             If the trainer's batch is neither a mapping nor a tuple or list.
         """
+        # Before the trainer's collate, which may drop ids or stack them into tensors.
         names = [self._name(sample) for sample in samples]
         rows = self.lookup.rows_of(names) if names and isinstance(names[0], str) else names
         labels = TorchLookup(self.lookup)
@@ -102,14 +124,17 @@ class RelevanceCollate:
         raise TypeError(f"cannot add labels to a batch that is a {type(batch).__name__}; collate to a dict or tuple")
 
     def _name(self, sample: Any) -> Any:
+        """Return the caption id or row of a sample."""
         return self.key(sample) if callable(self.key) else sample[self.key]
 
     def _without_key(self, samples: Sequence[Any]) -> list[Any]:
+        """Return the samples as the trainer's collate gets them."""
         if self.keep or callable(self.key):
             return list(samples)
         return [{k: v for k, v in s.items() if k != self.key} if isinstance(s, Mapping) else s for s in samples]
 
     def _collate(self) -> Callable[[list[Any]], Any]:
+        """Return the trainer's collate function, or torch's."""
         if self.collate is not None:
             return self.collate
         from torch.utils.data import default_collate

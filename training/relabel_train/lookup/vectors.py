@@ -35,7 +35,7 @@ class VectorBlocks:
         """Fill `out`, (B_images, B_captions) float32 or float64; products are computed in its type."""
         positions = images.positions
         if pooling == "paired" and _same_memory(positions[0], captions):
-            # One gather, and a product with itself: a syrk is half of a gemm.
+            # One gather, and a product with itself: a symmetric product (syrk) is half of a general one (gemm).
             right = left = self._gather(captions, out.dtype)
         else:
             right, left = self._gather(captions, out.dtype), self._gather(positions.reshape(-1), out.dtype)
@@ -43,11 +43,13 @@ class VectorBlocks:
             scores = _product(left, right)
             np.max(scores.reshape(*positions.shape, -1), axis=0, out=out)
             return
-        if pooling == "mean" and len(positions) > 1:  # a mean of products is a product with the mean
+        if pooling == "mean" and len(positions) > 1:
+            # A mean of products is a product with the mean: a W-th of the work.
             left = images.mean(left.reshape(*positions.shape, -1))
         _product(left, right, out)
 
     def _gather(self, positions: NDArray[np.int64], dtype: np.dtype[Any]) -> NDArray[Any]:
+        """Read vectors in the type of the result; float16 is widened once per batch."""
         return self.vectors.take(positions, axis=0).astype(dtype, copy=False)
 
 
@@ -63,6 +65,7 @@ def _product(left: NDArray[Any], right: NDArray[Any], out: NDArray[Any] | None =
     if torch is None or (_FORKED and not in_worker):
         return np.matmul(left, right.T, out=out)
     target = None if out is None else torch.from_numpy(out)
+    # Autocast of the training loop would multiply labels in bfloat16.
     with torch.autocast("cpu", enabled=False):
         return np.asarray(torch.mm(torch.from_numpy(left), torch.from_numpy(right).T, out=target))
 

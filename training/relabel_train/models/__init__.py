@@ -23,6 +23,16 @@ def make_model(name: str, width: int, vocabulary: Vocabulary, embed: int, word: 
     ------
     ValueError
         If there is no such model, or it has no such text encoder.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from relabel_train.models import Vocabulary, make_model
+    >>> texts = ["a dog on a surfboard", "two cats"]
+    >>> model = make_model("vsepp", width=8, vocabulary=Vocabulary.of(texts, least=1), embed=16, word=12)
+    >>> images = model.encode_images(torch.rand(2, 5, 8), torch.tensor([5, 3]))  # 5 regions, and 3
+    >>> model.scores(images, model.encode_captions(*model.tokens(texts))).shape
+    torch.Size([2, 2])
     """
     if name not in MODELS:
         raise ValueError(f"no model {name!r}; there are {', '.join(MODELS)}")

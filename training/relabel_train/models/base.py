@@ -51,14 +51,32 @@ class Model(nn.Module):
 
 
 def unit(x: Tensor, eps: float = 1e-8) -> Tensor:
-    """Divide vectors by their length plus eps, in float32."""
+    """Divide vectors by their length plus eps, in float32.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from relabel_train.models.base import unit
+    >>> unit(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
+    tensor([[0.6000, 0.8000],
+            [0.0000, 0.0000]])
+    """
     x = x.float()
     length: Tensor = x.norm(dim=-1, keepdim=True)
     return x / (length + eps)
 
 
 def counted(lengths: Tensor, most: int) -> Tensor:
-    """Mark the first `length` of `most` positions: (B, most) bool."""
+    """Mark the first `length` of `most` positions: (B, most) bool.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from relabel_train.models.base import counted
+    >>> counted(torch.tensor([1, 3]), 3)
+    tensor([[ True, False, False],
+            [ True,  True,  True]])
+    """
     from torch import arange
 
     return arange(most, device=lengths.device) < lengths[:, None]

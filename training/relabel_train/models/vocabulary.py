@@ -19,7 +19,14 @@ _WORD = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)*")
 
 
 def words(text: str) -> list[str]:
-    """Split a caption into words: `A man's dog.` is a, man's, dog."""
+    """Split a caption into lower-case words.
+
+    Examples
+    --------
+    >>> from relabel_train.models.vocabulary import words
+    >>> words("A man's dog, on a T-shirt.")
+    ['a', "man's", 'dog', 'on', 'a', 't', 'shirt']
+    """
     return _WORD.findall(text.lower())
 
 
@@ -28,12 +35,22 @@ class Vocabulary:
 
     Parameters
     ----------
-    known : sequence of str
+    vocabulary : sequence of str
         Words, numbered from 4.
+
+    Examples
+    --------
+    >>> from relabel_train.models import Vocabulary
+    >>> vocabulary = Vocabulary.of(["a dog", "a cat and a dog"], least=2)
+    >>> vocabulary.words
+    ('<pad>', '<unk>', '<start>', '<end>', 'a', 'dog')
+    >>> vocabulary(["A dog.", "A cat and a dog"])  # cat and and are too rare
+    (tensor([[2, 4, 5, 3, 0, 0, 0],
+            [2, 4, 1, 1, 4, 5, 3]]), tensor([4, 7]))
     """
 
-    def __init__(self, known: Sequence[str]) -> None:
-        self.words = (*_SPECIAL, *known)
+    def __init__(self, vocabulary: Sequence[str]) -> None:
+        self.words = (*_SPECIAL, *vocabulary)
         self._number = {word: i for i, word in enumerate(self.words)}
 
     @classmethod
@@ -60,6 +77,7 @@ class Vocabulary:
             raise FitError(f"{path}: damaged ({error}). Train again.") from error
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
             raise FitError(f"{path}: expected a list of words. Train again.")
+        # The numbers 0 to 3 are fixed in the code.
         if tuple(words[: len(_SPECIAL)]) != _SPECIAL:
             raise FitError(f"{path}: expected {', '.join(_SPECIAL)} first. Train again.")
         return cls(words[len(_SPECIAL) :])

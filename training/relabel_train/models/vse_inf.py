@@ -37,6 +37,14 @@ class VSEInfinity(Model):
     ------
     ImportError
         If `text` names a transformer and transformers is not installed.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from relabel_train.models import VSEInfinity, Vocabulary
+    >>> model = VSEInfinity(8, Vocabulary.of(["a dog"], least=1), embed=16, word=12).eval()
+    >>> model.encode_images(torch.rand(2, 5, 8), torch.tensor([5, 3])).shape
+    torch.Size([2, 16])
     """
 
     def __init__(
@@ -67,14 +75,15 @@ class VSEInfinity(Model):
 
     def encode_images(self, features: Tensor, lengths: Tensor) -> Tensor:
         """Embed B images, (B, R, D), as (B, E) float32 unit vectors."""
-        seen = counted(lengths, features.shape[1])
+        mask = counted(lengths, features.shape[1])
         if self.training and self.region_drop:
-            features, seen = _dropped(features, seen, torch.rand(seen.shape, device=seen.device) < self.region_drop)
-        flat = features[seen]  # without padding, which would enter the statistics of the batch norm
+            features, mask = _dropped(features, mask, torch.rand(mask.shape, device=mask.device) < self.region_drop)
+        # Without padding, which would enter the statistics of the batch norm.
+        flat = features[mask]
         regions = self.fc(flat) + self.mlp(flat)
-        out = regions.new_zeros(*seen.shape, regions.shape[1])
-        out[seen] = regions
-        return unit(self.image_pool(out, seen.sum(dim=1)))
+        out = regions.new_zeros(*mask.shape, regions.shape[1])
+        out[mask] = regions
+        return unit(self.image_pool(out, mask.sum(dim=1)))
 
     def encode_captions(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """Embed B captions, prepared by `tokens`, as (B, E) float32 unit vectors."""
@@ -91,17 +100,20 @@ class VSEInfinity(Model):
         return [{"params": fast, "lr": lr}, {"params": list(self.text.model.parameters()), "lr": lr * 0.1}]
 
     def _words_dropped(self, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        seen = counted(lengths, tokens.shape[1])
+        """Drop words of a training step: half are masked, a tenth replaced, the rest removed."""
+        mask = counted(lengths, tokens.shape[1])
         position = torch.arange(tokens.shape[1], device=tokens.device)
-        inner = (position > 0) & (position < lengths[:, None] - 1)  # start and end stay
-        drawn, fate = torch.rand(2, *tokens.shape, device=tokens.device)
-        hit = inner & (drawn < self.word_drop)
-        others = self.text.first, max(self.text.size, self.text.first + 1)
-        other = torch.randint(*others, tokens.shape, device=tokens.device)
+        # Start and end stay.
+        inner = (position > 0) & (position < lengths[:, None] - 1)
+        chance, fate = torch.rand(2, *tokens.shape, device=tokens.device)
+        hit = inner & (chance < self.word_drop)
+        # A vocabulary without words still needs a valid range to draw from.
+        bounds = self.text.first, max(self.text.size, self.text.first + 1)
+        replacement = torch.randint(*bounds, tokens.shape, device=tokens.device)
         tokens = torch.where(hit & (fate < 0.5), self.text.mask, tokens)
-        tokens = torch.where(hit & (fate >= 0.5) & (fate < 0.6), other.clamp(max=self.text.size - 1), tokens)
-        kept, seen = _dropped(tokens, seen, hit & (fate >= 0.6))
-        return kept.masked_fill(~seen, PAD), seen.sum(dim=1)
+        tokens = torch.where(hit & (fate >= 0.5) & (fate < 0.6), replacement.clamp(max=self.text.size - 1), tokens)
+        tokens, mask = _dropped(tokens, mask, hit & (fate >= 0.6))
+        return tokens.masked_fill(~mask, PAD), mask.sum(dim=1)
 
 
 class _Text(nn.Module):
@@ -127,7 +139,7 @@ class _Text(nn.Module):
 class _Words(_Text):
     """States of a bidirectional GRU, the mean of both directions."""
 
-    mask, first = UNKNOWN, 4
+    mask, first = UNKNOWN, 4  # the vocabulary has no mask; 0 to 3 are no words
 
     def __init__(self, vocabulary: Vocabulary, embed: int, word: int) -> None:
         super().__init__()
@@ -171,11 +183,27 @@ class _Transformer(_Text):
         return torch.as_tensor(self.fc(states))
 
 
-def _dropped(values: Tensor, seen: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
-    """Remove positions of (B, N, ...) values; the others, at least one per row, move to the front in order."""
-    kept = seen & ~out
-    empty = ~kept.any(dim=1)
-    kept[empty, 0] = True
-    order = (~kept).to(torch.int8).sort(dim=1, stable=True).indices
+def _dropped(values: Tensor, mask: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
+    """Remove positions of (B, N, ...) values; the others, at least one per row, move to the front in order.
+
+    Parameters
+    ----------
+    values : (B, N, ...)
+    mask : (B, N) bool
+        Positions that count.
+    out : (B, N) bool
+        Positions to remove.
+
+    Returns
+    -------
+    values : (B, N, ...)
+    mask : (B, N) bool
+    """
+    stays = mask & ~out
+    # An image or caption never loses everything: its first position stays.
+    empty = ~stays.any(dim=1)
+    stays[empty, 0] = True
+    # A stable sort of the marks moves what stays to the front, in order.
+    order = (~stays).to(torch.int8).sort(dim=1, stable=True).indices
     moved = values.gather(1, order.reshape(*order.shape, *(1,) * (values.ndim - 2)).expand_as(values))
-    return moved, counted(kept.sum(dim=1), seen.shape[1])
+    return moved, counted(stays.sum(dim=1), mask.shape[1])

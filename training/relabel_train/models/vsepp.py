@@ -29,6 +29,15 @@ class VSEPP(Model):
     Notes
     -----
     Linear layer: Xavier-uniform, bias 0. Words: uniform in -0.1..0.1. The GRU as torch makes it. No dropout.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from relabel_train.models import VSEPP, Vocabulary
+    >>> model = VSEPP(8, Vocabulary.of(["a dog"], least=1), embed=16, word=12)
+    >>> captions = model.encode_captions(*model.tokens(["a dog", "a cat"]))
+    >>> captions.shape, captions.norm(dim=1).round(decimals=4).tolist()
+    (torch.Size([2, 16]), [1.0, 1.0])
     """
 
     def __init__(self, width: int, vocabulary: Vocabulary, embed: int = 1024, word: int = 300) -> None:
@@ -47,8 +56,9 @@ class VSEPP(Model):
 
     def encode_images(self, features: Tensor, lengths: Tensor) -> Tensor:
         """Embed B images, (B, R, D), as (B, E) float32 unit vectors."""
-        seen = counted(lengths, features.shape[1])[:, :, None]
-        regions = self.fc(features).masked_fill(~seen, -torch.inf)
+        mask = counted(lengths, features.shape[1])[:, :, None]
+        # Padding is below every region in the maximum.
+        regions = self.fc(features).masked_fill(~mask, -torch.inf)
         return unit(regions.amax(dim=1))
 
     def encode_captions(self, tokens: Tensor, lengths: Tensor) -> Tensor:

@@ -44,10 +44,22 @@ _TENSOR, _PAIRS, _TUPLE = "__tensor__", "__pairs__", "__tuple__"
 def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
     """Write nested dicts, lists and tuples of tensors, numbers, text and None.
 
-    The file appears under its name once it is whole and on disk.
+    The file appears under its name once it is complete and on disk.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import torch
+    >>> from relabel_train.training.checkpoint import load_checkpoint, save_checkpoint
+    >>> path = Path(tempfile.mkdtemp(), "last.npz")
+    >>> save_checkpoint(path, {"step": 3, "model": {"weight": torch.ones(2)}})
+    >>> load_checkpoint(path)
+    {'step': 3, 'model': {'weight': tensor([1., 1.])}}
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    for stale in path.parent.glob(f".{path.name}.*.part"):  # of a killed process: one run at a time uses a folder
+    # Left by a killed process: one run at a time uses a folder.
+    for stale in path.parent.glob(f".{path.name}.*.part"):
         stale.unlink(missing_ok=True)
     tensors: list[torch.Tensor] = []
     body = json.dumps(_packed(state, tensors))
@@ -59,6 +71,7 @@ def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
                         array = tensor.detach().cpu().contiguous().numpy()
                         np.lib.format.write_array(member, array, allow_pickle=False)
                 archive.writestr(_STATE, body)
+            # The bytes must be on disk before the name is.
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -115,10 +128,12 @@ def _array(raw: bytes) -> NDArray[Any]:
 
 
 def _member(index: int) -> str:
+    """Return the name of a tensor's member."""
     return f"{index:05d}.npy"
 
 
 def _packed(value: Any, tensors: list[torch.Tensor]) -> Any:
+    """Return a value as JSON stores it, and append its tensors to `tensors`."""
     if isinstance(value, torch.Tensor):
         tensors.append(value)
         return {_TENSOR: len(tensors) - 1}
@@ -134,6 +149,7 @@ def _packed(value: Any, tensors: list[torch.Tensor]) -> Any:
 
 
 def _unpacked(value: Any, tensor: Any) -> Any:
+    """Return the value that `_packed` stored; `tensor` reads a tensor by its number."""
     if isinstance(value, list):
         return [_unpacked(v, tensor) for v in value]
     if not isinstance(value, dict):

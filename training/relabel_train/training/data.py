@@ -74,11 +74,14 @@ def read_split(folder: Path, split: str, features: Features) -> Split:
             table[name] += shard[name].to_pylist()
     if not table["text"]:
         raise FitError(f"{folder}: no captions of split {split!r}")
+    # Proxy features lack images whose only caption stands in for them; wrong ids lack all images.
     if lacking := [i for i in dict.fromkeys(table["image_id"]) if i not in features]:
         keep = [i in features for i in table["image_id"]]
         if not any(keep):
-            what = f"no image of split {split} has features; the first is {lacking[0]}, features have"
-            raise FitError(f"{folder}: {what} {features.image_ids[0]}. Do `namespace` and `ids` fit?")
+            raise FitError(
+                f"{folder}: no image of split {split} has features; the first is {lacking[0]}, "
+                f"features have {features.image_ids[0]}. Do `namespace` and `ids` fit?"
+            )
         table = {name: [v for v, k in zip(values, keep, strict=True) if k] for name, values in table.items()}
     names = list(dict.fromkeys(table["image_id"]))
     number = {name: i for i, name in enumerate(names)}
@@ -126,7 +129,7 @@ class Batches:
     labels : Lookup or None
     plan : Plan or None
     paired : bool
-        Whether to read labels among captions.
+        Read labels among captions as well.
     rank, world : int
         This process and the number of processes, which share each batch.
 
@@ -159,8 +162,10 @@ class Batches:
             rows = (plan.caption_ids.find(split.caption_ids, "caption") + plan.first_row).astype(np.int32)
         else:
             rows = np.arange(len(split.caption_ids), dtype=np.int32)
+        # Samplers expect ascending rows; self._order leads back to the split's captions.
         order = np.argsort(rows, kind="stable")
-        if labels is not None:  # captions without a label are not trained on
+        # Captions without a label are not trained on.
+        if labels is not None:
             order = order[labels.captions(options.pooling).positions_of(rows[order]) >= 0]  # type: ignore[arg-type]
         self._order, self.left_out = order, len(rows) - len(order)
         self.captions = Captions(rows[order], split.image[order].astype(np.int32))
@@ -179,14 +184,17 @@ class Batches:
     @property
     def identity(self) -> dict[str, Any]:
         """Everything that determines the batches."""
-        made = self.sampler.parameters if self.sampler is not None else {"plan": self.plan.about["fingerprint"]}  # type: ignore[union-attr]
-        return {**made, "captions": len(self.captions)}
+        if self.sampler is not None:
+            return {**self.sampler.parameters, "captions": len(self.captions)}
+        assert self.plan is not None
+        return {"plan": self.plan.about["fingerprint"], "captions": len(self.captions)}
 
     def epoch(self, epoch: int) -> list[Any]:
         """List an epoch's batches: caption rows, or the numbers of a plan's batches."""
         if self.plan is not None:
             return list(self.plan.epoch(epoch % self.plan.epochs))
         assert self.sampler is not None
+        # A batch of one has no negative, and every process needs a share.
         return [rows for rows in self.sampler.epoch(epoch) if len(rows) >= max(2, self.world)]
 
     def make(self, batch: Any) -> Batch:
@@ -210,6 +218,7 @@ class Batches:
             raise FitError(
                 f"the plan's caption in row {rows[positions < 0][0]} has no features or is not of this split"
             )
+        # Inputs of this process alone; labels are those of the complete batch.
         mine = np.array_split(self._order[positions], self.world)[self.rank]
         features, regions = self.features.take(self.split.feature[self.split.image[mine]])
         tokens, lengths = self._tokens([self.split.texts[i] for i in mine])
@@ -249,10 +258,11 @@ def check_not_held_out(labels: Lookup, features: Features) -> None:
         Naming the first such caption.
     """
     held_out: Sequence[str] = features.about.get("held_out", ())
+    # About 50 of them: a lookup of the wrong corpus covers all.
     for name in held_out[:: max(1, len(held_out) // 50)]:
         try:
             labels.rows_of([name])
         except KeyError:
             continue
-        what = f"{labels.folder}: covers {name}, which stands in for its image"
-        raise FitError(f"{what}. Export a lookup of the captions that are left.")
+        todo = "Export a lookup of the captions that are left."
+        raise FitError(f"{labels.folder}: covers {name}, which stands in for its image. {todo}")

@@ -31,7 +31,7 @@ class Processes:
 
     @property
     def first(self) -> bool:
-        """Whether this process writes files."""
+        """True for the process that writes files."""
         return self.rank == 0
 
     def share(self, value: float) -> float:
@@ -61,7 +61,15 @@ class Processes:
 
 
 def launched() -> tuple[int, int]:
-    """Return this process's rank and the number of processes set by torchrun; 0 and 1 without torchrun."""
+    """Return this process's rank and the number of processes set by torchrun; 0 and 1 without torchrun.
+
+    Examples
+    --------
+    >>> from relabel_train.training.distributed import launched
+    >>> launched()
+    (0, 1)
+    """
+    # Some clusters set RANK for a single process: only WORLD_SIZE above 1 is a group.
     world = int(os.environ.get("WORLD_SIZE", "1"))
     return (int(os.environ.get("RANK", "0")), world) if world > 1 else (0, 1)
 
@@ -94,9 +102,12 @@ def join_processes(device: str) -> Iterator[Processes]:
 
 
 class _Gather(torch.autograd.Function):
+    """All-gather whose gradient is this process's share, times the number of processes."""
+
     @staticmethod
     def forward(ctx: Any, vectors: Tensor, count: int, rank: int, world: int) -> Tensor:
         sizes = [count // world + (r < count % world) for r in range(world)]
+        # all_gather needs equal shapes: shares are padded to the longest one, and cut again.
         padded = vectors.new_zeros(max(sizes), vectors.shape[1])
         padded[: len(vectors)] = vectors
         gathered = [torch.empty_like(padded) for _ in range(world)]

@@ -14,7 +14,8 @@ def blocked_interrupts() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    resource_tracker.ensure_running()  # the first process would start it otherwise, which unblocks SIGINT
+    # The first child process would start the tracker otherwise, which unblocks SIGINT.
+    resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

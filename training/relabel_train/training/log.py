@@ -18,7 +18,7 @@ class Log:
     ----------
     folder : Path or None
         None writes nothing, for all processes but the first.
-    tell : callable
+    notify : callable
         Called with messages for people.
     size : int
         Bytes of the log at the checkpoint.
@@ -26,14 +26,15 @@ class Log:
         Step of the checkpoint.
     """
 
-    def __init__(self, folder: Path | None, tell: Callable[[str], None], size: int = 0, step: int = 0) -> None:
+    def __init__(self, folder: Path | None, notify: Callable[[str], None], size: int = 0, step: int = 0) -> None:
         self._path = None if folder is None else folder / NAME
-        self._tell = tell
+        self._notify = notify
         self._board: Any = None
         self._hook = threading.excepthook
         if self._path is None:
             return
         self._path.touch()
+        # A run killed after a checkpoint has logged steps that it takes again.
         with self._path.open("r+b") as file:
             file.truncate(min(size, self._path.stat().st_size))
         try:
@@ -60,12 +61,12 @@ class Log:
                 if isinstance(value, int | float):
                     self._board.add_scalar(f"{kind}/{name}", value, step)
         if message:
-            self._tell(message)
+            self._notify(message)
 
     def note(self, text: str) -> None:
         """Send a message that is not part of the log."""
         if self._path is not None:
-            self._tell(text)
+            self._notify(text)
 
     def close(self) -> None:
         """Close TensorBoard's file."""

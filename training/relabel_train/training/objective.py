@@ -64,7 +64,7 @@ class Objective(nn.Module):
     ----------
     names : sequence of str
         NAME or NAME:WEIGHT.
-    given : sequence of str
+    settings : sequence of str
         NAME.PARAMETER=VALUE, or PARAMETER=VALUE for a single loss.
     top : float
         Upper bound of the label.
@@ -73,16 +73,28 @@ class Objective(nn.Module):
     ------
     FitError
         If there is no such loss or parameter, or a value is invalid.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from relabel_train.training.objective import Objective, Pairs
+    >>> objective = Objective(["triplet", "soft_target:0.5"], ["triplet.margin=0.1"])
+    >>> vectors, same_image = torch.eye(3), torch.eye(3, dtype=torch.bool)
+    >>> relevance = torch.tensor([[1.0, 0.5, 0.1], [0.5, 1.0, 0.3], [0.1, 0.3, 1.0]])
+    >>> pairs = Pairs(vectors @ vectors.T, vectors, vectors, relevance, None, same_image)
+    >>> list(objective.terms(pairs))
+    ['triplet.triplet_i2t', 'triplet.triplet_t2i', 'soft_target.soft_target_i2t', 'soft_target.soft_target_t2i']
     """
 
-    def __init__(self, names: Sequence[str], given: Sequence[str] = (), top: float = 1.0) -> None:
+    def __init__(self, names: Sequence[str], settings: Sequence[str] = (), top: float = 1.0) -> None:
         super().__init__()
         self.top = top
         weights = dict(_weighted(name) for name in names)
         if not weights:
             raise FitError(f"no loss; there are {', '.join(LOSSES)}")
         chosen: dict[str, dict[str, Any]] = {name: {} for name in weights}
-        for key, value in parse_settings(tuple(given)).items():
+        for key, value in parse_settings(tuple(settings)).items():
+            # A bare name belongs to the only loss.
             name, dot, parameter = key.partition(".")
             if not dot:
                 name, parameter = next(iter(weights)), key
@@ -95,18 +107,18 @@ class Objective(nn.Module):
 
     @property
     def needs_relevance(self) -> bool:
-        """Whether any loss reads labels."""
+        """True if any loss reads labels."""
         return any(isinstance(loss, DistanceLoss) or _needs(loss) for loss in self.losses.values())
 
     @property
     def needs_paired(self) -> bool:
-        """Whether any loss reads labels of captions among themselves."""
+        """True if any loss reads labels of captions among themselves."""
         return any(isinstance(loss, DistanceLoss) for loss in self.losses.values())
 
     def forward(self, pairs: Pairs) -> Tensor:
         """Return the loss of a batch: the sum of `terms`."""
-        first, *others = self.terms(pairs).values()
-        return sum(others, start=first)
+        first, *rest = self.terms(pairs).values()
+        return sum(rest, start=first)
 
     def terms(self, pairs: Pairs) -> dict[str, Tensor]:
         """Return the named parts, weighted so that they sum to the loss."""
@@ -115,7 +127,8 @@ class Objective(nn.Module):
             weight = self.weights[name]
             if isinstance(loss, DistanceLoss):
                 assert pairs.relevance is not None and pairs.paired is not None  # noqa: PT018
-                images = (pairs.relevance + pairs.relevance.T) / 2  # a distance of two images is symmetric
+                # A distance of two images is symmetric; r(V_i, T_j) and r(V_j, T_i) are its two estimates.
+                images = (pairs.relevance + pairs.relevance.T) / 2
                 for kind, vectors, labels in (
                     ("images", pairs.images, images),
                     ("captions", pairs.captions, pairs.paired),
@@ -131,21 +144,25 @@ class Objective(nn.Module):
 
 
 def _needs(loss: nn.Module) -> bool:
+    """Return True if a loss, or a part of a combined one, reads labels."""
     return any(getattr(part, "needs_relevance", False) for part in loss.modules())
 
 
 def _weighted(name: str) -> tuple[str, float]:
+    """Split NAME:WEIGHT; the weight is 1 if omitted."""
     name, colon, weight = name.partition(":")
     try:
         value = float(weight) if colon else 1.0
     except ValueError:
         value = math.nan
+    # False for NaN as well.
     if not abs(value) <= 1e9:
         raise FitError(f"loss {name}: {weight[:40]!r} is no weight")
     return name, value
 
 
 def _make(name: str, values: dict[str, Any]) -> nn.Module:
+    """Make a loss by name with some parameters."""
     if name not in LOSSES:
         raise FitError(f"no loss {name!r}; there are {', '.join(LOSSES)}")
     parameters = inspect.signature(LOSSES[name]).parameters

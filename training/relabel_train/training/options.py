@@ -32,10 +32,10 @@ def check_bounds(options: Any) -> None:
     FitError
         Naming the first such field.
     """
-    for one in fields(options):
-        value, least, most = getattr(options, one.name), one.metadata["least"], one.metadata["most"]
+    for item in fields(options):
+        value, least, most = getattr(options, item.name), item.metadata["least"], item.metadata["most"]
         if least is not None and value is not None and not least <= value <= most:
-            raise FitError(f"{one.name} is {value}; it must be from {least} to {most}")
+            raise FitError(f"{item.name} is {value}; it must be from {least} to {most}")
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,7 @@ class FitOptions:
 
     def identity(self) -> dict[str, Any]:
         """Return the options that identify a run: a checkpoint resumes only under the same ones."""
+        # These change where and how often files are written, and how long the run is, but no step.
         free = {"out", "workers", "log_every", "save_every", "epochs"}
         return {
             name: str(v) if isinstance(v, Path) else list(v) if isinstance(v, tuple) else v
@@ -106,16 +107,22 @@ class FitOptions:
         }
 
 
-def parse_settings(given: tuple[str, ...]) -> dict[str, Any]:
+def parse_settings(settings: tuple[str, ...]) -> dict[str, Any]:
     """Parse NAME=VALUE pairs; a value is JSON if it parses, else text.
 
     Raises
     ------
     FitError
         If there is no `=`, or a number is not finite or beyond 10^9.
+
+    Examples
+    --------
+    >>> from relabel_train.training.options import parse_settings
+    >>> parse_settings(("margin=0.1", "negatives=soft", "thresholds=[0.63, 0.56]"))
+    {'margin': 0.1, 'negatives': 'soft', 'thresholds': [0.63, 0.56]}
     """
     values: dict[str, Any] = {}
-    for setting in given:
+    for setting in settings:
         name, equals, value = setting.partition("=")
         if not equals or not name:
             raise FitError(f"expected NAME=VALUE, found {setting!r}")

@@ -34,7 +34,7 @@ class Trial:
 
 
 def run_trials(
-    trials: Sequence[Trial], workers: int, tell: Callable[[str, bool], None] = lambda _, __: None
+    trials: Sequence[Trial], workers: int, notify: Callable[[str, bool], None] = lambda _, __: None
 ) -> dict[str, Any]:
     """Run trials on the CPU, `workers` at a time, each on one thread, so that figures do not depend on their number.
 
@@ -44,8 +44,8 @@ def run_trials(
     ----------
     trials : sequence of Trial
     workers : int
-    tell : callable
-        Called with the name of each finished trial, and whether it was finished before.
+    notify : callable
+        Called with the name of each finished trial, and True if it was finished before.
 
     Returns
     -------
@@ -57,10 +57,11 @@ def run_trials(
         path = trial.train.out / RESULT
         if path.is_file():
             results[trial.name] = json.loads(path.read_text(encoding="utf-8"))
-            tell(trial.name, True)
+            notify(trial.name, True)
         else:
             todo.append(trial)
     errors: list[BaseException] = []
+    # Spawned, since a forked process that has used torch's threads may never answer.
     context = get_context("spawn")
     with ProcessPoolExecutor(max(1, workers), mp_context=context, initializer=end_on_interrupt) as pool:
         with blocked_interrupts():  # a starting interpreter answers Ctrl-C with a traceback
@@ -72,7 +73,7 @@ def run_trials(
                     errors.append(error)
                     continue
                 results[started[future]] = future.result()
-                tell(started[future], False)
+                notify(started[future], False)
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
@@ -88,10 +89,12 @@ def run_trial(trial: Trial) -> dict[str, Any]:
     from relabel_train.evaluate import evaluate
     from relabel_train.fit import fit
 
+    # Sums of several threads have other last bits: figures must not depend on the number of workers.
     torch.set_num_threads(1)
     position = fit(trial.train, "cpu")
     body = {"training": position.__dict__, "evaluation": evaluate(trial.held, "cpu").to_json()}
     path: Path = trial.train.out / RESULT
+    # A result exists completely or not at all: trials with one are skipped.
     temporary = path.with_suffix(".part")
     temporary.write_text(json.dumps(body, indent=1) + "\n", encoding="utf-8")
     temporary.replace(path)
