@@ -2,13 +2,16 @@
 
     python benchmarks/losses.py [--sizes 128 512 1024] [--peer DIR] [--threads N] [--device cuda]
 
-The plain versions are what one writes first: every pair of items, or every window, is an axis of a tensor. `--peer` is
-a folder with clones of `ladderloss` (cdluminate), `Listwise_ITR` (AAA-Zheng), `semantic_adaptive_margin` (AndresPMD)
-and `Beyond-Binary-Supervision-CVPR19` (tjddus9597): their loss classes are read out of their files and run as released,
-but SAM's CIDEr, which it computes in Python at every step, is read from the labels. Values and gradients are held
-against relabel's before anything is timed, except those of S-NDCG and SAM as released, which depart from their papers.
-Pairs of versions take turns; times are medians of CPU seconds (wall seconds on a GPU), memory is torch's peak
-allocation in a step. A version that would need more than `--memory` GiB is left out.
+The plain versions are direct translations of the formulas: every pair of items, or every window, is an axis of a
+tensor. `--peer` is a folder with clones of `ladderloss` (cdluminate), `Listwise_ITR` (AAA-Zheng),
+`semantic_adaptive_margin` (AndresPMD) and `Beyond-Binary-Supervision-CVPR19` (tjddus9597). Their loss classes are
+extracted from their files and run as released. The one exception is SAM's CIDEr, which the release computes in Python
+at every step: it is read from the labels.
+
+Values and gradients are compared with relabel's before anything is timed, except those of S-NDCG and SAM as released,
+which depart from their papers (docs/deviations.md). Pairs of versions take turns. Times are medians of CPU seconds, of
+wall seconds on a GPU; memory is torch's peak allocation in a step. A version that would need more than `--memory` GiB
+is left out.
 """
 
 from __future__ import annotations
@@ -46,6 +49,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 def both(query: Loss) -> Loss:
+    """Add the two directions of a loss of rows."""
     return lambda s, r: query(s, r) + query(s.T, r.T)
 
 
@@ -113,7 +117,7 @@ def squared_distances(f: Tensor) -> Tensor:
 
 
 def ordered(y: Tensor) -> Tensor:
-    """(A, i, j): whether i is nearer to the anchor than j, and neither is the anchor."""
+    """Mark the pairs (A, i, j) in which i is nearer to the anchor than j, and neither is the anchor."""
     used = off_diagonal(y)
     return (y[:, :, None] < y[:, None, :]) & used[:, :, None] & used[:, None, :]
 
@@ -131,9 +135,8 @@ def dense_triplet(f: Tensor, y: Tensor) -> Tensor:
     return (hinges.sum(dim=(1, 2)) / pairs.sum(dim=(1, 2))).mean()
 
 
-OURS_AND_PLAIN: dict[
-    str, tuple[Loss, Loss, float]
-] = {  # the last: tensors of B^3 (or 18 B^2) floats the plain one holds
+# Relabel's loss, the plain version, and the number of tensors of B^3 floats that the plain version holds.
+OURS_AND_PLAIN: dict[str, tuple[Loss, Loss, float]] = {
     "triplet, hardest": (TripletLoss(), both(hardest), 0),
     "triplet, soft": (TripletLoss(negatives="soft"), both(soft), 0),
     "Kendall": (KendallLoss(), both(kendall), 4),
@@ -150,33 +153,30 @@ OURS_AND_PLAIN: dict[
 
 
 UNEQUAL = {("S-NDCG + triplet", "released"), ("SAM", "released")}
-"""Released code that departs from its paper in ways that are no option here.
-
-S-NDCG reads the labels of captions from rows instead of columns. SAM swaps the margins of the two directions, reads
-them at the negative's index, and takes both negatives from rows.
-"""
+"""Released code that departs from its paper in ways that no option of relabel reproduces: see docs/deviations.md."""
 
 
-def classes(path: Path, names: set[str], scope: dict[str, Any]) -> dict[str, Any]:
-    """Read definitions out of a released file without its imports (spaCy, ZeroMQ) and without running the rest."""
+def load_definitions(path: Path, names: set[str], scope: dict[str, Any]) -> dict[str, Any]:
+    """Execute some definitions of a released file in `scope`, without its imports (spaCy, ZeroMQ) and other code."""
     if not path.is_file():
-        raise SystemExit(f"no {path}; clone the repository there")
-    kept = [
+        raise SystemExit(f"{path}: not there. Clone the repository to that folder.")
+    definitions = [
         n for n in ast.parse(path.read_text()).body if isinstance(n, ast.ClassDef | ast.FunctionDef) and n.name in names
     ]
-    exec(compile(ast.Module(kept, []), str(path), "exec"), scope)
+    exec(compile(ast.Module(definitions, []), str(path), "exec"), scope)
     return scope
 
 
 def released(folder: Path, scores: Tensor, relevance: Tensor) -> dict[str, tuple[Loss, Loss]]:
-    """Return ours and the released code on the same scores; theirs take embeddings, so one side is the identity."""
+    """Return relabel's loss and the released code by name."""
+    # Released losses take embeddings: with the identity as captions, scores are the embeddings of images.
     size, device = len(scores), scores.device
     eye = torch.eye(size, device=device)
     path = folder / "ladderloss" / "Code" / "ladderloss.py"
-    ladder_class = classes(path, {"LadderLoss"}, {"th": torch, "np": np})["LadderLoss"]
+    ladder_class = load_definitions(path, {"LadderLoss"}, {"th": torch, "np": np})["LadderLoss"]
     labels = relevance.cpu().numpy()
     theirs = ladder_class([0.2, 0.01], thresholds=[0.63], betas=[0.25], reldeg=lambda _: labels)
-    found: dict[str, tuple[Loss, Loss]] = {
+    pairs: dict[str, tuple[Loss, Loss]] = {
         "ladder, hard": (
             LadderLoss(sets="cumulative", fillers=True),
             lambda s, _: theirs(s, eye, None, None),
@@ -184,62 +184,66 @@ def released(folder: Path, scores: Tensor, relevance: Tensor) -> dict[str, tuple
     }
     names = {"TripletSNDCGLoss", "cosine_sim", "l2norm_3d", "sigmoid"}
     scope = {"torch": torch, "nn": torch.nn}
-    ndcg_class = classes(folder / "Listwise_ITR" / "model.py", names, scope)["TripletSNDCGLoss"]
+    ndcg_class = load_definitions(folder / "Listwise_ITR" / "model.py", names, scope)["TripletSNDCGLoss"]
+    # The released code moves every tensor to a GPU.
     if device.type == "cpu":
-        Tensor.cuda = lambda self, *_: self  # type: ignore[method-assign]  # the released code moves everything there
+        Tensor.cuda = lambda self, *_: self  # type: ignore[method-assign]
     peer = ndcg_class(types.SimpleNamespace(margin=0.2, tau=0.01, sndcg_weight=0.5, batch_size=size))
     ours = SmoothNDCGTripletLoss(weight=0.5, directions="mean")
-    # Its labels are cosines of caption embeddings, made in the loss: vectors whose cosines are these labels.
+    # The loss computes its labels as cosines of caption embeddings: vectors whose cosines are about these labels.
     values, vectors = torch.linalg.eigh((relevance.double() + relevance.double().T) / 2 + 0 * eye.double())
     texts = (vectors * values.clamp(min=0).sqrt()).float()
     five = texts[:, None].expand(-1, 5, -1)
     cosines = torch.nn.functional.normalize(texts, dim=1) @ torch.nn.functional.normalize(texts, dim=1).T
-    found["S-NDCG + triplet"] = (
+    pairs["S-NDCG + triplet"] = (
         lambda s, _: ours(s, cosines.fill_diagonal_(1)),
         lambda s, _: peer(s, eye, five, texts)[0],
     )
-    found["SAM"] = (SAMLoss(sampling="hard", clamp=1.0), released_sam(folder, eye))
-    found["log-ratio, one anchor"] = (
+    pairs["SAM"] = (SAMLoss(sampling="hard", clamp=1.0), released_sam(folder, eye))
+    pairs["log-ratio, one anchor"] = (
         lambda f, y: LogRatioLoss(squared=False, ties=True, root_eps=1e-4 / f.shape[1])(f, y[:1]),
         released_log_ratio(folder),
     )
-    return found
+    return pairs
 
 
 def released_sam(folder: Path, eye: Tensor) -> Loss:
-    """Return SAM as released, its metric in place of CIDEr: a look at the labels, one Python step a caption."""
+    """Return SAM as released, with a metric that reads the labels in place of CIDEr, one Python step per caption."""
     path = folder / "semantic_adaptive_margin" / "model_CVSE.py"
     names = {"ContrastiveLoss", "ContrastiveLossMetric"}
-    scope = classes(path, names, {"torch": torch, "nn": torch.nn, "np": np, "Variable": lambda x: x})
+    scope = load_definitions(path, names, {"torch": torch, "nn": torch.nn, "np": np, "Variable": lambda x: x})
+    # Without its constructor, which loads CIDEr's document frequencies.
     peer = scope["ContrastiveLossMetric"].__new__(scope["ContrastiveLossMetric"])
     torch.nn.Module.__init__(peer)
     peer.metric_name, peer.metric_samples, peer.metric_div = "cider", "soft", 3.0
     peer.sim = lambda images, texts: images @ texts.T
 
     def loss(s: Tensor, r: Tensor) -> Tensor:
-        known = r.cpu().numpy()
+        values = r.cpu().numpy()
 
         def compute_score(images: dict[int, int], captions: list[dict[str, Any]]) -> tuple[None, Any]:
-            each = (known[images[c["image_id"]], int(c["caption"][0])] for c in captions)
-            return None, np.fromiter(each, np.float32, len(captions))
+            scores = (values[images[c["image_id"]], int(c["caption"][0])] for c in captions)
+            return None, np.fromiter(scores, np.float32, len(captions))
 
         peer.metric = types.SimpleNamespace(compute_score=compute_score)
-        found: Tensor = peer(s, eye, list(range(len(s))), [str(i) for i in range(len(s))])
-        return found
+        value: Tensor = peer(s, eye, list(range(len(s))), [str(i) for i in range(len(s))])
+        return value
 
     return loss
 
 
 def released_log_ratio(folder: Path) -> Loss:
-    """Return the log-ratio loss of one anchor as released; its pairs go by place, so items stand by label distance."""
+    """Return the log-ratio loss of one anchor as released; it pairs items by position, so they must be sorted."""
     code = folder / "Beyond-Binary-Supervision-CVPR19" / "code"
     plain = {"torch": torch, "Function": object}
-    distance = classes(code / "utils.py", {"L2dist"}, dict(plain))["L2dist"]
-    peer = classes(code / "LogRatioLoss.py", {"LogRatioLoss"}, plain | {"L2dist": distance})["LogRatioLoss"]()
+    distance = load_definitions(code / "utils.py", {"L2dist"}, dict(plain))["L2dist"]
+    scope = plain | {"L2dist": distance}
+    peer = load_definitions(code / "LogRatioLoss.py", {"LogRatioLoss"}, scope)["LogRatioLoss"]()
     return lambda f, y: peer.forward(f, y[0, 1:])
 
 
 def step(loss: Loss, scores: Tensor, relevance: Tensor) -> tuple[float, Tensor]:
+    """Return the value of a loss and its gradient."""
     leaf = scores.detach().requires_grad_()
     leaf.grad = None
     value = loss(leaf, relevance)
@@ -249,14 +253,18 @@ def step(loss: Loss, scores: Tensor, relevance: Tensor) -> tuple[float, Tensor]:
 
 
 def compare(name: str, ours: Loss, theirs: Loss, scores: Tensor, relevance: Tensor) -> float:
+    """Stop if value or gradient differ; return the largest difference of gradients, relative to the largest one."""
     (value, gradient), (other, slope) = step(ours, scores, relevance), step(theirs, scores, relevance)
     worst = float((gradient - slope).abs().max() / slope.abs().max().clamp(min=1e-12))
     if abs(value - other) > 1e-4 * max(1.0, abs(other)) or worst > 1e-2:
-        raise SystemExit(f"{name}: {value} here, {other} there; gradients differ by {worst:.2g} of the largest")
+        raise SystemExit(
+            f"{name}: relabel gives {value}, its peer {other}; gradients differ by {worst:.2g} of the largest"
+        )
     return worst
 
 
 def seconds(loss: Loss, scores: Tensor, relevance: Tensor) -> float:
+    """Return the time of one step."""
     cuda = scores.device.type == "cuda"
     clock = time.perf_counter if cuda else time.process_time
     started = clock()
@@ -284,12 +292,14 @@ def peak_mib(loss: Loss, scores: Tensor, relevance: Tensor) -> float:
 
 
 def batch(size: int, name: str, device: str) -> tuple[Tensor, Tensor]:
+    """Return random scores and labels, or embeddings and label distances."""
     generator = torch.Generator().manual_seed(size)
     if name.startswith("log-ratio") or name == "dense triplet":
         distances = torch.rand(size, size, generator=generator)
         distances[0] = distances[0].sort().values
         return torch.randn(size, 128, generator=generator).to(device), distances.to(device)
     scores = torch.rand(size, size, generator=generator) * 0.6 - 0.1
+    # Cosines of random pairs under MiniLM: mean 0.09, standard deviation 0.12; a few pairs are much closer.
     relevance = (torch.randn(size, size, generator=generator) * 0.12 + 0.09).clamp(-0.9, 0.95)
     relevance[torch.rand(size, size, generator=generator) < 0.02] += 0.6
     relevance = ((relevance + relevance.T) / 2).clamp(max=0.99).fill_diagonal_(1)
@@ -323,19 +333,21 @@ def main() -> None:
             if args.only and name not in args.only:
                 continue
             scores, relevance = batch(size, name, args.device)
+            # The released S-NDCG holds about ten tensors of B^3 floats.
             if peer == "released" and size**3 * 40 / 2**30 > args.memory and name.startswith("S-NDCG"):
                 continue
             if (name, peer) not in UNEQUAL:
                 compare(f"{name}, {size}, {peer}", ours, theirs, scores, relevance)
-            taken: list[list[float]] = [[], []]
-            while len(taken[0]) < args.repeats or sum(map(sum, taken)) < 1:
-                for times, loss in zip(taken, (ours, theirs), strict=True):
+            # In turns, so that a slow moment of the machine meets both.
+            rounds: list[list[float]] = [[], []]
+            while len(rounds[0]) < args.repeats or sum(map(sum, rounds)) < 1:
+                for times, loss in zip(rounds, (ours, theirs), strict=True):
                     times.append(seconds(loss, scores, relevance))
-            mine, other = (statistics.median(times) for times in taken)
+            mine, other = (statistics.median(times) for times in rounds)
             memory = [peak_mib(loss, scores, relevance) for loss in (ours, theirs)]
             rows.append(
                 {"size": size, "name": name, "peer": peer, "seconds": mine, "peer_seconds": other}
-                | {"mib": memory[0], "peer_mib": memory[1], "rounds": len(taken[0])}
+                | {"mib": memory[0], "peer_mib": memory[1], "rounds": len(rounds[0])}
             )
         for name, ours in left_out:
             if args.only and name not in args.only:

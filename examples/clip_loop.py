@@ -1,9 +1,9 @@
 """A CLIP trainer in the style of open_clip with soft targets from a lookup: ``python examples/clip_loop.py LOOKUP``.
 
-The trainer is what CLIP trainers share: a model that returns image features, text features and a learned scale, a loss
-module called with the three, AdamW, warm-up and cosine decay. The data are those of `plain_loop.py`. CLIP calls every
-other caption of a batch equally wrong; here part of the loss asks for the distribution that the labels give. What
-relabel adds is marked.
+The trainer has the parts that CLIP trainers share: a model that returns image features, text features and a learned
+scale, a loss module called with the three, AdamW, warm-up and cosine decay. The data are those of `plain_loop.py`. For
+CLIP every other caption of a batch is equally wrong; part of this loss asks for the distribution of the labels instead.
+Lines that relabel adds are marked.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from relabel_train.losses import MultiPositiveInfoNCE, SoftTargetLoss  # relabel
 
 
 class Clip(nn.Module):
-    """One linear layer a side and a learned scale."""
+    """One linear layer per side and a learned scale."""
 
     def __init__(self, width: int = 32) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class Clip(nn.Module):
 
 
 class GradedClipLoss(nn.Module):
-    """InfoNCE in which an image's other captions count as right, and a share of soft targets."""
+    """Weighted sum of InfoNCE, in which all captions of an image are positives, and soft targets."""
 
     def __init__(self, share: float = 0.5, tau_target: float = 0.1) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class GradedClipLoss(nn.Module):
         self.hard = MultiPositiveInfoNCE(tau=1.0)  # relabel: the model has scaled the scores
         self.soft = SoftTargetLoss(tau=1.0, tau_target=tau_target)  # relabel
 
-    def forward(  # open_clip's ClipLoss, but for the last two arguments
+    def forward(  # open_clip's ClipLoss with two more arguments
         self,
         image_features: Tensor,
         text_features: Tensor,
@@ -77,7 +77,7 @@ def train(lookup: Lookup, epochs: int = 2, batch_size: int = 32, share: float = 
     )
     losses = []
     for _ in range(epochs):
-        seen = []
+        epoch_losses = []
         for batch in loader:
             features = model(batch["image"], batch["caption"])
             loss = criterion(**features, relevance=batch["relevance"], same_image=batch["same_image"])  # relabel
@@ -85,10 +85,11 @@ def train(lookup: Lookup, epochs: int = 2, batch_size: int = 32, share: float = 
             loss.backward()
             optimiser.step()
             schedule.step()
+            # CLIP bounds the scale at 100, beyond which training is unstable.
             with torch.no_grad():
                 model.logit_scale.clamp_(0, math.log(100))
-            seen.append(loss.item())
-        losses.append(sum(seen) / len(seen))
+            epoch_losses.append(loss.item())
+        losses.append(sum(epoch_losses) / len(epoch_losses))
     return losses
 
 

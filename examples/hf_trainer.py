@@ -21,7 +21,7 @@ class GradedTrainer(Trainer):  # type: ignore[misc]
     """Trainer whose batches carry `relevance` and `same_image`."""
 
     def compute_loss(self, model: Any, inputs: dict[str, Tensor], return_outputs: bool = False, **_: Any) -> Any:
-        """Take the labels out of the batch; the model gets the rest."""
+        """Compute the loss from the model's scores and the labels, which the model does not accept."""
         relevance, same = inputs.pop("relevance"), inputs.pop("same_image")  # relabel
         similarity = model(**inputs)
         loss = graded_triplet(similarity, relevance, same)  # relabel

@@ -1,6 +1,6 @@
 """A plain PyTorch loop that takes its labels from a lookup: ``python examples/plain_loop.py LOOKUP``.
 
-Image features are random here; put your own in `Pairs`. What relabel adds is marked.
+Image features are random; replace those of `Pairs` by real ones. Lines that relabel adds are marked.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Pairs(Dataset[dict[str, Any]]):
         self.captions = self.images + 0.1 * torch.randn(len(caption_ids), width, generator=generator)
 
     def __len__(self) -> int:
-        """Count the captions."""
+        """Return the number of captions."""
         return len(self.caption_ids)
 
     def __getitem__(self, i: int) -> dict[str, Any]:
@@ -35,7 +35,7 @@ class Pairs(Dataset[dict[str, Any]]):
 
 
 class TwoTowers(nn.Module):
-    """One linear layer a side."""
+    """One linear layer per side."""
 
     def __init__(self, width: int = 32) -> None:
         super().__init__()
@@ -49,12 +49,15 @@ class TwoTowers(nn.Module):
 def graded_triplet(
     similarity: torch.Tensor, relevance: torch.Tensor, same_image: torch.Tensor, margin: float = 0.2
 ) -> torch.Tensor:
-    """Triplet loss with the hardest negative; the margin is in proportion to how much less relevant a negative is."""
+    """Return a triplet loss with the hardest negative, whose margin falls with the negative's relevance."""
     total = similarity.new_zeros(())
+    # The text direction is the transpose of all three matrices.
     for s, r, same in ((similarity, relevance, same_image), (similarity.T, relevance.T, same_image.T)):
-        own = r.diagonal()[:, None].clamp(min=1e-6)  # the text direction is the transpose
-        cost = margin * (1 - (r / own).clamp(0, 1)) + s - s.diagonal()[:, None]
-        total = total + cost.masked_fill(same, 0.0).clamp(min=0).amax(dim=1).mean()  # siblings are no negatives
+        # A negative as relevant as the pair gets no margin, an irrelevant one all of it.
+        pair_relevance = r.diagonal()[:, None].clamp(min=1e-6)
+        cost = margin * (1 - (r / pair_relevance).clamp(0, 1)) + s - s.diagonal()[:, None]
+        # Captions of the same image are no negatives.
+        total = total + cost.masked_fill(same, 0.0).clamp(min=0).amax(dim=1).mean()
     return total
 
 
@@ -69,15 +72,15 @@ def train(lookup: Lookup, epochs: int = 2, batch_size: int = 32, workers: int = 
     optimiser = torch.optim.Adam(model.parameters(), 1e-2)
     losses = []
     for _ in range(epochs):
-        seen = []
+        epoch_losses = []
         for batch in loader:
             similarity = model(batch["image"], batch["caption"])
             loss = graded_triplet(similarity, batch["relevance"], batch["same_image"])  # relabel
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
-            seen.append(loss.item())
-        losses.append(sum(seen) / len(seen))
+            epoch_losses.append(loss.item())
+        losses.append(sum(epoch_losses) / len(epoch_losses))
     return losses
 
 

@@ -1,8 +1,8 @@
 """A sentence encoder that learns a lookup's labels: ``python examples/sentence_transformers_trainer.py LOOKUP CORPUS``.
 
-Needs sentence-transformers, datasets and accelerate. The trainer hands a loss the tokenized captions and one label
-each: here the caption's row, by which the loss asks for the batch's block. What relabel
-adds is marked.
+Needs sentence-transformers, datasets and accelerate. The trainer passes tokenized captions and one label per caption to
+the loss. The label is the caption's row, from which the loss reads the block of the batch. Lines that relabel adds are
+marked.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from relabel_train.losses import SoftTargetLoss  # relabel
 
 
 class LookupLoss(nn.Module):
-    """Draw the similarities within a batch towards the lookup's relevance."""
+    """Soft-target loss between the similarities within a batch and the lookup's relevance."""
 
     def __init__(self, model: SentenceTransformer, lookup: Lookup) -> None:
         super().__init__()
@@ -50,10 +50,10 @@ def train(
     ----------
     model : SentenceTransformer
     texts : dict of str to str
-        Captions by id, as `corpus` holds them.
+        Captions by id.
     lookup : Lookup
     folder : Path
-        For checkpoints.
+        Of the trainer's files.
     epochs : int
     more : of SentenceTransformerTrainingArguments
     """
@@ -81,8 +81,9 @@ if __name__ == "__main__":
 
     lookup = open_lookup(sys.argv[1])
     table = pq.read_table(sorted(Path(sys.argv[2]).glob("part-*.parquet")), columns=["row", "caption_id", "text"])
-    kept = table.slice(lookup.rows.start, len(lookup.rows))
-    captions = dict(zip(kept["caption_id"].to_pylist(), kept["text"].to_pylist(), strict=True))
+    # The corpus is in the order of rows.
+    covered = table.slice(lookup.rows.start, len(lookup.rows))
+    captions = dict(zip(covered["caption_id"].to_pylist(), covered["text"].to_pylist(), strict=True))
     with tempfile.TemporaryDirectory() as scratch:
         encoder = SentenceTransformer("sentence-transformers/all-MiniLM-L6-v2")
         for number, loss in enumerate(train(encoder, captions, lookup, Path(scratch)), start=1):

@@ -81,11 +81,11 @@ def test_files_that_are_not_there_or_not_whole(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"features\.json"):
         open_features(tmp_path)
     scan(tmp_path, "train", regions(2), None)
-    with pytest.raises(FileNotFoundError, match=r"train_ids\.txt: not there"):
+    with pytest.raises(FileNotFoundError, match=r"train_ids\.txt: file not found"):
         open_features(tmp_path)
     path = tmp_path / "train_ims.npy"
     path.write_bytes(path.read_bytes()[:-8])
-    with pytest.raises(FeaturesError, match="not a whole"):
+    with pytest.raises(FeaturesError, match="not a valid"):
         open_features(tmp_path, ids="position")
 
 
@@ -95,7 +95,7 @@ def test_widths_must_agree_and_images_be_there_once(tmp_path: Path) -> None:
     with pytest.raises(FeaturesError, match="differ"):
         open_features(tmp_path)
     scan(tmp_path, "dev", regions(1), ["b"])
-    with pytest.raises(FeaturesError, match="image b is there twice"):
+    with pytest.raises(FeaturesError, match="image b occurs twice"):
         open_features(tmp_path)
 
 

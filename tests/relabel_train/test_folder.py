@@ -221,7 +221,7 @@ def test_whatever_lies_in_place_of_a_file_is_named(kind: str, copy: Callable[[st
                 if path.name == "manifest.json" and verify is False:
                     continue
                 kinds = (LookupFileError, FileNotFoundError)
-                with pytest.raises(kinds, match=rf"{path.name}: (not there|not a regular|cannot be read)"):
+                with pytest.raises(kinds, match=rf"{path.name}: (file not found|not a regular|cannot be read)"):
                     opener(kind)(folder, verify=verify)
             if path.is_dir():
                 path.rmdir()

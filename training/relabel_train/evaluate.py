@@ -66,7 +66,7 @@ class Evaluation:
     Attributes
     ----------
     retrieval : RetrievalReport
-        Of the whole split; with positives `eccv` if given.
+        Of the complete split; with positives `eccv` if given.
     graded : dict of str to RetrievalReport
         By label, of the first images.
     stand_in : str or None
@@ -149,7 +149,7 @@ def positives_without_held_out(folder: Path, split: Split, features: Features) -
     try:
         i2t, t2i = (read_ids(folder / name, space) for name in ECCV_FILES)
     except FileNotFoundError as error:
-        raise FileNotFoundError(f"{error.filename}: not there. Run `relabel fetch eccv`.") from None
+        raise FileNotFoundError(f"{error.filename}: file not found. Run `relabel fetch eccv`.") from None
     except ValueError as error:
         raise FitError(f"{error}. Run `relabel fetch eccv`.") from error
     dropped = sum(len(held_out.intersection(ids)) for ids in i2t.values())

@@ -185,7 +185,7 @@ def open_scan(folder: Path, namespace: str | None, ids: Literal["image", "positi
         all_ids += [f"{namespace}:{name}" if namespace else name for name in image_ids]
     if len(set(all_ids)) < len(all_ids):
         twice = next(name for i, name in enumerate(all_ids) if name in set(all_ids[:i]))
-        raise FeaturesError(f"{folder}: image {twice} is there twice")
+        raise FeaturesError(f"{folder}: image {twice} occurs twice")
     about = {"kind": "regions", "files": [str(folder / f"{n}_ims.npy") for n in arrays], "stand_in": None}
     return Features(list(arrays.values()), all_ids, None, about, _Reopen(str(folder), namespace, ids))
 
@@ -226,7 +226,7 @@ def open_proxy(folder: Path) -> Features:
     if lengths.min() < 0 or lengths.max() > shape[0]:
         raise FeaturesError(f"{folder / 'lengths.npy'}: expected counts from 0 to {shape[0]}. Make it again.")
     if len(set(names)) < len(names):
-        raise FeaturesError(f"{path}: an image is there twice. Make it again.")
+        raise FeaturesError(f"{path}: an image occurs twice. Make it again.")
     return Features(arrays, names, lengths, about, _Reopen(str(folder), None, "image"))
 
 
@@ -243,7 +243,7 @@ def _verify(folder: Path) -> None:
     states = []
     for name, digest in digests.items():
         if not (folder / name).is_file():
-            raise FileNotFoundError(f"{folder / name}: not there. Make the features again.")
+            raise FileNotFoundError(f"{folder / name}: file not found. Make the features again.")
         states.append((name, digest, file_state((folder / name).stat())))
     identity = identity_of(states)
     if is_verified(folder.resolve(), identity):
@@ -283,7 +283,7 @@ def _array(path: Path) -> NDArray[Any]:
     try:
         return map_npy(path)
     except FileNotFoundError:
-        raise FileNotFoundError(f"{path}: not there. Make the features again.") from None
+        raise FileNotFoundError(f"{path}: file not found. Make the features again.") from None
     except ValueError as error:
         raise FeaturesError(f"{path}: {error}") from error
 
@@ -296,7 +296,7 @@ def _scan_ids(path: Path, rows: int, ids: str, split: str) -> tuple[list[str], i
         lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
     except FileNotFoundError:
         todo = 'Put it there, or take ids="position", as the captions were ingested.'
-        raise FileNotFoundError(f"{path}: not there; it names the images. {todo}") from None
+        raise FileNotFoundError(f"{path}: file not found; it names the images. {todo}") from None
     except (UnicodeDecodeError, OSError) as error:
         raise FeaturesError(f"{path}: cannot be read as UTF-8 ({error})") from error
     if "" in lines:

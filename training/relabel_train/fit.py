@@ -9,7 +9,7 @@ Training can be interrupted at any time. Rerunning the command resumes from `las
 bit-identical. No random state is stored, since every draw of a step depends on (seed, step) alone.
 
 Several processes (``torchrun --nproc-per-node N --no-python relabel fit ...``) share each batch. Embeddings are
-gathered, so that losses see the whole batch and gradients are those of one process.
+gathered, so that losses see the complete batch and gradients are those of one process.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _fit(options: FitOptions, processes: Processes, notify: Callable[[str], None
     plan = open_plan(options.plan) if options.plan is not None else None
     bounds = labels.about.bounds if labels is not None else plan.about["bounds"] if plan is not None else (0.0, 1.0)
 
-    # Loss, model, optimizer. All random numbers here come from the seed.
+    # Loss, model, optimizer. All random numbers of this step come from the seed.
     # The objective needs the label's largest value after scaling, to turn labels into distances.
     objective = Objective(options.loss, options.loss_set, float(bounds[1]) / options.scale)
     warm_up = Objective(("triplet",), ("negatives=sum",)) if options.warm_up else objective
@@ -138,9 +138,7 @@ def _fit(options: FitOptions, processes: Processes, notify: Callable[[str], None
     leftovers = [name for name in (BEST, VOCABULARY, LOG) if (options.out / name).exists()]
     resumed = (options.out / LAST).is_file()  # checked last: the first process writes it before all other files
     if leftovers and not resumed:
-        raise FitError(
-            f"{options.out / leftovers[0]}: no file of a run, since {LAST} is not there. Give another --out."
-        )
+        raise FitError(f"{options.out / leftovers[0]}: not of a run, since there is no {LAST}. Give another --out.")
     if resumed:
         state = load_checkpoint(options.out / LAST)
         _check_identity(options.out / LAST, state["identity"], identity)

@@ -49,7 +49,7 @@ class MappedArray:
     array : ndarray
         Read-only view of the mapped file. A plain array: the memmap class costs a microsecond per slice.
     buffer : mmap
-        The whole file.
+        The complete file.
     sha256 : str or None
         Expected digest of the file; None if unknown.
     state : tuple of int
@@ -137,7 +137,7 @@ class ExportFolder:
         return body
 
     def read(self, name: str) -> bytes:
-        """Read a small file whole; raises as `read_json`."""
+        """Read a small file completely; raises as `read_json`."""
         with self._open(name) as file:
             size = os.fstat(file.fileno()).st_size
             if size > _LARGEST:
@@ -178,7 +178,7 @@ class ExportFolder:
             except OSError as error:
                 self._unreadable(name, error)
             except ValueError as error:
-                raise LookupFileError(f"{path}: not a whole .npy file ({error}). {AGAIN}") from error
+                raise LookupFileError(f"{path}: not a valid .npy file ({error}). {AGAIN}") from error
             fits = len(stored) == len(shape) and all(n in (None, m) for n, m in zip(shape, stored, strict=True))
             if dtype not in types.split() or not fits:
                 wanted = str(shape).replace("None", "any")
@@ -189,7 +189,7 @@ class ExportFolder:
             size = start + prod(stored) * np.dtype(dtype).itemsize
             if status.st_size != size:
                 raise LookupFileError(
-                    f"{path}: not a whole .npy file (expected {size:,} bytes, found {status.st_size:,}). {AGAIN}"
+                    f"{path}: not a valid .npy file (expected {size:,} bytes, found {status.st_size:,}). {AGAIN}"
                 )
             try:
                 buffer = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
@@ -221,7 +221,7 @@ class ExportFolder:
             else:
                 descriptor = os.open(name, flags, dir_fd=self.handle)
         except FileNotFoundError:
-            raise FileNotFoundError(f"{self.path / name}: not there. {AGAIN}") from None
+            raise FileNotFoundError(f"{self.path / name}: file not found. {AGAIN}") from None
         except OSError as error:
             self._unreadable(name, error)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -256,7 +256,7 @@ def open_export(path: Path, description: str, missing: str, read: Callable[[Expo
     FileNotFoundError
         If there is no folder, or no description in it.
     LookupFileError
-        If another file is missing; and whatever `read` raises.
+        If another file is missing; also raises the errors of `read`.
     """
     # Between the two renames of an export there is no folder, so a missing one is waited for a little.
     for pause in (*_PAUSES, None):
@@ -270,7 +270,7 @@ def open_export(path: Path, description: str, missing: str, read: Callable[[Expo
         except (FileNotFoundError, NotADirectoryError) as error:
             if pause is None or not (folder is None or folder.replaced()):
                 if folder is None or description not in folder.texts:
-                    raise FileNotFoundError(f"{path / description}: not there. {missing}") from None
+                    raise FileNotFoundError(f"{path / description}: file not found. {missing}") from None
                 raise LookupFileError(str(error)) from None
         except LookupFileError:
             # Files of two exports contradict each other: only if the folder stayed the same is it damage.
@@ -305,7 +305,7 @@ def read_digests(folder: ExportFolder, kind: str, description: str) -> dict[str,
     """
     path, body = folder.path / MANIFEST, folder.read_json(MANIFEST)
     digest = body.pop("digest", None)
-    # The digest finds damage within the manifest, the comparison of bytes an edit that JSON would read alike.
+    # The digest finds damage within the manifest, the comparison of bytes finds an edit that leaves the JSON values as they are.
     actual = hashlib.sha256(_manifest_text(body)).hexdigest()
     if digest != actual or folder.texts[MANIFEST] != _manifest_text(body | {"digest": digest}):
         raise LookupFileError(f"{path}: its digest does not fit its content. {AGAIN}")

@@ -72,7 +72,7 @@ def read_header(file: BinaryIO) -> Header:
 
 @lru_cache(64)
 def _parse(text: bytes) -> tuple[str, tuple[int, ...]]:
-    """Return dtype and shape of a header. Shards of one export have equal headers, hence the cache."""
+    """Return dtype and shape of a header. Cached, since shards of one export have equal headers."""
     try:
         body = ast.literal_eval(text.decode("ascii"))
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
@@ -97,7 +97,7 @@ def map_npy(path: Path) -> NDArray[Any]:
     FileNotFoundError
         If there is no such file.
     ValueError
-        If it is not a whole `.npy` file, or holds Python objects.
+        If it is not a valid `.npy` file, or holds Python objects.
     """
     try:
         with path.open("rb") as file:
@@ -108,9 +108,9 @@ def map_npy(path: Path) -> NDArray[Any]:
     except FileNotFoundError:
         raise
     except _DAMAGE as error:
-        raise ValueError(f"not a whole .npy file ({_brief(error)})") from error
+        raise ValueError(f"not a valid .npy file ({_brief(error)})") from error
     if array.dtype.hasobject:  # numpy maps the structure of objects that it would not load
-        raise ValueError("not a whole .npy file (it holds Python objects)")
+        raise ValueError("not a valid .npy file (it holds Python objects)")
     return array
 
 

@@ -63,7 +63,7 @@ def test_damage_is_named(tmp_path: Path, damage: str) -> None:
     if damage == "flip":
         raw[len(raw) // 2] ^= 1
     path.write_bytes(raw[: len(raw) // 2] if damage == "cut" else raw)
-    with pytest.raises(FitError, match=r"last\.npz: not a whole checkpoint"):
+    with pytest.raises(FitError, match=r"last\.npz: not a valid checkpoint"):
         load_checkpoint(path)
     with pytest.raises(FileNotFoundError, match="relabel fit"):
         load_checkpoint(tmp_path / "gone.npz")
@@ -109,7 +109,7 @@ HOSTILE: dict[str, dict[str, bytes]] = {
 @pytest.mark.parametrize("name", list(HOSTILE))
 def test_an_archive_that_is_no_checkpoint_is_named(tmp_path: Path, name: str) -> None:
     archive(tmp_path / "last.npz", HOSTILE[name])
-    with pytest.raises(FitError, match=r"last\.npz: not a whole checkpoint"):
+    with pytest.raises(FitError, match=r"last\.npz: not a valid checkpoint"):
         load_checkpoint(tmp_path / "last.npz")
 
 

@@ -187,7 +187,7 @@ def test_files_of_another_program_are_not_overwritten(name: str, run: Callable[.
     options = run(epochs=1)
     options.out.mkdir(parents=True)
     (options.out / name).write_text("mine")
-    with pytest.raises(FitError, match=rf"{name}: no file of a run"):
+    with pytest.raises(FitError, match=rf"{name}: not of a run"):
         fit(options, "cpu")
     assert [(p.name, p.read_text()) for p in options.out.iterdir()] == [(name, "mine")]
 

@@ -34,7 +34,7 @@ class NeighbourBatches(Sampler):
     depth : int, optional
         Neighbours examined to find k usable ones; k + 15 by default (an image has about four other captions).
     anchors : int, optional
-        Anchors, hence batches, per epoch; by default as many as there are random batches.
+        Anchors, which are batches, per epoch; by default as many as there are random batches.
 
     Examples
     --------

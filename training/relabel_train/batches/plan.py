@@ -183,7 +183,7 @@ class Plan:
 
 
 def open_plan(path: str | Path, verify: Verify = "once") -> Plan:
-    """Open a batch plan. All its files are mapped at once, so that they are of one export.
+    """Open a batch plan. All its files are mapped together, so that they are of one export.
 
     Parameters
     ----------

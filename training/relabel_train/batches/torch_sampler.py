@@ -72,7 +72,7 @@ class TorchBatchSampler(TorchSampler[list[int]]):
         Raises
         ------
         ValueError
-            If the checkpoint's sampler had other parameters, hence other batches.
+            If the checkpoint's sampler had other parameters and so other batches.
         """
         if state["sampler"] != self._identity:
             raise ValueError(f"the checkpoint's batches are of {state['sampler']}, these of {self._identity}")

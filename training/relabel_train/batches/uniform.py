@@ -59,6 +59,6 @@ class RandomBatches(Sampler):
         if self.one_caption_an_image:
             # The first caption of each image in a random order of all is a random one of its captions.
             _, first = np.unique(self.captions.image[order], return_index=True)
-            # np.unique sorts by image, so the images need an order of their own.
+            # np.unique sorts by image, so the images are shuffled again.
             order = order[first][random.permutation(len(first))]
         return self._cut(order)

@@ -3,7 +3,7 @@
 The relevance of a candidate c to one reference r is ``gauss[|len_r - len_c|]`` times the sum, over their common
 columns, of r's weight as a reference times c's weight as a candidate. For CIDEr-D a column is an (n-gram, level):
 min(a, b) of two counts is the number of levels t with a >= t and b >= t. Columns that only captions of one image have
-are not stored; the cells of an image and its own captions come whole from a table.
+are not stored; the cells of an image and its captions come from a table.
 
 A batch of 128 images and 128 captions has about 20,000 entries of 640 references and 4,000 of the candidates.
 """

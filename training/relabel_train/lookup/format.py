@@ -139,7 +139,7 @@ class Description:
         exact, else the faiss index, which may miss some).
     split : str
     rows : (int, int)
-        Corpus rows covered, first and one past the last; whole images.
+        Corpus rows covered, first and one past the last; all captions of an image or none.
     bounds : (float, float)
         Smallest and largest relevance.
     pooling, poolings : str, list of str

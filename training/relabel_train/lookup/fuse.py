@@ -110,7 +110,7 @@ class SmallTrees:
             # Trees without a split have one leaf, the first.
             if left is None:
                 left = np.full((len(out[a : a + _PAIRS]), len(self.values)), 255, np.uint8)
-            # Tree by tree, in the pipeline's order of additions, hence with its bits.
+            # Tree by tree, in the pipeline's order of additions, which gives the same bits.
             for row, table in zip(np.ascontiguousarray(left.T), self.values, strict=True):
                 out[a : a + _PAIRS] += table.take(row)
 

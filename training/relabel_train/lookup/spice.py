@@ -96,7 +96,7 @@ class SpiceBlocks:
         return np.bincount(cell, minlength=len(references) * len(captions)).reshape(len(references), len(captions))
 
     def _f1(self, matched: NDArray[np.int64], sizes: NDArray[Any], captions: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Compute F1 from counts, (R, C), by the operations of the SPICE jar, hence with the pipeline's bits."""
+        """Compute F1 from counts, (R, C), by the operations of the SPICE jar, which gives the pipeline's bits."""
         # Pairs without a common tuple are 0 and would divide 0 by 0.
         i, j = np.nonzero(matched)
         count = matched[i, j]

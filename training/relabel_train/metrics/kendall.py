@@ -85,7 +85,7 @@ def compute_taus(keys: Keys) -> Taus:
     by_label |= np.arange(n)
     by_label.sort(axis=1)
     tied_labels = tied_pairs(by_label >> 31)
-    # Labels rise here. Equal labels keep their positions, and equal scores have positions in the order of labels. So
+    # Labels rise in this order. Equal labels keep their positions, and equal scores have positions in the order of labels. So
     # the inversions of positions are exactly the pairs that scores and labels order the same way.
     concordant = count_inversions(by_label & 0x7FFFFFFF)
     # Pairs tied in both were subtracted twice. C + D = untied, so C - D = 2 C - untied.
@@ -170,7 +170,7 @@ def _count(orders: NDArray[np.integer]) -> NDArray[np.int64]:
         # One sort of all pairs of halves merges them. Marks differ only between halves, so the order is by item.
         keys.reshape(-1, 2 * width).sort(axis=1)
         # The position of an item of the left half, less its position within that half, is the number of smaller items
-        # of the right half: its inversions. Both sums are taken over all items of a row at once.
+        # of the right half: its inversions. Both sums are taken over all items of a row together.
         left = np.flatnonzero((keys.reshape(-1) & 1) == 0).reshape(queries, -1)
         pairs = padded // (2 * width)
         starts = 2 * width * width * np.arange(queries * pairs, dtype=np.int64).reshape(queries, pairs).sum(axis=1)
@@ -180,7 +180,7 @@ def _count(orders: NDArray[np.integer]) -> NDArray[np.int64]:
 
 
 def _count_within(blocks: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Count the inversions within blocks, (Q, blocks, width), pair by pair for all blocks at once: (Q,) int64."""
+    """Count the inversions within blocks, (Q, blocks, width), comparing pairs of all blocks in parallel: (Q,) int64."""
     queries, block_count, width = blocks.shape
     # Positions along the first axis: one comparison serves item i of every block.
     across = np.ascontiguousarray(blocks.reshape(-1, width).T)

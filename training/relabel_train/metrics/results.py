@@ -22,7 +22,7 @@ class ReportSettings:
     cs_ks : tuple of int
         Of CS@K.
     ndcg_ks : tuple of int or None
-        None is the whole list.
+        None is the complete list.
     distance_ks : tuple of int
         Of the mean label distance.
     semantic_ms : tuple of int
@@ -32,7 +32,7 @@ class ReportSettings:
     label_low : float, optional
         If given, nDCG's labels are (r - low) / (top - low): -1 turns cosines into S-NDCG's (1 + cosine) / 2.
     kendall_tau : bool
-        Kendall's tau over whole lists, the one figure that takes seconds on 5,000 x 25,000.
+        Kendall's tau over complete lists, the only figure that takes seconds on 5,000 x 25,000.
     tau_queries : int, optional
         Number of queries per direction for Kendall's tau, drawn with `seed`; all by default. Others count as skipped.
     seed : int

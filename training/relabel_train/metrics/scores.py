@@ -21,7 +21,7 @@ _HELD = 1 << 30
 
 
 class Scores(Protocol):
-    """A score matrix read in blocks. One call scores the whole gallery of a query, so that its scores compare."""
+    """A score matrix read in blocks. One call scores the complete gallery of a query, so that its scores compare."""
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -29,7 +29,7 @@ class Scores(Protocol):
         ...
 
     def lists(self, direction: Direction, queries: Ints) -> Floats:
-        """Score the whole gallery for some queries: (Q, N) for images, (Q, M) for captions."""
+        """Score the complete gallery for some queries: (Q, N) for images, (Q, M) for captions."""
         ...
 
     def part(self, images: Ints, captions: Ints) -> Scores:
@@ -96,7 +96,7 @@ class ComputedScores:
         return len(self.images), len(self.captions)
 
     def lists(self, direction: Direction, queries: Ints) -> Floats:
-        """Compute whole rows or whole columns."""
+        """Compute complete rows or complete columns."""
         # The function always sees (images, captions), so caption queries read a transpose.
         if direction == "i2t":
             return self._block(self.images[queries], self.captions)

@@ -1,4 +1,4 @@
-"""Checkpoints: one file of arrays and JSON, written whole or not at all, no pickle, read by numpy alone.
+"""Checkpoints: one file of arrays and JSON, replaced atomically, without pickle, readable by numpy alone.
 
 The file is a zip of `.npy` members, as of `numpy.savez`, and a member `state.json`, in which the number of its member
 replaces every tensor.
@@ -105,9 +105,9 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
                 raise ValueError("its state is no dictionary")
             return state
     except FileNotFoundError:
-        raise FileNotFoundError(f"{path}: no checkpoint here. Make one with `relabel fit`.") from None
+        raise FileNotFoundError(f"{path}: no checkpoint found. Make one with `relabel fit`.") from None
     except _DAMAGE as error:
-        raise FitError(f"{path}: not a whole checkpoint ({error!s:.120}). Delete it and train again.") from error
+        raise FitError(f"{path}: not a valid checkpoint ({error!s:.120}). Delete it and train again.") from error
 
 
 def _content(archive: zipfile.ZipFile, name: str) -> bytes:

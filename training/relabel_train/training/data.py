@@ -61,7 +61,7 @@ def read_split(folder: Path, split: str, features: Features) -> Split:
 
     parts = sorted(folder.glob("part-*.parquet"))
     if not parts:
-        raise FileNotFoundError(f"{folder}: no corpus here. Make one with `relabel ingest`.")
+        raise FileNotFoundError(f"{folder}: no corpus found. Make one with `relabel ingest`.")
     columns = ["caption_id", "image_id", "text"]
     table: dict[str, list[str]] = {name: [] for name in columns}
     for part in parts:
@@ -90,7 +90,7 @@ def read_split(folder: Path, split: str, features: Features) -> Split:
 
 
 class Batch(NamedTuple):
-    """A batch of B pairs: this process's share of the inputs, and the labels of the whole batch.
+    """A batch of B pairs: this process's share of the inputs, and the labels of the complete batch.
 
     Attributes
     ----------

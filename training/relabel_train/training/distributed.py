@@ -45,9 +45,9 @@ class Processes:
     def gather(self, vectors: Tensor, count: int) -> Tensor:
         """Concatenate the processes' shares of a batch of `count` pairs, cut as by `numpy.array_split`: (count, E).
 
-        Every process computes the same loss from the same matrix, so the gradient of its own share is complete.
+        Every process computes the same loss from the same matrix, so the gradient of its share is complete.
         DistributedDataParallel averages gradients, so it is multiplied by the number of processes. The result is the
-        gradient of one process with the whole batch.
+        gradient of one process with the complete batch.
         """
         if self.world == 1:
             return vectors

@@ -1,4 +1,4 @@
-"""Embeddings of a whole split, and their recall."""
+"""Embeddings of a complete split, and their recall."""
 
 from __future__ import annotations
 
