@@ -305,7 +305,7 @@ def read_digests(folder: ExportFolder, kind: str, description: str) -> dict[str,
     """
     path, body = folder.path / MANIFEST, folder.read_json(MANIFEST)
     digest = body.pop("digest", None)
-    # The digest finds damage within the manifest, the comparison of bytes finds an edit that leaves the JSON values as they are.
+    # The digest finds a changed value, the comparison of bytes an edit that leaves all values as they are.
     actual = hashlib.sha256(_manifest_text(body)).hexdigest()
     if digest != actual or folder.texts[MANIFEST] != _manifest_text(body | {"digest": digest}):
         raise LookupFileError(f"{path}: its digest does not fit its content. {AGAIN}")

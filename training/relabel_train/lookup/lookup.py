@@ -327,7 +327,7 @@ class Lookup:
         return (positions + self.rows.start).astype(np.int32)
 
     def _same(self, positions: NDArray[np.int64], rows: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """Compare images. A row that is not covered is of another image, since all captions of an image are covered or none."""
+        """Compare images. A row that is not covered is of another image, since coverage never cuts an image."""
         columns = rows.astype(np.int64) - self.rows.start
         inside = (columns >= 0) & (columns < len(self))
         return np.asarray(inside & (self._image[np.where(inside, columns, 0)] == self._image[positions][:, None]))

@@ -65,8 +65,8 @@ class RelevanceCollate:
     ----------
     lookup : Lookup
     collate : callable, optional
-        The trainer's collate function; torch's `default_collate` by default. A mapping gets the labels under their names, a tuple
-        or list at its end.
+        The trainer's collate function; torch's `default_collate` by default. A mapping gets the labels under their
+        names, a tuple or list at its end.
     key : str, int or callable
         Key of a sample's caption id (a string, `coco:770337`) or corpus row (an int), or a function of the sample.
     pooling : Pooling, optional

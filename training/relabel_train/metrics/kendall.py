@@ -85,8 +85,8 @@ def compute_taus(keys: Keys) -> Taus:
     by_label |= np.arange(n)
     by_label.sort(axis=1)
     tied_labels = tied_pairs(by_label >> 31)
-    # Labels rise in this order. Equal labels keep their positions, and equal scores have positions in the order of labels. So
-    # the inversions of positions are exactly the pairs that scores and labels order the same way.
+    # Labels rise in this order. Equal labels keep their positions, and equal scores have positions in the order of
+    # labels. So the inversions of positions are exactly the pairs that scores and labels order the same way.
     concordant = count_inversions(by_label & 0x7FFFFFFF)
     # Pairs tied in both were subtracted twice. C + D = untied, so C - D = 2 C - untied.
     untied = every - tied_scores - tied_labels + tied_both

@@ -10,7 +10,7 @@ from multiprocessing import resource_tracker
 
 @contextmanager
 def blocked_interrupts() -> Iterator[None]:
-    """Block SIGINT in this thread until the end, and in threads and processes started within for as long as they live."""
+    """Block SIGINT in this thread until the end, and in threads and processes started within for all their life."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
