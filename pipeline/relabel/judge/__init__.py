@@ -8,6 +8,9 @@ from pydantic import Field
 
 from relabel.core.parameters import Parameters, Seed
 
+SamplingSide = Literal["left", "either"]
+SamplingUnit = Literal["item", "image"]
+
 
 class JudgeParams(Parameters):
     """Parameters of the judgement."""
@@ -24,7 +27,16 @@ class JudgeParams(Parameters):
     resamples: int = Field(
         1000, ge=0, le=1_000_000, description="Bootstrap resamples of the 95% intervals; 0 for none."
     )
-    seed: Seed = Field(0, description="Seed of the bootstrap.")
+    seed: Seed = Field(0, description="Seed of the bootstrap and of the draws.")
+    draws: int = Field(
+        1000, ge=0, le=1_000_000, description="CxC: draws of the sampled Spearman correlation; 0 for none."
+    )
+    draw_side: SamplingSide = Field(
+        "left", description="CxC: items that a draw takes a pair of (STS, SIS): the left ones, or either."
+    )
+    draw_unit: SamplingUnit = Field(
+        "item", description="CxC: unit of a draw (STS): a caption, or the image it belongs to."
+    )
     gate: str | None = Field(
         None,
         description="Label whose best candidates a pairs source (meteor) re-ranks on ECCV Caption; "

@@ -13,13 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from relabel.core.numeric.statistics import Agreement, agreement
+from relabel.core.numeric.statistics import Agreement, Interval, agreement
 from relabel.core.progress import SILENT, Progress
 from relabel.core.tables import Table
 from relabel.datasets.cxc import METHODS, TASKS, Split, Task
 from relabel.judge.cxc import SHOWN, read_cxc
 from relabel.judge.notes import BASELINE, checkpoint_notes, missing_notes, model_notes, task_notes
 from relabel.judge.published_results import PAPERS, Published, published_pearson
+from relabel.judge.rank_bootstrap import rank_intervals
 from relabel.judge.report import UNDEFINED, JudgedLabel, Report, label_fields
 
 ALL = "all"
@@ -104,6 +105,8 @@ class AgreementRow:
     figures : Agreement
     published : Published or None
         The figure of a paper for this label under the paper's protocol, in which no pair is missing.
+    spearman_interval, kendall_interval : Interval or None
+        95% bootstrap intervals, over the resamples of Pearson's, which is in `figures`.
     """
 
     label: str
@@ -115,6 +118,8 @@ class AgreementRow:
     first_missing: tuple[str, ...]
     figures: Agreement
     published: Published | None
+    spearman_interval: Interval | None = None
+    kendall_interval: Interval | None = None
 
     @property
     def own_image(self) -> bool | None:
@@ -123,7 +128,11 @@ class AgreementRow:
 
 
 def correlate(
-    labels: Sequence[PairScores], resamples: int = 1000, seed: int = 0, progress: Progress = SILENT
+    labels: Sequence[PairScores],
+    resamples: int = 1000,
+    seed: int = 0,
+    progress: Progress = SILENT,
+    threads: int = 1,
 ) -> list[AgreementRow]:
     """Correlate labels with human scores; rows are ordered by task, subset, label, and same_image is always there.
 
@@ -137,10 +146,10 @@ def correlate(
         Bootstrap resamples of the 95% interval, clustered by image; 0 for no interval.
     seed : int
     progress : Progress
+    threads : int
+        CPU threads of the intervals of rank correlations.
     """
-    present = list(labels)
-    if labels and all(scored.source != BASELINE for scored in labels):
-        present.insert(0, baseline(labels[0]))
+    present = with_baseline(labels)
     jobs = [
         (task, subset, scored)
         for task in TASKS
@@ -151,7 +160,7 @@ def correlate(
     rows = []
     with progress.bar("correlate", len(jobs), "rows") as bar:
         for task, subset, scored in jobs:
-            rows.append(_row(scored, task, subset, resamples, seed))
+            rows.append(_row(scored, task, subset, resamples, seed, threads))
             bar.advance()
     return rows
 
@@ -159,6 +168,14 @@ def correlate(
 def subsets(task: Task) -> tuple[str, ...]:
     """Return "all", then each sampling method if there is more than one."""
     return (ALL, *METHODS[task]) if len(METHODS[task]) > 1 else (ALL,)
+
+
+def with_baseline(labels: Sequence[PairScores]) -> list[PairScores]:
+    """Put same_image before labels that lack it."""
+    present = list(labels)
+    if labels and all(scored.source != BASELINE for scored in labels):
+        present.insert(0, baseline(labels[0]))
+    return present
 
 
 def baseline(scored: PairScores) -> PairScores:
@@ -177,13 +194,16 @@ def _as_baseline(table: pa.Table) -> pa.Table:
     return table.set_column(at("missing"), "missing", pa.nulls(len(table), pa.string()))
 
 
-def _row(scored: PairScores, task: Task, subset: str, resamples: int, seed: int) -> AgreementRow:
+def _row(scored: PairScores, task: Task, subset: str, resamples: int, seed: int, threads: int) -> AgreementRow:
     columns = scored.columns[task]
     inside = columns.subset(subset)
     known = inside & ~np.isnan(columns.relevance)
     missing = np.flatnonzero(inside & ~known)
     cluster = columns.cluster[known]
     clustered = cluster if (cluster >= 0).all() else None
+    x, y = columns.relevance[known], columns.human[known]
+    drawn = resamples if clustered is not None else 0
+    rho, tau = rank_intervals(x, y, cluster, drawn, seed, threads)
     paper = published_pearson(scored.params, task, subset, scored.split, own_model=scored.own_model)
     return AgreementRow(
         scored.label,
@@ -193,8 +213,10 @@ def _row(scored: PairScores, task: Task, subset: str, resamples: int, seed: int)
         subset,
         len(missing),
         tuple(_named(scored.tables[task], missing[:SHOWN])),
-        agreement(columns.relevance[known], columns.human[known], clustered, resamples, seed),
+        agreement(x, y, clustered, resamples, seed),
         paper if scored.include_self and not len(missing) else None,
+        rho,
+        tau,
     )
 
 
@@ -205,10 +227,14 @@ def _named(table: pa.Table, index: Iterable[int]) -> Iterable[str]:
 
 
 def cxc_report(
-    labels: Sequence[PairScores], resamples: int = 1000, seed: int = 0, progress: Progress = SILENT
+    labels: Sequence[PairScores],
+    resamples: int = 1000,
+    seed: int = 0,
+    progress: Progress = SILENT,
+    threads: int = 1,
 ) -> Report:
     """Report the agreement of labels with CxC's human scores; parameters as for `correlate`."""
-    rows = correlate(labels, resamples, seed, progress)
+    rows = correlate(labels, resamples, seed, progress, threads)
     interval = (
         f"In brackets: 95% interval of {resamples:,} bootstrap resamples of images, seed {seed}." if resamples else ""
     )
@@ -283,9 +309,15 @@ def _record(row: AgreementRow, include_self: bool) -> dict[str, Any]:
         "low": interval.low if interval else None,
         "high": interval.high if interval else None,
         "spearman": figures.spearman,
+        **_ends("spearman", row.spearman_interval),
         "kendall": figures.kendall,
+        **_ends("kendall", row.kendall_interval),
         "include_self": include_self if row.task == "sits" else None,
         "paper": paper.value if paper else None,
         "paper_label": paper.label if paper else None,
         "paper_source": PAPERS[paper.paper] if paper else None,
     }
+
+
+def _ends(name: str, interval: Interval | None) -> dict[str, float | None]:
+    return {f"{name}_low": interval.low if interval else None, f"{name}_high": interval.high if interval else None}

@@ -26,7 +26,10 @@ from relabel.store.workdir import Work
 UNDEFINED = "undefined"
 VERSION = 1
 """Goes up when pictures change although the tables stay the same."""
-_METRICS = ("n", "missing", "pearson", "low", "high", "spearman", "kendall", "map_at_r", "r_precision", "r_at_1")
+_METRICS = (
+    *("n", "missing", "pearson", "low", "high", "spearman", "kendall", "sampled_spearman"),
+    *("map_at_r", "r_precision", "r_at_1"),
+)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

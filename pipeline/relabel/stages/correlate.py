@@ -99,14 +99,17 @@ def _cxc(project: Project, judged: dict[str, Manifest], _: Sequence[Against]) ->
     from relabel.core.tables import csv_text
     from relabel.judge.calibration import agreement_points, calibration_points
     from relabel.judge.cxc_report import PairScores, cxc_report
+    from relabel.judge.cxc_sampled import sampled_report
     from relabel.judge.plot import draw
 
     params = project.config.judge
     scores = [PairScores.open(stages.judgement_folder(project, label), m.facts) for label, m in judged.items()]
-    report = cxc_report(scores, params.resamples, params.seed, project.runtime.progress)
+    progress, threads = project.runtime.progress, project.runtime.threads
+    report = cxc_report(scores, params.resamples, params.seed, progress, threads)
+    sampled = sampled_report(scores, params.draws, params.seed, params.draw_side, params.draw_unit, progress)
     points = {"agreement": agreement_points(report.records), "calibration": calibration_points(scores)}
     texts = {f"cxc.{name}.csv": csv_text(rows) + "\n" for name, rows in points.items()}
-    return report, ReportFiles(texts, {"cxc.png": partial(draw, scores, report.records)})
+    return report + sampled, ReportFiles(texts, {"cxc.png": partial(draw, scores, report.records)})
 
 
 def _eccv(project: Project, judged: dict[str, Manifest], against: Sequence[Against]) -> tuple[Report, ReportFiles]:

@@ -119,7 +119,7 @@ def bootstrap(
     a, b = x - x.mean(), y - y.mean()  # centred, so that no sum of squares swamps a difference
     columns = (np.ones_like(a), a, b, a * a, b * b, a * b)
     sums = np.stack([np.bincount(index, c, len(names)) for c in columns], axis=1)
-    r = _correlations(_draws(len(names), resamples, seed) @ sums)
+    r = _correlations(cluster_counts(len(names), resamples, seed) @ sums)
     r = r[np.isfinite(r)]  # a resample may be constant where few clusters carry all variance
     if not len(r):
         return None
@@ -138,8 +138,8 @@ def _correlations(sums: Vector) -> Vector:
 
 
 @lru_cache(maxsize=4)
-def _draws(clusters: int, resamples: int, seed: int) -> Vector:
-    """Count how often each cluster is drawn: (resamples, clusters), each row sums to `clusters`."""
+def cluster_counts(clusters: int, resamples: int, seed: int) -> Vector:
+    """Count how often each cluster is drawn: (resamples, clusters), each row sums to `clusters`; a shared array."""
     generator = np.random.default_rng(seed)
     counts = np.empty((resamples, clusters))
     for row in counts:

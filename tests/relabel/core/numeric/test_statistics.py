@@ -119,7 +119,7 @@ def test_large_offsets_lose_no_digits() -> None:
 
 
 def test_draws_count_each_cluster_once_on_average() -> None:
-    counts = statistics._draws(40, 500, 3)
+    counts = statistics.cluster_counts(40, 500, 3)
     assert (counts.sum(axis=1) == 40).all()
     assert counts.mean(axis=0) == pytest.approx(np.ones(40), abs=0.2)
 
