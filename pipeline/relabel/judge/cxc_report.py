@@ -203,7 +203,7 @@ def _row(scored: PairScores, task: Task, subset: str, resamples: int, seed: int,
     clustered = cluster if (cluster >= 0).all() else None
     x, y = columns.relevance[known], columns.human[known]
     drawn = resamples if clustered is not None else 0
-    rho, tau = rank_intervals(x, y, cluster, drawn, seed, threads)
+    ranks = rank_intervals(x, y, cluster, drawn, seed, threads)
     paper = published_pearson(scored.params, task, subset, scored.split, own_model=scored.own_model)
     return AgreementRow(
         scored.label,
@@ -215,8 +215,8 @@ def _row(scored: PairScores, task: Task, subset: str, resamples: int, seed: int,
         tuple(_named(scored.tables[task], missing[:SHOWN])),
         agreement(x, y, clustered, resamples, seed),
         paper if scored.include_self and not len(missing) else None,
-        rho,
-        tau,
+        ranks.spearman,
+        ranks.tau_b,
     )
 
 

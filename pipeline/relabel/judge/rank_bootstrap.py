@@ -1,6 +1,8 @@
-"""Bootstrap intervals of Spearman's rho and Kendall's tau-b, over the same resamples as those of Pearson's r."""
+"""Bootstrap intervals of Spearman's rho and Kendall's tau, over the same resamples as those of Pearson's r."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +14,14 @@ from relabel.core.numeric.threads import share
 _TOGETHER = 32  # resamples per piece of work: a tree of CxC's 501 human scores is 128 KiB
 
 
+class RankIntervals(NamedTuple):
+    """Intervals of Spearman's rho and of Kendall's tau-b and tau-c; None where one is undefined."""
+
+    spearman: Interval | None
+    tau_b: Interval | None
+    tau_c: Interval | None
+
+
 def rank_intervals(
     relevance: Vector,
     human: Vector,
@@ -20,10 +30,10 @@ def rank_intervals(
     seed: int = 0,
     threads: int = 1,
     level: float = 0.95,
-) -> tuple[Interval | None, Interval | None]:
-    """Return percentile bootstrap intervals of Spearman's rho and of Kendall's tau-b, resampling clusters of pairs.
+) -> RankIntervals:
+    """Return percentile bootstrap intervals of rank correlations, resampling clusters of pairs.
 
-    A resample counts each pair as often as its cluster was drawn. Both coefficients are computed from these counts, as
+    A resample counts each pair as often as its cluster was drawn. The coefficients are computed from these counts, as
     if the pairs were repeated.
 
     Parameters
@@ -40,37 +50,36 @@ def rank_intervals(
 
     Returns
     -------
-    (Interval or None, Interval or None)
-        None if a variable is constant, there are fewer than two clusters, or no resample is asked for.
+    RankIntervals
+        None for each if a variable is constant, there are fewer than two clusters, or no resample is asked for.
 
     Examples
     --------
     >>> import numpy as np
     >>> from relabel.judge.rank_bootstrap import rank_intervals
     >>> x = np.arange(20.0)
-    >>> rank_intervals(x, x**3, np.arange(20))
-    (Interval(low=1.0, high=1.0), Interval(low=1.0, high=1.0))
+    >>> rank_intervals(x, x**3, np.arange(20)).spearman
+    Interval(low=1.0, high=1.0)
     """
     names, index = np.unique(cluster, return_inverse=True)
     if len(names) < 2 or not resamples:
-        return None, None
+        return RankIntervals(None, None, None)
     x = np.unique(round_relative(relevance), return_inverse=True)[1]
     y = np.unique(human, return_inverse=True)[1]
     if not x.any() or not y.any():
-        return None, None
+        return RankIntervals(None, None, None)
     # The kernel walks up the relevance, one group of equal values after the other.
     order = np.argsort(x, kind="stable")
     starts = np.flatnonzero(np.diff(x[order], prepend=-1, append=x.max() + 1)).astype(np.int64)
     y, index = y[order].astype(np.int64), index[order].astype(np.int64)
     counts = cluster_counts(len(names), resamples, seed)
-    out = np.empty((resamples, 2))
+    out = np.empty((resamples, 3))
 
     def work(lo: int, hi: int) -> None:
         _rank_correlations(starts, y, index, np.ascontiguousarray(counts[lo:hi].T), int(y.max()) + 1, out[lo:hi])
 
     share(work, resamples, threads, _TOGETHER)
-    rho, tau = (_interval(column, level) for column in out.T)
-    return rho, tau
+    return RankIntervals(*(_interval(column, level) for column in out.T))
 
 
 def _interval(values: Vector, level: float) -> Interval | None:
@@ -91,7 +100,7 @@ def _rank_correlations(
     levels: int,
     out: Vector,
 ) -> None:
-    """Write Spearman's rho and Kendall's tau-b of each resample into `out`, (R, 2); NaN where one is undefined.
+    """Write rho, tau-b and tau-c of each resample into `out`, (R, 3); NaN where one is undefined.
 
     Pairs are sorted by relevance, and group g of equal relevance is ``starts[g]:starts[g + 1]``. A pair has the human
     level ``y[p]``, of `levels`, and the weight ``counts[cluster[p], r]`` in resample r. Every inner loop runs over the
@@ -105,19 +114,21 @@ def _rank_correlations(
             level_rank[y[p], r] += counts[cluster[p], r]
             total[r] += counts[cluster[p], r]
     # Turn the weight of each human level into its mean rank, less the mean of all ranks, with pairs repeated by weight.
-    before, yy, tied_y = np.zeros(size), np.zeros(size), np.zeros(size)
+    before, yy, tied_y, distinct_y = np.zeros(size), np.zeros(size), np.zeros(size), np.zeros(size)
     for j in range(levels):
         for r in range(size):
             weight = level_rank[j, r]
             rank = before[r] + (weight - total[r]) / 2.0
             level_rank[j, r] = rank
             before[r] += weight
+            distinct_y[r] += weight > 0.0
             yy[r] += weight * rank * rank
             tied_y[r] += weight * (weight - 1.0) / 2.0
     # Fenwick tree over human levels: the weight of all groups of lower relevance. `seen` holds it level by level.
     tree, seen = np.zeros((levels + 1, size)), np.zeros((levels, size))
     below, group, sum_y = np.zeros(size), np.zeros(size), np.zeros(size)
     xx, xy, tied_x, balance = np.zeros(size), np.zeros(size), np.zeros(size), np.zeros(size)
+    distinct_x = np.zeros(size)
     before[:] = 0.0
     for g in range(len(starts) - 1):
         group[:] = 0.0
@@ -150,6 +161,7 @@ def _rank_correlations(
             xy[r] += rank * sum_y[r]
             tied_x[r] += group[r] * (group[r] - 1.0) / 2.0
             before[r] += group[r]
+            distinct_x[r] += group[r] > 0.0
     for r in range(size):
         every = total[r] * (total[r] - 1.0) / 2.0
         spread = np.sqrt(xx[r] * yy[r])
@@ -157,3 +169,7 @@ def _rank_correlations(
         # Rounding may carry a perfect order past 1.
         out[r, 0] = min(1.0, max(-1.0, xy[r] / spread)) if spread > 0.0 else np.nan
         out[r, 1] = min(1.0, max(-1.0, balance[r] / untied)) if untied > 0.0 else np.nan
+        # Tau-c divides by the largest difference that tables of the same shape allow.
+        shorter = min(distinct_x[r], distinct_y[r])
+        largest = total[r] * total[r] * (shorter - 1.0) / (2.0 * shorter) if shorter > 1.0 else 0.0
+        out[r, 2] = balance[r] / largest if largest > 0.0 else np.nan

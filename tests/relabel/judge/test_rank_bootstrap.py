@@ -26,7 +26,7 @@ def test_equals_scipy_on_repeated_pairs(threads: int) -> None:
     for row in counts:
         rows = np.repeat(np.arange(P), row[np.searchsorted(names, CLUSTER)])
         x, y = RELEVANCE[rows], HUMAN[rows]
-        expected.append((spearmanr(x, y)[0], kendalltau(x, y)[0]))
+        expected.append((spearmanr(x, y)[0], kendalltau(x, y)[0], kendalltau(x, y, variant="c")[0]))
     found = rank_intervals(RELEVANCE, HUMAN, CLUSTER, 70, 4, threads)
     for interval, values in zip(found, np.array(expected).T, strict=True):
         assert interval is not None
@@ -34,7 +34,7 @@ def test_equals_scipy_on_repeated_pairs(threads: int) -> None:
 
 
 def test_none_where_nothing_varies() -> None:
-    assert rank_intervals(np.ones(P), HUMAN, CLUSTER) == (None, None)
-    assert rank_intervals(RELEVANCE, np.ones(P), CLUSTER) == (None, None)
-    assert rank_intervals(RELEVANCE, HUMAN, np.zeros(P, int)) == (None, None)
-    assert rank_intervals(RELEVANCE, HUMAN, CLUSTER, 0) == (None, None)
+    assert rank_intervals(np.ones(P), HUMAN, CLUSTER) == (None, None, None)
+    assert rank_intervals(RELEVANCE, np.ones(P), CLUSTER) == (None, None, None)
+    assert rank_intervals(RELEVANCE, HUMAN, np.zeros(P, int)) == (None, None, None)
+    assert rank_intervals(RELEVANCE, HUMAN, CLUSTER, 0) == (None, None, None)

@@ -1,0 +1,71 @@
+"""Flickr8k's captions and the lines of its two files of judgements."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from relabel.core.errors import CheckError
+from relabel.core.parsing import read_lines
+
+DATASET = "flickr8k"
+CAPTIONS = "Flickr8k.token.txt"
+_CAPTION = re.compile(r"(\S+)#([0-9]+)\t(.*)")
+
+
+def read_captions(path: Path) -> dict[str, dict[str, str]]:
+    """Read captions by image and caption id (`IMAGE.jpg#N`), in the order of the file.
+
+    Raises
+    ------
+    CheckError
+        If a line is not an id, a tab and a caption.
+    """
+    captions: dict[str, dict[str, str]] = {}
+    for where, line in _lines(path):
+        match = _CAPTION.fullmatch(line)
+        if match is None:
+            what = "expected IMAGE.jpg#N, a tab and a caption"
+            raise CheckError(what, where=where, todo="Fetch it again.")
+        captions.setdefault(match[1], {})[f"{match[1]}#{match[2]}"] = match[3].strip()
+    return captions
+
+
+def read_judgements(path: Path, columns: int) -> Iterator[tuple[str, str, list[float], str]]:
+    """Yield the image, the caption id, the numbers and `file:line` of every judgement.
+
+    Raises
+    ------
+    CheckError
+        If a line has another number of columns, or one is no number.
+    """
+    for where, line in _lines(path):
+        image, caption, *cells = line.split("\t") if line.count("\t") > 1 else ("", "")
+        try:
+            values = [float(cell) for cell in cells]
+        except ValueError:
+            values = []
+        if len(values) != columns:
+            what = f"expected an image, a caption id and {columns} numbers, separated by tabs"
+            raise CheckError(what, where=where, todo="Fetch it again.")
+        yield image, caption, values, where
+
+
+def text_of(captions: dict[str, dict[str, str]], caption: str, where: str) -> str:
+    """Return the text of a caption id.
+
+    Raises
+    ------
+    CheckError
+        If there is no such caption.
+    """
+    try:
+        return captions[caption.rpartition("#")[0]][caption]
+    except KeyError:
+        what = f"no caption {caption} in {CAPTIONS}"
+        raise CheckError(what, where=where, todo="Fetch both files again.") from None
+
+
+def _lines(path: Path) -> Iterator[tuple[str, str]]:
+    return ((where, line) for where, line in read_lines(path) if line.strip())

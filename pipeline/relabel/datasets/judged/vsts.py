@@ -1,0 +1,47 @@
+"""Visual STS: similarity of two captions, 0 to 5, judged with both images in sight.
+
+Lopez de Lacalle, Salaberria, Soroa, Azkune, Agirre: "Evaluating Multimodal Representations on Visual Semantic Textual
+Similarity", ECAI 2020.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from relabel.datasets.judged import Find, JudgedSet, Judgements
+from relabel.datasets.judged._columns import read_rows
+
+FILE = "visual_sts.v2.0.all.tsv"
+HEADER = ("id", "source", "sent1", "image1", "sent2", "image2", "sim")
+
+
+def read(find: Find) -> Judgements:
+    """Read the 2,677 pairs of captions, grouped by their source: COCO, Flickr30K and STS's image captions."""
+    path = find(FILE)
+    first, second, ratings, groups = [], [], [], []
+    for (_, source, left, _, right, _, _), score in read_rows(path, HEADER, "sim"):
+        ratings.append([score])
+        first.append([left])
+        second.append(right)
+        groups.append(source)
+    # Every pair is its own cluster: captions hardly repeat.
+    clusters = [str(number) for number in range(len(second))]
+    return Judgements(
+        references=first,
+        candidates=second,
+        both_orders=True,
+        ratings=np.array(ratings),
+        groups=groups,
+        clusters=clusters,
+    )
+
+
+SET = JudgedSet(
+    name="vsts",
+    title="Visual STS, caption and caption: correlation with human similarity",
+    dataset="vsts",
+    read=read,
+    statistics=("pearson",),
+    protocol="Visual STS: two captions alone, both orders averaged; people saw both images. All 2,677 pairs; 110 of "
+    "its COCO pairs show images of CxC's val split, on which a tuned label may have been fitted.",
+)
