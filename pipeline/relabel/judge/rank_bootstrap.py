@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from relabel.core.numeric.jit import jit
 from relabel.core.numeric.statistics import Interval, Vector, cluster_counts, round_relative
-from relabel.core.numeric.threads import share
+from relabel.core.numeric.threads import run_chunks
 
 _TOGETHER = 32  # resamples per piece of work: a tree of CxC's 501 human scores is 128 KiB
 
@@ -78,7 +78,7 @@ def rank_intervals(
     def work(lo: int, hi: int) -> None:
         _rank_correlations(starts, y, index, np.ascontiguousarray(counts[lo:hi].T), int(y.max()) + 1, out[lo:hi])
 
-    share(work, resamples, threads, _TOGETHER)
+    run_chunks(work, resamples, threads, _TOGETHER)
     return RankIntervals(*(_interval(column, level) for column in out.T))
 
 

@@ -22,7 +22,10 @@ from relabel.core.errors import CheckError, UsageError
 from relabel.datasets import load_manifest, names
 from relabel.datasets.registry import MavenSource, MirrorSource, PackageSource, UrlSource, manifests_folder
 
-DATASETS = ["coco-captions", "corenlp", "cxc", "eccv", "flickr30k", "glove", "karpathy-splits", "stsb"]
+DATASETS = [
+    *("coco-captions", "corenlp", "cxc", "eccv", "flickr30k", "flickr8k", "glove", "karpathy-splits"),
+    *("pascal-50s", "sick", "stsb", "sugarcrepe-pp", "vsts"),
+]
 FILES = [(d, f.name) for d in DATASETS for f in load_manifest(d).files]
 PACKAGED = [(d, f) for d, f in FILES if any(isinstance(s, PackageSource) for s in load_manifest(d).file(f).sources)]
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relabel.core.errors import MissingError, UsageError
-from relabel.datasets.locate import locate, mirror_folder
+from relabel.datasets.local_files import locate, mirror_folder
 
 Statistic = Literal["pearson", "spearman", "tau_b", "tau_c"]
 """Correlation coefficients: tau_b and tau_c are Kendall's (tau-c of Stuart 1953 suits scales of different length)."""
