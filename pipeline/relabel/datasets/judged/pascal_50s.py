@@ -19,7 +19,9 @@ KINDS = ("HC", "HI", "HM", "MM")
 def read(find: Find) -> Judgements:
     """Read the 4,000 choices: pairs 2t and 2t + 1 are the two captions of item t."""
     path = find(FILE)
-    references, candidates, items, groups, images = [], [], [], [], []
+    references: list[list[str]] = []
+    candidates: list[str] = []
+    items, groups, images = [], [], []
     try:
         body = json.loads(read_text(path))
         for kind in KINDS:

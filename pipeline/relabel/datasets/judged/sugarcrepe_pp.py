@@ -24,7 +24,9 @@ KINDS = {
 
 def read(find: Find) -> Judgements:
     """Read the 4,757 triples. Of triple t, pair 3t is the positives, 3t + 1 and 3t + 2 are each with the negative."""
-    references, candidates, items, groups, images = [], [], [], [], []
+    references: list[list[str]] = []
+    candidates: list[str] = []
+    items, groups, images = [], [], []
     for file, kind in KINDS.items():
         path = find(f"{file}.json")
         try:
