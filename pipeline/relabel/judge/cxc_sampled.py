@@ -106,7 +106,7 @@ def sampled_rows(
     """
     jobs = [(task, subset, scored) for task, subset, _ in COLUMNS for scored in labels if task in scored.tables]
     rows = []
-    with progress.task("sampled Spearman", len(jobs), "rows") as bar:
+    with progress.bar("sampled Spearman", len(jobs), "rows") as bar:
         for task, subset, scored in jobs:
             columns = scored.columns[task]
             inside = columns.subset(subset) & ~np.isnan(columns.relevance)
