@@ -1,6 +1,6 @@
-"""Errors that a user can cause: each says what, where and what to do, and carries its exit code.
+"""Errors that a user can cause. Each one says what is wrong, where, and what to do, and carries an exit code.
 
-Anything else that escapes is a bug of ours (exit code 1).
+Any other exception that escapes is a bug in relabel (exit code 1).
 """
 
 from __future__ import annotations
@@ -9,20 +9,25 @@ import errno
 import os
 from typing import Any
 
-_SHOWN = 1500  # characters of each part of a message, which may quote a file
+_MAX_PART = 1500  # characters of each part of a message, because a part may quote a file
 
 
 class RelabelError(Exception):
-    """Base of every error that a user can cause.
+    """Base class of all errors that a user can cause.
 
     Parameters
     ----------
     what : str
-        What is wrong, one clause.
+        The problem, in one clause.
     where : str, optional
         File, line, shard or id.
     todo : str, optional
-        What to do next; an exact command where there is one.
+        The next step, as an exact command where there is one.
+
+    Examples
+    --------
+    >>> print(RelabelError("no such file", where="captions.csv", todo="Check the path."))
+    captions.csv: no such file. Check the path.
     """
 
     exit_code = 1
@@ -32,7 +37,8 @@ class RelabelError(Exception):
         super().__init__(what, where, todo)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _again, (type(self), self.args, self.__dict__)  # whatever a child's own parameters are
+        # Subclasses may take other parameters, so unpickling must not call their `__init__`.
+        return _rebuild, (type(self), self.args, self.__dict__)
 
     def __str__(self) -> str:
         text = f"{_clip(self.where)}: {_clip(self.what)}" if self.where else _clip(self.what)
@@ -40,24 +46,24 @@ class RelabelError(Exception):
 
 
 def _clip(text: str) -> str:
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    return text if len(text) <= _MAX_PART else f"{text[:_MAX_PART]}..."
 
 
-def _again(kind: type[RelabelError], args: tuple[Any, ...], state: dict[str, Any]) -> RelabelError:
-    """Make an error that comes from another process."""
+def _rebuild(kind: type[RelabelError], args: tuple[Any, ...], state: dict[str, Any]) -> RelabelError:
+    """Rebuild an error that was pickled in another process."""
     error = kind.__new__(kind, *args)
     error.__dict__.update(state)
     return error
 
 
 class UsageError(RelabelError):
-    """An option or parameter that makes no sense (exit code 2)."""
+    """Invalid option or parameter (exit code 2)."""
 
     exit_code = 2
 
 
 class MissingError(RelabelError):
-    """A file, model, runtime or optional package that is not there (exit code 3)."""
+    """Missing file, model, runtime or optional package (exit code 3)."""
 
     exit_code = 3
 
@@ -69,42 +75,51 @@ class CheckError(RelabelError):
 
 
 class PartialError(RelabelError):
-    """Work that stopped half-way and lost nothing: run it again (exit code 5)."""
+    """Work that stopped half-way without loss, so that it can be run again (exit code 5)."""
 
     exit_code = 5
 
 
 class FailedRowsError(PartialError):
-    """Rows that a source could not encode, in an artefact that has all others."""
+    """Rows that a source could not encode, in an artefact that holds all other rows."""
 
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""Error numbers of a disk that has no room."""
+"""Error numbers of a disk without space."""
 CLOSED = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
-"""Error numbers of a file or folder that may not be read or written."""
+"""Error numbers of a file or folder without read or write permission."""
 HANDLES = frozenset({errno.EMFILE, errno.ENFILE})
 """Error numbers of a process or machine with too many open files."""
 _PATH = frozenset({errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EEXIST})
 
 
 def full_disk(error: Exception) -> OSError | None:
-    """Return the error of a full disk that a library in C++ or Rust reports under a type of its own, else None.
+    """Return the `OSError` behind a C++ or Rust library's report of a full disk, or None.
 
-    torch and safetensors raise a RuntimeError or a SafetensorError; only their text says why they could not write.
+    torch and safetensors raise a RuntimeError or a SafetensorError. Only their text says why the write failed.
+
+    Examples
+    --------
+    >>> full_disk(RuntimeError("[enforce fail at inline_container.cc:659] unexpected pos")).strerror
+    'No space left on device'
+    >>> full_disk(RuntimeError("shapes do not match")) is None
+    True
     """
+    # An OSError has its own number, and a RelabelError its own advice.
     if isinstance(error, OSError | RelabelError):
         return None
     text = str(error)
     for code in FULL:
         if os.strerror(code) in text:
             return OSError(code, os.strerror(code))
+    # torch's writer reports the position in the archive and drops the reason of the system.
     if "PytorchStreamWriter failed" in text or "inline_container.cc" in text:
         return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     return None
 
 
 def system_error(error: OSError, where: object) -> RelabelError:
-    """Return the error that tells a user about an error of the operating system, with the advice that fits it.
+    """Return the user-facing error for an error of the operating system, with the advice that fits its number.
 
     Parameters
     ----------
@@ -115,19 +130,25 @@ def system_error(error: OSError, where: object) -> RelabelError:
     Returns
     -------
     RelabelError
-        PartialError for a full disk and for whatever may pass, CheckError for a lack of permission, UsageError for a
-        path that cannot be.
+        PartialError for a full disk and for errors that may pass, CheckError for a lack of permission, UsageError for
+        an impossible path.
+
+    Examples
+    --------
+    >>> print(system_error(PermissionError(13, "Permission denied"), "labels/coco"))
+    labels/coco: Permission denied. Change the permissions, or name another folder; finished files are kept.
     """
-    what, place = error.strerror or str(error), str(error.filename or where)
+    problem, place = error.strerror or str(error), str(error.filename or where)
     if error.errno in FULL:
         todo = "Free some space and run it again; finished files are kept."
-        return PartialError(f"could not write: {what}", where=place, todo=todo)
+        return PartialError(f"could not write: {problem}", where=place, todo=todo)
     if error.errno in CLOSED:
         todo = "Change the permissions, or name another folder; finished files are kept."
-        return CheckError(what, where=place, todo=todo)
+        return CheckError(problem, where=place, todo=todo)
     if error.errno in _PATH:
-        return UsageError(what, where=place, todo="Name another file or folder.")
+        return UsageError(problem, where=place, todo="Name another file or folder.")
     if error.errno in HANDLES:
         todo = "Raise the limit of open files (`ulimit -n`) and run it again; finished files are kept."
-        return PartialError(what, where=place, todo=todo)
-    return PartialError(what, where=place, todo="Run it again; finished files are kept.")
+        return PartialError(problem, where=place, todo=todo)
+    # Any other number (an I/O error, a stale file handle) may not come back.
+    return PartialError(problem, where=place, todo="Run it again; finished files are kept.")

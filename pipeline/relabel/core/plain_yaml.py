@@ -1,4 +1,4 @@
-"""YAML as parameters use it: mappings with text keys, lists, text, numbers, true, false and null.
+"""The YAML of parameter files: mappings with text keys, lists, text, numbers, true, false and null.
 
 Scalars follow the core schema of YAML 1.2, as in DVC: ``on`` and ``2024-01-01`` are text, ``1e-4`` is a number.
 PyYAML's own schema (YAML 1.1) also has dates, base 2, base 60 and sets, whose constructors raise on malformed text.
@@ -12,12 +12,13 @@ from typing import Any
 
 import yaml
 
-NODES = 100_000
-"""Most values of one document, counted after aliases are followed: nine lines can name 10^9."""
+MAX_NODES = 100_000
+"""Maximum number of values of one document, with aliases expanded: nine lines of aliases can name 10^9 values."""
 
 
 class _Loader(yaml.SafeLoader):
-    yaml_implicit_resolvers = {}  # noqa: RUF012  (PyYAML's own table)
+    # PyYAML keeps its tables on the class. Empty ones drop the tags and patterns of YAML 1.1.
+    yaml_implicit_resolvers = {}  # noqa: RUF012
     yaml_constructors = {}  # noqa: RUF012
 
 
@@ -47,7 +48,8 @@ def _scalar(read: Callable[[str], Any]) -> Callable[[_Loader, yaml.Node], Any]:
             raise _error("expected a single value", node)
         try:
             return read(node.value)
-        except ValueError as error:  # more digits than Python converts, or an explicit tag on other text
+        except ValueError as error:
+            # More digits than Python converts, or an explicit tag such as `!!int` on other text.
             raise _error(str(error).partition(";")[0], node) from error
 
     return construct
@@ -68,6 +70,7 @@ def _boolean(text: str) -> bool:
 
 
 def _float(text: str) -> float:
+    # YAML writes `.inf` and `.nan`, Python `inf` and `nan`.
     name = text.lstrip("+-").lower()
     return float(text.replace(".", "", 1)) if name in (".inf", ".nan") else float(text)
 
@@ -101,22 +104,29 @@ def parse_yaml(text: str) -> Any:
     Raises
     ------
     ValueError
-        Naming line and column where the parser does: not YAML, a key twice or not text, a tag of another schema,
-        nested too deeply, or more than `NODES` values.
+        If the text is not YAML, a key appears twice or is not text, a tag belongs to another schema, values are nested
+        too deeply, or there are more than `MAX_NODES` values. The message names line and column where they are known.
+
+    Examples
+    --------
+    >>> parse_yaml("{k: 10, rate: 1e-4, device: on}")
+    {'k': 10, 'rate': 0.0001, 'device': 'on'}
     """
     try:
         value = yaml.load(text, _Loader)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
     except yaml.YAMLError as error:
+        # Not every error of PyYAML has a position or a short text.
         mark = getattr(error, "problem_mark", None)
         at = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         raise ValueError(at + str(getattr(error, "problem", None) or " ".join(str(error).split()))) from error
+    # Aliases share one Python object, so the document is small in memory however many values it names.
     stack, count = [value], 0
     while stack:
         node = stack.pop()
         count += 1
-        if count + len(stack) > NODES:
-            raise ValueError(f"more than {NODES:,} values")
+        if count + len(stack) > MAX_NODES:
+            raise ValueError(f"more than {MAX_NODES:,} values")
         stack += node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
     return value

@@ -1,4 +1,4 @@
-"""Memory that this process holds, and gives back."""
+"""Resident memory of this process, and its release to the system."""
 
 from __future__ import annotations
 
@@ -9,32 +9,39 @@ import sys
 import psutil
 import pyarrow as pa
 
-SMALL = 1 << 30
-"""Bytes up to which a process is not worth searching for what it no longer uses: that takes tenths of a second."""
+MIN_RELEASE = 1 << 30
+"""Resident bytes below which `release_memory` does nothing, because it takes tenths of a second."""
 
 
-def held() -> int:
-    """Bytes that this process has in memory, after it gave back what it no longer uses."""
-    release()
+def resident_bytes() -> int:
+    """Return the resident memory of this process in bytes, after `release_memory`.
+
+    Examples
+    --------
+    >>> resident_bytes() > 0
+    True
+    """
+    release_memory()
     return _resident()
 
 
-def release() -> None:
-    """Give the system back what the allocators of a large process keep for later.
+def release_memory() -> None:
+    """Return memory that the allocators of a large process keep for later use to the system.
 
-    A stage that comes after a large one would otherwise pay for it: after encoding with a sentence encoder Arrow and
-    the C library keep 0.6 GiB, of no use to the next stage.
+    Without it, a stage after a large one has less memory: after encoding with a sentence encoder, Arrow and the C
+    library keep 0.6 GiB that the next stage cannot use.
     """
-    if _resident() < SMALL:
+    if _resident() < MIN_RELEASE:
         return
     gc.collect()
     pa.default_memory_pool().release_unused()
     if sys.platform == "linux":
+        # Only glibc has this function.
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-        if trim is not None:  # glibc alone has it
+        if trim is not None:
             trim(0)
 
 
 def _resident() -> int:
-    found: int = psutil.Process().memory_info().rss
-    return found
+    size: int = psutil.Process().memory_info().rss
+    return size

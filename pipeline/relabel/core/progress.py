@@ -1,4 +1,4 @@
-"""How long work tells the outside how far it is; the library itself never prints."""
+"""The interface through which long work reports its progress. The library itself never prints."""
 
 from __future__ import annotations
 
@@ -7,45 +7,51 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
 Advance = Callable[[int], None]
-"""Takes the amount of work done since the last call."""
+"""Callback that takes the amount of work done since the last call."""
 
 
 def ignore_progress(n: int) -> None:
-    """Drop the amount: the `Advance` of a caller that shows no progress."""
+    """Ignore the amount of work done: the `Advance` of a caller that shows no progress."""
 
 
 class ProgressBar(Protocol):
-    """One piece of work with a known total."""
+    """Progress of one activity with a known total."""
 
     def advance(self, n: int = 1) -> None:
-        """Say that n more units are done."""
+        """Add n to the amount of work done."""
         ...
 
 
 class Progress(Protocol):
-    """Where tasks are shown: a bar on a terminal, lines elsewhere, nowhere in a library call."""
+    """Display of progress: bars on a terminal, lines elsewhere, nothing in a library call."""
 
     def bar(self, title: str, total: int, unit: str) -> AbstractContextManager[ProgressBar]:
-        """Open a task of `total` units."""
+        """Open a progress bar of `total` units."""
         ...
 
     def note(self, text: str) -> None:
-        """Say one line about what was done or skipped."""
+        """Show one line about work that was done or skipped."""
         ...
 
 
-class _Silent:
+class _SilentBar:
     def advance(self, n: int = 1) -> None:
         """Do nothing."""
 
 
 class SilentProgress:
-    """Shows nothing: the default of every library call."""
+    """Progress that shows nothing: the default of every library call.
+
+    Examples
+    --------
+    >>> with SILENT.bar("encode", 10, "captions") as bar:
+    ...     bar.advance(10)
+    """
 
     @contextmanager
     def bar(self, title: str, total: int, unit: str) -> Iterator[ProgressBar]:
-        """Yield a task that shows nothing."""
-        yield _Silent()
+        """Yield a bar that shows nothing."""
+        yield _SilentBar()
 
     def note(self, text: str) -> None:
         """Drop the line."""

@@ -1,4 +1,4 @@
-"""Resources of a run and places of files, which are never part of a fingerprint."""
+"""Resources and folders of a run. They are never part of a fingerprint."""
 
 from __future__ import annotations
 
@@ -12,63 +12,70 @@ from relabel.core.errors import MissingError, UsageError
 from relabel.core.progress import SILENT, Progress
 
 Device = Literal["auto", "cpu", "cuda"]
-LEAST_MEMORY = 256 << 20
-"""Bytes below which a budget can only be a mistake."""
+MIN_MEMORY = 256 << 20
+"""Bytes. A smaller budget can only be a mistake."""
 
 
 def default_data() -> Path:
-    """Folder of fetched files: $RELABEL_DATA, else ./data."""
+    """Return the folder of fetched files: $RELABEL_DATA, or ./data if it is not set."""
     return Path(os.environ.get("RELABEL_DATA", "data"))
 
 
 def parse_size(text: str) -> int:
-    """Read a number of bytes: `4GiB`, `512MiB`, `2.5GB`, `4G` (as GiB), `1000000`.
+    """Parse a number of bytes: `4GiB`, `512MiB`, `2.5GB`, `4G` (as GiB), `1000000`.
 
     Raises
     ------
     ValueError
-        If it is no such number, or has more than 15 digits on a side of the point.
+        If the text is no such number, or has more than 15 digits on a side of the point.
+
+    Examples
+    --------
+    >>> parse_size("512MiB"), parse_size("2.5GB"), parse_size("4G")
+    (536870912, 2500000000, 4294967296)
     """
     match = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([kmgt]?)(i?b)?", text.strip(), re.IGNORECASE)
     if match is None:
         raise ValueError(f"not an amount of memory: {text[:40]!r}")
+    # Only a full decimal unit (`MB`) counts in thousands: `M` and `MiB` are powers of 1024.
     power = " kmgt".index(match[2].lower() or " ")
     return int(float(match[1]) * (1000 if (match[3] or "").lower() == "b" and power else 1024) ** power)
 
 
 def parse_memory(text: str) -> int:
-    """Read a budget of memory; see `parse_size`.
+    """Parse a memory budget in the format of `parse_size`.
 
     Raises
     ------
     UsageError
-        If it is no number of bytes, or less than `LEAST_MEMORY`.
+        If the text is no number of bytes, or a number below `MIN_MEMORY`.
     """
     try:
         count = parse_size(text)
     except ValueError as error:
         raise UsageError(str(error), where="--memory", todo="Write it as 4GiB or 512MiB.") from error
-    if count < LEAST_MEMORY:
-        what = f"{text} is too little to work in"
-        raise UsageError(what, where="--memory", todo=f"Give at least {LEAST_MEMORY >> 20}MiB.")
+    if count < MIN_MEMORY:
+        message = f"{text} is too little to work in"
+        raise UsageError(message, where="--memory", todo=f"Give at least {MIN_MEMORY >> 20}MiB.")
     return count
 
 
 @dataclass(frozen=True)
 class Runtime:
-    """Where and how to work.
+    """Resources and folders of a run.
 
     Attributes
     ----------
     data : Path
-        Folder of fetched and tuned assets, one folder a manifest (`data/glove/...`).
+        Folder of fetched and tuned assets, with one folder per dataset or model (`data/glove/...`).
     device : "auto", "cpu" or "cuda"
     threads : int
-        CPU threads; local workers share them.
+        CPU threads. Local workers share them.
     memory : int
-        Bytes to hold beside what must be read whole; local workers share them, those of a scheduler have as much each.
+        Bytes that a stage may use in addition to the files that it must read completely. Local workers share them;
+        each worker of a scheduler may use this many.
     workers : int
-        Processes of a local Dask cluster; 0 does all work in this process.
+        Processes of a local Dask cluster. 0 does all work in this process.
     scheduler : str or None
         Address of a Dask scheduler (`tcp://...`) whose workers share this file system.
     replace : bool
@@ -91,16 +98,16 @@ class Runtime:
 
 
 def pick_device(device: Device) -> Literal["cpu", "cuda"]:
-    """Choose where to compute.
+    """Return the device to compute on: CUDA if it is available, unless `device` names another one.
 
     Raises
     ------
     MissingError
-        If CUDA is asked for and not there.
+        If CUDA is requested and not available.
     """
     import torch
 
-    there = torch.cuda.is_available()
-    if device == "cuda" and not there:
+    available = torch.cuda.is_available()
+    if device == "cuda" and not available:
         raise MissingError("torch sees no CUDA device", todo="Use `--device cpu`, or install a torch built for CUDA.")
-    return "cuda" if there and device != "cpu" else "cpu"
+    return "cuda" if available and device != "cpu" else "cpu"

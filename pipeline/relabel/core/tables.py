@@ -1,4 +1,4 @@
-"""Tables as aligned text, Markdown, LaTeX (booktabs) and CSV, and the durations and sizes in their cells."""
+"""Tables rendered as aligned text, Markdown, LaTeX (booktabs) and CSV, and the format of durations."""
 
 from __future__ import annotations
 
@@ -20,10 +20,20 @@ class Table:
     title : str
         Quantity, data and unit of the figures.
     header : tuple of str
-        The first column is flush left, all others are flush right.
+        The first column is flush left. All others are flush right.
     rows : tuple of tuple of str
     notes : tuple of str
         Sentences below the table.
+
+    Examples
+    --------
+    >>> print(text(Table("Agreement", ("label", "r"), (("sbert", "0.71"), ("cbow", "0.60")))))
+    Agreement
+    <BLANKLINE>
+    label     r
+    -----------
+    sbert  0.71
+    cbow   0.60
     """
 
     title: str
@@ -33,7 +43,7 @@ class Table:
 
 
 def text(table: Table, width: int = 100) -> str:
-    """Render aligned plain text; notes are wrapped at `width`."""
+    """Render a table as aligned plain text, with its notes wrapped at `width` characters."""
     import textwrap
 
     header, *rows = align((table.header, *table.rows), right=range(1, len(table.header)))
@@ -44,7 +54,7 @@ def text(table: Table, width: int = 100) -> str:
 
 
 def markdown(table: Table) -> str:
-    """Render GitHub's Markdown: a heading, a table, notes as a list."""
+    """Render a table as GitHub Markdown: a heading, the table, and its notes as a list."""
     header, *rows = (markdown_row([cell or " " for cell in line]) for line in (table.header, *table.rows))
     rule = "|" + "|".join(["---", *["---:"] * (len(table.header) - 1)]) + "|"
     notes = [f"- {note}" for note in table.notes]
@@ -52,12 +62,18 @@ def markdown(table: Table) -> str:
 
 
 def markdown_row(cells: Sequence[str]) -> str:
-    """Render one row of a Markdown table; `|` within a cell is escaped."""
+    r"""Render one row of a Markdown table, with `|` inside cells escaped.
+
+    Examples
+    --------
+    >>> print(markdown_row(["sbert", "a|b"]))
+    | sbert | a\|b |
+    """
     return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
 
 
 def latex(table: Table) -> str:
-    r"""Render a `table` environment with booktabs rules; the preamble needs ``\usepackage{booktabs}``."""
+    r"""Render a table as a `table` environment with booktabs rules. The preamble needs ``\usepackage{booktabs}``."""
     lines = [" & ".join(map(_escape, line)) + r" \\" for line in (table.header, *table.rows)]
     body = [
         r"\begin{table}",
@@ -77,7 +93,15 @@ def latex(table: Table) -> str:
 
 
 def csv_text(records: Sequence[Mapping[str, Any]]) -> str:
-    """Render records as CSV: one header with the keys of all records; missing values and None are empty."""
+    """Render records as CSV with the keys of all records as its header. Missing values and None are empty.
+
+    Examples
+    --------
+    >>> print(csv_text([{"label": "sbert", "r": 0.71}, {"label": "cbow", "n": 3}]))
+    label,r,n
+    sbert,0.71,
+    cbow,,3
+    """
     names = list(dict.fromkeys(name for record in records for name in record))
     out = io.StringIO()
     writer = csv.DictWriter(out, names, restval="", lineterminator="\n")
@@ -87,14 +111,19 @@ def csv_text(records: Sequence[Mapping[str, Any]]) -> str:
 
 
 def align(lines: Sequence[Sequence[str]], right: Container[int] = ()) -> list[str]:
-    """Pad cells to the widths of their columns and join them by two spaces.
+    """Pad cells to the widths of their columns and join them with two spaces.
 
     Parameters
     ----------
     lines : sequence of sequence of str
-        Rows of equally many cells.
+        Rows with the same number of cells.
     right : container of int
         Columns that are flush right. All others are flush left.
+
+    Examples
+    --------
+    >>> align([("sbert", "9"), ("cbow", "10")], right=[1])
+    ['sbert   9', 'cbow   10']
     """
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     padded = (
@@ -105,11 +134,18 @@ def align(lines: Sequence[Sequence[str]], right: Container[int] = ()) -> list[st
 
 
 def duration(seconds: float) -> str:
-    """Format a duration: `12 s`, `3 min 20 s`, `1.5 h`."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    return f"{whole // 60} min {whole % 60} s" if whole < 3600 else f"{seconds / 3600:.1f} h"
+    """Format a duration in seconds, minutes and seconds, or hours.
+
+    Examples
+    --------
+    >>> duration(12.3), duration(200), duration(5400)
+    ('12 s', '3 min 20 s', '1.5 h')
+    """
+    # The limits apply to the rounded seconds, so that 59.7 s is shown as 1 min 0 s rather than 60 s.
+    rounded = round(seconds)
+    if rounded < 60:
+        return f"{rounded} s"
+    return f"{rounded // 60} min {rounded % 60} s" if rounded < 3600 else f"{seconds / 3600:.1f} h"
 
 
 _LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
@@ -117,4 +153,5 @@ _LATEX |= {c: rf"\{c}" for c in "&%$#_{}"}
 
 
 def _escape(cell: str) -> str:
+    # Character by character, so that the backslashes of one replacement are not escaped by another.
     return "".join(_LATEX.get(c, c) for c in cell)

@@ -1,4 +1,4 @@
-"""Types that all packages share."""
+"""Types used by all packages."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 Pooling = Literal["paired", "max", "mean", "refs"]
-"""How the references of an image become one number."""
+"""Reduction of the references of an image to one number."""
 
 Rows = NDArray[np.int32]
 """Rows of the corpus."""
 
 Scores = NDArray[np.float64]
-"""Relevance, in the range of its source."""
+"""Relevance, in the stated range of its source."""

@@ -1,7 +1,7 @@
-"""Processes that answer questions of one line each, in order: METEOR and SPICE's parser.
+"""Pools of processes that answer one-line questions in order: METEOR and SPICE's parser.
 
-A program answers in order, so the first question without an answer is the one that a dead or silent process choked on.
-The process is replaced, its questions are asked again, and a question that ends `ATTEMPTS` processes is given up.
+A program answers in order, so the first question without an answer is the one at which a process died or fell silent.
+The process is replaced and its questions are sent again. A question that ends `ATTEMPTS` processes is given up.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from relabel.core.line_process import JavaError, LineProcess, end_reason
 from relabel.core.progress import Advance, ignore_progress
 
 ATTEMPTS = 2
-"""How many processes may end at one question before it is given up."""
+"""Number of processes that may end at one question before it is given up."""
 LINES_PER_PROCESS = 2000
-"""Questions that make another process worth its start."""
+"""Number of questions that justify the start of another process."""
 _IN_FLIGHT = 128  # questions sent to one process ahead of its answers
-_NOISE = 20  # lines of other origin that a program may write before it is ready
+_NOISE = 20  # lines from elsewhere that a program may write before it is ready
 
 Answer = TypeVar("Answer")
 
 
 class LineError(JavaError):
-    """A question that no process would answer; `index` is its position among those asked."""
+    """A question that no process answered. `index` is its position among the questions of the call."""
 
     def __init__(self, what: str, index: int, todo: str | None) -> None:
         super().__init__(what, todo=todo)
@@ -36,41 +36,54 @@ class LineError(JavaError):
 
 
 class NoAnswerError(Exception):
-    """The reason why a process gives no more answers, or none that can be right."""
+    """The reason why a process gives no more answers, or no valid ones."""
 
     @classmethod
     def unexpected(cls, line: str) -> NoAnswerError:
-        """Return the error for a line that the protocol does not allow."""
+        """Return the error for a line that violates the protocol."""
         return cls(f"Java said {line[:80]!r}, which is no answer")
 
 
 class Failure(NamedTuple):
-    """A question that is given up. Of the `ended` processes of the call, `here` ended at it, the last for `reason`.
+    """A question that is given up.
 
-    Where the last one was not even `started`, the question is not to blame.
+    Attributes
+    ----------
+    question : int
+        Position of the question in the call.
+    reason : str
+        Why the last process ended.
+    started : bool
+        Whether the last process became ready. If not, the question is not to blame.
+    attempts : int
+        Processes that ended at this question.
+    ended : int
+        Processes that ended in this call.
     """
 
     question: int
     reason: str
     started: bool
-    here: int
+    attempts: int
     ended: int
 
 
 @dataclass(frozen=True)
 class Program:
-    """How to start a program, and to tell that it is ready.
+    """The start of a program and its signs of being ready.
 
     Attributes
     ----------
     command : callable
-        Makes the command line; not called before a process is needed.
+        Returns the command line. Called only when a process is needed.
     greeting : str
         First line sent.
     ready : callable
-        Reads the lines before the first answer, one by one: True at the last of them. Raises NoAnswerError.
-    silence, start : float
-        Seconds without a line after which a process counts as hung, once it is ready and before.
+        Takes the lines before the first answer one by one and returns True for the last of them. Raises NoAnswerError.
+    silence : float
+        Seconds without a line after which a process that is ready counts as hung.
+    start : float
+        Seconds without a line after which a process that is not ready yet counts as hung.
     """
 
     command: Callable[[], list[str]]
@@ -91,14 +104,14 @@ class _Worker:
 
 
 class WorkerPool:
-    """Up to `processes` processes of one program, which stay for the next call.
+    """Up to `processes` processes of one program, which stay alive for the next call.
 
     Parameters
     ----------
     program : Program
     processes : int
     restarts : int, optional
-        Processes that may end within one call, whatever the question; no limit by default.
+        Number of processes that may end within one call, at any question. Unlimited by default.
     """
 
     def __init__(self, program: Program, processes: int = 1, restarts: int | None = None) -> None:
@@ -106,7 +119,8 @@ class WorkerPool:
         self._events: queue.SimpleQueue[tuple[LineProcess, list[str] | None]] = queue.SimpleQueue()
         self._workers: list[_Worker] = []
         self._asked = 0
-        self._lock = threading.Lock()  # threads share the processes by turns
+        # The processes serve one call at a time.
+        self._lock = threading.Lock()
 
     def ask(
         self,
@@ -115,21 +129,23 @@ class WorkerPool:
         give_up: Callable[[Failure], Answer],
         advance: Advance = ignore_progress,
     ) -> list[Answer]:
-        """Return the answers to questions, in their order.
+        """Return the answers to questions, in the order of the questions.
 
         Parameters
         ----------
         questions : sequence of str
         read : callable
-            Reads the lines that came for one question; None if there are more to come. Raises NoAnswerError.
+            Takes the lines received for one question and returns the answer, or None if more lines must come. Raises
+            NoAnswerError.
         give_up : callable
-            Returns what stands for the answer to a question that is given up, or raises.
+            Returns a substitute for the answer to a question that is given up, or raises.
         advance : callable
-            Told how many more are answered.
+            Called with the number of new answers.
         """
         answers: dict[int, Answer] = {}
         waiting = deque(range(len(questions)))
-        ended: Counter[int] = Counter()  # processes by the question they ended at
+        # Number of processes that ended, by the question they ended at.
+        ended: Counter[int] = Counter()
         with self._lock:
             try:
                 window = self._begin(questions, waiting)
@@ -143,19 +159,20 @@ class WorkerPool:
                                 answers[worker.flight.popleft()] = answer
                                 advance(1)
                     except NoAnswerError as error:
-                        # Its questions are asked again first: the one at fault ends the next process at once.
+                        # Its questions are sent again first, so the one at fault ends the next process soon.
                         ended[self._remove(worker, waiting)] += 1
                         if not waiting:
                             continue
                         failure = Failure(waiting[0], str(error), worker.ready, ended[waiting[0]], ended.total())
-                        if failure.here >= ATTEMPTS or failure.ended == self._restarts:
+                        if failure.attempts >= ATTEMPTS or failure.ended == self._restarts:
                             answers[waiting.popleft()] = give_up(failure)
                             advance(1)
                         if waiting:
                             worker = self._start()
                     _top_up(worker, questions, waiting, window)
             except BaseException:
-                self.close()  # an answer that is still to come must not be taken for one to the next call
+                # An answer that is still to come must not be taken for an answer to the next call.
+                self.close()
                 raise
         return [answers[i] for i in range(len(questions))]
 
@@ -166,10 +183,11 @@ class WorkerPool:
         self._workers.clear()
 
     def _begin(self, questions: Sequence[str], waiting: deque[int]) -> int:
-        """Start the processes that the questions are worth, send the first questions, and return the window."""
+        """Start as many processes as the questions justify, send the first questions, and return the window."""
         self._asked += len(questions)
         while questions and len(self._workers) < min(self._processes, 1 + self._asked // LINES_PER_PROCESS):
             self._start()
+        # A short call is spread over the processes; a long one keeps each of them busy.
         window = max(4, min(_IN_FLIGHT, len(questions) // (2 * max(1, len(self._workers)))))
         for worker in self._workers:
             worker.last = time.monotonic()
@@ -183,32 +201,34 @@ class WorkerPool:
         return worker
 
     def _remove(self, worker: _Worker, waiting: deque[int]) -> int:
-        """End a process; put its questions back and return the first of them, -1 if there is none."""
+        """End a process, put its questions back, and return the first of them; -1 if it had none."""
         worker.process.kill()
         self._workers.remove(worker)
         waiting.extendleft(reversed(worker.flight))
         return worker.flight[0] if worker.flight else -1
 
     def _next(self) -> tuple[_Worker, list[str], str]:
-        """Wait for lines of a process, or for the reason why a busy one gives no more."""
+        """Wait for lines of a process, or for the reason why a busy process gives no more."""
 
         def limit(worker: _Worker) -> float:
             return self._program.silence if worker.ready else self._program.start
 
         while True:
+            # Only a process with open questions can be late. The one whose limit ends first decides how long to wait.
             oldest = min((w for w in self._workers if w.flight), key=lambda w: w.last + limit(w))
             try:
                 left = oldest.last + limit(oldest) - time.monotonic()
                 process, lines = self._events.get(timeout=max(left, 0.0))
             except queue.Empty:
                 return oldest, [], f"Java said nothing for {limit(oldest):g} s{oldest.process.complaint()}"
-            for worker in self._workers:  # lines of a process that was replaced belong to none of them
+            # Lines of a process that was replaced meanwhile match no worker and are dropped.
+            for worker in self._workers:
                 if worker.process is process:
                     worker.last = time.monotonic()
                     return (worker, [], end_reason(process)) if lines is None else (worker, lines, "")
 
     def _read(self, worker: _Worker, line: str, read: Callable[[list[str]], Answer | None]) -> Answer | None:
-        """Take one line; return the answer that it completes."""
+        """Take one line and return the answer that it completes, or None."""
         if not worker.ready:
             worker.ready = self._program.ready(line)
             worker.noise += 1
@@ -225,7 +245,7 @@ class WorkerPool:
 
 
 def _top_up(worker: _Worker, questions: Sequence[str], waiting: deque[int], window: int) -> None:
-    """Send questions once half of the window is free, so that a process never waits for one."""
+    """Send questions when half of the window is free, so that a process never waits for one."""
     if waiting and len(worker.flight) <= window // 2:
         batch = [waiting.popleft() for _ in range(min(window - len(worker.flight), len(waiting)))]
         worker.flight.extend(batch)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from relabel.core.process_memory import held
+from relabel.core.process_memory import resident_bytes
 from relabel.core.progress import Advance, ignore_progress
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
@@ -184,7 +184,7 @@ class NeighbourTasks(Tasks):
     def _open_finder(self, work: Work) -> Finder:
         relevance = self.relevance
         # The finder gets the memory that the encoding and the writer leave, but never less than an eighth.
-        left = self.runtime.memory - _WRITER_BYTES - held()
+        left = self.runtime.memory - _WRITER_BYTES - resident_bytes()
         runtime = replace(self.runtime, memory=max(left, self.runtime.memory // 8))
         search, pooling = self.spec.search(self.corpus), self.spec.pooling
         if self.index is not None:

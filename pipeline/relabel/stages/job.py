@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from relabel.core.errors import CheckError, MissingError
-from relabel.core.process_memory import release
+from relabel.core.process_memory import release_memory
 from relabel.core.progress import SILENT, Progress
 from relabel.stages.project import Project
 from relabel.stages.variants import Variant
@@ -54,7 +54,7 @@ class Job:
         guard = None if self.variant is None else self.variant.check
         result = build(self.out, self.artefact, self._fill, self.progress, guard)
         # A run builds many artefacts in one process: freed memory goes back to the system in between.
-        release()
+        release_memory()
         return result
 
     def check(self) -> None:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from relabel.core.plain_yaml import NODES, parse_yaml
+from relabel.core.plain_yaml import MAX_NODES, parse_yaml
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ BOMB = "\n".join(["a0: &a0 [1, 1]", *(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] *
         ("!!python/object/apply:os.getcwd []", "unknown tag"),
         ("&a [*a]", "recursive"),
         ("[" * 5000, "nested too deeply"),
-        (BOMB, f"more than {NODES:,} values"),
+        (BOMB, f"more than {MAX_NODES:,} values"),
         ("a: \x00", "not allowed"),
         ("--- 1\n--- 2", "another document"),
         ("*a", "undefined alias"),

@@ -9,18 +9,18 @@ import pyarrow as pa
 import pytest
 
 from relabel.core import process_memory
-from relabel.core.process_memory import held, release
+from relabel.core.process_memory import release_memory, resident_bytes
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems' allocators have no such call")
 def test_freed_memory_leaves_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_memory, "SMALL", 0)
-    release()
+    monkeypatch.setattr(process_memory, "MIN_RELEASE", 0)
+    release_memory()
     before = psutil.Process().memory_info().rss
     kept = [b"x" * (60 << 10) + b"%d" % i for i in range(4000)]  # too small for pages of their own: 240 MB
     last = kept[-1]
     table = pa.array(range(10_000_000))
     assert psutil.Process().memory_info().rss > before + (280 << 20)
     del kept, table
-    assert held() < before + (64 << 20)
+    assert resident_bytes() < before + (64 << 20)
     assert last.endswith(b"3999")  # at the very end of the heap: it alone keeps the C library from giving back

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from relabel.core.errors import UsageError
-from relabel.core.runtime import LEAST_MEMORY, parse_memory
+from relabel.core.runtime import MIN_MEMORY, parse_memory
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ from relabel.core.runtime import LEAST_MEMORY, parse_memory
         ("4GB", 4_000_000_000),
         ("1.5 gib", 3 << 29),
         ("1TiB", 1 << 40),
-        (str(LEAST_MEMORY), LEAST_MEMORY),
+        (str(MIN_MEMORY), MIN_MEMORY),
         (" 300000 KiB ", 300_000 << 10),
     ],
 )

@@ -43,7 +43,7 @@ def upper(replies: list[str]) -> str:
 
 
 def given_up(failure: Failure) -> str:
-    return f"{failure.question} {failure.started} {failure.here} {failure.reason}"
+    return f"{failure.question} {failure.started} {failure.attempts} {failure.reason}"
 
 
 QUESTIONS = [f"question {i}" for i in range(300)]

@@ -76,7 +76,7 @@ def test_a_damaged_archive_is_refused(kind: str, content: bytes, tmp_path: Path)
 
 
 def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parsing, "MOST_BYTES", 1 << 23)
+    monkeypatch.setattr(parsing, "MAX_BYTES", 1 << 23)
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b"\n" * (1 << 24)))
     assert "unpacks to more than" in refusal(tmp_path / "a.jsonl.gz", "jsonl").what
 

@@ -1,1 +1,1 @@
-"""Numerical building blocks: compiled functions, threads and statistics."""
+"""Numerical building blocks: CSR arrays, heaps, compiled functions, threads and statistics."""

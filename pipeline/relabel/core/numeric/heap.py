@@ -1,6 +1,6 @@
 """Bounded heaps of the best (score, row) pairs, compiled.
 
-A heap holds the k best pairs by (-score, row), the worst of them at position 0. An empty slot has score -1 and the
+A heap holds the k best pairs by (-score, row), with the worst of them at position 0. An empty slot has score -1 and the
 largest int32 as its row, so any pair with a score of at least 0 replaces it.
 """
 
@@ -17,16 +17,20 @@ F8 = NDArray[np.float64]
 
 @jit
 def push(score: float, row: int, scores: F8, rows: I4, width: int) -> bool:
-    """Replace the worst of the first `width` pairs, unless the new pair is worse; return whether it was taken."""
+    """Replace the worst of the first `width` pairs unless the new pair is worse, and return whether it was taken."""
+    # The root is the worst pair kept: a pair that ranks after it cannot enter the heap.
     if score < scores[0] or (score == scores[0] and row > rows[0]):
         return False
+    # Sift down from the root: the new pair sinks until both children rank before it.
     at, child = 0, 1
     while child < width:
-        other = child + 1
-        if other < width and (
-            scores[other] < scores[child] or (scores[other] == scores[child] and rows[other] > rows[child])
+        # Of two children the worse one moves up, or the other would end above a worse pair.
+        sibling = child + 1
+        if sibling < width and (
+            scores[sibling] < scores[child] or (scores[sibling] == scores[child] and rows[sibling] > rows[child])
         ):
-            child = other
+            child = sibling
+        # Stop where the new pair is at least as bad as the worse child.
         if score < scores[child] or (score == scores[child] and row > rows[child]):
             break
         scores[at], rows[at] = scores[child], rows[child]
@@ -37,11 +41,11 @@ def push(score: float, row: int, scores: F8, rows: I4, width: int) -> bool:
 
 @jit
 def sort_heaps(rows: I4, scores: F8) -> None:
-    """Sort M heaps, (M, K) int32 and float64, into lists by (-score, row)."""
+    """Sort M heaps, (M, K) int32 and float64, in place into lists by (-score, row)."""
     for m in range(len(rows)):
         s, r = scores[m], rows[m]
         for last in range(len(s) - 1, 0, -1):
-            # The worst of what remains goes to the end, and the pair from there sinks to its place.
+            # The worst remaining pair belongs at the end; the pair from the end sinks into the heap in front of it.
             score, row, worst, worst_row = s[last], r[last], s[0], r[0]
             push(score, row, s[:last], r[:last], last)
             s[last], r[last] = worst, worst_row
@@ -49,7 +53,7 @@ def sort_heaps(rows: I4, scores: F8) -> None:
 
 @jit
 def select_top(scores: F8, rows: I4, best_rows: I4, best_scores: F8) -> None:
-    """Select the K best of N candidates of each of M sets, by (-score, row).
+    """Select the K best of N candidates for each of M sets, by (-score, row).
 
     Parameters
     ----------
@@ -57,8 +61,18 @@ def select_top(scores: F8, rows: I4, best_rows: I4, best_scores: F8) -> None:
         At least 0.
     rows : (N,) int32
     best_rows, best_scores : (M, K) int32 and float64, 1 <= K <= N
-        Filled.
+        Outputs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> scores, rows = np.array([[0.2, 0.9, 0.2]]), np.array([7, 8, 6], np.int32)
+    >>> best_rows, best_scores = np.empty((1, 2), np.int32), np.empty((1, 2))
+    >>> select_top(scores, rows, best_rows, best_scores)
+    >>> best_rows.tolist(), best_scores.tolist()
+    ([[8, 6]], [[0.9, 0.2]])
     """
+    # Empty slots rank after every candidate, so the first K candidates always enter.
     best_scores[:] = -1.0
     best_rows[:] = np.iinfo(np.int32).max
     for m in range(len(scores)):

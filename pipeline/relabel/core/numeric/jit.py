@@ -12,10 +12,20 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 def jit(function: F) -> F:
-    """Compile without the GIL; keep the machine code where a folder can be written (numba picks it)."""
+    """Compile a function that releases the GIL, and cache its machine code in a folder that numba chooses.
+
+    Examples
+    --------
+    >>> @jit
+    ... def add(a, b):
+    ...     return a + b
+    >>> add(1, 2)
+    3
+    """
     try:
         compiled = numba.njit(nogil=True, cache=True)(function)
-    except RuntimeError:  # neither the package's folder nor the user's cache can be written
+    except RuntimeError:
+        # Neither the package's folder nor the user's cache is writable: each process compiles for itself.
         return numba.njit(nogil=True)(function)  # type: ignore[no-any-return]
     cache = compiled._cache
     load, save = cache.load_overload, cache.save_overload
@@ -23,13 +33,15 @@ def jit(function: F) -> F:
     def load_or_compile(*args: object) -> object:
         try:
             return load(*args)
-        except (ImportError, AttributeError):  # an index of another version names types that were moved or renamed
+        except (ImportError, AttributeError):
+            # The cache's index was written by another version and names types that were moved or renamed.
             with suppress(OSError):
                 cache.flush()
             return None
 
     def save_or_skip(*args: object) -> None:
-        with suppress(OSError):  # a full disk costs the next run two seconds, not this run its result
+        # A full disk costs the next run two seconds of compilation, and must not cost this run its result.
+        with suppress(OSError):
             save(*args)
 
     cache.load_overload, cache.save_overload = load_or_compile, save_or_skip

@@ -1,6 +1,6 @@
 """Agreement of a label with human scores: Pearson, Spearman, Kendall tau-b, and a bootstrap interval over images.
 
-A coefficient of a constant is undefined: None here, `undefined` in a table, never NaN.
+A coefficient of a constant is undefined: None in Python, `undefined` in a table, never NaN.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Agreement:
-    """How two variables agree over n pairs; each coefficient -1..1, None where it is undefined."""
+    """Coefficients of agreement over n pairs, each in -1..1 and None where it is undefined."""
 
     n: int
     pearson: float | None
@@ -37,14 +37,25 @@ class Agreement:
 def agreement(
     relevance: Vector, human: Vector, cluster: NDArray[np.integer] | None = None, resamples: int = 1000, seed: int = 0
 ) -> Agreement:
-    """All coefficients at once; see `pearson`, `spearman`, `kendall`, `bootstrap` and `round_relative`.
+    """Compute all coefficients of a label's agreement with human scores.
+
+    Relevance is first rounded by `round_relative`.
 
     Parameters
     ----------
     relevance, human : (P,) float64
         Finite.
     cluster : (P,) int, optional
-        Cluster of each pair; None or ``resamples=0`` gives no interval.
+        Cluster of each pair for `bootstrap`. Without it, or with ``resamples=0``, there is no interval.
+    resamples : int
+    seed : int
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> result = agreement(np.array([0.1, 0.5, 0.9]), np.array([0.0, 3.0, 5.0]))
+    >>> result.n, round(result.pearson, 3), round(result.spearman, 3), round(result.kendall, 3)
+    (3, 0.993, 1.0, 1.0)
     """
     x, y = round_relative(relevance), human
     interval = None if cluster is None or not resamples else bootstrap(x, y, cluster, resamples, seed)
@@ -52,51 +63,65 @@ def agreement(
 
 
 def round_relative(x: Vector) -> Vector:
-    """Round to 1e-5 of the largest magnitude, so that values equal up to float32 rounding are ties and not an order.
+    """Round to 1e-5 of the largest magnitude, so that values equal up to float32 rounding become ties.
 
-    The cosine of a caption with itself is 1 give or take 3e-7: 25,000 such pairs must not be ranked by their noise.
+    The cosine of a caption with itself is 1 plus or minus 3e-7. 25,000 such pairs must not be ranked by their noise.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> round_relative(np.array([1.0000001, 0.9999998, 0.5])).round(5).tolist()
+    [1.0, 1.0, 0.5]
     """
     scale = float(np.abs(x).max(initial=0.0))
     return x if scale == 0 else np.asarray(np.round(x / scale, 5) * scale, np.float64)
 
 
 def pearson(x: Vector, y: Vector) -> float | None:
-    """Pearson's r of two (P,) float64; None if either is constant or P < 2."""
+    """Compute Pearson's r of two (P,) float64 arrays; None if either is constant or P < 2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> pearson(np.array([1.0, 2.0, 3.0]), np.array([6.0, 4.0, 2.0]))
+    -1.0
+    >>> pearson(np.array([1.0, 2.0]), np.array([5.0, 5.0])) is None
+    True
+    """
     if _constant(x) or _constant(y):
         return None
     a, b = x - x.mean(), y - y.mean()
     r = float(a @ b / np.sqrt((a @ a) * (b @ b)))
+    # Rounding may exceed the range by a few ulps.
     return min(1.0, max(-1.0, r))
 
 
 def spearman(x: Vector, y: Vector) -> float | None:
-    """Spearman's rho: Pearson's r of ranks, ties share their mean rank; None if either is constant."""
+    """Compute Spearman's rho: Pearson's r of ranks, where ties share their mean rank; None if either is constant."""
     from scipy.stats import rankdata
 
     return pearson(rankdata(x), rankdata(y))
 
 
 def kendall(x: Vector, y: Vector) -> float | None:
-    """Kendall's tau-b (Kendall 1945, the ties paper) in O(P log P); None if either is constant."""
+    """Compute Kendall's tau-b (Kendall 1945, on ties) in O(P log P); None if either is constant."""
     if _constant(x) or _constant(y):
         return None
     from scipy.stats import kendalltau
 
-    method: Literal["exact", "asymptotic"] = (
-        "exact" if len(x) == 2 else "asymptotic"
-    )  # of the p-value, which is dropped
+    # The method concerns the p-value alone, which is dropped.
+    method: Literal["exact", "asymptotic"] = "exact" if len(x) == 2 else "asymptotic"
     return float(kendalltau(x, y, method=method).statistic)
 
 
 def bootstrap(
     x: Vector, y: Vector, cluster: NDArray[np.integer], resamples: int = 1000, seed: int = 0, level: float = 0.95
 ) -> Interval | None:
-    """Percentile bootstrap interval of Pearson's r, resampling whole clusters.
+    """Compute a percentile bootstrap interval of Pearson's r, resampling clusters.
 
-    Pairs that share an image are not independent, so images are drawn, C of C with replacement, and every pair of a
-    drawn image comes along as often as its image was drawn. r of a resample needs each cluster's sums alone (n, x, y,
-    xx, yy, xy), so all resamples are one (resamples, C) x (C, 6) product of counts and sums. Equal C and seed draw
-    equal resamples: intervals of two labels on the same pairs are comparable.
+    Pairs that share an image are not independent. Therefore C of C images are drawn with replacement, and every pair of
+    an image counts as often as its image was drawn. Equal C and seed draw equal resamples, so the intervals of two
+    labels on the same pairs are comparable.
 
     Parameters
     ----------
@@ -111,16 +136,27 @@ def bootstrap(
     Returns
     -------
     Interval or None
-        None if r is undefined, or there are fewer than two clusters.
+        None if r is undefined or there are fewer than two clusters.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> x, cluster = np.arange(6.0), np.array([0, 0, 1, 1, 2, 2])
+    >>> bootstrap(x, 2 * x, cluster, resamples=50)
+    Interval(low=1.0, high=1.0)
     """
     names, index = np.unique(cluster, return_inverse=True)
     if pearson(x, y) is None or len(names) < 2:
         return None
-    a, b = x - x.mean(), y - y.mean()  # centred, so that no sum of squares swamps a difference
+    # Centred values keep the sums of squares from swamping the differences.
+    a, b = x - x.mean(), y - y.mean()
+    # r needs only the sums of n, x, y, xx, yy and xy per cluster. All resamples are then one product of counts and
+    # sums, (resamples, C) x (C, 6).
     columns = (np.ones_like(a), a, b, a * a, b * b, a * b)
     sums = np.stack([np.bincount(index, c, len(names)) for c in columns], axis=1)
     r = _correlations(cluster_counts(len(names), resamples, seed) @ sums)
-    r = r[np.isfinite(r)]  # a resample may be constant where few clusters carry all variance
+    # A resample may be constant where few clusters carry all variance; its r is undefined.
+    r = r[np.isfinite(r)]
     if not len(r):
         return None
     low, high = np.quantile(r, [(1 - level) / 2, (1 + level) / 2])
@@ -132,6 +168,7 @@ def _constant(x: Vector) -> bool:
 
 
 def _correlations(sums: Vector) -> Vector:
+    """Compute Pearson's r of each resample from its (resamples, 6) sums."""
     n, sx, sy, sxx, syy, sxy = sums.T
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray((n * sxy - sx * sy) / np.sqrt((n * sxx - sx * sx) * (n * syy - sy * sy)), np.float64)
@@ -139,7 +176,7 @@ def _correlations(sums: Vector) -> Vector:
 
 @lru_cache(maxsize=4)
 def cluster_counts(clusters: int, resamples: int, seed: int) -> Vector:
-    """Count how often each cluster is drawn: (resamples, clusters), each row sums to `clusters`; a shared array."""
+    """Count the draws of each cluster: (resamples, clusters), where each row sums to `clusters`. The array is cached."""
     generator = np.random.default_rng(seed)
     counts = np.empty((resamples, clusters))
     for row in counts:

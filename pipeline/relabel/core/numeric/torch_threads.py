@@ -1,4 +1,4 @@
-"""Two ways to spread torch's work over CPU threads, each leaving torch's own setting as it was."""
+"""Two ways to spread torch's work over CPU threads. Both restore torch's own setting."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ R = TypeVar("R")
 
 
 def one_thread_each(work: Callable[[T], R], items: Sequence[T], workers: int) -> Iterator[R]:
-    """Run `work` on every item, so many at a time, torch using one thread inside each; yield results as they come.
+    """Call `work` on every item in `workers` threads, with one torch thread inside each, and yield results as they end.
 
-    Threads never wait for each other inside an operator, which is where a busy machine loses most of its time, and a
-    result cannot depend on how many there are. An error ends the whole; what runs is waited for.
+    Threads never wait for each other inside an operator, which is where a busy machine loses most of its time. Results
+    cannot depend on the number of threads. After an error no further item is begun, and running items are waited for.
     """
     before = torch.get_num_threads()
+    # torch keeps its thread count per thread, so each pool thread sets its own.
     pool = ThreadPoolExecutor(max(1, min(workers, len(items))), initializer=torch.set_num_threads, initargs=(1,))
     try:
         for future in as_completed([pool.submit(work, item) for item in items]):
@@ -31,7 +32,7 @@ def one_thread_each(work: Callable[[T], R], items: Sequence[T], workers: int) ->
 
 @contextmanager
 def inner_threads(count: int) -> Iterator[None]:
-    """Have torch use `count` threads inside each operator."""
+    """Let torch use `count` threads inside each operator."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

@@ -147,9 +147,9 @@ def _give_up(failure: Failure) -> NoReturn:
     if not failure.started:
         todo = "See `relabel doctor`; the parameter `heap` says how much memory a process may take."
         raise LineError(f"METEOR does not start: {failure.reason}", failure.question, todo)
-    here = f"{failure.here} of {failure.ended} processes that ended did so here"
+    attempts = f"{failure.attempts} of {failure.ended} processes that ended did so here"
     todo = "Run it again; if it fails there again, look at these captions."
-    raise LineError(f"{failure.reason}; {here}", failure.question, todo)
+    raise LineError(f"{failure.reason}; {attempts}", failure.question, todo)
 
 
 def _one_line(text: str) -> str:
