@@ -161,7 +161,7 @@ def load_config(path: Path | None, settings: list[str] = [], overrides: Mapping[
     except ValidationError as error:
         raise UsageError(describe(error), where=where) from error
     except UsageError as error:  # of a source's own parameters
-        raise UsageError(error.what, where=error.where or where, todo=error.todo) from error
+        raise UsageError(error.problem, where=error.where or where, todo=error.todo) from error
 
 
 def _if_valid(body: dict[str, Any]) -> Config | None:

@@ -1,4 +1,4 @@
-"""Errors that a user can cause. Each one says what is wrong, where, and what to do, and carries an exit code.
+"""Errors that a user can cause. Each one names the problem, the place and the next step, and carries an exit code.
 
 Any other exception that escapes is a bug in relabel (exit code 1).
 """
@@ -17,8 +17,8 @@ class RelabelError(Exception):
 
     Parameters
     ----------
-    what : str
-        The problem, in one clause.
+    problem : str
+        The fault, in one clause.
     where : str, optional
         File, line, shard or id.
     todo : str, optional
@@ -32,16 +32,16 @@ class RelabelError(Exception):
 
     exit_code = 1
 
-    def __init__(self, what: str, *, where: str | None = None, todo: str | None = None) -> None:
-        self.what, self.where, self.todo = what, where, todo
-        super().__init__(what, where, todo)
+    def __init__(self, problem: str, *, where: str | None = None, todo: str | None = None) -> None:
+        self.problem, self.where, self.todo = problem, where, todo
+        super().__init__(problem, where, todo)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Subclasses may take other parameters, so unpickling must not call their `__init__`.
         return _rebuild, (type(self), self.args, self.__dict__)
 
     def __str__(self) -> str:
-        text = f"{_clip(self.where)}: {_clip(self.what)}" if self.where else _clip(self.what)
+        text = f"{_clip(self.where)}: {_clip(self.problem)}" if self.where else _clip(self.problem)
         return f"{text}. {_clip(self.todo)}" if self.todo else text
 
 

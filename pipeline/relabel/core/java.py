@@ -56,7 +56,7 @@ def java_candidates() -> Iterator[Candidate]:
         try:
             yield Candidate(origin, path, java_version(path), None)
         except MissingError as error:
-            yield Candidate(origin, path, None, error.what)
+            yield Candidate(origin, path, None, error.problem)
 
 
 def find_java() -> Path:

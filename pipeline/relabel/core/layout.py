@@ -27,12 +27,12 @@ def is_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
-def check_name(what: str, name: str) -> str:
+def check_name(kind: str, name: str) -> str:
     """Return the name if it may become a folder, else raise.
 
     Parameters
     ----------
-    what : str
+    kind : str
         Kind of the name, for the message: "label", "plan", ...
     name : str
 
@@ -48,7 +48,7 @@ def check_name(what: str, name: str) -> str:
     """
     if not is_name(name):
         shown = repr(name) if len(name) <= 120 else f"{name[:120]!r}... ({len(name)} characters)"
-        raise UsageError(f"{shown} cannot name a {what}", todo=RULE)
+        raise UsageError(f"{shown} cannot name a {kind}", todo=RULE)
     return name
 
 

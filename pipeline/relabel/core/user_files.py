@@ -50,7 +50,7 @@ def is_file(path: Path) -> bool:
     return status is not None and stat.S_ISREG(status.st_mode)
 
 
-def check_regular(path: Path, what: str = "no such file", todo: str | None = None) -> Path:
+def check_regular(path: Path, problem: str = "no such file", todo: str | None = None) -> Path:
     """Return the path if it is a regular file that can be opened, else raise.
 
     Files are hashed before they are read. A pipe would be empty at the second pass, and a device may never end.
@@ -58,7 +58,7 @@ def check_regular(path: Path, what: str = "no such file", todo: str | None = Non
     Parameters
     ----------
     path : Path
-    what, todo : str, optional
+    problem, todo : str, optional
         Message for a missing file.
 
     Raises
@@ -70,7 +70,7 @@ def check_regular(path: Path, what: str = "no such file", todo: str | None = Non
     """
     status = file_status(path)
     if status is None:
-        raise MissingError(what, where=str(path), todo=todo)
+        raise MissingError(problem, where=str(path), todo=todo)
     if stat.S_ISDIR(status.st_mode):
         raise MissingError("expected a file, found a folder", where=str(path))
     if not stat.S_ISREG(status.st_mode):

@@ -103,7 +103,7 @@ def _fill(params: IngestParams, source: Input, runtime: Runtime, origin: dict[st
         corpus = Corpus.from_captions(source.read())
     except CheckError as error:
         raise CheckError(
-            error.what, where=error.where or str(params.path or params.dataset), todo=error.todo
+            error.problem, where=error.where or str(params.path or params.dataset), todo=error.todo
         ) from error
     _check_counts(params, counts(corpus))
     shards = part_ranges(range(len(corpus)), params.rows_per_shard)

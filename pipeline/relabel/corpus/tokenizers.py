@@ -113,13 +113,13 @@ def _robust(command: Sequence[str], lines: list[str], done: Callable[[int], None
             tokens = _once(command, lines)
         except JavaError as error:
             if len(lines) == 1:
-                raise _Blame(lines[0], error.what) from error
+                raise _Blame(lines[0], error.problem) from error
             if isinstance(error, SilentError):
-                raise _Blame(lines[0], error.what, f", or one of the {len(lines) - 1:,} after it") from error
+                raise _Blame(lines[0], error.problem, f", or one of the {len(lines) - 1:,} after it") from error
             try:
                 _once(command, [_NEXT])
             except JavaError as always:
-                raise _Blame(lines[0], f"{always.what}, whatever the caption") from always
+                raise _Blame(lines[0], f"{always.problem}, whatever the caption") from always
             half = len(lines) // 2
             return _robust(command, lines[:half], done) + _robust(command, lines[half:], done)
     done(len(lines))

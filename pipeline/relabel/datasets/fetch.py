@@ -145,7 +145,7 @@ class FetchJob:
             except (MissingError, CheckError) as error:
                 reasons.append(error)
                 if isinstance(error, CheckError):
-                    self.progress.note(f"{path}: refused from {source}: {error.what}")
+                    self.progress.note(f"{path}: refused from {source}: {error.problem}")
             else:
                 self.progress.note(f"{path}: from {source}, verified ({file.holds})")
                 if kept is not None:
@@ -174,7 +174,7 @@ class FetchJob:
             try:
                 return self.unpack(kept, None, file, out, str(kept))
             except CheckError as error:  # half a download of another tool
-                self.progress.note(f"{out}: refused from {kept}: {error.what}")
+                self.progress.note(f"{out}: refused from {kept}: {error.problem}")
         failed: list[RelabelError] = []
         for url in jar_urls(source):
             try:
@@ -247,7 +247,7 @@ def _failure(manifest: Manifest, folder: Path, failed: Mapping[str, Sequence[Rel
     """
     names_of: dict[str, list[str]] = {}  # files that failed for the same reasons share a line
     for name, reasons in failed.items():
-        distinct = dict.fromkeys(f"{r.where}: {r.what}" if r.where else r.what for r in reasons)
+        distinct = dict.fromkeys(f"{r.where}: {r.problem}" if r.where else r.problem for r in reasons)
         names_of.setdefault("; ".join(distinct), []).append(name)
     what = "\n".join(f"could not get {', '.join(names)}: {reasons}" for reasons, names in names_of.items())
     which = "it" if len(failed) == 1 else "any one" if manifest.alternatives else "them"

@@ -115,7 +115,7 @@ def locate(name: str, file: str | None, data: Path, mirror: Path | None = None) 
             return check_file(path, each.contents)
         except CheckError as error:
             todo = f"Delete it, then `relabel fetch {name}`."
-            raise CheckError(error.what, where=error.where, todo=todo) from None
+            raise CheckError(error.problem, where=error.where, todo=todo) from None
     what = f"{name} is not here" if file is None else f"{file} of {name} is not here"
     raise MissingError(what, where=str(data / name), todo=f"Get it with `relabel fetch {name}`.")
 

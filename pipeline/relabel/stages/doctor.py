@@ -124,7 +124,7 @@ def check_java() -> CheckResult:
         java = find_java()
         return CheckResult("java", f"{java_version(java)} ({java})")
     except RelabelError as error:
-        return _gap("java", error.what, "no PTB tokens and no meteor; `lower_split` works", error.todo or "")
+        return _gap("java", error.problem, "no PTB tokens and no meteor; `lower_split` works", error.todo or "")
 
 
 def check_gensim() -> CheckResult:
@@ -145,7 +145,7 @@ def check_spice(runtime: Runtime) -> CheckResult:
         folder = corenlp_jars(runtime.data)[0].parent
     except RelabelError as error:
         where = f" ({error.where})" if error.where else ""
-        return _gap("spice", f"{error.what}{where}", cost, error.todo or "")
+        return _gap("spice", f"{error.problem}{where}", cost, error.todo or "")
     return CheckResult("spice", f"CoreNLP 3.6.0 in {folder}")
 
 

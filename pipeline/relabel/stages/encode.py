@@ -123,7 +123,7 @@ def read_encoding(project: Project, label: str, split: str) -> Manifest:
     try:
         manifest = read_manifest(job.out, "encoding")
     except MissingError as error:
-        raise MissingError(error.what, where=error.where, todo=todo) from error
+        raise MissingError(error.problem, where=error.where, todo=todo) from error
     if manifest.fingerprint != job.artefact.fingerprint:
         raise CheckError("encoded from another corpus or under other parameters", where=str(job.out), todo=todo)
     return manifest

@@ -228,7 +228,7 @@ class _Walk:
         except CheckError as error:
             findings.files += 1
             expected = "a manifest as it was written"
-            findings.problems.append(Problem("damaged", _shown(path), expected, error.what, str(error.todo)))
+            findings.problems.append(Problem("damaged", _shown(path), expected, error.problem, str(error.todo)))
             self.unread.append(_absolute(folder))
             return
         except MissingError:  # taken away since the folder was listed

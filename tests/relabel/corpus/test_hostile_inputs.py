@@ -78,7 +78,7 @@ def test_a_damaged_archive_is_refused(kind: str, content: bytes, tmp_path: Path)
 def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parsing, "MAX_BYTES", 1 << 23)
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b"\n" * (1 << 24)))
-    assert "unpacks to more than" in refusal(tmp_path / "a.jsonl.gz", "jsonl").what
+    assert "unpacks to more than" in refusal(tmp_path / "a.jsonl.gz", "jsonl").problem
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_a_csv_field_over_the_limit_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(f"caption_id,image_id,text,split\n1,1,{'x' * 200_000},test\n")
     error = refusal(tmp_path / "a.csv", "csv")
     assert error.where == f"{tmp_path / 'a.csv'}:2"
-    assert "field limit" in error.what
+    assert "field limit" in error.problem
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet", "karpathy"])
@@ -140,7 +140,7 @@ def test_a_file_without_captions_is_named(kind: str, tmp_path: Path) -> None:
     }
     empty[kind]()
     error = refusal(path, kind)
-    assert (error.where, error.what) == (str(path), "no captions at all")
+    assert (error.where, error.problem) == (str(path), "no captions at all")
 
 
 def test_an_empty_file_of_captions_beside_ids_is_named(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_an_empty_file_of_captions_beside_ids_is_named(tmp_path: Path) -> None:
 def test_a_doubled_parquet_column_is_refused(tmp_path: Path) -> None:
     names = [*RECORD, "text"]
     pq.write_table(pa.Table.from_arrays([pa.array(["1"])] * 5, names=names), tmp_path / "a.parquet")
-    assert "column 'text' appears twice" in refusal(tmp_path / "a.parquet", "parquet").what
+    assert "column 'text' appears twice" in refusal(tmp_path / "a.parquet", "parquet").problem
 
 
 @pytest.mark.parametrize("name", ["caption_id", "text"])
@@ -172,7 +172,7 @@ def test_a_doubled_parquet_column_is_refused(tmp_path: Path) -> None:
 )
 def test_parquet_columns_of_other_types_are_refused(column: pa.Array, name: str, tmp_path: Path) -> None:
     pq.write_table(pa.table({n: pa.array([v]) for n, v in RECORD.items()} | {name: column}), tmp_path / "a.parquet")
-    assert f"column '{name}': expected strings" in refusal(tmp_path / "a.parquet", "parquet").what
+    assert f"column '{name}': expected strings" in refusal(tmp_path / "a.parquet", "parquet").problem
 
 
 def test_parquet_strings_of_every_layout_are_read(tmp_path: Path) -> None:
@@ -195,4 +195,4 @@ def test_a_file_without_permission_is_missing(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(Path, "open", refuse)  # root may read everything
     error = refusal(tmp_path / "a.jsonl", "jsonl")
     assert isinstance(error, MissingError)
-    assert "Permission denied" in error.what
+    assert "Permission denied" in error.problem

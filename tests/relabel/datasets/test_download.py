@@ -203,7 +203,7 @@ def test_an_endless_file_is_not_swallowed(server: Server, tmp_path: Path) -> Non
     server.files["/raw.bin"], server.length = RAW * 8, False
     with pytest.raises(CheckError) as caught:
         get(server, tmp_path / "part")
-    taken = int(caught.value.what.rpartition("(")[2].split()[0])
+    taken = int(caught.value.problem.rpartition("(")[2].split()[0])
     assert len(RAW) < taken <= len(RAW) + CHUNK
 
 

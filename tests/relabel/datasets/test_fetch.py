@@ -159,10 +159,10 @@ def test_a_wrong_content_is_refused_and_nothing_is_left(
     with pytest.raises(CheckError, match=r"mirror m/a\.txt: expected") as caught:
         fetch("tiny", data, own)
     if len(wrong) > len(A):
-        assert f"expected {len(A)} bytes at most, found more" in caught.value.what
+        assert f"expected {len(A)} bytes at most, found more" in caught.value.problem
     else:
-        assert sha256(A).hexdigest() in caught.value.what
-        assert sha256(wrong).hexdigest() in caught.value.what
+        assert sha256(A).hexdigest() in caught.value.problem
+        assert sha256(wrong).hexdigest() in caught.value.problem
     assert files_below(data) == []
 
 

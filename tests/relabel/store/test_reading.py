@@ -114,7 +114,7 @@ def test_an_encoding_that_is_rebuilt_under_other_parameters_while_it_is_opened_i
     old = project(tmp_path)
     stages.encode(old, "given", "train").run()
     expected = stages.open_label(old, "given", "train").vectors  # type: ignore[attr-defined]
-    real, calls = cosine.vectors_of, iter(range(100))
+    real, calls = cosine.vectors_from_table, iter(range(100))
 
     def rebuilt(table: Any) -> Any:
         if next(calls) == 1:
@@ -122,7 +122,7 @@ def test_an_encoding_that_is_rebuilt_under_other_parameters_while_it_is_opened_i
             stages.encode(project(tmp_path), "given", "train").run()
         return real(table)
 
-    monkeypatch.setattr(cosine, "vectors_of", rebuilt)
+    monkeypatch.setattr(cosine, "vectors_from_table", rebuilt)
     with pytest.raises(CheckError, match="encoded under other parameters while it was opened"):
         stages.open_label(old, "given", "train")
     monkeypatch.undo()

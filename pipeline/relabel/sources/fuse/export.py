@@ -50,7 +50,7 @@ def _write_part(label: str, part: Relevance, work: Work) -> LookupArrays:
     try:
         return part.write_lookup(work)
     except UsageError as error:
-        raise UsageError(f"{what}: {error.what}", todo=_PLAN) from error
+        raise UsageError(f"{what}: {error.problem}", todo=_PLAN) from error
 
 
 def _write_heads(model: FuseModel, work: Work) -> None:

@@ -77,7 +77,7 @@ def normalise(texts: Sequence[str], language: str, silence: float) -> list[str]:
         if len(found) != len(distinct):
             raise JavaError(f"{len(distinct):,} lines went in, {len(found):,} came out")
     except JavaError as error:
-        raise JavaError(f"METEOR's normaliser fails: {error.what}", todo="Run it again.") from error
+        raise JavaError(f"METEOR's normaliser fails: {error.problem}", todo="Run it again.") from error
     normal = dict(zip(distinct, found, strict=True)) | {"": ""}
     return [normal[line] for line in lines]
 
@@ -123,7 +123,7 @@ class MeteorScorer:
         try:
             scores = self._pool.ask([f"EVAL ||| {s}" for s in new], _second_score, _give_up)
         except LineError as error:
-            raise LineError(error.what, list(new.values())[error.index], error.todo) from error
+            raise LineError(error.problem, list(new.values())[error.index], error.todo) from error
         self._scores.update(zip(new, scores, strict=True))
         return [self._scores[s] for s in statistics]
 

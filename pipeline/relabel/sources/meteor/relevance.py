@@ -100,7 +100,7 @@ class MeteorRelevance(Relevance):
             except LineError as error:
                 row = captions[read.index(list(distinct)[error.index])]
                 where = f"reference {text!r}; caption {self.corpus.caption_ids[row]}"
-                raise PartialError(error.what, where=where, todo=error.todo) from error
+                raise PartialError(error.problem, where=where, todo=error.todo) from error
             finally:
                 scorers.close()
         score = dict(zip(distinct, found, strict=True)) | {"": 0.0}
@@ -132,7 +132,7 @@ class MeteorRelevance(Relevance):
             p = list(asked.values())[error.index][0]
             ids = [self.corpus.caption_ids[row] for row in references[p]]
             where = f"references {', '.join(ids)}; caption {self.corpus.caption_ids[captions[p]]}"
-            raise PartialError(error.what, where=where, todo=error.todo) from error
+            raise PartialError(error.problem, where=where, todo=error.todo) from error
         for score, places in zip(found, asked.values(), strict=True):
             scores[places] = score
         return scores

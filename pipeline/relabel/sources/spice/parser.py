@@ -187,7 +187,7 @@ def corenlp_jars(data: Path) -> list[Path]:
             raise MissingError(_NOT_HERE, where=error.where, todo=_FETCH) from error
         except CheckError as error:
             todo = f"Delete it: half a download, or another version. {_FETCH}"
-            raise CheckError(error.what, where=error.where, todo=todo) from error
+            raise CheckError(error.problem, where=error.where, todo=todo) from error
     return found
 
 
@@ -214,7 +214,7 @@ def _given(path: Path, contents: Sequence[Content]) -> Path:
         return check_file(path, contents)
     except CheckError as error:
         todo = f"Half a download, or another version. {_FETCH}"
-        raise CheckError(error.what, where=error.where, todo=todo) from error
+        raise CheckError(error.problem, where=error.where, todo=todo) from error
 
 
 def _check_jpype(major: int) -> None:
