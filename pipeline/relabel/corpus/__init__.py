@@ -1,4 +1,4 @@
-"""Captions of any format as one table, one row per caption."""
+"""The corpus: captions of any format as one table with one row per caption."""
 
 from relabel.corpus.table import REFERENCES, SCHEMA, SPLITS, Corpus, References
 

@@ -1,4 +1,4 @@
-"""Ingest: captions of any supported format become a corpus, checked and described."""
+"""Ingestion of captions of any supported format into a checked and described corpus."""
 
 from __future__ import annotations
 
@@ -22,34 +22,44 @@ from relabel.store.manifest import ArtefactSpec, Manifest
 from relabel.store.workdir import Work, part_name, part_ranges
 
 VERSION = 1
-"""Goes up when the same files and parameters come to give another corpus."""
+"""Incremented when the same files and parameters begin to give another corpus."""
 
 
 def ingest(params: IngestParams, out: Path, runtime: Runtime) -> tuple[Manifest, bool]:
-    """Make a corpus.
+    r"""Build a corpus.
 
     Parameters
     ----------
     params : IngestParams
     out : Path
-        Folder of the corpus; see Corpus.open.
+        Folder of the corpus, for `Corpus.open`.
     runtime : Runtime
 
     Returns
     -------
     manifest : Manifest
-        ``facts["report"]`` describes the corpus (see `corpus_report.describe`).
+        ``facts["report"]`` describes the corpus (see `relabel.corpus.report.describe`).
     built : bool
-        False if it was there already, of the same files and parameters.
+        False if the corpus existed already, built from the same files and parameters.
 
     Raises
     ------
     UsageError
-        If parameters are lacking, or `out` holds captions of another source and `runtime.replace` is not set.
+        If a parameter is missing, or `out` holds captions of another source and `runtime.replace` is not set.
     MissingError
-        If a file is not there, or there is no Java for PTB tokens.
+        If a file is missing, or Java for PTB tokens.
     CheckError
-        If the captions are not of the format, fail a check (see Corpus.from_captions), or are not as many as expected.
+        If the captions violate the format, fail a check (see `Corpus.from_captions`), or differ in number from the
+        expected counts.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> _ = Path("my.csv").write_text("caption_id,image_id,caption,split\n1,7,a dog,test\n")
+    >>> params = IngestParams(dataset="mine", format="csv", path="my.csv", tokenizer="none")
+    >>> manifest, built = ingest(params, Path("labels/mine/corpus"), Runtime())
+    >>> manifest.facts["rows"], Corpus.open(Path("labels/mine/corpus")).caption_ids
+    ([0, 1], ['mine:1'])
     """
     source = open_input(params, runtime)
     semantic = {
@@ -64,30 +74,31 @@ def ingest(params: IngestParams, out: Path, runtime: Runtime) -> tuple[Manifest,
     origin = _origin(params, out)
     fill, guard = partial(_fill, params, source, runtime, origin), partial(_refuse_other_origin, out, origin)
     manifest, built = build(out, artefact, fill, runtime.progress, None if runtime.replace else guard)
+    # A corpus that was built now has been checked before its files were written.
     if not built:
         _check_counts(params, manifest.facts["report"])
     return manifest, built
 
 
 def _origin(params: IngestParams, out: Path) -> dict[str, str | None]:
-    """Return where captions come from; relative to the corpus, so that a folder with both can be moved."""
+    """Return the format and path of the captions. The path is relative to the corpus, so that both can be moved."""
     path = None if params.path is None else os.path.relpath(params.path.resolve(), out.resolve())
     return {"format": params.format, "path": path}
 
 
 def _refuse_other_origin(out: Path, origin: dict[str, str | None], previous: Manifest) -> None:
-    """Refuse to replace captions that come from elsewhere.
+    """Raise if the captions to be replaced have another origin.
 
     Raises
     ------
     UsageError
-        With the number of captions that would be lost, and where they came from.
+        With the number of captions that would be lost, and their origin.
     """
-    known = previous.runtime.get("origin")
-    if known == origin:
+    recorded = previous.runtime.get("origin")
+    if recorded == origin:
         return
-    path, count = (known or {}).get("path"), previous.facts.get("rows", (0, 0))[1]
-    place = f"{known['format']}: {os.path.normpath(out.resolve() / path)}" if known and path else "as fetched"
+    path, count = (recorded or {}).get("path"), previous.facts.get("rows", (0, 0))[1]
+    place = f"{recorded['format']}: {os.path.normpath(out.resolve() / path)}" if recorded and path else "as fetched"
     raise UsageError(
         f"the corpus {previous.name} holds {count:,} captions of another source ({place})",
         where=str(out),
@@ -105,12 +116,14 @@ def _fill(params: IngestParams, source: Input, runtime: Runtime, origin: dict[st
         raise CheckError(
             error.problem, where=error.where or str(params.path or params.dataset), todo=error.todo
         ) from error
+    # Before the tokens, which take minutes.
     _check_counts(params, counts(corpus))
     shards = part_ranges(range(len(corpus)), params.rows_per_shard)
     with runtime.progress.bar(f"ingest {params.dataset}", len(corpus), "captions") as bar:
         for i, rows in enumerate(shards):
             work.part(i, len(shards), partial(_shard, corpus, rows, params.tokenizer, runtime))
             bar.advance(len(rows))
+    # Tokens were added shard by shard, and shards of an earlier run were not read yet.
     if params.tokenizer != "none":
         corpus = _read_back(work, len(shards))
     work.facts |= {
@@ -127,7 +140,8 @@ def _shard(corpus: Corpus, rows: range, tokenizer: str, runtime: Runtime) -> pa.
         return table
     from relabel.corpus.tokenizers import tokenize
 
-    quiet = replace(runtime, progress=SILENT)  # the bar of the whole corpus is enough
+    # The bar of the whole corpus is enough.
+    quiet = replace(runtime, progress=SILENT)
     tokens = pa.array(tokenize(table["text"].to_pylist(), quiet), pa.string())
     return table.set_column(SCHEMA.get_field_index("tokens"), SCHEMA.field("tokens"), tokens)
 
@@ -140,13 +154,14 @@ def _read_back(work: Work, shards: int) -> Corpus:
 
 
 def _check_counts(params: IngestParams, report: dict[str, Any]) -> None:
-    for scope, wanted in params.counts.items():
-        found = report if scope == "all" else report["splits"].get(scope, {"images": 0, "captions": 0})
-        for what, number in wanted.model_dump(exclude_none=True).items():
-            if found[what] != number:
+    for scope, expected in params.counts.items():
+        # A split without captions is not in the report.
+        actual = report if scope == "all" else report["splits"].get(scope, {"images": 0, "captions": 0})
+        for quantity, number in expected.model_dump(exclude_none=True).items():
+            if actual[quantity] != number:
                 place = "" if scope == "all" else f" in {scope}"
                 raise CheckError(
-                    f"expected {number:,} {what}{place}, found {found[what]:,}",
+                    f"expected {number:,} {quantity}{place}, found {actual[quantity]:,}",
                     where=f"{params.dataset} ({params.path or 'fetched'})",
                     todo="Name captions of your own with --dataset NAME. If the counts are right, give them as "
                     "ingest.expected, or {} for none.",

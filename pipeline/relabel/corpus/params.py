@@ -1,4 +1,4 @@
-"""Parameters of ingest: the captions and their way into a corpus."""
+"""Parameters of `relabel ingest`: the captions, their format and their expected counts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAME = r"^[a-z0-9][a-z0-9_.-]*$"
 
 
 class Counts(Parameters):
-    """Expected counts of images and captions; None is not checked."""
+    """Expected counts of images and captions. None is not checked."""
 
     images: int | None = Field(None, ge=0, le=2**31 - 1)
     captions: int | None = Field(None, ge=0, le=2**31 - 1)
@@ -23,7 +23,7 @@ class Counts(Parameters):
 
 Expected = dict[Literal["all", "train", "val", "test"], Counts]
 
-KNOWN: dict[str, Expected] = {
+PUBLISHED_COUNTS: dict[str, Expected] = {
     "coco": {
         "all": Counts(images=123_287, captions=616_767),
         "train": Counts(images=113_287, captions=566_747),
@@ -37,25 +37,33 @@ KNOWN: dict[str, Expected] = {
         "test": Counts(images=1_000, captions=5_000),
     },
 }
-"""Counts of the published datasets. Captions with other counts are not the dataset, whatever their format."""
+"""Counts of the published datasets. Captions with other counts are not the dataset, in any format."""
 
-OWN_FORMAT: dict[str, Format] = {"coco": "coco", "flickr8k": "karpathy", "flickr30k": "karpathy"}
-"""Format in which a published dataset comes."""
+PUBLISHED_FORMATS: dict[str, Format] = {"coco": "coco", "flickr8k": "karpathy", "flickr30k": "karpathy"}
+"""Format in which a dataset is published."""
 
 
 class IngestParams(Parameters):
-    """Parameters of ingest."""
+    """Parameters of `relabel ingest`.
+
+    Examples
+    --------
+    >>> IngestParams(dataset="flickr30k").format, IngestParams(dataset="flickr30k").counts["test"].images
+    ('karpathy', 1000)
+    """
 
     dataset: str = Field("coco", pattern=NAME, description="Name of the corpus.")
     namespace: str | None = Field(
-        None, pattern=NAME, description="Put before every id; the dataset's name if not given."
+        None, pattern=NAME, description="Prefix of every id; the dataset's name if not given."
     )
     format: Format | None = Field(
         None,
-        description="How the captions are stored; as the dataset is published if not given: coco as coco, "
+        description="Format of the captions; that of the published dataset if not given: coco as coco, "
         "flickr8k and flickr30k as karpathy.",
     )
-    path: Path | None = Field(None, description="File or folder of captions; what `relabel fetch` got if not given.")
+    path: Path | None = Field(
+        None, description="File or folder of captions; the files of `relabel fetch` if not given."
+    )
     splits: Path | None = Field(
         None, description="coco: a dataset_coco.json that names the splits; those of ECCV Caption and CxC if not given."
     )
@@ -66,29 +74,29 @@ class IngestParams(Parameters):
         None, description="jsonl, csv, parquet: column of captions; text or caption if not given."
     )
     split_column: str = Field("split", description="jsonl, csv, parquet: column of splits.")
-    in_split: Split | None = Field(
-        None, description="jsonl, csv, parquet: the split of all captions; no column is read."
-    )
-    delimiter: str = Field(",", min_length=1, max_length=1, description="csv: what stands between fields.")
+    in_split: Split | None = Field(None, description="jsonl, csv, parquet: split of all captions; no column is read.")
+    delimiter: str = Field(",", min_length=1, max_length=1, description="csv: separator of fields.")
     ids: Literal["image", "caption", "position"] = Field(
-        "image", description="scan: what the *_ids.txt name; position reads none and makes ids of line numbers."
+        "image",
+        description="scan: content of the *_ids.txt files; position reads none and makes ids from line numbers.",
     )
-    captions_per_image: int | None = Field(None, ge=1, le=1_000_000, description="scan: how many lines each image has.")
+    captions_per_image: int | None = Field(None, ge=1, le=1_000_000, description="scan: lines per image.")
     expected: Expected | None = Field(
-        None, description="Counts to insist on; those of the dataset as published if not given, {} for none."
+        None, description="Counts to check; those of the published dataset if not given, {} for none."
     )
-    rows_per_shard: int = Field(50_000, ge=1, le=10_000_000, description="Captions a shard.")
+    rows_per_shard: int = Field(50_000, ge=1, le=10_000_000, description="Captions per shard.")
 
     @model_validator(mode="before")
     @classmethod
     def _set_own_format(cls, values: Any) -> Any:
         """Fill in the format of a published dataset."""
         if isinstance(values, dict) and values.get("format") is None:
-            return {**values, "format": OWN_FORMAT.get(str(values.get("dataset", "coco")))}
+            return {**values, "format": PUBLISHED_FORMATS.get(str(values.get("dataset", "coco")))}
         return values
 
     @model_validator(mode="after")
-    def _refuse_idle(self) -> IngestParams:
+    def _refuse_unused(self) -> IngestParams:
+        # A parameter that has no effect is a mistake of the user.
         if self.splits is not None and self.format != "coco":
             raise ValueError(f"splits is for the format coco; {self.format} names its own")
         if self.captions_per_image is not None and self.format != "scan":
@@ -97,12 +105,12 @@ class IngestParams(Parameters):
 
     @property
     def prefix(self) -> str:
-        """The namespace of ids."""
+        """Namespace of ids."""
         return self.namespace or self.dataset
 
     @property
     def counts(self) -> Expected:
-        """Expected counts of the corpus."""
+        """Expected counts: those of the parameters, else those of the published dataset, else none."""
         if self.expected is not None:
             return self.expected
-        return KNOWN.get(self.dataset, {})
+        return PUBLISHED_COUNTS.get(self.dataset, {})

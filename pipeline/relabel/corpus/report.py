@@ -1,4 +1,4 @@
-"""Figures of a corpus, which `relabel ingest` prints and its manifest records."""
+"""Description of a corpus, which `relabel ingest` prints and records in the manifest."""
 
 from __future__ import annotations
 
@@ -14,11 +14,18 @@ from relabel.corpus.tokenizers import lower_split
 
 FIRST = "reference sets (cider, meteor, pooling), CxC's pairs, ECCV Caption, 1K and 5K retrieval, SCAN's files"
 ALL = "encodings, neighbours, training"
-"""Uses of the first five captions of an image, and of all of them."""
+"""Uses of the first five captions of an image (`FIRST`) and of all captions (`ALL`)."""
 
 
 def counts(corpus: Corpus) -> dict[str, Any]:
-    """Count images and captions, of all and of each split: ``{"images": 3, "captions": 15, "splits": {...}}``."""
+    """Count images and captions, in total and per split.
+
+    Examples
+    --------
+    >>> from relabel.corpus.build import Caption
+    >>> counts(Corpus.from_captions([Caption("c:1", "i:1", "test", "a dog"), Caption("c:2", "i:1", "test", "a pup")]))
+    {'images': 1, 'captions': 2, 'splits': {'test': {'images': 1, 'captions': 2}}}
+    """
     splits = {
         split: {"images": len(corpus.images([split])), "captions": len(rows)} for split, rows in corpus.splits.items()
     }
@@ -31,10 +38,14 @@ def describe(corpus: Corpus) -> dict[str, Any]:
     Returns
     -------
     dict
-        JSON-able. `images`, `captions`, `splits`: see `counts`. `references`: captions an image, min, median and max.
-        `duplicates`: see the function, for texts as written and for their tokens. `tokens`: tokenizer (`lower_split`
-        where the corpus has no PTB tokens), total, min, median and max a caption, captions without any, vocabulary.
-        `protocols`: counts of captions among the first five of their image and beyond, with their uses.
+        Serialisable as JSON.
+
+        - `images`, `captions`, `splits`: see `counts`.
+        - `references`: minimum, median and maximum of captions per image.
+        - `duplicates`: see `duplicates`, for texts as written and for their tokens.
+        - `tokens`: tokenizer (`lower_split` if the corpus has no PTB tokens), total, minimum, median and maximum per
+          caption, captions without tokens, size of the vocabulary.
+        - `protocols`: captions among the first five of their image and beyond, with their uses.
     """
     table = corpus.table
     sizes = np.diff(corpus.indptr)
@@ -42,6 +53,7 @@ def describe(corpus: Corpus) -> dict[str, Any]:
     tokenizer = "ptb"
     if tokens.null_count:
         tokens, tokenizer = pa.array([" ".join(lower_split(text)) for text in corpus.texts], pa.string()), "lower_split"
+    # Tokens are joined by one space, so a text with tokens has one token more than spaces.
     lengths = np.where(_lengths(tokens) > 0, pc.count_substring(tokens, " ").to_numpy() + 1, 0)
     first = int(np.minimum(sizes, REFERENCES).sum())
     return {
@@ -76,11 +88,20 @@ def duplicates(texts: pa.Array, image: NDArray[np.int32]) -> dict[str, dict[str,
     Returns
     -------
     dict
-        `within_images`: images that hold a text more than once, and captions that repeat one of their image.
-        `across_images`: texts that more than one image holds, and the captions and images that hold them.
+        - `within_images`: images with a repeated text, and captions that repeat a text of their image.
+        - `across_images`: texts that occur in several images, and the captions and images with these texts.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pyarrow as pa
+    >>> result = duplicates(pa.array(["a dog", "a dog", "a cat", "a dog"]), np.array([0, 0, 0, 1], np.int32))
+    >>> result["within_images"], result["across_images"]
+    ({'images': 1, 'captions': 1}, {'texts': 1, 'captions': 3, 'images': 2})
     """
     text = texts.dictionary_encode().indices.to_numpy().astype(np.int64)
     width = int(image.max(initial=0)) + 1
+    # Each distinct pair of text and image as one number.
     pairs, times = np.unique(text * width + image, return_counts=True)
     shared = np.bincount(pairs // width) > 1
     return {
@@ -97,14 +118,14 @@ def duplicates(texts: pa.Array, image: NDArray[np.int32]) -> dict[str, dict[str,
 
 
 def report_lines(report: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return a report as pairs of a title and a line."""
+    """Return a report as pairs of a title and a value, both formatted."""
     tokens, first, every = report["tokens"], report["protocols"]["first_five"], report["protocols"]["all"]
     beyond = {s: every["beyond_first_five"][s] for s in SPLITS if every["beyond_first_five"].get(s)}
     by_split = ", ".join(f"{n:,} in {s}" for s, n in beyond.items())
     lines = [(s, _size_line(report["splits"][s])) for s in SPLITS if s in report["splits"]]
     lines += [
         ("all", _size_line(report)),
-        ("captions an image", _spread_line(report["references"])),
+        ("captions per image", _spread_line(report["references"])),
         ("first five of an image", f"{first['captions']:,}, used by {first['used_by']}"),
         (
             "beyond the first five",
@@ -123,7 +144,7 @@ def report_lines(report: dict[str, Any]) -> list[tuple[str, str]]:
     lines.append(
         (
             f"tokens ({tokens['tokenizer']})",
-            f"{tokens['total']:,}, {tokens['vocabulary']:,} distinct; a caption {_spread_line(tokens)}; "
+            f"{tokens['total']:,}, {tokens['vocabulary']:,} distinct; per caption {_spread_line(tokens)}; "
             f"{tokens['captions_without']:,} captions without any",
         )
     )
@@ -152,5 +173,6 @@ def _lengths(texts: pa.Array) -> NDArray[np.int64]:
 
 
 def _vocabulary(tokens: pa.Array) -> int:
+    # Splitting an empty text gives one empty word.
     words = pc.list_flatten(pc.split_pattern(tokens, " "))
     return len(words.unique()) - int(pc.any(pc.equal(tokens, "")).as_py())

@@ -1,4 +1,4 @@
-"""Karpathy's split of COCO's images, which every paper on retrieval uses.
+"""Karpathy's split of COCO's images, the standard of papers on image-text retrieval.
 
 Karpathy and Fei-Fei, Deep Visual-Semantic Alignments, CVPR 2015: 5,000 images of COCO's val2014 are val, 5,000 test,
 and the other 30,504 (`restval`) join train2014's 82,783 in train: 113,287 images.
@@ -19,43 +19,43 @@ from relabel_train.npy_file import map_npy
 
 Ids = NDArray[np.int64]
 Splitter = Callable[[Ids, Ids], Mapping[int, str]]
-"""From the ids of N captions and of their N images to the split of each image."""
+"""Function of the ids of N captions and of their N images that returns the split of each image."""
 
 
 def split_by_file(path: Path) -> Splitter:
-    """Take the splits from a `dataset_coco.json` (or .json.gz).
+    """Return the splits of a `dataset_coco.json` (or .json.gz).
 
     Raises
     ------
     MissingError
-        If it is missing.
+        If the file is missing.
     CheckError
-        If it is not of the format, or (when the splitter is called) lacks an image.
+        If the file violates the format, or lacks an image for which the splitter is called.
     """
-    known: dict[int, str] = {}
+    split_of: dict[int, str] = {}
     for n, record in enumerate(typed(read_json(path), "images", list, str(path))):
         where = f"{path}: images[{n}]"
         image = typed(record, "cocoid", int, where)
-        if image in known:
+        if image in split_of:
             raise CheckError(f"image {image} is there twice", where=where)
-        known[image] = split_name(typed(record, "split", str, where))
+        split_of[image] = split_name(typed(record, "split", str, where))
 
     def split(_captions: Ids, images: Ids) -> Mapping[int, str]:
         wanted = np.unique(images).tolist()
-        lacking = [i for i in wanted if i not in known]
+        lacking = [i for i in wanted if i not in split_of]
         if lacking:
             raise CheckError(
                 f"has no split for {len(lacking):,} of {len(wanted):,} images (the first is {lacking[0]})",
                 where=str(path),
                 todo="Give the whole dataset_coco.json, or none: the splits are then those of ECCV Caption and CxC.",
             )
-        return {i: known[i] for i in wanted}
+        return {i: split_of[i] for i in wanted}
 
     return split
 
 
 def split_by_ids(test_captions: Ids, val_images: Ids) -> Splitter:
-    """Rebuild Karpathy's split: test are the images of some captions, val is given, train is the rest.
+    """Rebuild Karpathy's split from the ids of test captions and val images. All other images are train.
 
     Parameters
     ----------
@@ -68,10 +68,18 @@ def split_by_ids(test_captions: Ids, val_images: Ids) -> Splitter:
     ------
     CheckError
         When the splitter is called: if a caption or image is not in the corpus, or an image is in both splits.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> split = split_by_ids(test_captions=np.array([12]), val_images=np.array([7]))
+    >>> split(np.array([11, 12, 13]), np.array([7, 8, 9]))
+    {7: 'val', 8: 'test', 9: 'train'}
     """
 
     def split(captions: Ids, images: Ids) -> Mapping[int, str]:
         test = np.unique(images[_positions(test_captions, captions, "test caption")])
+        # Only to raise for a val image that is not in the corpus.
         _positions(val_images, images, "val image")
         both = np.intersect1d(test, val_images)
         if len(both):
@@ -85,15 +93,16 @@ def split_by_ids(test_captions: Ids, val_images: Ids) -> Splitter:
     return split
 
 
-def _positions(wanted: Ids, ids: Ids, what: str) -> NDArray[np.intp]:
-    """Return the position of each wanted id in `ids`; an absent one is refused."""
+def _positions(wanted: Ids, ids: Ids, kind: str) -> NDArray[np.intp]:
+    """Return the position of each wanted id in `ids`, or raise for an absent id."""
     order = np.argsort(ids, kind="stable")
+    # An id beyond the largest would point past the end; it is found to be absent below.
     ranks = np.minimum(np.searchsorted(ids, wanted, sorter=order), len(ids) - 1)
     positions = order[ranks] if len(ids) else ranks
     absent = wanted if not len(ids) else wanted[ids[positions] != wanted]
     if len(absent):
         raise CheckError(
-            f"{what} {absent[0]} is not in the annotations, nor are {len(absent) - 1:,} others of {len(wanted):,}",
+            f"{kind} {absent[0]} is not in the annotations, nor are {len(absent) - 1:,} others of {len(wanted):,}",
             where="splits",
             todo="Give both annotation files, or a dataset_coco.json that names the splits of these images.",
         )

@@ -1,7 +1,7 @@
-"""The corpus: the table of all captions, one row per caption, and the only place where rows get their numbers.
+"""The corpus: the table of all captions, with one row per caption. Row numbers are assigned only there.
 
-Rows are sorted by (split, image, position): a split is a range of rows, and so are the captions of an image.
-`relabel.corpus.readers` reads captions of any format; `relabel.corpus.build` makes rows of them.
+Rows are sorted by (split, image, position), so that a split is a range of rows, and so are the captions of an image.
+`relabel.corpus.readers` reads captions of any format, and `relabel.corpus.build` makes the table.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.core.numeric.csr import indptr_of, ranges
 from relabel.corpus.build import SCHEMA, SPLITS, Caption, caption_table, natural_key, table_digest
 from relabel.store.manifest import Manifest, read_parts
 from relabel.store.reading import read_artefact
@@ -23,18 +24,27 @@ from relabel.store.reading import read_artefact
 __all__ = ["REFERENCES", "SCHEMA", "SPLITS", "Caption", "Corpus", "References", "natural_key"]
 
 REFERENCES = 5
-"""Captions of an image that stand for it wherever a paper's protocol is followed: its first five."""
+"""Number of captions that represent an image under the protocols of papers: its first five."""
 
 
 @dataclass(frozen=True, eq=False)
 class References:
-    """Sets of caption rows, one per image (or whatever stands for one), in CSR form.
+    """Sets of caption rows, usually one set per image, in CSR form.
 
     Attributes
     ----------
     indptr : (M + 1,) int64
     rows : (indptr[-1],) int32
         The rows of set m are ``rows[indptr[m]:indptr[m + 1]]``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> sets = References.of([[3, 4], [7]])
+    >>> len(sets), sets[0].tolist()
+    (2, [3, 4])
+    >>> sets.take(np.array([1, 0])).rows.tolist()
+    [7, 3, 4]
     """
 
     indptr: NDArray[np.int64]
@@ -42,15 +52,13 @@ class References:
 
     @classmethod
     def of(cls, sets: Iterable[Sequence[int] | NDArray[np.int32]]) -> References:
-        """Join sets of rows."""
+        """Build from M sequences of rows."""
         lists = [np.asarray(s, dtype=np.int32) for s in sets]
-        indptr = np.zeros(len(lists) + 1, dtype=np.int64)
-        np.cumsum([len(s) for s in lists], out=indptr[1:])
-        return cls(indptr, np.concatenate(lists) if lists else np.empty(0, np.int32))
+        return cls(indptr_of([len(s) for s in lists]), np.concatenate(lists) if lists else np.empty(0, np.int32))
 
     @classmethod
     def single(cls, rows: NDArray[np.int32]) -> References:
-        """Make every row a set of its own."""
+        """Build one set per row."""
         return cls(np.arange(len(rows) + 1, dtype=np.int64), np.asarray(rows, dtype=np.int32))
 
     def __len__(self) -> int:
@@ -60,13 +68,10 @@ class References:
         return self.rows[self.indptr[m] : self.indptr[m + 1]]
 
     def take(self, index: NDArray[np.integer]) -> References:
-        """Select sets (int index array or slice-made arange), repeats allowed."""
+        """Select sets by an array of their numbers, in any order and with repeats."""
         index = np.asarray(index)
-        sizes = (self.indptr[1:] - self.indptr[:-1])[index]
-        indptr = np.zeros(len(index) + 1, dtype=np.int64)
-        np.cumsum(sizes, out=indptr[1:])
-        offsets = np.arange(indptr[-1]) - np.repeat(indptr[:-1], sizes)
-        return References(indptr, self.rows[np.repeat(self.indptr[:-1][index], sizes) + offsets])
+        sizes = np.diff(self.indptr)[index]
+        return References(indptr_of(sizes), self.rows[ranges(self.indptr[:-1][index], sizes)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +83,16 @@ class Corpus:
     table : pyarrow.Table
         With `SCHEMA`, sorted by row.
     digest : str
-        sha256 of every value that can change a label. Encodings record it as their input.
+        sha256 of all values that can change a label. Encodings record it as their input.
+
+    Examples
+    --------
+    >>> captions = [Caption("c:1", "i:1", "test", "a dog"), Caption("c:2", "i:2", "test", "a cat")]
+    >>> corpus = Corpus.from_captions(captions)
+    >>> len(corpus), corpus.texts, corpus.splits
+    (2, ['a dog', 'a cat'], {'test': range(0, 2)})
+    >>> corpus.references(range(2)).rows.tolist()
+    [0, 1]
     """
 
     table: pa.Table
@@ -86,7 +100,7 @@ class Corpus:
 
     @classmethod
     def from_captions(cls, captions: Iterable[Caption], tokens: Sequence[str] | None = None) -> Corpus:
-        """Check, sort and number captions.
+        """Build from captions, which are checked, sorted and numbered.
 
         Parameters
         ----------
@@ -97,14 +111,14 @@ class Corpus:
         Raises
         ------
         CheckError
-            On an empty corpus, a duplicate caption id, a caption without an image, an empty text, an unknown split, or
-            an image in two splits. The message names the file and line.
+            If there are no captions, a caption id appears twice, a caption has no image or an empty text, a split is
+            unknown, or an image is in two splits. The message names file and line.
         """
         return cls.from_table(caption_table(captions, tokens))
 
     @classmethod
     def from_table(cls, table: pa.Table) -> Corpus:
-        """Wrap a table that already has `SCHEMA` and row order."""
+        """Build from a table that has `SCHEMA` and is in row order."""
         return cls(table.combine_chunks(), table_digest(table))
 
     @classmethod
@@ -114,16 +128,16 @@ class Corpus:
         Raises
         ------
         MissingError
-            If there is none.
+            If the folder holds no corpus.
         CheckError
-            If its files differ from their manifest.
+            If files differ from the manifest.
         """
 
         def read(manifest: Manifest) -> Corpus:
             corpus = cls.from_table(read_parts(folder, manifest))
             if corpus.digest != manifest.facts["digest"]:
-                what = "the rows are not those the manifest describes"
-                raise CheckError(what, where=str(folder), todo="Ingest again.")
+                message = "the rows are not those the manifest describes"
+                raise CheckError(message, where=str(folder), todo="Ingest again.")
             return corpus
 
         return read_artefact(folder, "corpus", read)
@@ -143,11 +157,11 @@ class Corpus:
 
     @cached_property
     def tokens(self) -> list[str] | None:
-        """PTB tokens joined by spaces, by row; None if the corpus was not tokenised."""
+        """PTB tokens joined by spaces, by row. None if the corpus was not tokenised."""
         return None if self.table["tokens"].null_count else self.table["tokens"].to_pylist()
 
     def ptb_tokens(self) -> list[str]:
-        """Return `tokens`.
+        """Return `tokens`, or raise if there are none.
 
         Raises
         ------
@@ -164,12 +178,13 @@ class Corpus:
 
     @cached_property
     def image(self) -> NDArray[np.int32]:
-        """(N,) int32: each row's image number."""
+        """Image number of each row, (N,) int32."""
         return self.table["image"].to_numpy()  # type: ignore[no-any-return]
 
     @cached_property
     def indptr(self) -> NDArray[np.int64]:
-        """(M + 1,) int64: image m owns rows ``indptr[m]`` to ``indptr[m + 1]``."""
+        """Row pointers of M images, (M + 1,) int64: image m has the rows ``indptr[m]`` to ``indptr[m + 1] - 1``."""
+        # Images are numbered in row order, so the last row has the largest number.
         count = int(self.image[-1]) + 1 if len(self) else 0
         return np.searchsorted(self.image, np.arange(count + 1)).astype(np.int64)
 
@@ -195,30 +210,37 @@ class Corpus:
 
     @cached_property
     def splits(self) -> dict[str, range]:
-        """Range of rows of each split that has any, in row order."""
+        """Range of rows of each split with captions, in row order."""
         counts = {c["values"]: c["counts"] for c in self.table["split"].value_counts().to_pylist()}
         stops = np.cumsum([counts.get(split, 0) for split in SPLITS]).tolist()
         return {s: range(stop - counts[s], stop) for s, stop in zip(SPLITS, stops, strict=True) if s in counts}
 
     def rows(self, splits: Sequence[str]) -> range:
-        """Return the range of rows of some splits.
+        """Return the range of rows of one or more adjacent splits.
 
         Raises
         ------
         UsageError
-            If a split is unknown or empty, or other splits lie between the given ones.
+            If a split is unknown or empty, or the splits are not adjacent in row order.
+
+        Examples
+        --------
+        >>> captions = [Caption("c:1", "i:1", "train", "a dog"), Caption("c:2", "i:2", "val", "a cat")]
+        >>> Corpus.from_captions(captions).rows(["train", "val"])
+        range(0, 2)
         """
-        ranges = [rows for split, rows in self.splits.items() if split in splits]
+        parts = [rows for split, rows in self.splits.items() if split in splits]
         unknown = sorted(set(splits) - set(SPLITS))
-        if unknown or not ranges:
-            what = f"no split {', '.join(unknown or splits)} in this corpus"
-            raise UsageError(what, todo=f"It has {', '.join(self.splits)}.")
-        if sum(map(len, ranges)) != ranges[-1].stop - ranges[0].start:
+        if unknown or not parts:
+            message = f"no split {', '.join(unknown or splits)} in this corpus"
+            raise UsageError(message, todo=f"It has {', '.join(self.splits)}.")
+        # train and test have val between them: their rows are no single range.
+        if sum(map(len, parts)) != parts[-1].stop - parts[0].start:
             raise UsageError(f"splits {', '.join(splits)} are not neighbours in the corpus", todo="Name all three.")
-        return range(ranges[0].start, ranges[-1].stop)
+        return range(parts[0].start, parts[-1].stop)
 
     def images(self, splits: Sequence[str]) -> range:
-        """Return the range of image numbers of some splits; raises as `rows`."""
+        """Return the range of image numbers of one or more adjacent splits. Raises like `rows`."""
         rows = self.rows(splits)
         return range(int(self.image[rows.start]), int(self.image[rows.stop - 1]) + 1)
 
@@ -230,14 +252,12 @@ class Corpus:
         images : iterable of int
             Image numbers.
         first : int or None
-            Keep this many captions of each image, in position order; None keeps all.
+            Number of captions to keep per image, in position order; None keeps all.
         """
         m = np.fromiter(images, np.int64)
         starts = self.indptr[m]
         sizes = self.indptr[m + 1] - starts
+        # The rows of an image are in position order, so its first captions are its first rows.
         if first is not None:
             sizes = np.minimum(sizes, first)
-        indptr = np.zeros(len(m) + 1, dtype=np.int64)
-        np.cumsum(sizes, out=indptr[1:])
-        rows = np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], sizes)
-        return References(indptr, rows.astype(np.int32))
+        return References(indptr_of(sizes), ranges(starts, sizes).astype(np.int32))

@@ -1,11 +1,9 @@
-"""Tokenizers: `lower_split`, and PTB as pycocoevalcap runs it.
+"""Tokenizers: `lower_split`, and PTB with the settings of pycocoevalcap.
 
-PTB: Penn Treebank tokens by Stanford's CoreNLP 3.4.1 with `-preserveLines -lowerCase`, run in Java from the jar inside
-pycocoevalcap, without the punctuation that pycocoevalcap drops. The one difference to pycocoevalcap is that the
-tokens of a caption depend on that caption alone. The tokenizer looks past the end of a line: whether the full stop in
-"... the letter S." is a token depends on the first word of the next caption. Here every caption is followed by the same
-line, which starts as most captions do. (5 of COCO's 616,767 captions and 3 of Flickr30K's 155,070 come out differently,
-all of that kind.)
+PTB tokens are Penn Treebank tokens by Stanford CoreNLP 3.4.1 with `-preserveLines -lowerCase`. It runs in Java from the
+jar inside pycocoevalcap, and the punctuation that pycocoevalcap drops is removed. There is one difference: the tokens
+of a caption depend on that caption alone. They differ from pycocoevalcap's for 5 of COCO's 616,767 captions and 3 of
+Flickr30K's 155,070, all of them for this reason.
 """
 
 from __future__ import annotations
@@ -26,16 +24,24 @@ Tokenizer = Literal["ptb", "lower_split"]
 PUNCTUATION = frozenset(
     ["''", "'", "``", "`", "-LRB-", "-RRB-", "-LCB-", "-RCB-", ".", "?", "!", ",", ":", "-", "--", "...", ";"]
 )
-"""Tokens that pycocoevalcap drops. Brackets stay, as there: in lower case they read `-lrb-`, which is not listed."""
+"""Tokens that pycocoevalcap drops. As there, brackets stay: in lower case they read `-lrb-`, which is not listed."""
 
 CHUNK = 100_000
 _JAR = "tokenizer/stanford-corenlp-3.4.1.jar"
 _MAIN = "edu.stanford.nlp.process.PTBTokenizer"
-_NEXT, _NEXT_TOKEN = "A", "a"  # the line that follows every caption, and its token
+# CoreNLP looks past the end of a line: whether the full stop in "... the letter S." is a token depends on the first
+# word of the next line. Every caption is therefore followed by the same line, which starts as most captions do.
+_NEXT, _NEXT_TOKEN = "A", "a"
 
 
 def lower_split(text: str) -> list[str]:
-    """Lower-case a text and split it at white space; punctuation stays with its word (SAM's evaluation code)."""
+    """Convert a text to lower case and split it at white space, as SAM's evaluation code does.
+
+    Examples
+    --------
+    >>> lower_split("A dog, running.")
+    ['a', 'dog,', 'running.']
+    """
     return text.lower().split()
 
 
@@ -51,17 +57,18 @@ def tokenize(texts: Sequence[str], runtime: Runtime) -> list[str]:
     Returns
     -------
     list of str
-        N strings of tokens joined by one space; empty where nothing but punctuation is left. A token may hold U+00A0
-        (phone numbers do): split at " " alone.
+        N strings of tokens joined by one space; empty for a caption of punctuation only. A token may contain U+00A0
+        (phone numbers do), so split at " " only.
 
     Raises
     ------
     MissingError
-        Without Java or pycocoevalcap.
+        If Java or pycocoevalcap is missing.
     PartialError
-        If the tokenizer dies, hangs or gives a wrong number of lines; names the caption.
+        If the tokenizer dies, hangs or returns a wrong number of lines. The message names the caption.
     """
     lines = [one_line(text) for text in texts]
+    # Each distinct text is tokenised once. An empty line would not come back from Java.
     distinct = list(dict.fromkeys(line for line in lines if line))
     if not distinct:
         return [""] * len(lines)
@@ -87,7 +94,13 @@ def tokenize(texts: Sequence[str], runtime: Runtime) -> list[str]:
 
 
 def one_line(text: str) -> str:
-    """Replace line separators, control characters and lone surrogates, which end lines or break pipes, by spaces."""
+    r"""Replace characters that end lines or break pipes by spaces: line separators, control characters, lone surrogates.
+
+    Examples
+    --------
+    >>> one_line("a dog\tand\u2028a cat ")
+    'a dog and a cat'
+    """
     return text.translate(_blank()).strip()
 
 
@@ -97,7 +110,7 @@ def _blank() -> dict[int, str]:
 
 
 class _Blame(Exception):  # noqa: N818
-    """A line that cannot be tokenised, with the reason and the number of other lines that may be the cause."""
+    """A line that cannot be tokenised, the reason, and a clause about other lines that may be the cause."""
 
     def __init__(self, line: str, reason: str, rest: str = "") -> None:
         super().__init__(line, reason)
@@ -105,7 +118,7 @@ class _Blame(Exception):  # noqa: N818
 
 
 def _robust(command: Sequence[str], lines: list[str], done: Callable[[int], None]) -> list[str]:
-    """Tokenise one chunk; on failure try again, then halve it until the line at fault stands alone."""
+    """Tokenise one chunk. After two failures, halve it until the line at fault is alone."""
     try:
         tokens = _once(command, lines)
     except JavaError:
@@ -114,8 +127,10 @@ def _robust(command: Sequence[str], lines: list[str], done: Callable[[int], None
         except JavaError as error:
             if len(lines) == 1:
                 raise _Blame(lines[0], error.problem) from error
+            # Halving would wait for the full silence at every step.
             if isinstance(error, SilentError):
                 raise _Blame(lines[0], error.problem, f", or one of the {len(lines) - 1:,} after it") from error
+            # A program that fails at any line needs no search.
             try:
                 _once(command, [_NEXT])
             except JavaError as always:
@@ -127,10 +142,12 @@ def _robust(command: Sequence[str], lines: list[str], done: Callable[[int], None
 
 
 def _once(command: Sequence[str], lines: list[str]) -> list[str]:
-    fed = [line for caption in lines for line in (caption, _NEXT)]
-    output = map_lines(command, fed, SILENCE)
-    if len(output) != len(fed):
-        raise JavaError(f"{len(fed):,} lines went in, {len(output):,} came out")
+    """Run the tokenizer on captions and remove the lines between them."""
+    interleaved = [line for caption in lines for line in (caption, _NEXT)]
+    output = map_lines(command, interleaved, SILENCE)
+    if len(output) != len(interleaved):
+        raise JavaError(f"{len(interleaved):,} lines went in, {len(output):,} came out")
+    # The count alone would not show that one line was split and another lost.
     if set(output[1::2]) != {_NEXT_TOKEN}:
         raise JavaError("the lines that came out are not those that went in")
     return [" ".join(t for t in line.rstrip().split(" ") if t not in PUNCTUATION) for line in output[::2]]

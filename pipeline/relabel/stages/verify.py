@@ -18,7 +18,7 @@ from relabel.datasets import DataFile
 from relabel.store.artefact import WORK
 from relabel.store.input_index import Absent, Stale, check_references
 from relabel.store.manifest import MANIFEST, VERBS, Manifest, read_manifest, verb_of
-from relabel.store.workdir import DONE, GITIGNORE, WRITTEN, Work, foreign
+from relabel.store.workdir import DONE, GITIGNORE, WRITTEN, Work, foreign_files
 
 Fault = Literal["damaged", "missing", "stray", "unreadable"]
 _CHUNK = 1 << 22
@@ -244,7 +244,7 @@ class _Walk:
             self.checks.append(_Check(folder / name, ((entry.sha256, entry.bytes),), _again(manifest)))
         if (folder / DONE).is_dir():
             self._left(folder / DONE)
-        findings.problems += [_stray(path) for path in foreign(folder, manifest.files)]
+        findings.problems += [_stray(path) for path in foreign_files(folder, manifest.files)]
 
     def _work(self, folder: Path) -> None:
         """Note work that is not done; a run that works there may end at any time."""

@@ -1,1 +1,1 @@
-"""Files on disk: whole or absent, hashed, resumable."""
+"""Artefacts on disk: complete or absent, hashed, resumable."""

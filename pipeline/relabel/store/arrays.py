@@ -1,4 +1,4 @@
-"""`.npy` files written piece by piece, so that no array has to be held whole."""
+"""`.npy` files written in pieces, so that no complete array has to be in memory."""
 
 from __future__ import annotations
 
@@ -15,23 +15,32 @@ from relabel.store.workdir import Work
 
 
 def write_array(work: Work, name: str, array: NDArray[Any]) -> None:
-    """Write `NAME.npy`, unless it is done."""
+    """Write an array as `NAME.npy`, unless it is done already."""
     write_pieces(work, name, array.dtype.str, array.shape, [array])
 
 
 def write_pieces(work: Work, name: str, dtype: str, shape: tuple[int, ...], pieces: Iterable[NDArray[Any]]) -> None:
-    """Write `NAME.npy` of pieces that follow each other along the first axis, unless it is done.
+    """Write pieces that follow each other along the first axis as `NAME.npy`, unless it is done already.
 
     Parameters
     ----------
     work : Work
     name : str
     dtype : str
-        As in relabel_train.lookup.format.
+        Type of the values in numpy's notation, as in relabel_train.lookup.format.
     shape : tuple of int
-        Of the whole.
+        Shape of the complete array.
     pieces : iterable of arrays
-        Asked for only if the file is not done.
+        Consumed only if the file is not done.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> import numpy as np
+    >>> work = Work(Path("work"))
+    >>> write_pieces(work, "rows", "<i4", (3,), iter([np.array([1, 2]), np.array([3])]))
+    >>> np.load("work/rows.npy").tolist()
+    [1, 2, 3]
     """
     work.file(f"{name}.npy", partial(_write, dtype, shape, pieces), rows=shape[0])
 
@@ -43,5 +52,6 @@ def _write(dtype: str, shape: tuple[int, ...], pieces: Iterable[NDArray[Any]], p
         for piece in pieces:
             write_values(file, np.ascontiguousarray(piece, dtype))
             count += len(piece)
+    # The header was written before the pieces were counted.
     if count != shape[0]:
         raise AssertionError(f"{path.name}: {count} rows were written, {shape[0]} were promised")

@@ -1,7 +1,8 @@
-"""An artefact: a folder of files with a manifest, built in a work folder and moved into place when whole.
+"""Artefacts: folders of files with a manifest, built in a work folder and moved into place when complete.
 
-The work folder lies beside the artefact (same file system) under a name made from the fingerprint, so work is
-never resumed under other inputs or parameters, and a tool that deletes the artefact first (DVC does) deletes no work.
+The work folder lies beside the artefact, on the same file system, so that a rename moves it. Its name contains the
+fingerprint, so that work is never resumed under other inputs or parameters. A tool that deletes the artefact before a
+run, as DVC does, deletes no work.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from relabel.store.place import check_place
 from relabel.store.workdir import DONE, Work, unexpected_files
 
 Guard = Callable[[Manifest], None]
-"""Takes the manifest of an artefact of another fingerprint before it is replaced, and raises to keep it."""
+"""Callback that takes the manifest of an artefact of another fingerprint, and may raise to prevent its replacement."""
 WORK = ".work"
-"""Folder beside the artefacts where they grow."""
+"""Name of the folder beside the artefacts that holds their work folders."""
 _OLD = ".old"
 _LIBRARIES = ("numpy", "pyarrow", "torch", "sentence-transformers", "faiss-cpu", "numba", "pycocoevalcap")
 
@@ -39,81 +40,102 @@ def build(
     progress: Progress = SILENT,
     guard: Guard | None = None,
 ) -> tuple[Manifest, bool]:
-    """Build an artefact, or find it already built.
+    """Build an artefact unless it exists already.
 
     Parameters
     ----------
     out : Path
-        The artefact's folder; replaced only once the new one is whole.
+        Folder of the artefact. It is replaced only when the new artefact is complete.
     artefact : ArtefactSpec
     fill : callable
-        Writes the files through the Work it gets; resumable, since finished files are kept.
+        Writes the files through a `Work`. A later call resumes, since finished files are kept.
     progress : Progress
-        Told that another run on the same artefact is waited for.
+        Shows a note while another run on the same artefact is waited for.
     guard : Guard, optional
 
     Returns
     -------
     manifest : Manifest
     built : bool
-        False if it was there already, under the same fingerprint and with unchanged files.
+        False if the artefact existed already with the same fingerprint and unchanged files.
 
     Raises
     ------
     PartialError
-        On a full disk; finished files are kept for the next run.
+        On a full disk. Finished files are kept for the next run.
     UsageError
-        If there can be no such path.
+        If the path is impossible.
     CheckError
-        If there is something to write and the folder may not be written, if `out` holds anything but an older
-        artefact of the same kind and name (see `check_place`), or the work folder holds what is no work on this
-        artefact.
+        If the folder is not writable and there is something to write. If `out` holds anything but an older artefact of
+        the same kind and name (see `check_place`). If the work folder holds files of other work.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> import pyarrow as pa
+    >>> spec = ArtefactSpec("encoding", "demo", {"factor": 2}, {})
+    >>> def fill(work):
+    ...     work.part(0, 1, lambda: pa.table({"x": [2, 4]}))
+    >>> manifest, built = build(Path("demo"), spec, fill)
+    >>> manifest.parts, built
+    (['part-00000-of-00001.parquet'], True)
+    >>> build(Path("demo"), spec, fill)[1]
+    False
     """
     folder, current = work_folder(out, artefact.fingerprint), None
     try:
+        # A complete artefact needs no lock, so that readers of a read-only folder never write.
         current = _current(out, artefact.fingerprint)
         if current is not None and not _leftovers(out, folder):
             return current, False
         if current is None:
-            check_place(out, artefact)  # before a lock is made beside it
+            # A refused folder must stay untouched, so this comes before a lock file is made beside it.
+            check_place(out, artefact)
         with exclusive(out, folder.parent, progress):
             for old in _beside(out, _OLD):
                 _remove(old)
+            # Another run may have built the artefact while this one waited for the lock.
             current = _current(out, artefact.fingerprint)
             if current is not None:
-                shutil.rmtree(out / DONE, ignore_errors=True)  # left by a run that was killed after its last rename
-                shutil.rmtree(folder, ignore_errors=True)  # a power cut may leave the old name of what was moved
+                # Records stay behind when a run is killed after its last rename.
+                shutil.rmtree(out / DONE, ignore_errors=True)
+                # A power cut may bring back the old name of the folder that was moved.
+                shutil.rmtree(folder, ignore_errors=True)
                 return current, False
             check_place(out, artefact)
             if guard is not None:
                 _consult(guard, out, artefact.fingerprint)
             _reuse_files(out, folder, artefact.fingerprint)
+            # A work folder with a manifest is complete: the run that filled it was killed before it was moved.
             manifest = _current(folder, artefact.fingerprint) or _fill(folder, artefact, fill)
+            # The work may have taken hours, and `out` may hold other files by now.
             check_place(out, artefact, manifest.files)
             _clean(folder, manifest.files)
+            # Unfinished work under other parameters or inputs is given up.
             for other in _beside(out, ""):
                 if other != folder:
-                    _remove(other)  # unfinished work under other parameters or inputs
+                    _remove(other)
             _move(folder, out)
             return manifest, True
     except OSError as error:
+        # The artefact is complete. Leftovers stay where they cannot be removed.
         if current is not None and error.errno in CLOSED:
-            return current, False  # what is left over stays where it cannot be removed
+            return current, False
         raise system_error(error, out) from error
 
 
 def is_current(out: Path, artefact: ArtefactSpec) -> bool:
-    """Whether an artefact is there, whole, under the fingerprint of a spec."""
+    """Return whether `out` holds the complete artefact of a spec."""
     return _current(out, artefact.fingerprint) is not None
 
 
 def work_folder(out: Path, wanted: str) -> Path:
-    """Where an artefact of a fingerprint grows."""
+    """Return the work folder of an artefact with the fingerprint `wanted`."""
     return out.parent / WORK / f"{out.name}-{wanted[:16]}"
 
 
 def _current(out: Path, wanted: str) -> Manifest | None:
-    """Read the manifest of what is whole, under the wanted fingerprint, no row of it failed."""
+    """Return the manifest of a complete artefact with the wanted fingerprint and no failed rows, or None."""
     try:
         manifest = read_manifest(out)
         if manifest.fingerprint != wanted or manifest.failed:
@@ -125,7 +147,7 @@ def _current(out: Path, wanted: str) -> Manifest | None:
 
 
 def _consult(guard: Guard, out: Path, wanted: str) -> None:
-    """Let a guard keep an artefact that would be replaced; one whose manifest cannot be read has nothing to keep."""
+    """Let the guard raise to keep an artefact that would be replaced. An unreadable manifest has nothing to keep."""
     try:
         previous = read_manifest(out)
     except (MissingError, CheckError):
@@ -135,17 +157,18 @@ def _consult(guard: Guard, out: Path, wanted: str) -> None:
 
 
 def _reuse_files(out: Path, folder: Path, wanted: str) -> None:
-    """Make work of an artefact of the wanted fingerprint that is damaged or has failed rows; see `_take_over`."""
+    """Move an artefact that is damaged or has failed rows to the work folder, so that its good files are reused."""
     try:
         manifest = read_manifest(out)
     except (MissingError, CheckError):
         return
-    if manifest.fingerprint == wanted and not folder.exists() and not out.is_symlink():  # a link's target is kept
+    # The target of a link stays where it is.
+    if manifest.fingerprint == wanted and not folder.exists() and not out.is_symlink():
         out.rename(folder)
 
 
-def _take_over(work: Work) -> None:
-    """Commit the whole files of a finished artefact whose other files are made again, and read its facts."""
+def _register_finished(work: Work) -> None:
+    """Register the unchanged files of an artefact that was moved to the work folder, and read its facts."""
     with suppress(MissingError, CheckError):
         manifest = read_manifest(work.folder)
         work.previous = manifest.facts
@@ -155,10 +178,11 @@ def _take_over(work: Work) -> None:
 def _fill(folder: Path, artefact: ArtefactSpec, fill: Callable[[Work], None]) -> Manifest:
     work, started = Work(folder), time.monotonic()
     make_folder(folder / DONE)
-    _take_over(work)
+    _register_finished(work)
     try:
         fill(work)
     except Exception as error:
+        # Libraries in C++ and Rust report a full disk under types of their own.
         if (full := full_disk(error)) is None:
             raise
         raise full from error
@@ -168,6 +192,7 @@ def _fill(folder: Path, artefact: ArtefactSpec, fill: Callable[[Work], None]) ->
 
 
 def _manifest(artefact: ArtefactSpec, work: Work, seconds: float) -> Manifest:
+    # Versions are recorded for the reader. They are no part of the fingerprint.
     versions = {}
     for name in _LIBRARIES:
         try:
@@ -189,15 +214,18 @@ def _manifest(artefact: ArtefactSpec, work: Work, seconds: float) -> Manifest:
 
 
 def _clean(folder: Path, files: Collection[str]) -> None:
-    """Remove what is no file of the artefact: excluded files, and what killed processes wrote and did not commit."""
-    found = list(unexpected_files(folder, files))
-    for path in found:
+    """Remove files that are not part of the artefact: excluded files, and uncommitted files of killed processes."""
+    extra = list(unexpected_files(folder, files))
+    for path in extra:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-    for parent in {path.parent for path in found}:
-        sync_folder(parent)  # a name that a power cut brings back would be in the artefact
+    # Without this, a power cut could bring back a name, which would then lie in the finished artefact.
+    for parent in {path.parent for path in extra}:
+        sync_folder(parent)
 
 
 def _move(folder: Path, out: Path) -> None:
+    """Replace `out` by the complete work folder."""
+    # Two renames: for an instant `out` is absent, and never incomplete.
     old = folder.with_name(folder.name + _OLD)
     if out.exists():
         _remove(old)
@@ -205,12 +233,13 @@ def _move(folder: Path, out: Path) -> None:
     folder.rename(out)
     sync_folder(out.parent)
     sync_folder(folder.parent)
+    # From here on the new artefact is in place. A kill leaves only files that the next run removes.
     shutil.rmtree(out / DONE, ignore_errors=True)
     _remove(old)
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder, or a link to one and not its target."""
+    """Remove a folder. Of a link only the link is removed."""
     if folder.is_symlink():
         folder.unlink()
     else:
@@ -218,15 +247,15 @@ def _remove(folder: Path) -> None:
 
 
 def _leftovers(out: Path, folder: Path) -> bool:
-    """Return whether a run that was killed left something of an artefact that is whole now."""
-    named = (folder, out / DONE, holder_file(out, folder.parent))
-    return any(path.exists() for path in named) or any(_beside(out, _OLD))
+    """Return whether a killed run left files of an artefact that is complete now."""
+    paths = (folder, out / DONE, holder_file(out, folder.parent))
+    return any(path.exists() for path in paths) or any(_beside(out, _OLD))
 
 
 def _beside(out: Path, ending: str) -> Iterator[Path]:
-    """List the folders of an artefact's work, of any fingerprint, whose names have an ending.
+    """Yield the work folders of an artefact, of any fingerprint, whose names have an ending.
 
-    The ending `_OLD` marks an older artefact; a process was killed while it replaced it.
+    The ending `_OLD` marks a replaced artefact that a killed process did not remove.
     """
     name = re.compile(rf"{re.escape(out.name)}-[0-9a-f]{{16}}{re.escape(ending)}")
     with suppress(FileNotFoundError):

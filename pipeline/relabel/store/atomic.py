@@ -1,4 +1,4 @@
-"""Files that are either whole or not there: a temporary name, fsync, rename, fsync of the folder."""
+"""Atomic and durable files: written under a temporary name, fsync, rename, fsync of the folder."""
 
 from __future__ import annotations
 
@@ -15,18 +15,27 @@ from typing import TypeVar
 
 T = TypeVar("T")
 _HOST = f"{zlib.crc32(platform.node().encode()):08x}"
-_PART = re.compile(r"-(?P<host>[0-9a-f]{8})-(?P<pid>\d+)\.part$")
+_TEMPORARY = re.compile(r"-(?P<host>[0-9a-f]{8})-(?P<pid>\d+)\.part$")
 
 
 def sha256_file(path: Path) -> str:
-    """sha256 of a file, read in pieces."""
+    """Return the sha256 of a file, which is read in pieces.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> write_text(Path("a.txt"), "a dog")
+    >>> sha256_file(Path("a.txt"))[:8]
+    '7dbdf68a'
+    """
     with path.open("rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable (a no-op where folders cannot be opened)."""
-    with suppress(PermissionError):  # Windows refuses to open a folder
+    """Make the names in a folder durable. Does nothing where folders cannot be opened."""
+    # Windows refuses to open a folder.
+    with suppress(PermissionError):
         handle = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(handle)
@@ -35,7 +44,10 @@ def sync_folder(folder: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and those above it, each one durable: a file is no safer than the name of its folder."""
+    """Make a folder and its parents, each of them durable.
+
+    A file survives a power cut only if the name of its folder does.
+    """
     if not folder.is_dir():
         make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
@@ -43,21 +55,32 @@ def make_folder(folder: Path) -> None:
 
 
 def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
-    """Have `write` fill a temporary file beside `path`, then put it in place whole.
+    """Write a file completely or not at all.
 
-    On any error the temporary file is removed and `path` is as it was. What a killed process left of the same file is
-    removed too.
+    After an error the temporary file is removed and `path` is unchanged. Temporary files that killed processes left of
+    the same file are removed as well.
+
+    Parameters
+    ----------
+    path : Path
+    write : callable
+        Takes the path of the temporary file beside `path` and fills it. Its result is ignored.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> write_atomic(Path("folder/a.txt"), lambda p: p.write_bytes(b"a dog"))
+    >>> Path("folder/a.txt").read_text()
+    'a dog'
     """
     _write(path, write, _sync)
 
 
 def write_hashed(path: Path, write: Callable[[Path], object]) -> tuple[str, int]:
-    """Write as `write_atomic` does; return the file's sha256 and size.
-
-    The bytes are hashed while the disk takes them.
-    """
+    """Write a file like `write_atomic` and return its sha256 and size in bytes."""
 
     def sync(temporary: Path) -> tuple[str, int]:
+        # The file is hashed while the disk writes it: hashing needs a CPU, fsync does not.
         with ThreadPoolExecutor(1) as pool:
             hashed = pool.submit(sha256_file, temporary)
             _sync(temporary)
@@ -67,16 +90,18 @@ def write_hashed(path: Path, write: Callable[[Path], object]) -> tuple[str, int]
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write UTF-8 text whole or not at all."""
+    """Write UTF-8 text completely or not at all."""
     write_atomic(path, lambda p: p.write_bytes(text.encode()))
 
 
 def _write(path: Path, write: Callable[[Path], object], sync: Callable[[Path], T]) -> T:
     make_folder(path.parent)
-    _clear(path)
+    _remove_leftovers(path)
+    # The name holds host and process, so that writers of one file never share a temporary file.
     temporary = path.with_name(f".{path.name}-{_HOST}-{os.getpid()}.part")
     try:
         write(temporary)
+        # The content must be durable before the name, or a power cut could leave an empty file under it.
         result = sync(temporary)
         temporary.replace(path)
     except BaseException:
@@ -87,8 +112,14 @@ def _write(path: Path, write: Callable[[Path], object], sync: Callable[[Path], T
 
 
 def is_temporary(name: str) -> bool:
-    """Return whether a file's name is one under which `write_atomic` fills a file."""
-    return name.startswith(".") and _PART.search(name) is not None
+    """Return whether a name is that of a temporary file of `write_atomic`.
+
+    Examples
+    --------
+    >>> is_temporary(".part-00000-of-00002.parquet-0a1b2c3d-4711.part"), is_temporary("part-00000-of-00002.parquet")
+    (True, False)
+    """
+    return name.startswith(".") and _TEMPORARY.search(name) is not None
 
 
 def _sync(path: Path) -> None:
@@ -96,13 +127,14 @@ def _sync(path: Path) -> None:
         os.fsync(handle.fileno())
 
 
-def _clear(path: Path) -> None:
-    """Remove what processes of this machine that are gone left of a file."""
+def _remove_leftovers(path: Path) -> None:
+    """Remove the temporary files of `path` that killed processes of this machine left."""
     start = f".{path.name}-"
     for name in os.listdir(path.parent):  # noqa: PTH208  (a glob would read brackets in the name as a pattern)
-        if not name.startswith(start) or (found := _PART.fullmatch(name, len(start) - 1)) is None:
+        if not name.startswith(start) or (match := _TEMPORARY.fullmatch(name, len(start) - 1)) is None:
             continue
         import psutil
 
-        if found["host"] == _HOST and not psutil.pid_exists(int(found["pid"])):
+        # Processes of other machines cannot be checked, and a live one is still writing.
+        if match["host"] == _HOST and not psutil.pid_exists(int(match["pid"])):
             path.with_name(name).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Parquet whose bytes follow from the shape of a table: so that they are known before there are any numbers."""
+"""Parquet files whose size depends only on the shape of the table, so that it is known before the values are."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 
 
 def write_plain(sink: Path | pa.NativeFile, tables: Iterable[pa.Table], schema: pa.Schema) -> None:
-    """Write tables as the row groups of one Parquet file: uncompressed, no dictionary, no statistics.
+    """Write tables as the row groups of one Parquet file, without compression, dictionaries or statistics.
 
-    Its size is then a function of the tables' shape (and of the length of their strings), never of their numbers.
+    The size of the file then depends on the shape of the tables and on the length of their strings, never on numbers.
     """
     plain: dict[str, Any] = {"compression": "none", "use_dictionary": False, "write_statistics": False}
     with pq.ParquetWriter(sink, schema, version="2.6", data_page_version="1.0", **plain) as writer:
@@ -22,17 +22,34 @@ def write_plain(sink: Path | pa.NativeFile, tables: Iterable[pa.Table], schema: 
 
 
 def plain_bytes(table: pa.Table) -> int:
-    """Bytes of a table as one file, by writing it to nowhere."""
+    """Return the size in bytes of a table as one file, by writing it to a sink that only counts.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> plain_bytes(pa.table({"x": [1, 2]})) == plain_bytes(pa.table({"x": [300, 7]}))
+    True
+    """
     sink = pa.MockOutputStream()
     write_plain(sink, [table], table.schema)
     return int(sink.size())
 
 
 def zeros(schema: pa.Schema, rows: int) -> pa.Table | None:
-    """Make a table of zeros; None if a column's values are not all of one width."""
+    """Return a table of zeros, or None if a column holds values of varying width.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> zeros(pa.schema([("x", pa.int32())]), 2).to_pylist()
+    [{'x': 0}, {'x': 0}]
+    >>> zeros(pa.schema([("text", pa.string())]), 2) is None
+    True
+    """
     columns = []
     for field in schema:
         kind: Any = field.type
+        # A column of fixed-size lists is made from one flat column of their items.
         width = kind.list_size if pa.types.is_fixed_size_list(kind) else None
         item = kind.value_type if width is not None else kind
         if not pa.types.is_primitive(item):

@@ -1,7 +1,7 @@
-"""The artefacts that others were made from: which of them are gone, and which are others by now.
+"""Check of the inputs of artefacts: which are absent, and which have been rebuilt since.
 
-A manifest names its inputs by identity: the digest of the corpus, the fingerprint of an encoding, and so on. Where an
-input lies follows from the place of the artefact that names it (see `relabel.core.layout`).
+A manifest names its inputs by identity: the digest of the corpus, the fingerprint of an encoding, and so on. The folder
+of an input follows from the place of the artefact that names it (see `relabel.core.layout`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from relabel.store.manifest import Manifest
 
 @dataclass(frozen=True)
 class Absent:
-    """An artefact that is not there, and one of those that were made from it.
+    """An absent artefact, and the artefacts that were made from it.
 
     Attributes
     ----------
@@ -34,14 +34,14 @@ class Absent:
 
 @dataclass(frozen=True)
 class Stale:
-    """An artefact that was made from others than those that are there.
+    """An artefact whose inputs have been rebuilt since it was made.
 
     Attributes
     ----------
     folder : Path
     kind : str
     inputs : tuple of str
-        Kinds of the others.
+        Kinds of the inputs that were rebuilt.
     """
 
     folder: Path
@@ -51,7 +51,7 @@ class Stale:
 
 @dataclass(frozen=True)
 class _Reference:
-    """An input by its identity, and the folder where it lies; several if the manifest does not tell which."""
+    """Identity of an input, and its folder; several folders if the manifest does not determine which."""
 
     kind: str
     identity: str
@@ -61,22 +61,22 @@ class _Reference:
 def check_references(
     artefacts: Mapping[Path, Manifest], within: Sequence[Path], unread: Sequence[Path] = ()
 ) -> tuple[list[Absent], list[Stale]]:
-    """Look for the inputs of artefacts among the artefacts themselves.
+    """Look up the inputs of artefacts among the artefacts themselves.
 
     Parameters
     ----------
     artefacts : mapping of Path to Manifest
         Manifests by absolute folder.
     within : sequence of Path
-        Absolute folders; inputs that lie elsewhere are not looked for.
+        Absolute folders. Inputs outside of them are not looked up.
     unread : sequence of Path
-        Absolute folders of artefacts whose manifest is damaged or lost. An input of the same kind and label may be one
-        of these, under a name that is not known, so it is not called absent.
+        Absolute folders of artefacts with a damaged or lost manifest. An input of the same kind and label may be one of
+        these, so it is not reported as absent.
 
     Returns
     -------
     absent : list of Absent
-        Inputs of which nothing is there, by folder.
+        Inputs that do not exist, sorted by folder.
     stale : list of Stale
         In the order of the artefacts.
     """
@@ -87,26 +87,31 @@ def check_references(
         place = place_of(folder)
         if place is None or place.kind != manifest.kind:
             continue
-        others = []
+        rebuilt = []
         for reference in _references(place, manifest):
+            # The input exists, wherever it lies.
             if (reference.kind, reference.identity) in identities or not _inside(reference.folders[0], within):
                 continue
+            # An artefact with another identity takes its place.
             if any(path in artefacts for path in reference.folders):
-                others.append(reference.kind)
+                rebuilt.append(reference.kind)
             elif any(os.path.lexists(path) for path in reference.folders):
-                continue  # named already, as an artefact without its manifest
+                # The folder exists without a manifest, which is reported elsewhere.
+                continue
             elif (lost := place_of(reference.folders[0])) is None or _subject(lost) not in doubtful:
                 absent[reference.folders[0], reference.kind].append(folder)
-        if others:
-            stale.append(Stale(folder, manifest.kind, tuple(dict.fromkeys(others))))
+        if rebuilt:
+            stale.append(Stale(folder, manifest.kind, tuple(dict.fromkeys(rebuilt))))
     return [Absent(folder, kind, tuple(by)) for (folder, kind), by in sorted(absent.items())], stale
 
 
 def _subject(place: Place) -> tuple[Path, str, tuple[str, ...]]:
+    """Return dataset, kind and label of a place, whatever its split."""
     return place.layout.root, place.kind, place.names[-1:]
 
 
 def _identities(manifest: Manifest) -> Iterator[tuple[str, str]]:
+    """Yield the identities by which other manifests may name an artefact."""
     if manifest.kind == "corpus":
         yield "corpus", str(manifest.facts.get("digest"))
     yield manifest.kind, manifest.identity
@@ -114,6 +119,7 @@ def _identities(manifest: Manifest) -> Iterator[tuple[str, str]]:
 
 
 def _references(place: Place, manifest: Manifest) -> Iterator[_Reference]:
+    """Yield the inputs of an artefact with the folders in which they may lie."""
     layout, facts = place.layout, manifest.facts
     split, label = place.names[0] if place.names else "all", place.names[-1] if place.names else ""
     for name, identity in manifest.inputs.items():
@@ -132,6 +138,7 @@ def _references(place: Place, manifest: Manifest) -> Iterator[_Reference]:
 
 
 def _splits(split: str) -> tuple[str, ...]:
+    # An artefact of all captions may take the place of one of a split.
     return (split,) if split == "all" else (split, "all")
 
 

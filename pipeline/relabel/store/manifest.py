@@ -1,7 +1,7 @@
-"""What `manifest.json` says of an artefact, and reading an artefact against it.
+"""The manifest of an artefact, `manifest.json`, and the checks of an artefact against it.
 
-The manifest holds a digest of itself and is read only in the one form in which it is written, so that a change of any
-byte of it is found, as the manifest finds a change of any byte of the files.
+The manifest finds a change of any byte of the artefact's files. It holds a digest of itself and is accepted only in the
+exact form in which it is written. Any changed byte of the manifest is therefore found as well.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from relabel.store.atomic import sha256_file
 FORMAT = 2
 MANIFEST = "manifest.json"
 MODELS = frozenset({"word_vectors", "sentence_encoder", "fuse_model", "cross_encoder"})
-"""Kinds of models, whose name is a description and whose folder is the user's choice."""
+"""Kinds of models. The name of a model is a description, and its folder is the user's choice."""
 
 
 @dataclass(frozen=True)
 class FileEntry:
-    """What a manifest says of one file."""
+    """Hash, size and number of rows of one file of an artefact."""
 
     sha256: str
     bytes: int
@@ -36,20 +36,20 @@ class FileEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What `manifest.json` holds.
+    """Content of `manifest.json`.
 
     Attributes
     ----------
     kind, name : str
-        `corpus`, `encoding`, `scores`, ...; and the label's or dataset's name.
+        Kind of the artefact (`corpus`, `encoding`, `scores`, ...) and the name of its label or dataset.
     fingerprint : str
         sha256 over format, kind, semantic and inputs: everything that can change a value.
     semantic, inputs : dict
-        Parameters that can change a value; sha256 or fingerprint of everything that went in.
+        Parameters that can change a value; sha256 or fingerprint of every input.
     facts : dict
-        What a reader needs to know: range, pooling, orientation, symmetric, rows, width, counts.
+        Facts that a reader needs: range, pooling, orientation, symmetric, rows, width, counts.
     runtime : dict
-        Recorded, never hashed: device, threads, seconds, library versions.
+        Device, threads, seconds and library versions. Recorded, and never part of the fingerprint.
     files : dict of str to FileEntry
     """
 
@@ -65,23 +65,24 @@ class Manifest:
 
     @property
     def parts(self) -> list[str]:
-        """Names of the shards, in order."""
+        """Names of the shards, in row order."""
         return sorted(n for n in self.files if n.startswith("part-"))
 
     @property
     def failed(self) -> int:
-        """How many rows could not be encoded (see relabel.sources.shards); an artefact with any is made again."""
+        """Number of rows that could not be encoded (see relabel.sources.shards). If any, the next run builds again."""
         return int(self.facts.get("failed", {}).get("rows", 0))
 
     @property
     def identity(self) -> str:
-        """What an artefact made from this one names as its input: the fingerprint, and which rows failed."""
+        """Identity of this artefact as an input of another one: the fingerprint and the set of failed rows."""
         return f"{self.fingerprint} without {self.facts['failed']['sha256']}" if self.failed else self.fingerprint
 
     def to_json(self) -> str:
-        """Stable, readable JSON, with the digest of all the rest."""
+        """Return readable JSON with stable order, including the digest of all other fields."""
         body = {**self.__dict__, "files": {n: e.__dict__ for n, e in self.files.items()}}
-        body = json.loads(json.dumps(body, allow_nan=False))  # as a reader gets it: keys are text, and sorted as such
+        # A round trip turns keys into text as a reader gets them, so that both sides sort them alike.
+        body = json.loads(json.dumps(body, allow_nan=False))
         return _text(body | {"digest": hashlib.sha256(_text(body).encode()).hexdigest()})
 
 
@@ -90,7 +91,16 @@ def _text(body: dict[str, Any]) -> str:
 
 
 def fingerprint(kind: str, semantic: dict[str, Any], inputs: dict[str, str]) -> str:
-    """Hash of everything that can change a value, format version included."""
+    """Hash everything that can change a value, including the version of the format.
+
+    Examples
+    --------
+    >>> one = fingerprint("encoding", {"model": "a"}, {"corpus": "abc"})
+    >>> one == fingerprint("encoding", {"model": "a"}, {"corpus": "abc"}), len(one)
+    (True, 64)
+    >>> one == fingerprint("encoding", {"model": "b"}, {"corpus": "abc"})
+    False
+    """
     body = {"format": FORMAT, "kind": kind, "semantic": semantic, "inputs": inputs}
     text = json.dumps(body, sort_keys=True, ensure_ascii=False, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
@@ -98,12 +108,18 @@ def fingerprint(kind: str, semantic: dict[str, Any], inputs: dict[str, str]) -> 
 
 @dataclass(frozen=True)
 class ArtefactSpec:
-    """What is known of an artefact before it is built; see Manifest.
+    """Description of an artefact before it is built: the first fields of its `Manifest`.
 
     Raises
     ------
     UsageError
-        If the name cannot be a folder's. A model's name describes the model and may be any text.
+        If the name cannot be the name of a folder. The name of a model may be any text.
+
+    Examples
+    --------
+    >>> spec = ArtefactSpec("encoding", "sbert", {"model": "all-MiniLM-L6-v2"}, {"corpus": "abc"})
+    >>> spec.fingerprint == fingerprint("encoding", spec.semantic, spec.inputs)
+    True
     """
 
     kind: str
@@ -117,39 +133,49 @@ class ArtefactSpec:
 
     @property
     def fingerprint(self) -> str:
-        """See `fingerprint`."""
+        """Fingerprint of kind, parameters and inputs. The name is not part of it."""
         return fingerprint(self.kind, self.semantic, self.inputs)
 
 
 def read_manifest(folder: Path, kind: str | None = None) -> Manifest:
-    """Read a manifest; of any kind if none is given.
+    """Read the manifest of a folder.
+
+    Parameters
+    ----------
+    folder : Path
+    kind : str, optional
+        Required kind. Any kind is accepted by default.
 
     Raises
     ------
     MissingError
-        If there is none.
+        If the folder has no manifest.
     CheckError
-        If it is of another kind or format, names files outside its folder, or is not, to the byte, what was written.
+        If the manifest has another kind or format, names files outside its folder, or differs by a byte from the
+        written form.
     """
     path, todo = folder / MANIFEST, "Delete the folder and run again."
     try:
         text = path.read_bytes().decode()
         body = json.loads(text)
+        # The format is checked first: other formats may have other fields.
         if body["format"] != FORMAT:
             raise CheckError(f"expected format {FORMAT}, found format {body['format']}", where=str(path), todo=todo)
-        said = body.pop("digest")
+        recorded = body.pop("digest")
         manifest = Manifest(**body | {"files": {n: FileEntry(**e) for n, e in body["files"].items()}})
-        found = hashlib.sha256(_text(body).encode()).hexdigest()
+        actual = hashlib.sha256(_text(body).encode()).hexdigest()
     except (FileNotFoundError, NotADirectoryError) as error:
         raise MissingError(
             f"no {kind or 'artefact'} here", where=str(folder), todo=f"Make it with `relabel {verb_of(kind)}`."
         ) from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CheckError(f"not a manifest ({error})", where=str(path), todo=todo) from error
-    if said != found:
-        raise CheckError(f"expected digest {said}, found {found}", where=str(path), todo=todo)
+    if recorded != actual:
+        raise CheckError(f"expected digest {recorded}, found {actual}", where=str(path), todo=todo)
+    # The digest covers the values. Spaces, duplicate keys and escapes outside them show in the text alone.
     if text != manifest.to_json():
         raise CheckError("not in the form in which manifests are written", where=str(path), todo=todo)
+    # Readers join these names to the folder, so a name must not lead out of it.
     for name in manifest.files:
         if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
             raise CheckError(f"names a file outside its folder: {name!r}", where=str(path), todo=todo)
@@ -159,7 +185,13 @@ def read_manifest(folder: Path, kind: str | None = None) -> Manifest:
 
 
 def verb_of(kind: str | None) -> str:
-    """Name the verb that makes a kind of artefact."""
+    """Return the command that makes a kind of artefact.
+
+    Examples
+    --------
+    >>> verb_of("corpus"), verb_of("lookup"), verb_of(None)
+    ('ingest', 'export lookup', 'run')
+    """
     return VERBS.get(kind or "", "run")
 
 
@@ -176,27 +208,35 @@ VERBS: dict[str, str] = {
     "lookup": "export lookup",
     "plan": "export plan",
 }
-"""Kind of artefact to the verb that makes it."""
+"""Kind of artefact to the command that makes it."""
 
 
 def open_artefact(folder: Path, kind: str, *, verify: bool = True) -> Manifest:
-    """Read a manifest and check every file against it.
+    """Read the manifest of an artefact and check every file against it.
+
+    Parameters
+    ----------
+    folder : Path
+    kind : str
+    verify : bool
+        Whether to compare hashes. If false, only existence and size of the files are checked.
 
     Raises
     ------
     MissingError, CheckError
-        As `read_manifest`; and CheckError naming the file, what was expected and what was found.
+        Like `read_manifest`. Also CheckError for a missing or changed file, with the expected and actual value.
     """
     manifest = read_manifest(folder, kind)
     for name, entry in manifest.files.items():
         path = folder / name
         if not path.exists():
             raise CheckError("the manifest names a file that is not there", where=str(path), todo="Run again.")
+        # The size is compared first, because it costs no read of the file.
         size = path.stat().st_size
         if size != entry.bytes:
             raise CheckError(f"expected {entry.bytes} bytes, found {size}", where=str(path), todo="Run again.")
-        if verify and (found := sha256_file(path)) != entry.sha256:
-            raise CheckError(f"expected sha256 {entry.sha256}, found {found}", where=str(path), todo="Run again.")
+        if verify and (sha256 := sha256_file(path)) != entry.sha256:
+            raise CheckError(f"expected sha256 {entry.sha256}, found {sha256}", where=str(path), todo="Run again.")
     return manifest
 
 

@@ -1,4 +1,4 @@
-"""The folder that an artefact is to take: only an older artefact of the same kind and name is replaced there."""
+"""Checks of the folder of a new artefact. It may replace only an older artefact of the same kind and name."""
 
 from __future__ import annotations
 
@@ -9,45 +9,49 @@ from pathlib import Path
 
 from relabel.core.errors import CheckError, UsageError, system_error
 from relabel.store.manifest import MANIFEST, MODELS, ArtefactSpec, read_manifest
-from relabel.store.workdir import WRITTEN, foreign
+from relabel.store.workdir import WRITTEN, foreign_files
 
 _FIELD = re.compile(r'^ "(?P<name>kind|name|fingerprint)": "(?P<value>[^"\\\n]*)",?$', re.MULTILINE)
-_AWAY = "Choose another name or folder, or move this one away."
+_MOVE_AWAY = "Choose another name or folder, or move this one away."
 
 
 def check_kind(out: Path, kind: str) -> None:
-    """Refuse a folder that holds anything but an artefact of a kind, before there is a spec.
+    """Raise if a folder holds anything but an artefact of a kind. For use before the spec is known.
 
     Raises
     ------
     CheckError, UsageError
-        As `check_place`.
+        Like `check_place`.
     """
     _check(out, kind, None, "", None)
 
 
 def check_place(out: Path, artefact: ArtefactSpec, files: Collection[str] = ()) -> None:
-    """Refuse to replace anything but an older artefact of the same kind and name.
+    """Raise if a folder holds anything but an older artefact of the same kind and name.
 
-    Of models the name is no matter: it describes how the model was made, and the folder is the user's choice.
-    An artefact with a damaged manifest counts as one of the spec if it names the spec's kind and name or the spec's
-    fingerprint.
+    The name of a model is not compared: it describes how the model was made, and the folder is the user's choice. An
+    artefact with a damaged manifest is accepted if the manifest names the spec's kind and name or its fingerprint.
 
     Parameters
     ----------
     out : Path
-        The folder.
+        Folder of the artefact.
     artefact : ArtefactSpec
         The new artefact.
     files : collection of str
-        Names of the files of the new artefact, once they are known.
+        Names of the files of the new artefact, if they are known.
 
     Raises
     ------
     CheckError
-        If something else lies there, or the older artefact's folder holds files that relabel did not write.
+        If the folder holds something else, or files that relabel did not write beside an older artefact.
     UsageError
-        If the path has no name of its own ("." or "..").
+        If the path does not end in a name ("." or "..").
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> check_place(Path("labels/coco/corpus"), ArtefactSpec("corpus", "coco", {}, {}))
     """
     _check(out, artefact.kind, None if artefact.kind in MODELS else artefact.name, artefact.fingerprint, files)
 
@@ -67,49 +71,52 @@ def _check_folder(out: Path, kind: str, name: str | None, fingerprint: str, file
     except FileNotFoundError:
         return
     if not out.is_dir():
-        what = "found a link to a folder that does not exist" if out.is_symlink() else "found a file, not a folder"
-        raise CheckError(what, where=str(out), todo=_AWAY)
+        message = "found a link to a folder that does not exist" if out.is_symlink() else "found a file, not a folder"
+        raise CheckError(message, where=str(out), todo=_MOVE_AWAY)
     content = sorted(os.listdir(out))  # noqa: PTH208
     if not content:
         return
+    # Without a manifest nobody knows which artefact this was, even if relabel wrote it.
     written = [name for name in content if WRITTEN.fullmatch(name)]
     if MANIFEST not in content and written:
-        what = f"found files of an artefact without its manifest ({written[0]})"
-        raise CheckError(what, where=str(out), todo="Delete the folder or move it away, and run again.")
+        message = f"found files of an artefact without its manifest ({written[0]})"
+        raise CheckError(message, where=str(out), todo="Delete the folder or move it away, and run again.")
     if MANIFEST not in content:
-        raise CheckError(f"found files that relabel did not write ({content[0]})", where=str(out), todo=_AWAY)
+        raise CheckError(f"found files that relabel did not write ({content[0]})", where=str(out), todo=_MOVE_AWAY)
     try:
         manifest = read_manifest(out)
     except CheckError:
         _check_damaged(out, kind, name, fingerprint)
+        # A damaged manifest no longer lists its files for certain, so any key that may be a name counts as one.
         if files:
             _check_unexpected_files(out, {*files, *_names(out)})
         return
     if manifest.kind != kind or name not in (None, manifest.name):
-        raise CheckError(_other(manifest.kind, manifest.name, kind, name), where=str(out), todo=_AWAY)
+        raise CheckError(_describe_other(manifest.kind, manifest.name, kind, name), where=str(out), todo=_MOVE_AWAY)
     if files is not None:
         _check_unexpected_files(out, {*files, *manifest.files})
 
 
 def _check_damaged(out: Path, kind: str, name: str | None, fingerprint: str) -> None:
+    """Compare the fields that are still readable in a damaged manifest."""
     fields = {match["name"]: match["value"] for match in _FIELD.finditer(_text(out))}
     if fingerprint and fields.get("fingerprint") == fingerprint:
         return
     if "kind" not in fields or "name" not in fields:
-        what = "found a manifest too damaged to tell which artefact this is"
-        raise CheckError(what, where=str(out / MANIFEST), todo="Delete the folder or move it away, and run again.")
+        message = "found a manifest too damaged to tell which artefact this is"
+        raise CheckError(message, where=str(out / MANIFEST), todo="Delete the folder or move it away, and run again.")
     if fields["kind"] != kind or name not in (None, fields["name"]):
-        raise CheckError(_other(fields["kind"], fields["name"], kind, name), where=str(out), todo=_AWAY)
+        raise CheckError(_describe_other(fields["kind"], fields["name"], kind, name), where=str(out), todo=_MOVE_AWAY)
 
 
 def _check_unexpected_files(out: Path, files: Collection[str]) -> None:
-    for path in foreign(out, files):
-        what = f"found {path.relative_to(out)}, which relabel did not write, in a folder that is to be replaced"
-        raise CheckError(what, where=str(out), todo=f"Move {path} away, and run again.")
+    for path in foreign_files(out, files):
+        message = f"found {path.relative_to(out)}, which relabel did not write, in a folder that is to be replaced"
+        raise CheckError(message, where=str(out), todo=f"Move {path} away, and run again.")
 
 
 def _names(out: Path) -> set[str]:
-    """Return all keys of a damaged manifest that may be names of files."""
+    """Return the keys of a damaged manifest that may be names of files."""
     return set(re.findall(r'^  "([^"\n]+)": \{$', _text(out), re.MULTILINE))
 
 
@@ -117,6 +124,6 @@ def _text(out: Path) -> str:
     return (out / MANIFEST).read_bytes().decode(errors="replace")
 
 
-def _other(kind: str, name: str, wanted: str, wanted_name: str | None) -> str:
+def _describe_other(kind: str, name: str, wanted: str, wanted_name: str | None) -> str:
     replaceable = wanted if wanted_name is None else f"{wanted} {wanted_name}"
     return f"found {kind} {name}, where only an older {replaceable} may be replaced"

@@ -1,8 +1,7 @@
-"""Reading an artefact that another run may replace meanwhile.
+"""Consistent reads of an artefact that another run may replace meanwhile.
 
-An artefact is replaced by rename, and its files are opened by path, one after another: without a check they could be of
-two builds. The manifest is therefore compared before and after. What was read between two equal manifests is of one
-build.
+An artefact is replaced by a rename, and its files are opened by path one after another. Without a check they could
+belong to two builds. The manifest is therefore read before and after. If both are equal, all files belong to one build.
 """
 
 from __future__ import annotations
@@ -21,19 +20,19 @@ _TRIES = 3
 
 
 def read_artefact(folder: Path, kind: str, read: Callable[[Manifest], T]) -> T:
-    """Verify an artefact and read its files, all of one build.
+    """Verify an artefact and read files of a single build.
 
     Parameters
     ----------
     folder : Path
     kind : str
     read : callable
-        Reads what is needed. Called again if the artefact was replaced before it was done.
+        Takes the manifest and returns the result. Called again if the artefact was replaced meanwhile.
 
     Raises
     ------
     MissingError, CheckError
-        As `open_artefact`; whatever `read` raises; and CheckError if the artefact is replaced again and again.
+        Like `open_artefact`, or from `read`. Also CheckError if the artefact was replaced in each of three attempts.
     """
     for _ in range(_TRIES):
         manifest = read_manifest(folder, kind)
@@ -41,6 +40,7 @@ def read_artefact(folder: Path, kind: str, read: Callable[[Manifest], T]) -> T:
             open_artefact(folder, kind)
             result = read(manifest)
         except (CheckError, MissingError, OSError, pa.ArrowException):
+            # A file that vanished or changed is an error only if the artefact is still the same.
             if not is_replaced(folder, manifest):
                 raise
             continue
@@ -51,7 +51,7 @@ def read_artefact(folder: Path, kind: str, read: Callable[[Manifest], T]) -> T:
 
 
 def is_replaced(folder: Path, manifest: Manifest) -> bool:
-    """Return whether a folder holds another build than the one of a manifest, or none."""
+    """Return whether a folder holds another build than that of a manifest, or none."""
     try:
         return read_manifest(folder, manifest.kind) != manifest
     except (MissingError, CheckError, OSError):
@@ -59,13 +59,14 @@ def is_replaced(folder: Path, manifest: Manifest) -> bool:
 
 
 def refuse_replaced(folder: Path, manifest: Manifest) -> None:
-    """Refuse to read on in a folder that may hold other values than when it was opened.
+    """Raise if a folder may hold other values than when it was opened.
 
     Raises
     ------
     CheckError
-        If the folder's fingerprint is not the manifest's.
+        If the identity of the folder's artefact is not that of the manifest.
     """
+    # Another build with the same identity has the same values, so reading may continue.
     try:
         same = read_manifest(folder, manifest.kind).identity == manifest.identity
     except (MissingError, CheckError):

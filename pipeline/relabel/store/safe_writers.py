@@ -1,7 +1,7 @@
-"""Arrays and faiss indexes on disk, by writers that fail when the disk does.
+"""Writers of arrays and faiss indexes that raise on a full disk.
 
-`ndarray.tofile`, and so `numpy.save`, and `faiss.write_index` go through a buffer of C's whose last error nobody looks
-at: on a full disk they leave a file without its end, and say nothing. Python's files do raise.
+`numpy.save` (through `ndarray.tofile`) and `faiss.write_index` write through a C buffer and ignore its last error. On a
+full disk they leave a truncated file without an exception. Files of Python do raise.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-_STEP = 1 << 20  # bytes that faiss hands over at once
+_STEP = 1 << 20  # bytes that faiss passes to the callback per call
 
 
 def write_values(file: BinaryIO, array: NDArray[Any]) -> None:
@@ -21,18 +21,29 @@ def write_values(file: BinaryIO, array: NDArray[Any]) -> None:
 
 
 def save_array(path: Path, array: NDArray[Any]) -> None:
-    """Write a `.npy` file, the same bytes as `numpy.save`."""
-    about: Any = np.lib.format.header_data_from_array_1_0(np.asarray(array, order="C"))  # 0-d stays 0-d
+    """Write a `.npy` file with the same bytes as `numpy.save`.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> import numpy as np
+    >>> save_array(Path("a.npy"), np.arange(3))
+    >>> np.load("a.npy").tolist()
+    [0, 1, 2]
+    """
+    # `asarray` keeps a 0-d array 0-d; `ascontiguousarray` would not.
+    header: Any = np.lib.format.header_data_from_array_1_0(np.asarray(array, order="C"))
     with path.open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, about)
+        np.lib.format.write_array_header_1_0(file, header)
         write_values(file, array)
 
 
 def save_index(path: Path, index: Any) -> None:
-    """Write a faiss index, the same bytes as `faiss.write_index`."""
+    """Write a faiss index with the same bytes as `faiss.write_index`."""
     import faiss
 
-    library: Any = faiss  # its stubs lack the writer
+    # The type stubs of faiss lack the writer.
+    library: Any = faiss
     errors: list[OSError] = []
     with path.open("wb") as file:
 
@@ -45,7 +56,8 @@ def save_index(path: Path, index: Any) -> None:
 
         try:
             library.write_index(index, library.PyCallbackIOWriter(write, _STEP))
-        except Exception:  # of faiss's own, whatever the callback raised
+        except Exception:
+            # faiss raises its own type for any exception of the callback.
             if errors:
                 raise errors[0] from None
             raise

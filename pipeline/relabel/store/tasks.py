@@ -1,6 +1,7 @@
-"""An artefact's work cut into tasks: one task, one file, which any worker may make and no other task waits for.
+"""The work on an artefact, cut into tasks. A task makes one file, can run in any worker, and waits for no other task.
 
-Tasks stand in groups: a group begins when the one before it is whole. A killed run makes the tasks that are not there.
+Tasks come in groups. A group begins when the group before it is complete. A killed run resumes with the tasks whose
+files are missing.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ class Task:
     Attributes
     ----------
     file : str
-        Its name in the work folder; the task is done when the file is (Work.done).
+        Name of the file in the work folder. The task is done when the file is (see `Work.done`).
     size : int
-        What it counts in its group's total.
+        Amount of work, in the unit of its group.
     """
 
     file: str
@@ -31,12 +32,12 @@ class Task:
 
 @dataclass(frozen=True)
 class TaskGroup:
-    """Tasks that need nothing of each other.
+    """Tasks that do not depend on each other.
 
     Attributes
     ----------
     title, measure : str
-        What a bar calls the group, and what the sizes of its tasks count ("captions").
+        Title of the progress bar, and the unit of the sizes ("captions").
     tasks : sequence of Task
     """
 
@@ -46,33 +47,37 @@ class TaskGroup:
 
 
 class Tasks(ABC):
-    """How an artefact is made. Each worker has its own, made from the same parameters; they meet in the work folder."""
+    """The work on one artefact.
+
+    Each worker has an instance of its own, made from the same parameters. Instances share only the work folder.
+    """
 
     def start(self, work: Work) -> None:  # noqa: B027
-        """Write what all tasks need (a vocabulary); in the asking process, before any task."""
+        """Write files that all tasks need, such as a vocabulary. Called in the main process before any task."""
 
     @abstractmethod
     def groups(self, work: Work) -> Iterator[TaskGroup]:
-        """List the groups in order; each is asked for when the one before it is whole."""
+        """Yield the groups in order. Each one is requested when the group before it is complete."""
 
     @abstractmethod
     def make(self, work: Work, task: Task, advance: Advance) -> None:
-        """Make one task's file through `work`, whole or not at all; in whichever process, on its own.
+        """Write one task's file through `work`, in any process.
 
-        The bytes depend on nothing but the parameters, the inputs and the files of earlier groups. `advance` is told
-        how much of ``task.size`` is done, in all exactly that much.
+        The bytes depend only on the parameters, the inputs and the files of earlier groups. `advance` is called with
+        the amount of work done. The amounts add up to ``task.size``.
         """
 
     def finish(self, work: Work) -> None:  # noqa: B027
-        """Note the facts, and exclude files that only other files needed; in the asking process, after all tasks."""
+        """Set the facts and exclude auxiliary files. Called in the main process after all tasks."""
 
 
 def make_all(tasks: Tasks, work: Work, progress: Progress) -> None:
-    """Make every task that is not done, in this process."""
+    """Run all tasks that are not done, in this process."""
     tasks.start(work)
     for group in tasks.groups(work):
         with progress.bar(group.title, sum(task.size for task in group.tasks), group.measure) as bar:
             for task in group.tasks:
+                # Work of an earlier run counts in full, so that the bar always ends at its total.
                 if work.done(task.file):
                     bar.advance(task.size)
                 else:

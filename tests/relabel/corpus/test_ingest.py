@@ -17,7 +17,7 @@ from relabel.core.errors import CheckError, MissingError, RelabelError, UsageErr
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.corpus.ingest import ingest
-from relabel.corpus.params import KNOWN, Counts, IngestParams
+from relabel.corpus.params import PUBLISHED_COUNTS, Counts, IngestParams
 from relabel.store.manifest import MANIFEST, read_manifest
 
 ODD = ["A dog\nruns. ", "a\0cat", "two 🐕‍🦺 dogs", "كلب يركض", "word " * 2000]
@@ -207,10 +207,10 @@ def test_other_counts_than_expected_are_refused(tmp_path: Path, runtime: Runtime
 
 
 def test_known_counts_are_expected_of_known_datasets() -> None:
-    assert IngestParams().counts == KNOWN["coco"]
+    assert IngestParams().counts == PUBLISHED_COUNTS["coco"]
     assert IngestParams().counts["all"] == Counts(images=123_287, captions=616_767)
-    assert IngestParams(dataset="flickr30k", format="karpathy").counts == KNOWN["flickr30k"]
-    assert IngestParams(format="csv").counts == KNOWN["coco"]  # of other captions, whatever their format
+    assert IngestParams(dataset="flickr30k", format="karpathy").counts == PUBLISHED_COUNTS["flickr30k"]
+    assert IngestParams(format="csv").counts == PUBLISHED_COUNTS["coco"]  # of other captions, whatever their format
     for other in ({"expected": {}}, {"dataset": "mine"}):
         assert IngestParams(**other).counts == {}
 
@@ -246,7 +246,7 @@ def test_parameters_survive_json() -> None:
 def test_path_is_needed_unless_fetch_knows_it(tmp_path: Path, runtime: Runtime) -> None:
     with pytest.raises(UsageError, match="the format jsonl needs a path"):
         ingest(params(None), tmp_path / "corpus", runtime)
-    with pytest.raises(UsageError, match=r"d is not among what `relabel fetch` gets .*Set ingest\.path"):
+    with pytest.raises(UsageError, match=r"d is not among the datasets that `relabel fetch` gets .*Set ingest\.path"):
         ingest(params(None, format="karpathy"), tmp_path / "corpus", runtime)
 
 

@@ -100,7 +100,7 @@ def test_lines_say_the_figures() -> None:
     lines = dict(report_lines(report))
     assert list(lines)[:3] == ["train", "test", "all"]
     assert lines["all"] == "90 captions of 17 images"
-    assert lines["captions an image"] == "2 to 7, median 4"
+    assert lines["captions per image"] == "2 to 7, median 4"
     beyond = report["protocols"]["all"]["beyond_first_five"]
     assert f"({beyond['train']} in train, {beyond['test']} in test)" in lines["beyond the first five"]
     across = report["duplicates"]["as_tokens"]["across_images"]

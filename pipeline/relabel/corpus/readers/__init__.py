@@ -1,8 +1,8 @@
-"""Readers of caption formats, and the choice of the reader by the parameters of ingest.
+"""Readers of caption formats, and the choice of a reader by the parameters of ingest.
 
-A reader is a generator of `relabel.corpus.build.Caption` in file order. It refuses invalid input with file, line and
-reason, and gives ids their namespace (`coco:770337`). `Corpus.from_captions` checks the rules of all formats: ids are
-unique, each caption has an image and a text, splits are known.
+A reader is a generator of `relabel.corpus.build.Caption` in file order. It raises for invalid input with file, line and
+reason, and prefixes ids with their namespace (`coco:770337`). `Corpus.from_captions` checks the rules of all formats:
+ids are unique, each caption has an image and a text, splits are known.
 """
 
 from __future__ import annotations
@@ -26,12 +26,22 @@ _KARPATHY: dict[str, tuple[str, str | None]] = {
     "coco": ("karpathy-splits", "dataset_coco.json"),
     "flickr30k": ("flickr30k", None),
 }
-"""Dataset to its manifest and file; None takes the first alternative that exists."""
+"""Dataset to the dataset manifest and file of its captions. None takes the first alternative that exists."""
 
 
 @dataclass(frozen=True)
 class Input:
-    """Hashes of the files of captions, the parameters that affect the captions, and a function that reads them."""
+    """Captions that can be read.
+
+    Attributes
+    ----------
+    files : dict of str to str
+        Name and sha256 of every file.
+    semantic : dict
+        Parameters that affect the captions.
+    read : callable
+        Returns the captions.
+    """
 
     files: dict[str, str]
     semantic: dict[str, Any]
@@ -39,14 +49,22 @@ class Input:
 
 
 def open_input(params: IngestParams, runtime: Runtime) -> Input:
-    """Find and hash the files that `params` name; captions are read by `Input.read`.
+    """Find and hash the files that `params` name, without reading the captions.
 
     Raises
     ------
     UsageError
-        If a path is needed and not given.
+        If the format or a path is needed and not given.
     MissingError
         If a file is missing.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> _ = Path("my.jsonl").write_text('{"id": 1, "image_id": 7, "caption": "a dog", "split": "test"}')
+    >>> params = IngestParams(dataset="mine", format="jsonl", path="my.jsonl", caption_id_column="id")
+    >>> [caption.caption_id for caption in open_input(params, Runtime()).read()]
+    ['mine:1']
     """
     if params.format is None:
         todo = "Give the format with --format and the path with --path."
@@ -77,6 +95,7 @@ def _open_coco(params: IngestParams, runtime: Runtime) -> Input:
         files["splits"] = _hash(params.splits)
         split = partial(split_by_file, params.splits)
     else:
+        # The two lists of ids are inputs of the corpus as well, so their values are hashed.
         ids = locate("eccv", "coco_test_ids.npy", runtime.data)
         test, val = coco_test_captions(ids), image_ids("val")
         files["splits: test captions"] = hashlib.sha256(test.tobytes()).hexdigest()
@@ -122,12 +141,12 @@ def _each(read: Callable[[Path], Iterator[Caption]], paths: list[Path]) -> Itera
 
 
 def _fetched(params: IngestParams, runtime: Runtime) -> Path:
-    """Find the Karpathy file that was fetched for a dataset."""
+    """Return the path of the fetched Karpathy file of a dataset."""
     from relabel.datasets import locate
 
     if params.dataset not in _KARPATHY:
-        what = f"{params.dataset} is not among what `relabel fetch` gets in this format"
-        raise UsageError(what, where="ingest", todo="Set ingest.path.")
+        message = f"{params.dataset} is not among the datasets that `relabel fetch` gets in this format"
+        raise UsageError(message, where="ingest", todo="Set ingest.path.")
     return locate(*_KARPATHY[params.dataset], runtime.data)
 
 

@@ -1,8 +1,8 @@
 """JSON files of captions: COCO's annotations and Karpathy's `dataset_coco.json`, `dataset_flickr30k.json`, ...
 
 COCO: `captions_train2014.json` and `captions_val2014.json` (Chen et al., Microsoft COCO Captions, 2015,
-arXiv:1504.00325). Their own train and val are not the splits that retrieval papers use, which are in
-`relabel.corpus.splits`. Karpathy: one file per dataset, plain or .gz (Karpathy and Fei-Fei, CVPR 2015).
+arXiv:1504.00325). Retrieval papers do not use COCO's train and val, but the splits in `relabel.corpus.splits`.
+Karpathy: one file per dataset, plain or .gz (Karpathy and Fei-Fei, CVPR 2015).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from relabel.core.user_files import check_regular, is_folder
 from relabel.corpus.build import Caption
 from relabel.corpus.splits import Splitter
 
-_END = 2**63
+_MAX_ID = 2**63  # ids are handled as int64
 FILES = ("captions_train2014.json", "captions_val2014.json")
 
 
@@ -31,12 +31,12 @@ class _Annotations(NamedTuple):
 
 
 def coco_files(folder: Path) -> list[Path]:
-    """Find the two files in an annotations folder, or in the folder that holds it.
+    """Return the paths of the two files in an annotations folder, or in its parent.
 
     Raises
     ------
     MissingError
-        If one is missing.
+        If a file is missing.
     """
     inner = folder / "annotations"
     paths = [(inner if is_folder(inner) else folder) / name for name in FILES]
@@ -61,13 +61,14 @@ def read_coco(paths: Sequence[Path], splitter: Splitter, namespace: str = "coco"
     MissingError
         If a file is missing.
     CheckError
-        If a file is not of the format, a caption has no image, or an image no caption. The message names file and
+        If a file violates the format, a caption has no image, or an image has no caption. The message names file and
         record.
     """
     parts = [_read(path) for path in paths]
     captions = np.concatenate([np.array(part.ids, np.int64) for part in parts])
     images = np.concatenate([np.array(part.images, np.int64) for part in parts])
     split_of = splitter(captions, images)
+    # One string per image, shared by its captions.
     names = {image: f"{namespace}:{image}" for image in split_of}
     for path, ids, image_ids, texts in parts:
         for n, (caption, image, text) in enumerate(zip(ids, image_ids, texts, strict=True)):
@@ -76,7 +77,7 @@ def read_coco(paths: Sequence[Path], splitter: Splitter, namespace: str = "coco"
 
 
 def read_karpathy(path: Path, namespace: str) -> Iterator[Caption]:
-    """Read one file of Karpathy's format; `restval` is train.
+    """Read one file of Karpathy's format. `restval` becomes train.
 
     COCO's captions are named by `sentid`, which is COCO's annotation id, and its images by `cocoid`. Captions and
     images of the other datasets are named by `sentid` and the stem of `filename`.
@@ -92,7 +93,7 @@ def read_karpathy(path: Path, namespace: str) -> Iterator[Caption]:
     MissingError
         If the file is missing.
     CheckError
-        If it is not of the format, an image is there twice, or has no sentence. The message names file and record.
+        If the file violates the format, an image appears twice, or has no sentence. The message names file and record.
     """
     seen: dict[str, str] = {}
     for n, record in enumerate(typed(read_json(path), "images", list, str(path))):
@@ -113,33 +114,37 @@ def read_karpathy(path: Path, namespace: str) -> Iterator[Caption]:
 
 def _read(path: Path) -> _Annotations:
     body = read_json(path)
-    known = {_id(r, "id", f"{path}: images[{n}]") for n, r in enumerate(typed(body, "images", list, str(path)))}
+    image_ids = {_id(r, "id", f"{path}: images[{n}]") for n, r in enumerate(typed(body, "images", list, str(path)))}
     annotations = _Annotations(path, [], [], [])
     for n, record in enumerate(typed(body, "annotations", list, str(path))):
+        # One check for all fields of a valid record. The field at fault is searched only for an invalid one.
         try:
             caption, image, text = record["id"], record["image_id"], record["caption"]
         except (KeyError, TypeError):
             caption = image = text = None
-        if not (type(caption) is type(image) is int and type(text) is str and image in known and 0 <= caption < _END):
-            _refuse(record, known, f"{path}: annotations[{n}]")
+        if not (
+            type(caption) is type(image) is int and type(text) is str and image in image_ids and 0 <= caption < _MAX_ID
+        ):
+            _refuse(record, image_ids, f"{path}: annotations[{n}]")
         annotations.ids.append(caption)
         annotations.images.append(image)
         annotations.texts.append(text)
-    if bare := known.difference(annotations.images):
+    if bare := image_ids.difference(annotations.images):
         raise CheckError(f"image {min(bare)} has no caption, nor have {len(bare) - 1:,} others", where=str(path))
     return annotations
 
 
-def _refuse(record: Any, known: set[int], where: str) -> None:
+def _refuse(record: Any, image_ids: set[int], where: str) -> None:
+    """Raise for the first invalid field of an annotation."""
     caption, image = _id(record, "id", where), _id(record, "image_id", where)
     typed(record, "caption", str, where)
-    if image not in known:
+    if image not in image_ids:
         raise CheckError(f"caption {caption} has no image: {image} is not among the file's images", where=where)
 
 
 def _id(record: Any, key: str, where: str) -> int:
     value: int = typed(record, key, int, where)
-    if not 0 <= value < _END:
+    if not 0 <= value < _MAX_ID:
         raise CheckError(f"{key!r}: {value} is no id", where=where)
     return value
 

@@ -1,7 +1,7 @@
-"""SCAN's files: `train_caps.txt`, `dev_caps.txt`, `test_caps.txt` (or `testall_caps.txt`), one caption a line.
+"""SCAN's files: `train_caps.txt`, `dev_caps.txt`, `test_caps.txt` (or `testall_caps.txt`), one caption per line.
 
-Lee et al., Stacked Cross Attention, ECCV 2018; also read by VSE-infinity, SGRAF and others. The captions of an image
-follow each other. Their ids, if there are any, are in `train_ids.txt`, `dev_ids.txt`, ...
+The layout is that of Lee et al., Stacked Cross Attention, ECCV 2018. VSE-infinity, SGRAF and others read it as well.
+The captions of an image follow each other. Ids are optional, in `train_ids.txt`, `dev_ids.txt`, ...
 """
 
 from __future__ import annotations
@@ -19,30 +19,38 @@ Ids = Literal["image", "caption", "position"]
 
 
 def scan_files(folder: Path) -> list[Path]:
-    """Find a folder's `*_caps.txt`, one a split; `testall` goes before `test`, its first thousand images.
+    """Return the `*_caps.txt` of a folder, one per split. `testall` is preferred to `test`, its first 1,000 images.
 
     Raises
     ------
     MissingError
-        If there is none.
+        If the folder has no such file.
     UsageError
-        If two files are of one split.
+        If two files belong to one split.
     """
     by_split: dict[str, Path] = {}
     if not is_folder(folder):
         raise MissingError("no such folder", where=str(folder))
+    # In reverse order `testall_caps.txt` comes before `test_caps.txt` and takes the split.
     for path in sorted(folder.glob("*_caps.txt"), reverse=True):
         name = _name(path)
-        other = by_split.setdefault(split_name(name), path)
-        if other != path and (_name(other), name) != ("testall", "test"):
-            raise UsageError(f"{other.name} and {path.name} are of one split", where=str(folder), todo="Keep one.")
+        first = by_split.setdefault(split_name(name), path)
+        if first != path and (_name(first), name) != ("testall", "test"):
+            raise UsageError(f"{first.name} and {path.name} are of one split", where=str(folder), todo="Keep one.")
     if not by_split:
         raise MissingError("no *_caps.txt in this folder", where=str(folder))
     return sorted(by_split.values())
 
 
 def ids_file(path: Path) -> Path:
-    """Name the file of ids that belongs to a file of captions."""
+    """Return the path of the ids of a file of captions.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> ids_file(Path("data/train_caps.txt")).as_posix()
+    'data/train_ids.txt'
+    """
     return path.with_name(f"{_name(path)}_ids.txt")
 
 
@@ -55,20 +63,30 @@ def read_scan(path: Path, namespace: str, ids: Ids, captions_per_image: int | No
         `{split}_caps.txt`.
     namespace : str
     ids : "image", "caption" or "position"
-        Content of `{split}_ids.txt`. "image": image ids, one line per caption or one per image; captions become
-        `{image}#0`, `{image}#1`, ... "caption": caption ids; images become `{split}-0`, ... "position": the file is not
-        read; images become `{split}-0`, ..., captions `{split}-0#0`, ...
+        Content of `{split}_ids.txt`.
+
+        - "image": image ids, one line per caption or one per image. Captions become `{image}#0`, `{image}#1`, ...
+        - "caption": caption ids. Images become `{split}-0`, ...
+        - "position": the file is not read. Images become `{split}-0`, ..., captions `{split}-0#0`, ...
     captions_per_image : int, optional
-        Lines of each image; needed unless ids name images.
+        Lines per image. Required unless ids name images.
 
     Raises
     ------
     UsageError
-        If `captions_per_image` is needed and not given.
+        If `captions_per_image` is required and not given.
     MissingError
         If a file is missing.
     CheckError
         If the lines of the two files do not match. The message names file and line.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> _ = Path("test_caps.txt").write_text("a dog")
+    >>> captions = list(read_scan(Path("test_caps.txt"), "mine", "position", captions_per_image=1))
+    >>> captions[0].caption_id, captions[0].image_id
+    ('mine:test-0#0', 'mine:test-0')
     """
     lines = list(read_lines(path))
     if not lines:
@@ -80,45 +98,48 @@ def read_scan(path: Path, namespace: str, ids: Ids, captions_per_image: int | No
 
 
 def _names(path: Path, count: int, ids: Ids, size: int | None) -> list[tuple[str, str]]:
-    """Return the ids of caption and image of every line."""
-    found = [] if ids == "position" else _read_ids(path)
+    """Return the ids of caption and image of every line of captions."""
+    listed = [] if ids == "position" else _read_ids(path)
     if ids == "image":
-        images = _image_of_line(ids_file(path), found, count, size)
+        images = _image_of_line(ids_file(path), listed, count, size)
     elif size is None:
         raise UsageError(
-            "the number of captions an image is not known",
+            "the number of captions per image is not known",
             where=str(path),
             todo="Set captions_per_image (5, as a rule).",
         )
     elif count % size:
-        raise CheckError(f"{count:,} captions are not {size} an image", where=str(path))
-    elif ids == "caption" and len(found) != count:
-        raise CheckError(f"expected {count:,} ids, one a caption; found {len(found):,}", where=str(ids_file(path)))
+        raise CheckError(f"{count:,} captions are not {size} per image", where=str(path))
+    elif ids == "caption" and len(listed) != count:
+        raise CheckError(f"expected {count:,} ids, one per caption; found {len(listed):,}", where=str(ids_file(path)))
     else:
         images = [f"{_name(path)}-{n // size}" for n in range(count)]
     if ids == "caption":
-        return list(zip((value for _, value in found), images, strict=True))
+        return list(zip((value for _, value in listed), images, strict=True))
+    # Captions of an image are numbered from its first line.
     firsts: dict[str, int] = {}
     return [(f"{image}#{n - firsts.setdefault(image, n)}", image) for n, image in enumerate(images)]
 
 
-def _image_of_line(path: Path, found: Sequence[tuple[str, str]], count: int, size: int | None) -> list[str]:
-    """Return the image id of every line of captions, from ids that stand one a caption or one an image."""
-    each, rest = divmod(count, len(found)) if found else (0, count)
+def _image_of_line(path: Path, listed: Sequence[tuple[str, str]], count: int, size: int | None) -> list[str]:
+    """Return the image id of every line of captions, given one id per caption or one per image."""
+    each, rest = divmod(count, len(listed)) if listed else (0, count)
     if rest or (size and each not in (1, size)):
-        also = f"one an image ({count // size:,})" if size else "one an image"
-        raise CheckError(f"expected {count:,} ids, one a caption, or {also}; found {len(found):,}", where=str(path))
-    if each == 1 and size is None and len({value for _, value in found}) == count:
+        also = f"one per image ({count // size:,})" if size else "one per image"
+        raise CheckError(f"expected {count:,} ids, one per caption, or {also}; found {len(listed):,}", where=str(path))
+    # Distinct ids, one per caption, may name captions or images with one caption each: nothing in the file decides it.
+    if each == 1 and size is None and len({value for _, value in listed}) == count:
         raise CheckError(
-            "every caption has an id of its own; do they name captions or images?",
+            "every caption has its own id; do they name captions or images?",
             where=str(path),
             todo="Captions: set ids to caption, and captions_per_image. Images of one caption: captions_per_image 1.",
         )
-    images = [value for _, value in found for _ in range(each)]
+    images = [value for _, value in listed for _ in range(each)]
+    # Lines at which a new image begins.
     starts = [n for n in range(count) if n == 0 or images[n] != images[n - 1]]
     seen: set[str] = set()
     for start, stop in zip(starts, [*starts[1:], count], strict=True):
-        where = found[start // each][0]
+        where = listed[start // each][0]
         if images[start] in seen:
             raise CheckError(f"image {images[start]} comes back after another image", where=where)
         if size and stop - start != size:
@@ -132,11 +153,11 @@ def _read_ids(path: Path) -> list[tuple[str, str]]:
     if not is_file(ids):
         todo = "Put it there, or set ids to position and captions_per_image to have ids made from positions."
         raise MissingError("no such file of ids", where=str(ids), todo=todo)
-    found = [(where, line.strip()) for where, line in read_lines(ids)]
-    for where, value in found:
+    listed = [(where, line.strip()) for where, line in read_lines(ids)]
+    for where, value in listed:
         if not value:
             raise CheckError("an empty id", where=where)
-    return found
+    return listed
 
 
 def _name(path: Path) -> str:

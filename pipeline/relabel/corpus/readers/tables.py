@@ -18,25 +18,31 @@ from relabel.core.user_files import check_regular, is_folder
 from relabel.corpus.build import Caption
 
 TEXT_NAMES = ("text", "caption")
-"""Names of the column of captions that are tried where none is given."""
+"""Names that are tried for the column of captions if none is given."""
 DAMAGE = (pa.ArrowException, OSError, ValueError, TypeError, KeyError, IndexError, OverflowError, MemoryError)
-"""Errors of pyarrow on a damaged Parquet file."""
+"""Errors that pyarrow raises for a damaged Parquet file."""
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Names of the columns of a table, and the captions made of its records.
+    """Names of the columns of a table, and the conversion of its records to captions.
 
     Attributes
     ----------
     caption_id, image_id : str
         Ids: strings or whole numbers.
     text : str, optional
-        None takes the first of `TEXT_NAMES` that is there.
+        None takes the first of `TEXT_NAMES` that exists.
     split : str
-        Ignored where `in_split` is given.
+        Ignored if `in_split` is given.
     in_split : "train", "val" or "test", optional
-        The split of every caption, for tables without such a column.
+        Split of every caption, for tables without such a column.
+
+    Examples
+    --------
+    >>> columns = Columns(image_id="image")
+    >>> columns.find(["caption_id", "image", "caption", "split"], "my.csv")
+    ('caption_id', 'image', 'caption', 'split')
     """
 
     caption_id: str = "caption_id"
@@ -46,12 +52,12 @@ class Columns:
     in_split: Literal["train", "val", "test"] | None = None
 
     def find(self, present: Collection[str], where: str) -> tuple[str, ...]:
-        """Return the names to read: caption id, image id, text and, unless `in_split` is given, split.
+        """Return the names of the columns to read: caption id, image id, text and, unless `in_split` is given, split.
 
         Raises
         ------
         CheckError
-            If one is missing. The message names the present ones.
+            If a column is missing. The message names the existing ones.
         """
         text = self.text or next((name for name in TEXT_NAMES if name in present), None)
         names = (self.caption_id, self.image_id, text, *((self.split,) if self.in_split is None else ()))
@@ -63,12 +69,12 @@ class Columns:
         return tuple(name for name in names if name is not None)
 
     def caption(self, names: Sequence[str], values: Sequence[object], namespace: str, where: str) -> Caption:
-        """Make a caption of a record's values, in the order of `find`'s names.
+        """Return the caption of a record, whose values are in the order of the names from `find`.
 
         Raises
         ------
         CheckError
-            If a value is of the wrong type. A null is read as "", which `Corpus.from_captions` refuses.
+            If a value has the wrong type. A null is read as "", which `Corpus.from_captions` rejects.
         """
         text = values[2]
         if text is not None and type(text) is not str:
@@ -84,12 +90,14 @@ class Columns:
 
 
 def table_files(path: Path, *endings: str) -> list[Path]:
-    """Return the file itself, or a folder's files of some endings, sorted by name.
+    """Return the file itself, or the files of a folder with one of the endings, sorted by name.
 
     Raises
     ------
     MissingError
-        If there is none.
+        If the file or folder is missing or cannot be read.
+    UsageError
+        If the folder has no such file.
     """
     if not is_folder(path):
         return [check_regular(path)]
@@ -103,7 +111,7 @@ def table_files(path: Path, *endings: str) -> list[Path]:
 
 
 def read_jsonl(path: Path, namespace: str, columns: Columns) -> Iterator[Caption]:
-    """Read a .jsonl file, plain or .gz, one object per line; blank lines are skipped.
+    """Read a .jsonl file, plain or .gz, with one object per line. Blank lines are skipped.
 
     Raises
     ------
@@ -112,6 +120,13 @@ def read_jsonl(path: Path, namespace: str, columns: Columns) -> Iterator[Caption
     CheckError
         If a line is not UTF-8, not a JSON object, lacks a key or has a value of the wrong type. The message names file
         and line.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> _ = Path("my.jsonl").write_text('{"caption_id": 1, "image_id": 7, "text": "a dog", "split": "dev"}')
+    >>> next(read_jsonl(Path("my.jsonl"), "mine", Columns()))
+    Caption(caption_id='mine:1', image_id='mine:7', split='val', text='a dog', where='my.jsonl:1')
     """
     names: tuple[str, ...] = ()
     for number, (where, line) in enumerate(read_lines(path), start=1):
@@ -120,6 +135,7 @@ def read_jsonl(path: Path, namespace: str, columns: Columns) -> Iterator[Caption
         record = parse_json(line, str(path), number)
         if not isinstance(record, dict):
             raise CheckError(f"expected an object, found {type(record).__name__}", where=where)
+        # The first record decides the names of the columns.
         names = names or columns.find(record, where)
         try:
             values = [record[name] for name in names]
@@ -129,17 +145,17 @@ def read_jsonl(path: Path, namespace: str, columns: Columns) -> Iterator[Caption
 
 
 def read_csv(path: Path, namespace: str, columns: Columns, delimiter: str = ",") -> Iterator[Caption]:
-    """Read a .csv file with a header, plain or .gz, one caption per record; blank lines are skipped.
+    """Read a .csv file with a header, plain or .gz, with one caption per record. Blank lines are skipped.
 
-    A quoted field may hold line breaks.
+    A quoted field may contain line breaks.
 
     Raises
     ------
     MissingError
         If the file is missing.
     CheckError
-        If it is not UTF-8, a column is missing or there twice, or a record is ragged or badly quoted. The message names
-        file and line.
+        If the file is not UTF-8, a column is missing or appears twice, or a record is ragged or badly quoted. The
+        message names file and line.
     """
     header: list[str] | None = None
     names: tuple[str, ...] = ()
@@ -147,8 +163,8 @@ def read_csv(path: Path, namespace: str, columns: Columns, delimiter: str = ",")
     for where, fields in _records(path, delimiter):
         if header is None:
             header = fields
-            if twice := next((name for name in header if header.count(name) > 1), None):
-                raise CheckError(f"column {twice!r} is there twice", where=where)
+            if repeated := next((name for name in header if header.count(name) > 1), None):
+                raise CheckError(f"column {repeated!r} is there twice", where=where)
             names = columns.find(header, where)
             index = [header.index(name) for name in names]
             continue
@@ -158,7 +174,7 @@ def read_csv(path: Path, namespace: str, columns: Columns, delimiter: str = ",")
 
 
 def _records(path: Path, delimiter: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield `file:line` (of its first line) and the fields of each record that is not blank."""
+    """Yield `file:line` of the first line, and the fields, of each record that is not blank."""
     reader = csv.reader(io.StringIO(read_text(path), newline=""), delimiter=delimiter, strict=True)
     while True:
         where = f"{path}:{reader.line_num + 1}"
@@ -173,15 +189,15 @@ def _records(path: Path, delimiter: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def read_parquet(path: Path, namespace: str, columns: Columns) -> Iterator[Caption]:
-    """Read a .parquet file, one caption per row. A corpus that relabel wrote can be read back.
+    """Read a .parquet file with one caption per row. A corpus that relabel wrote can be read back.
 
     Raises
     ------
     MissingError
         If the file is missing.
     CheckError
-        If it is not Parquet, a column is missing or of a wrong type, or a text is not UTF-8. The message names file and
-        row (from 0).
+        If the file is not Parquet, a column is missing or has a wrong type, or a text is not UTF-8. The message names
+        file and row (from 0).
     """
     check_regular(path)
     try:
@@ -191,6 +207,7 @@ def read_parquet(path: Path, namespace: str, columns: Columns) -> Iterator[Capti
             for name in names:
                 check_column(schema, name, str(path), text=name == names[2])
             start = 0
+            # In batches, so that a large table is never in memory as Python objects.
             for batch in file.iter_batches(columns=list(dict.fromkeys(names))):
                 values = [_column_values(batch.column(name), name, path, start) for name in names]
                 for n, record in enumerate(zip(*values, strict=True), start=start):
@@ -201,15 +218,16 @@ def read_parquet(path: Path, namespace: str, columns: Columns) -> Iterator[Capti
 
 
 def check_column(schema: pa.Schema, name: str, path: str, text: bool = False) -> None:
-    """Check that a column is there once and holds strings, or strings or whole numbers if it is not `text`.
+    """Raise unless a column appears once and holds strings, or also whole numbers if it is not `text`.
 
     Raises
     ------
     CheckError
-        Naming the column and its type.
+        With the name of the column and its type.
     """
     if schema.names.count(name) > 1:
         raise CheckError(f"column {name!r} appears twice", where=path)
+    # A dictionary column is judged by its values.
     kind = schema.field(name).type
     value = kind.value_type if pa.types.is_dictionary(kind) else kind
     accepted = [pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_null]
@@ -219,7 +237,7 @@ def check_column(schema: pa.Schema, name: str, path: str, text: bool = False) ->
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of an error of Arrow's, which may quote much of the file."""
+    """Return the first line of an Arrow error, which may quote much of the file, cut to 200 characters."""
     return (str(error).splitlines() or [type(error).__name__])[0][:200]
 
 
@@ -227,6 +245,7 @@ def _column_values(column: pa.Array, name: str, path: Path, start: int) -> list[
     try:
         return column.to_pylist()  # type: ignore[no-any-return]
     except UnicodeDecodeError:
+        # The error of the column names no row, so the rows are converted one by one.
         for n in range(len(column)):
             try:
                 column[n].as_py()

@@ -1,4 +1,4 @@
-"""Who makes the units of an artefact: this process, processes of its own, or any Dask cluster that shares its files."""
+"""Execution of the tasks of an artefact in this process, in local processes, or on a Dask cluster that shares files."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ __all__ = ["RemoteJob", "make"]
 
 
 def make(tasks: Tasks, work: Work, job: RemoteJob) -> None:
-    """Make every task that is not done, wherever ``job.project.runtime`` says.
+    """Run all tasks that are not done, where ``job.project.runtime`` requests it.
 
     Parameters
     ----------
     tasks : Tasks
-        As this process has them.
+        The tasks of this process.
     work : Work
     job : RemoteJob
-        How another process has the same.
+        Recipe by which another process makes the same tasks.
 
     Raises
     ------
     MissingError
-        If Dask is asked for and not installed, or no worker comes or sees the work folder.
+        If Dask is needed and not installed, or no worker appears or sees the work folder.
     CheckError
-        If a worker would make something else: another corpus, parameter, model or version.
+        If a worker would make other files: its corpus, parameters, models or version differ.
     PartialError
         If all workers are lost, or one task ends several of them.
     RelabelError
-        Whatever a task raises.
+        Any error that a task raises.
     """
     runtime = job.project.runtime
     if not runtime.workers and runtime.scheduler is None:

@@ -1,4 +1,4 @@
-"""Dask clusters: processes of this machine for as long as one job takes, or one that somebody else runs."""
+"""Dask clusters: local processes for the duration of one job, or the cluster of an external scheduler."""
 
 from __future__ import annotations
 
@@ -17,15 +17,24 @@ from relabel.core.runtime import Runtime
 from relabel_train.training.interrupts import blocked_interrupts
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-"""What numerical libraries look at when they load."""
+"""Environment variables that numerical libraries read when they are loaded."""
 AGAIN = "Run it again; finished files are kept."
-"""What to do after a loss of workers."""
+"""Advice after a loss of workers."""
 _TIMEOUT = 20.0  # seconds to reach a scheduler
-_STARTS = 3  # times that a worker process may end before it has started
+_STARTS = 3  # attempts to start a worker process
 
 
 def worker_budget(runtime: Runtime) -> tuple[int, int]:
-    """Return the threads and bytes of one worker: local ones share what the run may use, others have their own."""
+    """Return the threads and bytes of memory of one worker.
+
+    Local workers share the resources of the run. A worker of a scheduler has its own; 0 threads means as many as it was
+    started with.
+
+    Examples
+    --------
+    >>> worker_budget(Runtime(threads=8, memory=4000, workers=2))
+    (4, 2000)
+    """
     if runtime.scheduler is not None:
         return 0, runtime.memory
     return max(1, runtime.threads // runtime.workers), runtime.memory // runtime.workers
@@ -33,14 +42,14 @@ def worker_budget(runtime: Runtime) -> tuple[int, int]:
 
 @contextmanager
 def connected(runtime: Runtime) -> Iterator[Any]:
-    """Yield a `distributed.Client` of the cluster that a run asks for; a local one ends with the context.
+    """Yield a `distributed.Client` of the cluster that a run requests. A local cluster ends with the `with` block.
 
     Raises
     ------
     MissingError
-        If Dask is not installed, or there is no scheduler at the address.
+        If Dask is not installed, or no scheduler answers at the address.
     UsageError
-        If the address, or Dask's configuration of TLS for it, makes no sense.
+        If the address or Dask's configuration of TLS for it is invalid.
     PartialError
         If local worker processes end while they start.
     """
@@ -50,9 +59,9 @@ def connected(runtime: Runtime) -> Iterator[Any]:
     except ImportError as error:
         todo = "Install it with `pip install 'distributed>=2024.8'`, or use --workers 0."
         raise MissingError("Dask is not installed", where="--workers, --scheduler", todo=todo) from error
-    # What happens to workers is told by the errors here; Dask's own lines would go between the bars.
-    calm = {"logging.distributed": "critical", "distributed.admin.log-format": "%(message)s"}
-    with dask.config.set(calm), _silent_logs():
+    # The errors raised below report the fate of workers. Dask's own log lines would appear between the bars.
+    quiet = {"logging.distributed": "critical", "distributed.admin.log-format": "%(message)s"}
+    with dask.config.set(quiet), _silent_logs():
         if runtime.scheduler is None:
             with _local(runtime) as address, distributed.Client(address, set_as_default=False) as client:
                 yield client
@@ -60,7 +69,8 @@ def connected(runtime: Runtime) -> Iterator[Any]:
         where = runtime.scheduler
         try:
             client = _reach(where)
-        except (OSError, TimeoutError) as error:  # a certificate that is not there, and whatever a connection says
+        except (OSError, TimeoutError) as error:
+            # Refused and dropped connections, and a missing certificate.
             todo = "Start one with `dask scheduler` and workers with `dask worker ADDRESS`, or use --workers."
             raise MissingError(f"no Dask scheduler answers ({error})", where=where, todo=todo) from error
         except (ValueError, TypeError, RuntimeError, ImportError) as error:
@@ -76,9 +86,9 @@ def _reach(address: str) -> Any:
     Raises
     ------
     TimeoutError
-        If something takes connections there and never answers, which Dask itself would wait for without end.
+        If the address accepts connections and never answers. Dask itself would wait forever.
     Exception
-        Whatever Dask raises.
+        Any error that Dask raises.
     """
     import distributed
 
@@ -91,12 +101,14 @@ def _reach(address: str) -> Any:
         except Exception as error:
             outcome.append(error)
 
+    # `Client.__init__` has no limit of its own for this case, so it runs in a thread that can be left behind.
     client = distributed.Client.__new__(distributed.Client)
     thread = threading.Thread(target=connect, daemon=True)
     thread.start()
     thread.join(2 * _TIMEOUT)
+    # Otherwise the half-made client would close itself when it is collected, wait, and print a traceback.
     if not outcome or outcome[0] is not client:
-        client.status = "closed"  # else it closes itself when it is collected, waits for that, and prints a traceback
+        client.status = "closed"
     if not outcome:
         raise TimeoutError(f"nothing was said within {2 * _TIMEOUT:.0f} s")
     if isinstance(outcome[0], Exception):
@@ -106,10 +118,10 @@ def _reach(address: str) -> Any:
 
 @contextmanager
 def _local(runtime: Runtime) -> Iterator[str]:
-    """Start worker processes, each with its share of threads and one GPU; yield the scheduler's address.
+    """Start worker processes, each with its share of the threads and one GPU, and yield the scheduler's address.
 
-    A process that dies is replaced, while it starts too. None outlives this one, however it ends: each holds a pipe to
-    it.
+    A process that dies is replaced, also while it starts. No worker outlives this process, even if this one is killed:
+    each of them holds a pipe to it.
     """
     import dask
     from distributed import Scheduler
@@ -121,7 +133,7 @@ def _local(runtime: Runtime) -> Iterator[str]:
     with TemporaryDirectory(prefix="relabel-", ignore_cleanup_errors=True) as scratch:
         workers = {}
         for i in range(runtime.workers):
-            # As many tasks at a time as threads of Dask's: one. Memory is the task's own business.
+            # One thread of Dask means one task at a time. Tasks limit their memory themselves.
             options: dict[str, Any] = {**local, "nthreads": 1, "memory_limit": 0, "local_directory": scratch}
             options["env"] = {"CUDA_VISIBLE_DEVICES": devices[i % len(devices)]} if devices else {}
             workers[i] = {"cls": nanny, "options": options | {"silence_logs": logging.CRITICAL}}
@@ -129,17 +141,19 @@ def _local(runtime: Runtime) -> Iterator[str]:
         with dask.config.set(before_start):
             scheduler = {"cls": Scheduler, "options": {**local, "port": 0}}
             try:
-                with blocked_interrupts():  # half a cluster cannot be ended well
+                # An interrupt in the middle would leave half a cluster, which cannot be closed cleanly.
+                with blocked_interrupts():
                     cluster = SpecCluster(workers=workers, scheduler=scheduler, silence_logs=logging.CRITICAL)
-            except Exception as error:  # whatever a process raised or ended with; Dask has ended the others
-                what = f"no worker process could be started ({error.__cause__ or error})"
-                raise PartialError(what, where=f"--workers {runtime.workers}", todo=AGAIN) from error
+            except Exception as error:
+                # Any error or exit of one process. Dask has ended the others.
+                message = f"no worker process could be started ({error.__cause__ or error})"
+                raise PartialError(message, where=f"--workers {runtime.workers}", todo=AGAIN) from error
             with cluster:
                 yield cluster.scheduler_address
 
 
 def _patient_nanny() -> Any:
-    """Make the class of the processes that watch workers: one whose worker ends while it starts begins another."""
+    """Return a class of nannies that start another worker process if one ends while it starts."""
     from distributed import Nanny, Status
 
     class PatientNanny(Nanny):  # type: ignore[misc]
@@ -155,7 +169,7 @@ def _patient_nanny() -> Any:
 
 
 def gpus() -> list[str]:
-    """List the CUDA devices that this process may use, as CUDA_VISIBLE_DEVICES names them."""
+    """Return the CUDA devices that this process may use, in the notation of CUDA_VISIBLE_DEVICES."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return [name.strip() for name in visible.split(",") if name.strip()]
@@ -163,8 +177,8 @@ def gpus() -> list[str]:
         return []
     with suppress(OSError, subprocess.SubprocessError):
         query = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
-        found = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True)
-        return found.stdout.split()
+        answer = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True)
+        return answer.stdout.split()
     return []
 
 

@@ -1,4 +1,4 @@
-"""Tasks made by a Dask cluster: a task a worker at a time; what a lost worker had is made by another."""
+"""Tasks run by a Dask cluster, one at a time per worker. Tasks of a lost worker are run by another one."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from relabel.store.workers.remote_job import RemoteJob
 from relabel.store.workers.worker import run_task
 
 PATIENCE = 60.0
-"""Seconds to wait for a first worker, for another after the last one is lost, and for a file to be seen."""
-_LOOK = 0.5  # seconds between looks at which workers are there
+"""Seconds to wait for the first worker, for another one after the last is lost, and for a file to become visible."""
+_INTERVAL = 0.5  # seconds between two checks of the list of workers
 _PACKAGE = "relabel-itr"
-_LOSSES = 3  # workers that may be lost over one task
+_MAX_LOSSES = 3  # workers that may be lost during one task
 
 
 def make_on_cluster(tasks: Tasks, work: Work, job: RemoteJob) -> None:
-    """Make every task that is not done in a Dask cluster; see `relabel.store.workers.make`."""
+    """Run all tasks that are not done in a Dask cluster; raises like `relabel.store.workers.make`."""
     runtime = job.project.runtime
     tasks.start(work)
     with ExitStack() as stack:
@@ -46,14 +46,14 @@ def make_on_cluster(tasks: Tasks, work: Work, job: RemoteJob) -> None:
 
 
 class DaskPool:
-    """The workers of one job, called together with its first task.
+    """The workers of one job. The cluster is opened with the first task.
 
     Parameters
     ----------
     job : RemoteJob
     work : Work
     stack : ExitStack
-        Ends what is begun here.
+        Closes the cluster and removes the token.
     """
 
     def __init__(self, job: RemoteJob, work: Work, stack: ExitStack) -> None:
@@ -63,35 +63,37 @@ class DaskPool:
 
     @property
     def name(self) -> str:
-        """What a bar calls them."""
+        """Name of the workers in progress bars and messages."""
         if self._runtime.scheduler is not None:
             return f"workers of {self._runtime.scheduler}"
         return f"{self._runtime.workers} workers"
 
     def make(self, tasks: Sequence[Task], bar: ProgressBar) -> None:
-        """Make tasks that need nothing of each other, each on the first worker that has nothing to do.
+        """Run tasks that do not depend on each other, each on the first idle worker.
 
         Raises
         ------
         MissingError, CheckError, PartialError, RelabelError
-            See `relabel.store.workers.make`.
+            Like `relabel.store.workers.make`.
         """
-        waiting, flying, losses = deque(tasks), dict[Any, tuple[Task, str]](), Counter[Task]()
+        # Running tasks by their future, with the address of the worker.
+        waiting, running, losses = deque(tasks), dict[Any, tuple[Task, str]](), Counter[Task]()
         try:
-            while waiting or flying:
-                there = self._workers()
-                for future in [f for f, (_, address) in flying.items() if address not in there and not f.done()]:
-                    task, _ = flying.pop(future)
+            while waiting or running:
+                addresses = self._workers()
+                # Dask may take long to report a lost worker, so its tasks are taken back here.
+                for future in [f for f, (_, address) in running.items() if address not in addresses and not f.done()]:
+                    task, _ = running.pop(future)
                     future.cancel(force=True)
                     losses[task] += 1
                     self._lost(task, losses[task])
                     waiting.append(task)
-                busy = {address for _, address in flying.values()}
-                for address in [a for a in there if a not in busy][: len(waiting)]:
+                busy = {address for _, address in running.values()}
+                for address in [a for a in addresses if a not in busy][: len(waiting)]:
                     task = waiting.popleft()
-                    flying[self._send(task, address)] = task, address
-                for future in self._wait(list(flying)):
-                    task, _ = flying.pop(future)
+                    running[self._send(task, address)] = task, address
+                for future in self._wait(list(running)):
+                    task, _ = running.pop(future)
                     if self._ended(future, task):
                         bar.advance(task.size)
                     else:
@@ -99,19 +101,20 @@ class DaskPool:
                         self._lost(task, losses[task])
                         waiting.append(task)
         finally:
-            for future in flying:
+            for future in running:
                 future.cancel(force=True)
 
     def _wait(self, futures: list[Any]) -> list[Any]:
-        """Wait a little for any of them to end."""
+        """Wait a short time for any future to end, and return those that did."""
         from distributed import wait
 
         try:
             with self._client.as_current():
-                return list(wait(futures, timeout=_LOOK, return_when="FIRST_COMPLETED").done)
+                return list(wait(futures, timeout=_INTERVAL, return_when="FIRST_COMPLETED").done)
         except TimeoutError:
             return []
-        except CancelledError:  # which is how futures end that a scheduler took with it
+        except CancelledError:
+            # Futures end like this when their scheduler is lost.
             return [future for future in futures if future.done()]
 
     @cached_property
@@ -120,7 +123,7 @@ class DaskPool:
 
     @cached_property
     def _sent(self) -> RemoteJob:
-        """Put the token into the work folder, to be gone when the job is."""
+        """The job as it is sent to workers. Its token lies in the work folder until the job ends."""
         token = f".order-{secrets.token_hex(8)}"
         write_text(self._work.folder / token, token)
         self._stack.callback((self._work.folder / token).unlink, missing_ok=True)
@@ -128,45 +131,46 @@ class DaskPool:
 
     def _send(self, task: Task, address: str) -> Any:
         self._check(address)
-        # Bound to its worker, so that each has one task. Dask itself would leave a task that may go elsewhere waiting
-        # for ever where the last worker is lost and a new one comes.
+        # Bound to its worker, so that each worker has one task. Without this, Dask would let a task wait forever if the
+        # last worker is lost and a new one joins.
         key = f"{self._job.artefact.kind}-{task.file}-{secrets.token_hex(4)}"
         return self._client.submit(run_task, self._sent, task, key=key, workers=[address], pure=False)
 
     def _check(self, address: str) -> None:
-        """Refuse a worker without this relabel: it would end without a word when it reads an order."""
+        """Raise if a worker lacks this version of relabel: unpickling a job would end it without a message."""
         if address in self._checked or self._runtime.scheduler is None:
             return
         answer = self._client.run(version, _PACKAGE, workers=[address], on_error="return").get(address)
         if isinstance(answer, PackageNotFoundError) or (isinstance(answer, str) and answer != version(_PACKAGE)):
             other = f"relabel {answer}" if isinstance(answer, str) else "no relabel"
-            what = f"expected relabel {version(_PACKAGE)}, found {other}"
-            raise CheckError(what, where=f"worker {address}", todo="Install the same version everywhere.")
+            message = f"expected relabel {version(_PACKAGE)}, found {other}"
+            raise CheckError(message, where=f"worker {address}", todo="Install the same version everywhere.")
         self._checked.add(address)
 
     def _workers(self) -> list[str]:
-        """Wait for at least one worker, and return the addresses of all."""
-        begun, told = time.monotonic(), False
+        """Wait for at least one worker, and return the addresses of all workers."""
+        begun, noted = time.monotonic(), False
         while True:
             try:
-                there = sorted(self._client.nthreads())
+                addresses = sorted(self._client.nthreads())
             except OSError as error:
                 raise PartialError(f"the scheduler is lost ({error})", where=self.name, todo=AGAIN) from error
-            if there:
+            if addresses:
                 self._met = True
-                return there
-            if not told:
-                told = True
+                return addresses
+            if not noted:
+                noted = True
                 self._runtime.progress.note(f"No worker is there; waiting up to {PATIENCE:.0f} s for one.")
             if time.monotonic() - begun > PATIENCE:
+                # Workers that existed are lost work; workers that never came are a matter of setup.
                 if self._met or self._runtime.scheduler is None:
                     raise PartialError("all workers are lost", where=self.name, todo=AGAIN)
                 todo = "Start some: `dask worker ADDRESS`."
                 raise MissingError(f"no worker came within {PATIENCE:.0f} s", where=self.name, todo=todo)
-            time.sleep(_LOOK)
+            time.sleep(_INTERVAL)
 
     def _ended(self, future: Any, task: Task) -> bool:
-        """Say whether a task was made; False if its worker was lost. Raises what the task raised."""
+        """Return whether a task was completed; False if its worker was lost. Raises the error of the task."""
         from distributed import KilledWorker
 
         if future.status == "error":
@@ -177,14 +181,15 @@ class DaskPool:
         if future.status != "finished":
             return False
         begun = time.monotonic()
-        while not self._work.done(task.file):  # a network file system may show it late
+        # A network file system may show the file late.
+        while not self._work.done(task.file):
             if time.monotonic() - begun > PATIENCE:
                 raise PartialError("a worker made it, and it is not seen here", where=task.file, todo=AGAIN)
-            time.sleep(_LOOK)
+            time.sleep(_INTERVAL)
         return True
 
     def _lost(self, task: Task, times: int) -> None:
-        """Refuse to give one task to yet another worker when it has ended too many."""
-        if times > _LOSSES:
-            what = f"{task.file} ended the {times} workers that tried it; too little memory is the common reason"
-            raise PartialError(what, where=self.name, todo=AGAIN)
+        """Raise if a task has ended too many workers to be given to another one."""
+        if times > _MAX_LOSSES:
+            message = f"{task.file} ended the {times} workers that tried it; too little memory is the common reason"
+            raise PartialError(message, where=self.name, todo=AGAIN)

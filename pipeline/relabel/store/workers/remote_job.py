@@ -1,4 +1,4 @@
-"""What a worker gets: how to make a job again, where its files grow, and how to tell that it is the same job."""
+"""Jobs as they are sent to a worker: the recipe, the work folder, and the checks that the worker does the same job."""
 
 from __future__ import annotations
 
@@ -23,40 +23,40 @@ class RemoteProject(Protocol):
         """Resources and folders of a run."""
 
     def for_worker(self, runtime: Runtime) -> Self:
-        """Return the same project for a process in another folder: with this runtime and absolute paths."""
+        """Return the same project with this runtime and absolute paths, for a process with another current folder."""
 
 
 class StageJob(Protocol):
-    """A job of a stage, with its tasks."""
+    """A job of a stage and its tasks."""
 
     @property
     def artefact(self) -> ArtefactSpec:
-        """Description of the artefact."""
+        """Spec of the artefact."""
 
     @property
     def tasks(self) -> Callable[[], Tasks] | None:
-        """Factory of the tasks; None for a job without any."""
+        """Factory of the tasks, or None for a job without tasks."""
 
 
 @dataclass(frozen=True)
 class RemoteJob:
-    """A job that any process can make again.
+    """A recipe from which any process can rebuild a job.
 
     Attributes
     ----------
     project : RemoteProject
     stage : callable
-        A stage's function, by its module and name: ``stage(project, *arguments)`` is the job, with its tasks.
+        Function of a stage, which is pickled by module and name. ``stage(project, *arguments)`` returns the job.
     arguments : tuple
         Plain values.
     artefact : ArtefactSpec
-        What the job must turn out to be.
+        Spec that the rebuilt job must have.
     folder : Path
-        The work folder.
+        Work folder.
     token : str
-        Name of a file in the work folder, which holds its own name: who reads it sees this folder and no other.
+        Name of a file in the work folder that contains its own name. A process that reads it sees the same folder.
     versions : str
-        Of relabel and of its files.
+        Versions of relabel and of its file format.
     """
 
     project: RemoteProject
@@ -68,20 +68,20 @@ class RemoteJob:
     versions: str = ""
 
     def for_worker(self, token: str, threads: int, memory: int) -> RemoteJob:
-        """Make it fit to be sent: silent, with absolute paths and one worker's share of threads and memory.
+        """Return the job as it is sent: silent, with absolute paths and the resources of one worker.
 
         Parameters
         ----------
         token : str
         threads : int
-            0 for as many as the worker has.
+            0 for the number of threads that the worker was started with.
         memory : int
             Bytes.
         """
-        old = self.project.runtime
+        # A worker runs its tasks itself: without workers of its own and without a display.
         runtime = replace(
-            old,
-            data=old.data.absolute(),
+            self.project.runtime,
+            data=self.project.runtime.data.absolute(),
             threads=threads,
             memory=memory,
             workers=0,
@@ -97,15 +97,19 @@ class RemoteJob:
         )
 
     def check_place(self) -> None:
-        """Make sure that this process has the same version of relabel and sees the work folder.
+        """Raise unless this process has the same version of relabel and sees the work folder.
 
         Raises
         ------
-        CheckError, MissingError
+        CheckError
+            If the versions differ.
+        MissingError
+            If the work folder is not visible.
         """
-        if (found := versions()) != self.versions:
+        if (installed := versions()) != self.versions:
             todo = "Install the same version everywhere."
-            raise CheckError(f"expected {self.versions}, found {found}", where=worker_name(), todo=todo)
+            raise CheckError(f"expected {self.versions}, found {installed}", where=worker_name(), todo=todo)
+        # A folder of the same name on another disk exists, but does not hold this token.
         try:
             seen = (self.folder / self.token).read_text(encoding="utf-8")
         except OSError:
@@ -114,32 +118,39 @@ class RemoteJob:
             todo = "All workers need the same files under the same path; use --workers on one machine."
             raise MissingError(f"does not see the work folder {self.folder}", where=worker_name(), todo=todo)
 
-    def check_job(self, found: ArtefactSpec) -> None:
-        """Make sure that the job made again is the one ordered.
+    def check_job(self, rebuilt: ArtefactSpec) -> None:
+        """Raise unless the rebuilt job has the fingerprint of this one.
 
         Raises
         ------
         CheckError
-            Naming what differs.
+            With the first input or parameter that differs.
         """
-        if found.fingerprint == self.artefact.fingerprint:
+        if rebuilt.fingerprint == self.artefact.fingerprint:
             return
+        # Inputs come first: other files are the likelier cause than other parameters, which are sent.
         for part in ("inputs", "semantic"):
-            expected, other = getattr(self.artefact, part), getattr(found, part)
-            for name in sorted({*expected, *other}):
-                if expected.get(name) != other.get(name):
-                    what = f"expected {name} {expected.get(name)}, found {other.get(name)}"
-                    raise CheckError(what, where=worker_name(), todo="All workers need the same files and models.")
-        raise CheckError(f"makes {found.kind}, not {self.artefact.kind}", where=worker_name())
+            expected, actual = getattr(self.artefact, part), getattr(rebuilt, part)
+            for name in sorted({*expected, *actual}):
+                if expected.get(name) != actual.get(name):
+                    message = f"expected {name} {expected.get(name)}, found {actual.get(name)}"
+                    raise CheckError(message, where=worker_name(), todo="All workers need the same files and models.")
+        raise CheckError(f"makes {rebuilt.kind}, not {self.artefact.kind}", where=worker_name())
 
 
 def versions() -> str:
-    """Return the versions of relabel and of its files."""
+    """Return the versions of relabel and of its file format.
+
+    Examples
+    --------
+    >>> versions().startswith("relabel ")
+    True
+    """
     return f"relabel {version('relabel-itr')}, format {FORMAT}"
 
 
 def worker_name() -> str:
-    """Name the worker that this process is."""
+    """Return the name of this worker, for messages."""
     import socket
 
     from distributed import get_worker

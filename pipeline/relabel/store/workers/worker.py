@@ -1,4 +1,4 @@
-"""What runs in a worker: a job is made again once, its tasks one at a time; files go straight to the disk."""
+"""The worker's side: a job is rebuilt once per process, and its tasks run one at a time and write their own files."""
 
 from __future__ import annotations
 
@@ -11,45 +11,48 @@ from relabel.store.tasks import Task, Tasks
 from relabel.store.workdir import Work
 from relabel.store.workers.remote_job import RemoteJob
 
-_KEPT = 2  # jobs, each of which may hold a model
-_kept: OrderedDict[tuple[str, str], Tasks] = OrderedDict()
-_alone = threading.Lock()  # a task takes all threads and memory that a worker has
+_MAX_CACHED = 2  # jobs kept in memory, each of which may hold a model
+_cache: OrderedDict[tuple[str, str], Tasks] = OrderedDict()
+_lock = threading.Lock()  # one task at a time: it uses all threads and memory of the worker
 
 
 def run_task(remote: RemoteJob, task: Task) -> None:
-    """Make one task's file.
+    """Write the file of one task.
 
     Raises
     ------
     CheckError, MissingError
-        If this process is not fit for the job (see RemoteJob).
+        If this process cannot do the job (see `RemoteJob.check_place` and `RemoteJob.check_job`).
     RelabelError
-        Whatever the task raises.
+        Any error that the task raises.
     """
-    with _alone:
+    with _lock:
         remote.check_place()
         _tasks(remote).make(Work(remote.folder), task, ignore_progress)
 
 
 def _tasks(remote: RemoteJob) -> Tasks:
+    """Return the tasks of a job, from the cache or rebuilt from its recipe."""
     key = remote.artefact.fingerprint, remote.token
-    if key not in _kept:
+    if key not in _cache:
         project = remote.project
+        # A job sent to a scheduler names no number of threads: each worker uses those that it was started with.
         if not project.runtime.threads:
             project = project.for_worker(replace(project.runtime, threads=_threads()))
         job = remote.stage(project, *remote.arguments)
         remote.check_job(job.artefact)
         if job.tasks is None:
             raise TypeError(f"{remote.stage.__name__} has no tasks")
-        _kept[key] = job.tasks()
-        while len(_kept) > _KEPT:
-            _kept.popitem(last=False)
-    _kept.move_to_end(key)
-    return _kept[key]
+        _cache[key] = job.tasks()
+        # The least recently used job goes first.
+        while len(_cache) > _MAX_CACHED:
+            _cache.popitem(last=False)
+    _cache.move_to_end(key)
+    return _cache[key]
 
 
 def _threads() -> int:
-    """How many threads whoever started this worker gave it."""
+    """Return the number of threads that this worker was started with."""
     from distributed import get_worker
 
     return max(1, int(get_worker().state.nthreads))

@@ -67,23 +67,23 @@ def test_no_ids_unasked(tmp_path: Path) -> None:
         names(path)
     for ids in ("position", "caption"):
         write(tmp_path, "test", 5, [1, 2, 3, 4, 5])
-        with pytest.raises(UsageError, match="number of captions an image is not known"):
+        with pytest.raises(UsageError, match="number of captions per image is not known"):
             names(path, ids)
 
 
 @pytest.mark.parametrize(
     ("ids", "kind", "size", "message"),
     [
-        ([1, 2, 3], "image", None, "test_ids.txt: expected 4 ids, one a caption, or one an image; found 3"),
-        ([], "image", None, "test_ids.txt: expected 4 ids, one a caption, or one an image; found 0"),
-        ([1], "image", 2, "test_ids.txt: expected 4 ids, one a caption, or one an image (2); found 1"),
+        ([1, 2, 3], "image", None, "test_ids.txt: expected 4 ids, one per caption, or one per image; found 3"),
+        ([], "image", None, "test_ids.txt: expected 4 ids, one per caption, or one per image; found 0"),
+        ([1], "image", 2, "test_ids.txt: expected 4 ids, one per caption, or one per image (2); found 1"),
         ([1, 2, 1, 2], "image", None, "test_ids.txt:3: image 1 comes back after another image"),
         ([1, 1, 1, 2], "image", 2, "test_ids.txt:1: image 1: expected 2 captions, found 3"),
-        ([1, 2, 3, 4], "image", None, "test_ids.txt: every caption has an id of its own"),
+        ([1, 2, 3, 4], "image", None, "test_ids.txt: every caption has its own id"),
         ([1, 2, "", 4], "image", None, "test_ids.txt:3: an empty id"),
-        ([1, 2, 3, 4], "caption", 3, "test_caps.txt: 4 captions are not 3 an image"),
-        ([1, 2], "caption", 2, "test_ids.txt: expected 4 ids, one a caption; found 2"),
-        (None, "position", 5, "test_caps.txt: 4 captions are not 5 an image"),
+        ([1, 2, 3, 4], "caption", 3, "test_caps.txt: 4 captions are not 3 per image"),
+        ([1, 2], "caption", 2, "test_ids.txt: expected 4 ids, one per caption; found 2"),
+        (None, "position", 5, "test_caps.txt: 4 captions are not 5 per image"),
     ],
 )
 def test_lines_that_do_not_go_together(
