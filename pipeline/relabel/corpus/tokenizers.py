@@ -94,7 +94,7 @@ def tokenize(texts: Sequence[str], runtime: Runtime) -> list[str]:
 
 
 def one_line(text: str) -> str:
-    r"""Replace characters that end lines or break pipes by spaces: line separators, control characters, lone surrogates.
+    r"""Replace line separators, control characters and lone surrogates, which end lines or break pipes, by spaces.
 
     Examples
     --------
