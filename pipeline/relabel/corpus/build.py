@@ -124,6 +124,7 @@ def caption_table(captions: Iterable[Caption], tokens: Sequence[str] | None = No
     >>> table["caption_id"].to_pylist(), table["position"].to_pylist()
     (['c:9', 'c:10'], [0, 1])
     """
+    # The captions come one by one and are kept by column.
     columns = _Columns([], [], [], [], [])
     adders = [column.append for column in columns]
     for caption in captions:
@@ -199,6 +200,7 @@ def _strings(columns: _Columns, values: list[str]) -> pa.Array:
     try:
         return pa.array(values, pa.string())
     except UnicodeEncodeError:
+        # Arrow's error names no value, so the caption at fault is searched.
         for where, value in zip(columns.where, values, strict=True):
             try:
                 value.encode()

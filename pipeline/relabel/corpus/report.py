@@ -99,6 +99,7 @@ def duplicates(texts: pa.Array, image: NDArray[np.int32]) -> dict[str, dict[str,
     >>> result["within_images"], result["across_images"]
     ({'images': 1, 'captions': 1}, {'texts': 1, 'captions': 3, 'images': 2})
     """
+    # Equal texts get equal numbers.
     text = texts.dictionary_encode().indices.to_numpy().astype(np.int64)
     width = int(image.max(initial=0)) + 1
     # Each distinct pair of text and image as one number.

@@ -135,6 +135,7 @@ class Corpus:
 
         def read(manifest: Manifest) -> Corpus:
             corpus = cls.from_table(read_parts(folder, manifest))
+            # Hashes cover the files. The digest covers the table that the files form.
             if corpus.digest != manifest.facts["digest"]:
                 message = "the rows are not those the manifest describes"
                 raise CheckError(message, where=str(folder), todo="Ingest again.")

@@ -38,6 +38,7 @@ def coco_files(folder: Path) -> list[Path]:
     MissingError
         If a file is missing.
     """
+    # The archives of COCO unpack to a folder of this name.
     inner = folder / "annotations"
     paths = [(inner if is_folder(inner) else folder) / name for name in FILES]
     for path in paths:
@@ -67,6 +68,7 @@ def read_coco(paths: Sequence[Path], splitter: Splitter, namespace: str = "coco"
     parts = [_read(path) for path in paths]
     captions = np.concatenate([np.array(part.ids, np.int64) for part in parts])
     images = np.concatenate([np.array(part.images, np.int64) for part in parts])
+    # The split needs the ids of both files, so the files are read before the first caption is yielded.
     split_of = splitter(captions, images)
     # One string per image, shared by its captions.
     names = {image: f"{namespace}:{image}" for image in split_of}
@@ -95,6 +97,7 @@ def read_karpathy(path: Path, namespace: str) -> Iterator[Caption]:
     CheckError
         If the file violates the format, an image appears twice, or has no sentence. The message names file and record.
     """
+    # Image to its record, to name both records of a duplicate.
     seen: dict[str, str] = {}
     for n, record in enumerate(typed(read_json(path), "images", list, str(path))):
         where = f"{path}: images[{n}]"

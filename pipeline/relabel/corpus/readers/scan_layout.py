@@ -88,6 +88,7 @@ def read_scan(path: Path, namespace: str, ids: Ids, captions_per_image: int | No
     >>> captions[0].caption_id, captions[0].image_id
     ('mine:test-0#0', 'mine:test-0')
     """
+    # The ids can be checked only against the number of all lines.
     lines = list(read_lines(path))
     if not lines:
         raise CheckError("no captions in this file", where=str(path))
@@ -137,6 +138,7 @@ def _image_of_line(path: Path, listed: Sequence[tuple[str, str]], count: int, si
     images = [value for _, value in listed for _ in range(each)]
     # Lines at which a new image begins.
     starts = [n for n in range(count) if n == 0 or images[n] != images[n - 1]]
+    # The captions of an image must follow each other: an image that comes back would be split in two.
     seen: set[str] = set()
     for start, stop in zip(starts, [*starts[1:], count], strict=True):
         where = listed[start // each][0]

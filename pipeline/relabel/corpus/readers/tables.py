@@ -175,6 +175,7 @@ def read_csv(path: Path, namespace: str, columns: Columns, delimiter: str = ",")
 
 def _records(path: Path, delimiter: str) -> Iterator[tuple[str, list[str]]]:
     """Yield `file:line` of the first line, and the fields, of each record that is not blank."""
+    # `newline=""` leaves line breaks inside quoted fields to the reader.
     reader = csv.reader(io.StringIO(read_text(path), newline=""), delimiter=delimiter, strict=True)
     while True:
         where = f"{path}:{reader.line_num + 1}"

@@ -78,16 +78,20 @@ class DaskPool:
         """
         # Running tasks by their future, with the address of the worker.
         waiting, running, losses = deque(tasks), dict[Any, tuple[Task, str]](), Counter[Task]()
+
+        def put_back(task: Task) -> None:
+            losses[task] += 1
+            self._check_losses(task, losses[task])
+            waiting.append(task)
+
         try:
             while waiting or running:
                 addresses = self._workers()
-                # Dask may take long to report a lost worker, so its tasks are taken back here.
+                # A task bound to a lost worker would wait forever.
                 for future in [f for f, (_, address) in running.items() if address not in addresses and not f.done()]:
                     task, _ = running.pop(future)
                     future.cancel(force=True)
-                    losses[task] += 1
-                    self._lost(task, losses[task])
-                    waiting.append(task)
+                    put_back(task)
                 busy = {address for _, address in running.values()}
                 for address in [a for a in addresses if a not in busy][: len(waiting)]:
                     task = waiting.popleft()
@@ -97,10 +101,9 @@ class DaskPool:
                     if self._ended(future, task):
                         bar.advance(task.size)
                     else:
-                        losses[task] += 1
-                        self._lost(task, losses[task])
-                        waiting.append(task)
+                        put_back(task)
         finally:
+            # After an error or an interrupt no worker goes on with a task.
             for future in running:
                 future.cancel(force=True)
 
@@ -124,7 +127,7 @@ class DaskPool:
     @cached_property
     def _sent(self) -> RemoteJob:
         """The job as it is sent to workers. Its token lies in the work folder until the job ends."""
-        token = f".order-{secrets.token_hex(8)}"
+        token = f".job-{secrets.token_hex(8)}"
         write_text(self._work.folder / token, token)
         self._stack.callback((self._work.folder / token).unlink, missing_ok=True)
         return self._job.for_worker(token, *worker_budget(self._runtime))
@@ -188,7 +191,7 @@ class DaskPool:
             time.sleep(_INTERVAL)
         return True
 
-    def _lost(self, task: Task, times: int) -> None:
+    def _check_losses(self, task: Task, times: int) -> None:
         """Raise if a task has ended too many workers to be given to another one."""
         if times > _MAX_LOSSES:
             message = f"{task.file} ended the {times} workers that tried it; too little memory is the common reason"

@@ -1,13 +1,16 @@
 """Contract: the official annotations and Karpathy's JSON give the same rows, with ids of COCO's own; whatever is not of
-the format is refused with file and record. Real data: pycocoevalcap's jar holds all of COCO's captions."""
+the format is refused with file and record. Karpathy's ids are cocoid or the filename's stem, and sentid; restval is
+train. Real data: pycocoevalcap's jar holds all of COCO's captions."""
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import pytest
@@ -132,3 +135,76 @@ def test_karpathy_gives_the_same_rows(coco: Corpus, mirror: Path) -> None:
     for column in ("caption_id", "image_id", "split", "position", "text"):
         assert theirs.table[column].to_pylist() == ours[column].to_pylist()
     assert len(theirs) == 25_000
+
+
+def karpathy_image(
+    name: str = "a.b.jpg", split: Any = "test", texts: tuple[Any, ...] = ("x",), **more: Any
+) -> dict[str, Any]:
+    sentences = [{"raw": text, "sentid": crc32(name.encode()) + k, "tokens": []} for k, text in enumerate(texts)]
+    return {"filename": name, "split": split, "sentences": sentences, **more}
+
+
+def write_karpathy(path: Path, *images: Any) -> Path:
+    raw = json.dumps({"dataset": "d", "images": list(images)}).encode()
+    path.write_bytes(gzip.compress(raw) if path.suffix == ".gz" else raw)
+    return path
+
+
+@pytest.mark.parametrize("name", ["dataset_flickr8k.json", "dataset_flickr8k.json.gz"])
+def test_karpathy_ids_of_filename_and_sentid(tmp_path: Path, name: str) -> None:
+    path = write_karpathy(
+        tmp_path / name, karpathy_image("1_a.b.jpg", "restval", ("one ", "two")), karpathy_image("2.jpg")
+    )
+    ids = [crc32(b"1_a.b.jpg"), crc32(b"1_a.b.jpg") + 1, crc32(b"2.jpg")]
+    assert list(read_karpathy(path, "flickr8k")) == [
+        Caption(f"flickr8k:{ids[0]}", "flickr8k:1_a.b", "train", "one ", f"{path}: images[0].sentences[0]"),
+        Caption(f"flickr8k:{ids[1]}", "flickr8k:1_a.b", "train", "two", f"{path}: images[0].sentences[1]"),
+        Caption(f"flickr8k:{ids[2]}", "flickr8k:2", "test", "x", f"{path}: images[1].sentences[0]"),
+    ]
+
+
+def test_cocoid_goes_before_filename(tmp_path: Path) -> None:
+    path = write_karpathy(
+        tmp_path / "dataset_coco.json", karpathy_image("COCO_val2014_000000391895.jpg", cocoid=391895)
+    )
+    assert next(read_karpathy(path, "coco")).image_id == "coco:391895"
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (3, "expected an object, found a whole number"),
+        ({"split": "test", "sentences": []}, "no 'filename' here"),
+        (karpathy_image(split=None), "'split': expected a string, found null"),
+        (karpathy_image(texts=()), "image a.b has no caption"),
+        (karpathy_image("7.png"), "image 7 is there twice (first: images[0])"),
+        (karpathy_image(cocoid="7"), "'cocoid': expected a whole number, found a string"),
+    ],
+)
+def test_bad_karpathy_images_are_refused(tmp_path: Path, bad: Any, message: str) -> None:
+    path = write_karpathy(tmp_path / "d.json", karpathy_image("7.jpg"), bad)
+    with pytest.raises(CheckError, match=re.escape(f"{path}: images[1]: {message}")):
+        list(read_karpathy(path, "d"))
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ("text", "expected an object, found a string"),
+        ({"sentid": 1}, "no 'raw' here"),
+        ({"raw": "x"}, "no 'sentid' here"),
+        ({"raw": None, "sentid": 1}, "'raw': expected a string, found null"),
+    ],
+)
+def test_bad_karpathy_sentences_are_refused(tmp_path: Path, bad: Any, message: str) -> None:
+    path = write_karpathy(
+        tmp_path / "d.json", {"filename": "a.jpg", "split": "test", "sentences": [{"raw": "x", "sentid": 0}, bad]}
+    )
+    with pytest.raises(CheckError, match=re.escape(f"{path}: images[0].sentences[1]: {message}")):
+        list(read_karpathy(path, "d"))
+
+
+def test_unknown_karpathy_split_is_refused_with_its_record(tmp_path: Path) -> None:
+    path = write_karpathy(tmp_path / "d.json", karpathy_image(split="holdout"))
+    with pytest.raises(CheckError, match=re.escape(f"{path}: images[0].sentences[0]: unknown split 'holdout'")):
+        Corpus.from_captions(read_karpathy(path, "d"))
