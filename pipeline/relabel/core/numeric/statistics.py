@@ -176,7 +176,7 @@ def _correlations(sums: Vector) -> Vector:
 
 @lru_cache(maxsize=4)
 def cluster_counts(clusters: int, resamples: int, seed: int) -> Vector:
-    """Count the draws of each cluster: (resamples, clusters), where each row sums to `clusters`. The array is cached."""
+    """Count the draws of each cluster: (resamples, clusters), each row sums to `clusters`. The array is cached."""
     generator = np.random.default_rng(seed)
     counts = np.empty((resamples, clusters))
     for row in counts:
