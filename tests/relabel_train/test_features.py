@@ -1,5 +1,5 @@
-"""Contract: features are read by image id, as written, from SCAN's files in all their shapes and from proxy features;
-files that are not what they must be are named, with what was expected and what was found."""
+"""Contract: features are read by image id, as written, from all shapes of SCAN's files and from proxy features;
+invalid files are named, with the expected and the actual content."""
 
 from __future__ import annotations
 

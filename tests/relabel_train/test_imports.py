@@ -1,4 +1,4 @@
-"""relabel_train imports with numpy, pyarrow and torch alone: no relabel, no scipy, no Java, no data tools."""
+"""Contract: relabel_train imports numpy, pyarrow and torch alone: no relabel, no scipy, no Java, no data tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Contract: to read a lookup takes numpy alone, and torch only where tensors are asked for."""
+"""Contract: reading a lookup needs numpy alone; torch is imported for tensors only."""
 
 from __future__ import annotations
 

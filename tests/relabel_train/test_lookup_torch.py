@@ -1,5 +1,5 @@
-"""Contract: labels come with the batch. The collate adds them to what a trainer's own collate makes, in this process
-and in forked and spawned workers alike; tensors are the arrays."""
+"""Contract: the collate adds labels to the batch of a trainer's own collate, in this process and in forked and spawned
+workers; tensors equal the arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Contract: a grading counts what a plain loop over the pairs of different images counts."""
+"""Contract: a grading report counts the same as a plain loop over the pairs of different images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Contract: a DataLoader gets a sampler's batches, epoch by epoch, rank by rank, and goes on just where it stopped."""
+"""Contract: a DataLoader gets a sampler's batches, epoch by epoch and rank by rank, and resumes at the stored
+batch."""
 
 from __future__ import annotations
 

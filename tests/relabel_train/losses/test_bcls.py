@@ -1,4 +1,4 @@
-"""BCLSLoss is the sum of its two parts, by name."""
+"""Contract: BCLSLoss is the sum of its two parts, by name."""
 
 from __future__ import annotations
 

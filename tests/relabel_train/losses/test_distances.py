@@ -1,4 +1,4 @@
-"""Log-ratio and dense triplet losses equal loops over their triplets, for one anchor and for all."""
+"""Contract: log-ratio and dense triplet losses equal loops over their triplets, for one anchor and for all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""KendallLoss equals a loop over all ordered pairs; a label difference of exactly alpha does not count."""
+"""Contract: KendallLoss equals a loop over all ordered pairs; a label difference of exactly alpha does not count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""LadderLoss equals its loops for two to four levels, hard and summed, in the paper's sets and the released ones."""
+"""Contract: LadderLoss equals its loops for two to four levels, hard and summed, in the paper's sets and the released
+ones."""
 
 from __future__ import annotations
 

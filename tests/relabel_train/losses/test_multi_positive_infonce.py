@@ -1,4 +1,4 @@
-"""MultiPositiveInfoNCE equals its loops, and CLIP's cross-entropy where a query has one positive."""
+"""Contract: MultiPositiveInfoNCE equals its loops, and CLIP's cross-entropy if a query has one positive."""
 
 from __future__ import annotations
 

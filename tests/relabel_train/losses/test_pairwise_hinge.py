@@ -1,4 +1,5 @@
-"""Sorted counting equals loops over all pairs: value, number of pairs and gradient, with ties everywhere."""
+"""Contract: sorted counting equals loops over all pairs in value, number of pairs and gradient, with ties
+everywhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""SAMLoss equals Eq. 7 for the negatives it draws; draws follow the paper's words and never meet an own item."""
+"""Contract: SAMLoss equals Eq. 7 for the negatives it draws; draws follow the paper's words and never meet an own
+item."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SW-HS equals loops over its windows; labels exactly on edges fall on the stated side in every dtype."""
+"""Contract: SW-HS equals loops over its windows; labels on an edge fall on the stated side in every dtype."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""S-NDCG equals its loops, alone and with the triplet loss; chunks change neither value nor gradient."""
+"""Contract: S-NDCG equals its loops, alone and with the triplet loss; chunks change neither value nor gradient."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SoftTargetLoss equals its loops and the field's own KL; it is 0 where scores already follow the labels."""
+"""Contract: SoftTargetLoss equals its loops and torch's KL divergence; it is 0 for scores that follow the labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""TripletLoss equals its loops for every kind of negative, with and without siblings masked, gradient included."""
+"""Contract: TripletLoss equals its loops for every kind of negative, with and without masked siblings, gradient
+included."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ECCV Caption's and CxC's own positives are read as they are; figures equal those of the package eccv_caption."""
+"""Contract: positives of ECCV Caption and CxC are read as stored; figures equal those of the package eccv_caption."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Inversions equal pairs counted one by one; tau-b equals scipy's, tau-a its definition; codes sort as numbers do."""
+"""Contract: inversions equal a count pair by pair, tau-b equals scipy's, tau-a its definition; codes sort as numbers
+do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Labels out of a lookup are its blocks, by the rows that stand for the score matrix's rows and columns."""
+"""Contract: labels from a lookup are its blocks, for the rows and columns of the score matrix."""
 
 from __future__ import annotations
 

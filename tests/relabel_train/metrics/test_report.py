@@ -1,4 +1,5 @@
-"""Every figure of a report equals its definition as a loop, to 1e-9, under both rules for ties; errors say what."""
+"""Contract: every figure of a report equals a loop over its definition, to 1e-9, under both rules for ties; errors
+name the value."""
 
 from __future__ import annotations
 

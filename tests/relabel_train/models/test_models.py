@@ -1,5 +1,5 @@
-"""Contract: models give unit vectors by the papers' formulas, whatever an image or caption is batched with; GPO is its
-formula; words are numbered by how often they stand."""
+"""Contract: models give unit vectors by the papers' formulas, independent of the rest of the batch; GPO equals its
+formula; words are numbered by frequency."""
 
 from __future__ import annotations
 

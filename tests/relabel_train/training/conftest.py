@@ -1,4 +1,4 @@
-"""A small world to train in: the small project's corpus and lookups, and regions that tell which image is which."""
+"""A small training set: the small project's corpus and lookups, and regions that identify their image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Contract: a checkpoint comes back to the bit and in kind, without pickle; it is whole or it is not there."""
+"""Contract: a checkpoint restores every bit and type, without pickle; the file is complete or does not exist."""
 
 from __future__ import annotations
 

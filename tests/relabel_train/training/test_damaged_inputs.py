@@ -1,4 +1,4 @@
-"""Contract: a damaged corpus or a damaged file of positives is one error of the trainer's that names the file."""
+"""Contract: a damaged corpus or file of positives raises one FitError that names the file."""
 
 from __future__ import annotations
 

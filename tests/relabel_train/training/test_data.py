@@ -1,5 +1,5 @@
-"""Contract: captions, features and labels are joined by id; a batch holds the labels of exactly its captions, whatever
-the sampler, a plan or the share of a process."""
+"""Contract: captions, features and labels are joined by id; a batch holds the labels of exactly its captions, for
+every sampler, for a plan and for the share of a process."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Contract: a trained model's figures are those of its embeddings; held-out captions are neither positives nor queries;
-trials are run once and report what a run of their own would."""
+"""Contract: a trained model's figures are those of its embeddings; held-out captions are neither positives nor
+queries; trials run once and report the same as separate runs."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Contract: a run is its options and its folder: the same bits again, the same bits after any kill, and from several
-processes the gradients of one. It learns; what it cannot work with it names."""
+"""Contract: options and folder determine a run, to the bit, also after any kill; several processes compute the
+gradients of one. Training learns; invalid inputs are named."""
 
 from __future__ import annotations
 

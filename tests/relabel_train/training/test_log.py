@@ -1,4 +1,4 @@
-"""Contract: what a run says is there once, as lines and on TensorBoard, however often it was killed and went on."""
+"""Contract: every event of a run is logged once, as a line and on TensorBoard, also after kills and resumptions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Contract: all twelve losses by name, with parameters and weights; what they are given is what they are defined on."""
+"""Contract: all twelve losses by name, with parameters and weights, get the inputs that they are defined on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What each of two processes of test_fit does: the first batch's gradients together and, in the first, alone."""
+"""The part of each of two processes in test_fit: the first batch's gradients, computed together and by the first
+alone."""
 
 from __future__ import annotations
 
