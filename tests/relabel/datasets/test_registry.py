@@ -1,5 +1,5 @@
-"""Contract: every dataset of the issue has a manifest that says all it should; every file has a sha256, and that is
-the sha256 of the real file wherever this machine has one; manifests are found in a checkout and in an installed wheel.
+"""Contract: every dataset has a complete manifest; every file has a sha256, which equals that of the file if this
+machine has one; manifests are found in a checkout and in an installed wheel.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def packaged(source: PackageSource) -> Path:
         pytest.skip(f"{source.package} is not installed")
 
 
-def test_the_datasets_are_those_of_the_issue() -> None:
+def test_every_dataset_has_a_manifest() -> None:
     assert names() == DATASETS
 
 

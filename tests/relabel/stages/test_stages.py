@@ -175,7 +175,7 @@ def test_nearest_equals_a_loop_over_all_captions(small: Path) -> None:
         search_labels(made, None, "coco:0", ["cider"], 5, "val")
 
 
-ANCHORS = {  # label: SITS all and non-GT, with tolerances; FORMULAS of the papers, CxC test
+ANCHORS = {  # label: SITS all and non-GT, with tolerances; figures of the papers, CxC test
     "same_image": (0.7115, None, 0.0005),
     "cider": (0.738, 0.487, 0.001),
     "cider_lower_split": (0.7346, 0.4537, 0.0005),
