@@ -17,7 +17,7 @@ from relabel.stages import Project
 from relabel.stages.variants import Variant
 
 FILE = Path(__file__).parent / "params.yaml"
-"""Parameter file where no other is named."""
+"""Default parameter file."""
 FILE_OPTION = typer.Option("--experiments", help="Parameters of the experiments; experiments/params.yaml by default.")
 """Option of every experiment."""
 
@@ -26,7 +26,7 @@ class ProxyFeaturesParams(Parameters):
     """Images that are represented by the token vectors of a caption, and the model of these vectors."""
 
     images: int | None = Field(
-        None, ge=1, le=2**31 - 1, description="Images per split; `train`, `val` and `test` where not given."
+        None, ge=1, le=2**31 - 1, description="Images per split; by default `train`, `val` and `test`."
     )
     train: int = Field(3000, ge=0, le=2**31 - 1, description="Images of train.")
     val: int = Field(500, ge=0, le=2**31 - 1, description="Images of val.")
@@ -41,7 +41,14 @@ class ProxyFeaturesParams(Parameters):
 
     @property
     def counts(self) -> dict[str, int]:
-        """Number of images per split."""
+        """Number of images per split.
+
+        Examples
+        --------
+        >>> from experiments.params import ProxyFeaturesParams
+        >>> ProxyFeaturesParams(train=10, val=5).counts
+        {'train': 10, 'val': 5, 'test': 5000}
+        """
         return {split: self.images or getattr(self, split) for split in SPLITS}
 
 
@@ -50,7 +57,7 @@ class Row(Parameters):
 
     loss: tuple[str, ...] = Field(description="Names of losses, as in `relabel fit --loss`.")
     loss_set: tuple[str, ...] = Field((), description="Parameters of the losses, as in `relabel fit --loss-set`.")
-    label: str | None = Field(None, description="Label; the first of `train_labels` where not given.")
+    label: str | None = Field(None, description="Label; by default the first of `train_labels`.")
     sampler: Literal["random", "neighbour", "graded"] = Field("random", description="Sampler of batches.")
 
 
@@ -85,10 +92,10 @@ class FitTableParams(Parameters):
     train_labels: tuple[str, ...] = Field(
         ("sbert", "cider"),
         min_length=1,
-        description="Labels; the first is used with every loss, the others with one.",
+        description="Labels; every loss is trained with the first, and one loss with each of the others.",
     )
     judge: str = Field("sbert", description="Label of nDCG, CS@100 and Kendall's tau.")
-    ncs: str = Field("cider", description="Label of NCS; of no negative values.")
+    ncs: str = Field("cider", description="Label of NCS, without negative values.")
     rows: dict[str, Row] | None = Field(None, description="Rows by name; every loss by default.")
     seeds: tuple[Seed, ...] = Field((0, 1, 2), min_length=1, description="Seeds; each row is trained once per seed.")
     model: str = Field("vsepp", description="vsepp or vse_inf.")
@@ -107,14 +114,15 @@ class FitTableParams(Parameters):
     )
 
     def all_rows(self) -> dict[str, Row]:
-        """Return `rows` where given, else every loss with the first label and one row per further label."""
+        """Return `rows` if set, else every loss with the first label and one row per further label."""
         if self.rows is not None:
             return self.rows
         rows = dict(ROWS)
         if "cider" in self.train_labels:
-            rows["sam"] = Row(loss=("sam",), loss_set=("tau=0.3",), label="cider")  # 3, of labels divided by 10
-        more = {f"{BY_LABEL}, {label}": Row(loss=(BY_LABEL,), label=label) for label in self.train_labels[1:]}
-        return rows | more
+            # The paper's threshold of 3, for labels that are divided by 10.
+            rows["sam"] = Row(loss=("sam",), loss_set=("tau=0.3",), label="cider")
+        by_label = {f"{BY_LABEL}, {label}": Row(loss=(BY_LABEL,), label=label) for label in self.train_labels[1:]}
+        return rows | by_label
 
 
 class Experiments(Parameters):
@@ -127,6 +135,7 @@ class Experiments(Parameters):
 
     def variant(self, project: Project, block: Callable[[Experiments], Parameters]) -> Variant:
         """Return the parameters of an artefact; options that differ from the parameter file make it a trial."""
+        # The project's own parameters are inputs of the artefact and need no comparison.
         values = block(self).model_dump(mode="json")
         trial = values != block(self._file or self).model_dump(mode="json")
         return Variant(values, trial, project.runtime.replace, lambda _: "Edit the parameter file of the experiments.")
@@ -145,9 +154,9 @@ def load_experiments(path: Path | None = None, options: Mapping[str, Any] = {}) 
     Raises
     ------
     MissingError
-        If there is no such file.
+        If the file does not exist.
     UsageError
-        If a name is not a parameter or a value is not allowed.
+        If a name is not a parameter or a value is not valid.
     """
     file = path or FILE
     body = read_yaml(file)

@@ -63,7 +63,7 @@ def verb(function: Callable[..., None]) -> typer.Typer:
     `relabel_cli.border.report`.
     """
     hints = get_type_hints(function, include_extras=True)
-    own: list[inspect.Parameter] = []
+    specific: list[inspect.Parameter] = []
     shared: list[inspect.Parameter] = []
     models: dict[str, type[BaseModel]] = {}
     sections: dict[str, Overrides] = {}
@@ -75,10 +75,10 @@ def verb(function: Callable[..., None]) -> typer.Typer:
             shared += [_option(f, info) for f, info in annotation.model_fields.items()]
         elif marks:
             sections[name] = marks[0]
-            own += [_option(f, info, unset=True) for f, info in marks[0].fields()]
+            specific += [_option(f, info, unset=True) for f, info in marks[0].fields()]
         else:
             # Keyword-only parameters may follow any default, whatever their order in `function`.
-            own.append(parameter.replace(annotation=annotation, kind=inspect.Parameter.KEYWORD_ONLY))
+            specific.append(parameter.replace(annotation=annotation, kind=inspect.Parameter.KEYWORD_ONLY))
 
     @functools.wraps(function)
     def call(**values: Any) -> None:
@@ -90,8 +90,8 @@ def verb(function: Callable[..., None]) -> typer.Typer:
             raise typer.Exit(report(error, values.get("verbose", False))) from None
 
     # Typer reads the options from the signature, which `wraps` has copied from the function.
-    call.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
-    call.__annotations__ = {p.name: p.annotation for p in (*own, *shared)}
+    call.__signature__ = inspect.Signature([*specific, *shared])  # type: ignore[attr-defined]
+    call.__annotations__ = {p.name: p.annotation for p in (*specific, *shared)}
     app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
     app.command(context_settings=CONTEXT)(call)
     return app

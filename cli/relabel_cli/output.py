@@ -1,4 +1,4 @@
-"""Tables and lines that verbs print, reports of judgements aside."""
+"""Tables and lines that verbs print; reports of judgements render themselves."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from relabel_cli.streams import write_message
 
 
 def nearest_table(query: str, hits: Mapping[str, Sequence[Hit]]) -> str:
-    """Lay out the nearest captions in one column per label; `=` marks captions of the same image."""
+    """Lay out the nearest captions, one column per label; `=` marks captions of the same image."""
     from rich.table import Table
     from rich.text import Text
 
@@ -26,6 +26,7 @@ def nearest_table(query: str, hits: Mapping[str, Sequence[Hit]]) -> str:
     table.add_column("", justify="right")
     for label in hits:
         table.add_column(label, ratio=1, overflow="fold")
+    # Labels may have found different numbers of captions.
     for rank in range(max(map(len, hits.values()), default=0)):
         cells = []
         for label_hits in hits.values():
@@ -54,14 +55,15 @@ def plain(table: Any) -> str:
 
 
 def fetch_table(files: Sequence[FileStatus]) -> str:
-    """List every file of every dataset with its state and the path or source to get it from."""
+    """List the files of all datasets, each with its state and its path or source."""
     states = {
-        "present": "here",
+        "present": "present",
         "damaged": "damaged; fetch again",
         "local": "to fetch, no network needed",
         "remote": "to download",
         "missing": "missing",
     }
+    # The name of a dataset stands at its first file only.
     names = [f.name if i == 0 or files[i - 1].name != f.name else "" for i, f in enumerate(files)]
     cells = [
         (name, f.file + (" (or)" if f.alternative else ""), size(f.bytes), states[f.state], f.where)
@@ -71,7 +73,14 @@ def fetch_table(files: Sequence[FileStatus]) -> str:
 
 
 def size(count: float) -> str:
-    """Format a number of bytes."""
+    """Format a number of bytes in decimal units.
+
+    Examples
+    --------
+    >>> from relabel_cli.output import size
+    >>> size(512), size(385_400_000)
+    ('512 B', '385 MB')
+    """
     for unit in ("B", "KB", "MB"):
         if count < 1000:
             return f"{count:.0f} {unit}"
@@ -96,7 +105,7 @@ def neighbours_text(facts: Mapping[str, Any]) -> str:
 
 
 def verify_text(findings: Findings) -> str:
-    """List problems, one file per line, then how much was read."""
+    """List the problems, one file per line, then the amount that was read."""
     lines = [*map(str, findings.problems), *findings.unfinished, *findings.stale]
     read = f"{findings.artefacts:,} artefacts and {findings.fetched:,} fetched files"
     read += f": {findings.files:,} files read, {size(findings.bytes)}"
@@ -105,7 +114,7 @@ def verify_text(findings: Findings) -> str:
 
 
 def plan_text(steps: Sequence[Step]) -> str:
-    """List the stages of a run: their state, and the bytes that the rest will take."""
+    """List the steps of a run with their state, and the bytes of those that are still to be done."""
     cells = [
         (
             step.stage,
@@ -117,6 +126,7 @@ def plan_text(steps: Sequence[Step]) -> str:
         )
         for step in steps
     ]
+    # Unknown sizes count as 0: the total is a lower bound.
     to_do = [step for step in steps if step.state != "done"]
     header = ("stage", "name", "state", "rows", "bytes", "where")
     total = ("still", "", "", "", f"{sum(step.bytes or 0 for step in to_do):,}", "")
@@ -124,7 +134,7 @@ def plan_text(steps: Sequence[Step]) -> str:
 
 
 def report_outcome(result: EvaluationResult) -> None:
-    """Name written files and failed labels on stderr; exit with the code of the first failure."""
+    """List written files and failed labels on stderr; exit with the code of the first failure."""
     import typer
 
     width = max(map(len, result.paths), default=0)

@@ -1,4 +1,4 @@
-"""Makes docs/reference.md of verbs and parameter models: ``python -m relabel_cli.reference > docs/reference.md``."""
+"""Generator of docs/reference.md: ``python -m relabel_cli.reference > docs/reference.md``."""
 
 from __future__ import annotations
 
@@ -26,19 +26,20 @@ from relabel_cli.root import VERBS
 
 _HEAD = """# Reference
 
-Made of the parameter models by `python -m relabel_cli.reference > docs/reference.md`; a test holds it to them.
+Generated from the verbs and parameter models by `python -m relabel_cli.reference > docs/reference.md`.
 
-Exit codes: 0 fine, 1 a bug, 2 usage, 3 something missing, 4 a check failed, 5 partial (run again), 130 interrupted, 141
-the reader of a pipe is gone. An error is one line on stderr. The line of a bug names the file that holds its
-traceback."""
+Exit codes: 0 success, 1 bug, 2 wrong usage, 3 something is missing, 4 a check failed, 5 partial result (run again), 130
+interrupted, 141 the reader of a pipe has gone. An error is one line on stderr. The line of a bug names the file of
+its traceback."""
 
 
 def reference() -> str:
-    """Write the whole page as Markdown."""
+    """Return the page as Markdown."""
     return "\n".join([_HEAD, "", *_verbs(), *_parameters()]) + "\n"
 
 
 def _verbs() -> Iterator[str]:
+    # doctor has no options of its own, so its options are those of every verb.
     doctor: Any = typer.main.get_command(import_module("relabel_cli.verbs.doctor").app)
     common = {(p.opts[0], p.help) for p in doctor.params}
     yield "## Verbs"
@@ -52,14 +53,14 @@ def _verbs() -> Iterator[str]:
 
 
 def _options(command: Any, common: set[tuple[str, str]]) -> Iterator[str]:
-    own = [p for p in command.params if (p.opts[0], getattr(p, "help", "")) not in common and p.name != "help"]
-    if own:
+    options = [p for p in command.params if (p.opts[0], getattr(p, "help", "")) not in common and p.name != "help"]
+    if options:
         yield from ["", "| option | |", "|---|---|"]
-        yield from (markdown_row([f"`{_flags(p)}`", getattr(p, "help", "") or ""]) for p in own)
+        yield from (markdown_row([f"`{_flags(p)}`", getattr(p, "help", "") or ""]) for p in options)
 
 
 def _parameters() -> Iterator[str]:
-    yield from ["", "## params.yaml", "", "Any of these can be given as `--set NAME=VALUE`."]
+    yield from ["", "## params.yaml", "", "Every parameter can be set by `--set NAME=VALUE`."]
     for section, model in (
         ("ingest", IngestParams),
         ("tune.cbow", TuneCbowParams),
@@ -73,7 +74,13 @@ def _parameters() -> Iterator[str]:
         ("judge", JudgeParams),
     ):
         yield from ["", f"### `{section}`", "", *_table(model)]
-    yield from ["", "### `sources`", "", "Label name to the parameters of its source. Labels built by default:", ""]
+    yield from [
+        "",
+        "### `sources`",
+        "",
+        "Label name to the parameters of its source. Default labels:",
+        "",
+    ]
     yield from (f"- `{label}`: `{params}`" for label, params in DEFAULT_SOURCES.items())
     for name in SOURCES:
         source = source_class(name)

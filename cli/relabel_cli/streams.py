@@ -1,4 +1,4 @@
-"""Standard streams that may be closed, full or not UTF-8. A lost result is an error, a lost message is not."""
+"""Standard streams that may be closed, full or not UTF-8; a lost result is an error, a lost message is not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class OutputError(RelabelError):
 
     exit_code = 5
     BROKEN_PIPE = 128 + 13
-    """Exit code where the reader of a pipe is gone: that of a program which SIGPIPE ends."""
+    """Exit code if the reader of a pipe has gone: that of a program which SIGPIPE ends."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(f"could not write to standard output: {error.strerror}")
@@ -29,9 +29,9 @@ class OutputError(RelabelError):
 def open_streams() -> None:
     """Replace sys.stdout and sys.stderr by streams with a defined behaviour.
 
-    A failed write to stdout raises OutputError once; what follows is dropped, at the interpreter's exit too. A failed
-    write to stderr is ignored. Characters that the encoding lacks are written as escapes. A closed descriptor is
-    opened on the null device, since the next file that is opened would take its number and get the stream's text.
+    A failed write to stdout raises OutputError once; later text is dropped, even at the interpreter's exit. A failed
+    write to stderr is ignored. Characters that the encoding lacks are written as escapes. A closed descriptor is opened
+    on the null device; otherwise the next opened file would get its number, and the stream's text.
     """
     # A write to a descriptor that is open for reading fails as a write to a closed one does.
     for number, mode in enumerate((os.O_RDONLY, os.O_RDONLY, os.O_WRONLY)):
@@ -44,9 +44,10 @@ def open_streams() -> None:
 
 
 def write_result(value: Any, text: str, as_json: bool) -> None:
-    """Write a result to standard output: as JSON or as text."""
+    """Write a result to standard output, as JSON or as text."""
     if as_json:
         text = json.dumps(value, indent=1, ensure_ascii=False)
+        # Escapes of JSON, which every reader decodes, rather than those of the stream.
         try:
             text.encode(sys.stdout.encoding)
         except UnicodeEncodeError:
@@ -62,13 +63,14 @@ def write_message(text: str) -> None:
 
 
 class _Descriptor(io.FileIO):
-    """An open descriptor; after the first failed write all bytes are dropped."""
+    """An open descriptor that drops all bytes after the first failed write."""
 
     def __init__(self, number: int, failed: Callable[[OSError], None]) -> None:
         super().__init__(number, "w", closefd=False)
         self._failed, self._dropping = failed, False
 
     def write(self, data: Any) -> int | None:  # type: ignore[override]
+        # The interpreter flushes again at exit: the error is raised once.
         if not self._dropping:
             try:
                 return super().write(data)
@@ -84,6 +86,7 @@ def _refuse(error: OSError) -> None:
 
 def _text(descriptor: io.FileIO, before: Any) -> io.TextIOWrapper:
     encoding = getattr(before, "encoding", None) or "utf-8"
+    # Messages and interactive results appear line by line; results in a file or pipe are buffered.
     by_line = descriptor.fileno() == 2 or descriptor.isatty()
     buffer = io.BufferedWriter(descriptor)
     return io.TextIOWrapper(buffer, encoding=encoding, errors="backslashreplace", line_buffering=by_line)

@@ -28,8 +28,8 @@ TABLE = "table"
 def fit_table(project: Project, experiments: Experiments) -> Job:
     """Prepare to train the rows of the table and to write it.
 
-    Builds the inputs first: proxy features, the corpus of the remaining captions, its encodings and lookups. Each
-    training has a folder named by a digest of its parameters and inputs, so that a later call finds finished ones.
+    This builds the inputs: proxy features, the corpus of the remaining captions, its encodings and lookups. Each
+    training has a folder that is named by a digest of its parameters and inputs, so that finished trainings are found.
 
     Raises
     ------
@@ -42,10 +42,12 @@ def fit_table(project: Project, experiments: Experiments) -> Job:
 
     params = experiments.fit_table
     remaining, features = remaining_project(project), proxy_features(project, experiments)
+    # A label may train, judge and rank.
     labels = list(dict.fromkeys([*params.train_labels, params.judge, params.ncs]))
     manifests = {"features": run_logged(project, features)}
     log_status(remaining, ingest(remaining), remaining.layout.corpus)
     manifests |= {label: _export_lookup(remaining, label, params) for label in labels}
+    # Identities of all inputs name the folders of trainings, so that a changed input starts new ones.
     digests = {name: manifest.identity for name, manifest in manifests.items()} | {"corpus": remaining.corpus.digest}
     layout = remaining.layout
     lookups = {label: layout.lookup("all", label) for label in labels}
@@ -79,8 +81,8 @@ def run_all(
     try:
         return run_trials(trials, threads, advance)
     except BrokenProcessPool as error:
-        what, todo = "a training process was killed", "Run it again; finished trainings are kept."
-        raise PartialError(what, where=str(runs), todo=todo) from error
+        todo = "Run it again; finished trainings are kept."
+        raise PartialError("a training process was killed", where=str(runs), todo=todo) from error
 
 
 def table_spec(project: Project, params: FitTableParams, inputs: dict[str, str], eccv: bool) -> ArtefactSpec:
@@ -117,6 +119,7 @@ def _write(results: Mapping[str, list[dict[str, Any]]], params: FitTableParams, 
     ]
     table = to_table(rows, params, notes)
     body = {"notes": notes, "params": params.model_dump(mode="json"), "rows": rows}
+    # A resumed work folder may hold a table of fewer rows: every file is written again.
     files = {
         f"{TABLE}.json": json.dumps(body, indent=1, ensure_ascii=False) + "\n",
         f"{TABLE}.csv": to_csv(rows),
@@ -134,13 +137,14 @@ def _export_lookup(remaining: Project, label: str, params: FitTableParams) -> Ma
     build_encoding(remaining, label, "all")
     if label != params.train_labels[0]:
         return run_logged(remaining, export_lookup(remaining, label, "all"))
+    # Graded batches are drawn from neighbours among the training captions.
     within_train = NeighboursParams(k=params.neighbours, of="captions", within="train", split="all")
     run_logged(remaining, neighbours(remaining, label, within_train))
     return run_logged(remaining, export_lookup(remaining, label, "all", "train"))
 
 
 def _eccv(project: Project) -> Path | None:
-    """Return the folder of ECCV Caption's positives; None for datasets other than COCO, or if it was not fetched."""
+    """Return the folder of ECCV Caption's positives; None for datasets other than COCO, or if they were not fetched."""
     from relabel.datasets import locate
     from relabel.judge.eccv_data import FILES
 

@@ -25,6 +25,7 @@ def figures(result: Mapping[str, Any], params: FitTableParams) -> dict[str, floa
     judged = evaluation["graded"][params.judge]["figures"]
     ncs = evaluation["graded"][params.ncs]["figures"]["labels"]
     labels, eccv = judged["labels"], evaluation["retrieval"]["figures"].get("eccv")
+    # The sums over three cut-offs and two directions become a mean.
     values = {
         "RSUM": judged["all"]["rsum_percent"]["both"],
         "nDCG": _both(labels["ndcg"]),
@@ -46,6 +47,7 @@ def summary(results: Mapping[str, Sequence[Mapping[str, Any]]], params: FitTable
         rows[name] = {
             column: {
                 "mean": _number(v.mean()),
+                # ddof=1: the seeds are a sample of all possible seeds.
                 "sd": _number(v.std(ddof=1)) if len(v) > 1 else None,
                 "seeds": [_number(x) for x in v],
             }
@@ -71,10 +73,12 @@ def to_table(rows: Mapping[str, Any], params: FitTableParams, notes: Sequence[st
 
 
 def _both(figure: Mapping[str, Any]) -> float:
+    """Return the mean of both directions."""
     return float((figure["i2t"] + figure["t2i"]) / 2)
 
 
 def _number(value: Any) -> float | None:
+    """Return a number that JSON can hold; None for NaN and infinity."""
     return float(value) if np.isfinite(value) else None
 
 

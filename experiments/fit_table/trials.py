@@ -67,12 +67,12 @@ def _trial(
             f"row {name} is trained with {label}", todo=f"Add it to fit_table.train_labels: {params.train_labels}."
         )
     low, top = sources[label].spec.bounds
-    # The row's own settings win over the range of its label.
-    given = {setting.partition("=")[0].rpartition(".")[2] for setting in row.loss_set}
+    # The row's own settings have precedence over the range of its label.
+    configured = {setting.partition("=")[0].rpartition(".")[2] for setting in row.loss_set}
     ranges = [
         f"{loss}.{_CONFIGURED[loss]}={'cosine' if low < 0 else 'unit'}"
         for loss in row.loss
-        if loss in _CONFIGURED and _CONFIGURED[loss] not in given
+        if loss in _CONFIGURED and _CONFIGURED[loss] not in configured
     ]
     training: dict[str, Any] = {
         "model": params.model,
@@ -89,6 +89,7 @@ def _trial(
         "seed": seed,
     }
     evaluation = {"label": label, "judge": params.judge, "ncs": params.ncs, "graded": params.graded}
+    # Parameters of the evaluation are included: its figures are stored beside the training.
     digest = hashlib.sha256(json.dumps([training, evaluation, inputs.identity], sort_keys=True).encode()).hexdigest()
     folder = f"{name.replace(', ', '-').replace(' ', '_')}-{seed}-{digest[:12]}"
     out = inputs.runs / check_name("training", folder)

@@ -39,6 +39,7 @@ def proxy_features(project: Project, experiments: Experiments) -> Job:
     files = find_model(params.model, params.revision, runtime.progress)
     held_out = hold_out(corpus, params.counts, params.seed)
 
+    # Loaded on first use: a finished folder is recognized without torch.
     def load() -> TokenEncoder:
         from experiments.proxy_features.token_vectors import TokenEncoder
 
@@ -64,7 +65,7 @@ def remaining_project(project: Project) -> Project:
     """Return the project of the captions that are not held out: a dataset of its own, such as `coco_proxy`.
 
     Its labels pool the references of an image over the remaining captions. Text, neighbours and document frequencies
-    exclude the held-out captions, which are in no file of that dataset. Trained models are those of the whole dataset.
+    exclude the held-out captions, which are in no file of that dataset. Trained models are those of the parent dataset.
     """
     ingest = project.config.ingest
     remaining = ingest.model_copy(

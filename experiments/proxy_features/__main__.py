@@ -29,7 +29,7 @@ def command(
         stages.status_line(built, manifest, job.out),
         f"{counts}; {facts['vectors']} vectors of {facts['width']} numbers each.",
         facts["stand_in"],
-        f"The captions that are left are a dataset of their own, {remaining.dataset}: {remaining.path}.",
+        f"The remaining captions are the dataset {remaining.dataset}: {remaining.path}.",
     ]
     common.show(facts, "\n".join(lines))
 

@@ -43,9 +43,9 @@ class HeldOut:
 
     def captions(self, corpus: Corpus) -> pa.Table:
         """Return the other captions of the images: `caption_id, image_id, split, text`."""
-        others = np.isin(corpus.image, self.image)
-        others[self.row] = False
-        return corpus.table.filter(pa.array(others)).select(["caption_id", "image_id", "split", "text"])
+        remaining = np.isin(corpus.image, self.image)
+        remaining[self.row] = False
+        return corpus.table.filter(pa.array(remaining)).select(["caption_id", "image_id", "split", "text"])
 
 
 def hold_out(corpus: Corpus, counts: Mapping[str, int], seed: int) -> HeldOut:
@@ -68,8 +68,9 @@ def hold_out(corpus: Corpus, counts: Mapping[str, int], seed: int) -> HeldOut:
         candidates = np.arange(span.start, span.stop)
         candidates = candidates[np.diff(corpus.indptr)[candidates] > 1]
         if count > len(candidates):
-            what = f"{count:,} images of {split} are wanted; {len(candidates):,} have more than one caption"
-            raise UsageError(what, todo=f"Set proxy_features.{split} to at most {len(candidates):,}.")
+            message = f"{count:,} images of {split} are requested; {len(candidates):,} have more than one caption"
+            raise UsageError(message, todo=f"Set proxy_features.{split} to at most {len(candidates):,}.")
+        # A generator per split: the draw of one split does not depend on the counts of the others.
         random = StableRandom(seed, number)
         drawn = np.sort(candidates[random.permutation(len(candidates))[:count]])
         sizes = np.minimum(np.diff(corpus.indptr)[drawn], _REFERENCES)
@@ -78,5 +79,5 @@ def hold_out(corpus: Corpus, counts: Mapping[str, int], seed: int) -> HeldOut:
         images.append(drawn)
         rows.append(corpus.indptr[drawn] + position)
     if not images:
-        raise UsageError("no images are wanted", todo="Set proxy_features.train, .val or .test.")
+        raise UsageError("no images are requested", todo="Set proxy_features.train, .val or .test.")
     return HeldOut(np.concatenate(images), np.concatenate(rows))

@@ -68,6 +68,7 @@ class ProxyTasks(Tasks):
         CheckError
             If the model returns a vector that is not finite.
         """
+        # The shards are complete: groups run one after the other.
         if task.file == LENGTHS:
             lengths = np.concatenate([self._lengths(work, name) for name in self.shards])
             work.file(LENGTHS, lambda path: save_array(path, lengths))
@@ -94,12 +95,13 @@ class ProxyTasks(Tasks):
             "image_ids": [self.corpus.image_ids[i] for i in self.held_out.image],
             "held_out": held_out,
         }
+        # Work of an interrupted run may hold a description of other shards.
         work.drop(DESCRIPTION)
         work.file(DESCRIPTION, lambda path: write_text(path, json.dumps(body, ensure_ascii=False, indent=0) + "\n"))
         splits = self.held_out.images(self.corpus)["split"].value_counts().to_pylist()
         work.facts |= about | {"images": {s["values"]: s["counts"] for s in splits}, "held_out": len(held_out)}
 
     def _lengths(self, work: Work, name: str) -> NDArray[np.int64]:
-        """Count the vectors of each image: those that are not padding, and at least one."""
+        """Return the number of vectors per image, without padding and at least one."""
         vectors = np.load(work.folder / name, mmap_mode="r", allow_pickle=False)
         return np.asarray(np.maximum(1, (vectors != 0).any(axis=2).sum(axis=1)), np.int64)

@@ -51,6 +51,7 @@ class TokenEncoder(SentenceEncoder):
                 batch *= -(-64 // max(1, len(batch) * len(batch[0])))
                 ids = torch.tensor(batch, device=self.device)
                 states = self._model({"input_ids": ids, "attention_mask": torch.ones_like(ids)})["token_embeddings"]
+                # Without the special tokens; a text without words keeps the closing one.
                 words = states[: len(rows), 1 : max(2, len(batch[0]) - _SPECIAL + 1)][:, :most]
                 out[rows, : words.shape[1]] = words.float().cpu().numpy()
             return len(rows)

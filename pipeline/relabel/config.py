@@ -1,4 +1,4 @@
-"""All parameters, as pydantic models: params.yaml, the command line's options and the defaults are these."""
+"""All parameters as pydantic models, which define params.yaml, the options of the command line and the defaults."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from relabel.sources.cbow.tune import TuneCbowParams
 from relabel.sources.fuse.tune import TuneFuseParams
 from relabel.sources.sbert.tune import TuneSbertParams
 
-_MOST_BYTES = 1 << 20
-_SHOWN = 200  # characters of a setting in a message
+_MAX_BYTES = 1 << 20  # of a parameter file
+_MAX_SHOWN = 200  # characters of a setting in a message
 
 OF_ANY_DATASET = ("tokenizer", "rows_per_shard")
-"""Parameters of `ingest` in a file that apply to other datasets than the one the file names."""
+"""Parameters of `ingest` in a file that also apply to datasets that the file does not name."""
 
 DEFAULT_SOURCES: dict[str, dict[str, Any]] = {
     "same_image": {"source": "same_image"},
@@ -39,17 +39,17 @@ DEFAULT_SOURCES: dict[str, dict[str, Any]] = {
     "meteor": {"source": "meteor"},
     "sbert": {"source": "sbert"},
 }
-"""The labels that are built where nothing else is asked: label name to the parameters of its source."""
+"""Labels that are built by default: label name to the parameters of its source."""
 
 
 class EncodeParams(Parameters):
-    """How encodings are cut into shards."""
+    """Size of the shards of encodings."""
 
-    rows_per_shard: int = Field(50_000, ge=1, le=10_000_000, description="Captions a shard.")
+    rows_per_shard: int = Field(50_000, ge=1, le=10_000_000, description="Captions per shard.")
 
 
 class TuneParams(Parameters):
-    """The models that are made here, one block a source."""
+    """Parameters of the models that relabel trains, one block per source."""
 
     cbow: TuneCbowParams = TuneCbowParams()
     fuse: TuneFuseParams = TuneFuseParams()
@@ -58,7 +58,14 @@ class TuneParams(Parameters):
 
 
 class Config(Parameters):
-    """Everything in params.yaml."""
+    """All parameters of params.yaml.
+
+    Examples
+    --------
+    >>> from relabel.config import Config
+    >>> Config().params("cider_lower_split").tokenizer
+    'lower_split'
+    """
 
     ingest: IngestParams = IngestParams()
     tune: TuneParams = TuneParams()
@@ -73,11 +80,12 @@ class Config(Parameters):
 
     @property
     def file(self) -> Config:
-        """The parameters of the file alone; these ones, if nothing overrides them."""
+        """The parameters of the file without settings and options; these parameters if nothing overrides them."""
         return self._file or self
 
     def with_models(self, data: Path, dataset: str) -> Config:
-        """Return the same parameters, whose sources take models from a data folder (see SourceParams.with_models)."""
+        """Return the same parameters with sources that find models in a data folder (see SourceParams.with_models)."""
+        # A shallow copy: the sources get the folder when they are made, and their parameters stay as recorded.
         copy = self.model_copy()
         copy._models = (data, dataset)
         copy._file = None if self._file is None else self._file.with_models(data, dataset)
@@ -89,7 +97,7 @@ class Config(Parameters):
         return _sources(value)
 
     def params(self, label: str) -> SourceParams:
-        """Return the parameters of a label; a source's own name is a label, too, with the source's defaults.
+        """Return the parameters of a label; the name of a source is a label with the source's defaults.
 
         Raises
         ------
@@ -100,23 +108,23 @@ class Config(Parameters):
             return self.sources[label]
         if label in SOURCES:
             return _source(label, {"source": label})
-        others = [name for name in SOURCES if name not in self.sources]
-        there = f"There are {', '.join(self.sources)}, and with default parameters {', '.join(others)}"
-        raise UsageError(f"no label {label!r}", todo=f"{there}; see `sources` in params.yaml.")
+        defaults = [name for name in SOURCES if name not in self.sources]
+        names = f"Labels are {', '.join(self.sources)}, and with default parameters {', '.join(defaults)}"
+        raise UsageError(f"no label {label!r}", todo=f"{names}; see `sources` in params.yaml.")
 
     def source(self, label: str) -> Source[Any]:
-        """Make the source that a label names.
+        """Return the source of a label.
 
         Raises
         ------
         UsageError
-            If there is no such label, or its pooling makes no sense for its source.
+            If there is no such label, or its source does not support its pooling.
         """
         params = self.params(label)
         return source_class(params.source)(params if self._models is None else params.with_models(*self._models))
 
     def parts(self, label: str) -> dict[str, Source[Any]]:
-        """Return the sources that a label is made of or gated by, with those of their own parts, by label.
+        """Return the sources of the parts and gates of a label, with those of their own parts, by label.
 
         Raises
         ------
@@ -130,12 +138,12 @@ class Config(Parameters):
 
 
 def load_config(path: Path | None, settings: list[str] = [], overrides: Mapping[str, Any] = {}) -> Config:  # noqa: B006
-    """Read parameters.
+    """Read the parameters of a file, and override them.
 
     Parameters
     ----------
     path : Path or None
-        A YAML file; None takes ./params.yaml if there is one, else the defaults.
+        YAML file. If None, ./params.yaml if it exists, else the defaults.
     settings : list of str
         `a.b.c=value` (the value is YAML), applied in order.
     overrides : mapping
@@ -144,28 +152,38 @@ def load_config(path: Path | None, settings: list[str] = [], overrides: Mapping[
     Raises
     ------
     MissingError
-        If a named file is not there.
+        If a named file does not exist.
     UsageError
-        On anything that is not a parameter or not a value for it; names the file or setting, and the parameter.
+        If a name is not a parameter or a value is not valid. The message names the file or setting, and the parameter.
+
+    Examples
+    --------
+    >>> from relabel.config import load_config
+    >>> config = load_config(None, ["judge.seed=1", "sources={mine: {source: cider, sigma: 3}}"], {"judge.seed": 2})
+    >>> config.judge.seed, list(config.sources), config.params("mine").sigma
+    (2, ['mine'], 3.0)
     """
     file = path or Path("params.yaml")
     body = read_yaml(file) if path is not None or file_status(file) is not None else {}
     where = str(file) if body else "parameters"
+    # Before the settings, so that one of them can change a parameter of a default label.
     body.setdefault("sources", DEFAULT_SOURCES)
-    body = _of_dataset(body, with_overrides(body, settings, overrides))
+    body = _drop_other_captions(body, with_overrides(body, settings, overrides))
     try:
         config = Config(**with_overrides(body, settings, overrides))
+        # Trials are recognized by the difference from the file (see relabel.stages.variants).
         if settings or any(value is not None for value in overrides.values()):
             config._file = _if_valid(body)
         return config
     except ValidationError as error:
         raise UsageError(describe(error), where=where) from error
-    except UsageError as error:  # of a source's own parameters
+    except UsageError as error:
+        # Of a source's own parameters, which are read without the name of the file.
         raise UsageError(error.problem, where=error.where or where, todo=error.todo) from error
 
 
 def _if_valid(body: dict[str, Any]) -> Config | None:
-    """Read parameters that the command completes or mends: on their own they may be no parameters."""
+    """Return the parameters of a file; None if they are valid only with the settings of the command."""
     try:
         return Config(**body)
     except (ValidationError, UsageError):
@@ -173,21 +191,22 @@ def _if_valid(body: dict[str, Any]) -> Config | None:
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """Read a parameter file; an empty file has no parameters.
+    """Return the content of a parameter file; an empty file has no parameters.
 
     Raises
     ------
     MissingError
-        If there is no such file.
+        If the file does not exist.
     UsageError
         If it is larger than 1 MiB, is not YAML or is not a mapping.
     """
     size = check_regular(path, "no such parameter file").stat().st_size
-    if size > _MOST_BYTES:
-        raise UsageError(f"a parameter file has at most {_MOST_BYTES:,} bytes, found {size:,}", where=str(path))
+    if size > _MAX_BYTES:
+        raise UsageError(f"a parameter file has at most {_MAX_BYTES:,} bytes, found {size:,}", where=str(path))
     try:
         body = parse_yaml(path.read_bytes().decode())
-    except ValueError as error:  # UnicodeDecodeError is one
+    # UnicodeDecodeError is a ValueError.
+    except ValueError as error:
         raise UsageError(f"not YAML: {error}", where=str(path)) from error
     if not isinstance(body, dict | None):
         raise UsageError("expected a mapping of parameters", where=str(path))
@@ -195,11 +214,18 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def with_overrides(body: Mapping[str, Any], settings: list[str], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters after applying settings (`NAME=YAML`) and then options by dotted name; None is skipped."""
+    """Return parameters after applying settings (`NAME=YAML`) and then options by dotted name; None is skipped.
+
+    Examples
+    --------
+    >>> from relabel.config import with_overrides
+    >>> with_overrides({"judge": {"seed": 0}}, ["judge.ties=mean"], {"judge.seed": 3, "judge.split": None})
+    {'judge': {'seed': 3, 'ties': 'mean'}}
+    """
     result = deepcopy(dict(body))
     for setting in settings:
         name, equals, text = setting.partition("=")
-        option = f"--set {setting if len(setting) <= _SHOWN else f'{setting[:_SHOWN]}...'}"
+        option = f"--set {setting if len(setting) <= _MAX_SHOWN else f'{setting[:_MAX_SHOWN]}...'}"
         if not (equals and all(name.split("."))):
             raise UsageError("expected NAME=VALUE", where=option)
         try:
@@ -213,40 +239,43 @@ def with_overrides(body: Mapping[str, Any], settings: list[str], overrides: Mapp
     return result
 
 
-def _of_dataset(body: dict[str, Any], overridden: Mapping[str, Any]) -> dict[str, Any]:
-    """Drop the file's captions where the command names another dataset than the file: they are not that dataset's."""
-    ours, asked = body.get("ingest"), overridden.get("ingest")
-    if not (isinstance(ours, dict) and isinstance(asked, dict)) or "dataset" not in ours:
+def _drop_other_captions(body: dict[str, Any], overridden: Mapping[str, Any]) -> dict[str, Any]:
+    """Drop the captions of the file if the command names another dataset than the file."""
+    in_file, in_command = body.get("ingest"), overridden.get("ingest")
+    # A file that names no dataset describes the captions of any.
+    if not (isinstance(in_file, dict) and isinstance(in_command, dict)) or "dataset" not in in_file:
         return body
-    if asked.get("dataset", "coco") == ours["dataset"]:
+    if in_command.get("dataset", "coco") == in_file["dataset"]:
         return body
-    return {**body, "ingest": {name: value for name, value in ours.items() if name in OF_ANY_DATASET}}
+    return {**body, "ingest": {name: value for name, value in in_file.items() if name in OF_ANY_DATASET}}
 
 
 def _assign(body: dict[str, Any], name: str, value: Any, where: str) -> None:
+    """Set a value by its dotted name; missing sections are added."""
     *parents, last = name.split(".")
     for parent in parents:
-        found = body.setdefault(parent, {})
-        if not isinstance(found, dict):
+        section = body.setdefault(parent, {})
+        if not isinstance(section, dict):
             raise UsageError(f"{parent} has no parameters of its own", where=where)
-        body = found
+        body = section
     body[last] = value
 
 
 def _sources(value: Any) -> dict[str, SourceParams]:
     if not isinstance(value, Mapping):
         raise ValueError("expected a mapping of label to parameters")
-    found: dict[str, SourceParams] = {}
+    sources: dict[str, SourceParams] = {}
     for label, params in value.items():
+        # A label names folders and goes into commands.
         if not is_name(str(label)):
             raise ValueError(f"{label!r} cannot name a label. {RULE}")
         if isinstance(params, SourceParams):
-            found[label] = params
+            sources[label] = params
         elif isinstance(params, Mapping) and "source" in params:
-            found[label] = _source(label, dict(params))
+            sources[label] = _source(label, dict(params))
         else:
             raise UsageError(f"sources.{label} must name its source")
-    return found
+    return sources
 
 
 def _source(label: str, params: dict[str, Any]) -> SourceParams:

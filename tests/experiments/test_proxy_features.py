@@ -73,7 +73,7 @@ def test_who_stands_in_is_drawn_from_the_first_five_of_images_with_more_than_one
         assert sum(int(i) in corpus.images([split]) for i in found.image) == count
     with pytest.raises(UsageError, match="have more than one caption"):
         hold_out(corpus, {"train": 20}, 0)
-    with pytest.raises(UsageError, match="no images are wanted"):
+    with pytest.raises(UsageError, match="no images are requested"):
         hold_out(corpus, {}, 0)
 
 

@@ -41,7 +41,7 @@ MADE: dict[str, str] = {
 }
 """Folder that a verb fills."""
 
-ONE_SPLIT = "ECCV Caption has the test split alone. Use --split test."
+ONE_SPLIT = "ECCV Caption covers the test split only. Use --split test."
 OF_COCO = "judge COCO's captions, not mine's"
 PAIRS = "it scores pair by pair. Use a batch plan: `relabel export plan --label LABEL`."
 NO_MODEL = "given vectors have no model, so that a new text has no vector. Ask by a caption's id: --id ID."

@@ -44,7 +44,7 @@ def test_whole_and_stale(layout: Layout) -> None:
     build(layout.corpus, ArtefactSpec("corpus", "mine", {"size": 2}, {}), lambda work: work.facts.update(digest="new"))
     code, said = relabel("labels")
     assert code == 0
-    assert "stale: labels/mine/encodings/test/cider: whole, and made from another corpus" in said
+    assert "stale: labels/mine/encodings/test/cider: intact, but made from another corpus" in said
 
 
 def test_not_as_written(layout: Layout) -> None:

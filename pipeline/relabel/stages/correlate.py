@@ -1,4 +1,4 @@
-"""correlate: labels against human judgement, gathered into one report."""
+"""correlate: the agreement of labels with human judgement, in one report."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Against = Literal["cxc", "eccv", "stsb"]
 
 @dataclass
 class EvaluationResult:
-    """Report of some labels.
+    """Report of several labels, with the labels that are missing from it.
 
     Attributes
     ----------
@@ -41,8 +41,8 @@ def correlate(project: Project, labels: Sequence[str], against: Sequence[Against
     """Compare labels with human judgement; write tables and pictures.
 
     Encodings and judgements that do not exist yet are built. A label that lacks something (Java, a model, vectors) is
-    left out and named; all others are shown. `report/SPLIT` holds the report of all labels of the parameter file; any
-    other report has a folder of its own beside it.
+    left out and listed in the result. `report/SPLIT` holds the report of all labels of the parameter file; any other
+    report has a folder of its own beside it.
 
     Parameters
     ----------
@@ -56,23 +56,25 @@ def correlate(project: Project, labels: Sequence[str], against: Sequence[Against
     Raises
     ------
     UsageError
-        If a label is unknown, ECCV Caption is asked for another split than test, or no label can be ranked.
+        If a label does not exist, ECCV Caption is requested for another split than test, or no label can be ranked.
     RelabelError
         If no label could be built.
     """
     if "eccv" in against and project.config.judge.split != "test":
-        raise UsageError("ECCV Caption has the test split alone", todo="Use --split test.")
+        raise UsageError("ECCV Caption covers the test split only", todo="Use --split test.")
     result, names = EvaluationResult(), list(labels) or list(project.config.sources)
     specs = {label: project.config.source(label).spec for label in names}
     if against != ["stsb"]:
         judged: dict[str, Manifest] = {}
-        for label in sorted(names, key=lambda n: specs[n].pairwise):  # a gate comes before what it gates
+        # Labels that score pair by pair come last: the gate that they need is one of the others.
+        for label in sorted(names, key=lambda n: specs[n].pairwise):
             try:
                 judged[label] = _build_label(project, label, judge=bool(against))
             except RelabelError as error:
                 result.problems.append((label, error))
         if not judged:
             raise result.problems[0][1]
+        # The report lists labels in the order of the request.
         judged = {label: judged[label] for label in names if label in judged}
         split = project.config.judge.split
         folder = project.layout.report(report_variant(project, labels).folder(split))
@@ -118,13 +120,14 @@ def _eccv(project: Project, judged: dict[str, Manifest], against: Sequence[Again
     scores = [QueryScores.open(stages.judgement_folder(project, label), m.facts) for label, m in judged.items()]
     report = eccv_report(scores)
     if not report.tables:
-        none = UsageError(
-            f"{', '.join(judged)}: not ranked on ECCV Caption, which takes all pairs, for they score pair by pair",
-            todo="Use `--gate sbert`: they then re-rank sbert's best.",
+        error = UsageError(
+            f"{', '.join(judged)}: not ranked on ECCV Caption, which takes all pairs, since they score pair by pair",
+            todo="Use `--gate sbert` to re-rank the best candidates of sbert.",
         )
+        # With other judged sets, the report has their tables and the error is a note.
         if against == ["eccv"]:
-            raise none
-        project.runtime.progress.note(str(none))
+            raise error
+        project.runtime.progress.note(str(error))
     return report, ReportFiles()
 
 
@@ -139,7 +142,8 @@ def _stsb(project: Project, labels: Sequence[str], result: EvaluationResult) -> 
             for part in (label, *parts):
                 stages.ensure_models(project, part)
             scores[label] = judge_stsb(source, project.runtime.data, folder, project.runtime, parts=parts)
-            if (alone := source.without_gate()) is not None:  # shows the cost of the gate
+            # The difference between both rows is the cost of the gate.
+            if (alone := source.without_gate()) is not None:
                 scores[f"{label} without its gate"] = judge_stsb(alone, project.runtime.data, folder, project.runtime)
         except RelabelError as error:
             result.problems.append((label, error))

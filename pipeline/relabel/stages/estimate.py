@@ -133,9 +133,9 @@ def _estimate_encoding(small: _Sample, large: _Sample, rows: range, project: Pro
 
 def _estimate_neighbours(label: str, rows: range, project: Project) -> SizeEstimate:
     params, pooling = project.config.neighbours, project.config.params(label).pooling
-    question = NeighbourSpec(label, "captions", rows, params.k, pooling, project.config.encode.rows_per_shard)
+    spec = NeighbourSpec(label, "captions", rows, params.k, pooling, project.config.encode.rows_per_shard)
     # An approximate search may return fewer than k neighbours.
-    return SizeEstimate(len(rows), neighbours_bytes(project.corpus, question), exact=params.index is None)
+    return SizeEstimate(len(rows), neighbours_bytes(project.corpus, spec), exact=params.index is None)
 
 
 def _estimate_lookup(small: _Sample, large: _Sample, rows: range, project: Project) -> SizeEstimate:

@@ -1,4 +1,4 @@
-"""export: what training code reads."""
+"""export lookup: the arrays that training code reads."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from relabel.store.workdir import Work
 
 
 def export_lookup(project: Project, label: str, split: str, within: str | None = None) -> Job:
-    """Prepare to write the lookup of a label over a split, with its neighbours if they were found before.
+    """Prepare to write the lookup of a label over a split, with its neighbours if these exist.
 
     Parameters
     ----------
     project : Project
     label, split : str
-        An encoding.
+        The encoding to export.
     within : str, optional
-        The split whose captions' neighbours go in; `split` itself where not given.
+        Split of the neighbours to include; `split` by default.
 
     Raises
     ------
     UsageError
         If there is no such label or split, or its source scores pair by pair.
     MissingError
-        If the encoding is not there.
+        If the encoding is missing.
     CheckError
         If the encoding or the neighbours were made of other captions or under other parameters.
     """
@@ -46,16 +46,20 @@ def export_lookup(project: Project, label: str, split: str, within: str | None =
     artefact = lookup_spec(corpus, source, label, encoding, neighbours, project.config.export.lookup)
 
     def fill(work: Work) -> None:
-        made = ArtefactRef(layout.encoding(split, label), encoding)
-        found = None if neighbours is None else ArtefactRef(near, neighbours)
-        inputs = [part for part in (made, found) if part is not None]
+        encoded = ArtefactRef(layout.encoding(split, label), encoding)
+        table = None if neighbours is None else ArtefactRef(near, neighbours)
+        inputs = [part for part in (encoded, table) if part is not None]
+        # Every file of the inputs is verified before it is copied or converted.
         for part in inputs:
             open_artefact(part.folder, part.manifest.kind)
-        write_lookup(corpus, source, artefact, made, found, partial(open_label, project, label, split, encoding), work)
+        opened = partial(open_label, project, label, split, encoding)
+        write_lookup(corpus, source, artefact, encoded, table, opened, work)
+        # If another run rebuilt an input meanwhile, the arrays may be of two encodings: the next run must not resume
+        # from them.
         try:
             for part in inputs:
                 refuse_replaced(part.folder, part.manifest)
-        except CheckError:  # the arrays may be of two encodings: the next run must not go on with them
+        except CheckError:
             for name in list(work.entries()):
                 work.drop(name)
             raise
@@ -67,12 +71,13 @@ def export_lookup(project: Project, label: str, split: str, within: str | None =
 
 
 def _neighbours(folder: Path, label: str, within: str, encoding: Manifest) -> Manifest | None:
-    """Read the manifest of neighbours of captions, None if there are none."""
+    """Return the manifest of neighbours of captions; None if there are none."""
     try:
-        found = read_manifest(folder, "neighbours")
+        manifest = read_manifest(folder, "neighbours")
     except MissingError:
         return None
-    if found.inputs.get("encoding") != encoding.identity:
+    # Stale neighbours are an error rather than left out: the user expects a lookup with neighbours.
+    if manifest.inputs.get("encoding") != encoding.identity:
         todo = f"Run `relabel neighbours --label {label} --within {within}` again, or delete them to export without."
-        raise CheckError("neighbours by another encoding", where=str(folder), todo=todo)
-    return found
+        raise CheckError("neighbours made from another encoding", where=str(folder), todo=todo)
+    return manifest

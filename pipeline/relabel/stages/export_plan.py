@@ -27,23 +27,26 @@ from relabel_train.batches.plan import FORMAT
 
 
 def export_plan(project: Project, label: str, split: str, name: str | None = None) -> Job:
-    """Prepare to plan batches of a split's captions (`export.plan` of the parameters) with a label's blocks.
+    """Prepare to plan batches of a split's captions with the blocks of a label.
 
-    Encoding and neighbours are those of the split where there are any, else those of all captions.
+    Sampler and sizes are those of `export.plan` in the parameters. Encoding and neighbours are those of the split if
+    they exist, else those of all captions.
 
     Parameters
     ----------
+    project : Project
+    label, split : str
     name : str, optional
-        Folder of the plan; made of label, sampler, batch size, epochs and seed by default.
+        Name of the plan and of its folder; by default made of label, sampler, batch size, epochs and seed.
 
     Raises
     ------
     UsageError
-        If there is no such label or split, a parameter makes no sense, or the plan would be absurdly large.
+        If there is no such label or split, a parameter is not valid, or the plan would be larger than the limit.
     MissingError, CheckError
-        If the encoding or the neighbours are not there, or were made of other captions or under other parameters.
+        If the encoding or the neighbours are missing, or were made of other captions or under other parameters.
     PartialError
-        When it is run, if the disk has no room for it.
+        When the job runs, if the plan does not fit on the disk.
     """
     outline, artefact, opened = _outline(project, label, split, name)
 
@@ -51,26 +54,32 @@ def export_plan(project: Project, label: str, split: str, name: str | None = Non
         check_size_limit(outline)
         tasks = PlanTasks(outline, opened)
         with closing(tasks.relevance) as relevance:
-            found = estimate(outline, relevance)
-            check_disk_space(found, work.folder, sum(e.bytes for e in work.entries().values()))
-            project.runtime.progress.note(f"plan {artefact.name}: {found.describe()}")
-            work.runtime["estimate"] = found.__dict__
+            cost = estimate(outline, relevance)
+            # Files of an interrupted run are kept, and need no more space.
+            check_disk_space(cost, work.folder, sum(e.bytes for e in work.entries().values()))
+            project.runtime.progress.note(f"plan {artefact.name}: {cost.describe()}")
+            work.runtime["estimate"] = cost.__dict__
             run_tasks(project, tasks, artefact, work, export_plan, label, split, name)
 
     out = project.layout.plan(split, artefact.name)
-    made = variant(project, partial(_values, label=label), advice=lambda _: "Name the plan with --name.")
-    made = replace(made, trial=made.trial or name is not None)  # the command alone says what a named plan holds
-    return Job(out, artefact, fill, project.runtime.progress, partial(PlanTasks, outline, opened), made)
+    plan_variant = variant(project, partial(_values, label=label), advice=lambda _: "Name the plan with --name.")
+    # A named plan is a trial: its parameters are those of the command that named it.
+    plan_variant = replace(plan_variant, trial=plan_variant.trial or name is not None)
+    tasks = partial(PlanTasks, outline, opened)
+    return Job(out, artefact, fill, project.runtime.progress, tasks, plan_variant)
 
 
 def _values(config: Config, label: str) -> Values:
     """Return the parameters of a plan."""
-    own = config.export.plan.model_dump(mode="json")
-    return label_values(config, label) | {f"export.plan.{name}": value for name, value in own.items()}
+    plan = config.export.plan.model_dump(mode="json")
+    return label_values(config, label) | {f"export.plan.{name}": value for name, value in plan.items()}
 
 
 def estimate_plan(project: Project, label: str, split: str, name: str | None = None) -> Estimate:
-    """Say what a plan takes, and write nothing; scores a few pairs to time them. Raises as `export_plan`."""
+    """Estimate the size and time of a plan without writing it.
+
+    A few pairs are scored and timed. Parameters and errors are those of `export_plan`.
+    """
     outline, _, opened = _outline(project, label, split, name)
     check_size_limit(outline)
     with closing(opened()) as relevance:
@@ -91,9 +100,11 @@ def _outline(
     table = _neighbours(project, near, split) if near is not None else None
     if table is not None:
         inputs["neighbours"] = table.manifest.identity
+    # A sampler's unused parameters are not in `params.semantic`: they cannot change the plan.
     semantic = params.semantic | {"source": source.spec.name, "pooling": pooling, "rows": [rows.start, rows.stop]}
     semantic["format"] = FORMAT
     artefact = ArtefactSpec("plan", _name(project, label) if name is None else name, semantic, inputs)
+    # The failed rows are read from files, which must still be those of the manifest afterwards.
     failed = read_failed_rows(project.layout.encoding(covering, label), encoding)
     refuse_replaced(project.layout.encoding(covering, label), encoding)
     neighbours = partial(_open_neighbours, table, rows)
@@ -109,37 +120,41 @@ def _name(project: Project, label: str) -> str:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _NeighbourFolder:
+    """A table of neighbours on disk."""
+
     folder: Path
     manifest: Manifest
 
 
-def _neighbours(project: Project, label: str, split: str) -> _Found:
-    """Find the neighbours of captions that cover a split."""
+def _neighbours(project: Project, label: str, split: str) -> _NeighbourFolder:
+    """Return the table of neighbours of captions that covers a split."""
     covering = _covering(lambda s: project.layout.neighbours(s, "captions", label), split)
     folder = project.layout.neighbours(covering, "captions", label)
     todo = f"Run `relabel neighbours --label {label} --within {split}`."
     try:
-        found = read_manifest(folder, "neighbours")
+        manifest = read_manifest(folder, "neighbours")
     except MissingError as error:
-        what = f"this sampler takes the neighbours of {label}, and there are none"
-        raise MissingError(what, where=error.where, todo=f"{todo} Or name another label with --neighbours.") from error
-    if found.inputs.get("corpus") != project.corpus.digest:
+        message = f"the sampler uses the neighbours of {label}, which do not exist"
+        todo += " Or name another label with --neighbours."
+        raise MissingError(message, where=error.where, todo=todo) from error
+    if manifest.inputs.get("corpus") != project.corpus.digest:
         raise CheckError("neighbours among other captions", where=str(folder), todo=todo)
-    return _Found(folder, found)
+    return _NeighbourFolder(folder, manifest)
 
 
-def _open_neighbours(found: _Found | None, rows: range, most: int, least: int) -> NeighbourTable:
-    if found is None:
-        raise UsageError("this sampler takes neighbours", where="export.plan")
+def _open_neighbours(table: _NeighbourFolder | None, rows: range, most: int, least: int) -> NeighbourTable:
+    if table is None:
+        raise UsageError("the sampler needs neighbours", where="export.plan")
 
     def read(manifest: Manifest) -> NeighbourTable:
-        refuse_replaced(found.folder, found.manifest)
-        return read_neighbours(found.folder, manifest, rows, most, least)
+        # The plan's fingerprint names the table that was there when the job was prepared.
+        refuse_replaced(table.folder, table.manifest)
+        return read_neighbours(table.folder, manifest, rows, most, least)
 
-    return read_artefact(found.folder, "neighbours", read)
+    return read_artefact(table.folder, "neighbours", read)
 
 
 def _covering(folder: Callable[[str], Path], split: str) -> str:
-    """Take the split itself if its folder is there, else `all` if that is."""
+    """Return the split itself if its folder has an artefact, else `all` if that has one."""
     return "all" if not (folder(split) / MANIFEST).exists() and (folder("all") / MANIFEST).exists() else split

@@ -51,11 +51,11 @@ def index_bytes(factory: str | None, width: int, count: int) -> int | None:
     return int(header + (with_vector - header) * count)
 
 
-def neighbours_bytes(corpus: Corpus, question: NeighbourSpec) -> int:
+def neighbours_bytes(corpus: Corpus, spec: NeighbourSpec) -> int:
     """Return the bytes of a table of exact neighbours and of its keys."""
-    width = question.search(corpus).width
-    shards = sum(shard_bytes(len(part), width) for part in question.shards(corpus))
-    return shards + keys_bytes(corpus, question.rows)
+    width = spec.search(corpus).width
+    shards = sum(shard_bytes(len(part), width) for part in spec.shards(corpus))
+    return shards + keys_bytes(corpus, spec.rows)
 
 
 def lookup_bytes(corpus: Corpus, rows: range, kind_bytes: int, width: int | None) -> int:

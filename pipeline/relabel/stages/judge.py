@@ -1,7 +1,8 @@
-"""judge: a label against human scores, and as a ranker."""
+"""judge: a label's agreement with human scores, and its rankings."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,15 +23,15 @@ if TYPE_CHECKING:
 def judge(project: Project, label: str) -> Job:
     """Prepare to score CxC's human-judged pairs with a label, and to rank ECCV Caption with it (test split).
 
-    A label that scores pair by pair, or is made of one that does, ranks only what the gate (`judge.gate`) finds best;
-    with no gate it is not ranked.
+    A label that scores pair by pair, or is composed of one that does, ranks only the best candidates of the gate
+    (`judge.gate`). Without a gate it is not ranked.
 
     Raises
     ------
     UsageError
         If the corpus is not COCO.
     MissingError
-        If the encoding is not there.
+        If the encoding is missing.
     """
     from relabel.datasets import cxc
     from relabel.judge.cxc import score_cxc
@@ -44,6 +45,7 @@ def judge(project: Project, label: str) -> Job:
     encoding = read_encoding(project, label, split)
     inputs = {"corpus": corpus.digest, "encoding": encoding.identity}
     inputs |= {f"cxc {task}": cxc.sha256(task, split) for task in cxc.TASKS}
+    # A ranking takes all pairs of images and captions, too many for a source that scores pair by pair.
     slow = source.is_pairwise()
     gate = (params.gate or None) if slow else None
     ranked = split == "test" and (not slow or gate is not None)
@@ -52,16 +54,15 @@ def judge(project: Project, label: str) -> Job:
     semantic = {"source": source.spec.name, "pooling": source.params.pooling, **params.model_dump(include=_JUDGED)}
 
     def fill(work: Work) -> None:
-        own = params.include_self
         relevance = open_label(project, label, split, encoding)
         progress = project.runtime.progress
         work.facts |= {"label": label, "params": config.params(label).model_dump(mode="json"), "uses": _uses(encoding)}
         work.facts |= {"own_model": _own_model(encoding), "image_vectors": _image_vectors(project, label)}
-        relevance.log_run_cost(
-            lambda counter, at: score_cxc(corpus, counter, source, split, at, include_self=own), "judged pairs"
-        )
+        score = partial(score_cxc, corpus, source=source, split=split, include_self=params.include_self)
+        # The cost is logged before the work: a dry pass counts the pairs that would be scored.
+        relevance.log_run_cost(lambda counter, at: score(counter, work=at), "judged pairs")
         counted = with_gate_counts(work, relevance)
-        score_cxc(corpus, relevance, source, split, counted, progress, include_self=own)
+        score(relevance, work=counted, progress=progress)
         if ranked:
             opened = _open_gate(project, gate) if gate else None
             eccv = read_eccv(corpus, project.runtime.data)
@@ -73,9 +74,10 @@ def judge(project: Project, label: str) -> Job:
 
 
 def judgement_folder(project: Project, label: str) -> Path:
-    """Return the folder of a label's judgement. That of a trial lies beside those of the parameter file."""
+    """Return the folder of a label's judgement; a trial has its own, beside those of the parameter file."""
 
     def values(config: Config) -> Values:
+        # The split is in the path of the folder.
         judge = config.judge.model_dump(mode="json", include=_JUDGED - {"split"} | {"gate"})
         return label_values(config, label) | {f"judge.{name}": value for name, value in judge.items()}
 
@@ -90,24 +92,26 @@ def _open_gate(project: Project, gate: str) -> Gate:
 
 
 def _uses(encoding: Manifest) -> str | None:
-    """Name the model or the word vectors that an encoding was made with."""
+    """Return the name of the model or word vectors that an encoding was made with; None if it has neither."""
     facts = encoding.facts
     return facts["vectors"]["name"] if "vectors" in facts else facts.get("model")
 
 
 def _own_model(encoding: Manifest) -> bool:
-    """Whether the model of an encoding was found in a folder rather than by its name on the hub."""
+    """Return whether the model of an encoding was in a folder, rather than named on the Hugging Face hub."""
     model = encoding.runtime.get("model")
     return isinstance(model, dict) and model.get("place") == "folder"
 
 
 def _image_vectors(project: Project, label: str) -> list[str]:
-    """Name those labels, among a label and its parts, that compare a vector of the image itself."""
+    """Return the labels, among a label and its parts, that compare a vector of the image itself."""
     source = project.config.source(label)
-    own = [label] if source.compares_image_vectors() else []
-    return list(
-        dict.fromkeys([*own, *(name for part in source.input_labels() for name in _image_vectors(project, part))])
-    )
+    labels = [label] if source.compares_image_vectors() else []
+    for part in source.input_labels():
+        labels += _image_vectors(project, part)
+    # Two parts may share one of their own parts.
+    return list(dict.fromkeys(labels))
 
 
 _JUDGED = {"split", "include_self", "ties", "gate_top"}
+"""Parameters of `judge` that can change a score or a ranking; the others concern the report."""

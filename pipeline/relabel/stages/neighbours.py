@@ -28,14 +28,14 @@ def neighbours(project: Project, label: str, params: NeighboursParams | None = N
     project : Project
     label : str
     params : NeighboursParams, optional
-        `neighbours` of params.yaml without.
+        `neighbours` of the parameters by default.
 
     Raises
     ------
     UsageError
         If there is no such label or split, its source has no neighbours, or the encoding lacks captions of the split.
     MissingError, CheckError
-        If the encoding is not there, or was made of another corpus or under other parameters.
+        If the encoding is missing, or was made from another corpus or under other parameters.
     """
     params = params or project.config.neighbours
     source = project.config.source(label)
@@ -43,53 +43,56 @@ def neighbours(project: Project, label: str, params: NeighboursParams | None = N
     within, split = _splits(project, label, params)
     corpus = project.corpus
     rows, searched = corpus.rows(project.splits(within)), corpus.rows(project.splits(split))
+    # Queries and candidates are read from one encoding.
     if not (searched.start <= rows.start and rows.stop <= searched.stop):
         raise UsageError(f"the encoding of split {split} lacks captions of {within}", todo="Give another --split.")
     encoding = read_encoding(project, label, split)
+    # A wrong factory string fails before the search rather than after hours of it.
     if params.index is not None:
         make_index(params.index, int(encoding.facts["width"]))
     size = project.config.encode.rows_per_shard
-    question = NeighbourSpec(label, params.of, rows, params.k, source.params.pooling, size)
-    semantic = question.semantic() | {"source": source.spec.name, "within": within, "index": params.index}
+    spec = NeighbourSpec(label, params.of, rows, params.k, source.params.pooling, size)
+    semantic = spec.semantic() | {"source": source.spec.name, "within": within, "index": params.index}
     if gate := source.gate():
         semantic["gate"] = gate
     inputs = {"corpus": corpus.digest, "encoding": encoding.identity}
     out = project.layout.neighbours(within, params.of, label)
     opened, folder = partial(open_label, project, label, split, encoding), project.layout.encoding(split, label)
-    tasks = partial(NeighbourTasks, question, corpus, opened, folder, out, semantic, project.runtime)
+    tasks = partial(NeighbourTasks, spec, corpus, opened, folder, out, semantic, project.runtime)
     artefact = ArtefactSpec("neighbours", label, semantic, inputs)
-    told = params.model_copy(update={"within": within, "split": split})
+    # Workers get the resolved splits: the encodings on disk may change while they start.
+    resolved = params.model_copy(update={"within": within, "split": split})
 
     def fill(work: Work) -> None:
-        work.facts |= facts(source, question) | {"within": within, "split": split}
+        work.facts |= table_facts(source, spec) | {"within": within, "split": split}
         work.facts["without_encoding"] = encoding.failed
-        run_tasks(project, tasks(), artefact, work, neighbours, label, told)
+        run_tasks(project, tasks(), artefact, work, neighbours, label, resolved)
 
-    own = {"neighbours.k": params.k, "neighbours.index": params.index}
-    made = variant(project, partial(_values, label=label), own)
-    return Job(out, artefact, fill, project.runtime.progress, tasks, made)
+    call = {"neighbours.k": params.k, "neighbours.index": params.index}
+    table_variant = variant(project, partial(_values, label=label), call)
+    return Job(out, artefact, fill, project.runtime.progress, tasks, table_variant)
 
 
 def _values(config: Config, label: str) -> Values:
-    """Return the parameters that neighbours depend on; those in their path aside."""
-    found = config.neighbours
-    return label_values(config, label) | {"neighbours.k": found.k, "neighbours.index": found.index}
+    """Return the parameters of a table of neighbours, except those in its path."""
+    params = config.neighbours
+    return label_values(config, label) | {"neighbours.k": params.k, "neighbours.index": params.index}
 
 
 def labels_with_neighbours(project: Project) -> list[str]:
-    """Labels that have neighbours."""
+    """Return the labels of the parameters whose source has neighbours."""
     return [label for label in project.config.sources if project.config.source(label).spec.neighbours_blocker is None]
 
 
-def facts(source: Source[Any], question: NeighbourSpec) -> dict[str, Any]:
-    """Say what a reader of a table of neighbours must know."""
-    captions = question.of == "captions"
+def table_facts(source: Source[Any], spec: NeighbourSpec) -> dict[str, Any]:
+    """Return the facts that a reader of a table of neighbours needs."""
+    captions = spec.of == "captions"
     return {
-        "label": question.label,
-        "k": question.k,
-        "of": question.of,
-        "rows": [question.rows.start, question.rows.stop],
-        "pooling": question.pooling,
+        "label": spec.label,
+        "k": spec.k,
+        "of": spec.of,
+        "rows": [spec.rows.start, spec.rows.stop],
+        "pooling": spec.pooling,
         "bounds": list(source.spec.bounds),
         "symmetric": source.spec.symmetric and captions,
         "orientation": "`row` is the reference, its neighbours are candidates; the text direction is the transpose",
@@ -111,16 +114,17 @@ def _check(source: Source[Any], label: str, params: NeighboursParams) -> None:
 
 
 def _splits(project: Project, label: str, params: NeighboursParams) -> tuple[str, str]:
-    """Find the split that is searched, and the split whose encoding covers it."""
-    there = [s for s in (*project.corpus.splits, "all") if (project.layout.encoding(s, label) / MANIFEST).exists()]
+    """Return the split of the queries, and the split whose encoding covers it."""
+    encoded = [s for s in (*project.corpus.splits, "all") if (project.layout.encoding(s, label) / MANIFEST).exists()]
     if params.within is not None:
-        same = params.within if params.within in there or "all" not in there else "all"
+        same = params.within if params.within in encoded or "all" not in encoded else "all"
         return params.within, params.split or same
     if params.split is not None:
         return params.split, params.split
-    if not there:
+    # Nothing is named: the only encoding, or that of all captions.
+    if not encoded:
         todo = f"Run `relabel encode --label {label} --split all`."
         raise MissingError(f"{label} is not encoded", where=str(project.layout.encoding("all", label)), todo=todo)
-    if len(there) > 1 and "all" not in there:
-        raise UsageError(f"{label} is encoded for {', '.join(there)}", todo="Say which with --within.")
-    return there[-1], there[-1]
+    if len(encoded) > 1 and "all" not in encoded:
+        raise UsageError(f"{label} is encoded for {', '.join(encoded)}", todo="Choose one with --within.")
+    return encoded[-1], encoded[-1]

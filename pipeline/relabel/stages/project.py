@@ -1,4 +1,4 @@
-"""What every stage works on: parameters, what a run may use, and where everything lies."""
+"""The project that every stage works on: parameters, resources of a run, and folders."""
 
 from __future__ import annotations
 
@@ -18,15 +18,26 @@ from relabel.store.manifest import Manifest, read_manifest
 
 @dataclass(frozen=True)
 class Project:
-    """Parameters, what a run may use, and where everything lies.
+    """Parameters, resources of a run, and folders.
 
     Attributes
     ----------
     config : Config
     runtime : Runtime
     labels : Path
+        Folder of all artefacts.
     parent : Project, optional
-        The project that this one's captions are some of: what models are trained on.
+        The project whose captions include this one's. Models are trained on the captions of the parent, so that a
+        label has the same model in both.
+
+    Examples
+    --------
+    >>> from relabel.config import load_config
+    >>> from relabel.core.runtime import Runtime
+    >>> from relabel.stages import Project
+    >>> project = Project(load_config(None, ["ingest.dataset=mine"]), Runtime())
+    >>> project.layout.encoding("test", "cider").as_posix()
+    'labels/mine/encodings/test/cider'
     """
 
     config: Config
@@ -36,7 +47,8 @@ class Project:
 
     def __post_init__(self) -> None:
         config = self.config.with_models(self.runtime.data, self.training_dataset)
-        object.__setattr__(self, "config", config)  # frozen: this is still the making of it
+        # The dataclass is frozen for its users; the instance is still under construction.
+        object.__setattr__(self, "config", config)
 
     def for_worker(self, runtime: Runtime) -> Self:
         """Return the same project for a process in another folder: with this runtime and absolute paths."""
@@ -56,7 +68,10 @@ class Project:
 
     @property
     def reused_corpus(self) -> Manifest | None:
-        """Manifest of a corpus that was ingested from a path, used as it is where the parameters name no path."""
+        """Manifest of a corpus that was ingested from a path and is used as it is; None if the parameters name a path.
+
+        A path is given once, to `ingest`. Later commands name the dataset only.
+        """
         if self.config.ingest.path is not None:
             return None
         try:
@@ -73,12 +88,12 @@ class Project:
 
     @property
     def word2vec(self) -> Path:
-        """Word vectors trained on the dataset."""
+        """Folder of the word vectors that are trained on the dataset."""
         return self.runtime.data / TUNED / self.training_dataset
 
     @property
     def cross_encoder(self) -> Path:
-        """The cross-encoder tuned here."""
+        """Folder of the cross-encoder that `relabel tune bert_sts` trains."""
         return self.runtime.data / "bert_sts"
 
     @cached_property
@@ -87,5 +102,5 @@ class Project:
         return Corpus.open(self.layout.corpus)
 
     def splits(self, split: str) -> tuple[str, ...]:
-        """Names of the splits that `split` means: itself, or those the corpus has for `all`."""
+        """Return the splits that a name stands for: all of the corpus for `all`, else the split itself."""
         return tuple(self.corpus.splits) if split == "all" else (split,)

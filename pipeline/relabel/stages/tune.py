@@ -1,4 +1,4 @@
-"""tune: the model that a source takes."""
+"""tune: the models that sources use."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from relabel.store.manifest import MANIFEST, Manifest, read_manifest
 
 
 def tune_cbow(project: Project) -> tuple[Manifest, bool]:
-    """Train word vectors on the corpus. See relabel.sources.cbow.tune."""
+    """Train word vectors on the corpus, as `relabel.sources.cbow.tune.tune_cbow`."""
     from relabel.sources.cbow import tune
 
+    # Labels find these vectors by the dataset, so they have no --out.
     params, guard = project.config.tune.cbow, model_guard(project, "cbow", "Edit params.yaml")
     return tune.tune_cbow(params, project.corpus, project.word2vec, project.runtime, guard)
 
 
 def tune_bert_sts(project: Project, out: Path | None = None) -> tuple[Manifest, bool]:
-    """Tune a cross-encoder on STS-B. See relabel.sources.bert_sts.tune."""
+    """Train a cross-encoder on STS-B, as `relabel.sources.bert_sts.tune.tune_bert_sts`."""
     from relabel.sources.bert_sts import tune
 
     params, guard = project.config.tune.bert_sts, model_guard(project, "bert_sts")
@@ -31,7 +32,7 @@ def tune_bert_sts(project: Project, out: Path | None = None) -> tuple[Manifest, 
 
 
 def tune_sbert(project: Project, out: Path) -> tuple[Manifest, bool]:
-    """Fine-tune a sentence encoder on human scores. See relabel.sources.sbert.tune.
+    """Fine-tune a sentence encoder on human scores, as `relabel.sources.sbert.tune.tune_sbert`.
 
     Raises
     ------
@@ -41,42 +42,48 @@ def tune_sbert(project: Project, out: Path) -> tuple[Manifest, bool]:
     from relabel.sources.sbert import tune
 
     if project.namespace != "coco":
-        raise UsageError(f"people judged COCO's captions, not {project.config.ingest.dataset}'s")
+        raise UsageError(f"human scores exist for COCO's captions, not for {project.config.ingest.dataset}'s")
     params, guard = project.config.tune.sbert, model_guard(project, "sbert")
     return tune.tune_sbert(params, project.corpus, out, project.runtime, guard)
 
 
 def needs_word2vec(params: SourceParams) -> bool:
-    """Whether a label takes the word vectors that are trained here."""
+    """Return whether a label uses the word vectors of `tune_cbow`.
+
+    Examples
+    --------
+    >>> from relabel.config import load_config
+    >>> from relabel.stages import needs_word2vec
+    >>> config = load_config(None, ["sources={words: {source: cbow, vectors: word2vec}, sim: {source: sbert}}"])
+    >>> needs_word2vec(config.params("words")), needs_word2vec(config.params("sim"))
+    (True, False)
+    """
     return "cbow" in params.tuned_models()
 
 
 def check_word2vec(project: Project, label: str) -> None:
-    """Make sure that the word vectors of a label, if they are trained here, were trained on the dataset as it is.
+    """Check that the word vectors of a label, if `tune_cbow` trains them, were trained on the current captions.
 
     Raises
     ------
     MissingError
-        If there are none, with the command that trains them.
+        If there are none. The message names the command that trains them.
     CheckError
         If they were trained on other captions.
     """
     if not needs_word2vec(project.config.params(label)) or word2vec_is_current(project):
         return
-    name, where, command = (
-        project.training_dataset,
-        str(project.word2vec),
-        f"`relabel tune cbow --dataset {project.training_dataset}`",
-    )
+    dataset, where = project.training_dataset, str(project.word2vec)
+    command = f"`relabel tune cbow --dataset {dataset}`"
     if not (project.word2vec / MANIFEST).exists():
         todo = f"Train them with {command}, or set `vectors` to glove or to a file."
-        raise MissingError(f"no word vectors of {name} here", where=where, todo=todo)
-    what = f"word vectors trained on other captions than those of {name}, or damaged"
-    raise CheckError(what, where=where, todo=f"Train them again with {command}.")
+        raise MissingError(f"no word vectors of {dataset}", where=where, todo=todo)
+    message = f"word vectors trained on other captions than those of {dataset}, or damaged"
+    raise CheckError(message, where=where, todo=f"Train them again with {command}.")
 
 
 def word2vec_is_current(project: Project) -> bool:
-    """Return whether there are word vectors, trained on the captions of the dataset as they are."""
+    """Return whether there are word vectors that were trained on the current captions of the dataset."""
     try:
         trained = read_manifest(project.word2vec, "word_vectors")
         corpus = read_manifest((project.parent or project).layout.corpus, "corpus")
@@ -86,9 +93,10 @@ def word2vec_is_current(project: Project) -> bool:
 
 
 def ensure_models(project: Project, label: str) -> None:
-    """Make the model that a label takes, if it is one that is made here.
+    """Train the models that a label uses and that relabel trains, unless they are up to date.
 
-    Captions that are some of another project's take that one's: a label, and a fuse of it, is the same in both.
+    A project whose captions are a subset of another project's uses the models of its parent, so that a label, and a
+    fuse of it, is the same in both.
     """
     project = project.parent or project
     for name in project.config.params(label).tuned_models():
@@ -97,7 +105,7 @@ def ensure_models(project: Project, label: str) -> None:
 
 
 def _tune_cbow(project: Project) -> tuple[Manifest, bool]:
-    """Train word vectors, on a corpus that is ingested first if it is not there."""
+    """Train word vectors, on a corpus that is ingested first if it does not exist."""
     if not (project.layout.corpus / MANIFEST).exists():
         fetch_and_ingest(project)
     return tune_cbow(project)
@@ -107,4 +115,4 @@ _TUNED: dict[str, tuple[Callable[[Project], tuple[Manifest, bool]], Callable[[Pr
     "cbow": (_tune_cbow, lambda project: project.word2vec),
     "bert_sts": (tune_bert_sts, lambda project: project.cross_encoder),
 }
-"""By name: a stage that makes a model labels take, and the model's folder."""
+"""Name of a model in `SourceParams.tuned_models` to the function that trains it and to its folder."""

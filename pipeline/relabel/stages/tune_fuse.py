@@ -1,4 +1,4 @@
-"""tune fuse: what its parts need first, then the fit."""
+"""tune fuse: the encodings of its parts, then the fit."""
 
 from __future__ import annotations
 
@@ -14,27 +14,29 @@ from relabel.store.place import check_kind
 
 
 def tune_fuse(project: Project, out: Path) -> tuple[Manifest, bool]:
-    """Fit a fuse of the labels that `tune.fuse.parts` names; their encodings of val are made if they are not there.
+    """Fit a fuse of the labels that `tune.fuse.parts` names; missing encodings of val are built first.
 
     Raises
     ------
     UsageError
-        If the corpus is not COCO, a part is no label or made of what is to be fitted here.
+        If the corpus is not COCO, or a part is no label or contains the fuse that is fitted.
     RelabelError
-        See `build_encoding` and `relabel.sources.fuse.tune.tune_fuse`.
+        As `build_encoding` and `relabel.sources.fuse.tune.tune_fuse`.
     """
     from relabel.sources.fuse.model import KIND
     from relabel.sources.fuse.tune import SPLIT, Ingredient, out_of_fold, tune_fuse
 
     config, params = project.config, project.config.tune.fuse
     if project.namespace != "coco":
-        raise UsageError(f"people judged COCO's captions, not {config.ingest.dataset}'s")
-    check_kind(out, KIND)  # before hours of work on the parts
+        raise UsageError(f"human scores exist for COCO's captions, not for {config.ingest.dataset}'s")
+    # Before the encoding of the parts, which may take hours.
+    check_kind(out, KIND)
     parts = {}
     for label in params.parts:
         check_excludes_fuse(project, label, out)
         source, opened = config.source(label), partial(open_label, project, label, SPLIT)
-        if out_of_fold(source) is not None:  # its own vectors of val are not asked
+        # A model tuned on val enters by its out-of-fold predictions; its encoding of val is not read.
+        if out_of_fold(source) is not None:
             artefact = encode(project, label, SPLIT).artefact
             parts[label] = Ingredient(source, artefact.semantic, artefact.fingerprint, opened)
         else:
@@ -45,20 +47,31 @@ def tune_fuse(project: Project, out: Path) -> tuple[Manifest, bool]:
 
 
 def check_excludes_fuse(project: Project, label: str, out: Path, above: tuple[str, ...] = ()) -> None:
-    """Refuse a part whose model is the one to be fitted, or that is made of such a part.
+    """Raise if a part, or one of its own parts, uses the model that is to be fitted.
+
+    Parameters
+    ----------
+    project : Project
+    label : str
+    out : Path
+        Folder of the model that is to be fitted.
+    above : tuple of str
+        The labels that led to this one.
 
     Raises
     ------
     UsageError
-        With the way from the part to it.
+        With the chain of labels from the part to the model.
     """
     source = project.config.source(label)
     folder = source.model_folder()
-    way = (*above, label)
+    chain = (*above, label)
     if folder is not None and folder.absolute() == out.absolute():
-        what = f"part {way[0]} is made of the fuse that is to be fitted: {' -> '.join(way)} has its model in {out}"
-        raise UsageError(what, todo="Take it out of --parts, or give another --out.")
-    if label == way[0]:
+        path = " -> ".join(chain)
+        message = f"part {chain[0]} is made of the fuse that is to be fitted: {path} has its model in {out}"
+        raise UsageError(message, todo="Take it out of --parts, or give another --out.")
+    # Once per part of the fuse; a cycle would make the recursion endless.
+    if label == chain[0]:
         check_acyclic(project.config, label)
     for part in source.input_labels():
-        check_excludes_fuse(project, part, out, way)
+        check_excludes_fuse(project, part, out, chain)

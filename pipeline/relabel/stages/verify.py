@@ -1,4 +1,4 @@
-"""`relabel verify`: everything on disk read back against its manifest, to the byte."""
+"""verify: every byte on disk read back against its manifest."""
 
 from __future__ import annotations
 
@@ -23,21 +23,22 @@ from relabel.store.workdir import DONE, GITIGNORE, WRITTEN, Work, foreign_files
 Fault = Literal["damaged", "missing", "stray", "unreadable"]
 _CHUNK = 1 << 22
 _UNFINISHED = (".part", ".old")
-_TRAINING = "last.npz"  # lies in the folder of a training, which is no artefact
+_TRAINING = "last.npz"  # in the folder of a training, which is no artefact
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A file or folder that is not as it should be.
+    """A file or folder that differs from its manifest or has none.
 
     Attributes
     ----------
     fault : "damaged", "missing", "stray" or "unreadable"
-        A stray file is named by no manifest.
+        A stray file is in no manifest.
     file : str
     expected, found : str
+        Expected and actual content, in words.
     todo : str
-        The advice to the user.
+        Advice to the user.
     """
 
     fault: Fault
@@ -52,17 +53,17 @@ class Problem:
 
 @dataclass
 class Findings:
-    """The outcome of reading everything back.
+    """Result of a verification.
 
     Attributes
     ----------
     artefacts, fetched, files, bytes : int
-        Whole folders with a manifest; fetched files; all files that were read, and their size.
+        Folders with a manifest; fetched files; all files that were read, and their size.
     problems : list of Problem
     unfinished : list of str
-        Work that a run was not done with: no fault, and what is whole in it.
+        Work of interrupted runs, with the number of complete files. It is no fault.
     stale : list of str
-        Artefacts that are whole and were made from others than those that are there now: no fault.
+        Intact artefacts that were made from other inputs than the current ones. They are no fault.
     """
 
     artefacts: int = 0
@@ -76,7 +77,7 @@ class Findings:
 
 @dataclass(frozen=True)
 class _Check:
-    """One file to be read: its accepted contents, by sha256 and size."""
+    """One file to be read, with its accepted contents by sha256 and size."""
 
     path: Path
     accepted: tuple[tuple[str, int], ...]
@@ -84,25 +85,25 @@ class _Check:
 
 
 def verify(paths: Sequence[Path], data: Path, progress: Progress = SILENT) -> Findings:
-    """Read back every artefact and every fetched file; go on after whatever cannot be read.
+    """Read back every artefact and every fetched file, and continue after errors.
 
-    Each folder is read once: a link to a folder is followed, unless it leads to one that is read anyway.
+    Each folder is read once. A link to a folder is followed unless it leads to a folder that is read anyway.
 
     Parameters
     ----------
     paths : sequence of Path
         Folders: of labels, of fetched files, or of one artefact.
     data : Path
-        Folder of fetched files: files there that nothing is known of are the user's own, and no fault.
+        Folder of fetched files. Unknown files there belong to the user and are no fault.
     progress : Progress
         Counts bytes.
 
     Raises
     ------
     MissingError
-        If a path is no folder.
+        If a path is not a folder.
     UsageError
-        If there can be no such path.
+        If a path is not valid, for example too long.
     """
     for path in paths:
         try:
@@ -114,33 +115,35 @@ def verify(paths: Sequence[Path], data: Path, progress: Progress = SILENT) -> Fi
         if not folder:
             raise MissingError("no such folder", where=_shown(path), todo="Name a folder, or make labels first.")
     walk = _Walk(os.path.realpath(data), Findings())
-    walk.all([path for path in paths if not any(_above(other, path) for other in paths)])
+    # A folder below another one of the list is reached from there.
+    walk.all([path for path in paths if not any(_contains(other, path) for other in paths)])
     total = sum(_size(check.path) for check in walk.checks)
     with progress.bar("verify", total, "bytes") as bar:
         for check in walk.checks:
             _read(check, walk.findings, bar)
-    given = {_absolute(path): path for path in paths}
-    absent, stale = check_references(walk.artefacts, list(given), walk.unread)
-    walk.findings.problems += [_absent(one, given) for one in absent]
-    walk.findings.stale += [_stale(one, given) for one in stale]
+    # References are compared by absolute paths, and reported in the form in which the user wrote them.
+    roots = {_absolute(path): path for path in paths}
+    absent, stale = check_references(walk.artefacts, list(roots), walk.unread)
+    walk.findings.problems += [_absent_problem(one, roots) for one in absent]
+    walk.findings.stale += [_stale_line(one, roots) for one in stale]
     return walk.findings
 
 
 @dataclass
 class _Walk:
-    """The folders below those that are verified.
+    """Walk over the folders that are verified.
 
     Attributes
     ----------
     data : str
-        Folder of fetched files, without links.
+        Folder of fetched files, with links resolved.
     findings : Findings
-        Gets the problems for which no file needs to be read.
+        Receives the problems that show without reading a file.
     checks : list of _Check
     artefacts : dict of Path to Manifest
         By absolute folder.
     unread : list of Path
-        Absolute folders of artefacts whose manifest is damaged or lost.
+        Absolute folders of artefacts whose manifest is damaged or missing.
     """
 
     data: str
@@ -151,14 +154,17 @@ class _Walk:
     _visited: set[tuple[int, int]] = field(default_factory=set)
 
     def all(self, paths: Sequence[Path]) -> None:
-        """Walk folders, and after them the folders that links below them lead to."""
+        """Walk folders, and then the folders that links below them lead to."""
+        # A stack and a queue rather than recursion: a tree may be deeper than Python's recursion limit.
         folders, links = list(reversed(paths)), list[Path]()
         while folders or links:
             folder = folders.pop() if folders else links.pop(0)
-            if folder.is_symlink() and folder not in paths and _above(folder, folder.parent, same=True):
+            # A link to a folder above itself would be walked without end.
+            if folder.is_symlink() and folder not in paths and _contains(folder, folder.parent, same=True):
                 self.findings.problems.append(_stray(folder, "a link to a folder that holds it"))
                 continue
             try:
+                # By device and inode, which are the same for all links to a folder.
                 about = folder.stat()
                 if (about.st_dev, about.st_ino) in self._visited:
                     continue
@@ -171,12 +177,13 @@ class _Walk:
             folders += [path for path in reversed(below) if not path.is_symlink()]
 
     def _folder(self, folder: Path) -> Iterator[Path]:
-        """List the checks of a folder; yield the folders in it that are to be walked."""
+        """Add the checks of a folder; yield the folders in it that are to be walked."""
         inner, files = list[Path](), list[Path]()
         for path in sorted(folder.iterdir()):
             try:
                 is_folder = path.is_dir()
-            except OSError as error:  # a path that is too long, a folder that may be listed and not entered
+            except OSError as error:
+                # The path is too long, or the folder may be listed but not entered.
                 self._unreadable(path, error)
                 continue
             if path.name == WORK:
@@ -189,35 +196,37 @@ class _Walk:
             return
         if _TRAINING in names or self._without_manifest(folder, files, inner):
             return
-        in_data, known = self._in_data(folder), _fetched(os.path.basename(os.path.realpath(folder)))  # noqa: PTH119
+        in_data, fetched = self._in_data(folder), _dataset_files(os.path.basename(os.path.realpath(folder)))  # noqa: PTH119
         for path in files:
-            if path.name in known:
+            if path.name in fetched:
                 self.findings.fetched += 1
-                accepted = tuple((c.sha256, c.bytes) for c in known[path.name].contents)
+                accepted = tuple((c.sha256, c.bytes) for c in fetched[path.name].contents)
                 self.checks.append(_Check(path, accepted, f"Delete it, then `relabel fetch {folder.name}`."))
             elif path.name.endswith(_UNFINISHED):
-                self._left(path)
+                self._leftover(path)
             elif not in_data:
                 self.findings.problems.append(_stray(path))
         yield from inner
 
     def _without_manifest(self, folder: Path, files: list[Path], inner: list[Path]) -> bool:
-        """Note a manifest that lacks; return whether one does."""
+        """Report a missing manifest; return whether one is missing."""
+        # Files with names that only relabel gives show that the folder was an artefact.
         written = [path for path in files if WRITTEN.fullmatch(path.name)]
         written += [path for path in inner if path.name == DONE]
         place = place_of(_absolute(folder))
+        # At the place of an artefact, any file does, or even an empty folder: some artefacts have only a manifest.
         if place is not None and not self._in_data(folder):
-            others = (MANIFEST, *_UNFINISHED)
-            written = written or [path for path in files if not path.name.endswith(others)]
-            if {*os.listdir(folder)} <= {GITIGNORE}:  # noqa: PTH208  (some artefacts consist of their manifest alone)
+            ignored = (MANIFEST, *_UNFINISHED)
+            written = written or [path for path in files if not path.name.endswith(ignored)]
+            if {*os.listdir(folder)} <= {GITIGNORE}:  # noqa: PTH208
                 written = [folder]
         if written:
             kind = "an artefact" if place is None else f"{place.kind} {place.names[-1] if place.names else ''}".strip()
-            expected, found = f"the manifest of {kind}", f"{_shown(written[0].relative_to(folder))} without it"
-            found = "an empty folder" if written == [folder] else found
+            actual = f"{_shown(written[0].relative_to(folder))} without it"
+            actual = "an empty folder" if written == [folder] else actual
             self.unread.append(_absolute(folder))
-            todo = "Delete the folder, or move your own files away, and make it again."
-            problem = Problem("missing", _shown(folder / MANIFEST), expected, found, todo)
+            todo = "Delete the folder, or move your own files away, and build it again."
+            problem = Problem("missing", _shown(folder / MANIFEST), f"the manifest of {kind}", actual, todo)
             self.findings.problems.append(problem)
         return bool(written)
 
@@ -231,7 +240,8 @@ class _Walk:
             findings.problems.append(Problem("damaged", _shown(path), expected, error.problem, str(error.todo)))
             self.unread.append(_absolute(folder))
             return
-        except MissingError:  # taken away since the folder was listed
+        except MissingError:
+            # Removed since the folder was listed.
             return
         except OSError as error:
             self._unreadable(path, error)
@@ -243,15 +253,15 @@ class _Walk:
         for name, entry in manifest.files.items():
             self.checks.append(_Check(folder / name, ((entry.sha256, entry.bytes),), _again(manifest)))
         if (folder / DONE).is_dir():
-            self._left(folder / DONE)
+            self._leftover(folder / DONE)
         findings.problems += [_stray(path) for path in foreign_files(folder, manifest.files)]
 
     def _work(self, folder: Path) -> None:
-        """Note work that is not done; a run that works there may end at any time."""
+        """Report unfinished work. A run that works there may end at any time and remove the folder."""
         try:
             for path in sorted(folder.iterdir()):
                 if path.is_dir() and path.name.endswith(_UNFINISHED):
-                    self._left(path)
+                    self._leftover(path)
                 elif path.is_dir():
                     self.findings.unfinished.append(_unfinished(path))
         except FileNotFoundError:
@@ -260,12 +270,13 @@ class _Walk:
             self._unreadable(folder, error)
 
     def _unreadable(self, path: Path, error: OSError) -> None:
-        found, todo = error.strerror or str(error), "Change its permissions, or move it elsewhere."
+        actual, todo = error.strerror or str(error), "Change its permissions, or move it elsewhere."
+        # The error may concern a file below `path`.
         place = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else path
-        kind = "a folder or file that can be read"
-        self.findings.problems.append(Problem("unreadable", _shown(place), kind, found, todo))
+        expected = "a folder or file that can be read"
+        self.findings.problems.append(Problem("unreadable", _shown(place), expected, actual, todo))
 
-    def _left(self, path: Path) -> None:
+    def _leftover(self, path: Path) -> None:
         self.findings.unfinished.append(f"{_shown(path)}: left by a run that was killed; the next one removes it")
 
     def _in_data(self, folder: Path) -> bool:
@@ -274,14 +285,16 @@ class _Walk:
 
 
 def _read(check: _Check, findings: Findings, bar: ProgressBar) -> None:
+    """Compare the content of one file with its manifest."""
     path, expected = check.path, " or ".join(f"sha256 {s} ({n} bytes)" for s, n in check.accepted)
 
     def note(fault: Fault, found: str) -> None:
         findings.problems.append(Problem(fault, _shown(path), expected, found, check.todo))
 
     try:
+        # Opening a pipe may block forever.
         if not stat.S_ISREG(path.stat().st_mode):
-            note("damaged", "a folder, pipe, socket or device")  # to open a pipe may never end
+            note("damaged", "a folder, pipe, socket or device")
             return
         with path.open("rb") as file:
             digest, size = hashlib.sha256(), 0
@@ -292,7 +305,8 @@ def _read(check: _Check, findings: Findings, bar: ProgressBar) -> None:
     except FileNotFoundError:
         note("missing", "nothing")
         return
-    except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
+    except (OSError, ValueError) as error:
+        # ValueError: a name with a zero byte.
         note("unreadable", f"a file that cannot be read ({getattr(error, 'strerror', None) or error})")
         return
     findings.files += 1
@@ -302,14 +316,15 @@ def _read(check: _Check, findings: Findings, bar: ProgressBar) -> None:
 
 
 def _unfinished(folder: Path) -> str:
-    """Say how much is whole in a work folder."""
+    """Return a line on the number of complete files in a work folder."""
     entries = Work(folder).entries()
-    whole = [name for name, entry in entries.items() if _is(folder / name, entry.sha256)]
-    there = sum(1 for path in folder.iterdir() if path.name not in (DONE, MANIFEST))
-    return f"{_shown(folder)}: unfinished, {len(whole)} of {there} files are whole; a run of these parameters goes on"
+    complete = [name for name, entry in entries.items() if _has_sha256(folder / name, entry.sha256)]
+    count = sum(1 for path in folder.iterdir() if path.name not in (DONE, MANIFEST))
+    state = f"unfinished, {len(complete)} of {count} files are complete"
+    return f"{_shown(folder)}: {state}; a run with the same parameters resumes it"
 
 
-def _is(path: Path, sha256: str) -> bool:
+def _has_sha256(path: Path, sha256: str) -> bool:
     if not _is_file(path):
         return False
     with path.open("rb") as file:
@@ -319,7 +334,8 @@ def _is(path: Path, sha256: str) -> bool:
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
-    except OSError:  # a name that is too long
+    except OSError:
+        # The name is too long.
         return False
 
 
@@ -330,52 +346,52 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _above(folder: Path, path: Path, same: bool = False) -> bool:
-    """Return whether a folder holds a path, however both are written; also if they are the same, where asked."""
+def _contains(folder: Path, path: Path, same: bool = False) -> bool:
+    """Return whether a folder contains a path, after links are resolved; `same` accepts equal paths as well."""
     real, other = os.path.realpath(folder), os.path.realpath(path)
     return (same and real == other) or (real != other and other.startswith(os.path.join(real, "")))  # noqa: PTH118
 
 
-def _fetched(dataset: str) -> dict[str, DataFile]:
-    """Files that a dataset of this name has."""
+def _dataset_files(dataset: str) -> dict[str, DataFile]:
+    """Return the files of a dataset by name; none if there is no such dataset."""
     if dataset not in datasets.names():
         return {}
     return {file.name: file for file in datasets.load_manifest(dataset).files}
 
 
-def _stray(path: Path, found: str = "one that no manifest names") -> Problem:
+def _stray(path: Path, found: str = "a file that is in no manifest") -> Problem:
     return Problem("stray", _shown(path), "no such file", found, "Delete it, or move it elsewhere.")
 
 
-def _absent(absent: Absent, given: Mapping[Path, Path]) -> Problem:
+def _absent_problem(absent: Absent, roots: Mapping[Path, Path]) -> Problem:
     more = f" (and {len(absent.referrers) - 1} more)" if len(absent.referrers) > 1 else ""
-    expected = f"the {absent.kind} that {_as_given(absent.referrers[0], given)}{more} was made from"
-    todo = f"Make it again with `relabel {verb_of(absent.kind)}`, or ignore this if you deleted it."
-    return Problem("missing", _as_given(absent.folder, given), expected, "nothing", todo)
+    expected = f"the {absent.kind} that {_relative(absent.referrers[0], roots)}{more} was made from"
+    todo = f"Build it again with `relabel {verb_of(absent.kind)}`, or ignore this if you deleted it."
+    return Problem("missing", _relative(absent.folder, roots), expected, "nothing", todo)
 
 
-def _stale(stale: Stale, given: Mapping[Path, Path]) -> str:
-    made = f"whole, and made from another {' and '.join(stale.inputs)} than the one that is there"
+def _stale_line(stale: Stale, roots: Mapping[Path, Path]) -> str:
+    state = f"intact, but made from another {' and '.join(stale.inputs)} than the current one"
     verb = f"`relabel {verb_of(stale.kind)}`"
-    return f"stale: {_as_given(stale.folder, given)}: {made}; {verb} brings it up to date"
+    return f"stale: {_relative(stale.folder, roots)}: {state}; {verb} brings it up to date"
 
 
-def _as_given(folder: Path, given: Mapping[Path, Path]) -> str:
-    """Return an absolute folder in the form in which the user named the folder that holds it."""
-    base = next(path for path in (folder, *folder.parents) if path in given)
-    return _shown(given[base] / folder.relative_to(base))
+def _relative(folder: Path, roots: Mapping[Path, Path]) -> str:
+    """Return an absolute folder in the form in which the user wrote the root that contains it."""
+    root = next(path for path in (folder, *folder.parents) if path in roots)
+    return _shown(roots[root] / folder.relative_to(root))
 
 
 def _absolute(path: Path) -> Path:
-    """Return an absolute path in which links stand as they are."""
+    """Return an absolute path without resolving links."""
     return Path(os.path.abspath(path))  # noqa: PTH100
 
 
 def _again(manifest: Manifest) -> str:
     command = f"`relabel {verb_of(manifest.kind)}`" if manifest.kind in VERBS else "the program that wrote it"
-    return f"Run {command} again; only damaged files are made again."
+    return f"Run {command} again; it rebuilds only damaged files."
 
 
 def _shown(path: Path) -> str:
-    """Return a path as text that can be printed: what is no text, or would act on a terminal, as an escape."""
+    """Return a path as printable text; characters that are no text or control a terminal become escapes."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(path))

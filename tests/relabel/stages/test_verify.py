@@ -1,5 +1,5 @@
-"""Contract: `verify` reads everything back; whatever single byte of whatever file is changed, it names that file. What
-lacks or is too much is named too; unfinished work is told and is no fault."""
+"""Contract: `verify` reads everything back and names every file in which a single byte has changed. Missing and unknown
+files are named, too. Unfinished work is reported and is no fault."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_unfinished_work_is_told_and_is_no_fault(tree: Path) -> None:
     findings = verify([tree / "labels"], tree / "data")
     assert findings.problems == []
     assert len(findings.unfinished) == 1
-    assert "1 of 2 files are whole" in findings.unfinished[0]
+    assert "1 of 2 files are complete" in findings.unfinished[0]
 
 
 def test_a_fetched_file_is_held_against_its_dataset(tree: Path) -> None:
