@@ -40,18 +40,18 @@ class EvalOptions:
 
     run: Path = option(None, "Folder of a run of `relabel fit`.", needed=True)
     data: Path = option(None, "Features, as `relabel fit` takes them.", needed=True)
-    captions: Path = option(None, "Corpus that `relabel ingest` made.", needed=True)
+    captions: Path = option(None, "Corpus of `relabel ingest`.", needed=True)
     labels: tuple[Path, ...] = option(
-        (), "Lookup for nDCG, CS@K, Kendall's tau, NCS; its name is the label's. Repeatable."
+        (), "Lookup for nDCG, CS@K, Kendall's tau and NCS, named by its label. Repeatable."
     )
-    split: str = option("test", "Split to retrieve in.")
+    split: str = option("test", "Split to evaluate on.")
     graded: int = option(
-        1000, "Images, the split's first, that the metrics of labels are taken on; 0: all.", least=0, most=2**31 - 1
+        1000, "Metrics of labels use the first images of the split, this many; 0: all.", least=0, most=2**31 - 1
     )
-    folds: int | None = option(None, "COCO 1K: 5.", least=1, most=1000)
+    folds: int | None = option(None, "Folds to average recalls over; 5 for COCO 1K.", least=1, most=1000)
     eccv: Path | None = option(None, "Folder with ECCV Caption's positives: `relabel fetch eccv`.")
-    namespace: str | None = option(None, "SCAN features: put before image ids, as `relabel ingest` did (coco).")
-    ids: Literal["image", "position"] = option("image", "SCAN features: what names images.")
+    namespace: str | None = option(None, "SCAN features: namespace of image ids, as for `relabel ingest` (coco).")
+    ids: Literal["image", "position"] = option("image", "SCAN features: source of image ids.")
     checkpoint: str = option("best.npz", "best.npz or last.npz.")
 
     def __post_init__(self) -> None:

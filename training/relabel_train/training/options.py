@@ -43,48 +43,56 @@ class FitOptions:
     """Options of a training run. Defaults are VSE++ on regions as Li et al. (S-NDCG) train it."""
 
     data: Path = option(None, "Features: a folder of SCAN's {split}_ims.npy, or one with features.json.", needed=True)
-    captions: Path = option(None, "Corpus that `relabel ingest` made: texts, ids and splits.", needed=True)
-    out: Path = option(Path("runs/fit"), "Folder of the run: checkpoints, logs, vocabulary. The same command goes on.")
-    labels: Path | None = option(None, "Lookup that `relabel export lookup` wrote; losses without labels need none.")
-    plan: Path | None = option(None, "Batch plan that `relabel export plan` wrote: batches and labels, instead.")
+    captions: Path = option(None, "Corpus of `relabel ingest`: texts, ids and splits.", needed=True)
+    out: Path = option(
+        Path("runs/fit"), "Folder of the run: checkpoints, log, vocabulary. The same command resumes it."
+    )
+    labels: Path | None = option(None, "Lookup of `relabel export lookup`; losses without labels need none.")
+    plan: Path | None = option(None, "Batch plan of `relabel export plan`, which replaces the lookup and the sampler.")
     model: str = option("vsepp", "vsepp or vse_inf.")
     text: str = option("gru", "vse_inf: gru, or a transformers model by name or folder.")
-    loss: tuple[str, ...] = option(("triplet",), "Loss by name, a weight after a colon: triplet, bcls:0.5. Repeatable.")
+    loss: tuple[str, ...] = option(
+        ("triplet",), "Loss by name, with an optional weight: triplet, bcls:0.5. Repeatable."
+    )
     loss_set: tuple[str, ...] = option((), "Parameter of a loss: margin=0.1, or triplet.margin=0.1. Repeatable.")
     pooling: str | None = option(
-        None, "References to one number: paired, max, mean or refs; the label's own if not given."
+        None, "Pooling of references: paired, max, mean or refs; the label's default if omitted."
     )
-    scale: float = option(1.0, "Labels are divided by this: 10 takes CIDEr-D to 0..1.", least=1e-9, most=1e9)
+    scale: float = option(1.0, "Labels are divided by this: 10 maps CIDEr-D to 0..1.", least=1e-9, most=1e9)
     sampler: Sampler = option("random", "random, neighbour or graded.")
     sampler_set: tuple[str, ...] = option((), "Parameter of the sampler: group=16. Repeatable.")
     split: str = option("train", "Split to train on.")
-    val: str = option("val", "Split whose RSUM picks the model and stops the run.")
-    namespace: str | None = option(None, "SCAN features: put before image ids, as `relabel ingest` did (coco).")
-    ids: Literal["image", "position"] = option("image", "SCAN features: what names images; see `relabel ingest --ids`.")
-    batch_size: int = option(128, "Captions a batch, over all processes.", least=2, most=1_000_000)
+    val: str = option("val", "Split whose RSUM selects the model and stops the run.")
+    namespace: str | None = option(None, "SCAN features: namespace of image ids, as for `relabel ingest` (coco).")
+    ids: Literal["image", "position"] = option(
+        "image", "SCAN features: source of image ids; see `relabel ingest --ids`."
+    )
+    batch_size: int = option(128, "Captions per batch, over all processes.", least=2, most=1_000_000)
     epochs: int = option(20, "Epochs.", least=1, most=1_000_000)
     lr: float = option(5e-4, "Learning rate.", least=1e-12, most=1000)
     decay_at: int | None = option(
-        None, "Epoch (from 0) at which the rate falls to a tenth; never if not given.", least=0, most=1_000_000
+        None, "Epoch (from 0) at which the rate falls to a tenth; never if omitted.", least=0, most=1_000_000
     )
-    weight_decay: float = option(0.0, "More than 0 takes AdamW.", least=0, most=1000)
+    weight_decay: float = option(0.0, "Weight decay; above 0 AdamW replaces Adam.", least=0, most=1000)
     warm_up: int = option(
         0,
-        "Epochs of the summed triplet loss before the loss itself; vse_inf has 1 in its paper.",
+        "Epochs of the summed triplet loss before the loss itself; 1 in the paper of vse_inf.",
         least=0,
         most=1_000_000,
     )
     clip: float = option(2.0, "Largest norm of the gradient.", least=1e-9, most=1e9)
     embed: int = option(1024, "Width of embeddings.", least=1, most=100_000)
     word: int = option(300, "Width of word vectors.", least=1, most=100_000)
-    least: int = option(4, "Times a word must stand in the training captions to be known.", least=0, most=10**9)
-    seed: int = option(0, "Draws weights, batches and whatever else is drawn.", least=0, most=2**32 - 1)
-    precision: Precision = option("float32", "Of matrix products: float32, bfloat16, or float16 (on a GPU).")
-    evaluate_every: int = option(0, "Steps between evaluations; 0: after each epoch.", least=0, most=10**12)
-    patience: int = option(
-        0, "Evaluations without a better RSUM after which the run stops; 0: never.", least=0, most=10**9
+    least: int = option(
+        4, "Occurrences in the training captions that put a word into the vocabulary.", least=0, most=10**9
     )
-    save_every: int = option(500, "Steps between checkpoints, besides those of evaluations.", least=1, most=10**12)
+    seed: int = option(0, "Seed of weights, batches and all other random numbers.", least=0, most=2**32 - 1)
+    precision: Precision = option("float32", "Precision of matrix products: float32, bfloat16, or float16 (on a GPU).")
+    evaluate_every: int = option(0, "Steps between evaluations; 0: after each epoch.", least=0, most=10**12)
+    patience: int = option(0, "Evaluations without a better RSUM before the run stops; 0: never.", least=0, most=10**9)
+    save_every: int = option(
+        500, "Steps between checkpoints, in addition to those of evaluations.", least=1, most=10**12
+    )
     log_every: int = option(10, "Steps between lines of the log.", least=1, most=10**12)
     workers: int = option(0, "Processes that read features and labels ahead; 0: this one.", least=0, most=4096)
 
