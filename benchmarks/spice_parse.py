@@ -25,7 +25,7 @@ from common import coco_test_captions, describe, machine, save, show
 from relabel.core.java import find_java, java_version
 from relabel.core.runtime import Runtime
 from relabel.sources.spice.encode import collapsed
-from relabel.sources.spice.parser import SpiceParser, Unparsed, class_path, worker_command
+from relabel.sources.spice.parser import ParseFailure, SpiceParser, class_path, worker_command
 
 COCO = 592_000
 """Distinct captions of COCO."""
@@ -42,7 +42,7 @@ def ours(texts: list[str], heap: str) -> dict[str, float]:
 
 def child(path: Path, heap: str) -> None:
     parser = SpiceParser(lambda: worker_command(Runtime().data, heap), 600.0)
-    failed = [each for each in parser.parse(json.loads(path.read_text())) if isinstance(each, Unparsed)]
+    failed = [each for each in parser.parse(json.loads(path.read_text())) if isinstance(each, ParseFailure)]
     parser.close()
     if failed:
         raise SystemExit(f"{len(failed)} captions failed: {failed[0].reason}")

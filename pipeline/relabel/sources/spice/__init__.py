@@ -1,14 +1,14 @@
 """spice: SPICE of a caption against an image's references, exact, for any captions, without Java once they are parsed.
 
 A caption's scene graph is a set of tuples: objects, their attributes, their relations. Relevance is the F1 of the
-caption's tuples against those of all references merged into one graph; tuples match by WordNet's synonyms, those of
-METEOR. Captions are parsed by SPICE's own parser (CoreNLP 3.6.0), each distinct text once; scores are those of its jar.
+caption's tuples against those of all references merged into one graph. Tuples match by the WordNet synonyms in METEOR's
+tables. Captions are parsed by SPICE's own parser (CoreNLP 3.6.0), each distinct text once. Scores equal those of
+SPICE's jar.
 
 Anderson, Fernando, Johnson, Gould: "SPICE: Semantic Propositional Image Caption Evaluation", ECCV 2016.
 
-Where references or caption have no tuples at all, SPICE is 0. NaN the jar gives only for objects, attributes or
-relations on their own, where the references have none (see `SceneGraphRelevance.counts`); relevance is never NaN but
-where a row failed.
+Relevance is 0 where the references or the caption have no tuples, and NaN only where a row failed. The jar's separate
+scores of objects, attributes or relations are NaN where the references have none (see `SceneGraphRelevance.counts`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from relabel.corpus import Corpus
 from relabel.sources.base import OpenEncoding, Source, SourceParams, SourceSpec
 from relabel.sources.shards import read_failed_rows
 from relabel.sources.spice.encode import WORDS, SceneGraphTasks, collapsed
-from relabel.sources.spice.parser import SpiceParser, Unparsed, parser_files, worker_command
+from relabel.sources.spice.parser import ParseFailure, SpiceParser, parser_files, worker_command
 from relabel.sources.wordnet import find_meteor_jar
 from relabel.store.atomic import sha256_file
 from relabel.store.manifest import read_parts
@@ -35,16 +35,24 @@ from relabel.store.manifest import read_parts
 if TYPE_CHECKING:
     from relabel.sources.spice.load import Scenes
     from relabel.sources.spice.relevance import SceneGraphRelevance
-    from relabel.sources.spice.scene_graph import Rows, Words
+    from relabel.sources.spice.scene_graph import TupleRows, Words
 
 
 class SpiceParams(SourceParams):
-    """Parameters of spice. `heap` and `silence` change no tuple and are in no fingerprint."""
+    """Parameters of spice. `heap` and `silence` change no tuple and enter no fingerprint.
+
+    Examples
+    --------
+    >>> from relabel.sources.spice import SpiceParams
+    >>> SpiceParams(heap="4G").model_dump()
+    {'source': 'spice', 'pooling': 'refs', 'text': 'raw', 'heap': '4G', 'silence': 120.0}
+    """
 
     source: Literal["spice"] = "spice"
     pooling: Pooling = Field("refs", description="refs merges the references into one graph: that is SPICE.")
     text: Literal["raw", "ptb"] = Field(
-        "raw", description="What the parser reads: captions as written, or their PTB tokens (needs Java at ingest)."
+        "raw",
+        description="Text that the parser reads: captions as written, or their PTB tokens (needs Java at ingest).",
     )
     heap: str = Field("2G", pattern=r"^[1-9][0-9]{0,8}[kKmMgG]$", description="Most memory of one Java process.")
     silence: float = Field(120.0, gt=0, le=1e6, description="Seconds that one caption may take in the parser.")
@@ -76,11 +84,11 @@ class Spice(Source[SpiceParams]):
         MissingError
             Without pycocoevalcap.
         """
-        said = {"source": self.spec.name, "text": self.params.text}
-        return said | {"synonyms": sha256_file(find_meteor_jar())} | parser_files()
+        parameters = {"source": self.spec.name, "text": self.params.text}
+        return parameters | {"synonyms": sha256_file(find_meteor_jar())} | parser_files()
 
     def tasks(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> SceneGraphTasks:
-        """Shards of tuples and `words.parquet` (see SceneGraphTasks).
+        """Cut the work into shards of tuples and `words.parquet` (see `SceneGraphTasks`).
 
         Raises
         ------
@@ -107,19 +115,20 @@ class Spice(Source[SpiceParams]):
             failed=read_failed_rows(encoding.folder, encoding.manifest),
         )
 
-    def _parsed(self, text: str, scenes: Scenes, runtime: Runtime) -> tuple[Rows, Words]:
-        """Parse a new text."""
-        from relabel.sources.spice.load import new_rows
+    def _parsed(self, text: str, scenes: Scenes, runtime: Runtime) -> tuple[TupleRows, Words]:
+        """Parse a new text; raise UsageError if the parser fails."""
+        from relabel.sources.spice.load import rows_of_text
 
         if self.params.text == "ptb":
             from relabel.corpus.tokenizers import tokenize
 
             text = tokenize([text], runtime)[0]
+        # The process ends with the text: an opened encoding keeps no parser.
         parser = SpiceParser(lambda: worker_command(runtime.data, self.params.heap), self.params.silence)
         try:
-            found = parser.parse([collapsed(text)])[0]
+            parsed = parser.parse([collapsed(text)])[0]
         finally:
             parser.close()
-        if isinstance(found, Unparsed):
-            raise UsageError(f"SPICE cannot parse {text!r}: {found.reason}", todo="Ask in other words.")
-        return new_rows(found, scenes, find_meteor_jar())
+        if isinstance(parsed, ParseFailure):
+            raise UsageError(f"SPICE cannot parse {text!r}: {parsed.reason}", todo="Rephrase the text.")
+        return rows_of_text(parsed, scenes, find_meteor_jar())

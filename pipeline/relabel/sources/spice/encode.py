@@ -1,7 +1,7 @@
-"""The work of spice: every distinct caption parsed, chunk by chunk; the shards; and the words of their tuples.
+"""Encoding of spice: distinct captions parsed chunk by chunk, then the shards, then the words of their tuples.
 
-A chunk is a task: a killed run loses less than a minute, and workers share the chunks of all shards. Chunks are dropped
-at the end; a damaged shard needs no chunks but its own.
+A chunk is one task, so a killed run loses less than a minute and workers share the chunks of all shards. Chunks are not
+part of the finished encoding. A damaged shard is made again from its own chunks only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from relabel.core.progress import Advance
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.sources.shards import FAILED, mark_failed
-from relabel.sources.spice.parser import Parsed, SpiceParser, Unparsed, worker_command
+from relabel.sources.spice.parser import Parsed, ParseFailure, SpiceParser, worker_command
 from relabel.sources.spice.synonyms import spelled, words_table
 from relabel.sources.text_reuse import TextReuseTasks, text_digests
 from relabel.sources.wordnet import find_meteor_jar
@@ -31,17 +31,17 @@ from relabel.store.tasks import Task, TaskGroup
 from relabel.store.workdir import Work
 
 CHUNK = 500
-"""Captions a chunk: ten seconds of an idle core."""
+"""Captions per chunk: ten seconds of an idle core."""
 TUPLES = pa.list_(pa.list_(pa.string()))
-"""(object), (object, attribute) or (subject, object, relation), in the parser's order, as often as it gives them."""
+"""(object), (object, attribute) or (subject, object, relation), in the parser's order, duplicates included."""
 WORDS = "words.parquet"
-"""Beside the shards: see `words_table`. An encoding is read without METEOR's jar."""
+"""File of all words and their synonym sets (see `words_table`), so that an encoding is read without METEOR's jar."""
 
 _CHUNK = re.compile(r"chunk-(\d{5,})-\d{5,}\.parquet")
 
 
-class Parses(Protocol):
-    """What parses captions (see SpiceParser)."""
+class CaptionParser(Protocol):
+    """Parser of captions, such as SpiceParser."""
 
     def parse(self, texts: list[str], advance: Callable[[int], None]) -> list[Parsed]:
         """Parse captions, in order."""
@@ -49,24 +49,25 @@ class Parses(Protocol):
 
 
 class SpiceTasks(TextReuseTasks):
-    """Work on one encoding of spice: row int32, tuples (see `TUPLES`). Tuples of an older encoding are taken over.
+    """Work on the shards of one encoding of spice: row int32, and tuples of type `TUPLES`.
 
-    A caption that the parser dies of, refuses or takes too long for is a failed row, its tuples null.
+    Tuples that an older encoding holds are reused. A caption that crashes the parser, that it refuses or that takes it
+    too long is a failed row, and its tuples are null.
 
     Parameters
     ----------
     corpus, rows, rows_per_shard
         See ShardTasks.
     texts : callable
-        The text of every corpus row, as it goes into the parser, but for white space (see `collapsed`).
+        Returns the text of every corpus row. The parser reads it with collapsed white space (see `collapsed`).
     runtime : Runtime
-        Says where CoreNLP lies.
+        Its data folder holds CoreNLP.
     heap : str
-        Most memory of Java, as `2G`.
+        Largest heap of Java, as `2G`.
     silence : float
         Seconds that one caption may take.
-    parser : Parses, optional
-        Else SpiceParser's process, started with the first chunk.
+    parser : CaptionParser, optional
+        By default a SpiceParser, whose process starts with the first chunk.
     """
 
     title = "scene graphs"
@@ -80,104 +81,106 @@ class SpiceTasks(TextReuseTasks):
         runtime: Runtime,
         heap: str = "2G",
         silence: float = 120.0,
-        parser: Parses | None = None,
+        parser: CaptionParser | None = None,
     ) -> None:
         super().__init__(corpus, rows, rows_per_shard)
         self._texts = texts
-        self._parser: Parses = parser or SpiceParser(lambda: worker_command(runtime.data, heap), silence)
-        self._cut = lru_cache(maxsize=None)(self._cut_anew)
+        self._parser: CaptionParser = parser or SpiceParser(lambda: worker_command(runtime.data, heap), silence)
+        self._plan = lru_cache(maxsize=None)(self._make_plan)
 
     def start(self, work: Work) -> None:
-        """Drop the shards that hold failed rows; what else they hold is kept, as chunks."""
+        """Drop the shards that hold failed rows, and save their other rows as chunks."""
         for name in self.parts:
             if work.done(name) and FAILED in pq.read_schema(work.folder / name).names:
-                self._keep(work, name)
+                self._recover_chunks(work, name)
         super().start(work)
 
+    @override
     def before_shards(self, work: Work) -> Iterator[TaskGroup]:
-        """Parse the chunks of the shards that are not there."""
-        chunks = [chunk for name in self.parts if not work.done(name) for chunk in self._cut(name).chunks.items()]
+        chunks = [chunk for name in self.parts if not work.done(name) for chunk in self._plan(name).chunks.items()]
         yield TaskGroup("SPICE's parser", "captions", [Task(chunk, len(texts)) for chunk, texts in chunks])
 
+    @override
     def make_other(self, work: Work, task: Task, advance: Advance) -> None:
-        """Parse one chunk."""
-        found = _CHUNK.fullmatch(task.file)
-        if found is None:
+        match = _CHUNK.fullmatch(task.file)
+        if match is None:
             return super().make_other(work, task, advance)
-        texts = self._cut(list(self.parts)[int(found[1])]).chunks[task.file]
+        texts = self._plan(list(self.parts)[int(match[1])]).chunks[task.file]
         return work.table(task.file, lambda: _chunk_table(self._parsed(work, texts, advance)))
 
     def make_shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
-        """Put one shard together."""
-        cut = self._cut(next(name for name, part in self.parts.items() if part == rows))
-        found = pa.concat_tables([pq.read_table(work.folder / chunk) for chunk in cut.chunks])
-        table = found.take(pa.array(cut.place))
+        """Make one shard from its chunks."""
+        plan = self._plan(next(name for name, part in self.parts.items() if part == rows))
+        distinct = pa.concat_tables([pq.read_table(work.folder / chunk) for chunk in plan.chunks])
+        table = distinct.take(pa.array(plan.text_of))
         row = pa.array(np.arange(rows.start, rows.stop, dtype=np.int32))
         reasons = {i: reason for i, reason in enumerate(table[FAILED].to_pylist()) if reason is not None}
         return mark_failed(pa.table({"row": row, "tuples": table["tuples"].combine_chunks()}), reasons)
 
+    @override
     def finish(self, work: Work) -> None:
-        """Note the facts, and leave out the chunks."""
         super().finish(work)
         lengths = [pc.list_value_length(column) for column in self.read_column(work, "tuples")]
         empty = sum(int(pc.sum(pc.equal(each, 0)).as_py() or 0) for each in lengths)
         work.facts |= {"captions": len(self.rows), "without_tuples": empty}
+        # Chunks serve a killed run only. They stay out of the artefact.
         for name in self.parts:
-            work.excluded.update(self._cut(name).chunks)
+            work.excluded.update(self._plan(name).chunks)
 
     @override
     def read_texts(self) -> list[str]:
         return [collapsed(text) for text in self._texts()[self.rows.start : self.rows.stop]]
 
     def _parsed(self, work: Work, texts: list[str], advance: Advance) -> list[Parsed]:
-        """Parse texts, but for those whose tuples an older encoding holds."""
+        """Parse texts, except those whose tuples an older encoding holds."""
         older = self.previous(work)
-        places = older.positions(text_digests(texts)) if older is not None else np.full(len(texts), -1)
-        known = np.flatnonzero(places >= 0)
-        held: list[Parsed] = []
-        if older is not None and len(known):
-            held = older.take(places[known])["tuples"].to_pylist()
-            advance(len(known))
-        found = dict(zip(known.tolist(), held, strict=True))
-        new = np.flatnonzero(places < 0).tolist()
+        positions = older.positions(text_digests(texts)) if older is not None else np.full(len(texts), -1)
+        reused = np.flatnonzero(positions >= 0)
+        tuples: list[Parsed] = []
+        if older is not None and len(reused):
+            tuples = older.take(positions[reused])["tuples"].to_pylist()
+            advance(len(reused))
+        results = dict(zip(reused.tolist(), tuples, strict=True))
+        new = np.flatnonzero(positions < 0).tolist()
         if new:
-            found |= zip(new, self._parser.parse([texts[i] for i in new], advance), strict=True)
-        return [found[i] for i in range(len(texts))]
+            results |= zip(new, self._parser.parse([texts[i] for i in new], advance), strict=True)
+        return [results[i] for i in range(len(texts))]
 
-    def _keep(self, work: Work, name: str) -> None:
-        """Make the chunks of a shard anew from what it holds, but for those in which a caption failed."""
-        cut, shard = self._cut(name), pq.read_table(work.folder / name)
-        _, first = np.unique(cut.place, return_index=True)  # a row that holds each distinct text
-        held, done = shard.select(["tuples", FAILED]).take(pa.array(first)), 0
-        for chunk, texts in cut.chunks.items():
-            table = held.slice(done, len(texts)).combine_chunks()
+    def _recover_chunks(self, work: Work, name: str) -> None:
+        """Write the chunks of a shard again from its rows, except the chunks in which a caption failed."""
+        plan, shard = self._plan(name), pq.read_table(work.folder / name)
+        _, first = np.unique(plan.text_of, return_index=True)  # one row for each distinct text, in order of texts
+        distinct, done = shard.select(["tuples", FAILED]).take(pa.array(first)), 0
+        for chunk, texts in plan.chunks.items():
+            table = distinct.slice(done, len(texts)).combine_chunks()
             if table[FAILED].null_count == len(texts):
-                work.table(chunk, partial(_same, table))
+                work.table(chunk, partial(_identity, table))
             done += len(texts)
 
-    def _cut_anew(self, name: str) -> _Cut:
+    def _make_plan(self, name: str) -> _ChunkPlan:
+        """Cut the distinct texts of a shard into chunks."""
         rows = self.parts[name]
         texts = self._texts()
-        places: dict[str, int] = {}
-        place = [places.setdefault(collapsed(texts[row]), len(places)) for row in rows]
-        distinct, shard = list(places), list(self.parts).index(name)
+        numbers: dict[str, int] = {}
+        text_of = [numbers.setdefault(collapsed(texts[row]), len(numbers)) for row in rows]
+        distinct, shard = list(numbers), list(self.parts).index(name)
         starts = range(0, len(distinct), CHUNK)
         chunks = {f"chunk-{shard:05d}-{i:05d}.parquet": distinct[a : a + CHUNK] for i, a in enumerate(starts)}
-        return _Cut(chunks, np.array(place, np.int64))
+        return _ChunkPlan(chunks, np.array(text_of, np.int64))
 
 
 class SceneGraphTasks(SpiceTasks):
-    """Work on one encoding of spice: the shards of SpiceTasks, and `words.parquet`."""
+    """Work on one encoding of spice: the shards of SpiceTasks, then `words.parquet`."""
 
     derived_files: ClassVar[tuple[str, ...]] = (WORDS,)
 
+    @override
     def after_shards(self, work: Work) -> Iterator[TaskGroup]:
-        """Look words up."""
         yield from super().after_shards(work)
         yield TaskGroup("synonyms", "files", [Task(WORDS, 1)])
 
+    @override
     def make_other(self, work: Work, task: Task, advance: Advance) -> None:
-        """Write the words, or see SpiceTasks."""
         if task.file != WORDS:
             return super().make_other(work, task, advance)
         return work.table(WORDS, lambda: self._words(work))
@@ -190,23 +193,30 @@ class SceneGraphTasks(SpiceTasks):
 
 
 @dataclass(frozen=True)
-class _Cut:
-    """A shard's distinct texts by chunk, and the place of each row's text among them."""
+class _ChunkPlan:
+    """Distinct texts of a shard, by chunk, and the number of each row's text among them."""
 
     chunks: dict[str, list[str]]
-    place: NDArray[np.int64]
+    text_of: NDArray[np.int64]
 
 
 def collapsed(text: str) -> str:
-    """Collapse white space, as goes into the parser: a caption of several lines is still one caption."""
+    """Return a text with every run of white space replaced by one space: the parser reads one line per caption.
+
+    Examples
+    --------
+    >>> from relabel.sources.spice.encode import collapsed
+    >>> collapsed(" A man   rides a horse. ")
+    'A man rides a horse.'
+    """
     return " ".join(text.split())
 
 
-def _same(table: pa.Table) -> pa.Table:
+def _identity(table: pa.Table) -> pa.Table:
     return table
 
 
 def _chunk_table(parsed: Sequence[Parsed]) -> pa.Table:
-    tuples = [None if isinstance(each, Unparsed) else each for each in parsed]
-    reasons = [each.reason if isinstance(each, Unparsed) else None for each in parsed]
+    tuples = [None if isinstance(each, ParseFailure) else each for each in parsed]
+    reasons = [each.reason if isinstance(each, ParseFailure) else None for each in parsed]
     return pa.table({"tuples": pa.array(tuples, TUPLES), FAILED: pa.array(reasons, pa.string())})

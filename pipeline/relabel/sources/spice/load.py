@@ -1,4 +1,4 @@
-"""Arrays of the kernels, made from tuples on disk or from the tuples of a new text."""
+"""Arrays of the kernels, made from the tuples of an encoding or of a new text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from relabel.sources.spice.scene_graph import (
     U8,
     Graphs,
     ReferenceGraph,
-    Rows,
+    TupleRows,
     Words,
     clear_graph,
     merge,
@@ -33,25 +33,26 @@ from relabel.sources.spice.synonyms import spelled, words_table
 
 
 class Scenes(NamedTuple):
-    """Captions as references (`rows`) and as candidates (`graphs`), and what joins the two.
+    """Captions as references (`rows`) and as candidates (`graphs`), with the words and concepts that relate the two.
 
     Attributes
     ----------
-    rows : Rows
+    rows : TupleRows
     words : Words
     graphs : Graphs
     concepts : int
+        Number of concepts in `graphs`.
     size : (N, 4) int64
-        See `ReferenceGraph.of`: of each caption, at most.
+        Bound on the size of each caption's graph; see `ReferenceGraph.of`.
     spelling : large_string array
         Words by number.
     numbers : (S,) int32
-        What WordNet calls each synonym set, ascending.
+        WordNet's number of each synonym set, ascending.
     multiple : (start, words)
-        Words of each concept that is more than one: CSR.
+        Words of each concept that has more than one word, as CSR rows.
     """
 
-    rows: Rows
+    rows: TupleRows
     words: Words
     graphs: Graphs
     concepts: int
@@ -62,14 +63,33 @@ class Scenes(NamedTuple):
 
 
 def scenes_of(tuples: pa.ChunkedArray, table: pa.Table) -> Scenes:
-    """Make scenes of captions.
+    """Make the arrays of encoded captions.
 
     Parameters
     ----------
     tuples : list<list<string>>
         See `spelled`.
     table : pyarrow.Table
-        See `words_table`: all words of the tuples.
+        All words of the tuples; see `words_table`.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from relabel.sources.spice.load import scenes_of
+    >>> captions = pa.chunked_array([[[["dog"], ["dog", "brown"]], [["puppy"]]]])
+    >>> words = pa.table(
+    ...     {
+    ...         "word": ["brown", "dog", "puppy"],
+    ...         "synsets": pa.array([[5], [7], [7, 9]], pa.list_(pa.int32())),
+    ...     }
+    ... )
+    >>> scenes = scenes_of(captions, words)
+    >>> scenes.graphs.concepts  # (dog), (dog, brown), (puppy) by number of the word
+    array([[ 1, -1, -1],
+           [ 1,  0, -1],
+           [ 2, -1, -1]], dtype=int32)
+    >>> scenes.words.near[scenes.words.near_start[2] :]  # puppy matches itself and dog
+    array([2, 1], dtype=int32)
     """
     spelling = pc.cast(table["word"], pa.large_string()).combine_chunks()
     rows = rows_of(tuples, spelling)
@@ -77,37 +97,40 @@ def scenes_of(tuples: pa.ChunkedArray, table: pa.Table) -> Scenes:
     start = indptr_of(held)
     numbers, synsets = np.unique(pc.list_flatten(table["synsets"]).to_numpy(), return_inverse=True)
     sets = synsets.reshape(-1).astype(np.int32)
-    nothing = np.zeros(len(spelling) + 1, np.int64), np.empty(0, np.int32)
-    words = Words(start, sets, signatures(start, sets), *nothing)
+    # The concepts near a word are unknown until the graphs are merged, which does not need them.
+    empty = np.zeros(len(spelling) + 1, np.int64), np.empty(0, np.int32)
+    words = Words(start, sets, signatures(start, sets), *empty)
     size = sizes_of(rows, words)
-    graphs, multiple = _graphs(rows, words, size)
+    graphs, multiple = _merged_graphs(rows, words, size)
     concepts = len(spelling) + len(multiple[0]) - 1
     near = near_concepts(words, np.arange(len(spelling), dtype=np.int32), words, len(numbers), *multiple)
     words = words._replace(near_start=near[0], near=near[1])
     return Scenes(rows, words, graphs, concepts, size, spelling, numbers.astype(np.int32), multiple)
 
 
-def rows_of(tuples: pa.ChunkedArray, spelling: pa.Array) -> Rows:
-    """Number the words of tuples by their place in `spelling`, which holds them all."""
+def rows_of(tuples: pa.ChunkedArray, spelling: pa.Array) -> TupleRows:
+    """Number the words of tuples by their index in `spelling`, which contains all of them."""
     start, sizes, words = spelled(tuples)
     codes = pc.index_in(pc.cast(words, pa.large_string()), value_set=spelling).to_numpy()
     out = np.full((len(sizes), 3), -1, np.int32)
     tuple_ = np.repeat(np.arange(len(sizes)), sizes)
     ends = np.cumsum(sizes, dtype=np.int64)
     out[tuple_, np.arange(len(codes)) - (ends - sizes)[tuple_]] = codes
-    return Rows(start, out)
+    return TupleRows(start, out)
 
 
 def signatures(start: I8, synsets: I4) -> U8:
-    """Make one word of bits of the synonym sets of every word."""
+    """Hash the synonym sets of every word to the bits of one uint64, (V,)."""
+    # The 6 highest bits of a Fibonacci hash choose the bit. Several sets may share one, so a common bit proves nothing,
+    # but without a common bit there is no common set.
     bits = np.uint64(1) << (synsets.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(58))
     out = np.zeros(len(start) - 1, np.uint64)
     np.bitwise_or.at(out, owners(start), bits)
     return out
 
 
-def sizes_of(rows: Rows, words: Words) -> I8:
-    """Bound the graph of each caption: see `ReferenceGraph.of`; those of a set add up."""
+def sizes_of(rows: TupleRows, words: Words) -> I8:
+    """Bound the size of each caption's graph, (N, 4) int64 (see `ReferenceGraph.of`); the bounds of a set add up."""
     held = rows.words >= 0
     links = np.where(held, np.diff(words.start)[rows.words], 0).sum(axis=1)
     relation = held[:, 2]
@@ -117,25 +140,30 @@ def sizes_of(rows: Rows, words: Words) -> I8:
     return np.asarray(np.diff(total[rows.start], axis=0))
 
 
-def _graphs(rows: Rows, words: Words, size: I8) -> tuple[Graphs, tuple[I8, I4]]:
-    """Merge every caption's own tuples; list the concepts of more than one word that this makes."""
+def _merged_graphs(rows: TupleRows, words: Words, size: I8) -> tuple[Graphs, tuple[I8, I4]]:
+    """Merge the tuples within every caption; return the graphs and their concepts of more than one word."""
     graph = ReferenceGraph.of(words, 0, size.max(axis=0, initial=1))
     most = int(size[:, 0].sum())
     start = np.zeros(len(rows.start), np.int64)
-    # A relation may name two objects that no other tuple names.
+    # Three tuples per row at most: a relation may name two objects that no other tuple names.
     concepts = np.full((3 * most + 1, 3), -1, np.int32)
     multiple_start, multiple = np.zeros(3 * most + 2, np.int64), np.empty(3 * most + 1, np.int32)
-    tuples, several = _merge_each(rows, words, graph, start, concepts, multiple_start, multiple)
-    numbers, found = _distinct(multiple_start[: several + 1], multiple)
+    tuples, several = _fill_graphs(rows, words, graph, start, concepts, multiple_start, multiple)
+    # The kernel gave every concept of several words a new number. Equal sets of words become one concept.
+    numbers, word_sets = _number_word_sets(multiple_start[: several + 1], multiple)
     concepts = concepts[:tuples].copy()
     beyond = concepts >= len(words.signature)
     concepts[beyond] = numbers[concepts[beyond] - len(words.signature)] + len(words.signature)
-    return Graphs(start, concepts), found
+    return Graphs(start, concepts), word_sets
 
 
 @jit
-def _several(size: int, members: I4, of: I4, count: int, wanted: int, state: I8, start: I8, out: I4) -> int:
-    """Number a concept: its word, or, if it has more, a new number beyond all words; list these, ascending."""
+def _concept_number(size: int, members: I4, of: I4, count: int, wanted: int, state: I8, start: I8, out: I4) -> int:
+    """Return the number of a concept: that of its only word, or a new number beyond those of all words.
+
+    `state` holds how many concepts have several words, and the number of words. The words of a new concept are appended
+    to `out`, ascending.
+    """
     if size == 1:
         for m in range(count):
             if of[m] == wanted:
@@ -145,17 +173,17 @@ def _several(size: int, members: I4, of: I4, count: int, wanted: int, state: I8,
         if of[m] == wanted:
             out[at] = members[m]
             at += 1
-    out[start[state[0]] : at].sort()
+    out[start[state[0]] : at].sort()  # sorted, so that equal sets of words are equal lists
     state[0] += 1
     start[state[0]] = at
     return int(state[1] + state[0] - 1)
 
 
 @jit
-def _merge_each(
-    rows: Rows, words: Words, graph: ReferenceGraph, start: I8, concepts: I4, multiple_start: I8, multiple: I4
+def _fill_graphs(
+    rows: TupleRows, words: Words, graph: ReferenceGraph, start: I8, concepts: I4, multiple_start: I8, multiple: I4
 ) -> tuple[int, int]:
-    """Fill the graphs of all captions; count tuples, and concepts of several words, a number each time."""
+    """Fill the graphs of all captions; return the number of tuples and that of concepts of several words."""
     state = np.zeros(2, np.int64)
     state[1] = len(words.signature)
     owner_of, one, tuples = np.empty(len(graph.seen), np.int32), np.empty(1, np.int32), 0
@@ -166,73 +194,78 @@ def _merge_each(
         for s in range(seen):
             owner_of[s] = graph.node_of[graph.seen[s]]
         first = tuples
+        # Objects come first, so the tuple of node n is number first + n, which attributes and relations refer to.
         for n in range(nodes):
             size = graph.size[graph.node[n]]
-            concepts[tuples, 0] = _several(size, graph.seen, owner_of, seen, n, state, multiple_start, multiple)
+            concepts[tuples, 0] = _concept_number(size, graph.seen, owner_of, seen, n, state, multiple_start, multiple)
             tuples += 1
+        # Two passes over the edges: all attributes, then all relations.
         for relations in range(2):
             for e in range(graph.used[ATTRIBUTES] + graph.used[RELATIONS]):
                 if (graph.target[e] >= 0) != (relations == 1):
                     continue
                 size = graph.size[graph.related[e]]
-                said = _several(size, graph.member, graph.member_of, members, e, state, multiple_start, multiple)
+                concept = _concept_number(
+                    size, graph.member, graph.member_of, members, e, state, multiple_start, multiple
+                )
                 concepts[tuples, 0] = concepts[first + graph.source[e], 0]
                 if relations:
-                    concepts[tuples, 1], concepts[tuples, 2] = concepts[first + graph.target[e], 0], said
+                    concepts[tuples, 1], concepts[tuples, 2] = concepts[first + graph.target[e], 0], concept
                 else:
-                    concepts[tuples, 1] = said
+                    concepts[tuples, 1] = concept
                 tuples += 1
         start[i + 1] = tuples
         clear_graph(graph)
     return tuples, int(state[0])
 
 
-def _distinct(start: I8, words: I4) -> tuple[NDArray[np.int32], tuple[I8, I4]]:
-    """Number sets of words; returns the number of each, and the distinct ones as CSR."""
-    known: dict[tuple[int, ...], int] = {}
+def _number_word_sets(start: I8, words: I4) -> tuple[NDArray[np.int32], tuple[I8, I4]]:
+    """Number sets of words by first occurrence; return the number of each set, and the distinct sets as CSR rows."""
+    distinct: dict[tuple[int, ...], int] = {}
     flat = words.tolist()
     edges = start.tolist()
-    numbers = [known.setdefault(tuple(flat[a:b]), len(known)) for a, b in pairwise(edges)]
-    members = np.array([word for key in known for word in key], np.int32)
-    return np.array(numbers, np.int32), (indptr_of([len(key) for key in known]), members)
+    numbers = [distinct.setdefault(tuple(flat[a:b]), len(distinct)) for a, b in pairwise(edges)]
+    members = np.array([word for key in distinct for word in key], np.int32)
+    return np.array(numbers, np.int32), (indptr_of([len(key) for key in distinct]), members)
 
 
 def near_concepts(
-    words: Words, itself: I4, known: Words, synsets: int, multiple_start: I8, multiple: I4
+    words: Words, itself: I4, corpus: Words, synsets: int, multiple_start: I8, multiple: I4
 ) -> tuple[I8, I4]:
-    """List, for every word, the concepts that hold it or share a synonym set with it: CSR.
+    """List, for every word, the concepts that contain it or share a synonym set with it, as CSR rows.
 
     Parameters
     ----------
     words : Words
-        V words; their synonym sets from `synsets` on are unknown to the corpus.
+        V words. The corpus does not have their synonym sets from number `synsets` on.
     itself : (V,) int32
-        Number of each word in the corpus, -1 where it has none.
-    known : Words
-        Those of the corpus.
+        Number of each word in the corpus, -1 if it is not in the corpus.
+    corpus : Words
+        Words of the corpus.
     synsets : int
-        Synonym sets of the corpus.
+        Number of synonym sets of the corpus.
     multiple_start, multiple
         See Scenes.
     """
-    count = len(known.signature)
-    by_set = _inverted(owners(known.start), known.synsets, synsets)
+    count = len(corpus.signature)
+    by_set = _inverted(owners(corpus.start), corpus.synsets, synsets)
     by_word = _inverted(owners(multiple_start) + count, multiple, count)
     start, met = np.zeros(len(itself) + 1, np.int64), np.empty(count + len(multiple_start) - 1, np.int32)
-    _near(words, itself, *by_set, *by_word, start, met, np.empty(0, np.int32))
+    # The first pass counts, the second one fills an array of exactly that size.
+    _fill_near(words, itself, *by_set, *by_word, start, met, np.empty(0, np.int32))
     out = np.empty(int(start[-1]), np.int32)
-    _near(words, itself, *by_set, *by_word, start, met, out)
+    _fill_near(words, itself, *by_set, *by_word, start, met, out)
     return start, out
 
 
 def _inverted(owner: NDArray[np.integer], key: I4, keys: int) -> tuple[I8, I4]:
-    """List the owners of each key: CSR."""
+    """List the owners of each key, as CSR rows."""
     start, entries = group(key, keys)
     return start, owner[entries].astype(np.int32)
 
 
 @jit
-def _near(
+def _fill_near(
     words: Words,
     itself: I4,
     set_start: I8,
@@ -243,17 +276,19 @@ def _near(
     met: I4,
     out: I4,
 ) -> None:
-    """Fill `start`, and `out` where it has graph."""
+    """Fill `start`, and `out` if it is not empty."""
+    # met[c] is the last word that listed concept c, so each concept is listed once per word and never cleared.
     met[:] = -1
     at = 0
     for w in range(len(itself)):
         start[w] = at
         for s in range(words.start[w] - 1, words.start[w + 1]):
-            alone = s < words.start[w]  # first of all the word itself
+            # The extra first step lists the word itself: it may have no synonym set at all.
+            alone = s < words.start[w]
             lo, hi = 0, int(itself[w] >= 0)
             if not alone:
-                known = words.synsets[s] < len(set_start) - 1
-                lo, hi = (set_start[words.synsets[s]], set_start[words.synsets[s] + 1]) if known else (0, 0)
+                in_corpus = words.synsets[s] < len(set_start) - 1
+                lo, hi = (set_start[words.synsets[s]], set_start[words.synsets[s] + 1]) if in_corpus else (0, 0)
             for i in range(lo, hi):
                 other = itself[w] if alone else by_set[i]
                 if met[other] == w:
@@ -262,6 +297,7 @@ def _near(
                 if len(out):
                     out[at] = other
                 at += 1
+                # A similar word makes every concept similar that contains it.
                 for j in range(word_start[other], word_start[other + 1]):
                     if met[by_word[j]] != w:
                         met[by_word[j]] = w
@@ -271,17 +307,17 @@ def _near(
     start[len(itself)] = at
 
 
-def new_rows(tuples: list[list[str]], scenes: Scenes, jar: Path) -> tuple[Rows, Words]:
-    """Make the one row of a new text, and its words, which match the corpus's concepts.
+def rows_of_text(tuples: list[list[str]], scenes: Scenes, jar: Path) -> tuple[TupleRows, Words]:
+    """Make the single row of a new text, and its words with the corpus's concepts that they match.
 
     Parameters
     ----------
     tuples : list of list of str
-        As the parser gives them.
+        Tuples in the parser's order.
     scenes : Scenes
         Of the corpus.
     jar : Path
-        METEOR's, which holds the synonym sets.
+        METEOR's jar, which contains the synonym sets.
     """
     column = pa.chunked_array([pa.array([tuples], pa.list_(pa.list_(pa.string())))])
     table = words_table(spelled(column)[2].to_pylist(), jar)
@@ -290,7 +326,7 @@ def new_rows(tuples: list[list[str]], scenes: Scenes, jar: Path) -> tuple[Rows, 
     held = pc.list_value_length(table["synsets"]).to_numpy()
     start = indptr_of(held)
     names = pc.list_flatten(table["synsets"]).to_numpy()
-    # Sets that the corpus lacks come after its own: they matter among the words of the text.
+    # Sets that the corpus lacks are numbered after its own: they still relate the words of the text to each other.
     every = np.concatenate([scenes.numbers, np.setdiff1d(names, scenes.numbers).astype(np.int32)])
     order = np.argsort(every, kind="stable")
     synsets = order[np.searchsorted(every, names, sorter=order)].astype(np.int32)

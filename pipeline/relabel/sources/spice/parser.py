@@ -1,7 +1,7 @@
-"""SPICE's parser: its jars, its command line, and the processes that answer caption by caption.
+"""SPICE's parser: its jars, its command line, and the process that parses captions one by one.
 
 The program is `worker`, which speaks the protocol of `WorkerPool`. A caption that ends two processes is a failed row,
-with the reason. pycocoevalcap brings all jars but CoreNLP, which is the user's to fetch (GPL-3.0).
+with the reason. pycocoevalcap contains all jars except CoreNLP, which users fetch themselves (GPL-3.0).
 """
 
 from __future__ import annotations
@@ -29,42 +29,43 @@ from relabel.store.atomic import sha256_file
 
 INSTALL = "pip install 'relabel-itr[spice]'"
 START = 600.0
-"""Seconds that a start may take: a few on an idle machine."""
+"""Seconds that a start may take; an idle machine needs a few."""
 PROBE = "A man rides a horse."
-"""First question to every process: where it fails, no caption is to blame."""
+"""First question to every process. If it fails, the fault is not in a caption."""
 PROBED = [["man", "horse", "ride"], ["horse"], ["man"]]
+"""Expected answer to the probe."""
 HUGE_PAGES = "-XX:+UseTransparentHugePages"
-"""A tenth faster where Linux gives them: the grammar and the charts are read all over."""
+"""Option that saves a tenth of the time on Linux, because the grammar and the charts are read at random."""
 _HEAP = "Raise the heap (`heap` in params.yaml): 2G is enough for captions of up to about 150 words."
 _DOCTOR = "See `relabel doctor`."
 
 CORENLP = "RELABEL_CORENLP"
-"""Names a folder that holds CoreNLP's two jars; else they are looked for as any other dataset."""
+"""Environment variable naming a folder with CoreNLP's two jars; without it they are located like any dataset."""
 _SPICE = "spice/spice-1.0.jar"
 _GRAPHS = "spice/lib/SceneGraphParser-1.0.jar"
-_NOT_HERE = "the parser of spice needs CoreNLP 3.6.0, which is not here"
+_NO_CORENLP = "the parser of spice needs CoreNLP 3.6.0, which was not found"
 _FETCH = "Get it with `relabel fetch corenlp` (385 MB, GPL-3.0)."
 
 Tuples = list[list[str]]
 
 
 @dataclass(frozen=True)
-class Unparsed:
-    """Why a caption has no tuples."""
+class ParseFailure:
+    """Reason why a caption has no tuples."""
 
     reason: str
 
 
-Parsed = Tuples | Unparsed
+Parsed = Tuples | ParseFailure
 
 
 class SpiceParser:
-    """A parser process that starts with the first caption and starts again when it ends.
+    """Parser process that starts with the first caption and is restarted when it ends.
 
     Parameters
     ----------
     command : callable
-        Makes the command line of the program.
+        Returns the command line of the program.
     silence : float
         Seconds that one caption may take.
     start : float
@@ -81,9 +82,9 @@ class SpiceParser:
         Parameters
         ----------
         texts : sequence of str
-            An empty one has no tuples and is not asked.
+            An empty text has no tuples and is not sent to the parser.
         advance : callable
-            Told how many more are done.
+            Called with the number of further texts that are done.
 
         Returns
         -------
@@ -93,50 +94,54 @@ class SpiceParser:
         Raises
         ------
         MissingError
-            Without Java, JPype, the jars; CheckError if a jar is not the one.
+            Without Java, JPype or the jars.
+        CheckError
+            If a jar is not the expected one.
         JavaError
-            If the program does not start, or parses nothing.
+            If the program does not start, or cannot parse any caption.
         """
         questions = [json.dumps(text) for text in texts if text]
-        answers: Iterator[Parsed] = iter(self._pool.ask(questions, _parsed, _unparsed, advance))
+        answers: Iterator[Parsed] = iter(self._pool.ask(questions, _parsed, _failure, advance))
         advance(len(texts) - len(questions))
         return [next(answers) if text else [] for text in texts]
 
 
 def _is_ready(line: str) -> bool:
-    """Read the lines before the first answer: `{"ready": true}`, then the tuples of the probe."""
+    """Read a line before the first answer: `{"ready": true}`, then the tuples of the probe; return True after these."""
     reply = _json(line)
     if reply == {"ready": True}:
         return False
     if isinstance(reply, dict) and "dead" in reply:
         raise NoAnswerError(str(reply["dead"]))
     answer = _parsed([line])
+    # A process whose jars disagree may start and still parse wrongly.
     if answer != PROBED:
-        raise NoAnswerError(answer.reason if isinstance(answer, Unparsed) else f"{PROBE!r} gives {answer}")
+        raise NoAnswerError(answer.reason if isinstance(answer, ParseFailure) else f"{PROBE!r} gives {answer}")
     return True
 
 
 def _parsed(replies: list[str]) -> Parsed:
-    """Read an answer, which is one line."""
+    """Read an answer, which is one line; raise NoAnswerError if the process must end."""
     reply = _json(replies[0])
     if isinstance(reply, list):
         return reply
     if isinstance(reply, dict) and "failed" in reply:
-        return Unparsed(str(reply["failed"]))
+        return ParseFailure(str(reply["failed"]))
     if isinstance(reply, dict) and "memory" in reply:
         raise NoAnswerError(f"the heap is too small: {reply['memory']}")
     raise NoAnswerError.unexpected(replies[0])
 
 
-def _unparsed(failure: Failure) -> Parsed:
-    """Fail the caption, unless the program cannot parse any caption at all."""
+def _failure(failure: Failure) -> Parsed:
+    """Return the failure of a caption; raise JavaError if the process has not even answered the probe."""
     if failure.started:
-        return Unparsed(failure.reason)
+        return ParseFailure(failure.reason)
     todo = _HEAP if any(word in failure.reason for word in ("heap", "OutOfMemory", "memory")) else _DOCTOR
     raise JavaError(f"SPICE's parser does not work: {failure.reason}", todo=todo)
 
 
 def _json(line: str) -> Any:
+    """Parse a line as JSON; raise NoAnswerError if it is something else, such as a stack trace."""
     try:
         return json.loads(line)
     except ValueError:
@@ -144,22 +149,29 @@ def _json(line: str) -> Any:
 
 
 def worker_command(data: Path, heap: str) -> list[str]:
-    """Command line of the program.
+    """Return the command line of the program.
+
+    Parameters
+    ----------
+    data : Path
+        Folder of fetched files, which may hold CoreNLP.
+    heap : str
+        Largest heap of Java, as `2G`.
 
     Raises
     ------
     MissingError
         Without Java, JPype, pycocoevalcap or CoreNLP.
     CheckError
-        If what is there is not CoreNLP 3.6.0.
+        If a jar is not that of CoreNLP 3.6.0.
     PartialError
-        If Java does not say where it lies.
+        If Java does not report its home folder.
     """
     java = find_java()
     major = _major(java_version(java))
     _check_jpype(major)
     options = [*OPTIONS, f"-Xmx{heap}", HUGE_PAGES]
-    if major >= 22:  # it would warn of native code otherwise, and refuse it one day
+    if major >= 22:  # without it Java warns of native code, and later versions refuse it
         options.append("--enable-native-access=ALL-UNNAMED")
     config = {"jvm": str(_library(java)), "options": options, "jars": [str(jar) for jar in class_path(data)]}
     return [sys.executable, "-P", worker.__file__, json.dumps(config)]
@@ -171,77 +183,83 @@ def corenlp_jars(data: Path) -> list[Path]:
     Raises
     ------
     MissingError
-        If a jar is not there.
+        If a jar is missing.
     CheckError
-        If what is there is not CoreNLP 3.6.0, whole.
+        If a jar is incomplete, or of another version than 3.6.0.
     """
-    given = os.environ.get(CORENLP)
+    folder = os.environ.get(CORENLP)
     files = load_manifest("corenlp").files
-    if given:
-        return [_given(Path(given) / file.name, file.contents) for file in files]
-    found = []
+    if folder:
+        return [_check_jar(Path(folder) / file.name, file.contents) for file in files]
+    jars = []
     for file in files:
         try:
-            found.append(locate("corenlp", file.name, data))
+            jars.append(locate("corenlp", file.name, data))
         except MissingError as error:
-            raise MissingError(_NOT_HERE, where=error.where, todo=_FETCH) from error
+            raise MissingError(_NO_CORENLP, where=error.where, todo=_FETCH) from error
         except CheckError as error:
-            todo = f"Delete it: half a download, or another version. {_FETCH}"
+            todo = f"Delete it: the download is incomplete, or of another version. {_FETCH}"
             raise CheckError(error.problem, where=error.where, todo=todo) from error
-    return found
+    return jars
 
 
 def class_path(data: Path) -> list[Path]:
-    """List the jars that the parser runs with, in order; raises as `corenlp_jars`, and MissingError as `find_jar`."""
+    """Return the jars of the parser in the order of its class path; raise as `corenlp_jars` and `find_jar` do."""
     spice = find_jar(_SPICE)
-    beside = sorted((spice.parent / "lib").glob("*.jar"))  # CoreNLP may lie there too, of whatever version
+    beside = sorted((spice.parent / "lib").glob("*.jar"))  # may contain CoreNLP of any version
     return [spice, *(jar for jar in beside if not jar.name.startswith("stanford-corenlp")), *corenlp_jars(data)]
 
 
 def parser_files() -> dict[str, str]:
-    """Name what a caption's tuples depend on beside its text: sha256 of the jars, by what they are.
+    """Return the sha256 of every jar that a caption's tuples depend on, by role.
 
-    Those of CoreNLP are what the manifest says: they are checked where they are used.
+    The hashes of CoreNLP are those of its dataset manifest: the files are checked when the parser starts.
     """
     corenlp = {file.name.removesuffix(".jar"): file.sha256 for file in load_manifest("corenlp").files}
     return {"spice": sha256_file(find_jar(_SPICE)), "scene_graphs": sha256_file(find_jar(_GRAPHS)), **corenlp}
 
 
-def _given(path: Path, contents: Sequence[Content]) -> Path:
+def _check_jar(path: Path, contents: Sequence[Content]) -> Path:
+    """Return the path of a jar in the user's folder if it has the expected contents."""
     if not path.is_file():
         raise MissingError(f"${CORENLP} names a folder without this file", where=str(path), todo=_FETCH)
     try:
         return check_file(path, contents)
     except CheckError as error:
-        todo = f"Half a download, or another version. {_FETCH}"
+        todo = f"The download is incomplete, or of another version. {_FETCH}"
         raise CheckError(error.problem, where=error.where, todo=todo) from error
 
 
 def _check_jpype(major: int) -> None:
+    """Raise MissingError if JPype is not installed, or does not support this major version of Java."""
     try:
         version = metadata.version("JPype1")
     except metadata.PackageNotFoundError:
-        raise MissingError("the parser of spice needs JPype, which is not installed", todo=f"`{INSTALL}`") from None
+        raise MissingError(
+            "the parser of spice needs JPype, which is not installed", todo=f"Run `{INSTALL}`."
+        ) from None
     if major < 9 and tuple(map(int, version.split(".")[:2])) >= (1, 6):
-        what = f"JPype {version} needs Java 9 or later, this is Java {major}"
-        raise MissingError(what, todo="`pip install 'JPype1<1.6'`, or take a later Java.")
+        message = f"JPype {version} needs Java 9 or later, this is Java {major}"
+        raise MissingError(message, todo="Run `pip install 'JPype1<1.6'`, or use a later Java.")
 
 
 def _library(java: Path) -> Path:
-    """Find the library of a `java`, which says itself where it lies: the command may be a link or a script."""
+    """Find the library (libjvm) of a `java` command."""
+    # The command may be a link or a script, so Java itself is asked for its home folder.
     command = [str(java), "-XshowSettings:properties", "-version"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL, check=False)
-    found = re.search(r"^\s*java\.home = (.+)$", done.stderr + done.stdout, re.MULTILINE)
-    if found is None:
-        raise PartialError("does not say where it lies (java.home)", where=str(java), todo=_DOCTOR)
-    home = Path(found[1].strip())
+    match = re.search(r"^\s*java\.home = (.+)$", done.stderr + done.stdout, re.MULTILINE)
+    if match is None:
+        raise PartialError("Java does not report its home folder (java.home)", where=str(java), todo=_DOCTOR)
+    home = Path(match[1].strip())
     for pattern in ("lib/server/libjvm.*", "lib/*/server/libjvm.so", "bin/server/jvm.dll"):
         for path in sorted(home.glob(pattern)):
             if path.suffix in (".so", ".dylib", ".dll"):
                 return path
-    raise MissingError("has no Java library (libjvm)", where=str(home), todo=_DOCTOR)
+    raise MissingError("no Java library (libjvm) in this folder", where=str(home), todo=_DOCTOR)
 
 
 def _major(version: str) -> int:
+    """Return the major version: 8 for `1.8.0_412`, 17 for `17.0.2`."""
     numbers = re.findall(r"\d+", version)
     return int(numbers[1] if numbers[0] == "1" and len(numbers) > 1 else numbers[0])

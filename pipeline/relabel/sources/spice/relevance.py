@@ -20,14 +20,14 @@ from relabel.sources.finder import Search
 from relabel.sources.relevance import LookupArrays, Relevance
 from relabel.sources.slab_search import SlabFinder
 from relabel.sources.spice.load import Scenes, sizes_of
-from relabel.sources.spice.scene_graph import I8, ReferenceGraph, Words
-from relabel.sources.spice.scene_graph import Rows as TupleRows
-from relabel.sources.spice.scoring import BEST, MEAN, TOGETHER, count_pairs, score_block, score_pairs
+from relabel.sources.spice.scene_graph import I8, ReferenceGraph, TupleRows, Words
+from relabel.sources.spice.scoring import BEST, MEAN, MERGED, count_pairs, score_block, score_pairs
 from relabel.sources.spice.tuple_search import Counts, TupleIndex, TupleTable, search, tuple_index, tuple_table
 from relabel.store.workdir import Work
 
-_USUAL = np.array([128, 64, 64, 4096])  # see `ReferenceGraph.of`: holds the five captions of nearly any image
-_TOGETHER = 128  # queries a piece
+_USUAL = np.array([128, 64, 64, 4096])
+"""Smallest graph that is allocated (see `ReferenceGraph.of`): holds the five captions of nearly any image."""
+_QUERIES = 128  # queries per task of a thread
 NewText = Callable[[str, Scenes], tuple[TupleRows, Words]]
 
 
@@ -35,8 +35,8 @@ NewText = Callable[[str, Scenes], tuple[TupleRows, Words]]
 class SceneGraphRelevance(Relevance):
     """SPICE of encoded captions: F1 of the caption's tuples, in 0..1.
 
-    `refs` merges all references into one graph, which is SPICE; `max` and `mean` take them one by one. Where the
-    references or the caption have no tuples, relevance is 0, as the jar has it.
+    `refs` merges all references into one graph, which is SPICE; `max` and `mean` score the references one by one. If
+    the references or the caption have no tuples, relevance is 0, as in the jar.
 
     Attributes
     ----------
@@ -57,62 +57,64 @@ class SceneGraphRelevance(Relevance):
 
     @override
     def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
-        """Return the same bits as `block`. Pairs of one reference set cost little more than one."""
+        """Score P pairs with the bits of `block`; pairs of one reference set cost little more than a single pair."""
         pooling = pooling or self.pooling
-        sets, how = self.set_positions(references, pooling), self.how(pooling)
-        chosen = self.positions(captions).astype(np.int32)
-        order = np.argsort(sets.rows[sets.indptr[:-1]], kind="stable")  # equal sets next to each other
-        sets, ordered, most = sets.take(order), chosen[order], self.largest(sets, how)
-        found, out = np.empty(len(chosen)), np.empty(len(chosen))
+        sets, mode = self.set_positions(references, pooling), self.mode(pooling)
+        candidates = self.positions(captions).astype(np.int32)
+        # Sorted by their first caption, equal sets are neighbours, and the kernel merges them once.
+        order = np.argsort(sets.rows[sets.indptr[:-1]], kind="stable")
+        sets, ordered, most = sets.take(order), candidates[order], self.size_bound(sets, mode)
+        scores, out = np.empty(len(candidates)), np.empty(len(candidates))
 
         def work(lo: int, hi: int) -> None:
             indptr, scenes = sets.indptr[lo : hi + 1], self.scenes
             rows, words, graphs = scenes.rows, scenes.words, scenes.graphs
-            with self.graph(most) as graph:
-                score_pairs(indptr, sets.rows, how, rows, words, graphs, ordered[lo:hi], graph, found[lo:hi])
+            with self.borrow_graph(most) as graph:
+                score_pairs(indptr, sets.rows, mode, rows, words, graphs, ordered[lo:hi], graph, scores[lo:hi])
 
-        run_chunks(work, len(chosen), self.threads, step=16384)
-        found[self._broken_sets(sets) | self.broken[ordered]] = np.nan
-        out[order] = found
+        run_chunks(work, len(candidates), self.threads, step=16384)
+        scores[self._failed_sets(sets) | self.failed_mask[ordered]] = np.nan
+        out[order] = scores
         return out
 
     @override
     def block(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
         pooling = pooling or self.pooling
-        sets, how = self.set_positions(references, pooling), self.how(pooling)
-        chosen = self.positions(captions).astype(np.int32)
-        out, most = np.empty((len(sets), len(chosen))), self.largest(sets, how)
+        sets, mode = self.set_positions(references, pooling), self.mode(pooling)
+        candidates = self.positions(captions).astype(np.int32)
+        out, most = np.empty((len(sets), len(candidates))), self.size_bound(sets, mode)
 
         def work(lo: int, hi: int) -> None:
             indptr, scenes = sets.indptr[lo : hi + 1], self.scenes
             rows, words, graphs = scenes.rows, scenes.words, scenes.graphs
-            with self.graph(most) as graph:
-                score_block(indptr, sets.rows, how, rows, words, graphs, chosen, graph, out[lo:hi])
+            with self.borrow_graph(most) as graph:
+                score_block(indptr, sets.rows, mode, rows, words, graphs, candidates, graph, out[lo:hi])
 
         run_chunks(work, len(sets), self.threads, step=256)
         if len(self.failed):
-            out[self._broken_sets(sets)] = np.nan
-            out[:, self.broken[chosen]] = np.nan
+            out[self._failed_sets(sets)] = np.nan
+            out[:, self.failed_mask[candidates]] = np.nan
         return out
 
     def counts(self, references: References, captions: Rows) -> I8:
-        """Count tuples of P pairs, the references of each merged.
+        """Count the tuples of P pairs, with the references of each pair merged.
 
         Returns
         -------
         (P, 3, 3) int64
-            Objects, attributes, relations; how many match, how many the caption has, how many the references have. The
-            jar's own F1 of objects, attributes or relations is NaN where the references have none; see `f1`.
+            Objects, attributes and relations; each with the numbers of matching tuples, of the caption's tuples and of
+            the references' tuples. The jar's F1 of a category is NaN where the references have no tuple in it, whereas
+            `f1` is 0.
         """
-        sets, chosen = self.set_positions(references, "refs"), self.positions(captions).astype(np.int32)
-        out, scenes = np.empty((len(chosen), 3, 3), np.int64), self.scenes
-        with self.graph(self.largest(sets, TOGETHER)) as graph:
-            count_pairs(sets.indptr, sets.rows, scenes.rows, scenes.words, scenes.graphs, chosen, graph, out)
+        sets, candidates = self.set_positions(references, "refs"), self.positions(captions).astype(np.int32)
+        out, scenes = np.empty((len(candidates), 3, 3), np.int64), self.scenes
+        with self.borrow_graph(self.size_bound(sets, MERGED)) as graph:
+            count_pairs(sets.indptr, sets.rows, scenes.rows, scenes.words, scenes.graphs, candidates, graph, out)
         return out
 
     @override
     def query(self, text: str, captions: Rows) -> Scores:
-        """The text is parsed, which takes seconds and needs SPICE's parser.
+        """Score N captions against one new text, which is parsed first; this takes seconds.
 
         Raises
         ------
@@ -120,13 +122,13 @@ class SceneGraphRelevance(Relevance):
             Without Java, CoreNLP or pycocoevalcap.
         """
         rows, words = self.new_text(text, self.scenes)
-        chosen, out = self.positions(captions).astype(np.int32), np.empty((1, len(captions)))
+        candidates, out = self.positions(captions).astype(np.int32), np.empty((1, len(captions)))
         graph = ReferenceGraph.of(words, self.scenes.concepts, sizes_of(rows, words)[0])
         graphs, sets = self.scenes.graphs, References.single(np.zeros(1, np.int32))
-        score_block(sets.indptr, sets.rows, TOGETHER, rows, words, graphs, chosen, graph, out)
-        out[:, self.broken[chosen]] = np.nan
-        found: Scores = out[0]
-        return found
+        score_block(sets.indptr, sets.rows, MERGED, rows, words, graphs, candidates, graph, out)
+        out[:, self.failed_mask[candidates]] = np.nan
+        scores: Scores = out[0]
+        return scores
 
     @override
     def finder(self, search: Search, pooling: Pooling | None, runtime: Runtime) -> SceneGraphFinder:
@@ -138,23 +140,24 @@ class SceneGraphRelevance(Relevance):
 
         return LookupArrays("scene_graphs", "int32", self.failed, write_scene_graphs(self, work))
 
-    def how(self, pooling: Pooling) -> int:
-        """Say how the kernels take references."""
-        found: dict[Pooling, int] = {"max": BEST, "mean": MEAN}
-        return found.get(pooling, TOGETHER)
+    def mode(self, pooling: Pooling) -> int:
+        """Return the kernels' code of a pooling; `paired` is the merge of a single reference."""
+        codes: dict[Pooling, int] = {"max": BEST, "mean": MEAN}
+        return codes.get(pooling, MERGED)
 
-    def largest(self, sets: References, how: int) -> I8:
-        """Bound the graphs of some sets: see `ReferenceGraph.of`."""
+    def size_bound(self, sets: References, mode: int) -> I8:
+        """Return a bound on the size of the graphs of reference sets, (4,) int64 (see `ReferenceGraph.of`)."""
         size = self.scenes.size[sets.rows]
-        if how == TOGETHER and len(sets):
+        if mode == MERGED and len(sets):
+            # Merging only ever joins concepts, so the sizes of the captions add up to a bound.
             size = np.asarray(np.add.reduceat(size, sets.indptr[:-1], axis=0), np.int64)
         return np.asarray(size.max(axis=0, initial=1), np.int64)
 
     @contextmanager
-    def graph(self, most: I8) -> Iterator[ReferenceGraph]:
-        """Make graph for graphs that are no larger, or take what another call has left: kernels leave it empty.
+    def borrow_graph(self, most: I8) -> Iterator[ReferenceGraph]:
+        """Lend an empty graph that holds graphs of this size: an earlier call's if one is large enough, else a new one.
 
-        New memory costs a small block more than its scores.
+        Allocating a graph costs more than the scores of a small block.
         """
         try:
             graph = self._spare.pop()
@@ -163,31 +166,32 @@ class SceneGraphRelevance(Relevance):
         if graph is None or not graph.holds(most):
             graph = ReferenceGraph.of(self.scenes.words, self.scenes.concepts, np.maximum(most, _USUAL))
         yield graph
-        self._spare.append(graph)  # not after an interrupt
+        self._spare.append(graph)  # not reached after an interrupt, which may leave the graph filled
 
     @cached_property
     def _spare(self) -> list[ReferenceGraph]:
         return []
 
     @cached_property
-    def broken(self) -> NDArray[np.bool_]:
-        """Say of each encoded row whether it failed: (len(rows),) bool."""
+    def failed_mask(self) -> NDArray[np.bool_]:
+        """Mask of the encoded rows that failed, (len(rows),) bool."""
         out = np.zeros(len(self.rows), np.bool_)
         out[self.positions(self.failed)] = True
         return out
 
-    def _broken_sets(self, sets: References) -> NDArray[np.bool_]:
+    def _failed_sets(self, sets: References) -> NDArray[np.bool_]:
+        """Return the mask of the sets with a failed caption, (M,) bool."""
         if not len(sets):
             return np.zeros(0, np.bool_)
-        return np.asarray(np.logical_or.reduceat(self.broken[sets.rows], sets.indptr[:-1]))
+        return np.asarray(np.logical_or.reduceat(self.failed_mask[sets.rows], sets.indptr[:-1]))
 
 
 @dataclass(frozen=True, eq=False)
 class SceneGraphFinder(SlabFinder[TupleIndex]):
     """Neighbours of reference sets by SPICE.
 
-    A failed row is nobody's neighbour while there are others (it comes last, with score NaN), and a set that counts one
-    has the first candidates with score NaN.
+    A failed row comes after all others, with score NaN. A set with a failed caption has the first candidates as its
+    neighbours, all with score NaN.
 
     Attributes
     ----------
@@ -201,22 +205,23 @@ class SceneGraphFinder(SlabFinder[TupleIndex]):
     def search_slab(
         self, sets: References, exclude: Rows, slab: TupleIndex, rows: Rows, scores: Scores, done: Advance
     ) -> None:
-        relevance, how = self.relevance, self.relevance.how(self.pooling)
-        scenes, most = relevance.scenes, relevance.largest(sets, how)
+        relevance, mode = self.relevance, self.relevance.mode(self.pooling)
+        scenes, most = relevance.scenes, relevance.size_bound(sets, mode)
 
         def work(lo: int, hi: int) -> None:
             counts = Counts.allocate(len(slab.rows), len(self._table.concepts))
             indptr, best = sets.indptr[lo : hi + 1], (rows[lo:hi], scores[lo:hi])
             rows_of, words, table, out = scenes.rows, scenes.words, self._table, exclude[lo:hi]
-            with relevance.graph(most) as graph:
-                search(indptr, sets.rows, how, out, rows_of, words, table, slab, graph, counts, *best)
+            with relevance.borrow_graph(most) as graph:
+                search(indptr, sets.rows, mode, out, rows_of, words, table, slab, graph, counts, *best)
 
-        run_chunks(work, len(sets), self.runtime.threads, _TOGETHER, done)
+        run_chunks(work, len(sets), self.runtime.threads, _QUERIES, done)
 
     def fill_missing(self, sets: References, exclude: Rows, rows: Rows, scores: Scores) -> None:
-        """Give sets that count a failed row, and lists that lack others, what stands for no neighbour."""
-        failed = np.logical_or.reduceat(self.relevance.broken[sets.rows], sets.indptr[:-1])
+        """Fill the lists of sets with a failed caption, and lists that are too short, with scores of NaN."""
+        failed = np.logical_or.reduceat(self.relevance.failed_mask[sets.rows], sets.indptr[:-1])
         for i in np.flatnonzero(failed | (scores < 0).any(axis=1)):
+            # Keep the neighbours that were found, unless the set itself failed.
             count = 0 if failed[i] else int((scores[i] >= 0).sum())
             rest = self.search.candidates[: self.search.width + 1] if count == 0 else self._failed
             rows[i, count:] = rest[rest != exclude[i]][: self.search.width - count]
@@ -230,8 +235,9 @@ class SceneGraphFinder(SlabFinder[TupleIndex]):
 
     @override
     def max_slab_rows(self) -> int:
-        """Return how many candidates fit: a slab is its index and each thread's counts."""
+        """Return the number of candidates per slab: memory holds the slab's index and the counts of each thread."""
         graphs, tuples = self.relevance.scenes.graphs, len(self._table.concepts)
+        # Per candidate: 12 bytes per tuple while the index is built, 16 of its own, and 2 + 4 + 4 + 8 per thread.
         each = 12 * len(graphs.concepts) / max(1, len(graphs.start) - 1) + 16 + 18 * self.runtime.threads
         left = self.runtime.memory - tuples * (8 + 4 * self.runtime.threads)
         return int(left / each)
@@ -244,10 +250,10 @@ class SceneGraphFinder(SlabFinder[TupleIndex]):
     def searchable(self) -> Rows:
         """Candidates that have not failed."""
         candidates = np.array(self.search.candidates, np.int32)
-        return candidates[~self.relevance.broken[self.relevance.positions(candidates)]]
+        return candidates[~self.relevance.failed_mask[self.relevance.positions(candidates)]]
 
     @cached_property
     def _failed(self) -> Rows:
         """Candidates that have failed."""
         candidates = np.array(self.search.candidates, np.int32)
-        return candidates[self.relevance.broken[self.relevance.positions(candidates)]]
+        return candidates[self.relevance.failed_mask[self.relevance.positions(candidates)]]

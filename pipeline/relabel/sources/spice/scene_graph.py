@@ -1,15 +1,14 @@
 """Scene graphs: tuples of captions, and the graph that SPICE merges them into; compiled.
 
 Anderson, Fernando, Johnson, Gould: "SPICE: Semantic Propositional Image Caption Evaluation", ECCV 2016, section 3.
-Where the paper is silent, this follows the jar:
+Where the paper does not specify the merge, this module follows the jar:
 
-- An object becomes a node. One that shares a WordNet synonym set with nodes joins the node of the largest Jaccard
-  similarity of sets of synonym sets, and brings its own sets along. A tie is broken there by the hash of an object's
-  address, so the jar itself gives one result or the other (5 of COCO's 5,000 test images have one); here the later
-  node wins.
-- An attribute of a node joins the first similar attribute of it, a relation the first similar one between the same
-  two nodes. What shares a word or a synonym set is similar.
-- So the graph depends on the order of tuples, and is no plain union.
+- An object becomes a node. If it shares a WordNet synonym set with existing nodes, it joins the one with the largest
+  Jaccard similarity of sets of synonym sets, and adds its sets to that node's. The jar breaks ties by the hash of an
+  object's address, so its result varies (5 of COCO's 5,000 test images have a tie). This module takes the later node.
+- An attribute joins the first similar attribute of the same node. A relation joins the first similar relation between
+  the same two nodes. Similar means that they share a word or a synonym set.
+- So the graph depends on the order of tuples, and is not a plain union.
 """
 
 from __future__ import annotations
@@ -25,19 +24,20 @@ I4 = NDArray[np.int32]
 I8 = NDArray[np.int64]
 U8 = NDArray[np.uint64]
 NODES, ATTRIBUTES, RELATIONS, CONCEPTS, SEEN, RELATED, LINKS, STAMP, TOUCHED = range(9)
-"""Counters in `ReferenceGraph.used`."""
+"""Indices of the counters in `ReferenceGraph.used`."""
 LIMB = 64
+"""Bits of one word of a bit set."""
 
 
-class Rows(NamedTuple):
-    """Tuples of N captions as the parser gives them, in its order.
+class TupleRows(NamedTuple):
+    """Tuples of N captions, in the parser's order.
 
     Attributes
     ----------
     start : (N + 1,) int64
         The tuples of caption i are ``start[i]:start[i + 1]``.
     words : (T, 3) int32
-        (object, -1, -1), (object, attribute, -1) or (subject, object, relation), by number of the word.
+        (object, -1, -1), (object, attribute, -1) or (subject, object, relation), as numbers of words.
     """
 
     start: I8
@@ -53,10 +53,10 @@ class Words(NamedTuple):
     synsets : (start[-1],) int32
         Synonym sets of word w at ``start[w]:start[w + 1]``, numbered from 0 within the corpus.
     signature : (V,) uint64
-        One bit a synonym set, several sets a bit: words without a common bit share no set.
+        Each synonym set sets one bit, and several sets may share it. Words without a common bit share no set.
     near_start : (V + 1,) int64
     near : (near_start[-1],) int32
-        Concepts that hold the word or share a synonym set with it.
+        Concepts that contain the word or share a synonym set with it.
     """
 
     start: I8
@@ -73,8 +73,8 @@ class Graphs(NamedTuple):
     ----------
     start : (N + 1,) int64
     concepts : (T, 3) int32
-        Tuples as in `Rows`, but of concepts, relations as (subject, object, relation): objects first, then attributes,
-        then relations. Concept c is word c alone; from V on, words merged within one caption.
+        Tuples as in `TupleRows`, but of concepts: objects first, then attributes, then relations. Concept c < V is word
+        c alone. Concepts from V on are words that were merged within one caption.
     """
 
     start: I8
@@ -82,41 +82,41 @@ class Graphs(NamedTuple):
 
 
 class ReferenceGraph(NamedTuple):
-    """ReferenceGraph for one reference graph and for its marks on C concepts.
+    """Preallocated graph of one reference set, and its marks on C concepts of candidates.
 
-    A concept of the graph is a node's object, an attribute or a relation: words that were merged, and their synonym
-    sets as a linked list.
+    A concept of the graph is the object of a node, an attribute or a relation. It has the words that were merged, and
+    their synonym sets as a linked list. Attributes and relations together are called edges.
 
     Attributes
     ----------
     used : (9,) int64
-        How much of the arrays is used, and the last stamp; see `NODES` and others.
+        Number of used elements of the arrays, and the last stamp. The indices are `NODES`, `ATTRIBUTES` and so on.
     limbs : (2,) int64
-        64-bit words it takes to number the attributes and the relations.
+        Number of 64-bit words of a bit set of attributes, and of one of relations.
     node_of : (V,) int32
-        Node of each word, -1 where it is in none.
+        Node of each word, -1 if it is in none.
     seen : int32
         Words that are in a node.
     node : int32
         Concept of each node.
     source, target, related, number : int32
-        Of each attribute or relation: its nodes (an attribute has no target: -1), its concept, and which of its kind
-        it is.
+        Of each edge: its nodes (the target of an attribute is -1), its concept, and its number among the edges of its
+        kind.
     member, member_of : int32
-        Words of attributes and relations, and whose they are.
+        Words of edges, and the edge of each.
     size, held, head : int32
-        Of each concept: words, synonym sets, first link.
+        Of each concept: its number of words, its number of synonym sets, and its first link.
     signature : uint64
-        Of each concept.
+        Of each concept; see Words.
     value, link : int32
         Synonym set of each link, and the next link, -1 at the end.
     stamp : int64
-        By synonym set.
+        Of each synonym set: the number of the word that was last compared by it.
     node_bits : (nodes, limbs[0] + 2 * limbs[1]) uint64
-        Attributes that a node owns, relations it is the subject of, and those it is the object of.
+        Bit sets of each node: attributes that it owns, relations whose subject it is, relations whose object it is.
     bits : (C, 1 + 2 * limbs[0] + 3 * limbs[1]) uint64
-        What a concept matches: flags (1: a node, 2: anything), owners, attributes, subjects, objects, relations.
-        Zero between graphs.
+        Parts of the graph that a concept matches: flags (1: a node, 2: any part), then bit sets of owned attributes,
+        attributes, subjects, objects and relations. Zero between graphs.
     touched : (C,) int32
         Concepts that have bits.
     """
@@ -152,7 +152,7 @@ class ReferenceGraph(NamedTuple):
         words : Words
         concepts : int
         most : (4,) int
-            Of the largest graph to come: tuples, attributes, relations, and synonym sets of all its words.
+            Size of the largest graph: tuples, attributes, relations, and synonym sets of all its words.
         """
         tuples, attributes, relations, links = (int(n) for n in most)
         limbs = np.array([-(-attributes // LIMB), -(-relations // LIMB)], np.int64)
@@ -184,7 +184,7 @@ class ReferenceGraph(NamedTuple):
         )
 
     def holds(self, most: NDArray[np.integer]) -> bool:
-        """Return whether a graph of at most this size fits: see `of`."""
+        """Return whether a graph of at most this size fits (see `of`)."""
         tuples, attributes, relations, links = (int(n) for n in most)
         long = 3 * tuples < len(self.seen) and links < len(self.value)
         return long and attributes <= LIMB * self.limbs[0] and relations <= LIMB * self.limbs[1]
@@ -192,7 +192,7 @@ class ReferenceGraph(NamedTuple):
 
 @jit
 def _shared(link: int, value: I4, following: I4, stamp: I8, current: int) -> int:
-    """Count the synonym sets of a linked list that are stamped."""
+    """Count the synonym sets of a linked list that have the current stamp."""
     total = 0
     while link >= 0:
         total += int(stamp[value[link]] == current)
@@ -202,7 +202,7 @@ def _shared(link: int, value: I4, following: I4, stamp: I8, current: int) -> int
 
 @jit
 def _most_similar(
-    own: int,
+    set_count: int,
     bits: int,
     current: int,
     nodes: int,
@@ -214,32 +214,32 @@ def _most_similar(
     link: I4,
     stamp: I8,
 ) -> int:
-    """Find the node of the largest Jaccard similarity to the word whose sets are stamped; -1 if none shares a set."""
+    """Return the node with the largest Jaccard similarity to the stamped synonym sets; -1 if no node shares a set."""
     best, most, of = -1, 0, 1
     for n in range(nodes):
         concept = node[n]
         if signature[concept] & bits == 0:  # no common bit, hence no common synonym set
             continue
         shared = _shared(head[concept], value, link, stamp, current)
-        union = held[concept] + own - shared
-        # shared / union >= most / of, in whole numbers; >= lets the later node win a tie.
+        union = held[concept] + set_count - shared
+        # shared / union >= most / of, in integers; >= lets the later node win a tie.
         if shared > 0 and shared * of >= most * union:
             best, most, of = n, shared, union
     return best
 
 
 @jit
-def _same(word: int, e: int, members: int, member: I4, member_of: I4) -> bool:
-    """Return whether an attribute or relation has a word."""
-    found = False
+def _has_word(word: int, edge: int, members: int, member: I4, member_of: I4) -> bool:
+    """Return whether an edge has a word."""
+    present = False
     for m in range(members):
-        found = found or (member_of[m] == e and member[m] == word)
-    return found
+        present = present or (member_of[m] == edge and member[m] == word)
+    return present
 
 
 @jit
-def merge(captions: I4, rows: Rows, words: Words, graph: ReferenceGraph) -> None:
-    """Merge the tuples of some captions, one after another, into an empty graph.
+def merge(captions: I4, rows: TupleRows, words: Words, graph: ReferenceGraph) -> None:
+    """Merge the tuples of captions, one after another, into an empty graph.
 
     Parameters
     ----------
@@ -262,27 +262,27 @@ def merge(captions: I4, rows: Rows, words: Words, graph: ReferenceGraph) -> None
         for t in range(rows.start[caption], rows.start[caption + 1]):
             triple = rows.words[t, 2] >= 0
             source, target = -1, -1
-            # Its objects come first, then what is said of them. One place where words are joined keeps this fast:
-            # a call costs more than the work, with so many arrays.
-            for place in range(3):
-                word = rows.words[t, place]
+            # The objects of a tuple come first, then its attribute or relation, which refers to their nodes. Words join
+            # concepts at one place of the code: with so many arrays a call costs more than the work.
+            for position in range(3):
+                word = rows.words[t, position]
                 if word < 0:
                     break
-                is_node = place == 0 or (place == 1 and triple)
+                is_node = position == 0 or (position == 1 and triple)
                 if is_node and graph.node_of[word] >= 0:  # the word is in a node already
-                    source, target = (graph.node_of[word], target) if place == 0 else (source, graph.node_of[word])
+                    source, target = (graph.node_of[word], target) if position == 0 else (source, graph.node_of[word])
                     continue
                 # A fresh stamp marks the word's synonym sets, so an intersection is one pass over the other's list.
                 count[STAMP] += 1
-                current, own = count[STAMP], words.start[word + 1] - words.start[word]
+                current, set_count = count[STAMP], words.start[word + 1] - words.start[word]
                 for s in range(words.start[word], words.start[word + 1]):
                     stamp[words.synsets[s]] = current
                 concept = -1
                 if is_node:
-                    found = -1
-                    if own > 0:  # a word without synonym sets is similar to itself alone
-                        found = _most_similar(
-                            own,
+                    node = -1
+                    if set_count > 0:  # a word without synonym sets is similar to itself alone
+                        node = _most_similar(
+                            set_count,
                             words.signature[word],
                             current,
                             count[NODES],
@@ -296,45 +296,45 @@ def merge(captions: I4, rows: Rows, words: Words, graph: ReferenceGraph) -> None
                         )
                     graph.seen[count[SEEN]] = word
                     count[SEEN] += 1
-                    if found < 0:  # similar to no node: a new one
-                        found = count[NODES]
-                        graph.node[found] = count[CONCEPTS]
+                    if node < 0:  # similar to no node: make a new one
+                        node = count[NODES]
+                        graph.node[node] = count[CONCEPTS]
                         count[NODES] += 1
                     else:
-                        concept = graph.node[found]
-                    graph.node_of[word] = found
-                    source, target = (found, target) if place == 0 else (source, found)
+                        concept = graph.node[node]
+                    graph.node_of[word] = node
+                    source, target = (node, target) if position == 0 else (source, node)
                 else:
-                    # Join the first similar attribute of the node, or relation between the two nodes. One that has
-                    # the word already needs no change, and one that is this word alone precedes a similar one.
-                    found, there = -1, False
+                    # Join the first similar edge between the same nodes. An edge that has the word already needs no
+                    # change, unless an earlier edge is similar. An edge of this word alone wins over that one.
+                    edge, present = -1, False
                     for e in range(count[ATTRIBUTES] + count[RELATIONS]):
                         if graph.source[e] != source or graph.target[e] != target:
                             continue
                         related = graph.related[e]
-                        here = _same(word, e, count[RELATED], graph.member, graph.member_of)
-                        if here and graph.size[related] == 1:
-                            there = True
+                        has_word = _has_word(word, e, count[RELATED], graph.member, graph.member_of)
+                        if has_word and graph.size[related] == 1:
+                            present = True
                             break
-                        if found >= 0 or there:
+                        if edge >= 0 or present:  # decided, but for an edge of this word alone
                             continue
-                        if here:
-                            there = True
+                        if has_word:
+                            present = True
                         elif _shared(head[related], value, link_of, stamp, current) > 0:
-                            found = e
-                    if there:
+                            edge = e
+                    if present:
                         continue
-                    if found < 0:
+                    if edge < 0:  # similar to no edge: make a new one
                         kind = RELATIONS if triple else ATTRIBUTES
-                        found = count[ATTRIBUTES] + count[RELATIONS]
-                        graph.source[found], graph.target[found] = source, target
-                        graph.related[found], graph.number[found] = count[CONCEPTS], count[kind]
+                        edge = count[ATTRIBUTES] + count[RELATIONS]
+                        graph.source[edge], graph.target[edge] = source, target
+                        graph.related[edge], graph.number[edge] = count[CONCEPTS], count[kind]
                         count[kind] += 1
                     else:
-                        concept = graph.related[found]
-                    graph.member[count[RELATED]], graph.member_of[count[RELATED]] = word, found
+                        concept = graph.related[edge]
+                    graph.member[count[RELATED]], graph.member_of[count[RELATED]] = word, edge
                     count[RELATED] += 1
-                # Add the word to its concept: an empty one if it is new.
+                # Add the word to its concept. A new node or edge gets an empty concept first.
                 if concept < 0:
                     concept = count[CONCEPTS]
                     count[CONCEPTS] += 1
@@ -346,6 +346,7 @@ def merge(captions: I4, rows: Rows, words: Words, graph: ReferenceGraph) -> None
                     link = link_of[link]
                 for s in range(words.start[word], words.start[word + 1]):
                     if stamp[words.synsets[s]] == current:
+                        # Prepend to the concept's list. Links are taken from one pool, which `clear_graph` empties.
                         value[count[LINKS]] = words.synsets[s]
                         link_of[count[LINKS]] = head[concept]
                         head[concept] = count[LINKS]
@@ -357,7 +358,8 @@ def merge(captions: I4, rows: Rows, words: Words, graph: ReferenceGraph) -> None
 
 @jit
 def clear_graph(graph: ReferenceGraph) -> None:
-    """Empty a graph; stamps stay valid, as they only ever grow."""
+    """Empty a graph."""
+    # Only words that were seen have a node. The last stamp is kept: stamps only grow, so old ones never match.
     for i in range(graph.used[SEEN]):
         graph.node_of[graph.seen[i]] = -1
     stamp = graph.used[STAMP]

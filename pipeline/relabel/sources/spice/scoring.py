@@ -1,8 +1,8 @@
 """F1 of candidates against reference sets, compiled.
 
-A candidate's tuple matches if some tuple of the references is similar in every position. `mark` gives every concept one
-bit per attribute and relation of the reference graph that it can take part in. A match is then an AND of two or three
-words, whatever the number of synonyms.
+A candidate's tuple matches if it is similar to a tuple of the references in every position. `mark` gives every concept
+one bit for each attribute and relation of the reference graph that it can take part in. A match is then an AND of two
+or three 64-bit words per limb, independent of the number of synonyms.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from relabel.sources.spice.scene_graph import (
     U8,
     Graphs,
     ReferenceGraph,
-    Rows,
+    TupleRows,
     Words,
     clear_graph,
     merge,
 )
 
 F8 = NDArray[np.float64]
-TOGETHER, BEST, MEAN = range(3)
-"""References merged into one graph; or one by one, the best or the mean."""
+MERGED, BEST, MEAN = range(3)
+"""Combinations of references: merged into one graph, or scored one by one with the best or the mean taken."""
 NODE, _TOUCHED, _ONE = np.uint64(1), np.uint64(2), np.uint64(1)
 
 
 @jit
 def mark(words: Words, graph: ReferenceGraph) -> None:
-    """Mark every concept that matches a part of the graph."""
+    """Mark every concept that matches a part of the graph: fill `graph.bits` and list the concepts in `touched`."""
     la, lr, bits, of_nodes = graph.limbs[0], graph.limbs[1], graph.bits, graph.node_bits
     touched, count = graph.touched, 0
     # Per node, one bit for each attribute it owns, relation it is the subject of, and relation it is the object of.
@@ -52,7 +52,8 @@ def mark(words: Words, graph: ReferenceGraph) -> None:
         else:
             of_nodes[graph.source[e], la + limb] |= bit
             of_nodes[graph.target[e], la + lr + limb] |= bit
-    # A concept similar to a word of a node can stand for that node: it takes the node's bits. Several nodes OR up.
+    # A concept similar to a word of a node can stand for that node, so it receives the node's bits. A concept similar
+    # to several nodes can stand for any of them: their bits are combined by OR.
     for i in range(graph.used[SEEN]):
         word = graph.seen[i]
         node = graph.node_of[word]
@@ -66,7 +67,8 @@ def mark(words: Words, graph: ReferenceGraph) -> None:
                 bits[c, 1 + k] |= of_nodes[node, k]
             for k in range(2 * lr):
                 bits[c, 1 + 2 * la + k] |= of_nodes[node, la + k]
-    # A concept similar to a word of an attribute or relation gets that one's own bit, in columns apart.
+    # A concept similar to a word of an attribute or relation receives the bit of that attribute or relation, in columns
+    # of their own: the first test of a match is on the node, the last one on the attribute or relation.
     for m in range(graph.used[RELATED]):
         word, e = graph.member[m], graph.member_of[m]
         column = 1 + la if graph.target[e] < 0 else 1 + 2 * la + 2 * lr
@@ -84,10 +86,12 @@ def mark(words: Words, graph: ReferenceGraph) -> None:
 
 @jit
 def matches(first: int, second: int, third: int, bits: U8, la: int, lr: int) -> bool:
-    """Return whether a candidate's tuple of concepts (see Graphs) matches one of the references'.
+    """Return whether a candidate's tuple of concepts (see Graphs) matches a tuple of the references.
 
-    `bits`, `la` and `lr` are the graph's bits and limbs, one by one: passing the whole graph costs more than the work.
+    `bits`, `la` and `lr` are the bits and limbs of the graph. They are passed alone, because passing the graph, a tuple
+    of 21 arrays, costs more than the work.
     """
+    # Most concepts of a candidate have no bits: one load decides.
     if bits[first, 0] == 0:
         return False
     if second < 0:  # an object alone
@@ -107,6 +111,7 @@ def matches(first: int, second: int, third: int, bits: U8, la: int, lr: int) -> 
 @jit
 def clear_marks(graph: ReferenceGraph) -> None:
     """Clear all marks."""
+    # `touched` lists every row with a bit, so the cost is that of marking and not the number of concepts.
     bits = graph.bits
     for i in range(graph.used[TOUCHED]):
         for k in range(bits.shape[1]):
@@ -116,9 +121,18 @@ def clear_marks(graph: ReferenceGraph) -> None:
 
 @jit
 def f1(matched: int, candidate: int, reference: int) -> float:
-    """F1 of `matched` of `candidate` tuples against `reference` tuples: the jar's operations, 0 where nothing matches.
+    """Compute F1 from the numbers of matched tuples, candidate tuples and reference tuples; 0 if nothing matches.
 
-    Several tuples of the candidate may match the same one of the references, which the jar counts each time.
+    Several tuples of the candidate may match the same tuple of the references. Like the jar, this counts each of them.
+    The operations and their order are the jar's, so the bits are, too.
+
+    Examples
+    --------
+    >>> from relabel.sources.spice.scoring import f1
+    >>> f1(2, 3, 5)
+    0.5
+    >>> f1(0, 3, 5)
+    0.0
     """
     if matched == 0 or reference == 0:
         return 0.0
@@ -127,8 +141,8 @@ def f1(matched: int, candidate: int, reference: int) -> float:
 
 
 @jit
-def open_refs(captions: I4, rows: Rows, words: Words, graph: ReferenceGraph) -> int:
-    """Merge some captions into a graph, mark the concepts it matches, and return its number of tuples."""
+def open_refs(captions: I4, rows: TupleRows, words: Words, graph: ReferenceGraph) -> int:
+    """Merge captions into an empty graph, mark the concepts it matches, and return its number of tuples."""
     merge(captions, rows, words, graph)
     mark(words, graph)
     return int(graph.used[NODES] + graph.used[ATTRIBUTES] + graph.used[RELATIONS])
@@ -142,72 +156,86 @@ def close_refs(graph: ReferenceGraph) -> None:
 
 
 @jit
-def _score(
-    set_: I4, how: int, rows: Rows, words: Words, graphs: Graphs, chosen: I4, graph: ReferenceGraph, out: F8
+def _score_set(
+    refs: I4, mode: int, rows: TupleRows, words: Words, graphs: Graphs, candidates: I4, graph: ReferenceGraph, out: F8
 ) -> None:
     """Score one reference set against N candidates: fill `out`, (N,)."""
     concepts, bits, la, lr = graphs.concepts, graph.bits, graph.limbs[0], graph.limbs[1]
     out[:] = 0.0
-    step = len(set_) if how == TOGETHER else 1
-    for r in range(0, len(set_), step):
-        reference = open_refs(set_[r : r + step], rows, words, graph)
-        for i in range(len(chosen)):
-            lo, hi, matched = graphs.start[chosen[i]], graphs.start[chosen[i] + 1], 0
+    step = len(refs) if mode == MERGED else 1
+    for r in range(0, len(refs), step):
+        reference = open_refs(refs[r : r + step], rows, words, graph)
+        for i in range(len(candidates)):
+            lo, hi, matched = graphs.start[candidates[i]], graphs.start[candidates[i] + 1], 0
             for t in range(lo, hi):
                 first, second, third = concepts[t, 0], concepts[t, 1], concepts[t, 2]
                 if second < 0:
                     matched += int(bits[first, 0] & NODE)  # as in `matches`, without a call
                 elif bits[first, 0] != 0:
                     matched += int(matches(first, second, third, bits, la, lr))
-            if matched:
+            if matched:  # F1 is 0 otherwise, which changes neither a sum nor a maximum
                 score = f1(matched, hi - lo, reference)
-                out[i] = max(out[i], score) if how == BEST else out[i] + score
+                out[i] = max(out[i], score) if mode == BEST else out[i] + score
         close_refs(graph)
-    if how == MEAN:
-        out /= len(set_)
+    if mode == MEAN:
+        out /= len(refs)
 
 
 @jit
 def score_block(
-    indptr: I8, sets: I4, how: int, rows: Rows, words: Words, graphs: Graphs, chosen: I4, graph: ReferenceGraph, out: F8
+    indptr: I8,
+    sets: I4,
+    mode: int,
+    rows: TupleRows,
+    words: Words,
+    graphs: Graphs,
+    candidates: I4,
+    graph: ReferenceGraph,
+    out: F8,
 ) -> None:
-    """Score M reference sets of places in `rows` against N candidates, places in `graphs`: fill `out`, (M, N)."""
+    """Score M reference sets, of captions in `rows`, against N candidates, captions in `graphs`: fill `out`, (M, N)."""
     for m in range(len(indptr) - 1):
-        _score(sets[indptr[m] : indptr[m + 1]], how, rows, words, graphs, chosen, graph, out[m])
+        _score_set(sets[indptr[m] : indptr[m + 1]], mode, rows, words, graphs, candidates, graph, out[m])
 
 
 @jit
 def score_pairs(
-    indptr: I8, sets: I4, how: int, rows: Rows, words: Words, graphs: Graphs, chosen: I4, graph: ReferenceGraph, out: F8
+    indptr: I8,
+    sets: I4,
+    mode: int,
+    rows: TupleRows,
+    words: Words,
+    graphs: Graphs,
+    candidates: I4,
+    graph: ReferenceGraph,
+    out: F8,
 ) -> None:
-    """Score reference set p against candidate ``chosen[p]``: fill `out`, (P,).
-
-    Equal sets that follow one another are merged once.
-    """
+    """Score reference set p against candidate ``candidates[p]``: fill `out`, (P,)."""
+    # Equal sets that follow one another are merged and marked once: that costs more than scoring a candidate.
     lo = 0
-    while lo < len(chosen):
-        set_ = sets[indptr[lo] : indptr[lo + 1]]
+    while lo < len(candidates):
+        refs = sets[indptr[lo] : indptr[lo + 1]]
         hi = lo + 1
-        while hi < len(chosen) and np.array_equal(sets[indptr[hi] : indptr[hi + 1]], set_):
+        while hi < len(candidates) and np.array_equal(sets[indptr[hi] : indptr[hi + 1]], refs):
             hi += 1
-        _score(set_, how, rows, words, graphs, chosen[lo:hi], graph, out[lo:hi])
+        _score_set(refs, mode, rows, words, graphs, candidates[lo:hi], graph, out[lo:hi])
         lo = hi
 
 
 @jit
 def count_pairs(
-    indptr: I8, sets: I4, rows: Rows, words: Words, graphs: Graphs, chosen: I4, graph: ReferenceGraph, out: I8
+    indptr: I8, sets: I4, rows: TupleRows, words: Words, graphs: Graphs, candidates: I4, graph: ReferenceGraph, out: I8
 ) -> None:
-    """Count tuples of reference set p and candidate ``chosen[p]``.
+    """Count tuples of reference set p and candidate ``candidates[p]``.
 
     `out` is (P, 3, 3): objects, attributes, relations; matched, of the candidate, of the references.
     """
     out[:] = 0
-    for p in range(len(chosen)):
+    for p in range(len(candidates)):
         open_refs(sets[indptr[p] : indptr[p + 1]], rows, words, graph)
-        for t in range(graphs.start[chosen[p]], graphs.start[chosen[p] + 1]):
+        for t in range(graphs.start[candidates[p]], graphs.start[candidates[p] + 1]):
             first, second, third = graphs.concepts[t, 0], graphs.concepts[t, 1], graphs.concepts[t, 2]
-            kind = int(second >= 0) + int(third >= 0)
+            kind = int(second >= 0) + int(third >= 0)  # 0: object, 1: attribute, 2: relation
             out[p, kind, 0] += int(matches(first, second, third, graph.bits, graph.limbs[0], graph.limbs[1]))
             out[p, kind, 1] += 1
         out[p, 0, 2] = graph.used[NODES]

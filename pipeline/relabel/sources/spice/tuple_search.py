@@ -1,7 +1,9 @@
-"""Exact search for the k best candidates of a reference set, compiled: only tuples that match are looked at.
+"""Exact search for the k best candidates of a reference set, compiled: only tuples that match are visited.
 
-The marks of a graph (see `scoring`) name the distinct tuples of candidates that match, whose holders are counted. F1 is
-2 matched / (candidate + reference) but for rounding, so who cannot reach the k-th best costs one multiplication.
+The marks of a graph (see `scoring`) select the distinct tuples of candidates that match. An inverted index gives the
+candidates that hold each of these, and counting them gives the matched tuples per candidate. F1 equals
+2 matched / (candidate + reference) up to rounding, so a candidate that cannot reach the k-th best costs one
+multiplication.
 """
 
 from __future__ import annotations
@@ -14,25 +16,25 @@ from numpy.typing import NDArray
 from relabel.core.numeric.csr import group, ranges
 from relabel.core.numeric.heap import push
 from relabel.core.numeric.jit import jit
-from relabel.sources.spice.scene_graph import I4, I8, TOUCHED, Graphs, ReferenceGraph, Rows, Words
-from relabel.sources.spice.scoring import BEST, F8, MEAN, TOGETHER, close_refs, f1, matches, open_refs
+from relabel.sources.spice.scene_graph import I4, I8, TOUCHED, Graphs, ReferenceGraph, TupleRows, Words
+from relabel.sources.spice.scoring import BEST, F8, MEAN, MERGED, close_refs, f1, matches, open_refs
 
-_SLACK = 1 + 1e-9  # more than F1 and its bound lose by rounding
+_SLACK = 1 + 1e-9  # exceeds the relative rounding errors of F1 and of its bound
 
 
 class TupleTable(NamedTuple):
-    """D distinct tuples, by (kind, first, second, third concept).
+    """D distinct tuples, sorted by (kind, first, second, third concept).
 
     Attributes
     ----------
     number : (T,) int32
-        Which one each tuple of the graphs is.
+        Number of each tuple of the graphs among the distinct ones.
     concepts : (D, 3) int32
         See Graphs.
     object_of : (C,) int32
-        The tuple that is a concept alone, -1 where there is none.
+        Number of the object tuple of each concept, -1 if there is none.
     attributes, relations : (C + 1,) int64
-        Those that begin with concept c are ``attributes[c]:attributes[c + 1]``, and so on.
+        The attribute tuples that begin with concept c are ``attributes[c]:attributes[c + 1]``; relations alike.
     """
 
     number: I4
@@ -50,7 +52,7 @@ class TupleIndex(NamedTuple):
     rows : (N,) int32
         Corpus rows, ascending.
     size : (N,) int32
-        Tuples of each.
+        Number of tuples of each candidate.
     start : (D + 1,) int64
     position : int32
         The candidates that hold tuple d are ``position[start[d]:start[d + 1]]``.
@@ -68,12 +70,14 @@ class Counts(NamedTuple):
     Attributes
     ----------
     matched : (N,) uint16
-        Tuples that match; zero between references.
+        Number of tuples that match; zero between references.
     met, ever : (N + 1,) int32
-        Positions that matched the reference at hand, or one of the set's.
+        Candidates that match the current reference, and those that match any reference of the set. The last element is
+        a scratch cell.
     total : (N,) float64
-        Best or sum over references; zero between sets.
+        Best score or sum of scores over references; zero between sets.
     tuples : (D,) int32
+        Distinct tuples that match the current reference.
     """
 
     matched: NDArray[np.uint16]
@@ -90,14 +94,37 @@ class Counts(NamedTuple):
 
 
 def tuple_table(graphs: Graphs, concepts: int) -> TupleTable:
-    """Number the distinct tuples of some graphs over so many concepts."""
+    """Number the distinct tuples of graphs.
+
+    Parameters
+    ----------
+    graphs : Graphs
+    concepts : int
+        Number of concepts.
+
+    Examples
+    --------
+    Two captions, "brown dog" and "dog", over the concepts dog (0) and brown (1):
+
+    >>> import numpy as np
+    >>> from relabel.sources.spice.scene_graph import Graphs
+    >>> from relabel.sources.spice.tuple_search import tuple_table
+    >>> tuples = np.array([[0, -1, -1], [0, 1, -1], [0, -1, -1]], np.int32)
+    >>> table = tuple_table(Graphs(np.array([0, 2, 3]), tuples), concepts=2)
+    >>> table.number
+    array([0, 1, 0], dtype=int32)
+    >>> table.object_of
+    array([ 0, -1], dtype=int32)
+    """
     first, second, third = (graphs.concepts[:, i].astype(np.int64) for i in range(3))
     kind = (second >= 0).astype(np.int64) + (third >= 0)
+    # (second, third) is first coded densely, so that the complete key fits into an int64.
     rest, code = np.unique((second + 1) * (concepts + 1) + third + 1, return_inverse=True)
     keys, at, number = np.unique(
         (kind * concepts + first) * max(1, len(rest)) + code.reshape(-1), return_index=True, return_inverse=True
     )
     distinct = np.ascontiguousarray(graphs.concepts[at])
+    # Keys ascend by (kind, first): edges[kind * concepts + c] is where the tuples of a kind and first concept begin.
     edges = np.searchsorted(keys // max(1, len(rest)), np.arange(3 * concepts + 1)).astype(np.int64)
     held = edges[1 : concepts + 1] > edges[:concepts]
     object_of = np.where(held, edges[:concepts], -1).astype(np.int32)
@@ -105,26 +132,27 @@ def tuple_table(graphs: Graphs, concepts: int) -> TupleTable:
     return TupleTable(number.reshape(-1).astype(np.int32), distinct, object_of, attributes, relations)
 
 
-def tuple_index(graphs: Graphs, table: TupleTable, places: I4, rows: I4) -> TupleIndex:
-    """Invert the candidates at some places in the graphs, ascending, with their corpus rows."""
-    lo = graphs.start[places]
-    size = graphs.start[places.astype(np.int64) + 1] - lo
+def tuple_index(graphs: Graphs, table: TupleTable, positions: I4, rows: I4) -> TupleIndex:
+    """Invert candidates, given by their ascending positions in the graphs and their corpus rows."""
+    lo = graphs.start[positions]
+    size = graphs.start[positions.astype(np.int64) + 1] - lo
     start, entries = group(table.number[ranges(lo, size)], len(table.concepts))
-    owner = np.repeat(np.arange(len(places), dtype=np.int32), size)
+    owner = np.repeat(np.arange(len(positions), dtype=np.int32), size)
     return TupleIndex(rows, size.astype(np.int32), start, owner[entries])
 
 
 @jit
 def _matching(table: TupleTable, graph: ReferenceGraph, out: I4) -> int:
-    """List the distinct tuples that match a graph; return how many."""
+    """List the distinct tuples that match a graph; return their number."""
     la, lr, bits, count = graph.limbs[0], graph.limbs[1], graph.bits, 0
+    # A tuple can match only if its first concept is marked, so only the tuples of marked concepts are visited.
     for i in range(graph.used[TOUCHED]):
         c = graph.touched[i]
         if table.object_of[c] >= 0 and matches(c, -1, -1, bits, la, lr):
             out[count] = table.object_of[c]
             count += 1
-        # Tuples are sorted by their first concept. Those of a concept are visited only if it owns an attribute, or is
-        # the subject of a relation, in the graph.
+        # The attribute tuples of a concept are visited only if it stands for a node with attributes, and the relation
+        # tuples only if it stands for the subject of a relation.
         owner, subject = np.uint64(0), np.uint64(0)
         for k in range(la):
             owner |= bits[c, 1 + k]
@@ -132,7 +160,7 @@ def _matching(table: TupleTable, graph: ReferenceGraph, out: I4) -> int:
             subject |= bits[c, 1 + 2 * la + k]
         if owner != 0:
             for t in range(table.attributes[c], table.attributes[c + 1]):
-                out[count] = t  # kept only if the count moves on
+                out[count] = t  # written always; the next one overwrites it unless the count increases
                 count += int(matches(c, table.concepts[t, 1], -1, bits, la, lr))
         if subject != 0:
             for t in range(table.relations[c], table.relations[c + 1]):
@@ -143,23 +171,26 @@ def _matching(table: TupleTable, graph: ReferenceGraph, out: I4) -> int:
 
 @jit
 def _count(tuples: I4, start: I8, position: I4, matched: NDArray[np.uint16], met: I4) -> int:
-    """Count how many of some tuples each holder has, and list the holders; return how many they are."""
+    """Count the tuples that each candidate holds, and list the candidates with any; return their number."""
     count = 0
     for t in tuples:
         for e in range(start[t], start[t + 1]):
             p = position[e]
-            met[count] = p
+            met[count] = p  # a candidate is listed once: the count increases with its first tuple only
             count += int(matched[p] == 0)
             matched[p] += 1
     return count
 
 
 @jit
-def _offer(met: I4, itself: int, reference: int, matched: NDArray[np.uint16], index: TupleIndex, s: F8, w: I4) -> None:
-    """Push the candidates met into the heap."""
+def _push_candidates(
+    met: I4, itself: int, reference: int, matched: NDArray[np.uint16], index: TupleIndex, s: F8, w: I4
+) -> None:
+    """Push the candidates in `met` into the heap."""
     size, rows, width = index.size, index.rows, len(s)
     for p in met:
-        # F1 = 2 matched / (size + reference) up to rounding: below the k-th best, no division is needed.
+        # F1 = 2 matched / (size + reference) up to rounding. A candidate below the k-th best is rejected without a
+        # division.
         if 2.0 * _SLACK * matched[p] >= s[0] * (size[p] + reference) and p != itself:
             push(f1(matched[p], size[p], reference), rows[p], s, w, width)
 
@@ -168,9 +199,9 @@ def _offer(met: I4, itself: int, reference: int, matched: NDArray[np.uint16], in
 def search(
     indptr: I8,
     sets: I4,
-    how: int,
+    mode: int,
     exclude: I4,
-    rows: Rows,
+    rows: TupleRows,
     words: Words,
     table: TupleTable,
     index: TupleIndex,
@@ -179,58 +210,60 @@ def search(
     best_rows: I4,
     best_scores: F8,
 ) -> None:
-    """Improve the K best of M reference sets by some candidates.
+    """Update the K best candidates of M reference sets with the candidates of an index.
 
     Parameters
     ----------
     indptr, sets : (M + 1,) int64, (indptr[-1],) int32
-        Reference sets of places in `rows`.
-    how : int
-        See scoring.
+        Reference sets of captions in `rows`.
+    mode : int
+        `MERGED`, `BEST` or `MEAN`.
     exclude : (M,) int32
-        Corpus row that is left out of each set's candidates, or -1.
-    rows, words, table, holders
+        Corpus row that is excluded from each set's candidates, or -1.
+    rows, words, table, index
     graph, counts
-        Empty; left so.
+        Buffers, empty before and after.
     best_rows, best_scores : (M, K) int32 and float64
-        Heaps with the worst on top; -1 is the score of an empty place, and the largest int32 its row.
+        Heaps with the worst pair on top. An empty slot has score -1 and the largest int32 as its row.
     """
     matched, met, total, ever = counts.matched, counts.met, counts.total, counts.ever
     for m in range(len(indptr) - 1):
-        set_, s, w = sets[indptr[m] : indptr[m + 1]], best_scores[m], best_rows[m]
-        # Position of the excluded row; past the end where the index does not hold it.
+        refs, s, w = sets[indptr[m] : indptr[m + 1]], best_scores[m], best_rows[m]
+        # Position of the excluded row; past the end if the index does not hold it.
         itself = np.searchsorted(index.rows, exclude[m])
         if itself < len(index.rows) and index.rows[itself] != exclude[m]:
             itself = len(index.rows)
-        step, held = len(set_) if how == TOGETHER else 1, 0
-        for r in range(0, len(set_), step):
-            reference = open_refs(set_[r : r + step], rows, words, graph)
+        step, held = len(refs) if mode == MERGED else 1, 0
+        for r in range(0, len(refs), step):
+            reference = open_refs(refs[r : r + step], rows, words, graph)
             tuples = counts.tuples[: _matching(table, graph, counts.tuples)]
-            close_refs(graph)
-            some = met[: _count(tuples, index.start, index.position, matched, met)]
-            if how == TOGETHER:  # one graph for the whole set: its scores are final
-                _offer(some, itself, reference, matched, index, s, w)
-            for p in some:
-                if how != TOGETHER:  # one graph per reference: fold its scores, and zero the counts for the next
+            close_refs(graph)  # the marks are no longer needed
+            touched = met[: _count(tuples, index.start, index.position, matched, met)]
+            if mode == MERGED:  # one graph for the set: its scores are final
+                _push_candidates(touched, itself, reference, matched, index, s, w)
+            for p in touched:
+                if mode != MERGED:  # one graph per reference: fold its scores, and zero the counts for the next
                     score = f1(matched[p], index.size[p], reference)
+                    # A match gives a score above 0, so a total of 0 means that p is new to the set.
                     ever[held] = p
                     held += int(total[p] == 0.0)
-                    total[p] = max(total[p], score) if how == BEST else total[p] + score
+                    total[p] = max(total[p], score) if mode == BEST else total[p] + score
                     matched[p] = 0
-            if how == TOGETHER:
-                ever[: len(some)] = some
-                held = len(some)
-        if how != TOGETHER:
+            if mode == MERGED:
+                ever[: len(touched)] = touched
+                held = len(touched)
+        if mode != MERGED:
             for p in ever[:held]:
                 if p != itself:
-                    push(total[p] / len(set_) if how == MEAN else total[p], index.rows[p], s, w, len(s))
-        # Candidates without a match score 0: they fill what is left, in the order of rows.
+                    push(total[p] / len(refs) if mode == MEAN else total[p], index.rows[p], s, w, len(s))
+        # Candidates without a match score 0: they fill the empty slots, in the order of rows. Rows ascend, so after the
+        # first rejected one all others are rejected.
         if s[0] <= 0.0:
             for p in range(len(matched)):
                 new = matched[p] == 0 and total[p] == 0.0 and p != itself
                 if new and not push(0.0, index.rows[p], s, w, len(s)):
                     break
-        # Only what was met is cleared, so a set costs nothing for the other candidates.
+        # Only the counts that were changed are cleared, so a set costs nothing for the other candidates.
         for p in ever[:held]:
             matched[p] = 0
             total[p] = 0.0
@@ -240,7 +273,7 @@ def search(
 def list_matches(
     indptr: I8,
     sets: I4,
-    rows: Rows,
+    rows: TupleRows,
     words: Words,
     table: TupleTable,
     graph: ReferenceGraph,
@@ -249,18 +282,18 @@ def list_matches(
     counts: I8,
     out: I4,
 ) -> None:
-    """List the tuples that M reference sets match.
+    """List the distinct tuples of candidates that M reference sets match.
 
     Parameters
     ----------
     indptr, sets, rows, words, table, graph
         See `search`.
     buffer : (D + 1,) int32
-        ReferenceGraph.
+        Scratch memory.
     sizes, counts : (M,) int64
-        Filled: tuples of each merged set, and distinct tuples of candidates that match.
-    out : int32
-        Filled set by set, each ascending, if it is not empty: ``counts.sum()`` numbers.
+        Filled with the number of tuples of each merged set, and the number of distinct tuples that match it.
+    out : (counts.sum(),) int32
+        Filled set by set, ascending within a set. If it is empty, tuples are counted only.
     """
     at = 0
     for m in range(len(indptr) - 1):

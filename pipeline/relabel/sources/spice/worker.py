@@ -1,12 +1,12 @@
-"""SPICE's parser as a program: captions in, one JSON text a line; their scene-graph tuples out, one JSON line each.
+"""SPICE's parser as a program: reads captions, one JSON string per line, and writes their tuples, one JSON line each.
 
-Java runs inside this process, through JPype, and this process is the border: CoreNLP (GPL-3.0) and SPICE (AGPL-3.0),
-which their users fetch themselves, are loaded here alone, and nothing but lines goes to and fro. Run as a file, it
-imports nothing of relabel.
+Java runs inside this process, through JPype. CoreNLP (GPL-3.0) and SPICE (AGPL-3.0), which users fetch themselves, are
+loaded in this process only, and it exchanges nothing but lines with its parent. The file is run as a script and imports
+nothing from relabel.
 
-The pipeline is SPICE's own (tokenize, ssplit, parse, lemma) without its `ner`, which changes no tuple. It is walked
-sentence by sentence, so that a sentence that the heap is too small for is noticed: CoreNLP itself would go on with a
-parse that depends on the heap.
+The pipeline is that of SPICE (tokenize, ssplit, parse, lemma) without `ner`, which changes no tuple. Sentences are
+parsed one by one to detect a sentence that does not fit into the heap. CoreNLP would continue with another parse, and
+the tuples would depend on the size of the heap.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ import sys
 from typing import Any
 
 PROPERTIES = {"annotators": "tokenize,ssplit", "depparse.extradependencies": "MAXIMAL", "threads": "1"}
-"""As SPICE's Annotator sets them, but for the annotators, which follow one by one."""
+"""Properties that SPICE's Annotator sets. The annotators after `ssplit` are called one by one."""
 
 
 class Parser:
-    """SPICE's parser in a Java of its own.
+    """SPICE's parser in the Java virtual machine of this process.
 
     Parameters
     ----------
     jvm : str
         The Java library (libjvm).
     options : list of str
-        Of the virtual machine.
+        Options of the virtual machine.
     jars : list of str
     """
 
@@ -61,29 +61,37 @@ class Parser:
         self.read = _method(self.spice, "parseAnnotation", self.annotation.class_)
 
     def answer(self, text: str) -> Any:
-        """Parse a caption: a list of tuples; `{"failed": reason}`; or `{"memory": reason}`, after which no more."""
+        """Parse a caption.
+
+        Returns
+        -------
+        list of list of str, or dict
+            The tuples; `{"failed": reason}` if the caption cannot be parsed; or `{"memory": reason}`, after which the
+            process must end.
+        """
         try:
             return self.tuples(text)
         except MemoryError as error:
-            return {"memory": _said(error)}
+            return {"memory": _message(error)}
         except self.any as error:
+            # Reflection wraps the exceptions of the called method.
             while isinstance(error, self.wrapped) and error.getCause() is not None:
                 error = error.getCause()
-            return {"memory" if isinstance(error, self.memory) else "failed": f"Java says {_said(error)}"}
+            return {"memory" if isinstance(error, self.memory) else "failed": f"Java says {_message(error)}"}
 
     def tuples(self, text: str) -> list[list[str]]:
-        """Parse a caption, as SpiceParser.generateTuples does."""
-        whole = text.encode("utf-8", "replace").decode()  # half a surrogate pair is no Java string to JPype
-        annotation = self.annotation(self.jpype.JString(whole))
+        """Parse a caption in the steps of SpiceParser.generateTuples."""
+        valid = text.encode("utf-8", "replace").decode()  # JPype refuses half a surrogate pair
+        annotation = self.annotation(self.jpype.JString(valid))
         self.split.annotate(annotation)
         for sentence in annotation.get(self.sentences):
             self.parse(annotation, sentence)
         self.lemmas.annotate(annotation)
-        found = _field(self.read.invoke(self.spice, annotation), "tuples")
-        return [[str(word) for word in each] for each in found]
+        tuples = _field(self.read.invoke(self.spice, annotation), "tuples")
+        return [[str(word) for word in each] for each in tuples]
 
     def parse(self, annotation: Any, sentence: Any) -> None:
-        """Parse one sentence, as ParserAnnotator.doOneSentence does."""
+        """Parse one sentence in the steps of ParserAnnotator.doOneSentence; raise MemoryError if it does not fit."""
         query = self.grammar.parserQuery()
         query.parse(sentence.get(self.tokens))
         if query.parseNoMemory():
@@ -103,30 +111,30 @@ class Parser:
 
 
 def main() -> int:
-    """Answer captions until there are no more."""
+    """Answer captions until standard input ends or memory runs out; return the exit code."""
     answers = os.fdopen(os.dup(1), "w", encoding="ascii", newline="\n")
-    os.dup2(2, 1)  # whatever a library prints must not pass for an answer
+    os.dup2(2, 1)  # output of a library must not be taken for an answer
 
-    def say(answer: Any) -> None:
+    def write(answer: Any) -> None:
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 
     try:
         parser = Parser(**json.loads(sys.argv[1]))
     except Exception as error:
-        say({"dead": _said(error)})
+        write({"dead": _message(error)})
         return 1
-    say({"ready": True})
+    write({"ready": True})
     for line in sys.stdin:
         answer = parser.answer(json.loads(line))
-        say(answer)
+        write(answer)
         if isinstance(answer, dict) and "memory" in answer:
-            break
+            break  # the parent starts another process
     os._exit(0)  # a virtual machine that is short of memory may take long to shut down
 
 
 def _method(owner: Any, name: str, *parameters: Any) -> Any:
-    """Find a method that Java's own code keeps to itself."""
+    """Return a private method of a Java object."""
     kind = owner.getClass()
     method = kind.getDeclaredMethod(name, *parameters)
     method.setAccessible(True)
@@ -134,12 +142,14 @@ def _method(owner: Any, name: str, *parameters: Any) -> Any:
 
 
 def _field(owner: Any, name: str) -> Any:
+    """Return the value of a private field of a Java object."""
     field = owner.getClass().getDeclaredField(name)
     field.setAccessible(True)
     return field.get(owner)
 
 
-def _said(error: BaseException) -> str:
+def _message(error: BaseException) -> str:
+    """Return the first line of an error's text, or its type: an answer is one line."""
     return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
 
 

@@ -21,7 +21,7 @@ from relabel.corpus import SCHEMA, Corpus
 from relabel.sources.base import OpenEncoding
 from relabel.sources.spice import Spice, SpiceParams
 from relabel.sources.spice.encode import SceneGraphTasks, collapsed
-from relabel.sources.spice.parser import Unparsed
+from relabel.sources.spice.parser import ParseFailure
 from relabel.sources.spice.relevance import SceneGraphRelevance
 from relabel.sources.wordnet import find_base_form, find_meteor_jar, read_wordnet
 from relabel.store.artefact import build
@@ -53,7 +53,7 @@ class Given:
     def parse(self, texts: Sequence[str], advance: Callable[[int], None] = lambda _: None) -> list[Any]:
         advance(len(texts))
         found = [self.tuples[text] for text in texts]
-        return [Unparsed("told so") if each is None else each for each in found]
+        return [ParseFailure("told so") if each is None else each for each in found]
 
     def close(self) -> None:
         pass

@@ -18,7 +18,7 @@ from relabel.corpus.build import Caption
 from relabel.sources.shards import FAILED
 from relabel.sources.spice import encode as module
 from relabel.sources.spice.encode import SpiceTasks, collapsed
-from relabel.sources.spice.parser import Parsed, Unparsed
+from relabel.sources.spice.parser import Parsed, ParseFailure
 from relabel.sources.text_reuse import TEXTS, with_text_reuse
 from relabel.store.artefact import build
 from relabel.store.manifest import ArtefactSpec, Manifest
@@ -42,7 +42,7 @@ class Parser:
             if self.stop is not None and self.asked.total() >= self.stop:
                 raise KeyboardInterrupt
             self.asked[text] += 1
-            found.append(Unparsed("it is odd") if text in self.bad else [[word] for word in text.split()])
+            found.append(ParseFailure("it is odd") if text in self.bad else [[word] for word in text.split()])
             advance(1)
         return found
 
@@ -159,4 +159,4 @@ def test_a_shard_without_any_text_and_a_chunk_unknown(tmp_path: Path) -> None:
     corpus = Corpus.from_captions([Caption("c:1", "i:1", "test", "a dog")])
     tasks = SpiceTasks(corpus, range(1), 5, lambda: corpus.texts, Runtime(), parser=Parser())
     with pytest.raises(NotImplementedError):
-        tasks.other(Work(tmp_path), Task("words.parquet", 1), lambda _: None)
+        tasks.make_other(Work(tmp_path), Task("words.parquet", 1), lambda _: None)

@@ -27,8 +27,8 @@ from relabel.sources.spice.encode import collapsed
 from relabel.sources.spice.parser import (
     CORENLP,
     PROBED,
+    ParseFailure,
     SpiceParser,
-    Unparsed,
     class_path,
     corenlp_jars,
     parser_files,
@@ -112,7 +112,7 @@ def test_the_caption_that_ends_every_process_is_named_and_the_rest_parsed(
     found = parser.parse(TEXTS)
     for i, each in enumerate(found):
         if i in (77, 78):
-            assert isinstance(each, Unparsed)
+            assert isinstance(each, ParseFailure)
             assert reason in each.reason
         else:
             assert each == PARSED[i]
@@ -121,7 +121,7 @@ def test_the_caption_that_ends_every_process_is_named_and_the_rest_parsed(
 
 def test_a_caption_that_java_refuses_fails_without_a_restart(fake: Fake, tmp_path: Path) -> None:
     found = fake("if text.endswith(' 5'): say({'failed': 'Java says no'}); continue").parse(TEXTS)
-    assert found[5] == Unparsed("Java says no")
+    assert found[5] == ParseFailure("Java says no")
     assert [*found[:5], *found[6:]] == [*PARSED[:5], *PARSED[6:]]
     assert starts(tmp_path) == 1
 
@@ -178,7 +178,7 @@ def test_corenlp_that_is_missing_cut_or_another_is_said_in_one_line(
     with pytest.raises(MissingError, match="relabel fetch corenlp"):
         corenlp_jars(tmp_path)
     (tmp_path / "stanford-corenlp-3.6.0.jar").write_bytes(b"half a jar")
-    with pytest.raises(CheckError, match=r"Half a download.*relabel fetch corenlp") as caught:
+    with pytest.raises(CheckError, match=r"download is incomplete.*relabel fetch corenlp") as caught:
         corenlp_jars(tmp_path)
     assert "\n" not in str(caught.value)
     monkeypatch.delenv(CORENLP)
@@ -249,9 +249,9 @@ def test_the_real_parser_bears_any_text_and_says_when_the_heap_is_too_small(
         found = parser.parse([*odd, "a dog and " * 120 + "a cat", "A dog runs."])
     finally:
         parser.close()
-    assert [each for each in found[: len(odd)] if isinstance(each, Unparsed)] == []
+    assert [each for each in found[: len(odd)] if isinstance(each, ParseFailure)] == []
     assert found[-1] == [["dog", "run"], ["dog"]]
-    assert isinstance(found[-2], Unparsed)
+    assert isinstance(found[-2], ParseFailure)
     assert "the heap is too small" in found[-2].reason
     with pytest.raises(JavaError, match=r"heap.*Raise the heap") as caught:
         real("60M").parse(["A dog runs."])

@@ -12,7 +12,7 @@ import pytest
 
 from relabel.corpus import References
 from relabel.sources.spice import relevance as module
-from relabel.sources.spice.load import new_rows
+from relabel.sources.spice.load import rows_of_text
 from relabel.sources.spice.relevance import SceneGraphRelevance
 
 Opened = Callable[..., SceneGraphRelevance]
@@ -100,7 +100,7 @@ def test_a_new_text_is_scored_as_a_caption(opened: Opened, drawn: Any, oracle: A
     images = [[drawn(rng)] for _ in range(30)]
     asked = [["hombre"], ["gentleman", "girl", "be beside"], ["girl", "blue"], ["gentleman", "road", "on"], ["woman"]]
     relevance = opened(images)
-    object.__setattr__(relevance, "new_text", lambda text, scenes: new_rows(asked, scenes, meteor_jar))
+    object.__setattr__(relevance, "new_text", lambda text, scenes: rows_of_text(asked, scenes, meteor_jar))
     found = relevance.query("as told", np.arange(30, dtype=np.int32))
     expected = [oracle.f1([asked], image[0]) for image in images]
     assert max(expected) > 0

@@ -33,7 +33,7 @@ def test_neighbours_are_a_sort_of_all_pairs(
     relevance, memory = opened(images), 1 << 30
     if small:
         monkeypatch.setattr(slab_search, "_SMALLEST", 7)
-        monkeypatch.setattr(module, "_TOGETHER", 3)
+        monkeypatch.setattr(module, "_QUERIES", 3)
         memory = 1
     n = len(relevance.rows)
     candidates = np.sort(rng.permutation(n)[: n - 9]).astype(np.int32)
