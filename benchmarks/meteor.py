@@ -89,7 +89,7 @@ def main() -> None:
 
 def run(args: argparse.Namespace, corpus: Corpus, folder: Path) -> None:
     encode_seconds, one = seconds_of(lambda: opened(corpus, folder, 1))
-    two = replace(one, scorers=opened(corpus, folder, 2).scorers)
+    two = replace(one, scorer=opened(corpus, folder, 2).scorer)
     start_seconds, scorer = seconds_of(wrapper)
     first = References.single(np.zeros(1, np.int32))
     restart_seconds, _ = seconds_of(lambda: one.pairs(first, np.array([99], np.int32)))

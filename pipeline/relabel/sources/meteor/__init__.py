@@ -1,8 +1,10 @@
-"""meteor: METEOR 1.5 (Denkowski and Lavie, WMT 2014) of a caption against references, by the jar that made the papers.
+"""meteor: METEOR 1.5 of a caption against references, computed by the jar that papers use.
 
-An alignment of the words of two captions by surface form, stem, WordNet synonym and paraphrase gives a harmonic mean
-of precision and recall, weighted towards recall and cut for fragmentation; of several references the best counts. PTB
-tokens go in, as in pycocoevalcap. A text without words has relevance 0.
+Denkowski and Lavie: "Meteor Universal: Language Specific Translation Evaluation for Any Target Language", WMT 2014.
+
+The words of two captions are aligned by surface form, stem, WordNet synonym and paraphrase. The score is a harmonic
+mean of precision and recall, weighted towards recall and reduced for fragmentation. Of several references the best
+counts. Captions are read as PTB tokens, as in pycocoevalcap. A text without words has relevance 0.
 """
 
 from __future__ import annotations
@@ -16,15 +18,23 @@ from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.sources.base import OpenEncoding, Source, SourceSpec
 from relabel.sources.meteor.encode import MeteorTasks
-from relabel.sources.meteor.jar import paraphrases
-from relabel.sources.meteor.relevance import MeteorParams, MeteorRelevance, scorers_of
+from relabel.sources.meteor.jar import paraphrase_table
+from relabel.sources.meteor.relevance import MeteorParams, MeteorRelevance, make_scorer
 from relabel.sources.wordnet import find_meteor_jar
 from relabel.store.atomic import sha256_file
 from relabel.store.manifest import read_parts
 
 
 class Meteor(Source[MeteorParams]):
-    """METEOR 1.5."""
+    """METEOR 1.5.
+
+    Examples
+    --------
+    >>> from relabel.sources.meteor import Meteor, MeteorParams
+    >>> source = Meteor(MeteorParams(processes=2))
+    >>> source.is_pairwise(), source.lookup_blocker()
+    (True, 'it scores pair by pair')
+    """
 
     spec = SourceSpec(
         name="meteor",
@@ -36,33 +46,34 @@ class Meteor(Source[MeteorParams]):
         neighbours_blocker="it scores pair by pair, and all pairs are too many",
     )
 
+    @override
     def tokenizer(self) -> str | None:
-        """METEOR reads PTB tokens."""
         return "ptb"
 
     @override
     def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
-        files = {"jar": find_meteor_jar(), "paraphrases": paraphrases(self.params.language)}
+        files = {"jar": find_meteor_jar(), "paraphrases": paraphrase_table(self.params.language)}
         hashes = {name: sha256_file(path) for name, path in files.items()}
         return {"source": self.spec.name, "language": self.params.language, **hashes}
 
     def tasks(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> MeteorTasks:
-        """What METEOR would otherwise do again for every pair; the pairs themselves are scored when asked.
+        """Cut the work that pairs share: each row's normalised text (`words`), and METEOR's tables cut to these texts.
 
-        That is `words`, each row's text normalised, and METEOR's tables cut to these texts (see `meteor_tables`).
+        Pairs themselves are scored by the opened encoding.
 
         Raises
         ------
         MissingError
             If the corpus has no PTB tokens, or there is no Java or no pycocoevalcap.
         PartialError
-            If Java dies or falls silent.
+            If Java ends early, or gives no answer within `silence` seconds.
         """
         return MeteorTasks(corpus, rows, rows_per_shard, self.params.language, self.params.silence)
 
     @override
     def open(self, encoding: OpenEncoding) -> MeteorRelevance:
-        """Java starts with the first question."""
+        """Open an encoding; Java starts with the first pair."""
+        # Number 0 is the empty text, which is scored without Java.
         words = {"": 0}
         read = read_parts(encoding.folder, encoding.manifest, ["words"])["words"].to_pylist()
         text = np.fromiter((words.setdefault(w, len(words)) for w in read), np.int32, len(read))
@@ -72,7 +83,7 @@ class Meteor(Source[MeteorParams]):
             pooling=self.params.pooling,
             words=list(words),
             text=text,
-            scorers=scorers_of(self.params, encoding.folder, encoding.runtime, encoding.manifest),
+            scorer=make_scorer(self.params, encoding.folder, encoding.runtime, encoding.manifest),
             params=self.params,
             runtime=encoding.runtime,
         )

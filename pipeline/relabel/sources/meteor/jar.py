@@ -1,10 +1,11 @@
 """The METEOR 1.5 jar inside pycocoevalcap: its normaliser and its scorer.
 
-`-norm` normalises every text of every pair anew, which takes half of METEOR's time; here each goes through it once.
+METEOR's option `-norm` normalises both texts of every pair, which takes half of its time. This module normalises each
+text once and scores without `-norm`.
 
-The scorer's `-stdio` protocol: `SCORE ||| reference ||| ... ||| candidate` is answered by 23 statistics of the best
-reference, `EVAL ||| statistics` by their score, twice. An `EVAL` without statistics is answered by an error, which
-shows that the scorer has started.
+The scorer's `-stdio` protocol has two requests. `SCORE ||| reference ||| ... ||| candidate` is answered by 23
+statistics of the best reference, and `EVAL ||| statistics` by their score, twice. An `EVAL` without statistics is
+answered by an error, which shows that the scorer has started.
 """
 
 from __future__ import annotations
@@ -22,30 +23,37 @@ from relabel.sources.wordnet import find_meteor_jar
 PARAPHRASES = "paraphrases.gz"
 """Name of the cut paraphrase table."""
 RESTARTS = 10
-"""How many processes may end within one call, whatever the line."""
+"""Largest number of processes that may end within one call, over all lines."""
 _READY = re.compile(r"Error: specify Meteor stats")
 _NUMBER = r"\d+(?:\.\d+)?(?:E-?\d+)?"
 _STATISTICS = re.compile(rf"(?:{_NUMBER} ){{22}}{_NUMBER}")
 _SCORE = re.compile(_NUMBER)
 
 
-def paraphrases(language: str) -> Path:
-    """Path of the paraphrase table; raises MissingError without pycocoevalcap."""
+def paraphrase_table(language: str) -> Path:
+    """Return the path of the paraphrase table; raise MissingError without pycocoevalcap."""
     return find_jar(f"meteor/data/paraphrase-{language}.gz")
 
 
 def scorer_command(language: str, tables: Path, heap: str) -> list[str]:
-    """Command line of a scorer of normalised texts, with the tables in a folder (see `meteor_tables`).
+    """Return the command line of a scorer of normalised texts.
 
-    `-norm` is normalise, then lower case; `-lower` is the latter alone.
+    Parameters
+    ----------
+    language : str
+    tables : Path
+        Folder of cut tables (see `MeteorTables`).
+    heap : str
+        Largest heap of Java, as `2G`.
     """
+    # `-norm` would normalise and convert to lower case; `-lower` does the second step only.
     folder = tables.resolve()
     options = ("-l", language, "-lower", "-a", folder / PARAPHRASES, "-d", folder)
     return java_command(f"-Xmx{heap}", "-jar", find_meteor_jar(), "-", "-", "-stdio", *options)
 
 
 def normalise(texts: Sequence[str], language: str, silence: float) -> list[str]:
-    """Normalise texts as METEOR's `-norm` does, bar lower case; each distinct text once.
+    """Normalise texts as METEOR's `-norm` does, without its conversion to lower case; each distinct text once.
 
     Parameters
     ----------
@@ -53,19 +61,19 @@ def normalise(texts: Sequence[str], language: str, silence: float) -> list[str]:
         PTB tokens.
     language : str
     silence : float
-        Seconds.
+        Seconds without an answer after which Java is considered hung.
 
     Returns
     -------
     list of str
-        Words joined by one space; none holds `|||`, which METEOR's protocol reserves.
+        Words joined by one space, without `|||`, which METEOR's protocol reserves.
 
     Raises
     ------
     MissingError
         Without Java or pycocoevalcap.
     JavaError
-        If the normaliser dies, hangs or gives a wrong number of lines.
+        If the normaliser ends early, hangs or gives a wrong number of lines.
     """
     lines = [_one_line(text) for text in texts]
     distinct = list(dict.fromkeys(line for line in lines if line))
@@ -73,25 +81,25 @@ def normalise(texts: Sequence[str], language: str, silence: float) -> list[str]:
         return [""] * len(lines)
     command = java_command("-cp", find_meteor_jar(), "edu.cmu.meteor.util.Normalizer", language, "true")
     try:
-        found = map_lines(command, distinct, silence)
-        if len(found) != len(distinct):
-            raise JavaError(f"{len(distinct):,} lines went in, {len(found):,} came out")
+        normalised = map_lines(command, distinct, silence)
+        if len(normalised) != len(distinct):
+            raise JavaError(f"{len(distinct):,} lines went in, {len(normalised):,} came out")
     except JavaError as error:
         raise JavaError(f"METEOR's normaliser fails: {error.problem}", todo="Run it again.") from error
-    normal = dict(zip(distinct, found, strict=True)) | {"": ""}
-    return [normal[line] for line in lines]
+    by_line = dict(zip(distinct, normalised, strict=True)) | {"": ""}
+    return [by_line[line] for line in lines]
 
 
 class MeteorScorer:
-    """Scores lines on up to `processes` processes, which stay for the next call.
+    """Scorer of lines on up to `processes` Java processes, which stay for the next call.
 
     Parameters
     ----------
     command : callable
-        Makes the command that starts one METEOR with `-stdio`; not called before it is needed.
+        Returns the command that starts one METEOR with `-stdio`; called when the first process starts.
     processes : int
     silence : float
-        Seconds without an answer after which a process counts as hung.
+        Seconds without an answer after which a process is considered hung.
     """
 
     def __init__(self, command: Callable[[], list[str]], processes: int, silence: float) -> None:
@@ -106,7 +114,7 @@ class MeteorScorer:
         Parameters
         ----------
         lines : sequence of str
-            All texts normalised, none of them empty.
+            All texts are normalised and not empty.
 
         Returns
         -------
@@ -116,42 +124,49 @@ class MeteorScorer:
         Raises
         ------
         LineError
-            If no process would answer a line, after `ATTEMPTS` tries or `RESTARTS` restarts.
+            If no process answers a line after `ATTEMPTS` tries or `RESTARTS` restarts.
         """
+        # Many pairs have equal statistics, so each distinct list of statistics is evaluated once.
         statistics = self._pool.ask([f"SCORE ||| {line}" for line in lines], _statistics, _give_up)
         new = {s: i for i, s in enumerate(statistics) if s not in self._scores}
         try:
             scores = self._pool.ask([f"EVAL ||| {s}" for s in new], _second_score, _give_up)
         except LineError as error:
+            # The caller knows lines of texts: name the first line that has these statistics.
             raise LineError(error.problem, list(new.values())[error.index], error.todo) from error
         self._scores.update(zip(new, scores, strict=True))
         return [self._scores[s] for s in statistics]
 
 
 def _statistics(replies: list[str]) -> str:
+    """Read the answer to `SCORE`."""
     return _matched(_STATISTICS, replies[-1])
 
 
 def _second_score(replies: list[str]) -> float | None:
+    """Read the answer to `EVAL`, two lines of the same score; return None while the second is missing."""
     score = float(_matched(_SCORE, replies[-1]))
     return score if len(replies) == 2 else None
 
 
 def _matched(form: re.Pattern[str], line: str) -> str:
+    """Return a line of the expected form; raise NoAnswerError otherwise."""
     if form.fullmatch(line) is None:
         raise NoAnswerError.unexpected(line)
     return line
 
 
 def _give_up(failure: Failure) -> NoReturn:
+    """Raise the error of a line that no process has answered."""
     if not failure.started:
-        todo = "See `relabel doctor`; the parameter `heap` says how much memory a process may take."
+        todo = "Run `relabel doctor`. The parameter `heap` limits the memory of a process."
         raise LineError(f"METEOR does not start: {failure.reason}", failure.question, todo)
     attempts = f"{failure.attempts} of {failure.ended} processes that ended did so here"
-    todo = "Run it again; if it fails there again, look at these captions."
+    todo = "Run it again. If it fails at the same line, check these captions."
     raise LineError(f"{failure.reason}; {attempts}", failure.question, todo)
 
 
 def _one_line(text: str) -> str:
-    # As pycocoevalcap does to the candidate; it leaves the references as they are, and fails if one holds `|||`.
+    """Return a text on one line and without `|||`."""
+    # pycocoevalcap does this to the candidate only, and fails if a reference contains `|||`.
     return text.replace("\r", " ").replace("\n", " ").replace("|||", "").replace("  ", " ").strip(" ")

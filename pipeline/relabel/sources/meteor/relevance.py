@@ -1,4 +1,4 @@
-"""METEOR of any captions of an encoding, by the jar."""
+"""METEOR of any captions of an encoding, computed by the jar."""
 
 from __future__ import annotations
 
@@ -26,15 +26,23 @@ from relabel.store.manifest import Manifest
 from relabel.store.reading import refuse_replaced
 
 BEAM = 40
-"""METEOR keeps this many alignments: in a text of no more words, the one of the text with itself is always kept."""
+"""Partial alignments that METEOR keeps. In a text of no more words, the alignment with itself always survives."""
 
 
 class MeteorParams(SourceParams):
-    """Parameters of meteor. Those below `language` change no score and are in no fingerprint."""
+    """Parameters of meteor. Those after `language` change no score and enter no fingerprint.
+
+    Examples
+    --------
+    >>> from relabel.sources.meteor import MeteorParams
+    >>> params = MeteorParams(heap="4G")
+    >>> params.language, params.heap, params.processes
+    ('en', '4G', None)
+    """
 
     source: Literal["meteor"] = "meteor"
     pooling: Pooling = "refs"
-    language: Literal["en"] = Field("en", description="The one whose paraphrases pycocoevalcap brings.")
+    language: Literal["en"] = Field("en", description="Language; pycocoevalcap has the paraphrases of this one.")
     heap: str = Field("2G", pattern=r"^[1-9][0-9]{0,8}[kKmMgG]$", description="Most memory of one Java process.")
     processes: int | None = Field(None, ge=1, le=4096, description="Java processes; none: one a CPU thread.")
     silence: float = Field(
@@ -44,15 +52,17 @@ class MeteorParams(SourceParams):
 
 @dataclass(frozen=True, eq=False)
 class MeteorRelevance(Relevance):
-    """METEOR of any captions, asked of Java pair by pair; a caption among its own references scores 1 without asking.
+    """METEOR of any captions, scored by Java pair by pair.
+
+    A caption among its own references scores 1 and is not sent to Java.
 
     Attributes
     ----------
     words : list of str
-        Distinct texts, normalised as METEOR does; the first is empty.
+        Distinct normalised texts; the first is empty.
     text : (len(rows),) int32
-        Which of `words` each encoded row reads.
-    scorers : MeteorScorer
+        Index into `words` of each encoded row's text.
+    scorer : MeteorScorer
     params : MeteorParams
     runtime : Runtime
     """
@@ -62,84 +72,97 @@ class MeteorRelevance(Relevance):
     pooling: Pooling
     words: list[str]
     text: Rows
-    scorers: MeteorScorer
+    scorer: MeteorScorer
     params: MeteorParams
     runtime: Runtime
 
     @override
     def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
-        """`max` is `refs`: METEOR's own score of several references is that of the best.
+        """Score P pairs; `max` equals `refs`, because METEOR takes the best of several references.
 
         Raises
         ------
         PartialError
-            If Java dies or falls silent again and again; names the pair.
+            If Java ends or hangs repeatedly; names the pair.
         """
-        how = pooling or self.pooling
-        if how == "paired":
+        mode = pooling or self.pooling
+        if mode == "paired":
             references = References.single(references.rows[references.indptr[:-1]])
-        if how != "mean":
+        if mode != "mean":
             return self._best(references, captions)
         each = np.repeat(captions, references.indptr[1:] - references.indptr[:-1])
         return pool(self._best(References.single(references.rows), each), references.indptr, "mean")
 
     @override
     def query(self, text: str, captions: Rows) -> Scores:
-        """Takes seconds: the paraphrase table is cut anew, for the words of the text."""
+        """Score N captions against one new text; this takes seconds, since METEOR's tables are cut for its words."""
         tokens = tokenize([text], self.runtime)
-        asked = normalise(tokens, self.params.language, self.params.silence)[0] if tokens[0].strip() else ""
+        reference = normalise(tokens, self.params.language, self.params.silence)[0] if tokens[0].strip() else ""
         read = [self.words[i] for i in self._text(captions)]
         distinct = dict.fromkeys(w for w in read if w)
-        if not asked or not distinct:
+        if not reference or not distinct:
             return np.zeros(len(captions))
         with tempfile.TemporaryDirectory(prefix="relabel-") as folder:
-            MeteorTables(self.params.language, [asked, *distinct]).write_all(Path(folder))
-            scorers = scorers_of(self.params, Path(folder), self.runtime)
+            MeteorTables(self.params.language, [reference, *distinct]).write_all(Path(folder))
+            scorer = make_scorer(self.params, Path(folder), self.runtime)
             try:
-                found = scorers.score([f"{asked} ||| {w}" for w in distinct])
+                values = scorer.score([f"{reference} ||| {w}" for w in distinct])
             except LineError as error:
                 row = captions[read.index(list(distinct)[error.index])]
                 where = f"reference {text!r}; caption {self.corpus.caption_ids[row]}"
                 raise PartialError(error.problem, where=where, todo=error.todo) from error
             finally:
-                scorers.close()
-        score = dict(zip(distinct, found, strict=True)) | {"": 0.0}
+                scorer.close()
+        score = dict(zip(distinct, values, strict=True)) | {"": 0.0}
         return np.array([score[w] for w in read])
 
     def close(self) -> None:
         """End the Java processes; they start again when needed."""
-        self.scorers.close()
+        self.scorer.close()
 
     def _text(self, rows: Rows) -> list[int]:
+        """Return the index into `words` of each row's text."""
         texts: list[int] = self.text[self.positions(rows)].tolist()
         return texts
 
     def _best(self, references: References, captions: Rows) -> Scores:
-        """Score against the best of the references, each distinct question once."""
+        """Score against the best of the references, each distinct (references, caption) once."""
         refs, cands, bounds = self._text(references.rows), self._text(captions), references.indptr.tolist()
         scores = np.zeros(len(cands))
-        asked: dict[tuple[int, ...], list[int]] = {}
+        questions: dict[tuple[int, ...], list[int]] = {}
         for p, cand in enumerate(cands):
+            # An empty reference matches nothing, and METEOR accepts no empty text.
             group = set(refs[bounds[p] : bounds[p + 1]]) - {0}
+            # A caption among its references has METEOR 1 if the identity survives the beam.
             if cand in group and self.words[cand].count(" ") < BEAM:
                 scores[p] = 1.0
             elif cand and group:
-                asked.setdefault((*sorted(group), cand), []).append(p)
-        lines = [" ||| ".join(self.words[i] for i in key) for key in asked]
+                questions.setdefault((*sorted(group), cand), []).append(p)
+        lines = [" ||| ".join(self.words[i] for i in key) for key in questions]
         try:
-            found = self.scorers.score(lines)
+            values = self.scorer.score(lines)
         except LineError as error:
-            p = list(asked.values())[error.index][0]
+            p = list(questions.values())[error.index][0]
             ids = [self.corpus.caption_ids[row] for row in references[p]]
             where = f"references {', '.join(ids)}; caption {self.corpus.caption_ids[captions[p]]}"
             raise PartialError(error.problem, where=where, todo=error.todo) from error
-        for score, places in zip(found, asked.values(), strict=True):
-            scores[places] = score
+        for score, pairs in zip(values, questions.values(), strict=True):
+            scores[pairs] = score
         return scores
 
 
-def scorers_of(params: MeteorParams, tables: Path, runtime: Runtime, manifest: Manifest | None = None) -> MeteorScorer:
-    """Make the processes that score; tables of an encoding must be those of its manifest when a process starts."""
+def make_scorer(params: MeteorParams, tables: Path, runtime: Runtime, manifest: Manifest | None = None) -> MeteorScorer:
+    """Make a scorer that starts its processes when needed.
+
+    Parameters
+    ----------
+    params : MeteorParams
+    tables : Path
+        Folder of cut tables.
+    runtime : Runtime
+    manifest : Manifest, optional
+        Of the encoding that holds the tables. The tables must still be its files whenever a process starts.
+    """
 
     def command() -> list[str]:
         if manifest is not None:

@@ -1,5 +1,5 @@
-"""METEOR is pycocoevalcap's to 1e-12 for any captions and poolings, each question is asked once, and Java that dies,
-hangs or raves ends as an error that names the pair."""
+"""Contract: METEOR equals pycocoevalcap's to 1e-12 for any captions and poolings; each question is sent once; a Java
+that dies, hangs or prints garbage ends in an error that names the pair."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_a_text_against_itself_is_one_exactly(meteor: MeteorRelevance) -> None:
     texts = [w for w in meteor.words[1:] if w.count(" ") < 40]
     texts += ["a", ".", "a " * 39 + "a", "a b " * 19 + "a b", "a a b " * 13 + "a", "running runs run ran " * 9 + "run"]
     assert len(texts) > 200
-    assert set(meteor.scorers.score([f"{t} ||| {t}" for t in texts])) == {1.0}
+    assert set(meteor.scorer.score([f"{t} ||| {t}" for t in texts])) == {1.0}
 
 
 @pytest.mark.java
@@ -249,7 +249,7 @@ class Fake:
         with gzip.open(table, "wb") as file:
             file.write(b"0.5\na dog\na hound\n")
         for module in ("meteor", "meteor.encode"):
-            patch.setattr(f"relabel.sources.{module}.paraphrases", lambda language: table)
+            patch.setattr(f"relabel.sources.{module}.paraphrase_table", lambda language: table)
 
     def opened(
         self, images: list[list[str]], trouble: str = "pass", start: str = "", normaliser: str = "", **params: object

@@ -1,4 +1,4 @@
-"""METEOR's cut tables: whatever could match within some texts still does, in the same order; the rest is gone."""
+"""Contract: METEOR's cut tables keep every entry that can match within the texts, in the same order, and no other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from zipfile import ZipFile
 import pytest
 
 from relabel.sources.meteor import tables as meteor_tables
-from relabel.sources.meteor.jar import paraphrases
+from relabel.sources.meteor.jar import paraphrase_table
 from relabel.sources.meteor.tables import LONGEST, cut_paraphrases, cut_synonyms
 from relabel.sources.wordnet import EXCEPTIONS, SYNSETS, find_meteor_jar
 
@@ -48,7 +48,7 @@ def test_paraphrases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
 
 @pytest.mark.slow
 def test_no_phrase_is_longer_than_the_cut_looks() -> None:
-    with gzip.open(paraphrases("en")) as file:
+    with gzip.open(paraphrase_table("en")) as file:
         assert max(phrase.count(b" ") + 1 for i, phrase in enumerate(file) if i % 3) == LONGEST
 
 
