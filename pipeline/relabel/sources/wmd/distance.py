@@ -2,10 +2,10 @@
 
 Kusner, Sun, Kolkin, Weinberger: "From Word Embeddings to Document Distances", ICML 2015, eq. 1.
 
-Words that both bags hold stay where they are: the ground distance is a metric, so some optimal plan never moves mass
-out of a word and other mass into it. The rest is a smaller transportation problem, and a bag's distance to itself is
-exactly 0. Supplies and demands are whole numbers (count / total of one bag, times both totals), so every step of the
-solver moves at least one unit and it ends exactly. Costs are float64.
+Mass of words that both bags contain stays in place: the ground distance is a metric, so an optimal plan exists that
+never moves mass both out of and into the same word. The rest is a smaller transportation problem, and a bag's distance
+to itself is exactly 0. Supplies and demands are integers (count / total, times both totals). So every step of the
+solver moves at least one unit, and the solver needs no tolerance to end. Costs are float64.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from relabel.core.numeric.threads import run_chunks
 F8 = NDArray[np.float64]
 I4 = NDArray[np.int32]
 I8 = NDArray[np.int64]
-_TOGETHER = 4096  # pairs a thread takes at once
+_PAIRS = 4096  # pairs per task of a thread
 
 
 class Bags(NamedTuple):
-    """N captions as bags of known words, T distinct words in them.
+    """N captions as bags of words that have a vector, with T (caption, word) entries.
 
     Attributes
     ----------
@@ -33,9 +33,9 @@ class Bags(NamedTuple):
     words : (T,) int32
         Caption n has the words ``words[indptr[n]:indptr[n + 1]]``, ascending and distinct.
     counts : (T,) int64
-        Occurrences of each.
+        Occurrences of each word.
     totals : (N,) int64
-        Words of each caption, repeats counted; 0 where none is known.
+        Sum of the counts of each caption; 0 if none of its words has a vector.
     """
 
     indptr: I8
@@ -45,51 +45,75 @@ class Bags(NamedTuple):
 
     @classmethod
     def of(cls, indptr: I8, words: I4, counts: NDArray[np.integer]) -> Bags:
-        """Make bags of their words."""
-        whole = np.ascontiguousarray(counts, np.int64)
-        sums = np.concatenate([[0], np.cumsum(whole)])
+        """Make bags from CSR rows of words and counts.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from relabel.sources.wmd.distance import Bags
+        >>> Bags.of(np.array([0, 2, 3]), np.array([0, 4, 4]), np.array([1, 2, 1])).totals
+        array([3, 1])
+        """
+        occurrences = np.ascontiguousarray(counts, np.int64)
+        sums = np.concatenate([[0], np.cumsum(occurrences)])
         words = np.ascontiguousarray(words, np.int32)
-        return cls(np.ascontiguousarray(indptr, np.int64), words, whole, np.diff(sums[indptr]).astype(np.int64))
+        return cls(np.ascontiguousarray(indptr, np.int64), words, occurrences, np.diff(sums[indptr]).astype(np.int64))
 
     def with_one(self, words: I4, counts: I8) -> Bags:
-        """Append a caption: N + 1 bags."""
+        """Return N + 1 bags, the last of which has these words."""
         indptr = np.append(self.indptr, self.indptr[-1] + len(words))
         return Bags.of(indptr, np.append(self.words, words), np.append(self.counts, counts))
 
 
 def distances(bags: Bags, vectors: F8, left: I8, right: I8, threads: int = 1) -> F8:
-    """Return the word mover's distances of P pairs, (P,) float64 in [0, inf]; infinite where a bag is empty.
+    """Compute the word mover's distances of P pairs of captions.
 
-    The same bits for (a, b) and (b, a), and for any number of threads.
+    The bits are the same for (a, b) and (b, a), and for any number of threads.
 
     Parameters
     ----------
     bags : Bags
     vectors : (V, D) float64
-        Of all words.
+        Vectors of all words.
     left, right : (P,) int64
         Captions by number.
     threads : int
+
+    Returns
+    -------
+    (P,) float64 in [0, inf]; infinite if a bag is empty.
+
+    Examples
+    --------
+    Word 0 lies at the origin, word 1 at distance 3 and word 2 at distance 4 from it:
+
+    >>> import numpy as np
+    >>> from relabel.sources.wmd.distance import Bags, distances
+    >>> vectors = np.array([[0.0, 0.0], [3.0, 0.0], [0.0, 4.0]])
+    >>> bags = Bags.of(np.array([0, 2, 4]), np.array([0, 1, 0, 2]), np.array([1, 1, 1, 1]))
+    >>> distances(bags, vectors, np.array([0, 0]), np.array([0, 1]))  # half of the mass moves from word 1 to word 2
+    array([0. , 2.5])
     """
     out = np.empty(len(left))
     run_chunks(
-        lambda lo, hi: _distances(bags, vectors, left[lo:hi], right[lo:hi], out[lo:hi]), len(out), threads, _TOGETHER
+        lambda lo, hi: _distances(bags, vectors, left[lo:hi], right[lo:hi], out[lo:hi]), len(out), threads, _PAIRS
     )
     return out
 
 
 @jit
 def _distances(bags: Bags, vectors: F8, left: I8, right: I8, out: F8) -> None:
+    """Fill `out`, (P,), with the distances of pairs."""
     for p in range(len(out)):
         out[p] = distance(bags, vectors, left[p], right[p])
 
 
 @jit
 def distance(bags: Bags, vectors: F8, a: int, b: int) -> float:
-    """Return the word mover's distance of two bags."""
+    """Compute the word mover's distance of two bags."""
     if bags.totals[a] == 0 or bags.totals[b] == 0:
         return np.inf
-    if not _in_canonical_order(bags, a, b):  # one orientation per pair, hence the same bits both ways round
+    if not _in_canonical_order(bags, a, b):  # one orientation per pair, so both orders give the same bits
         a, b = b, a
     words, counts = bags.words, bags.counts
     i, stop_i = bags.indptr[a], bags.indptr[a + 1]
@@ -97,7 +121,8 @@ def distance(bags: Bags, vectors: F8, a: int, b: int) -> float:
     sources, supply = np.empty((2, stop_i - i), np.int64)
     sinks, demand = np.empty((2, stop_j - j), np.int64)
     m = n = 0
-    # Merge the two ascending lists of words. A word's surplus in one bag is a supply or a demand.
+    # Merge the two ascending lists of words. The difference of a word's masses is a supply or a demand. Masses are
+    # scaled by both totals, so they are integers with equal sums.
     while i < stop_i or j < stop_j:
         of_a = of_b = np.int64(0)
         at_a, at_b = i, j
@@ -113,7 +138,7 @@ def distance(bags: Bags, vectors: F8, a: int, b: int) -> float:
         elif of_b > of_a:
             sinks[n], demand[n] = words[at_b], of_b - of_a
             n += 1
-    if m == 0:
+    if m == 0:  # equal masses everywhere: nothing moves
         return 0.0
     cost = np.empty((m, n))
     for i in range(m):
@@ -124,7 +149,7 @@ def distance(bags: Bags, vectors: F8, a: int, b: int) -> float:
 
 @jit
 def _in_canonical_order(bags: Bags, a: int, b: int) -> bool:
-    """Compare two bags by size, then words, then counts."""
+    """Return whether bag a comes first or equals bag b, by number of words, then words, then counts."""
     start_a, start_b = bags.indptr[a], bags.indptr[b]
     size = bags.indptr[a + 1] - start_a
     if size != bags.indptr[b + 1] - start_b:
@@ -140,12 +165,12 @@ def _in_canonical_order(bags: Bags, a: int, b: int) -> bool:
 
 @jit
 def euclidean(vectors: F8, a: int, b: int) -> float:
-    """Return the Euclidean distance of two words: the same bits for (a, b) and (b, a), whoever asks."""
+    """Compute the Euclidean distance of two words; the bits are the same for (a, b) and (b, a), and in every caller."""
     x, y = vectors[a], vectors[b]
-    # Eight running sums in a fixed order: a single one would wait for its last addition each time.
+    # Eight running sums in a fixed order: with a single one, each addition would wait for the last.
     s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = 0.0
-    whole = len(x) - len(x) % 8
-    for d in range(0, whole, 8):
+    unrolled = len(x) - len(x) % 8
+    for d in range(0, unrolled, 8):
         s0 += (x[d] - y[d]) * (x[d] - y[d])
         s1 += (x[d + 1] - y[d + 1]) * (x[d + 1] - y[d + 1])
         s2 += (x[d + 2] - y[d + 2]) * (x[d + 2] - y[d + 2])
@@ -154,40 +179,48 @@ def euclidean(vectors: F8, a: int, b: int) -> float:
         s5 += (x[d + 5] - y[d + 5]) * (x[d + 5] - y[d + 5])
         s6 += (x[d + 6] - y[d + 6]) * (x[d + 6] - y[d + 6])
         s7 += (x[d + 7] - y[d + 7]) * (x[d + 7] - y[d + 7])
-    for d in range(whole, len(x)):
+    for d in range(unrolled, len(x)):
         s0 += (x[d] - y[d]) * (x[d] - y[d])
     return float(np.sqrt(((s0 + s4) + (s2 + s6)) + ((s1 + s5) + (s3 + s7))))
 
 
 @jit
 def transport(cost: F8, supply: I8, demand: I8) -> float:
-    """Return the least total cost of moving all supply to all demand: successive shortest paths.
+    """Compute the least total cost of moving all supply to all demand by successive shortest paths.
 
-    Potentials keep reduced costs at 0 or more, so Dijkstra's algorithm over the dense matrix finds each path (Ahuja,
-    Magnanti, Orlin: "Network Flows", 1993, section 9.7; Edmonds and Karp, J. ACM 1972).
+    Node potentials keep reduced costs at 0 or more, so Dijkstra's algorithm over the dense matrix finds each path
+    (Ahuja, Magnanti, Orlin: "Network Flows", 1993, section 9.7; Edmonds and Karp, J. ACM 1972).
 
     Parameters
     ----------
     cost : (m, n) float64
         0 or more.
     supply, demand : (m,) and (n,) int64
-        Of one positive sum; used up.
+        Positive, with equal sums. Overwritten.
 
     Returns
     -------
     float
         Sum of flow times cost, in the units of the supplies.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel.sources.wmd.distance import transport
+    >>> cost = np.array([[1.0, 5.0], [2.0, 4.0]])
+    >>> transport(cost, np.array([2, 1]), np.array([1, 2]))  # 1 * 1 + 1 * 5 + 1 * 4
+    10.0
     """
     m, n = cost.shape
     total = 0.0
-    if m == 1 or n == 1:  # only one plan
+    if m == 1 or n == 1:  # there is only one plan
         for i in range(m):
             for j in range(n):
                 total += cost[i, j] * min(supply[i], demand[j])
         return total
     flow, row, column = np.zeros((m, n), np.int64), np.empty(m), np.empty(n)
-    # Start with potentials that make every reduced cost at least 0 and one per row exactly 0. A reduced cost of 0 is a
-    # shortest path of one step.
+    # Start with potentials that make every reduced cost at least 0 and one per row exactly 0. An arc of reduced cost 0
+    # is a shortest path, so flow along it is optimal.
     for j in range(n):
         column[j] = cost[:, j].min()
     for i in range(m):
@@ -197,9 +230,11 @@ def transport(cost: F8, supply: I8, demand: I8) -> float:
         flow[i, nearest] = moved
         supply[i] -= moved
         demand[nearest] -= moved
+    # Each augmentation moves at least one unit, so the integer supplies run out.
     for i in range(m):
         while supply[i] > 0:
             _augment(cost, flow, supply, demand, row, column, i)
+    # The cost is summed once at the end, in one order, and not path by path.
     for i in range(m):
         for j in range(n):
             if flow[i, j] > 0:
@@ -209,16 +244,17 @@ def transport(cost: F8, supply: I8, demand: I8) -> float:
 
 @jit
 def _augment(cost: F8, flow: I8, supply: I8, demand: I8, row: F8, column: F8, start: int) -> None:
-    """Send the most that fits along the shortest path from a source to any sink with demand left."""
+    """Send as much as possible along the shortest path from source `start` to any sink with demand left."""
     m, n = cost.shape
-    # Distances of sources and sinks from the start; a source's predecessor is a sink (-1: the start, -2: not reached),
-    # a sink's predecessor is a source.
+    # Distances of sources (`near`) and sinks (`far`) from the start. The predecessor of a source is a sink (-1 for the
+    # start, -2 for a source that is not reached), and that of a sink is a source.
     near, back = np.zeros(m), np.full(m, -2)
     far, parent, done = np.empty(n), np.full(n, start), np.zeros(n, np.bool_)
     back[start] = -1
     for j in range(n):
-        far[j] = max(cost[start, j] - row[start] - column[j], 0.0)  # rounding may leave it just below 0
+        far[j] = max(cost[start, j] - row[start] - column[j], 0.0)  # rounding may give a value just below 0
     while True:
+        # The unfinished sink with the least distance is final, as reduced costs are not negative (Dijkstra).
         end, length = -1, np.inf
         for j in range(n):
             if not done[j] and far[j] < length:
@@ -226,7 +262,8 @@ def _augment(cost: F8, flow: I8, supply: I8, demand: I8, row: F8, column: F8, st
         if demand[end] > 0:
             break
         done[end] = True
-        # Flow into a sink can be taken back at no reduced cost, which reaches the sources that it came from.
+        # Arcs with flow have reduced cost 0, so flow into the sink can be taken back free of cost. That reaches the
+        # sources it came from, at the distance of the sink.
         for i in range(m):
             if flow[i, end] > 0 and back[i] == -2:
                 back[i], near[i] = end, length
@@ -235,19 +272,21 @@ def _augment(cost: F8, flow: I8, supply: I8, demand: I8, row: F8, column: F8, st
                         reached = length + max(cost[i, j] - row[i] - column[j], 0.0)
                         if reached < far[j]:
                             far[j], parent[j] = reached, i
-    # New potentials: reduced costs stay at least 0, and become 0 along the path.
+    # Update the potentials: reduced costs stay at least 0, and become 0 along the path.
     for i in range(m):
         if back[i] != -2:
             row[i] += length - near[i]
     for j in range(n):
         if done[j]:
             column[j] -= length - far[j]
+    # The amount is limited by the supply, the demand, and every flow that the path takes back.
     moved, j = min(supply[start], demand[end]), end
     while back[parent[j]] >= 0:
         j, i = back[parent[j]], parent[j]
         moved = min(moved, flow[i, j])
     supply[start] -= moved
     demand[end] -= moved
+    # Walk the path back from its end: add flow from source to sink, and take it back from sink to source.
     j = end
     while True:
         i = parent[j]

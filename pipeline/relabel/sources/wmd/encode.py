@@ -1,6 +1,6 @@
-"""The work of wmd: words of each shard, the vectors of all words, shards of bags of known words.
+"""Encoding of wmd: words of each shard, then the vectors of all words, then shards of bags of words that have a vector.
 
-The vectors stay: whoever opens the encoding needs them, and no file of word vectors beside it.
+The vectors are part of the encoding, so opening it does not need the file of word vectors.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class WmdTasks(WordTasks):
         See ShardTasks.
     file : WordVectorsFile
     bags : callable
-        Cuts the captions of some rows into words.
+        Splits the captions of a range of rows into words.
     stop_words : StopWords
     tokenizer : str
-        What the manifest calls the tokenizer.
+        Name of the tokenizer in the manifest.
     unit : bool
         Whether word vectors are scaled to length 1.
     """
@@ -63,20 +63,19 @@ class WmdTasks(WordTasks):
         self.stop_words, self.unit = stop_words, unit
         self._index: dict[str, int] | None = None
 
-    @override
     @property
     @override
     def title(self) -> str:
         return f"bags of words ({self.file.name})"
 
     def make_shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
-        """Make row int32, words and counts list<int32>: known words by their line in `VECTORS_FILE`, ascending."""
+        """Make one shard: row int32, words and counts list<int32>; words are lines of `VECTORS_FILE`, ascending."""
         bags = self.read_shard_bags(work, rows)
         if self._index is None:
             words = pq.read_table(work.folder / VECTORS_FILE, columns=["word"])["word"].to_pylist()
             self._index = {word: i for i, word in enumerate(words)}
-        known = np.array([self._index.get(w, -1) for w in bags.vocabulary], np.int64)
-        indptr, ids, counts = counted(bags.indptr, known[bags.words])
+        line = np.array([self._index.get(w, -1) for w in bags.vocabulary], np.int64)
+        indptr, ids, counts = count_words(bags.indptr, line[bags.words])
         offsets = pa.array(indptr.astype(np.int32))
         return pa.table(
             {
@@ -86,8 +85,8 @@ class WmdTasks(WordTasks):
             }
         )
 
+    @override
     def finish(self, work: Work) -> None:
-        """Note the facts."""
         super().finish(work)
         empty = sum(int((pc.list_value_length(c).to_numpy() == 0).sum()) for c in self.read_column(work, "words"))
         counts = self.count_words(work)
@@ -103,32 +102,54 @@ class WmdTasks(WordTasks):
 
     @override
     def look_up_vectors(self, counts: Counter[str]) -> pa.Table:
-        """Look up the words that are no stop words."""
+        """Look up the vectors of all words that are not stop words."""
         wanted = [word for word in counts if word not in self.stop_words]
-        found = read_word_vectors(self.file, wanted)
-        if not found.index:
-            what = f"no word of these captions has a vector: {len(wanted):,} words looked up, such as "
-            what += ", ".join(repr(word) for word in wanted[:3]) if wanted else "none, for all are stop words"
-            todo = "Take vectors of the captions' language, spelled as the tokenizer spells (lower case for ptb)."
-            raise CheckError(what, where=self.file.where, todo=todo)
-        return make_vectors_table(replace(found, vectors=unit_length(found.vectors)) if self.unit else found)
+        table = read_word_vectors(self.file, wanted)
+        if not table.index:
+            message = f"no word of these captions has a vector: {len(wanted):,} words looked up, such as "
+            message += ", ".join(repr(word) for word in wanted[:3]) if wanted else "none, because all are stop words"
+            todo = "Use vectors of the captions' language, spelled like the tokens (in lower case for ptb)."
+            raise CheckError(message, where=self.file.where, todo=todo)
+        return make_vectors_table(replace(table, vectors=scale_to_unit_length(table.vectors)) if self.unit else table)
 
 
-def unit_length(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Scale (V, D) vectors to length 1; zeros stay zeros."""
+def scale_to_unit_length(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Scale (V, D) vectors to length 1; vectors of zeros stay zeros.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel.sources.wmd.encode import scale_to_unit_length
+    >>> scale_to_unit_length(np.array([[3, 4], [0, 0]], np.float32))
+    array([[0.6, 0.8],
+           [0. , 0. ]], dtype=float32)
+    """
     wide = vectors.astype(np.float64)
     length = np.linalg.norm(wide, axis=1, keepdims=True)
     unit: NDArray[np.float32] = np.divide(wide, length, out=np.zeros_like(wide), where=length > 0).astype(np.float32)
     return unit
 
 
-def counted(indptr: NDArray[Any], words: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+def count_words(indptr: NDArray[Any], words: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     """Count the distinct words of each text; negative words are left out.
+
+    Parameters
+    ----------
+    indptr : (N + 1,) int
+    words : (indptr[-1],) int64
+        Words of text n at ``indptr[n]:indptr[n + 1]``, with repeats.
 
     Returns
     -------
     indptr, words, counts : (N + 1,), (T,) and (T,) int64
-        Words ascending.
+        Words ascending within a text.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel.sources.wmd.encode import count_words
+    >>> count_words(np.array([0, 4, 5]), np.array([7, 2, 7, -1, 2]))
+    (array([0, 2, 3]), array([2, 7, 2]), array([1, 2, 1]))
     """
     text = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))[words >= 0]
     base = int(words.max(initial=0)) + 1

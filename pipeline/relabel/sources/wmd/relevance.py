@@ -17,28 +17,42 @@ from relabel.sources.finder import Search
 from relabel.sources.relevance import Relevance
 from relabel.sources.wmd.distance import Bags, distances
 from relabel.sources.wmd.search import WmdFinder
-from relabel.sources.wmd.set_distance import CODES, of_sets, pooled
+from relabel.sources.wmd.set_distance import CODES, pool_pairs_of_sets, pool_sets
 
-_CELLS = 1 << 20  # distances of captions held at once
+_CELLS = 1 << 20  # distances of captions held at a time
 NewText = Callable[[str], tuple[list[int], NDArray[np.int64], NDArray[np.float32]]]
 
 
 @dataclass(frozen=True, eq=False)
 class WmdRelevance(Relevance):
-    """Relevance 1 - d / reach of word mover's distances d, pooled over references as distances; in [0, 1].
+    """Relevance 1 - d / reach of word mover's distances d, in [0, 1]; distances are pooled over references first.
 
-    `reach` is twice the length of the longest word vector, which no distance exceeds. So relevance is linear in the
-    distance, as people's scores nearly are, and 1 - r is the distance but for one factor: what losses of label
-    distances take (log-ratio does not see the factor). `distances` and `set_distances` keep their range, [0, inf].
+    `reach` is twice the length of the longest word vector, which no distance exceeds. Relevance is linear in the
+    distance, as human scores nearly are. 1 - r is the distance up to a constant factor, as losses of label distances
+    expect (the log-ratio loss is independent of the factor). `distances` and `set_distances` return d, in [0, inf].
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel.corpus import References
+    >>> from relabel.sources.wmd.distance import Bags
+    >>> from relabel.sources.wmd.relevance import WmdRelevance
+    >>> vectors = np.array([[0, 0], [3, 0], [0, 4]], np.float32)
+    >>> bags = Bags.of(np.arange(4), np.arange(3), np.ones(3, np.int64))  # three captions of one word
+    >>> relevance = WmdRelevance(None, range(3), "max", bags, vectors, None, threads=1)
+    >>> relevance.reach
+    8.0
+    >>> relevance.pairs(References.of([[0, 1], [0, 1]]), np.array([0, 2], np.int32))  # 1 - 0 / 8, 1 - 4 / 8
+    array([1. , 0.5])
 
     Attributes
     ----------
     bags : Bags
-        Of the encoded rows.
+        Bags of the encoded rows.
     vectors : (V, D) float32
     encode_text : callable
-        Turns a new text into its words by line of `vectors` (ascending, with those from V on being new), how often
-        each is there, and the vectors of the new ones.
+        Returns the words of a new text as rows of `vectors` (ascending, new words from V on), their counts, and the
+        vectors of the new words.
     threads : int
     """
 
@@ -66,40 +80,45 @@ class WmdRelevance(Relevance):
         words, counts, vectors = self.encode_text(text)
         bags = self.bags.with_one(np.array(words, np.int32), counts)
         every = np.vstack([self.wide, vectors.astype(np.float64)])
-        asked = np.full(len(captions), len(self.rows), np.int64)
-        return self.relevance_of(distances(bags, every, asked, self.positions(captions), self.threads))
+        text_bag = np.full(len(captions), len(self.rows), np.int64)
+        return self.relevance_of(distances(bags, every, text_bag, self.positions(captions), self.threads))
 
     def distances(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
-        """Distance of P reference sets to a caption each, (P,) float64 in [0, inf].
+        """Compute the distances of P reference sets to a caption each, (P,) float64 in [0, inf].
 
-        `refs`: the set distance to the caption as a set (LogRatio, eq. 13); `max`, the least: relevance is greatest;
-        `mean`; `paired`, of the first reference. Infinite where the caption has no known word, or no reference has one;
-        a reference without any counts as the mean of the others.
+        `refs` is the set distance to the caption as a set of its own (log-ratio paper, eq. 13). `max` is the least
+        distance, where relevance is greatest; `mean` is the mean; `paired` is the distance to the first reference. The
+        distance is infinite if the caption, or every reference, has no word with a vector. A single reference without
+        such a word counts as the mean of the others.
         """
-        how = pooling or self.pooling
-        if how == "paired":
+        mode = pooling or self.pooling
+        if mode == "paired":
             references = References.single(references.rows[references.indptr[:-1]])
         each = np.repeat(np.asarray(captions), np.diff(references.indptr))
         out = np.empty(len(references))
-        pooled(self._between(references.rows, each), references.indptr, CODES[how], out)
+        pool_sets(self._between(references.rows, each), references.indptr, CODES[mode], out)
         return out
 
     def set_distances(self, references: References, others: References, pooling: Pooling | None = None) -> Scores:
-        """Distances of P pairs of sets, (P,) float64 in [0, inf]; symmetric.
+        """Compute the distances of P pairs of sets, (P,) float64 in [0, inf]; symmetric.
 
-        `refs`: W(X, Y) = sum_x min_y W(x, y) + sum_y min_x W(x, y) (LogRatio, eq. 13); `max`: the least of all pairs of
-        captions; `mean`: their mean; `paired`: of the first captions.
+        `refs` is W(X, Y) = sum_x min_y W(x, y) + sum_y min_x W(x, y) (log-ratio paper, eq. 13). `max` is the least
+        distance of all pairs of captions, `mean` is their mean, and `paired` is the distance of the first captions.
         """
         out = np.empty(len(references))
         sizes, widths = np.diff(references.indptr), np.diff(others.indptr)
         cells = np.concatenate([[0], np.cumsum(sizes * widths)])
         a = 0
         while a < len(out):
+            # The longest run of pairs of sets within `_CELLS` distances, and at least one pair.
             b = max(a + 1, int(np.searchsorted(cells, cells[a] + _CELLS, "right")) - 1)
             left, right = references.take(np.arange(a, b)), others.take(np.arange(a, b))
+            # Row by row: every caption of the left set beside all captions of the right one.
             one = np.repeat(left.rows, np.repeat(widths[a:b], sizes[a:b]))
             other = right.take(np.repeat(np.arange(b - a), sizes[a:b])).rows
-            of_sets(self._between(one, other), sizes[a:b], widths[a:b], CODES[pooling or self.pooling], out[a:b])
+            pool_pairs_of_sets(
+                self._between(one, other), sizes[a:b], widths[a:b], CODES[pooling or self.pooling], out[a:b]
+            )
             a = b
         return out
 
@@ -108,19 +127,19 @@ class WmdRelevance(Relevance):
         return WmdFinder(self, search, pooling or self.pooling, runtime)
 
     def relevance_of(self, distances: Scores, terms: NDArray[np.int64] | int = 1) -> Scores:
-        """Map distances to relevance: 1 - d / reach, in [0, 1].
+        """Convert distances to relevance: 1 - d / reach, in [0, 1].
 
         Parameters
         ----------
         distances : (P,) float64
         terms : (P,) int64 or 1
-            Of a set distance: the captions of both sets, for each adds up to `reach`.
+            Terms of a set distance: the number of captions of both sets, each of which adds at most `reach`.
         """
         return np.maximum(0.0, 1.0 - distances / (self.reach * terms))
 
     @cached_property
     def reach(self) -> float:
-        """No two of these words are farther apart; words of a new text may be, and have relevance 0 then."""
+        """Bound of the distances of words; a word of a new text may exceed it, and relevance is then cut at 0."""
         return reach_of(self.vectors)
 
     @cached_property
@@ -129,10 +148,11 @@ class WmdRelevance(Relevance):
         return np.ascontiguousarray(self.vectors, np.float64)
 
     def _between(self, one: Rows, other: Rows) -> Scores:
+        """Return the distances of pairs of captions, given by corpus row."""
         return distances(self.bags, self.wide, self.positions(one), self.positions(other), self.threads)
 
 
 def reach_of(vectors: NDArray[np.float32]) -> float:
-    """Twice the length of the longest of (V, D) vectors; 1 where all are zero."""
+    """Return twice the length of the longest of (V, D) vectors, or 1 if all are zero."""
     wide = vectors.astype(np.float64)
     return 2.0 * float(np.sqrt(max((one * one).sum() for one in wide))) or 1.0

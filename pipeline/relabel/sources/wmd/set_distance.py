@@ -1,7 +1,8 @@
-"""Distances of sets of captions, from the distances of their captions.
+"""Distances of sets of captions, from the distances of their captions; compiled.
 
-An infinite distance says that a caption has no known word. Such a caption says nothing of its set: it counts as the
-mean of the others, or the set of an image would seem near for every caption that is missing, or far for one.
+An infinite distance means that a caption has no word with a vector. Such a caption carries no information about its
+set and counts as the mean of the others. If it were dropped from a sum, its set would seem nearer; if it counted as
+infinite, a single such caption would make the set infinitely far.
 """
 
 from __future__ import annotations
@@ -15,62 +16,82 @@ from relabel.core.types import Pooling
 F8 = NDArray[np.float64]
 I8 = NDArray[np.int64]
 PAIRED, MAX, MEAN, REFS = 0, 1, 2, 3
+"""Codes of poolings in the kernels. The names refer to relevance: MAX takes the least distance."""
 CODES: dict[Pooling, int] = {"paired": PAIRED, "max": MAX, "mean": MEAN, "refs": REFS}
 
 
 @jit
-def to_caption(distances: F8, lo: int, hi: int, pooling: int) -> float:
-    """Distance of a reference set to one caption.
+def pool_to_caption(distances: F8, lo: int, hi: int, pooling: int) -> float:
+    """Compute the distance of a reference set to one caption.
 
     Parameters
     ----------
     distances : (..., ) float64
-        Of the set's captions to it: ``distances[lo:hi]``.
+        The distances of the set's captions to the caption are ``distances[lo:hi]``.
     pooling : int
-        PAIRED the first; MAX the least; MEAN the mean; REFS the set distance to the set of this caption alone (Kim et
-        al., "Deep Metric Learning Beyond Binary Supervision", CVPR 2019, eq. 13): the sum and the least.
+        PAIRED takes the first distance, MAX the least, MEAN the mean. REFS is the set distance to the caption as a set
+        of its own, that is the sum plus the least (Kim et al., "Deep Metric Learning Beyond Binary Supervision", CVPR
+        2019, eq. 13).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel.sources.wmd.set_distance import CODES, pool_to_caption
+    >>> distances = np.array([2.0, 1.0, 3.0])
+    >>> [pool_to_caption(distances, 0, 3, CODES[pooling]) for pooling in ("paired", "max", "mean", "refs")]
+    [2.0, 1.0, 2.0, 7.0]
     """
     if pooling == PAIRED:
         return float(distances[lo])
-    least, total, known = np.inf, 0.0, 0
+    least, total, finite = np.inf, 0.0, 0
     for e in range(lo, hi):
         if distances[e] < np.inf:
             least = min(least, distances[e])
             total += distances[e]
-            known += 1
-    if pooling == MAX or known == 0:
+            finite += 1
+    if pooling == MAX or finite == 0:
         return float(least)
-    return total / known if pooling == MEAN else total * ((hi - lo) / known) + least
+    # A caption without a known word counts as the mean of the others, so the sum is scaled to all of them.
+    return total / finite if pooling == MEAN else total * ((hi - lo) / finite) + least
 
 
 @jit
 def relevance_of_set(distance: float, size: int, pooling: int, reach: float) -> float:
-    """Relevance of a caption to a set of `size` captions: 1 - d / reach, 0 where that is below 0.
+    """Compute the relevance of a caption to a set of `size` captions: 1 - d / reach, at least 0.
 
-    The set distance has a term for every caption of both sets; `reach` bounds each.
+    Examples
+    --------
+    >>> from relabel.sources.wmd.set_distance import CODES, relevance_of_set
+    >>> relevance_of_set(1.0, 5, CODES["max"], 4.0)
+    0.75
     """
+    # The set distance has one term per caption of both sets, each of which is at most `reach`.
     terms = size + 1 if pooling == REFS else 1
     return max(0.0, 1.0 - distance / (reach * terms))
 
 
 @jit
-def pooled(distances: F8, indptr: I8, pooling: int, out: F8) -> None:
-    """Fill `out`, (P,): set p owns ``distances[indptr[p]:indptr[p + 1]]``; see `to_caption`."""
+def pool_sets(distances: F8, indptr: I8, pooling: int, out: F8) -> None:
+    """Compute the distances of P reference sets to a caption each: fill `out`, (P,) (see `pool_to_caption`).
+
+    The distances of set p are ``distances[indptr[p]:indptr[p + 1]]``.
+    """
     for p in range(len(out)):
-        out[p] = to_caption(distances, indptr[p], indptr[p + 1], pooling)
+        out[p] = pool_to_caption(distances, indptr[p], indptr[p + 1], pooling)
 
 
 @jit
-def of_sets(distances: F8, left: I8, right: I8, pooling: int, out: F8) -> None:
-    """Distances of P pairs of sets, symmetric.
+def pool_pairs_of_sets(distances: F8, left: I8, right: I8, pooling: int, out: F8) -> None:
+    """Compute the distances of P pairs of sets, which are symmetric.
 
-    PAIRED: of the first captions. MAX: the least of all pairs. MEAN: their mean. REFS, the set distance (eq. 13): every
-    caption's distance to the nearest of the other set, summed over both sets.
+    PAIRED takes the distance of the first captions, MAX the least of all pairs, MEAN their mean. REFS is the set
+    distance (eq. 13): each caption's distance to the nearest caption of the other set, summed over both sets.
 
     Parameters
     ----------
-    distances : float64
-        Of every caption of one set to every caption of the other, pair of sets after pair of sets, row by row.
+    distances : (sum of left * right,) float64
+        Distances of every caption of one set to every caption of the other, row by row, for one pair of sets after the
+        other.
     left, right : (P,) int64
         Sizes of the sets.
     out : (P,) float64
@@ -80,22 +101,23 @@ def of_sets(distances: F8, left: I8, right: I8, pooling: int, out: F8) -> None:
     for p in range(len(out)):
         m, n = left[p], right[p]
         if pooling == REFS:
+            # The transpose exchanges the sets, so both sums use the same function.
             cells = distances[start : start + m * n].reshape((m, n))
-            out[p] = _nearest(cells) + _nearest(cells.T)
+            out[p] = _sum_nearest(cells) + _sum_nearest(cells.T)
         else:
-            out[p] = to_caption(distances, start, start + m * n, pooling)
+            out[p] = pool_to_caption(distances, start, start + m * n, pooling)
         start += m * n
 
 
 @jit
-def _nearest(cells: F8) -> float:
-    """Sum over rows of the least of a row; rows without any distance count as the mean of the others."""
-    total, known = 0.0, 0
+def _sum_nearest(cells: F8) -> float:
+    """Sum the least distance of each row; a row of infinite distances counts as the mean of the others."""
+    total, finite = 0.0, 0
     for i in range(cells.shape[0]):
         least = np.inf
         for j in range(cells.shape[1]):
             least = min(least, cells[i, j])
         if least < np.inf:
             total += least
-            known += 1
-    return np.inf if known == 0 else total * (cells.shape[0] / known)
+            finite += 1
+    return np.inf if finite == 0 else total * (cells.shape[0] / finite)

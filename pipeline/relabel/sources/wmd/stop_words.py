@@ -1,8 +1,8 @@
-"""Function words of English: what a bag of words leaves out, so that distance is moved by what a caption shows.
+"""Stop words: function words of English that bags of words leave out, so that distances depend on content words.
 
-The list is this project's own. It names closed word classes, as any grammar does: articles, pronouns, prepositions,
-conjunctions, auxiliary verbs, and adverbs of grammar rather than meaning. Spelled as PTB tokens are: in lower case,
-`'s` apart. Numbers, `no` and `not`, which captions are told apart by, are not in it.
+The list was written for this project. It names closed word classes: articles, pronouns, prepositions, conjunctions,
+auxiliary verbs, and adverbs of grammar rather than meaning. The words are spelled as PTB tokens: in lower case, with
+`'s` separate. Numbers, `no` and `not` are not in the list, because captions differ by them.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from relabel.core.parsing import read_text
 from relabel.core.user_files import check_regular
 
 NAMED = ("english", "none")
+"""Names of the lists that need no file."""
 
 _CLASSES = {
     "articles and determiners": "a an the this that these those each every either neither some any all both such "
@@ -34,18 +35,26 @@ _CLASSES = {
     "adverbs of grammar": "also just only very too then here again ever even still quite rather almost already",
 }
 ENGLISH = frozenset(word for words in _CLASSES.values() for word in words.split())
+"""Words of the list `english`."""
 
 
 @dataclass(frozen=True)
 class StopWords:
-    """Words that are left out.
+    """List of words that are left out of bags.
 
     Attributes
     ----------
     name : str
-        `english`, `none`, or the name of the file that they are from.
+        `english`, `none`, or the name of the file with the words.
     words : frozenset of str
         In lower case.
+
+    Examples
+    --------
+    >>> from relabel.sources.wmd.stop_words import StopWords
+    >>> stop_words = StopWords.of("english")
+    >>> [word for word in "A man on the horse".split() if word not in stop_words]
+    ['man', 'horse']
     """
 
     name: str
@@ -53,27 +62,33 @@ class StopWords:
 
     @classmethod
     def of(cls, named: str) -> StopWords:
-        """Take `english`, `none` or a file of one word a line.
+        """Return the list `english`, the empty list `none`, or the words of a file.
+
+        Parameters
+        ----------
+        named : str
+            `english`, `none`, or the path of a text file with one word per line.
 
         Raises
         ------
         MissingError
             If there is no such file.
         CheckError
-            If it is not UTF-8, or a line holds several words; names the line.
+            If it is not UTF-8, or a line has several words; names the line.
         """
         if named in NAMED:
             return cls(named, ENGLISH if named == "english" else frozenset())
         path = Path(named)
-        check_regular(path, "no stop words here", "Give english, none, or a text file of one word a line.")
+        check_regular(path, "no file of stop words", "Use english, none, or a text file with one word per line.")
         lines = read_text(path).splitlines()
         for number, line in enumerate(lines, 1):
             if len(line.split()) > 1:
-                raise CheckError(f"expected one word, found {line!r}", where=f"{path}, line {number}")
+                message = f"expected one word, found {line!r}"
+                raise CheckError(message, where=f"{path}, line {number}", todo="Write one word per line.")
         return cls(path.name, frozenset(line.strip().lower() for line in lines if line.strip()))
 
     def semantic(self) -> dict[str, Any]:
-        """What a fingerprint holds of them."""
+        """Return the entry of a fingerprint: name, number of words and sha256 of the sorted words."""
         digest = hashlib.sha256("\n".join(sorted(self.words)).encode()).hexdigest()
         return {"name": self.name, "words": len(self.words), "sha256": digest}
 

@@ -1,5 +1,7 @@
-"""Contract of distances: on captions, what another exact solver gives on all words, to 1e-9; a metric on bags; the same
-bits whichever caption comes first, and for any number of threads."""
+"""Contract: distances of captions equal those of another exact solver over all words, to 1e-9. They are a metric on
+bags, with the same bits for both orders of a pair and any number of threads. `transport` gives the least cost of a
+transportation problem, as a linear program and POT (where it is installed) find it, for any supplies and demands of
+equal sums and both assignments of the sides."""
 
 from __future__ import annotations
 
@@ -8,10 +10,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.optimize import linprog
 from tests.relabel.sources.wmd.oracle import GLOVE, Encode, by_the_book, corpus_of
 
 from relabel.corpus import Corpus
-from relabel.sources.wmd.distance import Bags, distances
+from relabel.sources.wmd.distance import Bags, distances, transport
 from relabel.sources.wmd.stop_words import ENGLISH
 from relabel.sources.words.vectors import WordVectorsFile, read_word_vectors
 
@@ -78,3 +84,60 @@ def test_real_captions_against_another_solver(mirror: Path, encode: Encode, coco
     expected = [by_the_book(tokens[a], tokens[b], words) for a, b in pairs.tolist()]
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
     assert (found[:20] == 0.0).all()
+
+
+Problem = tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> Problem:
+    """Bags of 1 to 7 words with counts, as supplies and demands; costs with many ties, or none."""
+    left = np.array(draw(st.lists(st.integers(1, 4), min_size=1, max_size=7)))
+    right = np.array(draw(st.lists(st.integers(1, 4), min_size=1, max_size=7)))
+    tied = st.integers(0, 3).map(float)
+    cost = draw(st.one_of(st.just(tied), st.just(st.floats(0, 100, allow_subnormal=False))))
+    cells = draw(st.lists(cost, min_size=left.size * right.size, max_size=left.size * right.size))
+    return np.array(cells).reshape(left.size, right.size), left * right.sum(), right * left.sum()
+
+
+def solved(problem: Problem) -> float:
+    cost, supply, demand = problem
+    return transport(np.ascontiguousarray(cost), supply.copy(), demand.copy())
+
+
+def by_linear_program(problem: Problem) -> float:
+    cost, supply, demand = problem
+    m, n = cost.shape
+    rows = [np.eye(m)[i].repeat(n) for i in range(m)]
+    columns = [np.tile(np.eye(n)[j], m) for j in range(n)]
+    found = linprog(cost.reshape(-1), A_eq=np.array(rows + columns), b_eq=np.concatenate([supply, demand]))
+    assert found.success
+    return float(found.fun)
+
+
+@settings(max_examples=150, deadline=None)
+@given(problems())
+def test_the_cost_is_that_of_a_linear_program(problem: Problem) -> None:
+    expected = by_linear_program(problem)
+    assert solved(problem) == pytest.approx(expected, rel=1e-9, abs=1e-7)
+    cost, supply, demand = problem
+    assert solved((np.ascontiguousarray(cost.T), demand, supply)) == pytest.approx(expected, rel=1e-9, abs=1e-7)
+
+
+@settings(max_examples=300, deadline=None)
+@given(problems())
+def test_the_cost_is_what_pot_finds(problem: Problem) -> None:
+    ot = pytest.importorskip("ot")
+    cost, supply, demand = problem
+    mass = float(supply.sum())
+    assert solved(problem) / mass == pytest.approx(ot.emd2(supply / mass, demand / mass, cost), abs=1e-9)
+
+
+def test_bags_of_more_words_than_any_caption_has() -> None:
+    ot, rng = pytest.importorskip("ot"), np.random.default_rng(0)
+    for m, n in ((60, 45), (1, 80), (33, 1), (50, 50)):
+        left, right = rng.integers(1, 9, m), rng.integers(1, 9, n)
+        problem = rng.random((m, n)), left * right.sum(), right * left.sum()
+        mass = float(problem[1].sum())
+        expected = ot.emd2(problem[1] / mass, problem[2] / mass, problem[0])
+        assert solved(problem) / mass == pytest.approx(expected, abs=1e-9)

@@ -140,7 +140,7 @@ def test_stop_words_are_a_list_of_ones_own_or_none(tmp_path: Path, vectors: Path
     own.write_text("two words\n")
     with pytest.raises(CheckError, match="expected one word, found 'two words'"):
         encode_in(tmp_path / "bad", corpus, vectors=str(vectors), stop_words=str(own))
-    with pytest.raises(MissingError, match="no stop words here"):
+    with pytest.raises(MissingError, match="no file of stop words"):
         encode_in(tmp_path / "bad", corpus, vectors=str(vectors), stop_words="klingon")
 
 
