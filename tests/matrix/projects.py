@@ -191,12 +191,12 @@ def write_fuse(folder: Path, encodings: Path) -> None:
     from tests.relabel.sources.fuse.fixtures import write_fuse_model
 
     from relabel.sources.fuse.features import Feature
-    from relabel.sources.fuse.model import FuseModel, Head, Part, unrowed
+    from relabel.sources.fuse.model import FuseModel, Head, Part, without_rows
     from relabel.store.manifest import read_manifest
 
     parts = {}
     for label, kind in (("cbow", "vectors"), ("cider_lower_split", "features")):
-        semantic = unrowed(read_manifest(encodings / label, "encoding").semantic)
+        semantic = without_rows(read_manifest(encodings / label, "encoding").semantic)
         parts[label] = Part(str(semantic["source"]), kind, False, semantic)
     every = (Feature("cbow", "max"), Feature("cbow", "mean"), Feature("cider_lower_split", "refs"))
     single = (Feature("cbow", "max"), Feature("cider_lower_split", "max"))

@@ -24,7 +24,7 @@ def tune_fuse(project: Project, out: Path) -> tuple[Manifest, bool]:
         As `build_encoding` and `relabel.sources.fuse.tune.tune_fuse`.
     """
     from relabel.sources.fuse.model import KIND
-    from relabel.sources.fuse.tune import SPLIT, Ingredient, out_of_fold, tune_fuse
+    from relabel.sources.fuse.tune import SPLIT, FuseInput, find_out_of_fold, tune_fuse
 
     config, params = project.config, project.config.tune.fuse
     if project.namespace != "coco":
@@ -36,13 +36,13 @@ def tune_fuse(project: Project, out: Path) -> tuple[Manifest, bool]:
         check_excludes_fuse(project, label, out)
         source, opened = config.source(label), partial(open_label, project, label, SPLIT)
         # A model tuned on val enters by its out-of-fold predictions; its encoding of val is not read.
-        if out_of_fold(source) is not None:
+        if find_out_of_fold(source) is not None:
             artefact = encode(project, label, SPLIT).artefact
-            parts[label] = Ingredient(source, artefact.semantic, artefact.fingerprint, opened)
+            parts[label] = FuseInput(source, artefact.semantic, artefact.fingerprint, opened)
         else:
             build_encoding(project, label, SPLIT)
             encoding = read_encoding(project, label, SPLIT)
-            parts[label] = Ingredient(source, encoding.semantic, encoding.identity, opened)
+            parts[label] = FuseInput(source, encoding.semantic, encoding.identity, opened)
     return tune_fuse(params, parts, project.corpus, out, project.runtime, model_guard(project, "fuse"))
 
 

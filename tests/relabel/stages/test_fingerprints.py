@@ -29,7 +29,7 @@ from relabel.sources.bert_sts import tune as cross_tuning
 from relabel.sources.cbow import tune as tuning
 from relabel.sources.fuse import tune as fuse_tuning
 from relabel.sources.fuse.features import Feature
-from relabel.sources.fuse.model import FuseModel, Head, Part, unrowed
+from relabel.sources.fuse.model import FuseModel, Head, Part, without_rows
 from relabel.sources.sbert import tune as encoder_tuning
 from relabel.stages import Job, Project
 from relabel.store.artefact import build
@@ -216,7 +216,7 @@ def _make() -> None:
             Path(f"{name}.ids.txt").write_text("\n".join(map(str, range(i, 10 + i))))
     whole = project(base())
     stages.ingest(whole)
-    near = Part("cbow", "vectors", False, unrowed(stages.encode(whole, "near", "train").artefact.semantic))
+    near = Part("cbow", "vectors", False, without_rows(stages.encode(whole, "near", "train").artefact.semantic))
     for i, name in enumerate(("fuse", "fuse2")):
         head = Head((Feature("near", "max"),), 0.0, np.array([i + 1.0]))
         model = FuseModel({"near": near}, {"set": head, "single": head})

@@ -1,7 +1,7 @@
-"""fuse: a label made of others, by a function that was fitted to human scores (`relabel tune fuse`).
+"""fuse: a combination of other labels by a function that was fitted to human scores (`relabel tune fuse`).
 
-It has no encoding of its own: it is made of its parts'. What they can do it can do: a block of a fuse is an elementwise
-function of its parts' blocks. Scores are human scores divided by 5, as the model expects them.
+A fuse has no encoding. It reads those of its parts, the labels that it combines: a block of a fuse is an elementwise
+function of its parts' blocks. Relevance is the human score, 0 to 5, that the model predicts, divided by 5.
 """
 
 from __future__ import annotations
@@ -20,30 +20,40 @@ from relabel.core.runtime import Runtime, default_data
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
 from relabel.sources.base import OpenEncoding, Source, SourceParams, SourceSpec
-from relabel.sources.fuse.model import BOUNDS, Part, model_manifest, read_model, read_parts, unrowed
+from relabel.sources.fuse.model import BOUNDS, Part, model_manifest, read_model, read_parts, without_rows
 from relabel.sources.fuse.relevance import FuseRelevance
 from relabel.sources.shards import NoTasks
 from relabel.store.manifest import Manifest
 
 
 class FuseParams(SourceParams):
-    """Parameters of fuse. Which labels it is made of, and how, is in its model."""
+    """Parameters of fuse. The labels that it combines are stored in its model.
+
+    Examples
+    --------
+    >>> from relabel.sources.fuse import FuseParams
+    >>> FuseParams(model="models/fuse", gate="sbert").folder.as_posix()
+    'models/fuse'
+    """
 
     source: Literal["fuse"] = "fuse"
     pooling: Pooling = Field("refs", description="refs scores the set; paired, max and mean score single references.")
     model: str | None = Field(
-        None, description="Folder that `relabel tune fuse` wrote; null for the folder of fetched files, `fuse` in it."
+        None, description="Folder that `relabel tune fuse` wrote; null for the folder `fuse` among the fetched files."
     )
     gate: str | None = Field(
-        None, description="Label whose best candidates it scores where neighbours are looked for; null scores all."
+        None, description="Label that selects the candidates of a search for neighbours; null scores all candidates."
     )
     gate_top: int = Field(
-        1000, ge=1, le=1_000_000, description="How many candidates of the gate it scores, beside its neighbours."
+        1000,
+        ge=1,
+        le=1_000_000,
+        description="Best candidates of the gate that are scored; k if that is more.",
     )
 
     @property
     def folder(self) -> Path:
-        """Where the model lies."""
+        """Folder of the model."""
         return default_data() / "fuse" if self.model is None else Path(self.model).expanduser()
 
     @override
@@ -56,7 +66,35 @@ class FuseParams(SourceParams):
 
 
 class Fuse(Source[FuseParams]):
-    """A function of other labels."""
+    """Learned combination of other labels.
+
+    Examples
+    --------
+    Two labels, combined by linear heads:
+
+    >>> import numpy as np
+    >>> from relabel.corpus import References
+    >>> from relabel.sources.fuse.features import Feature
+    >>> from relabel.sources.fuse.model import FuseModel, Head, Part
+    >>> from relabel.sources.fuse.relevance import FuseRelevance
+    >>> from relabel.sources.relevance import Relevance
+    >>> class Shared(Relevance):  # 1 for equal rows, else a constant
+    ...     def __init__(self, other):
+    ...         self.other = other
+    ...
+    ...     def pairs(self, references, captions, pooling=None):
+    ...         return np.where(references.rows[references.indptr[:-1]] == captions, 1.0, self.other)
+    ...
+    ...     def query(self, text, captions):
+    ...         raise NotImplementedError
+    >>> labels = {"a": Shared(0.0), "b": Shared(0.4)}
+    >>> head = Head((Feature("a", "max"), Feature("b", "max")), intercept=0.0, weights=np.array([0.5, 0.5]))
+    >>> parts = {label: Part("sbert", "vectors", False, {}) for label in labels}
+    >>> model = FuseModel(parts, {"set": head, "single": head})
+    >>> fuse = FuseRelevance(None, range(2), "refs", labels, model)
+    >>> fuse.block(References.of([[0]]), np.array([0, 1], np.int32))
+    array([[1. , 0.2]])
+    """
 
     spec = SourceSpec(
         name="fuse",
@@ -68,15 +106,16 @@ class Fuse(Source[FuseParams]):
     )
 
     def input_labels(self) -> tuple[str, ...]:
-        """Those of its model, then the gate if it is none of them.
+        """Return the labels that its model combines, followed by its gate if that is not one of them.
 
         Raises
         ------
         MissingError
             If there is no model.
         CheckError
-            If it is none of a fuse.
+            If the folder is not the model of a fuse.
         """
+        # The gate may be one of the parts: each label is encoded once.
         gate = () if self.params.gate is None else (self.params.gate,)
         return tuple(dict.fromkeys((*self._parts, *gate)))
 
@@ -90,12 +129,13 @@ class Fuse(Source[FuseParams]):
 
     @override
     def is_pairwise(self) -> bool:
-        """Raises as `input_labels`."""
+        """Return whether a part scores pair by pair; raise as `input_labels` does."""
         return any(part.pair_by_pair for part in self._parts.values())
 
     @override
     def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
-        """The model is pinned by its files, wherever they lie."""
+        """Return the model's fingerprint and the hashes of its files, and the gate."""
+        # The path of the model is left out: a copy in another folder gives the same relevance.
         manifest = model_manifest(self.params.folder)
         files = {name: entry.sha256 for name, entry in manifest.files.items()}
         gate = {"gate": self.params.gate, "gate_top": self.params.gate_top} if self.params.gate else {}
@@ -103,27 +143,27 @@ class Fuse(Source[FuseParams]):
 
     @override
     def check_inputs(self, inputs: Mapping[str, Manifest]) -> None:
-        """Refuse parts encoded otherwise than for the fit.
+        """Check that the parts are encoded with the parameters of the fit.
 
         Raises
         ------
         CheckError
-            If a part's encoding was made under other parameters than the one that the model was fitted with.
+            If a parameter of a part's encoding differs; names it.
         """
-        for label, known in self._parts.items():
-            found = unrowed(inputs[label].semantic)
-            if found != known.semantic:
-                said = {**known.semantic, **found}
-                differ = [k for k in said if found.get(k) != known.semantic.get(k)]
-                what = f"label {label} is not as the fuse was fitted with: {', '.join(differ)} differ"
-                raise CheckError(what, where=str(self.params.folder), todo="Fit it again with `relabel tune fuse`.")
+        for label, part in self._parts.items():
+            current, fitted = without_rows(inputs[label].semantic), part.semantic
+            if current != fitted:
+                differing = [key for key in {**fitted, **current} if current.get(key) != fitted.get(key)]
+                message = f"label {label} differs from the one that the fuse was fitted with: {', '.join(differing)}"
+                raise CheckError(message, where=str(self.params.folder), todo="Fit it again with `relabel tune fuse`.")
 
     def tasks(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> NoTasks:
-        """Nothing to do: its parts are encoded."""
+        """Return no tasks: the parts are encoded by their own sources."""
         return NoTasks()
 
     @override
     def open(self, encoding: OpenEncoding) -> FuseRelevance:
+        # A row that failed in any part has no score.
         failed = [np.empty(0, np.int32), *(part.failed for part in encoding.inputs.values())]
         return FuseRelevance(
             corpus=encoding.corpus,
@@ -139,4 +179,5 @@ class Fuse(Source[FuseParams]):
 
     @cached_property
     def _parts(self) -> dict[str, Part]:
+        """Parts of the model, by label."""
         return read_parts(self.params.folder)

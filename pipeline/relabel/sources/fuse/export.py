@@ -1,4 +1,4 @@
-"""The arrays of a fuse: those of its parts, under their own names after `part0.`, `part1.`, ...; and its two heads."""
+"""Lookup arrays of a fuse: those of its parts, with the prefixes `part0.`, `part1.` and so on, and its two heads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,12 @@ _PLAN = "Use a batch plan: `relabel export plan`."
 
 
 def write_others(relevance: FuseRelevance, work: Work) -> dict[str, Any]:
-    """Write the arrays of the kind `others`; return the description of parts and heads for `lookup.json`.
+    """Write the arrays of the kind `others` (see `relabel_train.lookup.fuse`).
+
+    Returns
+    -------
+    dict
+        Description of parts and heads for `lookup.json`.
 
     Raises
     ------
@@ -32,7 +37,7 @@ def write_others(relevance: FuseRelevance, work: Work) -> dict[str, Any]:
     labels = list(relevance.model.parts)
     parts = []
     for i, label in enumerate(labels):
-        arrays = _write_part(label, relevance.parts[label], _Named(work, f"part{i}."))
+        arrays = _write_part(label, relevance.parts[label], _PrefixedWork(work, f"part{i}."))
         bounds = source_class(relevance.model.parts[label].source).spec.bounds
         parts.append({"label": label, "kind": arrays.kind, "sizes": arrays.sizes, "bounds": list(bounds)})
     _write_heads(relevance.model, work)
@@ -44,28 +49,31 @@ def write_others(relevance: FuseRelevance, work: Work) -> dict[str, Any]:
 
 
 def _write_part(label: str, part: Relevance, work: Work) -> LookupArrays:
-    what = f"part {label} of this fuse has no lookup"
-    if isinstance(part, FuseRelevance):
-        raise UsageError(f"{what}: it is a fuse itself", todo=_PLAN)
+    """Write the arrays of one part."""
+    message = f"part {label} of this fuse has no lookup"
+    if isinstance(part, FuseRelevance):  # the reader does not nest lookups
+        raise UsageError(f"{message}: it is a fuse itself", todo=_PLAN)
     try:
         return part.write_lookup(work)
     except UsageError as error:
-        raise UsageError(f"{what}: {error.problem}", todo=_PLAN) from error
+        raise UsageError(f"{message}: {error.problem}", todo=_PLAN) from error
 
 
 def _write_heads(model: FuseModel, work: Work) -> None:
+    """Write the weights and trees of both heads."""
     for name, head in model.heads.items():
+        # The reader keeps the leaves of a tree in the bits of one byte.
         leaves = np.add.reduceat(head.trees.nodes[:, 0] < 0, head.trees.roots) if len(head.trees.roots) else [0]
         if (most := int(np.max(leaves))) > LEAVES:
-            what = f"a tree of this fuse has {most} leaves, a lookup reads {LEAVES}"
-            raise UsageError(what, todo=f"Fit it again with --leaves {LEAVES}, or use a batch plan.")
+            message = f"a tree of this fuse has {most} leaves, but a lookup reads at most {LEAVES}"
+            raise UsageError(message, todo=f"Fit it again with --leaves {LEAVES}, or use a batch plan.")
         write_array(work, f"{name}.weights", np.concatenate([[head.intercept], head.weights]))
         for array, values in head.trees._asdict().items():
             write_array(work, f"{name}.{array}", values)
 
 
-class _Named(Work):
-    """A work folder whose files are written under a prefix."""
+class _PrefixedWork(Work):
+    """Work folder whose files are written with a prefix to their names."""
 
     def __init__(self, work: Work, prefix: str) -> None:
         super().__init__(work.folder, work.facts, work.runtime)

@@ -1,9 +1,10 @@
-"""What a fuse looks at: the relevance that its parts give, each under some poolings.
+"""Features of a fuse: the relevance of its parts, under several poolings.
 
-A feature is a part and a pooling.
-`max`, `second` and `mean` are of the part's scores of single references, `refs` is the part's own score of the set. The
-`second` is the second largest; of a single reference it is that one's score, as are all others. `of_pairs` and
-`of_block` give the same bits where the parts do: a tree's threshold forgives no difference.
+A feature is a part and a pooling. `max`, `second` (the second largest) and `mean` pool the part's scores of single
+references, and `refs` is the part's own score of the set. For a set of one reference, the first three are its score.
+
+`pair_features` and `block_features` give the same bits if the parts do. Rounding differences would not be harmless: a
+tree compares features with thresholds.
 """
 
 from __future__ import annotations
@@ -19,40 +20,49 @@ from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import References
 from relabel.sources.relevance import Relevance
 
-Look = Literal["max", "second", "mean", "refs"]
-SINGLES: tuple[Look, ...] = ("max", "second", "mean")
-"""Poolings of scores of single references."""
+FeaturePooling = Literal["max", "second", "mean", "refs"]
+SINGLE_POOLINGS: tuple[FeaturePooling, ...] = ("max", "second", "mean")
+"""Poolings of the scores of single references."""
 
 
 class Feature(NamedTuple):
-    """One column of what a model takes: a part, by label, and how its references are pooled."""
+    """One column of a model's input: the label of a part, and the pooling of its references."""
 
     part: str
-    pooling: Look
+    pooling: FeaturePooling
 
     def __str__(self) -> str:
         return f"{self.part} {self.pooling}"
 
 
-def pooled(values: Scores, indptr: NDArray[np.int64], how: Look) -> Scores:
-    """Reduce one score a reference to one score a set, in one order of operations whatever the shape. NaN stays NaN.
+def pool_scores(values: Scores, indptr: NDArray[np.int64], pooling: FeaturePooling) -> Scores:
+    """Reduce one score per reference to one score per set. NaN stays NaN.
 
     Parameters
     ----------
     values : (indptr[-1], ...) float64
     indptr : (P + 1,) int64
-        No set is empty.
-    how : "max", "second" or "mean"
+        The references of set p are ``indptr[p]:indptr[p + 1]``; no set is empty.
+    pooling : "max", "second" or "mean"
 
     Returns
     -------
     (P, ...) float64
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel.sources.fuse.features import pool_scores
+    >>> scores, indptr = np.array([0.1, 0.7, 0.4, 0.9]), np.array([0, 3, 4])
+    >>> pool_scores(scores, indptr, "second"), pool_scores(scores, indptr, "mean").round(3)
+    (array([0.4, 0.9]), array([0.4, 0.9]))
     """
+    # Sets of one size are reduced together, reference by reference: one order of operations for every shape.
     sizes = np.diff(indptr)
     out = np.empty((len(sizes), *values.shape[1:]))
     for size in np.unique(sizes).tolist():
-        some = np.flatnonzero(sizes == size)
-        out[some] = _POOL[how]([values[indptr[some] + r] for r in range(size)])
+        sets = np.flatnonzero(sizes == size)
+        out[sets] = _POOL[pooling]([values[indptr[sets] + r] for r in range(size)])
     return out
 
 
@@ -61,6 +71,7 @@ def _largest(scores: list[Scores]) -> Scores:
 
 
 def _second(scores: list[Scores]) -> Scores:
+    # Invariant: `best` and `second` are the two largest of the scores so far.
     best, second = scores[0], scores[0] if len(scores) == 1 else np.full_like(scores[0], -np.inf)
     for score in scores[1:]:
         second = np.maximum(second, np.minimum(best, score))
@@ -72,39 +83,41 @@ def _mean(scores: list[Scores]) -> Scores:
     return reduce(np.add, scores) / len(scores)
 
 
-_POOL: dict[Look, Callable[[list[Scores]], Scores]] = {"max": _largest, "second": _second, "mean": _mean}
+_POOL: dict[FeaturePooling, Callable[[list[Scores]], Scores]] = {"max": _largest, "second": _second, "mean": _mean}
 
 
-def of_pairs(
+def pair_features(
     parts: Mapping[str, Relevance], features: Sequence[Feature], references: References, captions: Rows
 ) -> Scores:
-    """Make the features of P pairs of a reference set and a caption: (P, F) float64."""
+    """Compute the features of P pairs of a reference set and a caption, (P, F) float64."""
     out = np.empty((len(references), len(features)))
-    singles: dict[str, Scores] = {}
+    singles: dict[str, Scores] = {}  # scores of single references, which several poolings share
     each = np.repeat(captions, np.diff(references.indptr))
-    for f, (part, how) in enumerate(features):
-        if how == "refs":
+    for f, (part, pooling) in enumerate(features):
+        if pooling == "refs":
             out[:, f] = parts[part].pairs(references, captions, "refs")
             continue
         if part not in singles:
             singles[part] = parts[part].pairs(References.single(references.rows), each, "paired")
-        out[:, f] = pooled(singles[part], references.indptr, how)
+        out[:, f] = pool_scores(singles[part], references.indptr, pooling)
     return out
 
 
 Scorer = Callable[[References, Pooling], Scores]
-"""Scores reference sets against candidates that were prepared once; see Relevance.against."""
+"""Scorer of reference sets against candidates that were prepared once; see `Relevance.against`."""
 
 
-def of_block(scorers: Mapping[str, Scorer], features: Sequence[Feature], references: References, count: int) -> Scores:
-    """Make the features of M sets against N = `count` candidates: (M * N, F) float64, set by set."""
+def block_features(
+    scorers: Mapping[str, Scorer], features: Sequence[Feature], references: References, count: int
+) -> Scores:
+    """Compute the features of M sets against N = `count` candidates, (M * N, F) float64, set by set."""
     out = np.empty((len(references), count, len(features)))
     singles: dict[str, Scores] = {}
-    for f, (part, how) in enumerate(features):
-        if how == "refs":
+    for f, (part, pooling) in enumerate(features):
+        if pooling == "refs":
             out[:, :, f] = scorers[part](references, "refs")
             continue
         if part not in singles:
             singles[part] = scorers[part](References.single(references.rows), "paired")
-        out[:, :, f] = pooled(singles[part], references.indptr, how)
+        out[:, :, f] = pool_scores(singles[part], references.indptr, pooling)
     return out.reshape(-1, len(features))

@@ -1,7 +1,7 @@
-"""Fitting the head of a fuse: least squares with weights that are not negative, and boosted trees upon it.
+"""Fitting the head of a fuse: least squares with non-negative weights, and boosted trees of its residuals.
 
-Relevance does not fall when a part's does: weights are not negative, trees are monotone in every feature. Trees are
-flat where judged pairs are few, so half of the linear fit stays below them and keeps an order where they have none.
+Relevance never decreases in a feature: weights are not negative, and trees are monotone. Trees are constant where
+judged pairs are few, so a share of the linear fit is kept below them, which orders the pairs of one leaf.
 """
 
 from __future__ import annotations
@@ -20,26 +20,36 @@ from relabel.core.parameters import Parameters, Seed
 from relabel.core.types import Scores
 from relabel.sources.fuse.features import Feature
 from relabel.sources.fuse.model import Head
-from relabel.sources.fuse.trees import trees_of
+from relabel.sources.fuse.trees import export_trees
 from relabel_train.lookup.fuse import LEAVES
 
 Bools = NDArray[np.bool_]
 
 
 class FitParams(Parameters):
-    """How a head is fitted; chosen on val, where none of them matters much."""
+    """Parameters of the fit of a head. The defaults were chosen on val, where none of them matters much.
 
-    model: Literal["boosted", "linear"] = Field("boosted", description="boosted trees upon a linear fit, or it alone.")
+    Examples
+    --------
+    >>> from relabel.sources.fuse.fit import FitParams
+    >>> params = FitParams(model="linear")
+    >>> params.model, params.penalty, params.folds
+    ('linear', 0.001, 5)
+    """
+
+    model: Literal["boosted", "linear"] = Field(
+        "boosted", description="boosted trees on top of a linear fit, or the linear fit alone."
+    )
     penalty: float = Field(
         1e-3, ge=0, le=1e9, description="Ridge penalty of the linear fit, its features standardised."
     )
-    trunk: float = Field(0.5, ge=0, le=1, description="Share of the linear fit that trees are boosted upon.")
-    trees: int = Field(150, ge=1, le=10_000, description="How many trees.")
+    trunk: float = Field(0.5, ge=0, le=1, description="Share of the linear fit that trees are boosted on.")
+    trees: int = Field(150, ge=1, le=10_000, description="Number of trees.")
     leaves: int = Field(8, ge=2, le=LEAVES, description="Most leaves of a tree; a lookup reads no more than 8.")
     leaf_pairs: int = Field(60, ge=1, le=1_000_000_000, description="Fewest judged pairs in a leaf.")
-    rate: float = Field(0.06, gt=0, le=1, description="What is taken of each tree.")
-    folds: int = Field(5, ge=2, le=1000, description="Folds of images that the fit is cross-validated over.")
-    seed: Seed = Field(0, description="Of the folds, and of the trees.")
+    rate: float = Field(0.06, gt=0, le=1, description="Learning rate: factor of each tree.")
+    folds: int = Field(5, ge=2, le=1000, description="Folds of images in the cross-validation.")
+    seed: Seed = Field(0, description="Seed of the folds and of the trees.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,11 +59,11 @@ class Sample:
     Attributes
     ----------
     values : (S, P, F) float64
-        Features. S is 1, or 2 where a pair is scored both ways and its score is the mean.
+        Features. S is 1, or 2 if a pair is scored in both directions, and its score is their mean.
     human : (P,) float64
-        0..1.
+        Human scores, 0..1.
     images : (P, 2) int
-        The images of both sides.
+        Images of both sides.
     """
 
     features: tuple[Feature, ...]
@@ -61,25 +71,39 @@ class Sample:
     human: Scores
     images: NDArray[np.integer]
 
-    def take(self, some: NDArray[np.integer] | Bools) -> Sample:
-        """Select pairs."""
-        return Sample(self.features, self.values[:, some], self.human[some], self.images[some])
+    def take(self, pairs: NDArray[np.integer] | Bools) -> Sample:
+        """Return the sample of a selection of pairs."""
+        return Sample(self.features, self.values[:, pairs], self.human[pairs], self.images[pairs])
 
     def only(self, parts: Sequence[str]) -> Sample:
-        """Select the features of some parts."""
-        some = [f for f, feature in enumerate(self.features) if feature.part in parts]
-        return Sample(tuple(self.features[f] for f in some), self.values[:, :, some], self.human, self.images)
+        """Return the sample with the features of these parts only."""
+        columns = [f for f, feature in enumerate(self.features) if feature.part in parts]
+        return Sample(tuple(self.features[f] for f in columns), self.values[:, :, columns], self.human, self.images)
 
     def score(self, head: Head) -> Scores:
-        """Score the pairs, (P,) float64: the mean over S."""
+        """Score the pairs by a head, (P,) float64: the mean over S."""
         return np.asarray(np.mean([head.score(v) for v in self.values], axis=0), np.float64)
 
 
-def fit(sample: Sample, params: FitParams) -> Head:
-    """Fit a head. One thread: sums of several would differ in their last bits."""
+def fit_head(sample: Sample, params: FitParams) -> Head:
+    """Fit a head to a sample.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel.sources.fuse.features import Feature
+    >>> from relabel.sources.fuse.fit import FitParams, Sample, fit_head
+    >>> values = np.linspace(0, 1, 9)
+    >>> images = np.stack([np.arange(9), np.arange(9)], axis=1)
+    >>> sample = Sample((Feature("sbert", "max"),), values[None, :, None], 0.2 + 0.5 * values, images)
+    >>> head = fit_head(sample, FitParams(model="linear", penalty=0))
+    >>> round(head.intercept, 3), head.weights.round(3)
+    (0.2, array([0.5]))
+    """
+    # Both directions of a pair are observations of the same human score.
     values = np.ascontiguousarray(sample.values.reshape(-1, len(sample.features)))
     human = np.tile(sample.human, len(sample.values))
-    intercept, weights = linear(values, human, params.penalty)
+    intercept, weights = fit_linear(values, human, params.penalty)
     if params.model == "linear":
         return Head(sample.features, intercept, weights)
     from sklearn.ensemble import HistGradientBoostingRegressor
@@ -96,49 +120,76 @@ def fit(sample: Sample, params: FitParams) -> Head:
         early_stopping=False,
         random_state=params.seed,
     )
+    # One thread: the order of a sum over several threads varies, and with it the last bits of the trees.
     with threadpool_limits(1):
         booster.fit(values, human - (trunk.intercept + values @ trunk.weights))
+    # The booster starts from the mean residual, which becomes part of the intercept.
     base = float(np.ravel(booster._baseline_prediction)[0])
-    return Head(sample.features, trunk.intercept + base, trunk.weights, trees_of(booster))
+    return Head(sample.features, trunk.intercept + base, trunk.weights, export_trees(booster))
 
 
-def linear(values: Scores, human: Scores, penalty: float) -> tuple[float, Scores]:
-    """Minimise |human - intercept - values w|^2 / P + penalty |w * std|^2 over w >= 0; return the intercept and w.
+def fit_linear(values: Scores, human: Scores, penalty: float) -> tuple[float, Scores]:
+    """Minimise |human - intercept - values w|^2 / P + penalty |w * std|^2 over w >= 0.
 
-    A feature that is constant gets no weight.
+    Parameters
+    ----------
+    values : (P, F) float64
+    human : (P,) float64
+    penalty : float
+
+    Returns
+    -------
+    intercept : float
+    w : (F,) float64
+        0 for a constant feature.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel.sources.fuse.fit import fit_linear
+    >>> values = np.array([[0.0, 1.0], [1.0, 0.0], [2.0, 0.0]])
+    >>> intercept, weights = fit_linear(values, np.array([0.1, 0.2, 0.3]), penalty=0.0)
+    >>> round(intercept, 3), weights.round(3)
+    (0.1, array([0.1, 0. ]))
     """
     from scipy.optimize import nnls
 
     mean, scale = values.mean(axis=0), values.std(axis=0)
-    scale[scale == 0] = np.inf
+    scale[scale == 0] = np.inf  # a constant feature is standardised to 0
     count = values.shape[1]
     standard = (values - mean) / scale
     gram = standard.T @ standard / len(values) + penalty * np.eye(count)
-    root = np.linalg.cholesky(gram + 1e-12 * np.eye(count)).T  # |root w - target|^2 has the same minimum, F x F
+    # nnls takes a matrix: |root w - target|^2 has the same minimum as the normal equations, and F rows in place of P.
+    root = np.linalg.cholesky(gram + 1e-12 * np.eye(count)).T
     target = np.linalg.solve(root.T, standard.T @ (human - human.mean()) / len(values))
     weights = nnls(root, target)[0] / scale
     return float(human.mean() - mean @ weights), weights
 
 
 def cross_validate(sample: Sample, params: FitParams) -> Scores:
-    """Score every pair by a head that saw no pair of either of its images, (P,) float64.
+    """Score every pair by a head that was fitted without any pair of its two images.
 
-    Images are dealt into folds. Pairs that touch folds j and k are scored by a head that was fitted to the pairs that
-    touch neither.
+    Images are assigned to folds. Pairs between folds j and k are scored by a head that was fitted to the pairs without
+    an image of either fold.
+
+    Returns
+    -------
+    (P,) float64; NaN if no pairs remain for the fit.
     """
     numbers = np.unique(sample.images)
     fold = np.random.default_rng(params.seed).integers(0, params.folds, len(numbers))
+    # Sorted, a pair between folds j and k has the sides (j, k) with j <= k.
     sides = np.sort(fold[np.searchsorted(numbers, sample.images)], axis=1)
     out = np.full(len(sample.human), np.nan)
-    for held in combinations_with_replacement(range(params.folds), 2):
-        train = np.logical_not(np.isin(sides, held).any(axis=1))
-        test = np.asarray((sides == held).all(axis=1))
+    for folds in combinations_with_replacement(range(params.folds), 2):
+        train = np.logical_not(np.isin(sides, folds).any(axis=1))
+        test = np.asarray((sides == folds).all(axis=1))
         if train.any() and test.any():
-            out[test] = sample.take(test).score(fit(sample.take(train), params))
+            out[test] = sample.take(test).score(fit_head(sample.take(train), params))
     return out
 
 
-def agreement(scores: Scores, human: Scores, subsets: dict[str, Bools]) -> dict[str, float | None]:
-    """Pearson's r of some subsets, of pairs that were scored."""
-    known = np.isfinite(scores)
-    return {name: pearson(scores[mask & known], human[mask & known]) for name, mask in subsets.items()}
+def subset_correlations(scores: Scores, human: Scores, subsets: dict[str, Bools]) -> dict[str, float | None]:
+    """Compute Pearson's r of each subset over the pairs that have a score."""
+    scored = np.isfinite(scores)
+    return {name: pearson(scores[mask & scored], human[mask & scored]) for name, mask in subsets.items()}

@@ -1,7 +1,8 @@
-"""The model of a fuse: what `relabel tune fuse` fits and the source applies; numbers in JSON and `.npy`, no pickle.
+"""Model of a fuse, fitted by `relabel tune fuse` and stored as JSON and `.npy` files.
 
-Two heads share the parts: `set` scores a caption against the references of an image, `single` against one reference.
-A head is a linear function of its features plus, if it is boosted, the values of trees; human scores are 0 to 1.
+A model has two heads over the same parts: `set` scores a caption against the references of an image, and `single`
+scores it against one reference. A head is a linear function of its features plus, if it is boosted, the values of
+trees. It predicts human scores on a scale of 0 to 1.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ KIND = "fuse_model"
 MODEL = "model.json"
 FORMAT = 1
 BOUNDS = (0.0, 1.0)
-"""Human scores 0..5, divided by 5."""
+"""Range of relevance: human scores 0..5, divided by 5."""
 
 HeadName = Literal["set", "single"]
 HEADS: tuple[HeadName, ...] = ("set", "single")
@@ -37,7 +38,7 @@ HEADS: tuple[HeadName, ...] = ("set", "single")
 
 @dataclass(frozen=True, eq=False)
 class Head:
-    """A fitted function of features.
+    """Fitted function of features.
 
     Attributes
     ----------
@@ -45,6 +46,15 @@ class Head:
     intercept : float
     weights : (F,) float64
     trees : Trees
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel.sources.fuse.features import Feature
+    >>> from relabel.sources.fuse.model import Head
+    >>> head = Head((Feature("sbert", "max"), Feature("cider", "refs")), 0.1, np.array([0.5, 0.04]))
+    >>> head.score(np.array([[0.8, 2.5], [1.0, 10.0]]))  # 0.1 + 0.4 + 0.1; 0.1 + 0.5 + 0.4
+    array([0.6, 1. ])
     """
 
     features: tuple[Feature, ...]
@@ -62,10 +72,11 @@ class Head:
 
         Returns
         -------
-        (P,) float64, in `BOUNDS`; NaN where a feature is. The same bits however many pairs are asked together.
+        (P,) float64, in `BOUNDS`; NaN where a feature is. The bits do not depend on the other pairs of the call.
         """
         out = np.full(len(values), self.intercept)
-        for f, weight in enumerate(self.weights.tolist()):  # one order of additions, which a matrix product has not
+        # Column by column: a matrix product would choose its order of additions by the shape.
+        for f, weight in enumerate(self.weights.tolist()):
             out += values[:, f] * weight
         add_trees(self.trees, np.ascontiguousarray(values), out, threads)
         return np.asarray(np.clip(out, *BOUNDS), np.float64)
@@ -73,7 +84,7 @@ class Head:
 
 @dataclass(frozen=True)
 class Part:
-    """What a model knows of a label that it was fitted with.
+    """Description of a label that a model was fitted with.
 
     Attributes
     ----------
@@ -81,9 +92,9 @@ class Part:
     pair_by_pair : bool
         See Source.is_pairwise.
     semantic : dict
-        Of its encoding, but for what says which captions: see `unrowed`.
+        Parameters of its encoding, without its rows (see `without_rows`).
     out_of_fold : str or None
-        sha256 of the predictions that stood for it in the fit, if it was itself tuned on val.
+        sha256 of the out-of-fold predictions that replaced it in the fit, if it was itself tuned on val.
     """
 
     source: str
@@ -95,7 +106,7 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class FuseModel:
-    """Parts by label, and the heads."""
+    """Parts by label, and the two heads."""
 
     parts: dict[str, Part]
     heads: dict[HeadName, Head]
@@ -105,6 +116,7 @@ class FuseModel:
         for name, head in self.heads.items():
             for array, values in head.trees._asdict().items():
                 work.file(_file(name, array), lambda path, v=values: save_array(path, v))  # type: ignore[misc]
+        # Python writes the shortest text that reads back as the same float64.
         heads = {
             name: {"features": head.features, "intercept": head.intercept, "weights": head.weights.tolist()}
             for name, head in self.heads.items()
@@ -115,62 +127,72 @@ class FuseModel:
 
 
 def read_parts(folder: Path) -> dict[str, Part]:
-    """Read which labels a model takes, without its trees; raises as `read_model`."""
+    """Read the parts of a model, without its trees; raise as `read_model` does."""
     return _read(folder)[1]
 
 
 def read_model(folder: Path) -> FuseModel:
-    """Read a model, its files held against their sha256.
+    """Read a model and verify the sha256 of its files.
 
     Raises
     ------
     MissingError
-        If there is none.
+        If there is no model in the folder.
     CheckError
-        If it is not what was written.
+        If a file is not the one that was written.
     """
-    _missing(folder)
+    _check_present(folder)
     return read_artefact(folder, KIND, lambda _: _model(folder))
 
 
 def _model(folder: Path) -> FuseModel:
+    """Read the files of a model."""
     body, parts = _read(folder)
     heads: dict[HeadName, Head] = {}
     for name in HEADS:
-        said = body["heads"][name]
+        entry = body["heads"][name]
         trees = Trees(*(np.load(folder / _file(name, array), allow_pickle=False) for array in Trees._fields))
-        features = tuple(Feature(*f) for f in said["features"])
-        heads[name] = Head(features, said["intercept"], np.array(said["weights"], np.float64), trees)
+        features = tuple(Feature(*f) for f in entry["features"])
+        heads[name] = Head(features, entry["intercept"], np.array(entry["weights"], np.float64), trees)
     return FuseModel(parts, heads)
 
 
 def model_manifest(folder: Path) -> Manifest:
-    """Read a model's manifest; raises as `read_model`."""
-    _missing(folder)
+    """Read a model's manifest; raise as `read_model` does."""
+    _check_present(folder)
     return read_manifest(folder, KIND)
 
 
-def unrowed(semantic: Mapping[str, Any], without: Sequence[str] = ("rows", "rows_per_shard", "index")) -> Any:
-    """Take from an encoding's parameters those that say which captions were encoded and how they are stored."""
+def without_rows(semantic: Mapping[str, Any], without: Sequence[str] = ("rows", "rows_per_shard", "index")) -> Any:
+    """Return an encoding's parameters without its rows and its storage, as JSON-able values.
+
+    Examples
+    --------
+    >>> from relabel.sources.fuse.model import without_rows
+    >>> without_rows({"source": "cider", "n": 4, "rows": (0, 9), "rows_per_shard": 5})
+    {'source': 'cider', 'n': 4}
+    """
     return json.loads(json.dumps({k: v for k, v in semantic.items() if k not in without}))
 
 
 def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Part]]:
-    _missing(folder)
+    """Read `model.json`: its contents, and the parts."""
+    _check_present(folder)
     path, todo = folder / MODEL, "Fit it again with `relabel tune fuse`."
     try:
         body = json.loads(path.read_text(encoding="utf-8"))
         if body["format"] != FORMAT:
             raise CheckError(f"expected format {FORMAT}, found {body['format']}", where=str(path), todo=todo)
-        return body, {label: Part(**said) for label, said in body["parts"].items()}
+        return body, {label: Part(**entry) for label, entry in body["parts"].items()}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckError(f"not the model of a fuse ({error!r})", where=str(path), todo=todo) from error
 
 
-def _missing(folder: Path) -> None:
+def _check_present(folder: Path) -> None:
+    """Raise MissingError, with the command that fits a model, if the folder has none."""
     if not (folder / MODEL).is_file():
         todo = f"Fit one with `relabel tune fuse --on cxc-val --out {folder}`."
-        raise MissingError("no model of a fuse here", where=str(folder), todo=todo)
+        raise MissingError("no model of a fuse in this folder", where=str(folder), todo=todo)
 
 
 def _file(head: HeadName, array: str) -> str:

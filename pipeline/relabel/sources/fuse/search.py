@@ -1,7 +1,7 @@
-"""Neighbours by a fuse: every candidate scored, or what a gate finds best.
+"""Neighbours by a fuse: all candidates are scored, or the best candidates of a gate.
 
-A fuse is no sum that could be bounded part by part, so an exact search scores all: about 3 microseconds a pair and
-thread with 150 trees, half an hour for the 25,000 captions of a split. For more captions than that there is the gate.
+A fuse with trees cannot be bounded part by part, so an exact search scores every pair. With 150 trees this takes about
+3 microseconds per pair and thread, half an hour for the 25,000 captions of a split. A gate serves larger corpora.
 """
 
 from __future__ import annotations
@@ -25,23 +25,24 @@ from relabel.store.workdir import Work
 if TYPE_CHECKING:
     from relabel.sources.fuse.relevance import FuseRelevance
 
-_TOGETHER = 64  # queries at once, if they fit
+_QUERIES = 64  # largest number of queries at a time
 
 
-def fuse_finder(relevance: FuseRelevance, search: Search, pooling: Pooling, runtime: Runtime) -> Finder:
-    """Make the finder that suits a fuse's parameters; raises as `FuseRelevance.finder`."""
+def make_finder(relevance: FuseRelevance, search: Search, pooling: Pooling, runtime: Runtime) -> Finder:
+    """Return the finder for a fuse's parameters; raise as `FuseRelevance.finder` does."""
     if relevance.gate is not None:
+        # The gate must find at least the k neighbours that are returned.
         wider = replace(search, k=max(search.k, relevance.gate_top))
         return GatedFinder(relevance, search, pooling, relevance.parts[relevance.gate].finder(wider, None, runtime))
     if slow := [label for label, part in relevance.model.parts.items() if part.pair_by_pair]:
-        what = f"{', '.join(slow)} scores pair by pair: not every pair can be scored to find neighbours"
-        raise UsageError(what, todo="Set `gate` to a label whose best candidates are scored.")
-    return EveryCandidate(relevance, search, pooling, runtime)
+        message = f"{', '.join(slow)} scores pair by pair: scoring every pair to find neighbours would take too long"
+        raise UsageError(message, todo="Set `gate` to a label whose best candidates are scored.")
+    return ExhaustiveFinder(relevance, search, pooling, runtime)
 
 
 @dataclass(frozen=True, eq=False)
-class EveryCandidate(Finder):
-    """Exact neighbours: every query against all candidates, some queries at a time. See Finder."""
+class ExhaustiveFinder(Finder):
+    """Exact neighbours: every query is scored against all candidates."""
 
     relevance: FuseRelevance
     search: Search
@@ -52,30 +53,32 @@ class EveryCandidate(Finder):
     def find(self, work: Work | None, queries: range, advance: Advance) -> tuple[Rows, Scores]:
         count, width = len(self.search.candidates), self.search.width
         rows, scores = np.empty((len(queries), width), np.int32), np.empty((len(queries), width))
+        # The block of scores takes at most a quarter of the memory.
         fit = self.runtime.memory // 4 // max(1, 8 * count)
-        step = int(max(1, min(_TOGETHER, fit)))
+        step = int(max(1, min(_QUERIES, fit)))
         for a in range(0, len(queries) if width else 0, step):
-            some = np.arange(queries.start + a, min(queries.start + a + step, queries.stop))
-            block = self._scorer(self.search.queries.take(some), self.pooling)
-            for i, query in enumerate(some.tolist()):
-                best = best_of(block[i], self.search.candidates, int(self.search.exclude[query]), width)
+            batch = np.arange(queries.start + a, min(queries.start + a + step, queries.stop))
+            block = self._scorer(self.search.queries.take(batch), self.pooling)
+            for i, query in enumerate(batch.tolist()):
+                best = select_best(block[i], self.search.candidates, int(self.search.exclude[query]), width)
                 rows[a + i], scores[a + i] = best
-            advance(len(some))
+            advance(len(batch))
         return rows, scores
 
     @cached_property
     def _scorer(self) -> Scorer:
+        """Scorer against all candidates, prepared once for all queries."""
         return self.relevance.block_scorer(self.search.candidates)
 
 
 @dataclass(frozen=True, eq=False)
 class GatedFinder(Finder):
-    """The best by a fuse of those that its gate finds best; a candidate that the gate misses is missed.
+    """Best candidates by a fuse among the best candidates by its gate; a candidate that the gate misses is not found.
 
     Attributes
     ----------
     coarse : Finder
-        The gate's, of more candidates than are asked for.
+        Finder of the gate, with at least as many neighbours.
     """
 
     relevance: FuseRelevance
@@ -95,19 +98,21 @@ class GatedFinder(Finder):
     def find(self, work: Work, queries: range, advance: Advance) -> tuple[Rows, Scores]:
         width = self.search.width
         rows, scores = np.empty((len(queries), width), np.int32), np.empty((len(queries), width))
-        for a in range(0, len(queries) if width else 0, _TOGETHER):
-            some = range(queries.start + a, min(queries.start + a + _TOGETHER, queries.stop))
-            found = np.sort(self.coarse.find(work, some, ignore_progress)[0], axis=1)
-            each = np.repeat(np.arange(some.start, some.stop), found.shape[1])
-            fine = self.relevance.pairs(self.search.queries.take(each), found.reshape(-1), self.pooling)
-            for i, values in enumerate(fine.reshape(found.shape)):
-                rows[a + i], scores[a + i] = best_of(values, found[i], -1, width)
-            advance(len(some))
+        for a in range(0, len(queries) if width else 0, _QUERIES):
+            batch = range(queries.start + a, min(queries.start + a + _QUERIES, queries.stop))
+            # Rows are sorted, because `select_best` breaks ties by their order. Queries count once they are scored.
+            passed = np.sort(self.coarse.find(work, batch, ignore_progress)[0], axis=1)
+            each = np.repeat(np.arange(batch.start, batch.stop), passed.shape[1])
+            fine = self.relevance.pairs(self.search.queries.take(each), passed.reshape(-1), self.pooling)
+            # The gate has excluded the query itself already.
+            for i, values in enumerate(fine.reshape(passed.shape)):
+                rows[a + i], scores[a + i] = select_best(values, passed[i], -1, width)
+            advance(len(batch))
         return rows, scores
 
 
-def best_of(scores: Scores, candidates: Rows, exclude: int, k: int) -> tuple[Rows, Scores]:
-    """Pick k candidates by (-score, row), NaN last, `exclude` never.
+def select_best(scores: Scores, candidates: Rows, exclude: int, k: int) -> tuple[Rows, Scores]:
+    """Select k candidates by (-score, row), with NaN last and without `exclude`.
 
     Parameters
     ----------
@@ -117,11 +122,24 @@ def best_of(scores: Scores, candidates: Rows, exclude: int, k: int) -> tuple[Row
     exclude : int
         A row, or -1.
     k : int
-        At most as many as there are beside `exclude`; at least 1.
+        At least 1, and at most the number of candidates without `exclude`.
+
+    Returns
+    -------
+    rows, scores : (k,) int32 and float64
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel.sources.fuse.search import select_best
+    >>> rows, scores = select_best(np.array([0.2, np.nan, 0.9, 0.2]), np.array([4, 5, 6, 7], np.int32), 6, 2)
+    >>> rows, scores
+    (array([4, 7], dtype=int32), array([0.2, 0.2]))
     """
-    places = np.flatnonzero(candidates != exclude)
-    keys = np.where(np.isnan(scores), -np.inf, scores)[places]
+    # `last` is the k-th largest score. All candidates above it are selected, and of those equal to it the first rows.
+    positions = np.flatnonzero(candidates != exclude)
+    keys = np.where(np.isnan(scores), -np.inf, scores)[positions]
     last = np.partition(keys, len(keys) - k)[len(keys) - k]
     above, level = np.flatnonzero(keys > last), np.flatnonzero(keys == last)
-    chosen = places[np.concatenate([above[np.argsort(-keys[above], kind="stable")], level[: k - len(above)]])]
+    chosen = positions[np.concatenate([above[np.argsort(-keys[above], kind="stable")], level[: k - len(above)]])]
     return candidates[chosen], scores[chosen]

@@ -1,9 +1,9 @@
-"""`relabel tune fuse`: a function of other labels, fitted to what people said of CxC's val pairs; never to test's.
+"""`relabel tune fuse`: fits a combination of labels to the human scores of CxC's val pairs.
 
-Val and test share no image (a test holds that). Two heads are fitted: `set` to SITS, a caption against an image's
-references; `single` to STS, a caption against one. A part that was itself tuned on val (a model folder with
-`out_of_fold.parquet`) takes part in the fit by predictions of models that had not seen a pair's images: in its own
-predictions of pairs it has learned from, the fit would trust it more than it deserves.
+Val and test share no image, which a test checks. Two heads are fitted: `set` to SITS, a caption against an image's
+references, and `single` to STS, a caption against another one. A part that was itself tuned on val (its model folder
+has `out_of_fold.parquet`) enters the fit with predictions by models that had not seen the images of a pair. The fit
+would otherwise overestimate it, because it predicts the pairs that it was tuned on too well.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.datasets import cxc
 from relabel.sources.base import Source
-from relabel.sources.fuse.features import Feature, Look
-from relabel.sources.fuse.fit import FitParams, Sample, agreement, cross_validate, fit
-from relabel.sources.fuse.model import KIND, FuseModel, Head, HeadName, Part, unrowed
-from relabel.sources.fuse.tune_data import OUT_OF_FOLD, TASKS, Judged, Task, looks_of, values_of
+from relabel.sources.fuse.features import Feature, FeaturePooling
+from relabel.sources.fuse.fit import FitParams, Sample, cross_validate, fit_head, subset_correlations
+from relabel.sources.fuse.model import KIND, FuseModel, Head, HeadName, Part, without_rows
+from relabel.sources.fuse.tune_data import OUT_OF_FOLD, TASKS, JudgedPairs, Task, poolings_of, read_features
 from relabel.sources.relevance import Relevance
 from relabel.store.artefact import Guard, build
 from relabel.store.atomic import sha256_file
@@ -38,27 +38,34 @@ _HEAD: dict[Task, HeadName] = {"sits": "set", "sts": "single"}
 
 
 class TuneFuseParams(FitParams):
-    """Parameters of the fit."""
+    """Parameters of `relabel tune fuse`.
 
-    on: Literal["cxc-val"] = Field("cxc-val", description="What it is fitted to: CxC's val pairs.")
+    Examples
+    --------
+    >>> from relabel.sources.fuse.tune import TuneFuseParams
+    >>> TuneFuseParams(parts=("sbert", "spice")).parts
+    ('sbert', 'spice')
+    """
+
+    on: Literal["cxc-val"] = Field("cxc-val", description="Pairs that it is fitted to: those of CxC's val split.")
     parts: tuple[str, ...] = Field(
-        ("sbert", "cider", "meteor"), description="Labels that it is made of: --parts sbert,cider."
+        ("sbert", "cider", "meteor"), description="Labels that it combines: --parts sbert,cider."
     )
 
 
 @dataclass(frozen=True)
-class Ingredient:
-    """A label that goes in.
+class FuseInput:
+    """Label that a fuse is fitted with.
 
     Attributes
     ----------
     source : Source
     semantic : dict
-        Of its encoding of val.
+        Parameters of its encoding of val.
     identity : str
-        What an artefact made from that encoding names as its input.
+        Identity of that encoding as an input of an artefact.
     opened : callable
-        Opens it.
+        Opens the encoding.
     """
 
     source: Source[Any]
@@ -68,23 +75,23 @@ class Ingredient:
 
     @property
     def tuned(self) -> Path | None:
-        """See `out_of_fold`."""
-        return out_of_fold(self.source)
+        """File of out-of-fold predictions, or None (see `find_out_of_fold`)."""
+        return find_out_of_fold(self.source)
 
     def part(self) -> Part:
-        """What the model keeps of it."""
+        """Return the label's description in the model."""
         sha256 = None if self.tuned is None else sha256_file(self.tuned)
         source = self.source
-        return Part(source.spec.name, source.spec.kind, source.is_pairwise(), unrowed(self.semantic), sha256)
+        return Part(source.spec.name, source.spec.kind, source.is_pairwise(), without_rows(self.semantic), sha256)
 
 
-def out_of_fold(source: Source[Any]) -> Path | None:
+def find_out_of_fold(source: Source[Any]) -> Path | None:
     """Find the out-of-fold predictions of a label whose model was itself tuned on val.
 
     Raises
     ------
     UsageError
-        If it was tuned on val and left none.
+        If the model was tuned on val without writing them.
     """
     folder = source.model_folder()
     if folder is None or not (folder / MANIFEST).is_file():
@@ -93,26 +100,26 @@ def out_of_fold(source: Source[Any]) -> Path | None:
     if (folder / OUT_OF_FOLD).is_file():
         return folder / OUT_OF_FOLD
     if manifest.kind != KIND and any(name.startswith("cxc") and name.endswith(SPLIT) for name in manifest.inputs):
-        what = "this model was tuned on val and left no predictions of models that had not seen a pair's images"
-        raise UsageError(what, where=str(folder), todo="Tune it again with --folds 3.")
+        message = "this model was tuned on val and left no predictions by models that had not seen a pair's images"
+        raise UsageError(message, where=str(folder), todo="Tune it again with --folds 3.")
     return None
 
 
 def tune_fuse(
     params: TuneFuseParams,
-    parts: Mapping[str, Ingredient],
+    parts: Mapping[str, FuseInput],
     corpus: Corpus,
     out: Path,
     runtime: Runtime,
     guard: Guard | None = None,
 ) -> tuple[Manifest, bool]:
-    """Fit a fuse, unless it is there already. A killed run keeps what the parts have scored.
+    """Fit a fuse, unless it exists already. A killed run keeps the features that were computed.
 
     Parameters
     ----------
     params : TuneFuseParams
-    parts : mapping of str to Ingredient
-        Those that `params.parts` names.
+    parts : mapping of str to FuseInput
+        Labels in `params.parts`.
     corpus : Corpus
         COCO's, with Karpathy's val split.
     out : Path
@@ -120,36 +127,37 @@ def tune_fuse(
         (`sits-LABEL.parquet`, ...), and a manifest that reports cross-validated figures.
     runtime : Runtime
     guard : Guard, optional
-        Keeps an older model that would be replaced.
+        Protects an older model that would be replaced.
 
     Returns
     -------
     manifest : Manifest
     built : bool
-        False if it was there.
+        False if it existed.
 
     Raises
     ------
     UsageError
-        If there are no parts, or one is there twice.
+        If there are no parts, or one is listed twice.
     CheckError
-        If the corpus lacks a judged pair of val, or out-of-fold predictions are not what they should be.
+        If the corpus lacks a judged pair of val, or a file of out-of-fold predictions is not valid.
     """
     if not params.parts or len(set(params.parts)) < len(params.parts):
-        found = ", ".join(params.parts) or "none"
-        raise UsageError(f"parts must be some labels, each once; found {found}", where="tune.fuse.parts")
-    known = {label: one.part() for label, one in parts.items()}
-    semantic = params.model_dump(mode="json") | {"made_of": {label: asdict(part) for label, part in known.items()}}
+        labels = ", ".join(params.parts) or "none"
+        message = f"parts must be at least one label, each once; found {labels}"
+        raise UsageError(message, where="tune.fuse.parts", todo="Name each label once: --parts sbert,cider.")
+    described = {label: one.part() for label, one in parts.items()}
+    semantic = params.model_dump(mode="json") | {"made_of": {label: asdict(part) for label, part in described.items()}}
     inputs = {"corpus": corpus.digest} | {f"encoding {label}": one.identity for label, one in parts.items()}
     inputs |= {f"cxc {task} {SPLIT}": cxc.sha256(task, SPLIT) for task in TASKS}
 
     def fill(work: Work) -> None:
-        pairs = {task: Judged.of(task, corpus) for task in TASKS}
-        _ask(parts, pairs, work, runtime)
+        pairs = {task: JudgedPairs.of(task, corpus) for task in TASKS}
+        _write_features(parts, pairs, work, runtime)
         heads, facts = {}, {}
         for task in TASKS:
-            heads[_HEAD[task]], facts[task] = _fit(params, parts, pairs[task], work, runtime)
-        FuseModel(known, heads).write(work)
+            heads[_HEAD[task]], facts[task] = _fit_task(params, parts, pairs[task], work, runtime)
+        FuseModel(described, heads).write(work)
         work.facts |= {"parts": list(parts), "split": SPLIT, "tasks": facts}
         work.runtime["scikit-learn"] = metadata.version("scikit-learn")
 
@@ -157,45 +165,53 @@ def tune_fuse(
     return build(out, artefact, fill, runtime.progress, guard)
 
 
-def _ask(parts: Mapping[str, Ingredient], pairs: Mapping[Task, Judged], work: Work, runtime: Runtime) -> None:
-    """Write what every part says of all judged pairs: a table a task and part."""
+def _write_features(
+    parts: Mapping[str, FuseInput], pairs: Mapping[Task, JudgedPairs], work: Work, runtime: Runtime
+) -> None:
+    """Write the features of all judged pairs: one table per task and part."""
     for label, one in parts.items():
+        # The tables of a killed run are kept, and the part is not even opened.
         if all(work.done(_file(task, label)) for task in TASKS):
             continue
         relevance = one.opened() if one.tuned is None else None
         for task, judged in pairs.items():
-            looks = looks_of(one.source, task)
+            poolings = poolings_of(one.source, task)
             if one.tuned is not None:
-                work.table(_file(task, label), lambda j=judged, p=one.tuned, k=looks: j.out_of_fold(p, k))  # type: ignore[misc]
+                work.table(_file(task, label), lambda j=judged, p=one.tuned, k=poolings: j.out_of_fold(p, k))  # type: ignore[misc]
             else:
-                ask = (label, relevance, looks, runtime.progress)
-                work.table(_file(task, label), lambda j=judged, a=ask: j.table(*a))  # type: ignore[misc]
+                args = (label, relevance, poolings, runtime.progress)
+                work.table(_file(task, label), lambda j=judged, a=args: j.table(*a))  # type: ignore[misc]
         if relevance is not None:
             relevance.close()
 
 
-def _fit(
-    params: TuneFuseParams, parts: Mapping[str, Ingredient], judged: Judged, work: Work, runtime: Runtime
+def _fit_task(
+    params: TuneFuseParams, parts: Mapping[str, FuseInput], judged: JudgedPairs, work: Work, runtime: Runtime
 ) -> tuple[Head, dict[str, Any]]:
-    """Fit one head; say how it does on pairs of images that were held out, and with how many of its parts."""
-    looks: dict[str, tuple[Look, ...]] = {label: looks_of(one.source, judged.task) for label, one in parts.items()}
+    """Fit the head of one task; return it with its cross-validated correlations for the first 1, 2, ... parts."""
+    poolings: dict[str, tuple[FeaturePooling, ...]] = {
+        label: poolings_of(one.source, judged.task) for label, one in parts.items()
+    }
     tables = {label: pq.read_table(work.folder / _file(judged.task, label)) for label in parts}
-    values = np.concatenate([values_of(tables[n], looks[n], len(judged.ways)) for n in parts], axis=2)
-    features = tuple(Feature(label, look) for label in parts for look in looks[label])
-    whole = np.isfinite(values).all(axis=(0, 2))
-    method = np.array(judged.human.method)[whole]
-    sample = Sample(features, values, judged.human.score / 5, judged.images).take(whole)
+    values = np.concatenate([read_features(tables[n], poolings[n], len(judged.directions)) for n in parts], axis=2)
+    features = tuple(Feature(label, pooling) for label in parts for pooling in poolings[label])
+    # A pair without a score of some part is left out of the fit: failed rows, or pairs cut by out-of-fold folds.
+    complete = np.isfinite(values).all(axis=(0, 2))
+    method = np.array(judged.human.method)[complete]
+    sample = Sample(features, values, judged.human.score / 5, judged.images).take(complete)
     subsets = {"all": np.full(len(method), True)} | {name: method == name for name in sorted(set(method.tolist()))}
     grown = []
     with runtime.progress.bar(f"cross-validation, {judged.task} {SPLIT}", len(parts), "fits") as bar:
+        # With the first 1, 2, ... parts: the report shows the contribution of each label.
         for count in range(1, len(parts) + 1):
-            some = sample.only(list(parts)[:count])
-            scores = cross_validate(some, params)
-            grown.append({"parts": list(parts)[:count], "pearson": agreement(scores, some.human, subsets)})
+            subset = sample.only(list(parts)[:count])
+            scores = cross_validate(subset, params)
+            grown.append({"parts": list(parts)[:count], "pearson": subset_correlations(scores, subset.human, subsets)})
             bar.advance(1)
-    facts = {"pairs": len(method), "left_out": int((~whole).sum()), "cross_validated": grown}
-    return fit(sample, params), facts
+    facts = {"pairs": len(method), "left_out": int((~complete).sum()), "cross_validated": grown}
+    return fit_head(sample, params), facts
 
 
 def _file(task: Task, label: str) -> str:
+    """Return the name of the table of a task and a part."""
     return f"{task}-{label}.parquet"

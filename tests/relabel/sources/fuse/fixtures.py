@@ -14,7 +14,7 @@ from relabel.sources.cosine import VectorRelevance
 from relabel.sources.fuse.features import Feature
 from relabel.sources.fuse.model import FuseModel, Head, HeadName, Part
 from relabel.sources.fuse.relevance import FuseRelevance
-from relabel.sources.fuse.trees import trees_of
+from relabel.sources.fuse.trees import export_trees
 from relabel.sources.relevance import Relevance, pool
 from relabel.store.artefact import build
 from relabel.store.manifest import ArtefactSpec
@@ -73,7 +73,7 @@ def fitted_head(features: tuple[Feature, ...], seed: int = 0) -> Head:
     with threadpool_limits(1):
         fitted = HistGradientBoostingRegressor(max_iter=20, max_leaf_nodes=6, min_samples_leaf=5).fit(values, target)
     weights: NDArray[np.float64] = random.random(len(features)) / 20
-    return Head(features, 0.1, weights, trees_of(fitted))
+    return Head(features, 0.1, weights, export_trees(fitted))
 
 
 def small_model(seed: int = 0) -> FuseModel:

@@ -16,7 +16,7 @@ from relabel.core.errors import UsageError
 from relabel.core.types import Pooling
 from relabel.sources.fuse.export import write_others
 from relabel.sources.fuse.features import Feature
-from relabel.sources.fuse.model import FuseModel, Head, HeadName, Part, unrowed
+from relabel.sources.fuse.model import FuseModel, Head, HeadName, Part, without_rows
 from relabel.sources.fuse.trees import add_trees
 from relabel.stages import Project
 from relabel.store.workdir import Work
@@ -32,7 +32,7 @@ def project(small_project: Project, tmp_path_factory: pytest.TempPathFactory) ->
     parts = {}
     for label in labels:
         source, manifest = small_project.config.source(label), stages.read_encoding(small_project, label, "all")
-        parts[label] = Part(source.spec.name, source.spec.kind, source.is_pairwise(), unrowed(manifest.semantic))
+        parts[label] = Part(source.spec.name, source.spec.kind, source.is_pairwise(), without_rows(manifest.semantic))
     looks: list[tuple[str, Any]] = [("cbow", "max"), ("cbow", "second"), ("cbow", "mean"), ("cider", "refs")]
     looks += [("cider", "max"), ("cider", "second"), ("same_image", "refs")]
     heads: dict[HeadName, Head] = {
@@ -98,13 +98,13 @@ def test_a_larger_tree_is_refused(tmp_path: Path) -> None:
     from sklearn.ensemble import HistGradientBoostingRegressor
     from threadpoolctl import threadpool_limits
 
-    from relabel.sources.fuse.trees import trees_of
+    from relabel.sources.fuse.trees import export_trees
 
     random = np.random.default_rng(0)
     with threadpool_limits(1):
         values = random.random((500, 2))
         fitted = HistGradientBoostingRegressor(max_iter=2, max_leaf_nodes=12, min_samples_leaf=2)
-        trees = trees_of(fitted.fit(values, values.sum(axis=1)))
+        trees = export_trees(fitted.fit(values, values.sum(axis=1)))
     with pytest.raises(ValueError, match="12 leaves; 8 are read"):
         SmallTrees.of(*trees, features=2)
 

@@ -17,10 +17,10 @@ from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import References
 from relabel.sources.finder import Search
-from relabel.sources.fuse.features import Feature, pooled
+from relabel.sources.fuse.features import Feature, pool_scores
 from relabel.sources.fuse.model import FuseModel, Head, Part
 from relabel.sources.fuse.relevance import FuseRelevance
-from relabel.sources.fuse.search import best_of
+from relabel.sources.fuse.search import select_best
 from relabel.stages import Project
 from relabel.store.workdir import Work
 
@@ -52,7 +52,7 @@ def test_pooled_equals_loops(how: str) -> None:
     indptr = np.array([0, 1, 6, 8, 11, 12])
     values = random.normal(size=(12, 4)).round(1)  # with ties
     values[3, 2] = np.nan
-    found = pooled(values, indptr, how)  # type: ignore[arg-type]
+    found = pool_scores(values, indptr, how)  # type: ignore[arg-type]
     for s, j in product(range(5), range(4)):
         some = values[indptr[s] : indptr[s + 1], j].tolist()
         if any(np.isnan(v) for v in some):
@@ -61,7 +61,7 @@ def test_pooled_equals_loops(how: str) -> None:
         ranked = sorted(some)
         wanted = {"max": ranked[-1], "second": ranked[max(0, len(ranked) - 2)], "mean": sum(some) / len(some)}[how]
         assert found[s, j] == pytest.approx(wanted, abs=1e-15)
-        assert np.array_equal(pooled(values[:, j], indptr, how), found[:, j], equal_nan=True)  # type: ignore[arg-type]
+        assert np.array_equal(pool_scores(values[:, j], indptr, how), found[:, j], equal_nan=True)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("pooling", POOLINGS)
@@ -161,8 +161,8 @@ def test_a_part_that_scores_pair_by_pair_needs_a_gate() -> None:
 def test_best_of_puts_ties_by_row_and_nan_last() -> None:
     scores = np.array([0.5, np.nan, 0.9, 0.5, 0.5, np.nan, 0.1])
     rows = np.arange(10, 17, dtype=np.int32)
-    assert best_of(scores, rows, 13, 6)[0].tolist() == [12, 10, 14, 16, 11, 15]
-    assert best_of(scores, rows, -1, 2)[0].tolist() == [12, 10]
+    assert select_best(scores, rows, 13, 6)[0].tolist() == [12, 10, 14, 16, 11, 15]
+    assert select_best(scores, rows, -1, 2)[0].tolist() == [12, 10]
 
 
 # Labels in a project.
@@ -177,12 +177,12 @@ def fuse_project(folder: Path, small: Project, sources: dict[str, dict[str, obje
 
 def model_for(small: Project, labels: list[str], folder: Path) -> FuseModel:
     """A linear fuse of labels of a project, as it would be fitted."""
-    from relabel.sources.fuse.model import unrowed
+    from relabel.sources.fuse.model import without_rows
 
     parts = {}
     for label in labels:
         source, manifest = small.config.source(label), stages.read_encoding(small, label, "all")
-        parts[label] = Part(source.spec.name, source.spec.kind, source.is_pairwise(), unrowed(manifest.semantic))
+        parts[label] = Part(source.spec.name, source.spec.kind, source.is_pairwise(), without_rows(manifest.semantic))
     features = tuple(Feature(label, "max") for label in labels)
     head = Head(features, 0.1, np.full(len(labels), 0.05))
     model = FuseModel(parts, {"set": head, "single": head})
@@ -213,7 +213,7 @@ def test_other_parameters_of_a_part_are_refused(small_project: Project, tmp_path
     sources: dict[str, dict[str, object]] = {"fuse": {"source": "fuse", "model": str(tmp_path / "model")}}
     plain = small_project.config.sources["cider_plain"].model_dump()
     project = fuse_project(tmp_path, small_project, sources | {"cider": plain})
-    with pytest.raises(CheckError, match="label cider is not as the fuse was fitted with: variant differ"):
+    with pytest.raises(CheckError, match="label cider differs from the one that the fuse was fitted with: variant"):
         stages.encode(_with(project, "cider", "cider_plain", small_project), "fuse", "all")
 
 

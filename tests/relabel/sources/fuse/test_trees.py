@@ -14,7 +14,7 @@ from tests.relabel.sources.fuse.fixtures import fitted_head, small_model, write_
 from relabel.core.errors import CheckError, MissingError
 from relabel.sources.fuse.features import Feature
 from relabel.sources.fuse.model import FuseModel, Head, read_model
-from relabel.sources.fuse.trees import add_trees, trees_of
+from relabel.sources.fuse.trees import add_trees, export_trees
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ def test_trees_are_sklearns_to_the_bit(monotone: bool, trees: int) -> None:
     constraint = [1] * 7 if monotone else None
     booster = HistGradientBoostingRegressor(max_iter=trees, min_samples_leaf=3, monotonic_cst=constraint)
     booster.fit(train, human + train[:, 0] / 5)
-    exported = trees_of(booster)
+    exported = export_trees(booster)
     thresholds = exported.values[exported.nodes[:, 0] == 2]
     asked = random.normal(size=(20_000, 7))
     asked[: len(thresholds), 2] = thresholds  # a feature that is a threshold goes left
@@ -69,7 +69,7 @@ def test_a_head_is_a_fixed_sum_cut_to_0_and_1() -> None:
 def test_a_linear_head_has_no_trees() -> None:
     head = Head((Feature("a", "max"),), 0.25, np.array([0.5]))
     assert head.score(np.array([[0.5], [2.0], [-1.0]])).tolist() == [0.5, 1.0, 0.0]
-    assert len(head.trees.roots) == len(trees_of(SimpleNamespace(_predictors=[])).roots) == 0
+    assert len(head.trees.roots) == len(export_trees(SimpleNamespace(_predictors=[])).roots) == 0
 
 
 def test_a_model_comes_back(tmp_path: Path) -> None:

@@ -24,11 +24,10 @@ from relabel.sources.base import Source
 from relabel.sources.cider import Cider, CiderParams
 from relabel.sources.fuse import fit as fuse_fit
 from relabel.sources.fuse.features import Feature
-from relabel.sources.fuse.fit import FitParams, Sample, cross_validate, fit, linear
+from relabel.sources.fuse.fit import FitParams, Sample, cross_validate, fit_head, fit_linear
 from relabel.sources.fuse.model import Head, read_model
-from relabel.sources.fuse.tune import Ingredient, TuneFuseParams, tune_fuse
-from relabel.sources.fuse.tune import out_of_fold as find_out_of_fold
-from relabel.sources.fuse.tune_data import OUT_OF_FOLD, Judged, looks_of
+from relabel.sources.fuse.tune import FuseInput, TuneFuseParams, find_out_of_fold, tune_fuse
+from relabel.sources.fuse.tune_data import OUT_OF_FOLD, JudgedPairs, poolings_of
 from relabel.sources.meteor import Meteor, MeteorParams
 from relabel.sources.relevance import Relevance
 from relabel.sources.sbert import Sbert, SbertParams
@@ -74,7 +73,7 @@ def test_weights_are_the_optimum(penalty: float) -> None:
 
     one = sample()
     values = np.concatenate([one.values[0], np.ones((900, 1))], axis=1)
-    intercept, weights = linear(values, one.human, penalty)
+    intercept, weights = fit_linear(values, one.human, penalty)
     assert weights[3] == weights[4] == 0
     standard = (values[:, :4] - values[:, :4].mean(axis=0)) / values[:, :4].std(axis=0)
     ridge = Ridge(alpha=penalty * 900, positive=True, tol=1e-12, max_iter=100_000).fit(standard, one.human)
@@ -82,7 +81,7 @@ def test_weights_are_the_optimum(penalty: float) -> None:
 
 
 def test_a_head_rises_with_every_feature() -> None:
-    head = fit(sample(), FitParams(trees=40))
+    head = fit_head(sample(), FitParams(trees=40))
     random = np.random.default_rng(1)
     for f in range(4):
         values = np.repeat(random.random((1, 4)), 50, axis=0)
@@ -93,11 +92,11 @@ def test_a_head_rises_with_every_feature() -> None:
 def test_the_trunk_is_a_share_of_the_linear_fit() -> None:
     """trunk=1 and trees that learn nothing are the linear fit; linear has no trees."""
     one = sample()
-    straight = fit(one, FitParams(model="linear"))
+    straight = fit_head(one, FitParams(model="linear"))
     assert not len(straight.trees.roots)
-    head = fit(one, FitParams(trunk=1.0, trees=1, leaf_pairs=900, rate=1e-9))
+    head = fit_head(one, FitParams(trunk=1.0, trees=1, leaf_pairs=900, rate=1e-9))
     assert head.score(one.values[0]) == pytest.approx(straight.score(one.values[0]), abs=1e-6)
-    half = fit(one, FitParams(trunk=0.5))
+    half = fit_head(one, FitParams(trunk=0.5))
     assert half.weights == pytest.approx(straight.weights / 2)
 
 
@@ -105,8 +104,8 @@ def test_a_fit_is_the_same_again_whatever_the_threads() -> None:
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(4):
-        a = fit(sample(), FitParams(trees=8))
-    b = fit(sample(), FitParams(trees=8))
+        a = fit_head(sample(), FitParams(trees=8))
+    b = fit_head(sample(), FitParams(trees=8))
     for x, y in zip((a.weights, *a.trees), (b.weights, *b.trees), strict=True):
         assert np.array_equal(x, y)
 
@@ -125,7 +124,7 @@ def test_no_pair_is_scored_by_a_head_that_saw_its_images(monkeypatch: pytest.Mon
         scored.append(len(self.human))
         return np.zeros(len(self.human))
 
-    monkeypatch.setattr(fuse_fit, "fit", spy)
+    monkeypatch.setattr(fuse_fit, "fit_head", spy)
     monkeypatch.setattr(Sample, "score", check)
     assert np.isfinite(cross_validate(one, FitParams(folds=4))).all()
     assert sum(scored) == 300
@@ -133,7 +132,7 @@ def test_no_pair_is_scored_by_a_head_that_saw_its_images(monkeypatch: pytest.Mon
 
 def test_a_pair_scored_both_ways_counts_by_the_mean() -> None:
     two = sample(ways=2)
-    head = fit(two, FitParams(**FAST))
+    head = fit_head(two, FitParams(**FAST))
     assert two.score(head) == pytest.approx((head.score(two.values[0]) + head.score(two.values[1])) / 2)
 
 
@@ -170,12 +169,12 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> Corpus:
     return corpus
 
 
-def ingredient(corpus: Corpus, source: Source[Any], seed: int = 0, **extra: Any) -> Ingredient:
+def ingredient(corpus: Corpus, source: Source[Any], seed: int = 0, **extra: Any) -> FuseInput:
     semantic = {"source": source.spec.name, "rows": [0, 9]}
-    return Ingredient(source, semantic, f"finger-{seed}", extra.get("opened", lambda: Table(corpus, seed)))
+    return FuseInput(source, semantic, f"finger-{seed}", extra.get("opened", lambda: Table(corpus, seed)))
 
 
-def parts_of(corpus: Corpus) -> dict[str, Ingredient]:
+def parts_of(corpus: Corpus) -> dict[str, FuseInput]:
     return {
         "cider": ingredient(corpus, Cider(CiderParams()), 1),
         "meteor": ingredient(corpus, Meteor(MeteorParams()), 2),
@@ -208,14 +207,14 @@ def test_features_are_asked_as_the_judge_asks(judged: Corpus, tmp_path: Path) ->
     ]
     assert [f.part for f in model.heads["single"].features] == ["cider", "meteor", "sbert"]
     table, relevance = pq.read_table(tmp_path / "fuse" / "sits-sbert.parquet"), Table(judged, 3)
-    pairs = Judged.of("sits", judged)
+    pairs = JudgedPairs.of("sits", judged)
     for p in range(0, 200, 17):
         rows = judged.references([int(pairs.right[p])]).rows
         assert len(rows) == 5
         each = sorted(relevance.values[rows, pairs.left[p]].tolist())
         found = [table[f"{look} 0"][p].as_py() for look in ("max", "second", "mean")]
         assert found == pytest.approx([each[-1], each[-2], sum(each) / 5])
-    table, pairs = pq.read_table(tmp_path / "fuse" / "sts-sbert.parquet"), Judged.of("sts", judged)
+    table, pairs = pq.read_table(tmp_path / "fuse" / "sts-sbert.parquet"), JudgedPairs.of("sts", judged)
     assert table["max 0"].to_numpy() == pytest.approx(relevance.values[pairs.left, pairs.right])
     assert table["max 1"].to_numpy() == pytest.approx(relevance.values[pairs.right, pairs.left])
     said = manifest.facts["tasks"]["sits"]
@@ -226,17 +225,17 @@ def test_features_are_asked_as_the_judge_asks(judged: Corpus, tmp_path: Path) ->
 
 
 def test_how_a_part_is_looked_at() -> None:
-    assert looks_of(Sbert(SbertParams()), "sits") == ("max", "second", "mean")
-    assert looks_of(Cider(CiderParams()), "sits") == ("refs", "max", "second")
-    assert looks_of(Meteor(MeteorParams()), "sits") == ("refs",)
-    assert looks_of(Cider(CiderParams()), "sts") == ("max",)
+    assert poolings_of(Sbert(SbertParams()), "sits") == ("max", "second", "mean")
+    assert poolings_of(Cider(CiderParams()), "sits") == ("refs", "max", "second")
+    assert poolings_of(Meteor(MeteorParams()), "sits") == ("refs",)
+    assert poolings_of(Cider(CiderParams()), "sts") == ("max",)
 
 
 def out_of_fold(folder: Path, corpus: Corpus, change: Callable[[dict[str, list[Any]]], None] = lambda _: None) -> Path:
     """What a part leaves that was tuned on val: some pairs, in another order."""
     columns: dict[str, list[Any]] = {"task": [], "left": [], "right": [], "max": [], "second": [], "mean": []}
     for task in ("sts", "sits"):
-        pairs = Judged.of(task, corpus)  # type: ignore[arg-type]
+        pairs = JudgedPairs.of(task, corpus)  # type: ignore[arg-type]
         for p in range(len(pairs.left) - 1, 0, -1):
             if p % 3:
                 cxc = pairs.human
@@ -262,7 +261,7 @@ def test_a_part_tuned_on_val_comes_out_of_fold(judged: Corpus, tmp_path: Path) -
     parts = {"cider": parts_of(judged)["cider"], "tuned": ingredient(judged, tuned, 4, opened=never)}
     params = TuneFuseParams(parts=tuple(parts), **FAST)
     manifest, _ = tune_fuse(params, parts, judged, tmp_path / "fuse", Runtime(threads=1))
-    table, pairs = pq.read_table(tmp_path / "fuse" / "sits-tuned.parquet"), Judged.of("sits", judged)
+    table, pairs = pq.read_table(tmp_path / "fuse" / "sits-tuned.parquet"), JudgedPairs.of("sits", judged)
     known = {(a, b): p for p, (a, b) in enumerate(zip(pairs.human.left, pairs.human.right, strict=True)) if p % 3}
     for p, key in enumerate(zip(pairs.human.left, pairs.human.right, strict=True)):
         value = table["max 0"][p].as_py()
@@ -309,7 +308,7 @@ def test_a_killed_fit_keeps_what_was_scored(judged: Corpus, tmp_path: Path, monk
     }
     params = TuneFuseParams(parts=tuple(parts), **FAST)
     with monkeypatch.context() as patch:
-        patch.setattr("relabel.sources.fuse.tune._fit", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr("relabel.sources.fuse.tune._fit_task", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             tune_fuse(params, parts, judged, tmp_path / "fuse", Runtime(threads=1))
     tune_fuse(params, parts, judged, tmp_path / "fuse", Runtime(threads=1))
@@ -354,7 +353,7 @@ def test_a_fuse_of_itself_is_refused(small_project: Any, tmp_path: Path) -> None
 
 
 def test_references_are_the_first_five(judged: Corpus) -> None:
-    references, captions = Judged.of("sits", judged).ways[0]
+    references, captions = JudgedPairs.of("sits", judged).directions[0]
     assert isinstance(references, References)
     assert (np.diff(references.indptr) == 5).all()
     assert len(captions) == 200
