@@ -1,4 +1,4 @@
-"""The cider source: what it writes, what it says, that a resumed run gives the same bytes, and the papers' figures.
+"""Contract of the source cider: its files and facts, equal bytes after a resumed run, and the papers' figures.
 
 Bad input: no PTB tokens, a df split that is not there, one image, captions without words, odd characters.
 """

@@ -1,4 +1,5 @@
-"""cider equals CIDEr-D and CIDEr as explicit loops and as pycocoevalcap; block, topk and pairs agree in every bit.
+"""Contract: cider equals CIDEr-D and CIDEr as explicit loops and as pycocoevalcap; block, topk and pairs agree in every
+bit. A new text scores as a reference whose unknown n-grams count in its norm with document frequency 0.
 
 Also: poolings, sets of any size, repeated words on both sides, captions shorter than n, captions without words, one
 image (idf 0 everywhere), captions of 2,000 words, rows that are not encoded.
@@ -186,3 +187,30 @@ def test_equals_pycocoevalcap_where_captions_are_odd(opened: Open) -> None:
     for j in everything(relevance):
         expected = peer_scores(TANGLED, [relevance.corpus.texts[j]] * 4)
         assert relevance.pairs(refs, np.repeat(j, 4)) == pytest.approx(expected, abs=1e-9)
+
+
+ASKED = [["a cat on a mat", "a cat"], ["a dog on a sofa", "the dog"], ["two men", "two men ride", ""]]
+
+
+@pytest.mark.parametrize("variant", ["cider_d", "cider"])
+@pytest.mark.parametrize(
+    "text", ["a cat on a sofa", "an unseen zebra on a mat", "mat mat on on a", "two", "nothing known", "", "x " * 50]
+)
+def test_a_new_text_equals_explicit_loops(
+    opened: Open, loop_cider: Callable[..., float], text: str, variant: str
+) -> None:
+    relevance = opened(ASKED, tokenizer="lower_split", variant=variant)
+    documents = [[c.split() for c in image] for image in ASKED]
+    found = relevance.query(text, np.arange(7, dtype=np.int32))
+    for j in range(7):
+        words = relevance.corpus.texts[j].split()
+        expected = loop_cider([text.split()], words, documents, sigma=6.0 if variant == "cider_d" else None)
+        assert found[j] == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_text_of_an_encoded_caption_scores_as_that_caption(opened: Open) -> None:
+    relevance = opened(ASKED, tokenizer="lower_split")
+    rows = np.arange(7, dtype=np.int32)
+    for row in rows:
+        block = relevance.block(References.single(rows[row : row + 1]), rows)
+        assert relevance.query(relevance.corpus.texts[row].upper(), rows) == pytest.approx(block[0], abs=1e-12)

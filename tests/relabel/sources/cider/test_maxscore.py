@@ -1,4 +1,4 @@
-"""Neighbours by cider are those of a full sort of `Relevance.pairs`, bit for bit.
+"""Contract: neighbours by cider are those of a full sort of `Relevance.pairs`, bit for bit.
 
 Whatever the pooling, k, variant, memory (slabs), threads, share of the sums that is left out at first, and cut into
 tasks; with ties, duplicates, captions without words, and fewer relevant captions than k.
