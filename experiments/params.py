@@ -160,6 +160,7 @@ def load_experiments(path: Path | None = None, options: Mapping[str, Any] = {}) 
     """
     file = path or FILE
     body = read_yaml(file)
+    # The file alone must be valid, too: it is compared with the options to recognize trials.
     try:
         experiments = Experiments(**with_overrides(body, [], options))
         experiments._file = Experiments(**body)

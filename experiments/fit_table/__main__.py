@@ -21,6 +21,7 @@ def command(
 ) -> None:
     """Train every loss with the same budget on proxy features, and write one table."""
     project = common.project()
+    # Trainings run inside the job, and raise the trainer's own exceptions.
     with trainer_errors():
         job = fit_table(project, load_experiments(experiments, options))
         job.run()

@@ -29,7 +29,8 @@ def fetch(
         common.show([r.__dict__ for r in rows], fetch_table(rows))
         return
     if not names:
-        raise UsageError("no dataset or asset is named", todo=f"One of {', '.join(datasets.names())}; or --list.")
+        todo = f"Name one of {', '.join(datasets.names())}, or give --list."
+        raise UsageError("no dataset or asset is named", todo=todo)
     progress = common.runtime().progress
     for name in names:
         files = datasets.fetch(name, common.data, mirror, progress)
