@@ -105,7 +105,18 @@ class Blocks(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class SameImageBlocks:
-    """Baseline: 1 for a caption of the image itself, 0 for any other; `image` is (N,) int32."""
+    """Baseline: 1 for a caption of the image itself, 0 for any other; `image` is (N,) int32.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel_train.lookup.blocks import References, SameImageBlocks
+    >>> blocks, out = SameImageBlocks(np.array([0, 0, 1], np.int32)), np.empty((2, 2), np.float32)
+    >>> blocks.fill(References(np.array([[0, 2]]), None), np.array([1, 2]), "max", out)
+    >>> out
+    array([[1., 0.],
+           [0., 1.]], dtype=float32)
+    """
 
     image: NDArray[np.int32]
 

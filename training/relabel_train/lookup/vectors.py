@@ -27,6 +27,17 @@ class VectorBlocks:
     ----------
     vectors : (N, D) float32 or float16
         Unit vectors; zero for a text without known words, NaN for a caption without an encoding.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel_train.lookup.blocks import References
+    >>> from relabel_train.lookup.vectors import VectorBlocks
+    >>> blocks = VectorBlocks(np.array([[1, 0], [0.6, 0.8], [0, 1]], np.float32))
+    >>> one_image, out = References(np.array([[0], [1]]), None), np.empty((1, 1), np.float32)
+    >>> blocks.fill(one_image, np.array([2]), "max", out)
+    >>> out.round(2)
+    array([[0.8]], dtype=float32)
     """
 
     vectors: NDArray[Any]

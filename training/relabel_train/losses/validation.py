@@ -12,6 +12,13 @@ def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     ------
     ValueError
         Naming the parameter, the value and the choices.
+
+    Examples
+    --------
+    >>> from relabel_train.losses.validation import check_choice
+    >>> check_choice("reduction", "total", ("sum", "mean"))
+    Traceback (most recent call last):
+    ValueError: reduction is 'total', not one of 'sum', 'mean'
     """
     if value not in choices:
         raise ValueError(f"{name} is {value!r}, not one of {', '.join(map(repr, choices))}")
@@ -24,6 +31,13 @@ def check_number(name: str, value: float, above: float | None = None, at_least: 
     ------
     ValueError
         Naming the parameter, the value and the bound.
+
+    Examples
+    --------
+    >>> from relabel_train.losses.validation import check_number
+    >>> check_number("tau", 0.0, above=0)
+    Traceback (most recent call last):
+    ValueError: tau is 0.0, not above 0
     """
     # First, since every comparison with NaN is false.
     if not math.isfinite(value):
