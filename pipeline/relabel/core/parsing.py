@@ -45,7 +45,7 @@ def read_bytes(path: Path) -> bytes:
     try:
         raw = _unpack(path) if path.suffix == ".gz" else path.read_bytes()
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise CheckError(f"not whole gzip: {error}", where=str(path), todo="Fetch it again.") from error
+        raise CheckError(f"not complete gzip: {error}", where=str(path), todo="Fetch it again.") from error
     except OSError as error:
         raise MissingError(f"cannot be read: {error.strerror}", where=str(path)) from error
     return raw.removeprefix(codecs.BOM_UTF8)
@@ -150,9 +150,9 @@ def typed(record: Any, key: str, kind: type, where: str) -> Any:
     if not isinstance(record, dict):
         raise CheckError(f"expected an object, found {_name(record)}", where=where)
     if key not in record:
-        raise CheckError(f"no {key!r} here", where=where)
+        raise CheckError(f"missing key {key!r}", where=where)
     value = record[key]
-    # Not `isinstance`: a bool is an int in Python, and true is no id.
+    # Not `isinstance`: a bool is an int in Python, and true is not a valid id.
     if type(value) is not kind:
         raise CheckError(f"{key!r}: expected {_NAMES[kind]}, found {_name(value)}", where=where)
     return value

@@ -243,9 +243,9 @@ def _refuse(columns: _Columns) -> NoReturn:
             raise CheckError(f"unknown split {caption.split!r}", where=where, todo=f"Known: {', '.join(SPLITS)}.")
         if caption.caption_id in seen:
             first = seen[caption.caption_id]
-            raise CheckError(f"caption id {caption.caption_id} is there twice (first: {first})", where=where)
+            raise CheckError(f"caption id {caption.caption_id} appears twice (first: {first})", where=where)
         seen[caption.caption_id] = where
         if split_of.setdefault(caption.image_id, caption.split) != caption.split:
             splits = f"{split_of[caption.image_id]} and {caption.split}"
             raise CheckError(f"image {caption.image_id} is in two splits, {splits}", where=where)
-    raise AssertionError("a check failed that no caption fails")
+    raise AssertionError("the columns are invalid, but no caption is")

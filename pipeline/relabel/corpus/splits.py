@@ -37,7 +37,7 @@ def split_by_file(path: Path) -> Splitter:
         where = f"{path}: images[{n}]"
         image = typed(record, "cocoid", int, where)
         if image in split_of:
-            raise CheckError(f"image {image} is there twice", where=where)
+            raise CheckError(f"image {image} appears twice", where=where)
         split_of[image] = split_name(typed(record, "split", str, where))
 
     def split(_captions: Ids, images: Ids) -> Mapping[int, str]:
@@ -124,5 +124,5 @@ def coco_test_captions(path: Path) -> Ids:
     except ValueError as error:
         raise CheckError(f"not an array of numbers: {error}", where=str(path), todo="Fetch it again.") from error
     if ids.ndim != 1 or ids.dtype.kind not in "iu":
-        raise CheckError(f"expected a row of ids, found {ids.ndim}-d {ids.dtype}", where=str(path))
+        raise CheckError(f"expected a one-dimensional array of ids, found {ids.ndim}-d {ids.dtype}", where=str(path))
     return np.array(ids, np.int64)

@@ -88,7 +88,7 @@ def tokenize(texts: Sequence[str], runtime: Runtime) -> list[str]:
                 raise PartialError(
                     f"the PTB tokenizer fails: {blame.reason}",
                     where=f"caption {position + 1:,} of {len(texts):,} ({excerpt!r}{blame.rest})",
-                    todo="Run it again; if it fails there again, mend that caption or take tokenizer `lower_split`.",
+                    todo="Run it again; if it fails there again, fix that caption or use tokenizer `lower_split`.",
                 ) from blame
     return [tokens[line] for line in lines]
 

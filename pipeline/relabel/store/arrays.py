@@ -54,4 +54,4 @@ def _write(dtype: str, shape: tuple[int, ...], pieces: Iterable[NDArray[Any]], p
             count += len(piece)
     # The header was written before the pieces were counted.
     if count != shape[0]:
-        raise AssertionError(f"{path.name}: {count} rows were written, {shape[0]} were promised")
+        raise AssertionError(f"{path.name}: expected {shape[0]} rows, wrote {count}")

@@ -230,7 +230,7 @@ def open_artefact(folder: Path, kind: str, *, verify: bool = True) -> Manifest:
     for name, entry in manifest.files.items():
         path = folder / name
         if not path.exists():
-            raise CheckError("the manifest names a file that is not there", where=str(path), todo="Run again.")
+            raise CheckError("listed in the manifest, but missing", where=str(path), todo="Run again.")
         # The size is compared first, because it costs no read of the file.
         size = path.stat().st_size
         if size != entry.bytes:

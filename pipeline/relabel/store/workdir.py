@@ -164,7 +164,7 @@ class Work:
             if other is not None and other["count"] != part["count"]:
                 present = record.name.removesuffix(".json")
                 todo = "Delete the folder and run again."
-                raise CheckError(f"asked for {name}, found {present}", where=str(self.folder), todo=todo)
+                raise CheckError(f"expected shards like {name}, found {present}", where=str(self.folder), todo=todo)
 
     def _record(self, name: str) -> Path:
         return self.folder / DONE / f"{name}.json"

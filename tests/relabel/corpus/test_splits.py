@@ -65,9 +65,9 @@ def test_splits_of_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        ({"cocoid": 3, "split": "val"}, "image 3 is there twice"),
+        ({"cocoid": 3, "split": "val"}, "image 3 appears twice"),
         ({"cocoid": "4", "split": "val"}, "'cocoid': expected a whole number, found a string"),
-        ({"cocoid": 4}, "no 'split' here"),
+        ({"cocoid": 4}, "missing key 'split'"),
     ],
 )
 def test_bad_files_are_refused(tmp_path: Path, bad: Any, message: str) -> None:
@@ -103,7 +103,7 @@ def test_bad_ids_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckError, match="not an array of numbers"):
         coco_test_captions(path)
     np.save(path, np.zeros((2, 2)))
-    with pytest.raises(CheckError, match="expected a row of ids, found 2-d float64"):
+    with pytest.raises(CheckError, match="expected a one-dimensional array of ids, found 2-d float64"):
         coco_test_captions(path)
     np.save(path, np.array(["x"], object), allow_pickle=True)
     with pytest.raises(CheckError, match="not an array of numbers"):

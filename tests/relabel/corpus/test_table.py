@@ -94,7 +94,7 @@ def test_odd_text_stays_as_written(text: str) -> None:
 
 
 BAD = {
-    "caption id d:1 is there twice (first: f:1)": Caption("d:1", "d:9", "test", "x", "f:9"),
+    "caption id d:1 appears twice (first: f:1)": Caption("d:1", "d:9", "test", "x", "f:9"),
     "a caption without an id": Caption("", "d:1", "test", "x", "f:9"),
     "caption d:2 has no image": Caption("d:2", "", "test", "x", "f:9"),
     "caption d:2 is empty": Caption("d:2", "d:1", "test", " \n\u00a0", "f:9"),

@@ -103,7 +103,7 @@ def read_karpathy(path: Path, namespace: str) -> Iterator[Caption]:
         where = f"{path}: images[{n}]"
         image = _image_id(record, where)
         if image in seen:
-            raise CheckError(f"image {image} is there twice (first: {seen[image]})", where=where)
+            raise CheckError(f"image {image} appears twice (first: {seen[image]})", where=where)
         seen[image] = f"images[{n}]"
         image_id, split = f"{namespace}:{image}", split_name(typed(record, "split", str, where))
         sentences = typed(record, "sentences", list, where)
@@ -148,7 +148,7 @@ def _refuse(record: Any, image_ids: set[int], where: str) -> None:
 def _id(record: Any, key: str, where: str) -> int:
     value: int = typed(record, key, int, where)
     if not 0 <= value < _MAX_ID:
-        raise CheckError(f"{key!r}: {value} is no id", where=where)
+        raise CheckError(f"{key!r}: {value} is not a valid id", where=where)
     return value
 
 

@@ -36,7 +36,7 @@ def scan_files(folder: Path) -> list[Path]:
         name = _name(path)
         first = by_split.setdefault(split_name(name), path)
         if first != path and (_name(first), name) != ("testall", "test"):
-            raise UsageError(f"{first.name} and {path.name} are of one split", where=str(folder), todo="Keep one.")
+            raise UsageError(f"{first.name} and {path.name} belong to one split", where=str(folder), todo="Keep one.")
     if not by_split:
         raise MissingError("no *_caps.txt in this folder", where=str(folder))
     return sorted(by_split.values())
@@ -143,7 +143,7 @@ def _image_of_line(path: Path, listed: Sequence[tuple[str, str]], count: int, si
     for start, stop in zip(starts, [*starts[1:], count], strict=True):
         where = listed[start // each][0]
         if images[start] in seen:
-            raise CheckError(f"image {images[start]} comes back after another image", where=where)
+            raise CheckError(f"image {images[start]} appears again after another image", where=where)
         if size and stop - start != size:
             raise CheckError(f"image {images[start]}: expected {size} captions, found {stop - start}", where=where)
         seen.add(images[start])
@@ -158,7 +158,7 @@ def _read_ids(path: Path) -> list[tuple[str, str]]:
     listed = [(where, line.strip()) for where, line in read_lines(ids)]
     for where, value in listed:
         if not value:
-            raise CheckError("an empty id", where=where)
+            raise CheckError("empty id", where=where)
     return listed
 
 

@@ -65,7 +65,11 @@ class Columns:
             if name is None or name not in present:
                 wanted = " or ".join(map(repr, TEXT_NAMES)) if name is None else repr(name)
                 has = ", ".join(present) or "none"
-                raise CheckError(f"no column {wanted}", where=where, todo=f"It has {has}; say which is which.")
+                raise CheckError(
+                    f"no column {wanted}",
+                    where=where,
+                    todo=f"It has {has}; name the right one in the parameters of ingest.",
+                )
         return tuple(name for name in names if name is not None)
 
     def caption(self, names: Sequence[str], values: Sequence[object], namespace: str, where: str) -> Caption:
@@ -140,7 +144,7 @@ def read_jsonl(path: Path, namespace: str, columns: Columns) -> Iterator[Caption
         try:
             values = [record[name] for name in names]
         except KeyError as error:
-            raise CheckError(f"no {error.args[0]!r} here", where=where) from error
+            raise CheckError(f"missing key {error.args[0]!r}", where=where) from error
         yield columns.caption(names, values, namespace, where)
 
 
@@ -164,7 +168,7 @@ def read_csv(path: Path, namespace: str, columns: Columns, delimiter: str = ",")
         if header is None:
             header = fields
             if repeated := next((name for name in header if header.count(name) > 1), None):
-                raise CheckError(f"column {repeated!r} is there twice", where=where)
+                raise CheckError(f"column {repeated!r} appears twice", where=where)
             names = columns.find(header, where)
             index = [header.index(name) for name in names]
             continue

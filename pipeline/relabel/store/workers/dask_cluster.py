@@ -75,7 +75,7 @@ def connected(runtime: Runtime) -> Iterator[Any]:
             raise MissingError(f"no Dask scheduler answers ({error})", where=where, todo=todo) from error
         except (ValueError, TypeError, RuntimeError, ImportError) as error:
             todo = "Write tcp://HOST:PORT, or tls://HOST:PORT with Dask's settings of TLS (see docs/scaling.md)."
-            raise UsageError(f"Dask does not take this address ({error})", where=where, todo=todo) from error
+            raise UsageError(f"Dask rejects this address ({error})", where=where, todo=todo) from error
         with client:
             yield client
 
@@ -110,7 +110,7 @@ def _reach(address: str) -> Any:
     if not outcome or outcome[0] is not client:
         client.status = "closed"
     if not outcome:
-        raise TimeoutError(f"nothing was said within {2 * _TIMEOUT:.0f} s")
+        raise TimeoutError(f"no answer within {2 * _TIMEOUT:.0f} s")
     if isinstance(outcome[0], Exception):
         raise outcome[0]
     return outcome[0]

@@ -187,7 +187,7 @@ class DaskPool:
         # A network file system may show the file late.
         while not self._work.done(task.file):
             if time.monotonic() - begun > PATIENCE:
-                raise PartialError("a worker made it, and it is not seen here", where=task.file, todo=AGAIN)
+                raise PartialError("written by a worker, but not visible to this process", where=task.file, todo=AGAIN)
             time.sleep(_INTERVAL)
         return True
 

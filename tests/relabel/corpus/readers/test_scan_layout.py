@@ -77,10 +77,10 @@ def test_no_ids_unasked(tmp_path: Path) -> None:
         ([1, 2, 3], "image", None, "test_ids.txt: expected 4 ids, one per caption, or one per image; found 3"),
         ([], "image", None, "test_ids.txt: expected 4 ids, one per caption, or one per image; found 0"),
         ([1], "image", 2, "test_ids.txt: expected 4 ids, one per caption, or one per image (2); found 1"),
-        ([1, 2, 1, 2], "image", None, "test_ids.txt:3: image 1 comes back after another image"),
+        ([1, 2, 1, 2], "image", None, "test_ids.txt:3: image 1 appears again after another image"),
         ([1, 1, 1, 2], "image", 2, "test_ids.txt:1: image 1: expected 2 captions, found 3"),
         ([1, 2, 3, 4], "image", None, "test_ids.txt: every caption has its own id"),
-        ([1, 2, "", 4], "image", None, "test_ids.txt:3: an empty id"),
+        ([1, 2, "", 4], "image", None, "test_ids.txt:3: empty id"),
         ([1, 2, 3, 4], "caption", 3, "test_caps.txt: 4 captions are not 3 per image"),
         ([1, 2], "caption", 2, "test_ids.txt: expected 4 ids, one per caption; found 2"),
         (None, "position", 5, "test_caps.txt: 4 captions are not 5 per image"),
@@ -113,7 +113,7 @@ def test_finds_one_file_a_split(tmp_path: Path) -> None:
     write(tmp_path, "test", 1)
     assert scan_files(tmp_path) == paths
     write(tmp_path, "val", 1)
-    with pytest.raises(UsageError, match=r"val_caps\.txt and dev_caps\.txt are of one split"):
+    with pytest.raises(UsageError, match=r"val_caps\.txt and dev_caps\.txt belong to one split"):
         scan_files(tmp_path)
 
 

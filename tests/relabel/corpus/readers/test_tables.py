@@ -95,7 +95,9 @@ def test_missing_columns_are_named(
     write, read = FORMATS[name]
     path = write(tmp_path / f"a.{name}", names, ROWS)
     has = ", ".join(names)
-    with pytest.raises(CheckError, match=re.escape(f"{message}. It has {has}; say which is which.")) as caught:
+    with pytest.raises(
+        CheckError, match=re.escape(f"{message}. It has {has}; name the right one in the parameters of ingest.")
+    ) as caught:
         list(read(path, "d", columns))
     assert str(caught.value).startswith(str(path))
 
@@ -106,7 +108,7 @@ def test_missing_columns_are_named(
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        (("1", "a", "x", "test"), "caption id d:1 is there twice"),
+        (("1", "a", "x", "test"), "caption id d:1 appears twice"),
         (("", "a", "x", "test"), "a caption without an id"),
         (("2", "", "x", "test"), "caption d:2 has no image"),
         (("2", "a", " ", "test"), "caption d:2 is empty"),
@@ -162,8 +164,8 @@ def test_values_of_a_wrong_type_are_refused(tmp_path: Path, name: str, text: str
     [
         ('{"caption_id": 2', "not JSON: Expecting ',' delimiter"),
         ("[1, 2]", "expected an object, found list"),
-        ('{"caption_id": 2, "image_id": 1, "split": "test"}', "no 'text' here"),
-        ('{"caption_id": 2, "image_id": 1, "text": "x"}', "no 'split' here"),
+        ('{"caption_id": 2, "image_id": 1, "split": "test"}', "missing key 'text'"),
+        ('{"caption_id": 2, "image_id": 1, "text": "x"}', "missing key 'split'"),
     ],
 )
 def test_bad_json_lines_are_refused(tmp_path: Path, line: str, message: str) -> None:
@@ -203,7 +205,7 @@ CSV_HEADER = "caption_id,image_id,text,split\n"
         (CSV_HEADER + "1,2,x, y,test\n", 2, "expected 4 fields, as in the header; found 5"),
         (CSV_HEADER + '1,2,x,test\n1,2,"x\n,test\n', 3, "not CSV: unexpected end of data"),
         (CSV_HEADER + '1,2,"x"y,test\n', 2, "not CSV: ',' expected after '\"'"),
-        ("caption_id,image_id,text,text\n", 1, "column 'text' is there twice"),
+        ("caption_id,image_id,text,text\n", 1, "column 'text' appears twice"),
     ],
 )
 def test_ragged_csv_is_refused(tmp_path: Path, text: str, where: int, message: str) -> None:
