@@ -44,6 +44,7 @@ def write_neighbours(folder: Path, manifest: Manifest, work: Work) -> dict[str, 
         If the shards do not hold the rows of the manifest, in order.
     """
     first, stop = manifest.facts["rows"]
+    # A first pass checks the rows and adds up the sizes: the header of an `.npy` file states the total.
     row, sizes = first, [np.empty(0, np.int32)]
     for name in manifest.parts:
         table = pq.read_table(folder / name, columns=["row", "neighbours"])
@@ -144,10 +145,12 @@ def read_neighbours(folder: Path, manifest: Manifest, rows: range, most: int, le
         selected = np.flatnonzero((row >= rows.start) & (row < rows.stop))
         if not len(selected):
             continue
+        # All lists of a table have the same length, so a flat column is a matrix.
         for array, column in zip(arrays, ("neighbours", "scores", "same_image"), strict=True):
             values = pc.list_flatten(table[column]).to_numpy(zero_copy_only=False).reshape(len(row), -1)
             array[row[selected] - rows.start] = values[selected, :k]
         count += len(selected)
+    # A row that no shard holds would leave its part of the arrays undefined.
     if count != len(rows):
         message = f"{len(rows) - count} of rows {rows.start} to {rows.stop - 1} are not in the table of neighbours"
         raise CheckError(message, where=str(folder), todo=_TODO)

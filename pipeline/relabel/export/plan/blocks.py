@@ -116,6 +116,7 @@ class Pairs:
                 references, captions = self.unpack(step)
                 scores[a : a + _STEP] = relevance.pairs(references, captions, self.pooling)
                 advance(len(step))
+        # Keys and the bits of their scores in one array of one type: 16 bytes per pair, and one file to map.
         work.file(task.file, partial(_write, np.stack([keys, scores.view(np.int64)])), rows=len(keys))
 
     def unpack(self, keys: Keys) -> tuple[References, Rows]:

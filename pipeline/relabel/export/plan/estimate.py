@@ -99,7 +99,7 @@ def estimate(spec: PlanSpec, relevance: Relevance) -> Estimate:
         seconds = count * _seconds_per_pair(pairs, relevance) if estimated is None else estimated
     else:
         sizes = (batches >= 0).sum(axis=1, dtype=np.int64)
-        count, work = int(sizes @ sizes), 0
+        count, work = int(sizes @ sizes), 0  # a batch of B captions has B * B pairs
         seconds = len(batches) * _seconds_per_block(spec, relevance)
     return Estimate(shape.batches, shape.batch_size, len(shape.shards), spec.bytes, work, count, round(seconds, 1))
 

@@ -80,6 +80,7 @@ class ExportPlanParams(Parameters):
     @property
     def semantic(self) -> dict[str, Any]:
         """Parameters that can change the batches; those that the sampler does not read are left out."""
+        # A parameter that only another sampler reads must not change the fingerprint.
         specific = {
             "random": {"one_caption_an_image"},
             "neighbour": {"k", "siblings", "anchors", "depth"},

@@ -83,6 +83,7 @@ def usable_captions(corpus: Corpus, rows: range, failed: Rows, pooling: Pooling)
     pooling : Pooling
     """
     image = corpus.image[rows.start : rows.stop]
+    # Failures of other splits, which the encoding may also cover, do not count.
     positions = failed[(failed >= rows.start) & (failed < rows.stop)] - rows.start
     return Captions.of(image, mark_usable(image, positions, None if pooling == "paired" else REFERENCES), rows.start)
 
@@ -155,6 +156,7 @@ def shape_of(params: ExportPlanParams, sampler: Sampler) -> Shape:
         message = f"{len(sampler.captions)} captions fill no batch of {params.size}"
         todo = "Use a smaller batch_size, or keep the last batch with drop_last: false."
         raise UsageError(message, where="export.plan", todo=todo)
+    # A sampler draws the same number of batches in every epoch.
     return Shape(params.size, (count,) * params.epochs)
 
 
@@ -270,6 +272,7 @@ class PlanSpec:
     def id_arrays(self) -> dict[str, NDArray[Any]]:
         """Arrays of caption ids and image ids; see relabel_train.ids."""
         corpus, rows = self.corpus, self.rows
+        # Images are numbered in row order, so those of a split are consecutive.
         images = slice(*self.metadata["images"])
         captions = Ids.of(corpus.caption_ids[rows.start : rows.stop]).arrays("caption_ids")
         return captions | Ids.of(corpus.image_ids[images]).arrays("image_ids")

@@ -1,0 +1,110 @@
+"""Sources, relevance and specifications for the tests of batch plans."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from relabel.core.progress import SILENT
+from relabel.core.types import Pooling, Rows, Scores
+from relabel.corpus import Corpus, References
+from relabel.export.plan.build import PlanTasks
+from relabel.export.plan.params import ExportPlanParams
+from relabel.export.plan.spec import PlanSpec
+from relabel.sources.base import Kind, SourceParams, SourceSpec
+from relabel.sources.cosine import VectorRelevance
+from relabel.sources.relevance import Relevance
+from relabel.store.artefact import build
+from relabel.store.manifest import ArtefactSpec, Manifest
+from relabel.store.tasks import make_all
+from relabel_train.batches import Plan, open_plan
+
+SIZES = [5, 1, 6, 5, 2, 5, 5, 5, 3, 5]
+POOLINGS: list[Pooling] = ["paired", "max", "mean"]
+
+
+@dataclass(eq=False)
+class Counting(Relevance):
+    """Pair by pair: a number of both rows, pooled by max; remembers what it was asked, and can be interrupted."""
+
+    corpus: Corpus
+    rows: range
+    pooling: Pooling = "max"
+    stop_at: int | None = None
+    asked: Counter[tuple[tuple[int, ...], int]] = field(default_factory=Counter)
+    largest: int = 0
+
+    def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
+        self.largest = max(self.largest, len(captions))
+        out = np.empty(len(captions))
+        for p, caption in enumerate(captions.tolist()):
+            if self.stop_at is not None and self.asked.total() >= self.stop_at:
+                raise KeyboardInterrupt
+            own = tuple(references[p].tolist())
+            self.asked[own, caption] += 1
+            each = [np.sin(12.9898 * r + 78.233 * caption) for r in (own[:1] if pooling == "paired" else own)]
+            out[p] = np.mean(each) if pooling == "mean" else max(each)
+        return out
+
+    def block(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
+        raise AssertionError("a pairs source is asked for pairs")
+
+    def query(self, text: str, captions: Rows) -> Scores:
+        raise NotImplementedError
+
+
+class Fake:
+    """What an outline asks of a source."""
+
+    def __init__(self, kind: Kind) -> None:
+        self.spec = SourceSpec("fake", kind, (-1.0, 1.0), False, 1, SourceParams)
+
+    def is_pairwise(self) -> bool:
+        return self.spec.pairwise
+
+
+def vectors(corpus: Corpus) -> VectorRelevance:
+    values = np.random.default_rng(0).normal(size=(len(corpus), 48))
+    values = (values / np.linalg.norm(values, axis=1, keepdims=True)).astype(np.float32)
+    values[7] = 0  # nothing known of the text
+    return VectorRelevance(corpus, range(len(corpus)), "max", values, lambda _: values[0])
+
+
+def outline(
+    corpus: Corpus, kind: Kind = "pairs", pooling: Pooling = "max", failed: tuple[int, ...] = (), **given: Any
+) -> PlanSpec:
+    params = ExportPlanParams(**{"batch_size": 6, "epochs": 3, "drop_last": False, **given})
+    rows = corpus.rows(["train"])
+    source: Any = Fake(kind)
+    none: Any = None
+    return PlanSpec(
+        corpus, "fake", "train", None, source, rows, np.array(failed, np.int32), pooling, params, none, "fingerprint"
+    )
+
+
+def write(folder: Path, made: PlanSpec, relevance: Relevance) -> tuple[Plan, Manifest]:
+    artefact = ArtefactSpec("plan", "p", made.params.semantic, {"corpus": made.corpus.digest})
+    tasks = PlanTasks(made, lambda: relevance)
+    manifest, _ = build(folder, artefact, lambda work: make_all(tasks, work, SILENT))
+    return open_plan(folder), manifest
+
+
+def check(plan: Plan, corpus: Corpus, relevance: Relevance, pooling: Pooling) -> None:
+    """Hold a plan against Relevance.pairs, one pair a call."""
+    for batch in map(plan.__getitem__, range(len(plan))):
+        size = len(batch.rows)
+        assert (batch.relevance.shape, batch.relevance.dtype) == ((size, size), np.float32)
+        for i, row in enumerate(batch.rows.tolist()):
+            own = [row] if pooling == "paired" else corpus.references([corpus.image[row]])[0]
+            for j, caption in enumerate(batch.rows.tolist()):
+                score = relevance.pairs(References.of([own]), np.array([caption], np.int32), pooling)[0]
+                assert batch.relevance[i, j] == np.float32(score), (row, caption)
+                assert batch.same_image[i, j] == (corpus.image[row] == corpus.image[caption])
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {p.name: p.read_bytes() for p in sorted(folder.iterdir()) if p.is_file() and p.name != "manifest.json"}

@@ -1,0 +1,90 @@
+"""Contract of blocks: they are what Relevance.pairs gives for each pair, rounded to float32 once, whatever BLAS does; a
+distinct pair is scored once per plan.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.relabel.export.plan.fixtures import POOLINGS, Counting, check, files, outline, vectors, write
+
+from relabel.core.types import Pooling, Rows, Scores
+from relabel.corpus import Corpus, References
+from relabel.export.plan import blocks
+from relabel.export.plan.blocks import Pairs, block_of
+from relabel.sources.base import Kind
+from relabel.sources.cosine import VectorRelevance
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize("kind", ["pairs", "vectors"])
+def test_blocks_equal_pairs_one_by_one(tmp_path: Path, corpus: Corpus, kind: Kind, pooling: Pooling) -> None:
+    relevance = Counting(corpus, range(len(corpus))) if kind == "pairs" else vectors(corpus)
+    plan, _ = write(tmp_path / "plan", outline(corpus, kind, pooling), relevance)
+    assert len(plan) == 3 * 6
+    assert sorted(np.concatenate([plan.rows(n) for n in plan.epoch(1)]).tolist()) == list(corpus.rows(["train"]))
+    check(plan, corpus, relevance, pooling)
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_every_distinct_pair_is_scored_once(
+    tmp_path: Path, corpus: Corpus, pooling: Pooling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocks, "_PART", 60)
+    monkeypatch.setattr(blocks, "_STEP", 7)
+    relevance = Counting(corpus, range(len(corpus)))
+    made = outline(corpus, "pairs", pooling, epochs=6)
+    plan, _ = write(tmp_path / "plan", made, relevance)
+    expected, cells = set(), 0
+    for number in range(len(plan)):
+        rows = plan.rows(number).tolist()
+        for row in rows:
+            own = (row,) if pooling == "paired" else tuple(corpus.references([corpus.image[row]])[0].tolist())
+            expected |= {(own, caption) for caption in rows}
+            cells += len(rows)
+    assert relevance.asked == Counter(dict.fromkeys(expected, 1))
+    assert cells > 1.3 * len(expected)  # so that there was something to share
+    assert relevance.largest <= 7
+    assert not list((tmp_path / "plan").glob("pairs-*"))
+    assert Pairs(corpus, made.batches, pooling).distinct == len(expected)
+    assert len(Pairs(corpus, made.batches, pooling).tasks) > 5
+
+
+def test_sums_that_stand_between_two_float32_are_rounded_as_pairs_does(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """0.5 + 2**-25 is half-way between two float32; one ulp of float64 in a BLAS's order would tip it."""
+    relevance = vectors(corpus)
+    relevance.vectors[:] = 0
+    relevance.vectors[0, :3] = 0.5, 2.0**-25, 2.0**-80
+    relevance.vectors[1, :3] = 1.0, 1.0, -1.0
+    asked: list[tuple[int, int]] = []
+    real = VectorRelevance.pairs
+
+    def pairs(self: VectorRelevance, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
+        asked.append((int(references.rows[0]), int(captions[0])))
+        return real(self, references, captions, pooling)
+
+    monkeypatch.setattr(VectorRelevance, "pairs", pairs)
+    block = block_of(relevance, np.array([0, 1], np.int32), "paired")
+    assert {(0, 1), (1, 0)} <= set(asked)
+    assert block[0, 1] == np.float32(relevance.pairs(References.of([[0]]), np.array([1], np.int32), "paired")[0])
+    assert len(set(asked)) < 4  # sums that are clear are not asked again
+
+
+def test_a_large_batch_is_scored_in_pieces(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    relevance, rows = vectors(corpus), np.arange(len(corpus), dtype=np.int32)
+    whole = block_of(relevance, rows, "max")
+    monkeypatch.setattr("relabel.sources.cosine._ROUNDED_CELLS", 200)
+    assert np.array_equal(block_of(relevance, rows, "max"), whole)
+
+
+def test_threads_change_no_byte(tmp_path: Path, corpus: Corpus) -> None:
+    threadpoolctl = pytest.importorskip("threadpoolctl")
+    for threads in (1, 2):
+        with threadpoolctl.threadpool_limits(threads):
+            write(tmp_path / str(threads), outline(corpus, "vectors", batch_size=30), vectors(corpus))
+    assert files(tmp_path / "1") == files(tmp_path / "2")

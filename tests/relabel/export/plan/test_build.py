@@ -1,0 +1,138 @@
+"""Contract of building a plan: any size of batch works, and a run that was killed or damaged ends in the same bytes."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+from tests.relabel.export.plan.fixtures import Counting, check, files, outline, vectors, write
+
+from relabel.core.progress import SILENT
+from relabel.corpus import Corpus
+from relabel.export.plan import blocks, spec
+from relabel.export.plan.blocks import Pairs
+from relabel.export.plan.build import PlanTasks
+from relabel.sources.base import Kind
+from relabel.store.tasks import make_all
+from relabel.store.workdir import Work
+from relabel_train.batches import open_plan
+
+
+@pytest.mark.parametrize("given", [{"batch_size": 1}, {"batch_size": 500}, {"batches": 2}, {"batch_size": 34}])
+@pytest.mark.parametrize("kind", ["pairs", "vectors"])
+def test_odd_sizes(tmp_path: Path, corpus: Corpus, kind: Kind, given: dict[str, int]) -> None:
+    relevance = Counting(corpus, range(len(corpus))) if kind == "pairs" else vectors(corpus)
+    plan, manifest = write(tmp_path / "plan", outline(corpus, kind, **given), relevance)
+    captions = len(corpus.rows(["train"]))
+    assert [len(plan.epoch(e)) for e in range(3)] == [
+        given.get("batches", -(-captions // given.get("batch_size", 6)))
+    ] * 3
+    assert manifest.facts["batches"] == len(plan)
+    check(plan, corpus, relevance, "max")
+
+
+@pytest.mark.parametrize("stop_at", [0, 1, 100, 212])
+def test_a_killed_run_goes_on_to_the_same_bytes(
+    tmp_path: Path, corpus: Corpus, stop_at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocks, "_PART", 60)
+    monkeypatch.setattr(spec, "_SHARD", 4 * 36 * 5)  # five batches
+    whole = Counting(corpus, range(len(corpus)))
+    write(tmp_path / "whole", outline(corpus), whole)
+    assert whole.asked.total() > 212
+    first = Counting(corpus, range(len(corpus)), stop_at=stop_at)
+    with pytest.raises(KeyboardInterrupt):
+        write(tmp_path / "killed", outline(corpus), first)
+    assert not (tmp_path / "killed").exists()
+    second = Counting(corpus, range(len(corpus)))
+    write(tmp_path / "killed", outline(corpus), second)
+    assert files(tmp_path / "killed") == files(tmp_path / "whole")
+    again = set(first.asked) & set(second.asked)
+    assert len(again) <= 66  # no more than the part that was being scored
+
+
+@pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_run_killed_between_any_two_files_goes_on(
+    tmp_path: Path, corpus: Corpus, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocks, "_PART", 100)
+    monkeypatch.setattr(spec, "_SHARD", 4 * 36 * 8)
+    write(tmp_path / "whole", outline(corpus), Counting(corpus, range(len(corpus))))
+    expected, real = files(tmp_path / "whole"), {name: getattr(Work, name) for name in ("file", "drop")}
+    for stop_at in range(5, 1000, step):
+        count = iter(range(stop_at))
+
+        def dies(name: str, count: Any = count) -> Callable[..., None]:
+            def call(*args: Any, **given: Any) -> None:
+                if next(count, None) is None:
+                    raise KeyboardInterrupt
+                real[name](*args, **given)
+
+            return call
+
+        folder = tmp_path / f"killed-{stop_at}"
+        with monkeypatch.context() as patch:
+            for name in real:
+                patch.setattr(Work, name, dies(name))
+            try:
+                write(folder, outline(corpus), Counting(corpus, range(len(corpus))))
+            except KeyboardInterrupt:
+                pass
+            else:
+                assert stop_at > 20
+                return
+        after = Counting(corpus, range(len(corpus)))
+        write(folder, outline(corpus), after)
+        assert files(folder) == expected
+        if stop_at > len(expected) + len(Pairs(corpus, outline(corpus).batches, "max").tasks):
+            assert not after.asked  # all blocks were there: no pair is scored again for files that are only dropped
+
+
+def test_a_damaged_block_is_made_again_with_its_pairs(tmp_path: Path, corpus: Corpus) -> None:
+    relevance, made = Counting(corpus, range(len(corpus))), outline(corpus)
+    work = Work(tmp_path / "work")
+    (work.folder / ".done").mkdir(parents=True)
+    make_all(PlanTasks(made, lambda: relevance), work, SILENT)
+    before = files(work.folder)
+    name = next(n for n in before if n.startswith("blocks-"))
+    (work.folder / name).write_bytes(before[name][:-1] + b"?")
+    make_all(PlanTasks(made, lambda: relevance), Work(tmp_path / "work"), SILENT)
+    assert files(work.folder) == before
+
+
+def test_what_is_no_plan_is_refused(tmp_path: Path, corpus: Corpus) -> None:
+    with pytest.raises(FileNotFoundError, match="relabel export plan"):
+        open_plan(tmp_path)
+    plan, _ = write(tmp_path / "plan", outline(corpus, "vectors"), vectors(corpus))
+    with pytest.raises(IndexError, match="no batch 18; the plan has 18"):
+        plan[18]
+    with pytest.raises(ValueError, match="epoch 3 is not planned"):
+        plan.epoch(3)
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_workers_read_what_the_parent_reads(
+    tmp_path: Path, corpus: Corpus, start: Literal["fork", "spawn"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    from relabel_train.batches.torch_sampler import PlanDataset
+
+    monkeypatch.setattr(spec, "_SHARD", 4 * 36 * 5)
+    plan, _ = write(tmp_path / "plan", outline(corpus, "vectors"), vectors(corpus))
+    expected = [plan[n] for n in range(len(plan))]  # maps are open when the workers start
+    data = PlanDataset(plan)
+    loader = torch.utils.data.DataLoader(data, batch_size=None, num_workers=1, multiprocessing_context=start)
+    found = list(loader)
+    assert len(found) == len(expected)
+    for batch, (rows, relevance, same_image) in zip(found, expected, strict=True):
+        assert (batch.rows.dtype, batch.relevance.dtype) == (torch.int64, torch.float32)
+        assert batch.rows.tolist() == rows.tolist()
+        assert np.array_equal(batch.relevance.numpy(), relevance)
+        assert np.array_equal(batch.same_image.numpy(), same_image)
+    shares = [PlanDataset(plan, 1, rank, 4, even=False).numbers.tolist() for rank in range(4)]
+    assert sorted(n for share in shares for n in share) == plan.epoch(1)
+    assert multiprocessing.active_children() == []

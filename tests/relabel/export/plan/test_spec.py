@@ -1,0 +1,58 @@
+"""Contract of the specification of a plan: it knows batches, shards, ids and plan.json before any pair is scored, and
+leaves out captions without labels.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.relabel.export.plan.fixtures import outline, vectors, write
+
+from relabel.core.errors import UsageError
+from relabel.corpus import Corpus
+from relabel.export.plan.estimate import check_size_limit
+from relabel.export.plan.spec import Shape
+
+
+def test_a_batch_larger_than_the_corpus_is_refused_where_a_short_one_is_left_out(corpus: Corpus) -> None:
+    with pytest.raises(UsageError, match="34 captions fill no batch of 500"):
+        check_size_limit(outline(corpus, batch_size=500, drop_last=True))
+
+
+def test_captions_whose_labels_are_no_numbers_are_left_out(tmp_path: Path, corpus: Corpus) -> None:
+    bad = (int(corpus.indptr[2]),)
+    for pooling, lost in (("max", 6), ("paired", 1)):
+        plan, manifest = write(tmp_path / pooling, outline(corpus, "vectors", pooling, failed=bad), vectors(corpus))  # type: ignore[arg-type]
+        used = set(np.concatenate([plan.rows(n) for n in plan.epoch(0)]).tolist())
+        assert manifest.facts["left_out"] == lost
+        assert used == set(corpus.rows(["train"])) - set(range(bad[0], bad[0] + lost))
+    sixth = int(corpus.indptr[2]) + 5  # stands for no image: only its own labels are no numbers
+    plan, manifest = write(tmp_path / "sixth", outline(corpus, "vectors", failed=(sixth,)), vectors(corpus))
+    used = set(np.concatenate([plan.rows(n) for n in plan.epoch(0)]).tolist())
+    assert used == set(corpus.rows(["train"])) - {sixth}
+
+
+def test_a_large_plan_has_few_shards() -> None:
+    for batches in (1, 300, 5_000_000):
+        shape = Shape(128, (batches,))
+        assert [n for shard in shape.shards for n in (shard.start, shard.stop - 1)][-1] == batches - 1
+        assert len(shape.shards) <= 256
+    assert Shape(128, (300,)).per_shard == 1024
+
+
+def test_ids_and_what_plan_json_says(tmp_path: Path, corpus: Corpus) -> None:
+    plan, manifest = write(tmp_path / "plan", outline(corpus, "vectors"), vectors(corpus))
+    for number in (0, 7):
+        rows = plan.rows(number)
+        captions, images = plan.names(number)
+        assert captions == [corpus.caption_ids[r] for r in rows]
+        assert images == [corpus.image_ids[corpus.image[r]] for r in rows]
+    about = plan.about
+    assert about["orientation"] == "rows are images, columns are captions; the text direction is the transpose"
+    assert (about["pooling"], about["bounds"], about["coverage"]) == ("max", [-1, 1], "every pair of every batch")
+    assert (about["fingerprint"], about["sampler"]["seed"], about["batches"]) == ("fingerprint", 0, 18)
+    assert {k: manifest.facts[k] for k in ("sampler", "pooling", "bounds")} == {
+        k: about[k] for k in ("sampler", "pooling", "bounds")
+    }
