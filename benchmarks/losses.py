@@ -275,7 +275,7 @@ def seconds(loss: Loss, scores: Tensor, relevance: Tensor) -> float:
 
 
 def peak_mib(loss: Loss, scores: Tensor, relevance: Tensor) -> float:
-    """Return the peak of what torch allocated in one step, in MiB."""
+    """Return torch's peak allocation in one step, in MiB."""
     if scores.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()

@@ -301,7 +301,7 @@ def read_digests(folder: ExportFolder, kind: str, description: str) -> dict[str,
     FileNotFoundError
         If there is no manifest.
     LookupFileError
-        If the manifest is not, to the byte, what was written, or the description's digest differs.
+        If the manifest differs in any byte from the written one, or the description's digest differs.
     """
     path, body = folder.path / MANIFEST, folder.read_json(MANIFEST)
     digest = body.pop("digest", None)

@@ -148,7 +148,7 @@ class Lookup:
         Parameters
         ----------
         pooling : "paired", "max", "mean" or "refs", optional
-            The label's own by default. Unless it is "paired", all captions of an image are left out if one of its
+            The label's default if omitted. Unless it is "paired", all captions of an image are left out if one of its
             references has no encoding.
         """
         paired = (pooling or self.about.pooling) == "paired"
@@ -174,7 +174,7 @@ class Lookup:
         columns : (B_captions,) int, optional
             The captions; `rows` by default.
         pooling : "paired", "max", "mean" or "refs", optional
-            The label's own by default.
+            The label's default if omitted.
         out : (B_images, B_captions) float32 or float64, optional
             Filled and returned.
         dtype : float32 or float64

@@ -37,7 +37,7 @@ class SAMLoss(RelevanceLoss):
     directions : "sum" or "mean"
         "sum", as the paper.
     generator : torch.Generator, optional
-        Of "random"; torch's own by default.
+        Of "random"; torch's global generator by default.
 
     Notes
     -----

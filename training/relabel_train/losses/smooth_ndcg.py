@@ -151,7 +151,7 @@ class _SmoothRanks(torch.autograd.Function):
             sigmoid = _sigmoids(scaled, rows, items)
             # The slope sigmoid (1 - sigmoid) is symmetric in its two items, so one block serves both roles of item j.
             slope = torch.addcmul(sigmoid, sigmoid, sigmoid, value=-1)
-            # As k, item j raises the ranks of the other items; as j, every other item lowers its own rank.
+            # As k, item j raises the rank of every item; as j, it lowers its rank against every item.
             as_other = (slope * grad[rows, None, :]).sum(dim=2)
             gradient[rows, items] = as_other - slope.sum(dim=2) * grad[rows, items]
         return gradient / ctx.tau, None

@@ -203,7 +203,7 @@ def _dropped(values: Tensor, mask: Tensor, out: Tensor) -> tuple[Tensor, Tensor]
     # An image or caption never loses everything: its first position stays.
     empty = ~stays.any(dim=1)
     stays[empty, 0] = True
-    # A stable sort of the marks moves what stays to the front, in order.
+    # A stable sort of the marks moves the remaining positions to the front, in order.
     order = (~stays).to(torch.int8).sort(dim=1, stable=True).indices
     moved = values.gather(1, order.reshape(*order.shape, *(1,) * (values.ndim - 2)).expand_as(values))
     return moved, counted(stays.sum(dim=1), mask.shape[1])
