@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from relabel.core.errors import UsageError
 from relabel.judge import JudgeParams
 from relabel.stages.correlate import Against
 from relabel.store.atomic import write_atomic
@@ -25,6 +26,18 @@ def correlate(
     stsb: Annotated[
         bool, typer.Option("--stsb", help="Compare with the STS benchmark, which must be fetched.")
     ] = False,
+    on: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--on",
+            help="Judged sets, by comma or repeated: cxc, eccv, stsb, flickr8k-expert, flickr8k-cf, vsts, sick, "
+            "pascal-50s, sugarcrepe-pp, all; or a file of references, candidate and human (.jsonl, .csv, .parquet).",
+        ),
+    ] = None,
+    scores: Annotated[
+        list[Path] | None,
+        typer.Option(help="Judge scores of CxC's pairs that were computed elsewhere: left, right, score. Repeatable."),
+    ] = None,
     sources: Annotated[
         list[str] | None, typer.Option(help="Labels, separated by commas or repeated; all of params.yaml by default.")
     ] = None,
@@ -39,21 +52,26 @@ def correlate(
     """Report how well each label agrees with human judgement."""
     from relabel import stages
     from relabel.stages.correlate import correlate as compare
+    from relabel.stages.correlate import judged_names
     from relabel_cli.output import report_outcome
 
     project = common.project(options)
     labels = [name for text in sources or [] for name in text.split(",") if name]
-    chosen: list[Against] = []
-    chosen += ["cxc"] if cxc or not (eccv or stsb) else []
-    chosen += ["eccv"] if eccv else []
-    chosen += ["stsb"] if stsb else []
+    chosen: list[Against] = [name for text in on or [] for name in text.split(",") if name]
+    chosen += [name for name, asked in (("cxc", cxc), ("eccv", eccv), ("stsb", stsb)) if asked]
+    if "all" in chosen:
+        chosen = [*judged_names(), *(name for name in chosen if name != "all")]
+    # One order of tables and no set twice, however the sets were named.
+    chosen = sorted(dict.fromkeys(chosen or ["cxc"]), key=lambda name: [*judged_names(), name].index(name))
+    if scores and chosen != ["cxc"]:
+        raise UsageError("--scores are judged on CxC alone", todo="Use --on cxc.")
     style = "csv" if csv else "md" if md else "latex" if latex else form
-    outcome = compare(project, labels, chosen)
-    if chosen != ["stsb"]:
+    outcome = compare(project, labels, chosen, scores or ())
+    if {"cxc", "eccv"} & set(chosen) and not scores:
         outcome.problems += stages.find_failed_rows(
             project, labels or project.config.sources, project.config.judge.split
         )
-    if picture is not None and "cxc" in chosen:
+    if picture is not None and "tables, pictures" in outcome.paths and "cxc" in chosen:
         drawn = outcome.paths["tables, pictures"] / "cxc.png"
         write_atomic(picture, lambda p: shutil.copyfile(drawn, p))
     common.show(outcome.report.data, outcome.report.render(style))

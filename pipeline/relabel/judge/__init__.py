@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from relabel.core.parameters import Parameters, Seed
+from relabel.datasets.judged import Statistic
 
 SamplingSide = Literal["left", "either"]
 SamplingUnit = Literal["item", "image"]
@@ -37,6 +38,7 @@ class JudgeParams(Parameters):
     draw_unit: SamplingUnit = Field(
         "item", description="CxC: unit of a draw (STS): a caption, or the image it belongs to."
     )
+    statistic: Statistic = Field("pearson", description="Statistic of a file of judgements (`correlate --on FILE`).")
     gate: str | None = Field(
         None,
         description="Label whose best candidates a pairs source (meteor) re-ranks on ECCV Caption; "

@@ -30,7 +30,7 @@ from relabel.judge.report import UNDEFINED, Report
 from relabel.sources.base import Source
 from relabel.sources.texts import TextScores, score_both_orders, score_texts
 
-TITLES: dict[Statistic, str] = {"pearson": "Pearson", "spearman": "Spearman", "tau_b": "tau-b", "tau_c": "tau-c"}
+TITLES: dict[str, str] = {"pearson": "Pearson", "spearman": "Spearman", "tau_b": "tau-b", "tau_c": "tau-c"}
 ALL = "all"
 MEAN = "mean"
 """Name of the mean accuracy over kinds."""
@@ -251,6 +251,18 @@ def _percentiles(values: Vector) -> Interval | None:
     return Interval(*map(float, np.quantile(values, [0.025, 0.975]))) if len(values) else None
 
 
+def column_title(statistic: str) -> str:
+    """Return the name of a statistic as tables print it.
+
+    Examples
+    --------
+    >>> from relabel.judge.judged_sets import column_title
+    >>> column_title("tau_c"), column_title("accuracy")
+    ('tau-c', 'accuracy')
+    """
+    return TITLES.get(statistic, statistic)
+
+
 def headline(judged: JudgedSet, figures: Sequence[Figure]) -> Figure:
     """Return the figure that stands for a set in the table of all sets."""
     group = MEAN if not judged.statistics else ALL
@@ -285,7 +297,11 @@ def set_report(
         by = {(f.statistic, f.group): f for f in values}
         lines.append((label, *(_cell(by.get(key)) for key, _ in columns), *([""] if papers else [])))
     for row in judged.published:
-        cells = [row.figures.get(key[0] if judged.statistics else key[1]) for key, _ in columns]
+        # Published correlations are over all pairs, accuracies are by kind.
+        cells = [
+            row.figures.get(group if not judged.statistics else statistic if group == ALL else "")
+            for (statistic, group), _ in columns
+        ]
         lines.append((row.model, *("" if cell is None else f"{cell:.1f}" for cell in cells), row.paper))
     notes = [judged.protocol]
     if resamples:
@@ -312,8 +328,7 @@ def _columns(judged: JudgedSet, figures: Sequence[Figure]) -> list[tuple[tuple[s
         shown = list(figures)
     several = len({f.group for f in shown}) > 1
     return [
-        ((f.statistic, f.group), f"{TITLES[f.statistic]} {f.group}" if several else TITLES[f.statistic])  # type: ignore[index]
-        for f in shown
+        ((f.statistic, f.group), f"{TITLES[f.statistic]} {f.group}" if several else TITLES[f.statistic]) for f in shown
     ]
 
 

@@ -83,7 +83,7 @@ def test_a_part_is_encoded_over_the_same_texts(tmp_path: Path) -> None:
     near = Cbow(CbowParams(vectors=str(file), tokenizer="lower_split", index=None))
 
     class Gated(Cider):
-        def parts(self) -> tuple[str, ...]:
+        def input_labels(self) -> tuple[str, ...]:
             return ("near",)
 
         def open(self, encoding):  # type: ignore[no-untyped-def]

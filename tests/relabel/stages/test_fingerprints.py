@@ -156,6 +156,7 @@ SAME: dict[tuple[str, str], str] = {
     ("sources.meteor", "silence"): "when Java counts as hung",
     ("judge", "resamples"): "of the tables' intervals: the report holds them, and the sha256 of its files",
     ("judge", "seed"): "as resamples",
+    ("judge", "statistic"): "of files of judgements, which no judgement of a label holds",
     ("judge", "draws"): "as resamples",
     ("judge", "draw_side"): "as resamples",
     ("judge", "draw_unit"): "as resamples",

@@ -1,0 +1,165 @@
+"""Judgements of one's own: a file of references, candidates and human ratings.
+
+One record per rated pair, as JSON Lines, CSV or Parquet: `references` (a list) or `reference` (one text), `candidate`,
+`human` (a number) and, optionally, `group`. A text may be given by its caption id.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from relabel.core.errors import CheckError
+from relabel.core.parsing import parse_json, read_lines, read_text
+from relabel.core.user_files import check_regular
+from relabel.datasets.judged import JudgedSet, Judgements, Statistic
+
+JUDGEMENT_FILES = (".jsonl", ".csv", ".parquet")
+"""Endings of the files that are read."""
+_NAMES = {
+    "pearson": "Pearson's r",
+    "spearman": "Spearman's rho",
+    "tau_b": "Kendall's tau-b",
+    "tau_c": "Kendall's tau-c",
+}
+
+
+class _Rating(NamedTuple):
+    references: list[str]
+    candidate: str
+    human: float
+    group: str
+
+
+def judged_file(
+    path: Path, statistic: Statistic = "pearson", texts: Mapping[str, str] = MappingProxyType({})
+) -> JudgedSet:
+    """Make a judged set of a file.
+
+    Parameters
+    ----------
+    path : Path
+        JSON Lines (.jsonl), CSV (.csv, `references` as a JSON list) or Parquet (.parquet).
+    statistic : Statistic
+        Compares the ratings with the scores of a label, over all pairs and in each group.
+    texts : mapping of str to str
+        Captions by id: a reference or candidate that is an id stands for its caption.
+
+    Raises
+    ------
+    CheckError
+        When the set is opened, if a record lacks a column or a value is not valid. The message names file and line.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from relabel.datasets.judged_file import judged_file
+    >>> _ = Path("mine.jsonl").write_text('{"reference": "a dog", "candidate": "a puppy", "human": 4}')
+    >>> judged_file(Path("mine.jsonl")).open(Path("data")).references
+    [['a dog']]
+    """
+    return JudgedSet(
+        name=path.name,
+        title=f"{path.name}: {_NAMES[statistic]} with human ratings",
+        dataset=path.stem,
+        read=lambda _: _read(path, texts),
+        statistics=(statistic,),
+        protocol=f"Ratings of {path.name}; the references of a pair stand for its image.",
+    )
+
+
+def _read(path: Path, texts: Mapping[str, str]) -> Judgements:
+    ratings = [_rating(record, where, texts) for where, record in read_records(path)]
+    if not ratings:
+        raise CheckError("no judgements", where=str(path), todo="Write one record per rated pair.")
+    return Judgements(
+        references=[rating.references for rating in ratings],
+        candidates=[rating.candidate for rating in ratings],
+        ratings=np.array([[rating.human] for rating in ratings]),
+        groups=[rating.group for rating in ratings],
+        clusters=[str(number) for number in range(len(ratings))],
+    )
+
+
+def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield `file:line` and the record of every line or row of a JSON Lines, CSV or Parquet file.
+
+    Raises
+    ------
+    MissingError, CheckError
+        If the file is not there or not of its format.
+    """
+    check_regular(path, todo="Name a file of judgements or scores.")
+    if path.suffix == ".parquet":
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            table = pq.read_table(path)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise CheckError(f"not Parquet: {error}", where=str(path)) from error
+        yield from ((f"{path}: row {number}", record) for number, record in enumerate(table.to_pylist(), 1))
+    elif path.suffix == ".csv":
+        reader = csv.DictReader(io.StringIO(read_text(path), newline=""), strict=True)
+        try:
+            yield from ((f"{path}:{reader.line_num}", record) for record in reader)
+        except csv.Error as error:
+            raise CheckError(f"not CSV: {error}", where=f"{path}:{reader.line_num}") from error
+    else:
+        for number, (where, line) in enumerate(read_lines(path), 1):
+            if line.strip():
+                record = parse_json(line, str(path), number)
+                if not isinstance(record, dict):
+                    raise CheckError("expected a JSON object", where=where, todo='Write {"references": [...], ...}.')
+                yield where, record
+
+
+def _rating(record: Mapping[str, Any], where: str, texts: Mapping[str, str]) -> _Rating:
+    values = record.get("references")
+    # CSV has no lists: a cell holds one as JSON.
+    if isinstance(values, str):
+        try:
+            values = json.loads(values)
+        except ValueError:
+            values = None
+    if values is None and record.get("reference"):
+        values = [record["reference"]]
+    candidate = record.get("candidate")
+    if not isinstance(values, list) or not values or not all(isinstance(v, str) and v.strip() for v in values):
+        what = "expected `references`, a list of texts, or `reference`, a text"
+        raise CheckError(what, where=where, todo="Give each judged pair its references.")
+    if not isinstance(candidate, str) or not candidate.strip():
+        raise CheckError("expected `candidate`, a text", where=where, todo="Give each judged pair its candidate.")
+    group = record.get("group")
+    return _Rating(
+        [texts.get(value, value) for value in values],
+        texts.get(candidate, candidate),
+        number_of(record, "human", where),
+        "all" if group in (None, "") else str(group),
+    )
+
+
+def number_of(record: Mapping[str, Any], name: str, where: str) -> float:
+    """Return a finite number of a record.
+
+    Raises
+    ------
+    CheckError
+        If there is none.
+    """
+    value = record.get(name)
+    try:
+        number = math.nan if isinstance(value, bool) or value is None else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise CheckError(f"expected `{name}`, a number, found {value!r}", where=where, todo="Give every record one.")
+    return number

@@ -1,0 +1,137 @@
+"""Contract of the judged sets of texts: each is found by the name of its module and read as its authors publish it; a
+malformed line is named; a set without its file says how to get it.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.datasets import load_manifest
+from relabel.datasets.judged import Judgements, judged_set, set_names
+
+CAPTIONS = "".join(f"{image}.jpg#{k}\t{image} caption {k} .\n" for image in "ab" for k in range(5))
+
+
+def read(name: str, folder: Path, **files: str) -> Judgements:
+    for file, text in files.items():
+        (folder / file.replace("__", ".")).write_text(text)
+    return judged_set(name).read(lambda file: folder / file)
+
+
+@pytest.mark.parametrize("name", set_names())
+def test_every_set_names_its_manifest_protocol_and_papers(name: str) -> None:
+    judged = judged_set(name)
+    assert judged.name == name
+    assert load_manifest(judged.dataset)
+    assert judged.protocol.endswith(".")
+    assert {row.paper for row in judged.published} <= set(judged.papers)
+
+
+def test_flickr8k_expert_leaves_out_the_images_own_captions(tmp_path: Path) -> None:
+    lines = "a.jpg\tb.jpg#1\t1\t2\t1\na.jpg\ta.jpg#0\t4\t4\t4\nb.jpg\ta.jpg#2\t3\t4\t3\n"
+    found = read("flickr8k-expert", tmp_path, Flickr8k__token__txt=CAPTIONS, ExpertAnnotations__txt=lines)
+    assert found.candidates == ["b caption 1 .", "a caption 2 ."]
+    assert found.references[0] == [f"a caption {k} ." for k in range(5)]
+    assert found.clusters == ["a.jpg", "b.jpg"]
+    np.testing.assert_array_equal(found.ratings, [[1, 2, 1], [3, 4, 3]])
+
+
+def test_flickr8k_cf_takes_the_judged_caption_out_of_the_references(tmp_path: Path) -> None:
+    lines = "a.jpg\tb.jpg#1\t0.25\t1\t3\na.jpg\ta.jpg#0\t1\t3\t0\n"
+    found = read("flickr8k-cf", tmp_path, Flickr8k__token__txt=CAPTIONS, CrowdFlowerAnnotations__txt=lines)
+    assert [len(texts) for texts in found.references] == [5, 4]
+    assert "a caption 0 ." not in found.references[1]
+    np.testing.assert_array_equal(found.ratings, [[0.25], [1]])
+
+
+@pytest.mark.parametrize(
+    ("captions", "lines", "where", "message"),
+    [
+        (CAPTIONS, "a.jpg\tb.jpg#1\t1\t2\n", "ExpertAnnotations.txt:1", "3 numbers"),
+        (CAPTIONS, "a.jpg\tb.jpg#1\t1\t2\tx\n", "ExpertAnnotations.txt:1", "3 numbers"),
+        (CAPTIONS, "\na.jpg\n", "ExpertAnnotations.txt:2", "3 numbers"),
+        (CAPTIONS, "a.jpg\tb.jpg#7\t1\t2\t3\n", "ExpertAnnotations.txt:1", "no caption b.jpg#7"),
+        (CAPTIONS + "nothing\n", "", "Flickr8k.token.txt:11", "IMAGE.jpg#N"),
+    ],
+)
+def test_a_malformed_line_of_flickr8k_is_named(
+    tmp_path: Path, captions: str, lines: str, where: str, message: str
+) -> None:
+    with pytest.raises(CheckError, match=message) as error:
+        read("flickr8k-expert", tmp_path, Flickr8k__token__txt=captions, ExpertAnnotations__txt=lines)
+    assert str(error.value.where).endswith(where)
+
+
+def test_vsts_and_sick(tmp_path: Path) -> None:
+    header = "id\tsource\tsent1\timage1\tsent2\timage2\tsim\n"
+    row = "coco-1\tcoco\ta dog\tx.jpg\ta puppy\ty.jpg\t4.6\n"
+    found = read("vsts", tmp_path, **{"visual_sts.v2.0.all.tsv": header + row + "\n"})
+    assert (found.references, found.candidates, found.groups) == ([["a dog"]], ["a puppy"], ["coco"])
+    assert found.both_orders
+    header = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
+    found = read("sick", tmp_path, SICK_test_annotated__txt=header + "6\ta dog\ta puppy\t3.3\tNEUTRAL\n")
+    np.testing.assert_array_equal(found.ratings, [[3.3]])
+    with pytest.raises(CheckError, match="expected the columns pair_ID") as error:
+        read("sick", tmp_path, SICK_test_annotated__txt=row)
+    assert str(error.value.where).endswith(":1")
+    with pytest.raises(CheckError, match="a number in column relatedness_score") as error:
+        read("sick", tmp_path, SICK_test_annotated__txt=header + "6\ta dog\ta puppy\thigh\tNEUTRAL\n")
+    assert str(error.value.where).endswith(":2")
+
+
+def test_pascal_50s_puts_the_better_caption_first(tmp_path: Path) -> None:
+    entry = {"image": "i.jpg", "captions": ["one", "two"], "label": 1, "references": ["r"] * 5}
+    body = {kind: [entry] for kind in ("HC", "HI", "HM", "MM")}
+    found = read("pascal-50s", tmp_path, pascal_50s__json=json.dumps(body))
+    assert found.choices is not None
+    assert found.choices.tolist()[:2] == [[[1, 0]], [[3, 2]]]
+    assert found.groups == ["HC", "HI", "HM", "MM"]
+    with pytest.raises(CheckError, match="expected the kinds HC"):
+        read("pascal-50s", tmp_path, pascal_50s__json="{}")
+
+
+def test_sugarcrepe_compares_the_positives_with_the_negative(tmp_path: Path) -> None:
+    entry = {"id": 0, "filename": "i.jpg", "caption": "p", "caption2": "q", "negative_caption": "n"}
+    kinds = ("replace_obj", "replace_rel", "replace_att", "swap_att", "swap_obj")
+    found = read("sugarcrepe-pp", tmp_path, **{f"{kind}__json": json.dumps([entry]) for kind in kinds})
+    assert found.references[:3] == [["p"], ["p"], ["q"]]
+    assert found.candidates[:3] == ["q", "n", "n"]
+    assert found.choices is not None
+    assert found.choices[1].tolist() == [[3, 4], [3, 5]]
+
+
+def test_names_and_files_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RELABEL_MIRROR", raising=False)
+    with pytest.raises(UsageError, match=r"no judged set 'mine'"):
+        judged_set("mine")
+    for name in set_names():
+        with pytest.raises(MissingError, match=f"relabel fetch {judged_set(name).dataset}"):
+            judged_set(name).open(tmp_path)
+
+
+def test_a_file_without_a_known_sha256_is_read_from_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judged = judged_set("flickr8k-cf")
+    monkeypatch.setenv("RELABEL_MIRROR", str(tmp_path))
+    folder = tmp_path / "judged" / "flickr8k"
+    folder.mkdir(parents=True)
+    (folder / "CrowdFlowerAnnotations.txt").write_text("")
+    assert judged._find("CrowdFlowerAnnotations.txt", tmp_path / "data") == folder / "CrowdFlowerAnnotations.txt"
+
+
+@pytest.mark.parametrize(
+    ("name", "pairs", "judged"),
+    [("flickr8k-expert", 5664, 5664), ("vsts", 2677, 2677), ("sick", 4927, 4927), ("pascal-50s", 8000, 4000),
+     ("sugarcrepe-pp", 14271, 4757)],
+)  # fmt: skip
+def test_the_published_files(mirror: Path, name: str, pairs: int, judged: int) -> None:
+    if not (mirror / "judged").is_dir():
+        pytest.skip("the mirror has no judged sets")
+    found = judged_set(name).open(Path("nowhere"))
+    assert (len(found.candidates), len(found)) == (pairs, judged)
+    assert len(found.references) == pairs
+    assert len(found.clusters) == judged

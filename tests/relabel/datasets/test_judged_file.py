@@ -1,0 +1,87 @@
+"""Contract of files of judgements: JSON Lines, CSV and Parquet say the same; caption ids stand for captions; an
+invalid record is named by file and line.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from relabel.core.errors import CheckError, MissingError
+from relabel.datasets.judged_file import judged_file
+
+RECORDS: list[dict[str, Any]] = [
+    {"references": ["a dog", "a puppy"], "candidate": "a dog runs", "human": 4.5, "group": "x"},
+    {"references": ["two cats"], "candidate": "a dog runs", "human": 1.0, "group": "y"},
+]
+
+
+def write(folder: Path, ending: str) -> Path:
+    path = folder / f"mine{ending}"
+    if ending == ".parquet":
+        pq.write_table(pa.Table.from_pylist(RECORDS), path)
+    elif ending == ".jsonl":
+        path.write_text("\n".join(map(json.dumps, RECORDS)) + "\n\n")
+    else:
+        lines = ["references,candidate,human,group"]
+        for r in RECORDS:
+            cell = json.dumps(r["references"]).replace('"', '""')
+            lines.append(f'"{cell}",{r["candidate"]},{r["human"]},{r["group"]}')
+        path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".csv", ".parquet"])
+def test_three_formats_say_the_same(tmp_path: Path, ending: str) -> None:
+    judged = judged_file(write(tmp_path, ending), "tau_b")
+    found = judged.open(tmp_path)
+    assert found.references == [["a dog", "a puppy"], ["two cats"]]
+    assert found.candidates == ["a dog runs"] * 2
+    assert found.ratings is not None
+    assert found.ratings.tolist() == [[4.5], [1.0]]
+    assert found.groups == ["x", "y"]
+    assert judged.statistics == ("tau_b",)
+
+
+def test_one_reference_no_group_and_caption_ids(tmp_path: Path) -> None:
+    path = tmp_path / "ids.jsonl"
+    path.write_text('{"reference": "coco:1", "candidate": "coco:2", "human": 3}')
+    found = judged_file(path, texts={"coco:1": "a cat", "coco:2": "a dog"}).open(tmp_path)
+    assert (found.references, found.candidates, found.groups) == ([["a cat"]], ["a dog"], ["all"])
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"candidate": "a", "human": 1}', "expected `references`"),
+        ('{"references": [], "candidate": "a", "human": 1}', "expected `references`"),
+        ('{"references": [" "], "candidate": "a", "human": 1}', "expected `references`"),
+        ('{"reference": "b", "human": 1}', "expected `candidate`"),
+        ('{"reference": "b", "candidate": "a"}', "expected `human`, a number, found None"),
+        ('{"reference": "b", "candidate": "a", "human": NaN}', "number|NaN"),
+        ('{"reference": "b", "candidate": "a", "human": true}', "found True"),
+        ("[1]", "expected a JSON object"),
+    ],
+)
+def test_an_invalid_record_is_named(tmp_path: Path, line: str, message: str) -> None:
+    path = tmp_path / "bad.jsonl"
+    path.write_text('{"reference": "b", "candidate": "a", "human": 1}\n' + line + "\n")
+    with pytest.raises(CheckError, match=message) as error:
+        judged_file(path).open(tmp_path)
+    assert "bad.jsonl:2" in str(error.value.where)
+
+
+def test_no_file_and_an_empty_one(tmp_path: Path) -> None:
+    with pytest.raises(MissingError):
+        judged_file(tmp_path / "none.jsonl").open(tmp_path)
+    (tmp_path / "empty.jsonl").write_text("")
+    with pytest.raises(CheckError, match="no judgements"):
+        judged_file(tmp_path / "empty.jsonl").open(tmp_path)
+    (tmp_path / "no.parquet").write_text("x")
+    with pytest.raises(CheckError, match="not Parquet"):
+        judged_file(tmp_path / "no.parquet").open(tmp_path)
