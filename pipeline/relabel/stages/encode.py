@@ -35,8 +35,8 @@ def encode(project: Project, label: str, split: str) -> Job:
     source, corpus, runtime = project.config.source(label), project.corpus, project.runtime
     rows = corpus.rows(project.splits(split))
     size = project.config.encode.rows_per_shard
-    semantic = source.fingerprint_params(corpus, rows, runtime)
-    semantic |= {"rows": [rows.start, rows.stop], "rows_per_shard": size, "version": source.spec.version}
+    shape = {"rows": [rows.start, rows.stop], "rows_per_shard": size, "version": source.spec.version}
+    semantic = source.fingerprint_params(corpus, rows, runtime) | shape
 
     def fill(work: Work) -> None:
         work.facts |= {
