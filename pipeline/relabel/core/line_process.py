@@ -1,7 +1,7 @@
 """Subprocesses that read lines and write lines. Every Java program runs through this module.
 
 `LineProcess` is one running program. Threads pump its three pipes, so that neither side can block the other. It is
-killed when it is silent for too long, when no reference to it is left, and when Python exits.
+killed with its process group when it is silent for too long, when no reference to it is left, and when Python exits.
 
 `map_lines` runs a filter over a list of lines: the PTB tokenizer and METEOR's normaliser. Programs that answer question
 by question, METEOR and SPICE's parser, run in a `WorkerPool` (see `worker_pool`).

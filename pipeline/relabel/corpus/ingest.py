@@ -140,7 +140,7 @@ def _shard(corpus: Corpus, rows: range, tokenizer: str, runtime: Runtime) -> pa.
         return table
     from relabel.corpus.tokenizers import tokenize
 
-    # The bar of the whole corpus is enough.
+    # One bar for the corpus is enough.
     quiet = replace(runtime, progress=SILENT)
     tokens = pa.array(tokenize(table["text"].to_pylist(), quiet), pa.string())
     return table.set_column(SCHEMA.get_field_index("tokens"), SCHEMA.field("tokens"), tokens)
