@@ -38,10 +38,10 @@ class Overrides:
 
     Examples
     --------
-    >>> from relabel.judge import JudgeParams
+    >>> from relabel.config import EncodeParams
     >>> from relabel_cli.options import Overrides
-    >>> [name for name, _ in Overrides(JudgeParams, "judge", without=("gate", "gate_top")).fields()]
-    ['split', 'include_self', 'ties', 'resamples', 'seed']
+    >>> [name for name, _ in Overrides(EncodeParams, "encode").fields()]
+    ['rows_per_shard']
     """
 
     model: type[BaseModel]
