@@ -13,9 +13,7 @@ from relabel.datasets.judged_file import number_of, read_records
 from relabel.judge.cxc import SCHEMA
 from relabel.judge.cxc_report import PairScores
 from relabel.judge.cxc_sampled import pair_units
-
-SOURCE = "scores"
-"""Name in place of a source, in records and notes."""
+from relabel.judge.notes import EXTERNAL
 
 
 def read_scores(path: Path, split: Split) -> PairScores:
@@ -70,4 +68,4 @@ def read_scores(path: Path, split: Split) -> PairScores:
     if not tables:
         what = f"no judged pair of CxC's {split} split"
         raise CheckError(what, where=str(path), todo="Name captions and images as in `coco:770337`.")
-    return PairScores(label=path.stem, params={"source": SOURCE, "pooling": SOURCE}, split=split, tables=tables)
+    return PairScores(label=path.stem, params={"source": EXTERNAL, "pooling": "refs"}, split=split, tables=tables)

@@ -16,6 +16,8 @@ from relabel.judge.report import JudgedLabel
 
 BASELINE = "same_image"
 """Source that every table shows: True for captions of one image, False for all others."""
+EXTERNAL = "scores"
+"""Source of labels whose scores come from a file."""
 
 Basis = Literal["captions", "vector", "vector alone", "parts"]
 
@@ -72,6 +74,10 @@ def task_notes(task: Task, labels: Sequence[JudgedLabel], include_self: bool) ->
     """
     rules = []
     for label in [label for label in labels if label.source != BASELINE] or labels:
+        # Nothing is known of the way in which another program made its scores.
+        if label.source == EXTERNAL:
+            rules.append(("Scores of another program, by the ids of the pairs.", label.label))
+            continue
         rule = _RULES[task][basis(label)]
         if task == "sits" and basis(label) in ("captions", "parts"):
             rule += f" {_SELF if include_self else _NO_SELF}"

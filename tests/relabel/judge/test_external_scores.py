@@ -15,6 +15,7 @@ from relabel.core.numeric.statistics import pearson, round_relative
 from relabel.datasets.cxc import human_scores
 from relabel.judge.cxc_report import correlate
 from relabel.judge.external_scores import read_scores
+from relabel.judge.notes import task_notes
 
 
 def write(path: Path, records: list[dict[str, object]]) -> Path:
@@ -40,6 +41,7 @@ def test_scores_stand_beside_labels(tmp_path: Path) -> None:
     assert row.figures.pearson == pearson(round_relative(np.array(values[:-3])), human.score[:-3])
     assert row.figures.interval is not None
     assert ("same_image", "all") in rows
+    assert task_notes("sits", [scored], include_self=True) == ["Scores of another program, by the ids of the pairs."]
 
 
 @pytest.mark.parametrize(
