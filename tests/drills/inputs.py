@@ -32,7 +32,7 @@ from relabel.datasets.cxc import _parse
 from relabel.datasets.stsb import read_stsb
 from relabel.judge.eccv_data import read_positives
 from relabel.sources.models.checks import check_model_folder
-from relabel.sources.vectors.files import read_given
+from relabel.sources.vectors.files import read_vector_file
 from relabel.sources.wmd.stop_words import StopWords
 from relabel.sources.words.vectors import WordVectorsFile, read_word_vectors
 from relabel.stages import Project
@@ -129,7 +129,7 @@ def scan(ids: Any) -> Input:
 
 def vectors(name: str, content: bytes, ids: str | None = None, names: bytes = b"") -> Input:
     def read(folder: Path) -> Any:
-        given = read_given(folder / name)
+        given = read_vector_file(folder / name)
         np.asarray(given.vectors).sum()  # every byte is there
         return given
 

@@ -1,4 +1,4 @@
-"""The sources by name. Modules load only when a source is asked for."""
+"""Registry of the sources by name. A source's modules load when the source is used."""
 
 from __future__ import annotations
 
@@ -19,22 +19,33 @@ SOURCES = {
     "spice": ("relabel.sources.spice", "Spice"),
     "wmd": ("relabel.sources.wmd", "Wmd"),
     "fuse": ("relabel.sources.fuse", "Fuse"),
-    "vectors": ("relabel.sources.vectors", "GivenVectors"),
+    "vectors": ("relabel.sources.vectors", "Vectors"),
     "bert_sts": ("relabel.sources.bert_sts", "BertSts"),
 }
-"""Source name to (module, class)."""
+"""Name of each source, with its module and class."""
 
 
 def source_class(name: str) -> type[Source[Any]]:
-    """Import a source's class.
+    """Import the class of a source.
+
+    Parameters
+    ----------
+    name : str
+        Name of the source in `params.yaml`.
 
     Raises
     ------
     UsageError
-        If there is no such source.
+        If no source has this name.
+
+    Examples
+    --------
+    >>> from relabel.sources import source_class
+    >>> source_class("cider").spec.kind
+    'features'
     """
     if name not in SOURCES:
-        raise UsageError(f"no source {name!r}", todo=f"There are {', '.join(SOURCES)}.")
+        raise UsageError(f"unknown source {name!r}", todo=f"Use one of {', '.join(SOURCES)}.")
     module, attribute = SOURCES[name]
-    found: type[Source[Any]] = getattr(import_module(module), attribute)
-    return found
+    imported: type[Source[Any]] = getattr(import_module(module), attribute)
+    return imported

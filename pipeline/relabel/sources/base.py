@@ -1,10 +1,97 @@
-"""The contract of a source. A new source is one new folder with a `Source`, named in `sources/__init__.py`.
+"""Contract of a source: a way of measuring the relevance of captions to the reference sets of images.
 
-A source has parameters (`SourceParams`) and properties (`SourceSpec`), turns the captions of a corpus into an encoding
-(`Source.tasks`), and opens an encoding as a `Relevance`, which answers r for any captions. Relevance reads: how well
-does caption j (the candidate) describe what reference set i describes? Rows are reference sets (images), columns are
-captions. Every capability that only some sources have is a method with a default, so that no caller needs to know which
-source it holds.
+A source consists of four classes in one folder:
+
+- `SourceParams`: the parameters a user sets in `params.yaml`;
+- `Source`: its properties (`SourceSpec`), the parameters that enter a fingerprint, and the work to be done;
+- `Tasks`, normally a subclass of `relabel.sources.shards.ShardTasks`: the encoding of captions, shard by shard;
+- `Relevance` (`relabel.sources.relevance`): an opened encoding, which scores any reference sets and captions.
+
+Scores are r(i, j), how well caption j (the candidate) describes the content of reference set i. Rows of a matrix are
+reference sets (images), columns are captions.
+
+Adding a source
+---------------
+1. Create the folder `relabel/sources/NAME/` with the four classes.
+2. Add one line to `SOURCES` in `relabel/sources/__init__.py`, and the folder to the import contract in
+   `pyproject.toml`.
+3. Add a label to `params.yaml`, an entry to `dvc.yaml` and a folder of tests.
+
+Required methods of a `Source` are `fingerprint_params`, `units` and `open`. Required methods of a `Relevance` are
+`pairs` and `query`. Every other capability is a method with a default, so callers never test which source they hold.
+Override these methods to add a capability:
+
+- finding exact neighbours: `Relevance.finder`, or set `SourceSpec.neighbours_blocker` to the reason why not;
+- scoring blocks faster than pair by pair: `Relevance.block`, `Relevance.rounded_block`, `Relevance.block_scorer`;
+- exporting lookups: `Relevance.write_lookup`, or override `Source.lookup_blocker`;
+- searching with faiss: `Source.index_blocker`, `Relevance.unit_vectors`;
+- building on other labels: `Source.input_labels`, `Source.check_inputs`;
+- reading tokens from the corpus: `Source.tokenizer`.
+
+Examples
+--------
+A minimal source is the Jaccard similarity of two sets of words:
+
+>>> import numpy as np
+>>> import pyarrow as pa
+>>> from relabel.core.runtime import Runtime
+>>> from relabel.sources.base import Source, SourceParams, SourceSpec
+>>> from relabel.sources.relevance import Relevance, pool
+>>> from relabel.sources.shards import ShardTasks
+>>> from relabel.store.manifest import read_parts
+
+Its parameters, with a default for each:
+
+>>> class JaccardParams(SourceParams):
+...     source: Literal["jaccard"] = "jaccard"
+...     pooling: Pooling = "max"
+
+Its encoding, one row per caption:
+
+>>> class JaccardTasks(ShardTasks):
+...     title = "sets of words"
+...
+...     def make_shard(self, work, rows, advance):
+...         words = [sorted(set(self.corpus.texts[row].split())) for row in rows]
+...         return pa.table({"row": pa.array(rows, pa.int32()), "words": words})
+
+Its relevance, which scores pairs of a reference set and a caption:
+
+>>> class JaccardRelevance(Relevance):
+...     def __init__(self, encoding, words, pooling):
+...         self.corpus, self.rows = encoding.corpus, encoding.rows
+...         self.words, self.pooling = words, pooling
+...
+...     def pairs(self, references, captions, pooling=None):
+...         candidates = np.repeat(self.positions(captions), np.diff(references.indptr))
+...         both = zip(self.positions(references.rows), candidates)
+...         scores = np.array([jaccard(self.words[i], self.words[j]) for i, j in both])
+...         return pool(scores, references.indptr, pooling or self.pooling)
+...
+...     def query(self, text, captions):
+...         return np.array([jaccard(set(text.split()), self.words[j]) for j in self.positions(captions)])
+...
+>>> def jaccard(a, b):
+...     return len(a & b) / len(a | b)
+
+The source itself:
+
+>>> class Jaccard(Source[JaccardParams]):
+...     spec = SourceSpec("jaccard", kind="pairs", bounds=(0, 1), symmetric=True, version=1, params=JaccardParams)
+...
+...     def fingerprint_params(self, corpus, rows, runtime):
+...         return {"source": "jaccard"}
+...
+...     def tasks(self, corpus, rows, rows_per_shard, runtime):
+...         return JaccardTasks(corpus, rows, rows_per_shard)
+...
+...     def open(self, encoding):
+...         column = read_parts(encoding.folder, encoding.manifest, ["words"])["words"]
+...         return JaccardRelevance(encoding, [set(words) for words in column.to_pylist()], self.params.pooling)
+...
+>>> source = Jaccard(JaccardParams())
+>>> source.score_texts([["a dog runs", "a dog"]], ["a dog sleeps"], Runtime()).round(2)
+array([0.67])
 """
 
 from __future__ import annotations
@@ -32,29 +119,32 @@ Kind = Literal["vectors", "features", "pairs", "others", "baseline"]
 
 
 class SourceParams(Parameters):
-    """Parameters every source has; each source adds its own."""
+    """Parameters that every source has. Each source adds its own and gives `source` and `pooling` a default.
+
+    A parameter that accepts a file, or the name of a model made by `relabel tune`, also needs the methods below.
+    """
 
     source: str
     pooling: Pooling = Field(description="How the references of an image become one number.")
 
     def with_absolute_paths(self) -> Self:
-        """Return the same parameters for a process in another folder: paths made absolute."""
+        """Return the same parameters with absolute paths, for a worker process that runs in another folder."""
         return self
 
     def with_models(self, data: Path, dataset: str) -> Self:
-        """Return the same parameters with the folder of a model in place of its name.
+        """Return the same parameters with the name of a model replaced by its folder.
 
         Parameters
         ----------
         data : Path
-            Folder of fetched and tuned files.
+            Folder of fetched files and tuned models.
         dataset : str
-            Dataset whose models are taken, where each dataset has its own.
+            Dataset whose models are used, where each dataset has its own.
         """
         return self
 
     def tuned_models(self) -> tuple[str, ...]:
-        """Return the models it takes that are made here, each by the NAME of `relabel tune NAME`."""
+        """Return the tuned models that these parameters use, each by the NAME of `relabel tune NAME`."""
         return ()
 
 
@@ -68,22 +158,32 @@ class SourceSpec:
     Attributes
     ----------
     name : str
-        Its name in `params.yaml`.
+        Name of the source in `params.yaml`.
     kind : Kind
-        See ARCHITECTURE.md, "The kinds of source".
+        Kind of encoding. "vectors" are unit vectors compared by their cosine, "features" are sparse rows that score
+        whole blocks, and "pairs" are scored one by one. "others" is a function of other labels, and "baseline" needs
+        image ids only.
     bounds : (float, float)
         Least and largest relevance.
     symmetric : bool
-        Whether r(a, b) = r(b, a) for single captions.
+        True if r(a, b) = r(b, a) for single captions.
     version : int
-        Version of the encoding's files: goes up when the same captions and parameters come to give other bytes.
+        Version of the encoding's files. Increase it when the same captions and parameters give other bytes.
     params : type of SourceParams
     refused_poolings : mapping of Pooling to str
-        Poolings that make no sense for it, with the reason.
+        Poolings that the source does not support, with the reason.
     neighbours_blocker : str or None
-        Why it cannot find neighbours; None if it can.
+        Reason why the source cannot find neighbours; None if it can.
     sample_sizes : (int, int) or None
-        Captions of the two samples that a dry run encodes to predict sizes; None if these depend on the pairs.
+        Numbers of captions in the two samples that a dry run encodes to predict sizes. None if the sizes depend on the
+        pairs.
+
+    Examples
+    --------
+    >>> from relabel.sources.same_image import SameImage
+    >>> spec = SameImage.spec
+    >>> spec.kind, spec.bounds, spec.poolings
+    ('baseline', (0.0, 1.0), ('paired', 'max', 'mean', 'refs'))
     """
 
     name: str
@@ -98,29 +198,29 @@ class SourceSpec:
 
     @property
     def pairwise(self) -> bool:
-        """Whether every pair has a cost of its own, so that there is no block of any captions."""
+        """True if every pair has its own cost, so blocks of arbitrary captions are too expensive."""
         return self.kind == "pairs"
 
     @property
     def fast(self) -> bool:
-        """Whether any captions can be scored at once, so that it can pick the candidates of a slower source."""
+        """True if blocks of arbitrary captions are cheap, so the source can pick candidates for a slower one."""
         return self.kind in ("vectors", "features")
 
     @property
     def baseline(self) -> bool:
-        """Whether it knows image ids alone, and so cannot score sentences."""
+        """True if the source knows image ids only and therefore cannot score sentences."""
         return self.kind == "baseline"
 
     @property
     def poolings(self) -> tuple[Pooling, ...]:
-        """The poolings that make sense for it."""
+        """Poolings that the source supports."""
         every: tuple[Pooling, ...] = ("paired", "max", "mean", "refs")
         return tuple(pooling for pooling in every if pooling not in self.refused_poolings)
 
 
 @dataclass(frozen=True)
 class OpenEncoding:
-    """An encoding to open; its files are already verified against the manifest.
+    """An encoding on disk, verified against its manifest, as `Source.open` receives it.
 
     Attributes
     ----------
@@ -129,7 +229,7 @@ class OpenEncoding:
     manifest : Manifest
     runtime : Runtime
     inputs : mapping of str to Relevance
-        By label, the opened encodings of all that `Source.input_labels` names, for the same rows.
+        By label, the opened encodings of all labels in `Source.input_labels`, for the same rows.
     """
 
     corpus: Corpus
@@ -140,18 +240,29 @@ class OpenEncoding:
 
     @property
     def rows(self) -> range:
-        """The encoded corpus rows."""
+        """Corpus rows that are encoded."""
         return range(*self.manifest.facts["rows"])
 
 
 class Source(ABC, Generic[P]):
-    """One way of measuring relevance.
+    """A way of measuring relevance, with its parameters.
+
+    Subclasses implement `fingerprint_params`, `units` and `open`, and override the methods of the capabilities they
+    have. The module docstring lists the capabilities and shows a minimal source.
+
+    Parameters
+    ----------
+    params : SourceParams
 
     Attributes
     ----------
     spec : SourceSpec
-        Of the class; of an instance, where its parameters change a property.
-    params : SourceParams
+        Set on the class, and on an instance whose parameters change a property.
+
+    Raises
+    ------
+    UsageError
+        If the source does not support ``params.pooling``.
     """
 
     spec: SourceSpec
@@ -161,39 +272,47 @@ class Source(ABC, Generic[P]):
         self.check_pooling(params.pooling)
 
     def check_pooling(self, pooling: Pooling) -> None:
-        """Refuse a pooling that makes no sense here.
+        """Raise if the source does not support a pooling.
 
         Raises
         ------
         UsageError
-            With the reason and the poolings that do.
+            With the reason and the supported poolings.
+
+        Examples
+        --------
+        >>> from relabel.sources.sbert import Sbert, SbertParams
+        >>> Sbert(SbertParams()).check_pooling("refs")
+        Traceback (most recent call last):
+        ...
+        relabel.core.errors.UsageError: sbert does not support pooling 'refs': a cosine compares two captions...
         """
         if pooling in self.spec.refused_poolings:
-            what = f"{self.spec.name} has no pooling {pooling!r}: {self.spec.refused_poolings[pooling]}"
-            raise UsageError(what, todo=f"Use one of {', '.join(self.spec.poolings)}.")
+            message = f"{self.spec.name} does not support pooling {pooling!r}: {self.spec.refused_poolings[pooling]}"
+            raise UsageError(message, todo=f"Use one of {', '.join(self.spec.poolings)}.")
 
     def tokenizer(self) -> str | None:
-        """Name of the tokenizer whose tokens it reads from the corpus (`ptb`), or None."""
+        """Return the name of the tokenizer whose tokens the source reads from the corpus (`ptb`), or None."""
         return None
 
     def input_labels(self) -> tuple[str, ...]:
-        """Name the labels that it is made of or gated by: they are encoded first, and opened with it."""
+        """Return the labels that the source is made of or gated by. They are encoded first and opened with it."""
         return ()
 
     def gate(self) -> str | None:
-        """Name the label that decides which pairs are scored; None if all are."""
+        """Return the label that decides which pairs are scored; None if all pairs are."""
         return None
 
     def without_gate(self) -> Source[P] | None:
-        """Return the same source without its gate; None if it has none, or cannot do without."""
+        """Return the same source without its gate; None if it has no gate or depends on it."""
         return None
 
     def is_pairwise(self) -> bool:
-        """Whether it scores pair by pair, and so has no block of any captions; or is made of a label that does."""
+        """Return True if the source scores pair by pair, or is made of a label that does."""
         return self.spec.pairwise
 
     def compares_image_vectors(self) -> bool:
-        """Whether it compares a vector of the image itself, and not only the image's captions."""
+        """Return True if the source compares a vector of the image itself, not only the image's captions."""
         return False
 
     def query_blocker(self) -> str | None:
@@ -201,7 +320,7 @@ class Source(ABC, Generic[P]):
         return None
 
     def with_documents(self, split: str) -> Source[P]:
-        """Return the same source, its document frequencies taken from one split; itself if it has none."""
+        """Return the source with its document frequencies taken from one split; itself if it has none."""
         return self
 
     def score_texts(
@@ -221,63 +340,86 @@ class Source(ABC, Generic[P]):
         return score_texts(self, references, candidates, runtime, parts, pooling=pooling).scores
 
     def index_blocker(self) -> str | None:
-        """Return the reason why faiss cannot search its encoding; None if it can."""
+        """Return the reason why faiss cannot search the encoding; None if it can."""
         return f"faiss searches vectors, and {self.spec.name} has none"
 
     def lookup_blocker(self) -> str | None:
-        """Return the reason why no lookup can answer for it; None if one can."""
+        """Return the reason why a lookup cannot hold the source; None if it can."""
         return "it scores pair by pair" if self.is_pairwise() else None
 
     def lookup_fingerprint_params(self, dtype: str) -> dict[str, Any]:
-        """Return which of the export's parameters change its arrays in a lookup."""
+        """Return the parameters of the export that change the source's arrays in a lookup."""
         return {}
 
     def write_lookup(
         self, folder: Path, manifest: Manifest, opened: Callable[[], Relevance], semantic: Mapping[str, Any], work: Work
     ) -> LookupArrays:
-        """Write its arrays of a lookup.
+        """Write the source's arrays of a lookup.
+
+        Override this method to copy files without opening the encoding; otherwise override `Relevance.write_lookup`.
 
         Parameters
         ----------
-        folder, manifest
-            Of the encoding, verified.
+        folder : Path
+            Folder of the encoding.
+        manifest : Manifest
+            Manifest of the encoding; its files are verified.
         opened : callable
-            Opens the encoding; called only where its files alone do not do.
+            Opens the encoding.
         semantic : mapping
-            Parameters of the lookup; see `lookup_fingerprint_params`.
+            Semantic parameters of the lookup, with those of `lookup_fingerprint_params`.
         work : Work
+            Work folder of the lookup.
         """
         return opened().write_lookup(work)
 
     def check_inputs(self, inputs: Mapping[str, Manifest]) -> None:
-        """Refuse the encodings of `input_labels()`, by label, if this source cannot be made of them (CheckError)."""
+        """Raise if the source cannot be made of these encodings of its `input_labels`.
+
+        Parameters
+        ----------
+        inputs : mapping of str to Manifest
+            Manifests of the encodings, by label.
+        """
 
     def model_folder(self) -> Path | None:
-        """Return the folder that `model` names, if the source has a model of its own; it need not exist."""
+        """Return the folder that the parameter `model` names, if the source has one. It need not exist."""
         return None
 
     @abstractmethod
     def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
-        """Return all but the corpus that can change an encoding: parameters, model revision, sha256 of files used.
+        """Return everything except the corpus that can change the encoding.
 
-        `pooling` is left out where the encoding does not depend on it. JSON-able, cheap next to encoding.
+        Include parameters, the revision of a model, and the sha256 of every file that is read. Leave out `pooling`
+        unless the encoding depends on it. The values must be JSON-able, and computing them must be cheap compared with
+        encoding.
 
         Raises
         ------
         MissingError
-            If an asset is not there, with the command that gets it.
+            If a file or model is missing, with the command that gets it.
         """
 
     @abstractmethod
     def tasks(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> Tasks:
-        """Cut the encoding of the given rows into tasks: a shard is one (see relabel.sources.shards).
+        """Divide the encoding of some rows into units of work, one per shard (see `relabel.sources.shards`).
 
-        Batches never cross a shard. Cheap: models and tables are loaded with the first task that needs them, and kept.
+        The call itself must be cheap. Models and tables are loaded by the first unit that needs them, and are kept.
+        The bytes of a shard must not depend on other shards, so a batch never crosses a shard.
 
-        A row that the source cannot encode fails alone: its shard says why in a column `failed`, the manifest counts
-        it, and the next run makes that shard again. The run fails only where every row would.
+        A row that cannot be encoded fails alone: its shard gives the reason in the column `failed`, the manifest
+        counts it, and the next run makes that shard again. Raise an error only if every row would fail.
+
+        Parameters
+        ----------
+        corpus : Corpus
+        rows : range
+            Corpus rows to encode.
+        rows_per_shard : int
+        runtime : Runtime
+            Threads, memory, device and data folder; none of them may change the bytes.
         """
 
     @abstractmethod
     def open(self, encoding: OpenEncoding) -> Relevance:
-        """Open an encoding that the tasks wrote."""
+        """Open an encoding that the units wrote. Load models only when a method needs them."""

@@ -1,4 +1,4 @@
-"""What the vectors sources share: shards of unit vectors, a FAISS index beside them, and cosine relevance."""
+"""Shared parts of the sources of vectors: shards of unit vectors, a FAISS index beside them, and cosine relevance."""
 
 from __future__ import annotations
 
@@ -37,27 +37,51 @@ INDEX = "index.faiss"
 _BAD_INDEX = re.compile(
     r"(?<![0-9])0+(?![0-9])|[0-9]{8}|(?:HNSW|NSG|NNDescent)(?:[01]|[0-9]{4,})(?![0-9])|\0", re.ASCII
 )
-_SHOWN = 100  # characters of a factory string in a message
+_SHOWN = 100  # longest part of a factory string that a message shows
 _GRAPH = re.compile("HNSW|NSG|NNDescent")
 _STORED = {"float32": "<f4", "float16": "<f2"}
-_ROUNDED_CELLS = 1 << 22  # cosines held at once while a block is rounded: 32 MiB
-_CELLS = 1 << 24  # cosines held at once while a block is pooled: 64 MiB
+_ROUNDED_CELLS = 1 << 22  # float64 cosines in memory while a block is rounded: 32 MiB
+_CELLS = 1 << 24  # float32 cosines in memory while a block is pooled: 64 MiB
 
 
 def make_vector_table(rows: range, vectors: NDArray[np.floating], stored: StoredType) -> pa.Table:
-    """Make one shard: row int32, vector fixed_size_list<float16|float32>[D]."""
+    """Make the table of one shard.
+
+    Parameters
+    ----------
+    rows : range
+        n corpus rows.
+    vectors : (n, D) float
+    stored : "float32" or "float16"
+        Type of the stored values.
+
+    Returns
+    -------
+    pyarrow.Table
+        Columns row (int32) and vector (fixed_size_list<stored>[D]).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel.sources.cosine import make_vector_table, vectors_from_table
+    >>> table = make_vector_table(range(5, 7), np.eye(2), "float16")
+    >>> table["row"].to_pylist(), vectors_from_table(table).tolist()
+    ([5, 6], [[1.0, 0.0], [0.0, 1.0]])
+    """
     values = pa.array(np.ascontiguousarray(vectors, dtype=stored).reshape(-1))
-    kind = pa.list_(pa.field("element", values.type), vectors.shape[1])  # as Parquet names it when it is read
+    # Parquet names the field of list values `element`, so a table equals itself when it is read back.
+    list_type = pa.list_(pa.field("element", values.type), vectors.shape[1])
     return pa.table(
         {
             "row": np.arange(rows.start, rows.stop, dtype=np.int32),
-            "vector": pa.FixedSizeListArray.from_arrays(values, type=kind),
+            "vector": pa.FixedSizeListArray.from_arrays(values, type=list_type),
         }
     )
 
 
 def read_vectors(folder: Path, manifest: Manifest) -> NDArray[np.float32]:
-    """Read an encoding's (N, D) vectors in row order; one shard at a time, so that none is held twice."""
+    """Read the vectors of an encoding in row order: (N, D) float32."""
+    # One shard is read at a time into a preallocated array, so that no vector is in memory twice.
     sizes = [pq.read_metadata(folder / name).num_rows for name in manifest.parts]
     width = pq.read_schema(folder / manifest.parts[0]).field("vector").type.list_size
     vectors, start = np.empty((sum(sizes), width), np.float32), 0
@@ -68,22 +92,20 @@ def read_vectors(folder: Path, manifest: Manifest) -> NDArray[np.float32]:
 
 
 def write_index(work: Work, factory: str | None, advance: Advance = ignore_progress) -> None:
-    """Write `index.faiss` over all shards in `work`: inner product, faiss row i = the encoding's i-th row.
-
-    Vectors go in shard by shard, but all at once where an index is trained first or a graph is built, which depends on
-    what comes together. The vector of a failed row goes in as zeros, which keep its place.
+    """Write `index.faiss` over all shards in `work`: inner product, with faiss row i for the encoding's i-th row.
 
     Parameters
     ----------
+    work : Work
     factory : str or None
-        A faiss index factory string, as `faiss.index_factory` takes it; None writes none.
+        Index factory string, as `faiss.index_factory` takes it; None writes no index.
     advance : callable
-        Told how many more vectors are in.
+        Receives the number of further vectors that are added.
 
     Raises
     ------
     UsageError
-        If faiss does not take the string.
+        If faiss does not accept the string.
     """
     if factory is None or work.done(INDEX):
         return
@@ -91,11 +113,14 @@ def write_index(work: Work, factory: str | None, advance: Advance = ignore_progr
 
     parts = [work.folder / n for n in sorted(work.entries()) if n.startswith("part-")]
     index, threads = make_index(factory, _shard_vectors(parts[0]).shape[1]), faiss.omp_get_max_threads()
-    faiss.omp_set_num_threads(1)  # a graph (HNSW) built by several threads differs from run to run
+    # A graph (HNSW) that several threads build differs from run to run.
+    faiss.omp_set_num_threads(1)
     try:
         with index_errors(factory):
             if not index.is_trained:
+                # Training depends on all vectors at once.
                 index.train(_all_vectors(parts))
+            # Vectors are added shard by shard, except that a graph depends on the batches it was built from.
             for vectors in [_all_vectors(parts)] if _GRAPH.search(factory) else map(_shard_vectors, parts):
                 index.add(vectors)
                 advance(len(vectors))
@@ -105,17 +130,32 @@ def write_index(work: Work, factory: str | None, advance: Advance = ignore_progr
 
 
 def make_index(factory: str, width: int) -> Any:
-    """Make an empty faiss index for inner products; also a cheap look at a factory string before long work.
+    """Make an empty faiss index for inner products. Callers also use it to check a factory string before long work.
+
+    Parameters
+    ----------
+    factory : str
+        Index factory string.
+    width : int
+        Dimension D of the vectors.
 
     Raises
     ------
     UsageError
-        If faiss does not take the string.
+        If faiss does not accept the string.
+
+    Examples
+    --------
+    >>> from relabel.sources.cosine import make_index
+    >>> index = make_index("Flat", 8)
+    >>> index.d, index.ntotal
+    (8, 0)
     """
     import faiss
 
-    if _BAD_INDEX.search(factory):  # faiss aborts the process on a graph of no links
-        todo = "Numbers are from 1 to 9,999,999; a graph has 2 to 999 links."
+    # faiss aborts the process on a graph without links, so such strings never reach it.
+    if _BAD_INDEX.search(factory):
+        todo = "Use numbers from 1 to 9,999,999, and 2 to 999 links for a graph."
         raise UsageError(f"faiss cannot build index {factory[:_SHOWN]!r}", todo=todo)
     with index_errors(factory):
         return faiss.index_factory(width, factory, faiss.METRIC_INNER_PRODUCT)
@@ -123,25 +163,41 @@ def make_index(factory: str, width: int) -> Any:
 
 @contextmanager
 def index_errors(factory: str) -> Iterator[None]:
-    """Turn what faiss raises while it makes, trains or fills an index into a UsageError naming the factory string."""
+    """Turn errors of faiss while it makes, trains or fills an index into a UsageError with the factory string."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
+        # faiss prefixes messages with a C++ file, a line number and the failed condition.
         reason = re.split(r"\.(?:cpp|h):\d+: (?:Error: .* failed: )?", str(error))[-1]
-        what = f"faiss refuses index {factory[:_SHOWN]!r}: {reason}"
-        raise UsageError(what, todo="Use `Flat` for exact search.") from error
+        message = f"faiss refuses index {factory[:_SHOWN]!r}: {reason}"
+        raise UsageError(message, todo="Use `Flat` for exact search.") from error
 
 
 @dataclass(frozen=True, eq=False)
 class VectorRelevance(Relevance):
-    """Cosine of unit vectors, pooled over references. A zero vector (nothing known of the text) has relevance 0.
+    """Cosine of unit vectors, pooled over references. A zero vector, of a text without known words, has relevance 0.
 
     Attributes
     ----------
     vectors : (len(rows), D) float32
-        Unit or zero vectors of the encoded rows; NaN for failed ones.
+        Task or zero vectors of the encoded rows; NaN for failed rows.
     encode_text : callable
-        Turns one new text into a (D,) unit or zero vector.
+        Returns the (D,) unit or zero vector of one new text.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel.corpus import Corpus
+    >>> from relabel.corpus.build import Caption
+    >>> from relabel.sources.cosine import VectorRelevance
+    >>> corpus = Corpus.from_captions([Caption(f"c{i}", "ab"[i // 2], "train", "a dog") for i in range(3)])
+    >>> vectors = np.array([[1, 0], [0, 1], [0.6, 0.8]], np.float32)
+    >>> relevance = VectorRelevance(corpus, range(3), "max", vectors, encode_text=lambda text: vectors[0])
+    >>> relevance.block(corpus.references([0, 1]), np.array([0, 2])).round(2)
+    array([[1. , 0.8],
+           [0.6, 1. ]])
+    >>> relevance.query("a dog", np.array([1, 2])).round(2)
+    array([0. , 0.6])
     """
 
     corpus: Corpus
@@ -162,22 +218,24 @@ class VectorRelevance(Relevance):
     def block(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
         right = self.vectors[self.positions(captions)].T
         out = np.empty((len(references), len(captions)))
+        # Sets per step, so that the cosines of their references fill at most `_CELLS`.
         step = max(1, _CELLS * len(references) // max(1, len(captions) * len(references.rows)))
         for a in range(0, len(references), step):
-            some = references.take(np.arange(a, min(a + step, len(references))))
-            cosine = self.vectors[self.positions(some.rows)] @ right
-            out[a : a + step] = pool(cosine, some.indptr, pooling or self.pooling)
+            sets = references.take(np.arange(a, min(a + step, len(references))))
+            cosine = self.vectors[self.positions(sets.rows)] @ right
+            out[a : a + step] = pool(cosine, sets.indptr, pooling or self.pooling)
         return out
 
     @override
     def rounded_block(
         self, references: References, captions: Rows, pooling: Pooling | None = None
     ) -> NDArray[np.float32]:
-        # A BLAS adds in an order of its own, so float64 sums differ in their last bits. Only a sum next to the middle
-        # of two float32 numbers can come to be rounded otherwise; such a pair is scored by itself.
+        # BLAS adds products in an unspecified order, so float64 sums differ in their last bits. Only a sum near the
+        # midpoint of two float32 numbers can be rounded differently; such a pair is scored by itself.
         how, count = pooling or self.pooling, len(references)
         right = self.vectors[self.positions(captions)].astype(np.float64).T
-        slack = 4 * len(right) * 2.0**-53  # twice what two orders of summing products of unit vectors can differ by
+        # Twice the bound on the difference between two orders of summation, for unit vectors.
+        slack = 4 * len(right) * 2.0**-53
         out = np.empty((count, len(captions)), np.float32)
         step = max(1, _ROUNDED_CELLS * count // max(1, len(references.rows) * len(captions)))
         for a in range(0, count, step):
@@ -186,6 +244,7 @@ class VectorRelevance(Relevance):
             scores: Scores = pool(cosines, sets.indptr, how)
             rounded = out[a : a + step]
             rounded[:] = scores
+            # Both ends of the error interval round to the same float32 unless a midpoint lies between them.
             unsure = (scores - slack).astype(np.float32) != (scores + slack).astype(np.float32)
             for i, j in np.argwhere(unsure & ~np.isnan(scores)).tolist():
                 one = sets.take(np.array([i]))
@@ -199,7 +258,7 @@ class VectorRelevance(Relevance):
                 return self.block(references, captions, pooling)
             from relabel.sources.dots import all_dots
 
-            # A matrix product would not give the bits of `pairs`.
+            # A matrix product is not bit-identical to `pairs`, so `paired` uses the kernel of `pairs`.
             left = self.positions(references.rows[references.indptr[:-1]])
             out = np.empty((len(left), len(captions)))
             all_dots(np.ascontiguousarray(self.vectors), left, self.positions(captions), out)
@@ -232,7 +291,7 @@ class VectorRelevance(Relevance):
 
 
 class VectorSource(Source[P]):
-    """A source whose encoding is one vector per caption."""
+    """Source whose encoding is one vector per caption."""
 
     @override
     def index_blocker(self) -> str | None:
@@ -246,7 +305,7 @@ class VectorSource(Source[P]):
     def write_lookup(
         self, folder: Path, manifest: Manifest, opened: Callable[[], Relevance], semantic: Mapping[str, Any], work: Work
     ) -> LookupArrays:
-        # The shards are copied one after another: the encoding is never in memory as a whole.
+        # Shards are copied one after another, so the encoding is never in memory completely.
         dtype = str(semantic["dtype"])
         write_vectors(folder, manifest, _STORED[dtype], work)
         return LookupArrays("vectors", dtype, read_failed_rows(folder, manifest))
@@ -267,14 +326,16 @@ def make_vector_spec(name: str, params: type[SourceParams], version: int) -> Sou
 
 
 class VectorTasks(ShardTasks):
-    """Work on shards of unit vectors (see `make_vector_table`).
+    """Work on shards of unit vectors (see `make_vector_table`), and a faiss index of all of them.
 
     Parameters
     ----------
-    corpus, rows, rows_per_shard
-        See ShardTasks.
+    corpus : Corpus
+    rows : range
+        Corpus rows to encode.
+    rows_per_shard : int
     index : str or None
-        A faiss index factory string; None for no index.
+        Index factory string; None for no index.
     """
 
     derived_files: ClassVar[tuple[str, ...]] = (INDEX,)
@@ -285,24 +346,26 @@ class VectorTasks(ShardTasks):
         self.index = index
 
     def after_shards(self, work: Work) -> Iterator[TaskGroup]:
-        """Index all vectors."""
+        """Return the phase that indexes all vectors."""
         if self.index is not None:
             yield TaskGroup(f"index ({self.index})", "captions", [Task(INDEX, len(self.rows))])
 
     def make_other(self, work: Work, task: Task, advance: Advance) -> None:
-        """Make the index."""
+        """Write the index."""
         if task.file != INDEX:
             return super().make_other(work, task, advance)
         return write_index(work, self.index, advance)
 
 
 def write_vectors(folder: Path, manifest: Manifest, dtype: str, work: Work) -> None:
-    """Write the `vectors` array.
+    """Write the `vectors` array of a lookup, shard by shard.
 
     Parameters
     ----------
-    folder, manifest
-        Of the encoding; the vectors of its failed rows are NaN, there and here.
+    folder : Path
+        Folder of the encoding.
+    manifest : Manifest
+        Manifest of the encoding. The vectors of its failed rows are NaN, and stay NaN.
     dtype : "<f4" or "<f2"
     work : Work
 
@@ -317,6 +380,7 @@ def write_vectors(folder: Path, manifest: Manifest, dtype: str, work: Work) -> N
 
 
 def _vectors_in_order(folder: Path, manifest: Manifest, row: int) -> Iterator[NDArray[np.float32]]:
+    """Yield the vectors of each shard, after checking that its rows follow those of the shard before."""
     for name in manifest.parts:
         table = pq.read_table(folder / name, columns=["row", "vector"])
         if not np.array_equal(table["row"].to_numpy(), np.arange(row, row + table.num_rows)):
@@ -326,7 +390,7 @@ def _vectors_in_order(folder: Path, manifest: Manifest, row: int) -> Iterator[ND
 
 
 def vectors_from_table(table: pa.Table) -> NDArray[np.float32]:
-    """Return the (N, D) float32 vectors of some shards."""
+    """Return the vectors of one or more shards: (N, D) float32."""
     column = table["vector"].combine_chunks()
     column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
     flat = column.flatten().to_numpy(zero_copy_only=False)
@@ -334,13 +398,14 @@ def vectors_from_table(table: pa.Table) -> NDArray[np.float32]:
 
 
 def _shard_vectors(shard: Path) -> NDArray[np.float32]:
-    """Read a shard's vectors, zeros for NaN."""
+    """Read the vectors of a shard, with zeros in place of NaN."""
     vectors = vectors_from_table(pq.read_table(shard, columns=["vector"]))
+    # The sum is finite only if all values are: one pass instead of a mask. A failed row keeps its position as zeros.
     return vectors if np.isfinite(vectors.sum()) else np.nan_to_num(vectors, posinf=0.0, neginf=0.0)
 
 
 def _all_vectors(shards: Sequence[Path]) -> NDArray[np.float32]:
-    """Read the vectors of all shards into one array, holding one shard beside it."""
+    """Read the vectors of all shards into one array, with one shard at a time beside it."""
     sizes = [pq.read_metadata(shard).num_rows for shard in shards]
     stops = np.cumsum(sizes)
     first = _shard_vectors(shards[0])

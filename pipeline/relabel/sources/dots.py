@@ -1,4 +1,4 @@
-"""All dot products of two lists of vectors by the kernel that scores pairs, compiled."""
+"""Dot products of two lists of vectors, with the kernel that scores pairs."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ I8 = NDArray[np.int64]
 
 @jit
 def all_dots(vectors: F4, left: I8, right: I8, out: F8) -> None:
-    """Write the dot products of M and N vectors.
+    """Write the dot products of M and N vectors, bit-identical to those of single pairs.
 
     Parameters
     ----------
     vectors : (V, D) float32, C-contiguous
     left, right : (M,) and (N,) int64
-        Places in `vectors`.
+        Positions in `vectors`.
     out : (M, N) float64
     """
+    # The inner loop runs over the left vectors, so the right one stays in the cache.
     for j in range(len(right)):
         for i in range(len(left)):
             out[i, j] = dot(vectors, left[i], right[j])

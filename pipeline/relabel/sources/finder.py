@@ -1,4 +1,4 @@
-"""What an exact search promises; each kind of encoding has its own."""
+"""Contract of an exact search for neighbours. Each kind of encoding implements its own `Finder`."""
 
 from __future__ import annotations
 
@@ -19,18 +19,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Search:
-    """What is looked for.
+    """Queries, candidates and number of neighbours of a search.
 
     Attributes
     ----------
     queries : References
         Q reference sets of corpus rows: single captions, or the references of images.
     exclude : (Q,) int32
-        The corpus row that is the query itself and never its own neighbour; -1 where there is none.
+        Corpus row that is the query itself and never its own neighbour; -1 if there is none.
     candidates : (C,) int32
         Corpus rows, ascending.
     k : int
-        Neighbours asked for; see `width`.
+        Requested number of neighbours; see `width`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel.corpus import References
+    >>> from relabel.sources.finder import Search
+    >>> rows = np.arange(4, dtype=np.int32)
+    >>> Search(References.single(rows), exclude=rows, candidates=rows, k=10).width
+    3
     """
 
     queries: References
@@ -40,7 +49,8 @@ class Search:
 
     @property
     def width(self) -> int:
-        """Neighbours every query gets: k, or as many as there are."""
+        """Number of neighbours per query: k, or fewer if there are not as many candidates."""
+        # Every list has one width, so a single query that is a candidate itself shortens all of them.
         itself = bool(np.isin(self.exclude, self.candidates).any())
         return max(0, min(self.k, len(self.candidates) - itself))
 
@@ -48,33 +58,34 @@ class Search:
 class Finder(ABC):
     """Exact neighbours for one opened label.
 
-    Neighbours stand by (-score, row), the query itself left out, other captions of its image kept. Scores are the bits
-    that `Relevance.pairs` gives for query and candidate. Nothing depends on threads, memory, device or the order of
-    tasks. Beside the encoding a finder holds at most ``runtime.memory`` bytes, whatever k and the number of queries.
+    Neighbours are ordered by (-score, row). The query itself is left out, other captions of its image are kept. Scores
+    are bit-identical to `Relevance.pairs` of query and candidate. Results do not depend on threads, memory, device or
+    the order of units. Besides the encoding, a finder holds at most ``runtime.memory`` bytes, for any k and any number
+    of queries.
     """
 
     search: Search
 
     def preliminary(self, work: Work) -> TaskGroup | None:
-        """Tasks whose files `find` reads, where work is shared between queries."""
+        """Return the units whose files `find` reads, if queries share work; else None."""
         return None
 
     def prepare(self, work: Work, task: Task, advance: Advance) -> None:
-        """Make one preliminary task's file."""
+        """Write the file of one preliminary unit."""
         raise NotImplementedError
 
     @abstractmethod
     def find(self, work: Work, queries: range, advance: Advance) -> tuple[Rows, Scores]:
-        """Find the neighbours of some queries.
+        """Find the neighbours of q queries.
 
         Parameters
         ----------
         work : Work
-            Where the preliminary files are.
+            Work folder with the preliminary files.
         queries : range
-            Numbers of queries, q of them.
+            Numbers of the q queries.
         advance : callable
-            Told how many more queries are done.
+            Receives the number of further queries that are done.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""What a gated source counts while an artefact is made, kept beside each file: killed and shared work adds up."""
+"""Counts of a gate while an artefact is made, stored beside each file so that restarts and workers add up."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class CountingWork(Work):
     Attributes
     ----------
     relevance : Relevance
-        A gated one.
+        A gated relevance.
     last : dict of str to int
         Its counts when the last table was committed.
     """
@@ -34,16 +34,18 @@ class CountingWork(Work):
 
     @override
     def table(self, name: str, make: Callable[[], pa.Table], plain: bool = False) -> None:
-        def counted() -> pa.Table:
+        """Write a table, and beside it the counts of the gate since the table before."""
+
+        def make_and_count() -> pa.Table:
             table = make()
             self.last = _write_counts(self.relevance, self, name, self.last)
             return table
 
-        super().table(name, counted, plain)
+        super().table(name, make_and_count, plain)
 
 
 def with_gate_counts(work: Work, relevance: Relevance) -> Work:
-    """Return the same work, one that counts if the relevance has a gate."""
+    """Return the same work, as a `CountingWork` if the relevance has a gate."""
     gated = relevance.gate_counts()
     if gated is None:
         return work
@@ -52,33 +54,35 @@ def with_gate_counts(work: Work, relevance: Relevance) -> Work:
 
 @contextmanager
 def record_gate_counts(relevance: Relevance, work: Work, name: str) -> Iterator[None]:
-    """Write the gate's counts of the block before the file `name` is committed."""
+    """Write the gate's counts within the context before the file `name` is committed."""
     gated = relevance.gate_counts()
     yield
     _write_counts(relevance, work, name, gated.counts if gated is not None else {})
 
 
 def _write_counts(relevance: Relevance, work: Work, name: str, before: dict[str, int]) -> dict[str, int]:
-    """Write the difference from the counts at `before`, if there is a gate; return the counts."""
+    """Write the counts since `before`, if there is a gate, and return the counts so far."""
     gated = relevance.gate_counts()
     if gated is None:
         return {}
-    difference = {what: count - before.get(what, 0) for what, count in gated.counts.items()}
+    difference = {name: count - before.get(name, 0) for name, count in gated.counts.items()}
+    # The file is committed before its table, so a table never lacks its counts.
     text = json.dumps({"gate": gated.gate, "counts": difference})
     work.file(f"{name}{_END}", lambda path: path.write_text(text, encoding="utf-8"))
     return gated.counts
 
 
 def collect_gate_counts(work: Work) -> None:
-    """Add up the counts of all files as the fact `refined`, if there are any, and leave their files out.
+    """Add up the counts of all files as the fact `refined`, if there are any, and exclude those files.
 
-    If files of a finished artefact are damaged, only those are made again, and the fact is that of its manifest.
+    If files of a finished artefact are damaged, only those files are made again, so the fact of its manifest is kept.
     """
     names = [name for name in work.entries() if name.endswith(_END)]
     work.excluded.update(names)
     fact: dict[str, Any] = dict(work.previous.get(_FACT, {}))
+    # Counts of the files that were made again would be added to a total that includes them.
     for name in names if not fact else ():
         body = json.loads((work.folder / name).read_text(encoding="utf-8"))
-        fact = body["gate"] | {what: count + fact.get(what, 0) for what, count in body["counts"].items()}
+        fact = body["gate"] | {name: count + fact.get(name, 0) for name, count in body["counts"].items()}
     if fact:
         work.facts[_FACT] = fact

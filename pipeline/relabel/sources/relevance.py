@@ -1,4 +1,9 @@
-"""An opened encoding: relevance for any captions, and what else can be asked of it."""
+"""Relevance of an opened encoding: the scores of reference sets and captions, and optional capabilities.
+
+A subclass implements `Relevance.pairs` and `Relevance.query`. All other methods have a default, which is either slower
+than a specialised one (`block`, `set_pairs`) or states that the capability is absent (`finder`, `write_lookup`).
+`relabel.sources.base` shows a complete source.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +22,7 @@ from relabel.corpus import Corpus, References
 from relabel.sources.finder import Finder, Search
 from relabel.store.workdir import Work
 
-_BLOCK = 1 << 18  # pairs of single captions of a block scored at once
+_BLOCK = 1 << 18  # pairs of single captions that `Relevance.block` scores in one call of `pairs`
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,7 @@ class GateCounts:
     gate : dict
         Parameters of the gate, JSON-able.
     counts : dict of str to int
+        Number of pairs by the name of the count.
     """
 
     gate: dict[str, Any]
@@ -61,12 +67,30 @@ class LookupArrays:
 
 
 def positions_in(rows: Rows, encoded: range) -> NDArray[np.int64]:
-    """Return the positions of corpus rows in a range of rows, (N,) int64.
+    """Return the positions of corpus rows within a range of encoded rows.
+
+    Parameters
+    ----------
+    rows : (N,) int32
+        Corpus rows.
+    encoded : range
+        Encoded rows.
+
+    Returns
+    -------
+    (N,) int64
 
     Raises
     ------
     IndexError
         If a row is not in the range.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel.sources.relevance import positions_in
+    >>> positions_in(np.array([12, 10]), range(10, 20))
+    array([2, 0])
     """
     positions = np.asarray(rows, np.int64) - encoded.start
     if len(positions) and not 0 <= positions.min() <= positions.max() < len(encoded):
@@ -76,18 +100,18 @@ def positions_in(rows: Rows, encoded: range) -> NDArray[np.int64]:
 
 
 class Relevance(ABC):
-    """An opened encoding: relevance for any captions of its corpus.
+    """An opened encoding, which scores any captions of its corpus.
 
     Attributes
     ----------
     corpus : Corpus
     rows : range
-        The corpus rows that are encoded; any other row is an IndexError of the caller's.
+        Encoded corpus rows. Any other row in a call is an IndexError.
     pooling : Pooling
-        The default where a call gives none.
+        Default of the calls that take a pooling.
     failed : (F,) int32
-        The corpus rows that could not be encoded, ascending. Relevance is NaN wherever one takes part, as the caption
-        or among the references that count; a failed row is nobody's neighbour and has none.
+        Corpus rows that could not be encoded, ascending. Relevance is NaN wherever one takes part, as the caption or
+        among the references that count. A failed row is no neighbour of any other row and has none itself.
     """
 
     corpus: Corpus
@@ -99,6 +123,9 @@ class Relevance(ABC):
     def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
         """Score P pairs of a reference set and a caption.
 
+        These scores define the source: `block` agrees with them, and neighbours are ordered by them. The score of a
+        pair must not depend on the other pairs of the call, nor on threads or device.
+
         Parameters
         ----------
         references : References
@@ -106,6 +133,7 @@ class Relevance(ABC):
         captions : (P,) int32
             Corpus rows of the candidates.
         pooling : Pooling, optional
+            Overrides the default pooling.
 
         Returns
         -------
@@ -113,30 +141,31 @@ class Relevance(ABC):
         """
 
     def block(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
-        """Score every one of M reference sets against every one of N captions.
+        """Score each of M reference sets against each of N captions.
 
         Returns
         -------
         (M, N) float64, equal to `pairs` on each pair.
         """
         out = np.empty((len(references), len(captions)))
+        # The largest set bounds the number of single captions that one pair expands to.
         largest = int(np.diff(references.indptr).max(initial=1))
         step = max(1, _BLOCK // max(1, len(captions) * largest))
         for a in range(0, len(references), step):
             sets = np.arange(a, min(a + step, len(references)))
-            each = references.take(np.repeat(sets, len(captions)))
-            scores = self.pairs(each, np.tile(captions, len(sets)), pooling)
+            repeated = references.take(np.repeat(sets, len(captions)))
+            scores = self.pairs(repeated, np.tile(captions, len(sets)), pooling)
             out[a : a + step] = scores.reshape(len(sets), len(captions))
         return out
 
     def rounded_block(
         self, references: References, captions: Rows, pooling: Pooling | None = None
     ) -> NDArray[np.float32]:
-        """Score a block as `pairs` scores each pair, rounded once, whatever the threads: (M, N) float32."""
+        """Score a block in float32: the value of `pairs` rounded once, independent of threads. (M, N) float32."""
         return self.block(references, captions, pooling).astype(np.float32)
 
     def block_scorer(self, captions: Rows) -> Callable[[References, Pooling], Scores]:
-        """Prepare N captions that many reference sets are scored against.
+        """Prepare N captions for scoring against many reference sets.
 
         Returns
         -------
@@ -146,10 +175,11 @@ class Relevance(ABC):
         return lambda references, pooling: self.block(references, captions, pooling)
 
     def set_pairs(self, references: References, others: References, pooling: Pooling | None = None) -> Scores:
-        """Score P pairs of two reference sets: of images, say.
+        """Score P pairs of two reference sets, for example of two images.
 
-        Every caption of the other set against the reference set, pooled over them as over references: `refs` by their
-        mean. A source with a measure of two sets of its own says so.
+        Each caption of the second set is scored against the first set. The scores are then pooled over the second set
+        as over references, and by their mean for `refs`. A source with its own measure of two sets overrides this
+        method.
 
         Parameters
         ----------
@@ -170,12 +200,12 @@ class Relevance(ABC):
 
     @abstractmethod
     def query(self, text: str, captions: Rows) -> Scores:
-        """Score N captions against one new text, which stands as the only reference.
+        """Score N captions against one new text, which is the only reference.
 
         Parameters
         ----------
         text : str
-            As a person types it.
+            Text as typed by a person.
         captions : (N,) int32
             Corpus rows.
 
@@ -185,19 +215,20 @@ class Relevance(ABC):
         """
 
     def finder(self, search: Search, pooling: Pooling | None, runtime: Runtime) -> Finder:
-        """Search for exact neighbours.
+        """Return a finder of exact neighbours.
 
         Raises
         ------
         UsageError
-            If this kind of source has none: it scores pair by pair, or knows image ids alone.
+            If the source has none, because it scores pair by pair or knows image ids only.
         """
         raise UsageError(
-            f"{type(self).__name__} has no exact neighbours", todo="Use a source of vectors or features: sbert, cider."
+            f"{type(self).__name__} has no exact neighbours",
+            todo="Use a source of vectors or features, such as sbert or cider.",
         )
 
     def positions(self, rows: Rows) -> NDArray[np.int64]:
-        """Return the positions of corpus rows among the encoded rows; raises IndexError if one is not encoded."""
+        """Return the positions of corpus rows among the encoded rows. Raises IndexError if a row is not encoded."""
         return positions_in(rows, self.rows)
 
     def set_positions(self, references: References, pooling: Pooling) -> References:
@@ -206,21 +237,21 @@ class Relevance(ABC):
         return References(sets.indptr, self.positions(sets.rows).astype(np.int32))
 
     def unit_vectors(self) -> NDArray[np.float32] | None:
-        """Return the vectors of the encoded rows if relevance is their cosine, (len(rows), D) float32; else None."""
+        """Return the vectors whose cosine is the relevance, (len(rows), D) float32; None if there are none."""
         return None
 
     def write_lookup(self, work: Work) -> LookupArrays:
-        """Write the arrays with which a lookup answers as this relevance does.
+        """Write the arrays from which a lookup computes the same relevance.
 
         Raises
         ------
         UsageError
             If this kind of source has no lookup.
         """
-        raise UsageError("it scores pair by pair", todo="Use a batch plan: `relabel export plan`.")
+        raise UsageError("a source that scores pair by pair has no lookup", todo="Run `relabel export plan` instead.")
 
     def gate_counts(self) -> GateCounts | None:
-        """Return what a gate has counted since this was opened; None without a gate."""
+        """Return the counts of the gate since the encoding was opened; None without a gate."""
         return None
 
     def estimate_seconds(self, references: References, captions: Rows, total: int, title: str) -> float | None:
@@ -231,19 +262,19 @@ class Relevance(ABC):
         Raises
         ------
         UsageError
-            If that is more than its parameters allow.
+            If the estimate exceeds a limit of the parameters.
         """
         return None
 
     def log_run_cost(self, run: Callable[[Relevance, Work], None], title: str) -> None:  # noqa: B027
-        """Log the cost of `run` before it is run, if pairs differ widely in cost; raises as `estimate_seconds`."""
+        """Log the cost of `run` before it starts, if pairs differ widely in cost. Raises as `estimate_seconds`."""
 
     def close(self) -> None:  # noqa: B027
-        """End the processes that it keeps for its answers; they start again when needed."""
+        """Stop helper processes. They start again when needed."""
 
 
 def pool(values: NDArray[np.floating[Any]], indptr: NDArray[np.int64], pooling: Pooling) -> Scores:
-    """Reduce one score a reference to one score a set.
+    """Reduce one score per reference to one score per set.
 
     Parameters
     ----------
@@ -256,15 +287,25 @@ def pool(values: NDArray[np.floating[Any]], indptr: NDArray[np.int64], pooling: 
     Returns
     -------
     (P, ...) float64
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel.sources.relevance import pool
+    >>> scores, indptr = np.array([0.25, 0.75, 0.5]), np.array([0, 2, 3])
+    >>> pool(scores, indptr, "max"), pool(scores, indptr, "mean"), pool(scores, indptr, "paired")
+    (array([0.75, 0.5 ]), array([0.5, 0.5]), array([0.25, 0.5 ]))
     """
     starts = indptr[:-1]
     sizes = indptr[1:] - starts
     if pooling == "paired":
         return np.asarray(values[starts], np.float64)
-    if values.ndim > 1 and len(sizes) and (sizes == sizes[0]).all():  # reduceat along rows is 20 times slower
+    # Sets of one size form a regular array: `reduceat` along rows is 20 times slower than a plain reduction.
+    if values.ndim > 1 and len(sizes) and (sizes == sizes[0]).all():
         sets = values.reshape(len(sizes), int(sizes[0]), *values.shape[1:])
         return np.asarray(sets.max(axis=1) if pooling == "max" else sets.mean(axis=1, dtype=np.float64), np.float64)
     if pooling == "max":
         return np.asarray(np.maximum.reduceat(values, starts, axis=0), np.float64)
+    # Sums are in float64 even for float32 scores, so the mean does not depend on the size of a set.
     total: Scores = np.add.reduceat(values, starts, axis=0, dtype=np.float64)
     return total / sizes.reshape(-1, *([1] * (values.ndim - 1)))

@@ -1,4 +1,7 @@
-"""same_image: 1 for a caption of the image itself, 0 for any other. What every binary loss assumes; the baseline."""
+"""Source `same_image`: relevance 1 for a caption of the image itself and 0 for any other caption.
+
+Binary losses assume this relevance. It is the baseline of every evaluation.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from relabel.store.workdir import Work
 
 
 class SameImageParams(SourceParams):
-    """Parameters of same_image: none of its own. All poolings give the same number."""
+    """Parameters of same_image. All poolings give the same scores."""
 
     source: Literal["same_image"] = "same_image"
     pooling: Pooling = "max"
@@ -26,7 +29,21 @@ class SameImageParams(SourceParams):
 
 @dataclass(frozen=True)
 class SameImageRelevance(Relevance):
-    """r = [the caption's image is the image of the references]."""
+    """Relevance r = [the caption belongs to the image of the references].
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel.corpus import Corpus
+    >>> from relabel.corpus.build import Caption
+    >>> from relabel.sources.same_image import SameImageRelevance
+    >>> captions = [Caption(f"c{i}", image, "train", "a dog") for i, image in enumerate(["a", "a", "b"])]
+    >>> corpus = Corpus.from_captions(captions)
+    >>> relevance = SameImageRelevance(corpus, range(3), "max")
+    >>> relevance.block(corpus.references([0, 1]), np.arange(3))
+    array([[1., 1., 0.],
+           [0., 0., 1.]])
+    """
 
     corpus: Corpus
     rows: range
@@ -35,14 +52,14 @@ class SameImageRelevance(Relevance):
     @override
     def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
         image = self.corpus.image
-        owner = image[references.rows[references.indptr[:-1]]]
-        return np.asarray(owner == image[captions], np.float64)
+        image_of_set = image[references.rows[references.indptr[:-1]]]
+        return np.asarray(image_of_set == image[captions], np.float64)
 
     @override
     def block(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
         image = self.corpus.image
-        owner = image[references.rows[references.indptr[:-1]]]
-        return np.asarray(owner[:, None] == image[captions][None], np.float64)
+        image_of_set = image[references.rows[references.indptr[:-1]]]
+        return np.asarray(image_of_set[:, None] == image[captions][None], np.float64)
 
     @override
     def write_lookup(self, work: Work) -> LookupArrays:
@@ -50,12 +67,12 @@ class SameImageRelevance(Relevance):
 
     @override
     def query(self, text: str, captions: Rows) -> Scores:
-        """Return zeros: a new text belongs to no image."""
+        """Return zeros, because a new text belongs to no image."""
         return np.zeros(len(captions))
 
 
 class SameImage(Source[SameImageParams]):
-    """The binary baseline."""
+    """Binary baseline, which needs no encoding."""
 
     spec = SourceSpec(
         name="same_image",
@@ -64,7 +81,7 @@ class SameImage(Source[SameImageParams]):
         symmetric=True,
         version=1,
         params=SameImageParams,
-        neighbours_blocker="it knows image ids alone",
+        neighbours_blocker="it knows image ids only",
     )
 
     @override
@@ -72,11 +89,11 @@ class SameImage(Source[SameImageParams]):
         return "a new text belongs to no image"
 
     def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
-        """Nothing but the corpus decides."""
+        """Return the name of the source only; the corpus determines everything else."""
         return {"source": self.spec.name}
 
     def tasks(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> NoTasks:
-        """Nothing to do: image ids are in the corpus."""
+        """Return no units: the corpus holds the image ids."""
         return NoTasks()
 
     @override

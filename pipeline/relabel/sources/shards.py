@@ -1,4 +1,4 @@
-"""An encoding cut into tasks: one shard, one task. What a row's failure leaves behind, and facts read from shards."""
+"""Encoding of a corpus shard by shard, with one unit of work per shard, and the rows that failed."""
 
 from __future__ import annotations
 
@@ -21,15 +21,18 @@ from relabel.store.tasks import Task, TaskGroup, Tasks
 from relabel.store.workdir import Work, part_name, part_ranges
 
 FAILED = "failed"
-"""Column of reasons, null where a row is fine: only in shards where a row failed. And what a manifest's facts say."""
+"""Column of failure reasons, null for encoded rows, in shards with failed rows; also the key of the manifest's fact."""
 
-_SHOWN = 5  # failed rows that a manifest names
+_SHOWN = 5  # failed rows that a manifest lists by id
 
 
 class ShardTasks(Tasks):
-    """Work on one encoding.
+    """Work that encodes captions shard by shard.
 
-    A shard that ends with failed rows is whole; it is made again by the next run, and so is all that came of it.
+    A subclass implements `title` and `make_shard`. If it needs other files before or after the shards, it also
+    implements `before_shards` or `after_shards`, and `make_other`.
+
+    A shard with failed rows is complete. The next run makes it again, together with all files derived from the shards.
 
     Parameters
     ----------
@@ -41,11 +44,27 @@ class ShardTasks(Tasks):
     Attributes
     ----------
     parts : dict of str to range
-        The rows of each shard, by file name.
+        Rows of each shard, by file name.
     derived_files : tuple of str
         Files made from the shards.
     plain : bool
-        Whether shards are written uncompressed (see Work.table).
+        Whether shards are written uncompressed (see `Work.table`).
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from relabel.corpus import Corpus
+    >>> from relabel.corpus.build import Caption
+    >>> from relabel.sources.shards import ShardTasks
+    >>> class LengthTasks(ShardTasks):
+    ...     title = "lengths"
+    ...
+    ...     def make_shard(self, work, rows, advance):
+    ...         return pa.table({"row": list(rows), "length": [len(self.corpus.texts[row]) for row in rows]})
+    >>> corpus = Corpus.from_captions([Caption(f"c{i}", "a", "train", "a dog") for i in range(5)])
+    >>> tasks = LengthTasks(corpus, range(5), rows_per_shard=2)
+    >>> units.parts
+    {'part-00000-of-00003.parquet': range(0, 2), 'part-00001-of-00003.parquet': range(2, 4), ...}
     """
 
     derived_files: ClassVar[tuple[str, ...]] = ()
@@ -59,88 +78,111 @@ class ShardTasks(Tasks):
     @property
     @abstractmethod
     def title(self) -> str:
-        """What a bar calls the shards."""
+        """Title of the progress bar of the shards."""
 
     @abstractmethod
     def make_shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
-        """Make one shard; `advance` may be told how many more captions are done; the rest count once it is written.
+        """Encode the rows of one shard.
 
-        With a column `FAILED` (string) if the source fails a row and not the run: see `mark_failed`.
+        Parameters
+        ----------
+        work : Work
+            Work folder, with the files of earlier phases.
+        rows : range
+            Corpus rows of the shard.
+        advance : callable
+            May receive the number of further captions that are done; the rest count once the shard is written.
+
+        Returns
+        -------
+        pyarrow.Table
+            One row per caption, with the column `row` (int32) and, if captions failed, `FAILED` (see `mark_failed`).
         """
 
     def before_shards(self, work: Work) -> Iterator[TaskGroup]:
-        """List groups whose files the shards need."""
+        """Return the phases whose files the shards need."""
         yield from ()
 
     def after_shards(self, work: Work) -> Iterator[TaskGroup]:
-        """List groups that need the shards."""
+        """Return the phases that need the shards."""
         yield from ()
 
     def make_other(self, work: Work, task: Task, advance: Advance) -> None:
-        """Make a task of `before_shards` or `after_shards`; `advance` as for `make_shard`."""
+        """Write the file of a unit of `before_shards` or `after_shards`; `advance` as in `make_shard`."""
         raise NotImplementedError(task.file)
 
     def start(self, work: Work) -> None:
-        """Drop the shards of an earlier run that hold failed rows, and what was made from them."""
-        again = [name for name in self.parts if work.done(name) and _reasons(work.folder / name) is not None]
-        for name in (*again, *(self.derived_files if again else ())):
+        """Remove the shards of an earlier run that hold failed rows, and the files made from them."""
+        # A shard whose rows failed is complete, so only its reasons tell that it must be made again.
+        incomplete = [name for name in self.parts if work.done(name) and _reasons(work.folder / name) is not None]
+        for name in (*incomplete, *(self.derived_files if incomplete else ())):
             work.drop(name)
 
     @override
     def groups(self, work: Work) -> Iterator[TaskGroup]:
+        """Return the phases before the shards, the shards, and the phases after them."""
         yield from self.before_shards(work)
         yield TaskGroup(self.title, "captions", [Task(name, len(rows)) for name, rows in self.parts.items()])
         yield from self.after_shards(work)
 
     @override
     def make(self, work: Work, task: Task, advance: Advance) -> None:
-        left = task.size
+        """Write the file of one unit, and count all of its captions as done."""
+        remaining = task.size
 
-        def tell(more: int) -> None:
-            nonlocal left
-            left -= more
-            advance(more)
+        def count(done: int) -> None:
+            nonlocal remaining
+            remaining -= done
+            advance(done)
 
         if task.file in self.parts:
-            work.table(task.file, lambda: self.make_shard(work, self.parts[task.file], tell), self.plain)
+            work.table(task.file, lambda: self.make_shard(work, self.parts[task.file], count), self.plain)
         else:
-            self.make_other(work, task, tell)
-        if left:
-            advance(left)
+            self.make_other(work, task, count)
+        # Captions that `make_shard` did not report itself.
+        if remaining:
+            advance(remaining)
 
     def finish(self, work: Work) -> None:
-        """Note the failed rows, if there are any."""
+        """Record the failed rows in the facts of the manifest, if there are any."""
         reasons = {name: _reasons(work.folder / name) for name in self.parts}
         if any(column is not None for column in reasons.values()):
             work.facts[FAILED] = _failures(self.corpus, self.parts, reasons)
 
     def read_column(self, work: Work, name: str) -> Iterator[pa.ChunkedArray]:
-        """Read one column of all shards, one after another."""
+        """Yield one column of each shard, in row order."""
         for part in self.parts:
             yield pq.read_table(work.folder / part, columns=[name])[name]
 
 
 class NoTasks(Tasks):
-    """An encoding without files."""
+    """Work on an encoding without files."""
 
     def groups(self, work: Work) -> Iterator[TaskGroup]:
-        """None."""
+        """Return no phases."""
         yield from ()
 
     def make(self, work: Work, task: Task, advance: Advance) -> None:
-        """There is no task to make."""
+        """Raise, because there are no units."""
         raise NotImplementedError(task.file)
 
 
 def mark_failed(table: pa.Table, reasons: Mapping[int, str]) -> pa.Table:
-    """Add the reasons of failed rows to a shard; a shard without any stays as it is.
+    """Add the column of failure reasons to a shard. A shard without failed rows is returned unchanged.
 
     Parameters
     ----------
     table : pyarrow.Table
         n rows.
     reasons : mapping of int to str
-        By place in the shard, 0..n-1.
+        Reason by position in the shard, 0..n-1.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from relabel.sources.shards import mark_failed
+    >>> mark_failed(pa.table({"row": [7, 8]}), {1: "empty caption"}).to_pydict()
+    {'row': [7, 8], 'failed': [None, 'empty caption']}
     """
     if not reasons:
         return table
@@ -148,17 +190,19 @@ def mark_failed(table: pa.Table, reasons: Mapping[int, str]) -> pa.Table:
 
 
 def read_failed_rows(folder: Path, manifest: Manifest) -> NDArray[np.int32]:
-    """Read the corpus rows that failed, ascending, (F,) int32."""
-    found = [np.empty(0, np.int32)]
+    """Return the corpus rows of an encoding that failed, ascending: (F,) int32."""
+    failed = [np.empty(0, np.int32)]
     for name in manifest.parts if FAILED in manifest.facts else ():
         reasons = _reasons(folder / name)
         if reasons is not None:
             row = pq.read_table(folder / name, columns=["row"])["row"].to_numpy()
-            found.append(row[reasons.is_valid().to_numpy()])
-    return np.concatenate(found)
+            failed.append(row[reasons.is_valid().to_numpy()])
+    return np.concatenate(failed)
 
 
 def _reasons(shard: Path) -> pa.ChunkedArray | None:
+    """Read the failure reasons of a shard; None if none of its rows failed."""
+    # Only the footer is read for shards without the column.
     with pq.ParquetFile(shard) as file:
         return file.read(columns=[FAILED])[FAILED] if FAILED in file.schema_arrow.names else None
 
@@ -166,12 +210,12 @@ def _reasons(shard: Path) -> pa.ChunkedArray | None:
 def _failures(
     corpus: Corpus, parts: Mapping[str, range], reasons: Mapping[str, pa.ChunkedArray | None]
 ) -> dict[str, Any]:
-    """What a manifest says: how many rows, the first of them by id with their reasons, and sha256 of all rows."""
+    """Summarise the failed rows: their number, the first ids with their reasons, and the sha256 of all row numbers."""
     rows: list[int] = []
     first: list[list[str]] = []
     for name, column in reasons.items():
-        for place, reason in enumerate(column.to_pylist() if column is not None else ()):
+        for position, reason in enumerate(column.to_pylist() if column is not None else ()):
             if reason is not None:
-                rows.append(parts[name].start + place)
+                rows.append(parts[name].start + position)
                 first += [[corpus.caption_ids[rows[-1]], reason]] if len(first) < _SHOWN else []
     return {"rows": len(rows), "first": first, "sha256": hashlib.sha256(np.array(rows, "<i4").tobytes()).hexdigest()}

@@ -1,7 +1,7 @@
-"""Rows taken over from an older encoding: a caption whose text was encoded before keeps its vector, or its tuples.
+"""Reuse of rows from a previous encoding: a caption whose text was encoded before keeps its vector, or its tuples.
 
-For sources whose rows depend on a caption's text alone. What was encoded is known by digests of the texts, which
-lie beside the shards; row numbers of the older corpus mean nothing to the new one.
+This applies to sources whose rows depend on a caption's text alone. Texts are identified by digests that lie beside the
+shards, because row numbers of another corpus mean nothing.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from relabel.store.tasks import Tasks
 from relabel.store.workdir import Work
 
 TEXTS = "texts.parquet"
-"""Beside the shards: row int32, and a digest of the text that was encoded (16 bytes)."""
+"""File beside the shards, with the columns row (int32) and digest (16 bytes) of the encoded text."""
 _REUSE = "reuse.json"
-_CUT = ("rows", "rows_per_shard", "index")  # what changes no vector
+_NO_EFFECT = ("rows", "rows_per_shard", "index")  # semantic parameters that change no row
 _SCHEMA = pa.schema([pa.field("row", pa.int32()), pa.field("digest", pa.binary(16))])
 
 Numbers = NDArray[np.int64]
@@ -42,64 +42,87 @@ Numbers = NDArray[np.int64]
 class TextReuseTasks(ShardTasks):
     """Work on rows that depend on a caption's text alone."""
 
-    _older: tuple[Path, dict[str, Any]] | None = None
+    _previous: tuple[Path, dict[str, Any]] | None = None
 
     def read_texts(self) -> list[str]:
         """Return the text of each row as it is encoded."""
         return self.corpus.texts[self.rows.start : self.rows.stop]
 
     def set_previous(self, out: Path, semantic: dict[str, Any]) -> None:
-        """Name the place of an encoding that may be older, and what the new one's vectors depend on."""
-        self._older = out, semantic
+        """Set the folder of a possible previous encoding, and the parameters that the new rows depend on.
+
+        Parameters
+        ----------
+        out : Path
+            Folder of the encoding that is about to be replaced.
+        semantic : dict
+            Semantic parameters of the new encoding. Rows are reused only if those of the previous one are equal, apart
+            from the range of rows, the shard size and the index.
+        """
+        self._previous = out, semantic
 
     def start(self, work: Work) -> None:
-        """Write the digests of all texts; see which of them an older encoding holds."""
+        """Write the digests of all texts, and record how many of them the previous encoding holds."""
         super().start(work)
         table = _texts_table(self.rows, self.read_texts())
         work.file(TEXTS, lambda path: write_plain(path, [table], _SCHEMA), rows=len(self.rows))
-        older = _open(*self._older) if self._older is not None else None
-        found = {"from": None, "captions": 0} if older is None else _found(older, table)
-        work.runtime["reused"] = found
-        write_text(work.folder / _REUSE, json.dumps(found))
+        previous = _open_previous(*self._previous) if self._previous is not None else None
+        reused = {"from": None, "captions": 0} if previous is None else _reuse_fact(previous, table)
+        work.runtime["reused"] = reused
+        write_text(work.folder / _REUSE, json.dumps(reused))
 
     def previous(self, work: Work) -> PreviousEncoding | None:
-        """Open the older encoding that this work takes rows from; None if it takes none."""
-        found = json.loads((work.folder / _REUSE).read_text(encoding="utf-8"))
-        return None if found["from"] is None else self._old
+        """Open the previous encoding that rows are taken from; None if no row is."""
+        reused = json.loads((work.folder / _REUSE).read_text(encoding="utf-8"))
+        return None if reused["from"] is None else self._opened_previous
 
     @cached_property
-    def _old(self) -> PreviousEncoding:
-        assert self._older is not None
-        found = _open(*self._older)
-        assert found is not None
-        return found
+    def _opened_previous(self) -> PreviousEncoding:
+        """Previous encoding, opened once."""
+        assert self._previous is not None
+        previous = _open_previous(*self._previous)
+        assert previous is not None
+        return previous
 
 
 class TextTasks(TextReuseTasks, VectorTasks):
     """Work on vectors that depend on a caption's text alone."""
 
     @abstractmethod
-    def encoded(self, rows: Numbers, advance: Advance) -> pa.Table:
-        """Encode the captions at n >= 1 corpus rows: a shard's columns, in the order of `rows`."""
+    def encode_rows(self, rows: Numbers, advance: Advance) -> pa.Table:
+        """Encode the captions of n >= 1 corpus rows.
+
+        Parameters
+        ----------
+        rows : (n,) int64
+        advance : callable
+            Receives the number of further captions that are done.
+
+        Returns
+        -------
+        pyarrow.Table
+            The columns of a shard, in the order of `rows`.
+        """
 
     def make_shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
-        """Make one shard: see `encoded`."""
-        every = np.arange(rows.start, rows.stop)
-        older = self.previous(work)
-        if older is None:
-            return self.encoded(every, advance)
+        """Encode the rows of a shard whose texts are new, and copy the others from the previous encoding."""
+        numbers = np.arange(rows.start, rows.stop)
+        previous = self.previous(work)
+        if previous is None:
+            return self.encode_rows(numbers, advance)
         digests = pq.read_table(work.folder / TEXTS)["digest"].slice(rows.start - self.rows.start, len(rows))
-        places = older.positions(digests)
-        known, new = np.flatnonzero(places >= 0), np.flatnonzero(places < 0)
-        if not len(known):
-            return self.encoded(every, advance)
-        old = older.take(places[known])
-        fresh = self.encoded(every[new], advance) if len(new) else old.slice(0, 0)
-        return _joined(old, known, fresh, new, every)
+        positions = previous.positions(digests)
+        reused, new = np.flatnonzero(positions >= 0), np.flatnonzero(positions < 0)
+        # No text of this shard is in the previous encoding.
+        if not len(reused):
+            return self.encode_rows(numbers, advance)
+        old_rows = previous.take(positions[reused])
+        fresh = self.encode_rows(numbers[new], advance) if len(new) else old_rows.slice(0, 0)
+        return _join_rows(old_rows, reused, fresh, new, numbers)
 
 
 def with_text_reuse(make: Callable[[], Tasks], out: Path, semantic: dict[str, Any]) -> Tasks:
-    """Make tasks, and let them take over what an older encoding at `out` holds, if their kind can."""
+    """Make units; if they support reuse, let them take rows over from an encoding at `out`."""
     tasks = make()
     if isinstance(tasks, TextReuseTasks):
         tasks.set_previous(out, semantic)
@@ -107,19 +130,27 @@ def with_text_reuse(make: Callable[[], Tasks], out: Path, semantic: dict[str, An
 
 
 def text_digests(texts: Iterable[str]) -> pa.Array:
-    """Digest texts, as they lie in `TEXTS`."""
-    found = [hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest() for text in texts]
-    return pa.array(found, pa.binary(16))
+    """Return the digests of texts as they are stored in `TEXTS`.
+
+    Examples
+    --------
+    >>> from relabel.sources.text_reuse import text_digests
+    >>> one, two, three = text_digests(["a dog", "a cat", "a dog"]).to_pylist()
+    >>> one == three, one == two, len(one)
+    (True, False, 16)
+    """
+    digests = [hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest() for text in texts]
+    return pa.array(digests, pa.binary(16))
 
 
 def text_digest_bytes(rows: int) -> int:
-    """Bytes of the digests of some captions' texts."""
+    """Return the size in bytes of the digests file for a number of rows."""
     digest = pa.array([bytes(16)] * rows, pa.binary(16))
     return plain_bytes(pa.table([pa.array(np.zeros(rows, np.int32)), digest], schema=_SCHEMA))
 
 
 class PreviousEncoding:
-    """An older encoding, by the digests of its texts; failed rows are not known."""
+    """A previous encoding, addressed by the digests of its texts. Failed rows are left out."""
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.folder, self.manifest = folder, manifest
@@ -130,21 +161,23 @@ class PreviousEncoding:
         self._last: tuple[str, pa.Table] | None = None
 
     def positions(self, digests: pa.ChunkedArray | pa.Array) -> Numbers:
-        """Where each text stands in the older encoding, -1 where it does not."""
+        """Return the position of each text in the previous encoding, -1 if it is absent: (n,) int64."""
+        # Digests of failed rows are no candidates, so their texts are encoded again.
         usable = np.flatnonzero(self._usable)
-        at = pc.fill_null(pc.index_in(digests, value_set=self._digests.take(pa.array(usable))), -1).to_numpy()
-        places: Numbers = np.where(at >= 0, usable[at], -1) if len(usable) else np.full(len(digests), -1)
-        return places
+        match = pc.fill_null(pc.index_in(digests, value_set=self._digests.take(pa.array(usable))), -1).to_numpy()
+        positions: Numbers = np.where(match >= 0, usable[match], -1) if len(usable) else np.full(len(digests), -1)
+        return positions
 
-    def take(self, places: Numbers) -> pa.Table:
-        """Read n values, in the order of `places`, as a shard's columns without `row`."""
-        order, start, pieces = np.argsort(places, kind="stable"), 0, []
-        ascending = places[order]
+    def take(self, positions: Numbers) -> pa.Table:
+        """Read n rows in the order of `positions`, as the columns of a shard without `row`."""
+        # Shards are read once each, in ascending order; the result is then put back into the requested order.
+        order, start, pieces = np.argsort(positions, kind="stable"), 0, []
+        ascending = positions[order]
         for name in self.manifest.parts:
             rows = self.manifest.files[name].rows or 0
-            lo, hi = np.searchsorted(ascending, [start, start + rows]).tolist()
-            if lo < hi:
-                pieces.append(self._part(name).take(pa.array(ascending[lo:hi] - start)))
+            first, last = np.searchsorted(ascending, [start, start + rows]).tolist()
+            if first < last:
+                pieces.append(self._part(name).take(pa.array(ascending[first:last] - start)))
             start += rows
         return pa.concat_tables(pieces).take(pa.array(np.argsort(order, kind="stable")))
 
@@ -156,24 +189,26 @@ class PreviousEncoding:
         return self._last[1]
 
 
-def _open(folder: Path, semantic: dict[str, Any]) -> PreviousEncoding | None:
-    """Open an older encoding whose vectors depend on the same; None where there is none."""
+def _open_previous(folder: Path, semantic: dict[str, Any]) -> PreviousEncoding | None:
+    """Open a previous encoding whose rows depend on the same parameters; None if there is none."""
     try:
         manifest = open_artefact(folder, "encoding")
     except RelabelError:
         return None
-    if TEXTS not in manifest.files or _uncut(manifest.semantic) != _uncut(semantic):
+    if TEXTS not in manifest.files or _row_params(manifest.semantic) != _row_params(semantic):
         return None
     return PreviousEncoding(folder, manifest)
 
 
-def _found(older: PreviousEncoding, table: pa.Table) -> dict[str, Any]:
-    count = int((older.positions(table["digest"]) >= 0).sum())
-    return {"from": older.manifest.fingerprint if count else None, "captions": count}
+def _reuse_fact(previous: PreviousEncoding, table: pa.Table) -> dict[str, Any]:
+    """Return the fact `reused`: the fingerprint of the previous encoding and the number of rows taken from it."""
+    count = int((previous.positions(table["digest"]) >= 0).sum())
+    return {"from": previous.manifest.fingerprint if count else None, "captions": count}
 
 
-def _uncut(semantic: dict[str, Any]) -> Any:
-    return json.loads(json.dumps({name: value for name, value in semantic.items() if name not in _CUT}))
+def _row_params(semantic: dict[str, Any]) -> Any:
+    """Return the parameters that rows depend on, as JSON stores them."""
+    return json.loads(json.dumps({name: value for name, value in semantic.items() if name not in _NO_EFFECT}))
 
 
 def _texts_table(rows: range, texts: Iterable[str]) -> pa.Table:
@@ -181,14 +216,16 @@ def _texts_table(rows: range, texts: Iterable[str]) -> pa.Table:
     return pa.table([row, text_digests(texts)], schema=_SCHEMA)
 
 
-def _joined(old: pa.Table, known: Numbers, fresh: pa.Table, new: Numbers, rows: Numbers) -> pa.Table:
-    """Join what was known and what is new to one shard, in row order."""
-    order = pa.array(np.argsort(np.concatenate([known, new]), kind="stable"))
+def _join_rows(old: pa.Table, reused: Numbers, fresh: pa.Table, new: Numbers, rows: Numbers) -> pa.Table:
+    """Join reused and newly encoded rows into one shard, in row order."""
+    # Both parts ascend, so a stable sort of their positions interleaves them in row order.
+    order = pa.array(np.argsort(np.concatenate([reused, new]), kind="stable"))
     names = [name for name in fresh.column_names if name not in ("row", FAILED)]
     columns: dict[str, Any] = {"row": rows.astype(np.int32)}
     for name in names:
         both = pa.chunked_array([*old[name].chunks, *fresh[name].chunks], old[name].type)
         columns[name] = both.take(order).combine_chunks()
+    # Reused rows never failed.
     if FAILED in fresh.column_names:
         none = pa.chunked_array([pa.nulls(len(old), pa.string()), *fresh[FAILED].chunks])
         columns[FAILED] = none.take(order).combine_chunks()

@@ -1,8 +1,13 @@
-"""Exact neighbours by vectors: screened by matrix products, scored by the kernel that `pairs` uses, ordered by that.
+"""Exact neighbours by cosine, prefiltered by matrix products and scored by the kernel of `pairs`.
 
-Every list is one of a vector: the best of its cosines. `max` merges the lists of a set's references, for the best of a
-set are among the best of each of its references that they are best for; `paired` takes that of the first; `mean` has
-lists of whole sets. Where most candidates ask, all lists are made together, each product serving both its captions.
+The search makes one list per vector, with the best cosines of that vector. Lists of reference sets follow from them:
+
+- `max` merges the lists of a set's references. A candidate among the best of a set is also among the best of the
+  reference that gives its maximum.
+- `paired` takes the list of the first reference.
+- `mean` makes lists of complete sets.
+
+If most candidates are queries as well, all lists are made together, and each product serves both of its captions.
 """
 
 from __future__ import annotations
@@ -27,16 +32,16 @@ from relabel.topk.query_search import QuerySearch
 from relabel.topk.self_join import SelfJoin
 
 I8 = NDArray[np.int64]
-_STEP = 1 << 14  # vectors that are looked at together
-_MOST = 64 << 20  # bytes of lists that are merged at once, however much memory there is
+_VECTORS = 1 << 14  # vectors checked for finite values at once
+_LIST_BYTES = 64 << 20  # bytes of lists merged at once, even if more memory is available
 
 
 @dataclass(eq=False)
 class VectorFinder(Finder):
-    """Neighbours of reference sets by cosine. See Finder.
+    """Finder of the neighbours of reference sets by cosine.
 
-    A vector that is not finite stands for a failed row: it is nobody's neighbour while there are others (it comes last,
-    with score NaN), and a set that counts one has the first candidates with score NaN.
+    A vector that is not finite stands for a failed row. It comes last, with score NaN, and only if there are too few
+    other candidates. A set with a failed reference that counts gets the first candidates, with score NaN.
 
     Attributes
     ----------
@@ -47,7 +52,7 @@ class VectorFinder(Finder):
     pooling : "paired", "max" or "mean"
     runtime : Runtime
     arithmetic : Arithmetic, optional
-        What screens; changes nothing but the time.
+        Arithmetic of the prefilter; changes only the time.
     """
 
     vectors: NDArray[np.float32]
@@ -58,94 +63,100 @@ class VectorFinder(Finder):
     arithmetic: Arithmetic | None = None
 
     def preliminary(self, work: Work) -> TaskGroup | None:
-        """See Finder.preliminary: all candidates against all, if most of them ask."""
-        return self._together.task_group(work) if self._all_ask and min(self._keep, self.search.width) else None
+        """Return the phase that makes all lists together, if most candidates are queries."""
+        needed = self._uses_self_join and min(self._list_length, self.search.width) > 0
+        return self._self_join.task_group(work) if needed else None
 
     def prepare(self, work: Work, task: Task, advance: Advance) -> None:
-        """See Finder.prepare."""
-        self._together.make(work, task, advance)
+        """Write the lists of one unit of the self-join."""
+        self._self_join.make(work, task, advance)
 
     def find(self, work: Work, queries: range, advance: Advance) -> tuple[Rows, Scores]:
-        """See Finder.find."""
+        """Find the neighbours of some queries, in steps whose lists fit into memory."""
         shape = (len(queries), self.search.width)
         rows, scores = np.empty(shape, np.int32), np.empty(shape)
-        for a in range(0, len(queries), self._step):
-            some = range(queries.start + a, min(queries.start + a + self._step, queries.stop))
-            rows[a : a + len(some)], scores[a : a + len(some)] = self._find(work, some)
-            advance(len(some))
+        for a in range(0, len(queries), self._queries_per_step):
+            step = range(queries.start + a, min(queries.start + a + self._queries_per_step, queries.stop))
+            rows[a : a + len(step)], scores[a : a + len(step)] = self._find_step(work, step)
+            advance(len(step))
         return rows, scores
 
-    def _find(self, work: Work, queries: range) -> tuple[Rows, Scores]:
-        """Find the neighbours of a few queries."""
+    def _find_step(self, work: Work, queries: range) -> tuple[Rows, Scores]:
+        """Find the neighbours of the queries of one step."""
         sets = self._sets.take(np.arange(queries.start, queries.stop))
         exclude = self.search.exclude[queries.start : queries.stop]
-        fine = np.flatnonzero(np.logical_and.reduceat(self._finite[sets.rows], sets.indptr[:-1]))
+        # A set is searched only if all vectors that count are finite.
+        complete = np.flatnonzero(np.logical_and.reduceat(self._finite[sets.rows], sets.indptr[:-1]))
         numbers, scores = (
             np.full((len(sets), self.search.width), -1, np.int32),
             np.full((len(sets), self.search.width), np.nan),
         )
-        if len(fine) and min(self._keep, self.search.width):
-            some = sets.take(fine)
-            indptr, members, lists = self._lists(work, some)
-            found = TopK.empty(len(fine), self.search.width)
-            left_out = self._number_of(exclude[fine])
-            merge_references(indptr, members, lists, left_out, np.full(len(self._places), -1, np.int32), found)
-            held = np.arange(self.search.width) < found.sizes[:, None]
-            numbers[fine] = np.where(held, found.numbers, -1)
-            scores[fine] = np.where(held, found.scores, np.nan)
+        if len(complete) and min(self._list_length, self.search.width):
+            complete_sets = sets.take(complete)
+            indptr, members, lists = self._lists(work, complete_sets)
+            merged = TopK.empty(len(complete), self.search.width)
+            # A query that is a candidate itself is left out of its own list.
+            left_out = self._candidate_numbers(exclude[complete])
+            merge_references(indptr, members, lists, left_out, np.full(len(self._candidates), -1, np.int32), merged)
+            filled = np.arange(self.search.width) < merged.sizes[:, None]
+            numbers[complete] = np.where(filled, merged.numbers, -1)
+            scores[complete] = np.where(filled, merged.scores, np.nan)
         rows = self._rows[numbers]
-        for i in np.flatnonzero((numbers < 0).any(axis=1)):  # failed candidates, or a failed query
+        # Lists are short if candidates failed, and empty if the query failed.
+        for i in np.flatnonzero((numbers < 0).any(axis=1)):
             count = int((numbers[i] >= 0).sum())
-            rest = self.search.candidates[: self.search.width + 1] if count == 0 else self._failed
-            rows[i, count:] = rest[rest != exclude[i]][: self.search.width - count]
+            padding = self.search.candidates[: self.search.width + 1] if count == 0 else self._failed
+            rows[i, count:] = padding[padding != exclude[i]][: self.search.width - count]
         return rows, scores
 
     def _lists(self, work: Work, sets: References) -> tuple[I8, I8, TopK]:
-        """Find the lists of some sets: which list each set has, and the lists."""
+        """Return the lists of some sets: for each set the numbers of its lists, in CSR form, and the lists."""
         if self.pooling == "mean" and len(sets.rows) > len(sets):
-            return np.arange(len(sets) + 1), np.arange(len(sets)), self._each.search(sets)
-        places, members = np.unique(sets.rows, return_inverse=True)
-        if self._all_ask:
-            lists = self._together.read(work, np.searchsorted(self._places, places))
+            return np.arange(len(sets) + 1), np.arange(len(sets)), self._query_search.search(sets)
+        # A reference that several sets share is searched once.
+        positions, members = np.unique(sets.rows, return_inverse=True)
+        if self._uses_self_join:
+            lists = self._self_join.read(work, np.searchsorted(self._candidates, positions))
         else:
-            lists = self._each.search(References.single(places))
+            lists = self._query_search.search(References.single(positions))
         return sets.indptr, np.asarray(members.reshape(-1), np.int64), lists
 
-    def _number_of(self, rows: Rows) -> I8:
-        """Numbers of candidates by corpus row; -1 for a row that is none."""
-        places = rows.astype(np.int64) - self.first
-        at = np.minimum(np.searchsorted(self._places, places), len(self._places) - 1)
-        return np.where(self._places[at] == places, at, -1)
+    def _candidate_numbers(self, rows: Rows) -> I8:
+        """Return the candidate number of corpus rows; -1 for a row that is no candidate."""
+        positions = rows.astype(np.int64) - self.first
+        # `searchsorted` returns the end for rows above all candidates.
+        number = np.minimum(np.searchsorted(self._candidates, positions), len(self._candidates) - 1)
+        return np.where(self._candidates[number] == positions, number, -1)
 
     @cached_property
     def _sets(self) -> References:
-        """Places of what counts of each query."""
+        """Query sets as positions, with those references only that the pooling counts."""
         sets = self.search.queries
         if self.pooling == "paired":
             sets = References.single(sets.rows[sets.indptr[:-1]])
-        places = sets.rows.astype(np.int64) - self.first
-        if len(places) and (places.min() < 0 or places.max() >= len(self.vectors)):
-            raise IndexError(f"rows {sets.rows.min()} to {sets.rows.max()} are not all among the encoded")
-        return References(sets.indptr, places.astype(np.int32))
+        positions = sets.rows.astype(np.int64) - self.first
+        if len(positions) and (positions.min() < 0 or positions.max() >= len(self.vectors)):
+            raise IndexError(f"rows {sets.rows.min()} to {sets.rows.max()} are not all among the encoded rows")
+        return References(sets.indptr, positions.astype(np.int32))
 
     @cached_property
     def _finite(self) -> NDArray[np.bool_]:
-        """Say of each vector whether it is finite."""
+        """Mask of the vectors that are finite, (N,) bool."""
         out = np.empty(len(self.vectors), bool)
-        for a in range(0, len(out), _STEP):
-            out[a : a + _STEP] = np.isfinite(self.vectors[a : a + _STEP]).all(axis=1)
+        for a in range(0, len(out), _VECTORS):
+            out[a : a + _VECTORS] = np.isfinite(self.vectors[a : a + _VECTORS]).all(axis=1)
         return out
 
     @cached_property
-    def _places(self) -> I8:
-        """Places of the candidates that have not failed, ascending."""
-        places = self.search.candidates.astype(np.int64) - self.first
-        return places[self._finite[places]]
+    def _candidates(self) -> I8:
+        """Positions of the candidates that have not failed, ascending."""
+        positions = self.search.candidates.astype(np.int64) - self.first
+        return positions[self._finite[positions]]
 
     @cached_property
     def _rows(self) -> Rows:
-        """Corpus rows of `_places`, and one more that number -1 reads."""
-        return np.append(self._places + self.first, -1).astype(np.int32)
+        """Corpus rows of `_candidates`, followed by the row -1 that number -1 reads."""
+        return np.append(self._candidates + self.first, -1).astype(np.int32)
 
     @cached_property
     def _failed(self) -> Rows:
@@ -153,40 +164,45 @@ class VectorFinder(Finder):
         return self.search.candidates[~self._finite[self.search.candidates.astype(np.int64) - self.first]]
 
     @cached_property
-    def _keep(self) -> int:
-        """Candidates of a list: itself may be one, and is left out later."""
+    def _list_length(self) -> int:
+        """Length of a list: one more than the width if a query can be its own candidate."""
         itself = bool((self.search.exclude >= 0).any())
-        return min(self.search.width + itself, len(self._places))
+        return min(self.search.width + itself, len(self._candidates))
 
     @cached_property
-    def _all_ask(self) -> bool:
-        """Say whether the candidates ask, and most of them: else it takes fewer products to search for each query."""
+    def _uses_self_join(self) -> bool:
+        """True if most candidates are queries and all queries are candidates: a self-join then needs fewer products."""
         if self._device != "cpu" or (self.pooling == "mean" and len(self._sets.rows) > len(self._sets)):
             return False
-        asked = np.unique(self._sets.rows[self._finite[self._sets.rows]])
-        return 2 * len(asked) > len(self._places) and bool(np.isin(asked, self._places).all())
+        queries = np.unique(self._sets.rows[self._finite[self._sets.rows]])
+        # A self-join costs half a product per pair, so it pays off from half of the candidates on.
+        return 2 * len(queries) > len(self._candidates) and bool(np.isin(queries, self._candidates).all())
 
     @cached_property
-    def _step(self) -> int:
-        """Queries whose lists fit into a quarter of the memory."""
+    def _queries_per_step(self) -> int:
+        """Number of queries whose lists fit into a quarter of the memory."""
         lists = 1 if self.pooling == "mean" else int(np.diff(self._sets.indptr).max(initial=1))
-        room = min(_MOST, self.runtime.memory // 4)
-        return max(1, room // (2 * topk_bytes(self._keep) * lists))
+        # Lists of a step, and the merged ones, fill at most a quarter of the memory.
+        room = min(_LIST_BYTES, self.runtime.memory // 4)
+        return max(1, room // (2 * topk_bytes(self._list_length) * lists))
 
     @cached_property
-    def _together(self) -> SelfJoin:
-        return SelfJoin(self.vectors, self._places, self._keep, self.runtime, self.arithmetic)
+    def _self_join(self) -> SelfJoin:
+        """Search of all candidates among themselves."""
+        return SelfJoin(self.vectors, self._candidates, self._list_length, self.runtime, self.arithmetic)
 
     @cached_property
-    def _each(self) -> QuerySearch | GpuSearch:
+    def _query_search(self) -> QuerySearch | GpuSearch:
+        """Search for one query at a time, on the GPU if the runtime has one."""
         pooling: Pooling = "mean" if self.pooling == "mean" else "paired"
         on_gpu = self._device != "cpu"
         arithmetic: Arithmetic | None = "float32" if on_gpu else self.arithmetic
-        each = QuerySearch(self.vectors, self._places, self._keep, pooling, self.runtime, arithmetic)
-        return GpuSearch(each, self._device) if on_gpu else each
+        search = QuerySearch(self.vectors, self._candidates, self._list_length, pooling, self.runtime, arithmetic)
+        return GpuSearch(search, self._device) if on_gpu else search
 
     @cached_property
     def _device(self) -> str:
+        """Device of the products; a given arithmetic is one of the CPU's."""
         from relabel.core.runtime import pick_device
 
         return "cpu" if self.arithmetic else pick_device(self.runtime.device)

@@ -1,4 +1,4 @@
-"""WordNet's synonym sets, from the tables inside METEOR's jar; METEOR and SPICE both match words by them."""
+"""WordNet's synonym sets, read from METEOR's jar. METEOR and SPICE match words by them."""
 
 from __future__ import annotations
 
@@ -9,35 +9,60 @@ from zipfile import ZipFile
 from relabel.core.java import find_jar
 
 SYNSETS, EXCEPTIONS = "english.synsets", "english.exceptions"
-"""Names of the WordNet tables, in the jar and beside each other where METEOR is told to read them."""
+"""Names of WordNet's tables in the jar. METEOR reads them from one folder."""
 _ENDINGS = (
     *(("s", ""), ("ses", "s"), ("xes", "x"), ("zes", "z"), ("ches", "ch"), ("shes", "sh"), ("men", "man")),
     *(("ies", "y"), ("s", ""), ("ies", "y"), ("es", "e"), ("es", ""), ("ed", "e"), ("ed", ""), ("ing", "e")),
     *(("ing", ""), ("er", ""), ("est", ""), ("er", "e"), ("est", "e")),
-)  # WordNet's morphology, in METEOR's order
+)  # rules of WordNet's morphology (ending, replacement), in METEOR's order
 
 
 def find_meteor_jar() -> Path:
-    """Return the path of the METEOR 1.5 jar inside pycocoevalcap, or raise MissingError."""
+    """Return the path of the METEOR 1.5 jar inside pycocoevalcap. Raises MissingError if it is not installed."""
     return find_jar("meteor/meteor-1.5.jar")
 
 
 def read_wordnet(jar: Path) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
-    """Read word -> synonym sets and inflected form -> base forms."""
+    """Read the synonym sets and the irregular inflections of English words.
+
+    Returns
+    -------
+    synsets : dict of str to list of str
+        Ids of the synonym sets of each word.
+    bases : dict of str to list of str
+        Base forms of each irregularly inflected word.
+    """
     with ZipFile(jar) as file:
-        synsets, exceptions = (file.read(f"synonym/{n}").decode().splitlines() for n in (SYNSETS, EXCEPTIONS))
+        synsets, exceptions = (file.read(f"synonym/{name}").decode().splitlines() for name in (SYNSETS, EXCEPTIONS))
     bases: dict[str, list[str]] = defaultdict(list)
+    # A line with a base form is followed by a line with its irregular forms.
     for base, forms in zip(exceptions[::2], exceptions[1::2], strict=True):
         for form in forms.split():
             bases[form].append(base)
-    return {w: s.split() for w, s in zip(synsets[::2], synsets[1::2], strict=True)}, bases
+    return {word: sets.split() for word, sets in zip(synsets[::2], synsets[1::2], strict=True)}, bases
 
 
-def find_base_form(word: str, known: dict[str, list[str]]) -> str:
-    """Base form of a word by its ending, as METEOR finds it; empty if it finds none."""
+def find_base_form(word: str, words: dict[str, list[str]]) -> str:
+    """Return the base form of a regularly inflected word, as METEOR finds it; an empty string if there is none.
+
+    Parameters
+    ----------
+    word : str
+        Lower-case word.
+    words : dict
+        Its keys are the base forms that exist.
+
+    Examples
+    --------
+    >>> from relabel.sources.wordnet import find_base_form
+    >>> words = {"dog": [], "pony": [], "ride": []}
+    >>> [find_base_form(word, words) for word in ("dogs", "ponies", "riding", "grass", "xyzs")]
+    ['dog', 'pony', 'ride', 'grass', '']
+    """
+    # Words in -ss and words of at most two letters are their own base form.
     if word.endswith("ss") or len(word) <= 2:
         return word
-    for ending, instead in _ENDINGS:
-        if word.endswith(ending) and (form := word.removesuffix(ending) + instead) in known:
+    for ending, replacement in _ENDINGS:
+        if word.endswith(ending) and (form := word.removesuffix(ending) + replacement) in words:
             return form
     return ""

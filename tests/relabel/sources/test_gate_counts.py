@@ -30,8 +30,8 @@ def relevance() -> Any:
 
 def one(relevance: Any, part: int) -> pa.Table:
     """A table whose rows a relevance counts."""
-    relevance.tally["asked"] += 10
-    relevance.tally["refined"] += part + 1
+    relevance.counts["asked"] += 10
+    relevance.counts["refined"] += part + 1
     return pa.table({"part": [part]})
 
 

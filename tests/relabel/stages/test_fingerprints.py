@@ -188,8 +188,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setattr("relabel.sources.models.files.find_model", lambda name, *_: Model(name))
         patch.setattr(cross_tuning, "find_model", lambda name, *_: Model(name))
         patch.setattr(encoder_tuning, "find_model", lambda name, *_: Model(name))
-        patch.setattr(encoder_tuning, "read_judged", lambda corpus: Namespace(digest=corpus.digest))
-        patch.setattr(cross_tuning, "stsb_files", lambda runtime: {"dev": Path("words.txt")})
+        patch.setattr(encoder_tuning, "read_judged_set", lambda corpus: Namespace(digest=corpus.digest))
+        patch.setattr(cross_tuning, "find_stsb_files", lambda runtime: {"dev": Path("words.txt")})
         _make()
         yield folder
 

@@ -1,9 +1,9 @@
-"""bert_sts: a cross-encoder's similarity of two captions, coarse to fine (Zhou et al., Ladder Loss, AAAI 2020).
+"""Source `bert_sts`: a cross-encoder's similarity of two captions, computed coarse to fine (Zhou et al., AAAI 2020).
 
-A cross-encoder reads both captions at once, so every pair costs a pass through it. A cheap label of vectors, the gate,
-therefore looks first: a pair that it scores at least 0.8 is refined, what stays below has relevance 0, as in the
-released code (the paper says "larger than" and nothing of what stays below). Both orders of a pair are averaged, which
-the paper does not do.
+A cross-encoder reads both captions together, so every pair costs one pass through it. A cheap label of vectors, the
+gate, therefore scores all pairs first. A pair with a score of at least 0.8 is refined by the cross-encoder; all others
+have relevance 0. The released code of Ladder Loss does the same. The paper says "larger than" and does not define the
+relevance of other pairs. Both orders of a pair are averaged, which the paper does not do.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from relabel.sources.bert_sts.scorer import PairScorer
 
 TUNED = "tuned"
-"""The model that `relabel tune bert_sts` makes."""
+"""Name of the model that `relabel tune bert_sts` makes."""
 
 
 class BertStsParams(SourceParams):
-    """Parameters of bert_sts. `max_pairs` changes no score and is in no fingerprint."""
+    """Parameters of bert_sts. `max_pairs` changes no score and enters no fingerprint."""
 
     source: Literal["bert_sts"] = "bert_sts"
     pooling: Pooling = Field("max", description="How the references of an image become one number.")
@@ -83,7 +83,7 @@ class BertStsParams(SourceParams):
 
 
 class BertSts(Source[BertStsParams]):
-    """A cross-encoder behind a gate."""
+    """Cross-encoder behind a gate."""
 
     spec = SourceSpec(
         name="bert_sts",
@@ -116,7 +116,7 @@ class BertSts(Source[BertStsParams]):
         return () if self.params.gate is None else (self.params.gate,)
 
     def check_inputs(self, inputs: Mapping[str, Manifest]) -> None:
-        """Refuse a gate that is no label of vectors.
+        """Raise if the gate is not a label of vectors.
 
         Raises
         ------
@@ -124,49 +124,51 @@ class BertSts(Source[BertStsParams]):
         """
         for label, manifest in inputs.items():
             if manifest.facts.get("kind") != "vectors":
-                what = f"{label} cannot be the gate: it is no label of vectors"
-                raise UsageError(what, todo="Set `gate` to a label of cbow or sbert, or to null.")
+                message = f"{label} cannot be the gate: it is not a label of vectors"
+                raise UsageError(message, todo="Set `gate` to a label of cbow or sbert, or to null.")
 
     @override
     def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
-        """The model is pinned by its files, wherever they lie."""
-        known = self.params.model_dump(mode="json", exclude={"pooling", "model", "max_pairs"})
-        return known | {"model": {"sha256": self._files(runtime).sha256()}}
+        """Return the parameters, with the model identified by the sha256 of its files."""
+        params = self.params.model_dump(mode="json", exclude={"pooling", "model", "max_pairs"})
+        return params | {"model": {"sha256": self._files(runtime).sha256()}}
 
     def tasks(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> CrossEncoderTasks:
-        """Shards of token ids; the pairs themselves are scored when asked.
+        """Divide the encoding into shards of token ids. Pairs are scored when they are needed.
 
         Raises
         ------
         MissingError
-            If the model is nowhere.
+            If the model cannot be found.
         UsageError
-            If it has another number of labels than one, or does not take `max_length`.
+            If the model does not have exactly one label, or does not support `max_length`.
         """
         p, files = self.params, self._files(runtime)
         check_labels(files.folder)
-        said = {"gate": p.gate, "threshold": p.threshold, "below": p.below, "orders": p.orders, "dtype": p.dtype}
-        return CrossEncoderTasks(corpus, rows, rows_per_shard, files, lambda: self._scorer(files, runtime), said)
+        settings = {"gate": p.gate, "threshold": p.threshold, "below": p.below, "orders": p.orders, "dtype": p.dtype}
+        return CrossEncoderTasks(corpus, rows, rows_per_shard, files, lambda: self._scorer(files, runtime), settings)
 
     @override
     def open(self, encoding: OpenEncoding) -> BertStsRelevance:
-        """The model is loaded with the first pair that passes the gate."""
+        """Open the token ids. The model is loaded for the first pair that passes the gate."""
         p, column = self.params, read_parts(encoding.folder, encoding.manifest, ["ids"])["ids"].combine_chunks()
         flat, ends = column.flatten().to_numpy(), np.asarray(column.offsets.to_numpy(), np.int64)
         numbers: dict[bytes, int] = {}
-        text = np.empty(len(column), np.int32)
+        text_of_row = np.empty(len(column), np.int32)
         for i, (a, b) in enumerate(zip(ends[:-1] - ends[0], ends[1:] - ends[0], strict=True)):
-            text[i] = numbers.setdefault(flat[a:b].tobytes(), len(numbers))
-        sizes = np.array([len(one) // 4 for one in numbers], np.int64)
+            # Captions with equal token ids are one text, whatever their spelling.
+            text_of_row[i] = numbers.setdefault(flat[a:b].tobytes(), len(numbers))
+        sizes = np.array([len(ids) // 4 for ids in numbers], np.int64)
         texts = Texts(np.frombuffer(b"".join(numbers), np.int32), np.concatenate([[0], np.cumsum(sizes)]))
         coarse = None if p.gate is None else encoding.inputs[p.gate]
 
         @cache
         def scorer() -> PairScorer:
             files = self._files(encoding.runtime)
+            # The model may have been replaced since the captions were encoded.
             if files.sha256() != encoding.manifest.semantic["model"]["sha256"]:
-                what = "this is not the model that the encoding was made with"
-                raise CheckError(what, where=str(files.folder), todo="Encode again.")
+                message = "this is not the model that the encoding was made with"
+                raise CheckError(message, where=str(files.folder), todo="Encode again.")
             return self._scorer(files, encoding.runtime)
 
         return BertStsRelevance(
@@ -175,7 +177,7 @@ class BertSts(Source[BertStsParams]):
             pooling=p.pooling,
             failed=np.empty(0, np.int32) if coarse is None else coarse.failed,
             texts=texts,
-            text=text,
+            text=text_of_row,
             gate=Gate(p.gate, p.threshold, p.below),
             coarse=coarse,
             orders=p.orders,
@@ -185,6 +187,7 @@ class BertSts(Source[BertStsParams]):
         )
 
     def _files(self, runtime: Runtime) -> ModelFiles:
+        """Find the model's files."""
         if self.params.model != TUNED:
             return find_model(self.params.model, self.params.revision, runtime.progress)
         folder = runtime.data / self.spec.name
@@ -194,6 +197,7 @@ class BertSts(Source[BertStsParams]):
         return find_model(str(folder))
 
     def _scorer(self, files: ModelFiles, runtime: Runtime) -> PairScorer:
+        """Load the model."""
         from relabel.sources.bert_sts.scorer import PairScorer
 
         p = self.params

@@ -1,4 +1,4 @@
-"""How many pairs will be refined and how long that takes, said before it starts; too many are refused."""
+"""Cost of refining pairs, logged before the work starts. Too many pairs are an error."""
 
 from __future__ import annotations
 
@@ -19,55 +19,61 @@ if TYPE_CHECKING:
     from relabel.sources.bert_sts.relevance import BertStsRelevance, Keys
     from relabel.sources.relevance import Relevance
 
-_PROBE, _WARM = 192, 16  # pairs
+_PROBE, _WARM = 192, 16  # pairs that are timed, and that warm up the model
 
 
 def log_cost(relevance: BertStsRelevance, pairs: int, sample: Keys, title: str) -> float:
-    """Note an estimate; return its seconds.
+    """Log the estimated cost of refining pairs.
 
     Parameters
     ----------
     relevance : BertStsRelevance
     pairs : int
-        Pairs of texts that are to be refined, about.
+        Estimated number of pairs of texts to refine.
     sample : (S,) int64
-        Keys of some of them.
+        Keys of some of the pairs.
     title : str
-        Work that they are refined for.
+        Title of the work that needs them.
+
+    Returns
+    -------
+    float
+        Estimated seconds.
 
     Raises
     ------
     UsageError
-        If they are more than `max_pairs`.
+        If there are more pairs than `max_pairs`.
     """
-    most = relevance.max_pairs
+    limit = relevance.max_pairs
     if not pairs:
         return 0.0
-    seconds = pairs * seconds_a_pair(relevance, sample)
-    said = f"{title}: about {pairs:,} pairs to refine ({relevance.gate.said()}), about {duration(seconds)}"
-    if most is not None and pairs > most:
+    seconds = pairs * seconds_per_pair(relevance, sample)
+    message = f"{title}: about {pairs:,} pairs to refine ({relevance.gate.describe()}), about {duration(seconds)}"
+    if limit is not None and pairs > limit:
         todo = "Raise `max_pairs` or `threshold`, name another `gate`, or ask for fewer captions."
-        raise UsageError(f"{said}; max_pairs is {most:,}", todo=todo)
-    relevance.runtime.progress.note(said)
+        raise UsageError(f"{message}; max_pairs is {limit:,}", todo=todo)
+    relevance.runtime.progress.note(message)
     return seconds
 
 
-def log_cost_of(relevance: BertStsRelevance, run: Callable[[Relevance, Work], None], title: str) -> None:
-    """Let `run` go through the gate alone, in a folder that is thrown away; then log the cost of refining."""
-    twin = relevance.counting()
+def log_run_cost(relevance: BertStsRelevance, run: Callable[[Relevance, Work], None], title: str) -> None:
+    """Count the pairs of `run` by running it with the gate alone, in a temporary folder, and log their cost."""
+    counter = relevance.dry_run()
     with TemporaryDirectory(prefix="relabel-") as folder:
         work = Work(Path(folder))
         make_folder(work.folder / DONE)
-        run(twin, work)
-    log_cost(relevance, twin.tally["refined"], twin.sample, title)
+        run(counter, work)
+    log_cost(relevance, counter.counts["refined"], counter.sample, title)
 
 
-def seconds_a_pair(relevance: BertStsRelevance, sample: Keys) -> float:
-    """Time a few pairs, drawn with a seed, once the model is warm."""
+def seconds_per_pair(relevance: BertStsRelevance, sample: Keys) -> float:
+    """Time some pairs, drawn with a fixed seed, after a few to warm up the model."""
     keys = np.random.default_rng(0).permutation(sample)[:_PROBE]
-    before = dict(relevance.tally)
+    counts = dict(relevance.counts)
     relevance.refine(keys[:_WARM])
     started = time.perf_counter()
     relevance.refine(keys)
-    relevance.tally.update(before)
+    # Timed pairs are no part of the artefact's counts.
+    relevance.counts.update(counts)
     return (time.perf_counter() - started) / max(1, len(keys))

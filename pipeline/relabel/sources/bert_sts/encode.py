@@ -1,4 +1,4 @@
-"""The work of bert_sts: the token ids of every caption, shard by shard, so that no pair is tokenized."""
+"""Encoding of bert_sts: the token ids of every caption, shard by shard, so that pairs need no tokenizer."""
 
 from __future__ import annotations
 
@@ -22,21 +22,23 @@ if TYPE_CHECKING:
     from relabel.sources.bert_sts.scorer import PairScorer
 
 MODEL = "model.json"
-"""What the model says of itself; made first, dropped at the end."""
+"""Properties of the loaded model. The file is written first, and left out of the finished artefact."""
 
 
 class CrossEncoderTasks(ShardTasks):
-    """Work on one encoding of bert_sts.
+    """Work on an encoding of bert_sts.
 
     Parameters
     ----------
-    corpus, rows, rows_per_shard
-        See ShardTasks.
+    corpus : Corpus
+    rows : range
+        Corpus rows to encode.
+    rows_per_shard : int
     files : ModelFiles
     load : callable
         Loads the model.
-    said : dict
-        Facts that the parameters alone decide.
+    settings : dict
+        Facts of the manifest that follow from the parameters alone.
     """
 
     def __init__(
@@ -46,10 +48,10 @@ class CrossEncoderTasks(ShardTasks):
         rows_per_shard: int,
         files: ModelFiles,
         load: Callable[[], PairScorer],
-        said: dict[str, Any],
+        settings: dict[str, Any],
     ) -> None:
         super().__init__(corpus, rows, rows_per_shard)
-        self.files, self._load, self.said = files, load, said
+        self.files, self._load, self.settings = files, load, settings
 
     @cached_property
     def scorer(self) -> PairScorer:
@@ -59,33 +61,35 @@ class CrossEncoderTasks(ShardTasks):
     @override
     @property
     def title(self) -> str:
+        """Title of the progress bar of the shards."""
         return f"token ids ({self.files.name})"
 
     def before_shards(self, work: Work) -> Iterator[TaskGroup]:
-        """Load the model: what is wrong with it is known before any work."""
+        """Return the phase that loads the model, so that a faulty model is reported before any work."""
         yield TaskGroup(f"model ({self.files.name})", "models", [Task(MODEL, 1)])
 
     def make_other(self, work: Work, task: Task, advance: Advance) -> None:
-        """Write what the model says of itself."""
+        """Write the properties of the loaded model."""
         if task.file != MODEL:
             return super().make_other(work, task, advance)
-        said = {"max_length": self.scorer.limit, "output": self.scorer.output, "scale": self.scorer.scale}
-        ran = {name: getattr(self.scorer, name) for name in ("backend", "device", "left_out")}
-        text = json.dumps({"said": said, "ran": ran})
+        properties = {"max_length": self.scorer.limit, "output": self.scorer.output, "scale": self.scorer.scale}
+        execution = {name: getattr(self.scorer, name) for name in ("backend", "device", "left_out")}
+        text = json.dumps({"said": properties, "ran": execution})
         return work.file(MODEL, lambda path: path.write_text(text, encoding="utf-8"))
 
     def make_shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
-        """Make row int32, ids list<int32>: no special tokens; each distinct text is tokenized once."""
+        """Make row (int32) and ids (list<int32>), without special tokens. Each distinct text is tokenized once."""
         texts = self.corpus.texts[rows.start : rows.stop]
+        # `dict.fromkeys` keeps the order, so shards have the same bytes in every run.
         distinct = list(dict.fromkeys(texts))
         ids = dict(zip(distinct, self.scorer.tokenize(distinct), strict=True))
         row = np.arange(rows.start, rows.stop, dtype=np.int32)
         return pa.table({"row": row, "ids": pa.array([ids[text] for text in texts], pa.list_(pa.int32()))})
 
     def finish(self, work: Work) -> None:
-        """Note the facts."""
+        """Record the model and the settings in the manifest."""
         super().finish(work)
         model = json.loads((work.folder / MODEL).read_text(encoding="utf-8"))
         work.runtime |= {"model": self.files.record(), **model["ran"]}
-        work.facts |= {"model": self.files.name, "captions": len(self.rows), **self.said, **model["said"]}
+        work.facts |= {"model": self.files.name, "captions": len(self.rows), **self.settings, **model["said"]}
         work.excluded.add(MODEL)

@@ -1,4 +1,4 @@
-"""Load a cross-encoder from its files: one output, and how that becomes a relevance."""
+"""Cross-encoders loaded from their files, with one output that becomes a relevance."""
 
 from __future__ import annotations
 
@@ -13,39 +13,59 @@ from relabel.sources.models.loading import load_from_folder, positions_of
 Output = Literal["sigmoid", "raw"]
 
 _HEAD = "ForSequenceClassification"
-_HIGHEST = 5.0  # STS-B's scores: what a model without a sigmoid gives
+_HIGHEST = 5.0  # highest score of STS-B, the scale of a model without a sigmoid
 
 
 @dataclass(frozen=True)
-class CrossModel:
+class CrossEncoderModel:
     """A loaded cross-encoder.
 
     Attributes
     ----------
-    whole : sentence_transformers.CrossEncoder
+    cross_encoder : sentence_transformers.CrossEncoder
     output : "sigmoid" or "raw"
-        Whether a sigmoid makes the output a score of 0..1.
+        Whether a sigmoid maps the output to 0..1.
     scale : float
-        What a raw output is divided by.
+        Divisor of an output.
     limit : int
-        Tokens a pair is cut to, special tokens included.
+        Largest number of tokens of a pair, special tokens included.
     """
 
-    whole: Any
+    cross_encoder: Any
     output: Output
     scale: float
     limit: int
 
 
 def check_labels(folder: Path) -> None:
-    """Refuse, before it is loaded, a model that does not give one score for two texts.
+    """Raise if a model does not give one score for two texts. The model is not loaded.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the model's files.
 
     Raises
     ------
     UsageError
-        If it has no head of its own, or more outputs than one.
+        If the model has no classification head, or more than one output.
     CheckError
-        If its configuration cannot be read.
+        If the configuration cannot be read.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from relabel.core.errors import UsageError
+    >>> from relabel.sources.bert_sts.model import check_labels
+    >>> with TemporaryDirectory() as folder:
+    ...     config = Path(folder, "config.json")
+    ...     _ = config.write_text('{"architectures": ["BertForSequenceClassification"], "num_labels": 3}')
+    ...     try:
+    ...         check_labels(Path(folder))
+    ...     except UsageError as error:
+    ...         print(error.what)
+    this cross-encoder has 3 labels: a relevance is one number
     """
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -54,18 +74,18 @@ def check_labels(folder: Path) -> None:
     except (OSError, ValueError, AttributeError, TypeError) as error:
         raise CheckError(f"no configuration of a model: {error}", where=str(folder / "config.json")) from error
     if not kind.endswith(_HEAD):
-        what = f"this model is no cross-encoder: {kind or 'it'} scores no pairs"
-        raise UsageError(what, where=str(folder), todo="Make one of it: `relabel tune bert_sts --base MODEL`.")
+        message = f"this model is no cross-encoder: {kind or 'it'} scores no pairs"
+        raise UsageError(message, where=str(folder), todo="Make one of it: `relabel tune bert_sts --base MODEL`.")
     if labels != 1:
-        what = f"this cross-encoder has {labels} labels: a relevance is one number"
+        message = f"this cross-encoder has {labels} labels: a relevance is one number"
         raise UsageError(
-            what, where=str(folder), todo="Name a model with one, such as cross-encoder/stsb-roberta-base."
+            message, where=str(folder), todo="Name a model with one, such as cross-encoder/stsb-roberta-base."
         )
 
 
 def load_cross_encoder(
     folder: Path, device: str, max_length: int | None, output: Output | None, scale: float | None
-) -> CrossModel:
+) -> CrossEncoderModel:
     """Load a cross-encoder in float32, for inference.
 
     Parameters
@@ -73,38 +93,41 @@ def load_cross_encoder(
     folder : Path
     device : "cpu" or "cuda"
     max_length : int or None
-        Tokens a pair is cut to; None takes the model's.
+        Tokens a pair is truncated to; None uses the model's limit.
     output : "sigmoid", "raw" or None
-        None takes what the model's configuration says: a sigmoid, unless it names the identity.
+        None uses the model's configuration: a sigmoid, unless it names the identity.
     scale : float or None
-        None takes 5 for raw outputs, which STS-B's scores 0..5 make, and 1 after a sigmoid.
+        None is 5 for raw outputs, because STS-B's scores are 0..5, and 1 after a sigmoid.
 
     Raises
     ------
     MissingError
         If sentence-transformers is not installed.
     CheckError
-        As `load_from_folder`.
+        If the files could run code, or are not a model (see `load_from_folder`).
     UsageError
-        As `check_labels`; if `max_length` is more than the model has positions; or if its configuration names another
-        function than sigmoid and identity, and `output` is None.
+        If the model does not give one score (see `check_labels`), `max_length` exceeds the model's positions, or
+        `output` is None and the model ends in a function other than sigmoid and identity.
     """
     check_labels(folder)
-    whole = load_from_folder("CrossEncoder", folder, device=device)
-    whole.float().eval()
-    there = positions_of(whole)
-    if max_length is not None and there is not None and max_length > there:
-        raise UsageError(f"max_length {max_length} is more than the model's {there} positions")
-    limits = (max_length,) if max_length is not None else (whole.tokenizer.model_max_length, there)
-    function = output or _function(whole, folder)
-    return CrossModel(whole, function, scale or (_HIGHEST if function == "raw" else 1.0), min(x for x in limits if x))
+    cross_encoder = load_from_folder("CrossEncoder", folder, device=device)
+    cross_encoder.float().eval()
+    positions = positions_of(cross_encoder)
+    if max_length is not None and positions is not None and max_length > positions:
+        raise UsageError(f"max_length {max_length} is more than the model's {positions} positions")
+    limits = (max_length,) if max_length is not None else (cross_encoder.tokenizer.model_max_length, positions)
+    kind = output or _output_kind(cross_encoder, folder)
+    return CrossEncoderModel(
+        cross_encoder, kind, scale or (_HIGHEST if kind == "raw" else 1.0), min(limit for limit in limits if limit)
+    )
 
 
-def _function(whole: Any, folder: Path) -> Output:
-    name = type(whole.activation_fn).__name__
+def _output_kind(cross_encoder: Any, folder: Path) -> Output:
+    """Return how the model's last function maps its output; raise if it is neither a sigmoid nor the identity."""
+    name = type(cross_encoder.activation_fn).__name__
     if name == "Sigmoid":
         return "sigmoid"
     if name == "Identity":
         return "raw"
-    what = f"this cross-encoder ends in {name}, neither a sigmoid nor nothing"
-    raise UsageError(what, where=str(folder), todo="Say with `output` and `scale` how it becomes 0..1.")
+    message = f"this cross-encoder ends in {name}, neither a sigmoid nor nothing"
+    raise UsageError(message, where=str(folder), todo="Say with `output` and `scale` how it becomes 0..1.")

@@ -1,4 +1,4 @@
-"""Coarse to fine: a gate looks at every pair, a cross-encoder at what passes, each unordered pair of texts once."""
+"""Relevance of bert_sts: a gate scores all pairs of captions, and a cross-encoder refines those that pass."""
 
 from __future__ import annotations
 
@@ -26,22 +26,32 @@ Below = Literal["zero", "gate"]
 Orders = Literal["both", "one"]
 Keys = NDArray[np.int64]
 
-_LOW = 0xFFFFFFFF
-_MET = 64  # keys that are kept of each call, about
+_LOW = 0xFFFFFFFF  # lower 32 bits of a key
+_SAMPLE = 64  # approximate number of keys kept per call
 
 
 @dataclass(frozen=True)
 class Gate:
-    """What lets pairs through.
+    """Condition under which pairs are refined.
 
     Attributes
     ----------
     label : str or None
-        Name of the label; None lets all pairs through.
+        Label whose score decides; None lets all pairs pass.
     threshold : float
-        A pair passes whose score by the gate is at least this.
+        A pair passes if its score by the label is at least this.
     below : "zero" or "gate"
-        Relevance of a pair that does not pass: 0, or the gate's score cut to 0..1.
+        Relevance of a pair that does not pass: 0, or the label's score clipped to 0..1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel.sources.bert_sts.relevance import Gate
+    >>> gate, coarse = Gate("cbow", threshold=0.8, below="gate"), np.array([0.9, 0.3, -0.1, np.nan])
+    >>> gate.passes(coarse, 4), gate.rest(coarse, 4)
+    (array([ True, False, False, False]), array([0.9, 0.3, 0. , nan]))
+    >>> gate.describe()
+    'cbow >= 0.8'
     """
 
     label: str | None
@@ -49,46 +59,46 @@ class Gate:
     below: Below
 
     def passes(self, coarse: Scores | None, count: int) -> NDArray[np.bool_]:
-        """Say of P pairs whether they pass; a NaN does not."""
+        """Return a mask of the P pairs that pass; a score of NaN does not."""
         return np.ones(count, bool) if coarse is None else np.asarray(coarse >= self.threshold)
 
     def rest(self, coarse: Scores | None, count: int) -> Scores:
-        """Relevance of P pairs as if none passed: NaN where the gate has none."""
+        """Return the relevance of P pairs if none passed: (P,) float64, NaN where the gate's score is NaN."""
         if coarse is None:
             return np.zeros(count)
         if self.below == "gate":
             return np.clip(coarse, 0.0, 1.0)
         return np.where(np.isnan(coarse), np.nan, 0.0)
 
-    def said(self) -> str:
-        """Say what passes, in a few words."""
+    def describe(self) -> str:
+        """Return the condition in a few words."""
         return "there is no gate" if self.label is None else f"{self.label} >= {self.threshold:g}"
 
 
 @dataclass(frozen=True, eq=False)
 class BertStsRelevance(Relevance):
-    """Scores of a cross-encoder where the gate lets a pair through.
+    """Scores of a cross-encoder for the pairs that pass the gate.
 
-    A text against itself has relevance 1 without asking, as in the released code of Ladder.
+    A text has relevance 1 to itself without being scored, as in the released code of Ladder Loss.
 
     Attributes
     ----------
     texts : Texts
         Distinct texts of the encoded captions, as token ids.
     text : (len(rows),) int32
-        Which of them each encoded row reads.
+        Text of each encoded row.
     gate : Gate
     coarse : Relevance or None
         The gate's label, opened.
     orders : "both" or "one"
-        Mean of both orders of a pair, or the reference first.
+        "both" averages both orders of a pair, "one" puts the reference first.
     scorer : callable
-        Loads the cross-encoder; asked again, returns the same.
+        Loads the cross-encoder; further calls return the same one.
     max_pairs : int or None
         Limit of `relabel.sources.bert_sts.cost.log_cost`.
     runtime : Runtime
-    tally : dict of str to int
-        Counts since it was opened: pairs of captions `asked` for and `passed`, pairs of texts `refined`.
+    counts : dict of str to int
+        Counts since the encoding was opened: pairs of captions `asked` and `passed`, pairs of texts `refined`.
     """
 
     corpus: Corpus
@@ -103,58 +113,62 @@ class BertStsRelevance(Relevance):
     max_pairs: int | None
     runtime: Runtime
     failed: Rows = field(default_factory=lambda: np.empty(0, np.int32))
-    tally: dict[str, int] = field(default_factory=lambda: {"asked": 0, "passed": 0, "refined": 0})
+    counts: dict[str, int] = field(default_factory=lambda: {"asked": 0, "passed": 0, "refined": 0})
 
     @override
     def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
-        """Each distinct pair of texts that passes is scored once a call."""
+        """Score P pairs of a reference set and a caption; each distinct pair of texts is scored once per call."""
         how = pooling or self.pooling
         if how == "paired":
             references = References.single(references.rows[references.indptr[:-1]])
         each = np.repeat(captions, np.diff(references.indptr)).astype(np.int32)
-        return pool(self._singles(references.rows, each), references.indptr, how)
+        return pool(self._score_captions(references.rows, each), references.indptr, how)
 
-    def counting(self) -> CountingRelevance:
-        """Make a twin that looks through the gate and refines nothing."""
-        own = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "tally"}
-        return CountingRelevance(**own)
+    def dry_run(self) -> DryRunRelevance:
+        """Return a copy that applies the gate and counts, but refines no pair."""
+        values = {
+            attribute.name: getattr(self, attribute.name) for attribute in fields(self) if attribute.name != "counts"
+        }
+        return DryRunRelevance(**values)
 
     @override
     def estimate_seconds(self, references: References, captions: Rows, total: int, title: str) -> float | None:
         from relabel.sources.bert_sts.cost import log_cost
 
-        twin = self.counting()
-        twin.pairs(references, captions)
-        share = twin.tally["refined"] / max(1, len(captions))
-        return log_cost(self, round(share * total), twin.sample, title)
+        counter = self.dry_run()
+        counter.pairs(references, captions)
+        share = counter.counts["refined"] / max(1, len(captions))
+        return log_cost(self, round(share * total), counter.sample, title)
 
     @override
     def log_run_cost(self, run: Callable[[Relevance, Work], None], title: str) -> None:
-        from relabel.sources.bert_sts.cost import log_cost_of
+        from relabel.sources.bert_sts.cost import log_run_cost
 
-        log_cost_of(self, run, title)
+        log_run_cost(self, run, title)
 
     @override
     def gate_counts(self) -> GateCounts | None:
-        return GateCounts(vars(self.gate), dict(self.tally))
+        return GateCounts(vars(self.gate), dict(self.counts))
 
     @override
     def query(self, text: str, captions: Rows) -> Scores:
-        typed = text.encode(errors="replace").decode()  # a terminal can pass what is no Unicode
+        # A terminal can pass surrogates, which no tokenizer accepts.
+        typed = text.encode(errors="replace").decode()
         coarse = None if self.coarse is None else self.coarse.query(typed, captions)
         out, passes = self.gate.rest(coarse, len(captions)), self.gate.passes(coarse, len(captions))
-        asked, which = np.unique(self._text(captions[passes]), return_inverse=True)
+        texts, inverse = np.unique(self._text(captions[passes]), return_inverse=True)
         ids = self.scorer().tokenize([typed])[0]
         joined = Texts(
             np.append(self.texts.ids, np.array(ids, np.int32)),
             np.append(self.texts.indptr, len(self.texts.ids) + len(ids)),
         )
-        new = np.full(len(asked), len(self.texts))
-        scores = self._ordered(joined, new, asked.astype(np.int64))
-        for i, t in enumerate(asked.tolist()):
+        query = np.full(len(texts), len(self.texts))
+        scores = self._score_texts(joined, query, texts.astype(np.int64))
+        for i, t in enumerate(texts.tolist()):
+            # The new text may equal a text of the corpus, which has relevance 1 to itself.
             if np.array_equal(self.texts[t], ids):
                 scores[i] = 1.0
-        out[passes] = scores[which.reshape(-1)]
+        out[passes] = scores[inverse.reshape(-1)]
         return out
 
     @override
@@ -164,67 +178,89 @@ class BertStsRelevance(Relevance):
         return GatedFinder(self, search, pooling or self.pooling, runtime)
 
     def refine(self, keys: Keys, advance: Advance = ignore_progress) -> Scores:
-        """Score D pairs of texts, (D,) float64 in 0..1; `keys` hold the first text above, the second below 32 bits."""
-        self.tally["refined"] += len(keys)
-        return self._ordered(self.texts, keys >> 32, keys & _LOW, advance)
+        """Score D pairs of texts with the cross-encoder.
+
+        Parameters
+        ----------
+        keys : (D,) int64
+            Number of the first text in the upper 32 bits, of the second in the lower 32 bits (see `keys`).
+        advance : callable
+            Receives the number of further pairs that are done.
+
+        Returns
+        -------
+        (D,) float64 in 0..1.
+        """
+        self.counts["refined"] += len(keys)
+        return self._score_texts(self.texts, keys >> 32, keys & _LOW, advance)
 
     def keys(self, first: Rows, second: Rows) -> Keys:
-        """Keys of P pairs of texts: ascending within a pair where both orders count."""
+        """Return the keys of P pairs of texts. If both orders are averaged, the smaller text comes first."""
         one, two = first.astype(np.int64), second.astype(np.int64)
         if self.orders == "both":
             one, two = np.minimum(one, two), np.maximum(one, two)
         return (one << 32) | two
 
-    def _ordered(self, texts: Texts, first: Keys, second: Keys, advance: Advance = ignore_progress) -> Scores:
+    def _score_texts(self, texts: Texts, first: Keys, second: Keys, advance: Advance = ignore_progress) -> Scores:
+        """Score pairs of texts in the given order, or in both orders and average."""
         if not len(first):
             return np.empty(0)
         scorer = self.scorer()
         if self.orders == "one":
             return scorer.score(texts, first, second, advance)
-        left = 0
+        halves = 0
 
-        def half(more: int) -> None:
-            nonlocal left
-            whole, left = divmod(left + more, 2)
-            advance(whole)
+        def count_half(count: int) -> None:
+            nonlocal halves
+            # Two scores make one pair, and batches may end between them.
+            pairs, halves = divmod(halves + count, 2)
+            advance(pairs)
 
-        ones, twos = np.concatenate([first, second]), np.concatenate([second, first])
-        found = scorer.score(texts, ones, twos, half)
-        return (found[: len(first)] + found[len(first) :]) / 2
+        first_texts, second_texts = np.concatenate([first, second]), np.concatenate([second, first])
+        scores = scorer.score(texts, first_texts, second_texts, count_half)
+        return (scores[: len(first)] + scores[len(first) :]) / 2
 
-    def _singles(self, references: Rows, captions: Rows) -> Scores:
-        """Score P pairs of captions."""
+    def _score_captions(self, references: Rows, captions: Rows) -> Scores:
+        """Score P pairs of captions, (P,) float64."""
         count = len(captions)
         one, two = self._text(references), self._text(captions)
         coarse = self.coarse.pairs(References.single(references), captions, "paired") if self.coarse else None
         out = self.gate.rest(coarse, count)
+        # A pair of failed captions stays NaN, even if their texts are equal.
         same = (one == two) & ~np.isnan(out)
         out[same] = 1.0
-        ask = self.gate.passes(coarse, count) & ~same
-        keys, which = np.unique(self.keys(one[ask], two[ask]), return_inverse=True)
-        self.tally["asked"] += count
-        self.tally["passed"] += len(which)
-        out[ask] = self.refine(keys)[which.reshape(-1)]
+        refined = self.gate.passes(coarse, count) & ~same
+        keys, inverse = np.unique(self.keys(one[refined], two[refined]), return_inverse=True)
+        self.counts["asked"] += count
+        self.counts["passed"] += len(inverse)
+        out[refined] = self.refine(keys)[inverse.reshape(-1)]
         return out
 
     def _text(self, rows: Rows) -> Rows:
+        """Return the texts of corpus rows."""
         texts: Rows = self.text[self.positions(rows)]
         return texts
 
 
 @dataclass(frozen=True, eq=False)
-class CountingRelevance(BertStsRelevance):
-    """Looks through the gate and counts; every refined score is 0. Keeps some of the keys it met."""
+class DryRunRelevance(BertStsRelevance):
+    """Relevance that applies the gate and counts pairs. Every refined score is 0.
+
+    Attributes
+    ----------
+    met : list of (n,) int64
+        Samples of the keys of each call.
+    """
 
     met: list[Keys] = field(default_factory=list)
 
     @property
     def sample(self) -> Keys:
-        """Some pairs of texts that pass."""
+        """Keys of some pairs of texts that pass."""
         return np.concatenate(self.met) if self.met else np.empty(0, np.int64)
 
     def refine(self, keys: Keys, advance: Advance = ignore_progress) -> Scores:
-        """Count D pairs of texts."""
-        self.tally["refined"] += len(keys)
-        self.met.append(keys[:: max(1, len(keys) // _MET)])
+        """Count D pairs of texts, keep some of their keys, and return zeros."""
+        self.counts["refined"] += len(keys)
+        self.met.append(keys[:: max(1, len(keys) // _SAMPLE)])
         return np.zeros(len(keys))

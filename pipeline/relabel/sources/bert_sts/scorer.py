@@ -1,11 +1,11 @@
-"""Pairs of texts through a cross-encoder: fast on a CPU, the same score on any number of threads.
+"""Pairs of texts scored by a cross-encoder: fast on a CPU, with scores that do not depend on the number of threads.
 
-- Captions are tokenized once; a pair is put together out of their token ids.
-- Pairs of equal length share a batch: nothing is padded, nothing computed for padding.
-- A batch is one thread's: no thread waits for another inside a layer.
-- Linear layers and self-attention are swapped for ones that suit a CPU (relabel.sources.models.packed_layers).
+- Captions are tokenized once; a pair is assembled from their token ids.
+- Pairs of equal length share a batch, so there is no padding.
+- Each batch runs on one thread, so threads never wait for each other inside a layer.
+- Linear layers and self-attention are replaced by ones that suit a CPU (`relabel.sources.models.packed_layers`).
 
-What is computed is held against sentence-transformers' own `predict` on a few pairs at loading.
+At loading, the scores of a few pairs are compared with those of sentence-transformers' `predict`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from relabel.core.numeric.torch_threads import inner_threads, one_thread_each
 from relabel.core.progress import Advance, ignore_progress
 from relabel.core.runtime import Runtime, pick_device
 from relabel.sources.bert_sts.model import Output, load_cross_encoder
-from relabel.sources.bert_sts.token_pairs import Frame, Texts, cut_lengths, plain_ids
+from relabel.sources.bert_sts.token_pairs import SpecialTokens, Texts, token_ids, truncated_lengths
 from relabel.sources.cosine import ComputeType
 from relabel.sources.models.encoder import batch_by_length
 from relabel.sources.models.loading import quiet
@@ -34,9 +34,9 @@ from relabel.sources.models.packed_layers import can_pack, pack
 I8 = NDArray[np.int64]
 F8 = NDArray[np.float64]
 
-_TOKENS = {"cpu": 2048, "cuda": 65_536}  # a batch
-_LEAST = 16  # pairs a batch: products of fewer rows take other kernels, whose last bits may differ
-_APART = {"float32": 1e-3, "bfloat16": 0.15}  # of an output, relative to 1 or to itself, that is still agreement
+_TOKENS = {"cpu": 2048, "cuda": 65_536}  # per batch
+_MIN_PAIRS = 16  # per batch: products of fewer rows use other kernels, whose last bits may differ
+_TOLERANCE = {"float32": 1e-3, "bfloat16": 0.15}  # accepted difference of outputs, relative to max(1, output)
 _PROBES = (
     ("A man with a red helmet on a small moped on a dirt road.", "A man rides a moped."),
     ("Two dogs.", "Two dogs."),
@@ -47,33 +47,38 @@ _PROBES = (
 
 
 class PairScorer:
-    """A loaded cross-encoder.
+    """A loaded cross-encoder that scores pairs of texts.
 
     Parameters
     ----------
     folder : Path
-        The model's files.
-    max_length, output, scale
-        See `load_cross_encoder`.
+        Folder of the model's files.
+    max_length : int or None
+        Tokens a pair is truncated to; None uses the model's limit.
+    output : "sigmoid", "raw" or None
+        How an output becomes a score; None uses the model's configuration.
+    scale : float or None
+        Divisor of a score; None uses 5 for raw outputs and 1 after a sigmoid.
     dtype : "float32" or "bfloat16"
-        What matrix products are computed in.
+        Type of matrix products.
     runtime : Runtime
+        Threads and device.
 
     Attributes
     ----------
     limit : int
-        Tokens a pair is cut to.
+        Largest number of tokens of a pair.
     output, scale
         How an output becomes a relevance.
     backend : str
-        Which way it computes.
+        Name of the computation in use.
     left_out : list of str
-        Ways that this model or machine does not take, with the reason.
+        Faster computations that this model or machine does not support, with the reason.
 
     Raises
     ------
     MissingError, CheckError, UsageError
-        As `load_cross_encoder` and `pick_device`; CheckError if no way gives the model's own scores.
+        As `load_cross_encoder` and `pick_device`. CheckError also if no computation reproduces the model's scores.
     """
 
     def __init__(
@@ -90,25 +95,27 @@ class PairScorer:
         load = partial(load_cross_encoder, folder, self.device, max_length, output, scale)
         loaded = load()
         self.limit, self.output, self.scale = loaded.limit, loaded.output, loaded.scale
-        self.tokenizer: Any = loaded.whole.tokenizer
+        self.tokenizer: Any = loaded.cross_encoder.tokenizer
         self.left_out: list[str] = []
         with quiet():
-            self.frame = Frame.of(self.tokenizer, folder)
-            self._model: Any = _transformer(loaded.whole)
-            self.backend = self._choose(self._own(loaded.whole), lambda: _transformer(load().whole))
+            self.special_tokens = SpecialTokens.of(self.tokenizer, folder)
+            self._model: Any = _transformer(loaded.cross_encoder)
+            self.backend = self._pick_backend(
+                self._reference_outputs(loaded.cross_encoder), lambda: _transformer(load().cross_encoder)
+            )
 
     @property
     def room(self) -> int:
-        """Token ids of both texts of a pair."""
-        return self.limit - self.frame.size
+        """Number of token ids that both texts of a pair have together."""
+        return self.limit - self.special_tokens.size
 
     def tokenize(self, texts: list[str]) -> list[list[int]]:
-        """Token ids of texts, without special tokens; more than a pair has room for are cut. White space is dropped."""
+        """Return the token ids of stripped texts, without special tokens, truncated to the room of a pair."""
         with quiet():
-            return plain_ids(self.tokenizer, [text.strip() for text in texts], self.room)
+            return token_ids(self.tokenizer, [text.strip() for text in texts], self.room)
 
     def score(self, texts: Texts, first: I8, second: I8, advance: Advance = ignore_progress) -> F8:
-        """Score P ordered pairs of texts, (P,) float64 in 0..1; NaN where the model's output is not finite.
+        """Score P ordered pairs of texts.
 
         Parameters
         ----------
@@ -116,72 +123,85 @@ class PairScorer:
         first, second : (P,) int64
             Numbers of texts.
         advance : callable
-            Told how many more pairs are done.
+            Receives the number of further pairs that are done.
+
+        Returns
+        -------
+        (P,) float64 in 0..1; NaN where the model's output is not finite.
         """
         outputs = self._outputs(texts, first, second, advance)
         if self.output == "sigmoid":
+            # exp overflows to inf for very negative outputs, whose sigmoid is then 0.
             with np.errstate(over="ignore"):
                 outputs = 1 / (1 + np.exp(-outputs))
         scores: F8 = np.clip(outputs / self.scale, 0.0, 1.0)
         return scores
 
     def _outputs(self, texts: Texts, first: I8, second: I8, advance: Callable[[int], None]) -> F8:
-        """(P,) float64: what the model gives."""
+        """Return the outputs of the model for P pairs, (P,) float64."""
         sizes = texts.sizes
-        ones, twos = cut_lengths(sizes[first], sizes[second], self.room)
-        lengths, out = ones + twos + self.frame.size, np.empty(len(first))
+        first_sizes, second_sizes = truncated_lengths(sizes[first], sizes[second], self.room)
+        lengths, out = first_sizes + second_sizes + self.special_tokens.size, np.empty(len(first))
 
-        def work(these: I8) -> int:
-            some = these if len(these) >= _LEAST else np.resize(these, _LEAST)
-            rows = [self.frame.row(texts[first[i]][: ones[i]], texts[second[i]][: twos[i]]) for i in some]
+        def run_batch(batch: I8) -> int:
+            # Repeat pairs up to the least size; only the first rows of the result are used.
+            padded = batch if len(batch) >= _MIN_PAIRS else np.resize(batch, _MIN_PAIRS)
+            rows = [
+                self.special_tokens.row(texts[first[i]][: first_sizes[i]], texts[second[i]][: second_sizes[i]])
+                for i in padded
+            ]
             ids, types = (torch.from_numpy(np.stack(part)).to(self.device) for part in zip(*rows, strict=True))
-            more = {} if self.frame.types is None else {"token_type_ids": types}
+            options = {} if self.special_tokens.types is None else {"token_type_ids": types}
             with torch.inference_mode(), self._autocast():
-                found = self._model(input_ids=ids, attention_mask=torch.ones_like(ids), **more).logits
-            out[these] = found.reshape(-1)[: len(these)].double().cpu().numpy()
-            return len(these)
+                logits = self._model(input_ids=ids, attention_mask=torch.ones_like(ids), **options).logits
+            out[batch] = logits.reshape(-1)[: len(batch)].double().cpu().numpy()
+            return len(batch)
 
-        for done in one_thread_each(work, batch_by_length(lengths.tolist(), _TOKENS[self.device]), self._threads):
-            advance(done)
+        for count in one_thread_each(run_batch, batch_by_length(lengths.tolist(), _TOKENS[self.device]), self._threads):
+            advance(count)
         return out
 
-    def _choose(self, expected: F8, again: Callable[[], Any]) -> str:
-        """Take the fastest way that agrees with the model's own."""
+    def _pick_backend(self, expected: F8, reload: Callable[[], Any]) -> str:
+        """Select the fastest computation that reproduces the model's own scores, and return its name."""
         if self.device == "cpu" and can_pack():
             try:
-                if pack(self._model, getattr(torch, self.dtype)) and self._agrees(expected, "packed layers"):
+                if pack(self._model, getattr(torch, self.dtype)) and self._matches_reference(expected, "packed layers"):
                     return "batches of equal length, packed layers"
-            except Exception as error:  # a layer that cannot be packed, or a model that looks into its layers
+            except Exception as error:  # a layer that cannot be packed, or a model that inspects its layers
                 self.left_out.append(f"packed layers: {error}")
-            self._model = again()
-        if self._agrees(expected, "batches of equal length"):
+            # Packing changed layers in place.
+            self._model = reload()
+        if self._matches_reference(expected, "batches of equal length"):
             return "batches of equal length"
-        what = f"this model gives other scores than sentence-transformers' own ({'; '.join(self.left_out)})"
-        raise CheckError(what, where=str(self.folder), todo="Use dtype float32, or name another `model`.")
+        message = f"this model gives other scores than sentence-transformers' own ({'; '.join(self.left_out)})"
+        raise CheckError(message, where=str(self.folder), todo="Use dtype float32, or name another `model`.")
 
-    def _agrees(self, expected: F8, way: str) -> bool:
+    def _matches_reference(self, expected: F8, backend: str) -> bool:
+        """Return True if the probes' outputs agree with the expected ones; else record the difference."""
         lists = self.tokenize([text for pair in _PROBES for text in pair])
-        every = np.arange(len(lists))
-        found = self._outputs(Texts.of(lists), every[::2], every[1::2], ignore_progress)
-        apart = float(np.max(np.abs(found - expected) / np.maximum(1, np.abs(expected))))
-        if not apart < _APART[self.dtype]:
-            self.left_out.append(f"{way}: an output is off by {apart:.2g}")
-        return apart < _APART[self.dtype]
+        numbers = np.arange(len(lists))
+        outputs = self._outputs(Texts.of(lists), numbers[::2], numbers[1::2], ignore_progress)
+        difference = float(np.max(np.abs(outputs - expected) / np.maximum(1, np.abs(expected))))
+        if not difference < _TOLERANCE[self.dtype]:
+            self.left_out.append(f"{backend}: an output is off by {difference:.2g}")
+        return difference < _TOLERANCE[self.dtype]
 
-    def _own(self, whole: Any) -> F8:
-        """What sentence-transformers gives for the probes."""
-        whole.tokenizer.model_max_length = self.limit
+    def _reference_outputs(self, cross_encoder: Any) -> F8:
+        """Return the outputs of sentence-transformers for the probes."""
+        # Both computations must truncate alike.
+        cross_encoder.tokenizer.model_max_length = self.limit
         pairs = [(a.strip(), b.strip()) for a, b in _PROBES]
         with inner_threads(self._threads):
-            found = whole.predict(
+            outputs = cross_encoder.predict(
                 pairs, activation_fn=torch.nn.Identity(), show_progress_bar=False, convert_to_tensor=True
             )
-        return np.asarray(found.reshape(-1).double().cpu().numpy())
+        return np.asarray(outputs.reshape(-1).double().cpu().numpy())
 
     def _autocast(self) -> AbstractContextManager[Any]:
+        """Return the context in which products have type `dtype`."""
         return nullcontext() if self.dtype == "float32" else torch.autocast(self.device, dtype=torch.bfloat16)
 
 
-def _transformer(whole: Any) -> Any:
-    """Take transformers' model out of sentence-transformers' wrapping."""
-    return getattr(whole, "transformers_model", None) or whole.model
+def _transformer(cross_encoder: Any) -> Any:
+    """Return transformers' model inside a CrossEncoder of sentence-transformers."""
+    return getattr(cross_encoder, "transformers_model", None) or cross_encoder.model

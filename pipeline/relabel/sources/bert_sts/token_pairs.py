@@ -1,4 +1,4 @@
-"""Two captions as one row of token ids, without the tokenizer: each caption is tokenized once, alone."""
+"""Pairs of captions as rows of token ids: captions are tokenized once, and joined without the tokenizer."""
 
 from __future__ import annotations
 
@@ -31,6 +31,13 @@ class Texts:
     ids : (indptr[-1],) int32
         Text t is ``ids[indptr[t]:indptr[t + 1]]``.
     indptr : (T + 1,) int64
+
+    Examples
+    --------
+    >>> from relabel.sources.bert_sts.token_pairs import Texts
+    >>> texts = Texts.of([[5, 6], [7]])
+    >>> len(texts), texts[0], texts.sizes
+    (2, array([5, 6], dtype=int32), array([2, 1]))
     """
 
     ids: I4
@@ -38,33 +45,44 @@ class Texts:
 
     @classmethod
     def of(cls, lists: Sequence[Sequence[int]]) -> Texts:
-        """Join texts."""
+        """Concatenate texts given as lists of ids."""
         indptr = np.zeros(len(lists) + 1, np.int64)
         np.cumsum([len(one) for one in lists], out=indptr[1:])
         return cls(np.array([i for one in lists for i in one], np.int32), indptr)
 
     def __len__(self) -> int:
+        """Return the number of texts."""
         return len(self.indptr) - 1
 
     def __getitem__(self, t: int) -> I4:
+        """Return the ids of text t."""
         return self.ids[self.indptr[t] : self.indptr[t + 1]]
 
     @property
     def sizes(self) -> I8:
-        """Ids of each text, (T,) int64."""
+        """Number of ids of each text, (T,) int64."""
         return np.diff(self.indptr)
 
 
 @dataclass(frozen=True)
-class Frame:
-    """What a tokenizer puts around two texts: special tokens, and the type of each token.
+class SpecialTokens:
+    """Special tokens that a tokenizer puts around two texts, and the type of each token.
 
     Attributes
     ----------
     head, middle, tail : tuple of int
-        Special tokens before, between and after.
+        Special tokens before, between and after the texts.
     types : tuple of five int, or None
-        Token types of head, first text, middle, second text and tail; None where the model takes none.
+        Token types of head, first text, middle, second text and tail; None if the model takes no types.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel.sources.bert_sts.token_pairs import SpecialTokens
+    >>> bert = SpecialTokens(head=(101,), middle=(102,), tail=(102,), types=(0, 0, 0, 1, 1))
+    >>> ids, types = bert.row(np.array([7, 8]), np.array([9]))
+    >>> ids.tolist(), types.tolist()
+    ([101, 7, 8, 102, 9, 102], [0, 0, 0, 0, 1, 1])
     """
 
     head: tuple[int, ...]
@@ -74,74 +92,94 @@ class Frame:
 
     @property
     def size(self) -> int:
-        """Special tokens of a pair."""
+        """Number of special tokens of a pair."""
         return len(self.head) + len(self.middle) + len(self.tail)
 
     @classmethod
-    def of(cls, tokenizer: Any, folder: Path) -> Frame:
-        """Learn the frame from one pair, and hold it against a few more.
+    def of(cls, tokenizer: Any, folder: Path) -> SpecialTokens:
+        """Infer the special tokens from one pair, and check them on a few more pairs.
 
         Raises
         ------
         UsageError
             If the tokenizer joins texts in another way.
         """
-        found = cls._learned(tokenizer)
-        for first, second in _PROBES if found is not None else ():
-            a, b = plain_ids(tokenizer, [first, second], None)
-            whole = tokenizer(first, second)
-            row = found.row(np.array(a, np.int32), np.array(b, np.int32))  # type: ignore[union-attr]
-            given = [whole["input_ids"], whole.get("token_type_ids") or [0] * len(row[0])]
-            if [part.tolist() for part in row] != given:
-                found = None
+        special = cls._infer(tokenizer)
+        # The probes have punctuation, other scripts, equal texts and a text of one letter.
+        for first, second in _PROBES if special is not None else ():
+            a, b = token_ids(tokenizer, [first, second], None)
+            joined = tokenizer(first, second)
+            row = special.row(np.array(a, np.int32), np.array(b, np.int32))  # type: ignore[union-attr]
+            expected = [joined["input_ids"], joined.get("token_type_ids") or [0] * len(row[0])]
+            if [part.tolist() for part in row] != expected:
+                special = None
                 break
-        if found is None:
-            what = "this model's tokenizer does not join two texts by special tokens alone"
-            raise UsageError(what, where=str(folder), todo="Name another `model`.")
-        return found
+        if special is None:
+            message = "this model's tokenizer does not join two texts by special tokens alone"
+            raise UsageError(message, where=str(folder), todo="Name another `model`.")
+        return special
 
     def row(self, first: I4, second: I4) -> tuple[I8, I8]:
-        """Lay out one pair: ids and token types."""
+        """Return the ids and token types of one pair: two (L,) int64."""
         ids = np.concatenate([self.head, first, self.middle, second, self.tail]).astype(np.int64)
         parts = (len(self.head), len(first), len(self.middle), len(second), len(self.tail))
         return ids, np.repeat(np.array(self.types or (0,) * 5, np.int64), parts)
 
     @classmethod
-    def _learned(cls, tokenizer: Any) -> Frame | None:
-        a, b = plain_ids(tokenizer, [_FIRST, _SECOND], None)
-        whole = tokenizer(_FIRST, _SECOND)
-        ids, types = list(whole["input_ids"]), whole.get("token_type_ids")
-        at = next((i for i in range(len(ids)) if ids[i : i + len(a)] == a), -1)
-        then = next((i for i in range(at + len(a), len(ids)) if ids[i : i + len(b)] == b), -1)
-        if min(at, then) < 0:
+    def _infer(cls, tokenizer: Any) -> SpecialTokens | None:
+        """Infer the special tokens from one pair; None if a text's ids change inside the pair."""
+        a, b = token_ids(tokenizer, [_FIRST, _SECOND], None)
+        joined = tokenizer(_FIRST, _SECOND)
+        ids, types = list(joined["input_ids"]), joined.get("token_type_ids")
+        start_a = next((i for i in range(len(ids)) if ids[i : i + len(a)] == a), -1)
+        start_b = next((i for i in range(start_a + len(a), len(ids)) if ids[i : i + len(b)] == b), -1)
+        if min(start_a, start_b) < 0:
             return None
-        cuts = (0, at, at + len(a), then, then + len(b), len(ids))
+        # Borders of head, first text, middle, second text and tail.
+        cuts = (0, start_a, start_a + len(a), start_b, start_b + len(b), len(ids))
         head, middle, tail = (tuple(ids[cuts[i] : cuts[i + 1]]) for i in (0, 2, 4))
         if types is None:
             return cls(head, middle, tail, None)
-        kinds = [types[cuts[i]] if cuts[i] < cuts[i + 1] else 0 for i in range(5)]
-        return cls(head, middle, tail, (kinds[0], kinds[1], kinds[2], kinds[3], kinds[4]))
+        # An empty part has no token to read a type from; its type is never used.
+        part_types = [types[cuts[i]] if cuts[i] < cuts[i + 1] else 0 for i in range(5)]
+        return cls(head, middle, tail, (part_types[0], part_types[1], part_types[2], part_types[3], part_types[4]))
 
 
-def plain_ids(tokenizer: Any, texts: Sequence[str], most: int | None) -> list[list[int]]:
-    """Token ids of each text, without special tokens, cut to `most`."""
-    cut = {"truncation": True, "max_length": most} if most is not None else {}
+def token_ids(tokenizer: Any, texts: Sequence[str], limit: int | None) -> list[list[int]]:
+    """Return the token ids of each text, without special tokens, truncated to `limit` ids if it is given."""
+    truncation = {"truncation": True, "max_length": limit} if limit is not None else {}
     options = {"add_special_tokens": False, "padding": False, "return_attention_mask": False, "verbose": False}
-    found: list[list[int]] = tokenizer(list(texts), **options, **cut)["input_ids"] if len(texts) else []
-    return found
+    ids: list[list[int]] = tokenizer(list(texts), **options, **truncation)["input_ids"] if len(texts) else []
+    return ids
 
 
-def cut_lengths(first: I8, second: I8, room: int) -> tuple[I8, I8]:
-    """Cut P pairs to `room` ids, the longer text first, as tokenizers do: each text is sure of half.
+def truncated_lengths(first: I8, second: I8, room: int) -> tuple[I8, I8]:
+    """Truncate P pairs to `room` ids, the longer text first as tokenizers do. Each text may keep half of the room.
 
     Parameters
     ----------
     first, second : (P,) int64
         Ids of each text.
+    room : int
+        Ids of both texts together.
+
+    Returns
+    -------
+    first, second : (P,) int64
+        Ids that are kept of each text.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel.sources.bert_sts.token_pairs import truncated_lengths
+    >>> truncated_lengths(np.array([3, 9, 9]), np.array([9, 2, 8]), room=10)
+    (array([3, 8, 5]), array([7, 2, 5]))
     """
     short, long = np.minimum(first, second), np.maximum(first, second)
+    # The longer text gives way until both are equally long.
     kept = np.minimum(long, np.maximum(short, room - short))
-    over = short + kept > room
-    short, kept = np.where(over, room // 2, short), np.where(over, room - room // 2, kept)
+    too_long = short + kept > room
+    # Both texts exceed half of the room, so each gets half.
+    short, kept = np.where(too_long, room // 2, short), np.where(too_long, room - room // 2, kept)
     swapped = first > second
     return np.where(swapped, kept, short), np.where(swapped, short, kept)

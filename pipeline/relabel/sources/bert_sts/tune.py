@@ -1,9 +1,11 @@
-"""`relabel tune bert_sts`: a cross-encoder that reads two sentences and says how alike they are, tuned on STS-B.
+"""`relabel tune bert_sts`: fine-tuning of a cross-encoder on STS-B.
 
-Zhou, Niu, Wang, Gao, Zhang, Hua: "Ladder Loss for Coherent Visual-Semantic Embedding", AAAI 2020: BERT with one
-regression output, fine-tuned on STS-B; Pearson 0.88 on its dev split.
+A cross-encoder reads two sentences and returns their similarity. Zhou, Niu, Wang, Gao, Zhang, Hua, "Ladder Loss for
+Coherent Visual-Semantic Embedding", AAAI 2020, fine-tune BERT with one regression output on STS-B and report Pearson's
+r of 0.88 on its dev split.
 
-People's scores 0..5 are divided by 5 and learned by binary cross-entropy, so a sigmoid of the output is the relevance.
+Human scores of 0..5 are divided by 5 and learned with binary cross-entropy, so the sigmoid of the output is the
+relevance.
 """
 
 from __future__ import annotations
@@ -53,36 +55,36 @@ class TuneBertStsParams(Parameters):
 def tune_bert_sts(
     params: TuneBertStsParams, out: Path, runtime: Runtime, guard: Guard | None = None
 ) -> tuple[Manifest, bool]:
-    """Tune a cross-encoder, unless it is there already; STS-B is fetched if it is not here.
+    """Tune a cross-encoder on STS-B, unless the tuned model exists already. STS-B is fetched if it is missing.
 
-    The checkpoint that is best on dev is kept. A killed run goes on from its last checkpoint.
+    The checkpoint with the highest Pearson's r on dev is kept. An interrupted run resumes from its last checkpoint.
 
     Parameters
     ----------
     params : TuneBertStsParams
     out : Path
-        Folder of the artefact (kind `cross_encoder`): the model's files and a manifest, which reports Pearson and
-        Spearman on dev and test. `bert_sts` and sentence-transformers' CrossEncoder take it as it is.
+        Folder of the artefact (kind `cross_encoder`): the model's files and a manifest with Pearson and Spearman on dev
+        and test. `bert_sts` and sentence-transformers' CrossEncoder load the folder.
     runtime : Runtime
     guard : Guard, optional
-        Keeps an older model that would be replaced.
+        Keeps an existing model from being replaced.
 
     Returns
     -------
     manifest : Manifest
     built : bool
-        False if it was there.
+        False if the model existed already.
 
     Raises
     ------
     MissingError
-        If the base model, STS-B, or a package that training needs is nowhere.
+        If the base model, STS-B, or a package for training is missing.
     CheckError
         If a row of STS-B is not two sentences and a score, the base model cannot be loaded, or the folder holds
         something else.
     """
     check_kind(out, KIND)
-    paths = stsb_files(runtime)
+    paths = find_stsb_files(runtime)
     base = find_model(params.base, params.revision, runtime.progress)
     semantic = params.model_dump(mode="json", exclude={"base", "revision"})
     inputs = {"base": base.sha256()} | {f"stsb {split}": sha256_file(path) for split, path in paths.items()}
@@ -91,16 +93,16 @@ def tune_bert_sts(
         from relabel.sources.bert_sts.tune_trainer import train
 
         pairs = {split: read_stsb(path) for split, path in paths.items()}
-        found = train(params, base.folder, pairs, work, runtime)
-        work.facts |= {"base": base.name, "pairs": {split: len(some) for split, some in pairs.items()}} | found
+        results = train(params, base.folder, pairs, work, runtime)
+        work.facts |= {"base": base.name, "pairs": {split: len(rows) for split, rows in pairs.items()}} | results
         work.runtime["base"] = base.record()
 
     artefact = ArtefactSpec(KIND, f"{base.name.split('/')[-1]} on stsb", semantic, inputs)
     return build(out, artefact, fill, runtime.progress, guard)
 
 
-def stsb_files(runtime: Runtime) -> dict[str, Path]:
-    """Find STS-B's files by split; fetch it if they are not here."""
+def find_stsb_files(runtime: Runtime) -> dict[str, Path]:
+    """Return STS-B's files by split, after fetching them if they are missing."""
     try:
         return {split: locate("stsb", file, runtime.data) for split, file in FILES.items()}
     except MissingError:
@@ -108,7 +110,15 @@ def stsb_files(runtime: Runtime) -> dict[str, Path]:
     return {split: locate("stsb", file, runtime.data) for split, file in FILES.items()}
 
 
-def both_orders(pairs: Sequence[SentencePair]) -> dict[str, list[Any]]:
-    """Lay pairs out as columns, each pair both ways round: first, second, label 0..1."""
-    every = [(p.first, p.second, p.score / 5) for p in pairs] + [(p.second, p.first, p.score / 5) for p in pairs]
-    return {name: [row[i] for row in every] for i, name in enumerate(("first", "second", "label"))}
+def pair_columns(pairs: Sequence[SentencePair]) -> dict[str, list[Any]]:
+    """Return pairs as columns, each pair in both orders.
+
+    Examples
+    --------
+    >>> from relabel.datasets.stsb import SentencePair
+    >>> from relabel.sources.bert_sts.tune import pair_columns
+    >>> pair_columns([SentencePair("a dog", "a puppy", 4.0, line=1)])
+    {'first': ['a dog', 'a puppy'], 'second': ['a puppy', 'a dog'], 'label': [0.8, 0.8]}
+    """
+    rows = [(p.first, p.second, p.score / 5) for p in pairs] + [(p.second, p.first, p.score / 5) for p in pairs]
+    return {name: [row[i] for row in rows] for i, name in enumerate(("first", "second", "label"))}

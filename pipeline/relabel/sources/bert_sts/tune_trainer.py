@@ -1,4 +1,4 @@
-"""The training of a cross-encoder: sentence-transformers' trainer, seeded, quiet, going on from its checkpoints."""
+"""Training of a cross-encoder with sentence-transformers' trainer: seeded, quiet, and resumed from its checkpoints."""
 
 from __future__ import annotations
 
@@ -25,47 +25,66 @@ if TYPE_CHECKING:
     from relabel.sources.bert_sts.tune import TuneBertStsParams
 
 CHECKPOINTS = "checkpoints"
-_STATE = "trainer_state.json"  # what the trainer writes last into a checkpoint
-_TOGETHER = 50  # batches among which pairs are sorted by length
+_STATE = "trainer_state.json"  # the file that the trainer writes last into a checkpoint
+_SORTED_BATCHES = 50  # batches whose pairs are sorted by length together
 _METRIC = "dev_pearson"
-_AT = f"eval_{_METRIC}"
+_EVAL_METRIC = f"eval_{_METRIC}"
 
 
 def train(
     params: TuneBertStsParams, base: Path, pairs: Mapping[str, Sequence[SentencePair]], work: Work, runtime: Runtime
 ) -> dict[str, Any]:
-    """Train, write the model's files through `work`, and return what its manifest reports.
+    """Train a cross-encoder and write its files.
+
+    Parameters
+    ----------
+    params : TuneBertStsParams
+    base : Path
+        Folder of the encoder to start from.
+    pairs : mapping of str to sequence of SentencePair
+        Pairs of the splits train, dev and test.
+    work : Work
+        Receives the model's files.
+    runtime : Runtime
+
+    Returns
+    -------
+    dict
+        Facts of the manifest: agreement on dev and test, precision, device and steps.
 
     Raises
     ------
     MissingError
-        If accelerate or datasets is not installed, or the device is not there.
+        If accelerate or datasets is not installed, or the device is not available.
     CheckError
         If the base model cannot be loaded.
     """
     device = pick_device(runtime.device)
     with quiet(), inner_threads(runtime.threads):
-        trainer, precision = _trainer(params, base, pairs, work.folder / CHECKPOINTS, device)
+        trainer, precision = _make_trainer(params, base, pairs, work.folder / CHECKPOINTS, device)
         with runtime.progress.bar("cross-encoder", trainer.args.max_steps, "steps") as bar:
-            trainer.add_callback(_telling(bar))
+            trainer.add_callback(_progress_callback(bar))
             trainer.train(resume_from_checkpoint=_last_checkpoint(work.folder / CHECKPOINTS))
         model = trainer.model.eval()
-        _write(model, work)
-        found = {split: _agreement(model, pairs[split]) for split in ("dev", "test")}
+        _write_model(model, work)
+        agreement = {split: _correlate(model, pairs[split]) for split in ("dev", "test")}
     best = trainer.state.best_global_step
     return {
-        "stsb": found,
+        "stsb": agreement,
         "precision": precision,
         "device": device,
         "steps": trainer.args.max_steps,
         "best_step": best,
-        "dev_pearson_at": {str(e["step"]): round(e[_AT], 5) for e in trainer.state.log_history if _AT in e},
+        "dev_pearson_at": {
+            str(e["step"]): round(e[_EVAL_METRIC], 5) for e in trainer.state.log_history if _EVAL_METRIC in e
+        },
     }
 
 
-def _trainer(
+def _make_trainer(
     params: TuneBertStsParams, base: Path, pairs: Mapping[str, Sequence[SentencePair]], folder: Path, device: str
 ) -> tuple[Any, str]:
+    """Return the trainer of sentence-transformers, and the precision of its products."""
     try:
         import accelerate  # noqa: F401
         from datasets import Dataset
@@ -74,11 +93,12 @@ def _trainer(
     except ImportError as error:
         todo = "Run `pip install 'relabel-itr[pipeline,tune]'`."
         raise MissingError(f"training a cross-encoder needs {error.name}", todo=todo) from None
-    from relabel.sources.bert_sts.tune import both_orders
+    from relabel.sources.bert_sts.tune import pair_columns
 
-    set_seed(params.seed)  # the new head is drawn when the model is made
+    # The new head is drawn when the model is made.
+    set_seed(params.seed)
     model = load_from_folder("CrossEncoder", base, num_labels=1, max_length=params.max_length, device=device)
-    columns = both_orders(pairs["train"])
+    columns = pair_columns(pairs["train"])
     steps = -(-len(columns["label"]) // params.batch_size)
     every = max(1, steps // params.checkpoints)
     precision = params.precision if params.precision != "auto" else _fast_precision(device)
@@ -100,31 +120,32 @@ def _trainer(
         save_steps=every,
         save_total_limit=1,  # beside the best one
         load_best_model_at_end=True,
-        metric_for_best_model=_AT,
+        metric_for_best_model=_EVAL_METRIC,
         greater_is_better=True,
         logging_strategy="no",
         disable_tqdm=True,
         report_to="none",
         dataloader_pin_memory=False,
     )
-    sampler = _ByLength(columns, params.batch_size, params.seed)
+    sampler = _LengthBatches(columns, params.batch_size, params.seed)
 
-    class Trainer(CrossEncoderTrainer):  # type: ignore[misc]
+    class LengthTrainer(CrossEncoderTrainer):  # type: ignore[misc]
         def get_batch_sampler(self, *_: Any, **__: Any) -> Any:
             return sampler
 
-    trainer = Trainer(
+    trainer = LengthTrainer(
         model=model,
         args=arguments,
         train_dataset=Dataset.from_dict(columns),
         loss=losses.BinaryCrossEntropyLoss(model),
-        evaluator=_evaluator(pairs["dev"], device, precision),
+        evaluator=_make_evaluator(pairs["dev"], device, precision),
     )
     trainer.remove_callback(PrinterCallback)
     return trainer, precision
 
 
 def _fast_precision(device: str) -> str:
+    """Return bfloat16 if the device multiplies it in hardware, else float32."""
     if device == "cuda":
         return "bfloat16" if torch.cuda.is_bf16_supported() else "float32"
     has = getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)() or (
@@ -133,8 +154,8 @@ def _fast_precision(device: str) -> str:
     return "bfloat16" if has else "float32"
 
 
-class _ByLength:
-    """Batches of pairs of about one length, so that little is padded. Seeded, another order an epoch."""
+class _LengthBatches:
+    """Batches of pairs of similar length, which need little padding; their order depends on seed and epoch."""
 
     def __init__(self, columns: Mapping[str, list[Any]], batch_size: int, seed: int) -> None:
         lengths = [len(a) + len(b) for a, b in zip(columns["first"], columns["second"], strict=True)]
@@ -142,28 +163,31 @@ class _ByLength:
         self.drop_last = False
 
     def set_epoch(self, epoch: int) -> None:
-        """Take the order of an epoch."""
+        """Select the order of an epoch."""
         self.epoch = epoch
 
     def __iter__(self) -> Iterator[list[int]]:
-        draw = np.random.default_rng((self.seed, self.epoch))
-        order, size = draw.permutation(len(self.lengths)), self.batch_size
+        """Yield the positions of each batch's pairs."""
+        rng = np.random.default_rng((self.seed, self.epoch))
+        order, size = rng.permutation(len(self.lengths)), self.batch_size
         batches: list[list[int]] = []
-        for a in range(0, len(order), size * _TOGETHER):
-            some = order[a : a + size * _TOGETHER]
-            some = some[np.argsort(self.lengths[some], kind="stable")]
-            batches += [some[b : b + size].tolist() for b in range(0, len(some), size)]
-        yield from (batches[i] for i in draw.permutation(len(batches)))
+        for a in range(0, len(order), size * _SORTED_BATCHES):
+            chunk = order[a : a + size * _SORTED_BATCHES]
+            # Sorting within chunks keeps batches random and their lengths similar.
+            chunk = chunk[np.argsort(self.lengths[chunk], kind="stable")]
+            batches += [chunk[b : b + size].tolist() for b in range(0, len(chunk), size)]
+        yield from (batches[i] for i in rng.permutation(len(batches)))
 
     def __len__(self) -> int:
+        """Return the number of batches per epoch."""
         return -(-len(self.lengths) // self.batch_size)
 
 
-def _evaluator(pairs: Sequence[SentencePair], device: str, precision: str) -> Any:
-    """Make what the trainer asks at each checkpoint: Pearson on dev."""
+def _make_evaluator(pairs: Sequence[SentencePair], device: str, precision: str) -> Any:
+    """Return the evaluator that computes Pearson's r on dev at each checkpoint."""
     from sentence_transformers.evaluation import SentenceEvaluator
 
-    class OnDev(SentenceEvaluator):  # type: ignore[misc]
+    class DevEvaluator(SentenceEvaluator):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             self.primary_metric = _METRIC
@@ -171,24 +195,24 @@ def _evaluator(pairs: Sequence[SentencePair], device: str, precision: str) -> An
         def __call__(self, model: Any, *_: Any, **__: Any) -> dict[str, float]:
             fast = torch.autocast(device, dtype=torch.bfloat16) if precision == "bfloat16" else nullcontext()
             with fast:
-                found = _agreement(model, pairs)
-            return {_METRIC: found["pearson"] if found["pearson"] is not None else -1.0}
+                figures = _correlate(model, pairs)
+            return {_METRIC: figures["pearson"] if figures["pearson"] is not None else -1.0}
 
-    return OnDev()
+    return DevEvaluator()
 
 
-def _agreement(model: Any, pairs: Sequence[SentencePair]) -> dict[str, Any]:
-    """Hold a model's own scores of some pairs, as they stand, against people's."""
+def _correlate(model: Any, pairs: Sequence[SentencePair]) -> dict[str, Any]:
+    """Correlate a model's scores of some pairs, each in its given order, with human scores."""
     scores = model.predict([(p.first, p.second) for p in pairs], show_progress_bar=False, convert_to_tensor=True)
     relevance, human = round_relative(scores.double().cpu().numpy()), np.array([p.score for p in pairs])
     return {"n": len(pairs), "pearson": pearson(relevance, human), "spearman": spearman(relevance, human)}
 
 
-def _telling(bar: ProgressBar) -> Any:
-    """Make a callback that moves the bar, from where a checkpoint stands."""
+def _progress_callback(bar: ProgressBar) -> Any:
+    """Return a callback that advances the progress bar, from the step of a checkpoint on."""
     from transformers import TrainerCallback
 
-    class Telling(TrainerCallback):
+    class ProgressCallback(TrainerCallback):
         at = 0
 
         def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -198,22 +222,23 @@ def _telling(bar: ProgressBar) -> Any:
             bar.advance(state.global_step - self.at)
             self.at = state.global_step
 
-    return Telling()
+    return ProgressCallback()
 
 
 def _last_checkpoint(folder: Path) -> str | None:
-    """Find the last checkpoint that is whole; drop what a kill left half written."""
-    whole: dict[int, Path] = {}
+    """Return the last complete checkpoint, after removing incomplete ones."""
+    complete: dict[int, Path] = {}
     for path in sorted(folder.glob("checkpoint-*")):
         try:
-            whole[int(json.loads((path / _STATE).read_text(encoding="utf-8"))["global_step"])] = path
+            complete[int(json.loads((path / _STATE).read_text(encoding="utf-8"))["global_step"])] = path
         except (OSError, ValueError, KeyError):
+            # The trainer writes its state last: without it, a checkpoint is incomplete.
             shutil.rmtree(path)
-    return str(whole[max(whole)]) if whole else None
+    return str(complete[max(complete)]) if complete else None
 
 
-def _write(model: Any, work: Work) -> None:
-    """Commit the model's files."""
+def _write_model(model: Any, work: Work) -> None:
+    """Write the model's files through `work`."""
     saved = work.folder / "saved"
     shutil.rmtree(saved, ignore_errors=True)
     model.save_pretrained(str(saved), create_model_card=False, safe_serialization=True)

@@ -1,7 +1,8 @@
-"""cbow: cosine of the mean word vectors of two captions, with any GloVe or word2vec text file.
+"""Source `cbow`: cosine of the mean word vectors of two captions, with any text file of GloVe or word2vec.
 
-The mean is over all tokens. A token without a vector is skipped; counting it would change the mean's length and not its
-direction. Of the papers, Ladder (Zhou et al., AAAI 2020, section 4.1) labels with GloVe this way, as does GLUE's CBoW.
+The mean is over all tokens. A token without a vector is skipped: counting it would change the length of the mean, but
+not its direction. Ladder Loss (Zhou et al., AAAI 2020, section 4.1) computes labels from GloVe in this way, as does
+GLUE's CBoW baseline.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class CbowParams(WordVectorParams):
 
 
 class Cbow(VectorSource[CbowParams]):
-    """Mean word vectors."""
+    """Cosine of mean word vectors."""
 
     spec = make_vector_spec("cbow", CbowParams, version=1)
 
@@ -54,37 +55,40 @@ class Cbow(VectorSource[CbowParams]):
 
     @override
     def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
-        known = self.params.model_dump(include={"source", "weighting", "stored", "index"})
+        """Return the parameters, with the word vectors identified by their sha256."""
+        params = self.params.model_dump(include={"source", "weighting", "stored", "index"})
         if self.params.weighting == "ladder":
-            known["tagger"] = tagger_version(self.params.tagger)
+            params["tagger"] = tagger_version(self.params.tagger)
         else:
-            known["tokenizer"] = self.params.tokenizer
-        return known | {"vectors": self.params.file_fingerprint(runtime.data)}
+            params["tokenizer"] = self.params.tokenizer
+        return params | {"vectors": self.params.file_fingerprint(runtime.data)}
 
     def tasks(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> CbowTasks:
-        """Shards of unit vectors (see `make_vector_table`), zeros for captions without a known word.
+        """Divide the encoding into shards of unit vectors (see `make_vector_table`).
+
+        A caption without a known word has a vector of zeros.
 
         Raises
         ------
         MissingError
-            If the word vectors, or PTB tokens the source asks for, are not there.
+            If the word vectors, or PTB tokens that the source needs, are missing.
         CheckError
-            If the file of word vectors is not one; names file and line.
+            If the file of word vectors is malformed. The message names file and line.
         """
         p, file = self.params, self.params.find_file(runtime.data)
 
         def bags(part: range) -> WordBags:
             if self.tokenizer() == "ptb":
                 corpus.ptb_tokens()
-            some = slice(part.start, part.stop)
-            return self.bags_of(corpus.texts[some], runtime, corpus.tokens[some] if corpus.tokens else None)
+            texts = slice(part.start, part.stop)
+            return self.split_words(corpus.texts[texts], runtime, corpus.tokens[texts] if corpus.tokens else None)
 
         tokenizer = p.tokenizer if p.weighting == "mean" else "spacy"
         return CbowTasks(corpus, rows, rows_per_shard, p.index, file, bags, p.stored, tokenizer)
 
     @override
     def open(self, encoding: OpenEncoding) -> VectorRelevance:
-        """A new text needs the file of word vectors; all else does not."""
+        """Open the vectors. The file of word vectors is read for new texts only."""
         return VectorRelevance(
             encoding.corpus,
             encoding.rows,
@@ -93,18 +97,27 @@ class Cbow(VectorSource[CbowParams]):
             _TextEncoder(self, encoding.manifest, encoding.runtime),
         )
 
-    def bags_of(self, texts: list[str], runtime: Runtime, tokens: list[str] | None = None) -> WordBags:
-        """Cut texts into weighted words.
+    def split_words(self, texts: list[str], runtime: Runtime, tokens: list[str] | None = None) -> WordBags:
+        """Split texts into weighted words.
 
         Parameters
         ----------
         texts : list of str
-            As written.
+            Texts as written.
         runtime : Runtime
         tokens : list of str, optional
-            PTB tokens of each, where they are known already.
+            PTB tokens of each text, if they are known.
+
+        Examples
+        --------
+        >>> from relabel.core.runtime import Runtime
+        >>> from relabel.sources.cbow import Cbow, CbowParams
+        >>> source = Cbow(CbowParams(tokenizer="lower_split"))
+        >>> source.split_words(["A dog", "Two dogs"], Runtime()).vocabulary
+        ['a', 'dog', 'two', 'dogs']
         """
         if self.params.weighting == "ladder":
+            # Tagging is slow, so each distinct text is tagged once.
             distinct = list(dict.fromkeys(texts))
             number = {t: i for i, t in enumerate(distinct)}
             words = list(noun_weights(distinct, self.params.tagger, runtime.progress))
@@ -120,26 +133,40 @@ class Cbow(VectorSource[CbowParams]):
 
 @dataclass
 class _TextEncoder:
-    """Unit vector of a new text, from the same file of word vectors; words looked up once are kept."""
+    """Task vectors of new texts, from the encoding's file of word vectors.
+
+    Attributes
+    ----------
+    source : Cbow
+    manifest : Manifest
+    runtime : Runtime
+    word_vectors : dict of str to (D,) float64
+        Vectors of the words that were looked up.
+    file : WordVectorsFile or None
+        The file, once it is found.
+    """
 
     source: Cbow
     manifest: Manifest
     runtime: Runtime
-    known: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    word_vectors: dict[str, NDArray[np.float64]] = field(default_factory=dict)
     file: WordVectorsFile | None = None
 
     def __call__(self, text: str) -> NDArray[np.float32]:
-        typed = text.encode(errors="replace").decode()  # a terminal can pass what is no Unicode
-        bags = self.source.bags_of([typed], self.runtime)
-        new = [w for w in bags.vocabulary if w not in self.known]
+        """Return the unit vector of a text, (D,) float32; zeros if no word is known."""
+        # A terminal can pass surrogates, which are no valid text.
+        typed = text.encode(errors="replace").decode()
+        bags = self.source.split_words([typed], self.runtime)
+        new = [w for w in bags.vocabulary if w not in self.word_vectors]
         if new:
-            self.known |= dict(zip(new, self._vectors_of(new), strict=True))
+            self.word_vectors |= dict(zip(new, self._read_vectors(new), strict=True))
         width = int(self.manifest.facts["width"])
-        vectors = np.array([self.known[w] for w in bags.vocabulary]).reshape(-1, width)
+        vectors = np.array([self.word_vectors[w] for w in bags.vocabulary]).reshape(-1, width)
         return bags.unit_vectors(vectors, slice(0, 1)).reshape(width)
 
-    def _vectors_of(self, words: list[str]) -> NDArray[np.float64]:
+    def _read_vectors(self, words: list[str]) -> NDArray[np.float64]:
+        """Read the vectors of words from the file."""
         if self.file is None:
             self.file = self.source.params.find_file(self.runtime.data, self.manifest)
-        found = read_word_vectors(self.file, words)
-        return vectors_of_words(found.index, found.vectors, words)
+        read = read_word_vectors(self.file, words)
+        return vectors_of_words(read.index, read.vectors, words)

@@ -1,6 +1,6 @@
-"""The work of cbow: words of each shard, the vectors of all words, shards of their means, the index.
+"""Encoding of cbow: the words of each shard, the vectors of all words, shards of their means, and the index.
 
-Words and their vectors are files that only the work needs: a file of word vectors is read once, whoever makes shards.
+Words and their vectors are intermediate files. The file of word vectors is read once, by one worker.
 """
 
 from __future__ import annotations
@@ -23,23 +23,27 @@ from relabel.sources.words.shards import VECTORS_FILE, WordTasks
 from relabel.sources.words.vectors import WordVectorsFile, read_word_vectors
 from relabel.store.workdir import Work
 
-_CAPTIONS = 8192  # captions whose means are computed at once
+_CAPTIONS = 8192  # captions per product, which bounds the memory for sums
 
 
 class CbowTasks(WordTasks, VectorTasks):
-    """Work on one encoding of cbow.
+    """Work on an encoding of cbow.
 
     Parameters
     ----------
-    corpus, rows, rows_per_shard, index
-        See VectorTasks.
+    corpus : Corpus
+    rows : range
+        Corpus rows to encode.
+    rows_per_shard : int
+    index : str or None
+        Index factory string; None for no index.
     file : WordVectorsFile
     bags : callable
-        Cuts the captions of some rows into weighted words.
-    stored
-        See CbowParams.
+        Splits the captions of a range of rows into weighted words.
+    stored : "float32" or "float16"
+        Type of the stored values.
     tokenizer : str
-        What the manifest calls the tokenizer.
+        Name of the tokenizer in the manifest.
     """
 
     def __init__(
@@ -56,30 +60,32 @@ class CbowTasks(WordTasks, VectorTasks):
         super().__init__(corpus, rows, rows_per_shard, index)
         self.configure(file, bags, tokenizer)
         self.stored = stored
-        self._read: tuple[dict[str, int], NDArray[np.float32]] | None = None
+        self._loaded: tuple[dict[str, int], NDArray[np.float32]] | None = None
 
     @override
     @property
     def title(self) -> str:
+        """Title of the progress bar of the shards."""
         return f"mean word vectors ({self.file.name})"
 
     @override
     def look_up_vectors(self, counts: Counter[str]) -> pa.Table:
+        """Read the vectors of the words that occur."""
         return make_vectors_table(read_word_vectors(self.file, counts))
 
     def make_shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
-        """Make row, vector: zeros for a caption without a known word."""
+        """Make the columns row and vector; the vector is zeros for a caption without a known word."""
         bags, (index, vectors) = self.read_shard_bags(work, rows), self._vectors(work)
-        known = vectors_of_words(index, vectors, bags.vocabulary)
-        unit = np.empty((len(rows), known.shape[1]), np.float32)
+        word_vectors = vectors_of_words(index, vectors, bags.vocabulary)
+        unit = np.empty((len(rows), word_vectors.shape[1]), np.float32)
         for a in range(0, len(rows), _CAPTIONS):
-            some = slice(a, min(a + _CAPTIONS, len(rows)))
-            unit[some] = bags.unit_vectors(known, some)
-            advance(some.stop - some.start)
+            part = slice(a, min(a + _CAPTIONS, len(rows)))
+            unit[part] = bags.unit_vectors(word_vectors, part)
+            advance(part.stop - part.start)
         return make_vector_table(rows, unit, self.stored)
 
     def finish(self, work: Work) -> None:
-        """Note the facts."""
+        """Record the word vectors and the coverage in the manifest."""
         super().finish(work)
         zeros = 0
         for column in self.read_column(work, "vector"):
@@ -90,8 +96,8 @@ class CbowTasks(WordTasks, VectorTasks):
         work.excluded.add(VECTORS_FILE)
 
     def _vectors(self, work: Work) -> tuple[dict[str, int], NDArray[np.float32]]:
-        """Read the vectors of all words, once."""
-        if self._read is None:
+        """Return the row of each word and the vectors of all words, read once."""
+        if self._loaded is None:
             table = pq.read_table(work.folder / VECTORS_FILE)
-            self._read = {word: i for i, word in enumerate(table["word"].to_pylist())}, vectors_from_table(table)
-        return self._read
+            self._loaded = {word: i for i, word in enumerate(table["word"].to_pylist())}, vectors_from_table(table)
+        return self._loaded

@@ -1,7 +1,7 @@
-"""The ladder code's weighting: spaCy's words of a caption, nouns twice.
+"""Weighting of the released code of Ladder Loss: the words of spaCy, with nouns counted twice.
 
-Zhou et al., "Ladder Loss for Coherent Visual-Semantic Embedding", AAAI 2020: the released code does this, where the
-paper says plain mean. The code also tests for stop words, to no effect.
+Zhou et al., "Ladder Loss for Coherent Visual-Semantic Embedding", AAAI 2020. The paper describes a plain mean, and the
+released code uses these weights. The code also tests for stop words, without effect.
 """
 
 from __future__ import annotations
@@ -13,13 +13,18 @@ from typing import Any
 from relabel.core.errors import MissingError, UsageError
 from relabel.core.progress import Progress
 
-NOUN = 2.0
-_UNUSED = ("parser", "ner", "lemmatizer", "senter")
+NOUN_WEIGHT = 2.0
+_UNUSED = ("parser", "ner", "lemmatizer", "senter")  # components that are excluded from loading
 
 
 @lru_cache(maxsize=1)
 def load_tagger(model: str) -> Any:
     """Load a spaCy pipeline that tags parts of speech.
+
+    Parameters
+    ----------
+    model : str
+        Name of a spaCy model.
 
     Raises
     ------
@@ -31,20 +36,20 @@ def load_tagger(model: str) -> Any:
     try:
         import spacy
     except ImportError:
-        todo = "pip install spacy, or set `weighting: mean`."
+        todo = "Run `pip install spacy`, or set `weighting: mean`."
         raise MissingError("weighting `ladder` needs spaCy", todo=todo) from None
     try:
         tagger = spacy.load(model, exclude=_UNUSED)
     except OSError:
-        todo = f"python -m spacy download {model}, or set `weighting: mean`."
+        todo = f"Run `python -m spacy download {model}`, or set `weighting: mean`."
         raise MissingError(f"no spaCy model {model}", todo=todo) from None
     if not {"tagger", "morphologizer"} & set(tagger.pipe_names):
-        raise UsageError(f"spaCy model {model} does not tag parts of speech", todo="Take en_core_web_sm, _md or _lg.")
+        raise UsageError(f"spaCy model {model} does not tag parts of speech", todo="Use en_core_web_sm, _md or _lg.")
     return tagger
 
 
 def tagger_version(model: str) -> str:
-    """Model and library, as a fingerprint needs them: `core_web_lg 3.8.0, spacy 3.8.16`."""
+    """Return model and library as a fingerprint needs them: `core_web_lg 3.8.0, spacy 3.8.16`."""
     tagger = load_tagger(model)
     import spacy
 
@@ -52,12 +57,12 @@ def tagger_version(model: str) -> str:
 
 
 def noun_weights(texts: Sequence[str], model: str, progress: Progress) -> Iterator[list[tuple[str, float]]]:
-    """Give each text's words, lower-cased once tagged, with weight 2 where spaCy's `pos_` is NOUN, else 1.
+    """Yield the words of each text, lower-cased after tagging, with weight 2 if spaCy's `pos_` is NOUN, else 1.
 
     Parameters
     ----------
     texts : sequence of str
-        As written: a tagger reads capitals and punctuation.
+        Texts as written, because a tagger uses capitals and punctuation.
     model : str
         Name of a spaCy model.
     progress : Progress
@@ -66,4 +71,4 @@ def noun_weights(texts: Sequence[str], model: str, progress: Progress) -> Iterat
     with progress.bar(f"parts of speech ({model})", len(texts), "texts") as bar:
         for document in tagger.pipe(texts, batch_size=1000):
             bar.advance()
-            yield [(t.lower_, NOUN if t.pos_ == "NOUN" else 1.0) for t in document if not t.is_space]
+            yield [(t.lower_, NOUN_WEIGHT if t.pos_ == "NOUN" else 1.0) for t in document if not t.is_space]

@@ -1,13 +1,14 @@
-"""`relabel tune cbow`: word2vec (gensim) on the captions of a corpus, as a GloVe-format file that cbow takes.
+"""`relabel tune cbow`: word2vec (gensim) on the captions of a corpus, as a GloVe-format file for the source cbow.
 
 Mikolov, Chen, Corrado, Dean: "Efficient Estimation of Word Representations in Vector Space", ICLR workshop 2013.
 
-Two choices make better labels than word2vec's defaults do. A word's context is all that is said of its image: captions
-of one image say one thing in several words, so `sofa` and `couch` meet, which within a caption they never do. And the
-mean vector of all tokens is subtracted from every word, which takes from each caption what all captions share.
+Two settings give better labels than word2vec's defaults. The context of a word is all captions of its image: they
+describe the same content in several words, so `sofa` and `couch` share a context, which they never do within one
+caption. And the mean vector of all tokens is subtracted from every word, which removes the component that all captions
+share.
 
-Pearson's r with people on Crisscrossed Captions (SITS, all pairs and other images' alone; STS), trained on COCO's
-566,747 train captions. Parameters were chosen on val; another seed moves a figure by 0.001.
+Pearson's r with human scores on Crisscrossed Captions (SITS for all pairs and for pairs of other images, and STS),
+trained on COCO's 566,747 train captions. Parameters were chosen on val; another seed changes a figure by 0.001.
 
 | vectors                            | val               | test              |
 |------------------------------------|-------------------|-------------------|
@@ -66,31 +67,31 @@ class TuneCbowParams(Parameters):
 def tune_cbow(
     params: TuneCbowParams, corpus: Corpus, out: Path, runtime: Runtime, guard: Guard | None = None
 ) -> tuple[Manifest, bool]:
-    """Train word vectors, unless they are there already.
+    """Train word vectors, unless they exist already.
 
-    One thread trains, so that the same corpus, parameters and machine give the same bytes.
+    Training uses one thread, so the same corpus, parameters and machine give the same bytes.
 
     Parameters
     ----------
     params : TuneCbowParams
     corpus : Corpus
     out : Path
-        Folder of the artefact (kind `word_vectors`): one text file, words by falling frequency, and a manifest.
+        Folder of the artefact (kind `word_vectors`): a text file with words by descending frequency, and a manifest.
     runtime : Runtime
     guard : Guard, optional
-        Keeps an older model that would be replaced.
+        Keeps an existing model from being replaced.
 
     Returns
     -------
     manifest : Manifest
-        Its name is what a cbow label says it used: `word2vec coco-train 100d`.
+        Its name appears in cbow labels: `word2vec coco-train 100d`.
     built : bool
-        False if it was there.
+        False if the vectors existed already.
 
     Raises
     ------
     MissingError
-        If gensim is not installed, or PTB tokens are asked for and the corpus has none.
+        If gensim is not installed, or PTB tokens are requested and the corpus has none.
     UsageError
         If the corpus lacks a split.
     CheckError
@@ -118,7 +119,7 @@ def tune_cbow(
 
 
 def _documents(params: TuneCbowParams, corpus: Corpus, rows: range) -> list[str]:
-    """Tokens of each image's captions, or of each caption, joined by single spaces; none is empty."""
+    """Return the tokens of each image's captions, or of each caption, joined by single spaces; none is empty."""
     part = slice(rows.start, rows.stop)
     if params.tokenizer == "lower_split":
         texts = [" ".join(lower_split(t)) for t in corpus.texts[part]]
@@ -126,18 +127,20 @@ def _documents(params: TuneCbowParams, corpus: Corpus, rows: range) -> list[str]
         texts = corpus.ptb_tokens()[part]
     if params.context == "image":
         image = corpus.image[part]
+        # Captions of an image are consecutive rows.
         starts = [0, *(np.flatnonzero(np.diff(image)) + 1).tolist(), len(texts)]
         texts = [" ".join(filter(None, texts[a:b])) for a, b in pairwise(starts)]
     return [t for t in texts if t]
 
 
 def _train(params: TuneCbowParams, documents: list[str], runtime: Runtime) -> tuple[list[str], NDArray[np.float64]]:
-    """Train; return V words by falling frequency and their (V, D) vectors."""
+    """Train word2vec; return V words by descending frequency and their (V, D) vectors."""
     try:
         from gensim.models import Word2Vec
     except ImportError:
-        todo = "pip install 'relabel-itr[tune]', or set cbow's `vectors` to glove or to a file."
+        todo = "Run `pip install 'relabel-itr[tune]'`, or set cbow's `vectors` to glove or to a file."
         raise MissingError("training word vectors needs gensim", todo=todo) from None
+    # One worker: gensim's threads update shared weights in arbitrary order.
     model = Word2Vec(
         vector_size=params.width,
         window=params.window,
@@ -156,24 +159,26 @@ def _train(params: TuneCbowParams, documents: list[str], runtime: Runtime) -> tu
         passes = _Passes(documents, bar)
         model.build_vocab(passes)
         if not len(model.wv):
-            what = f"no word is there {params.min_count} times"
-            raise CheckError(what, todo="Lower `min_count`, or train on more captions.")
+            message = f"no word occurs {params.min_count} times"
+            raise CheckError(message, todo="Lower `min_count`, or train on more captions.")
         model.train(passes, total_examples=model.corpus_count, epochs=model.epochs)
     vectors = model.wv.vectors.astype(np.float64)
     if params.centre:
         counts = np.array([model.wv.get_vecattr(w, "count") for w in model.wv.index_to_key], np.float64)
+        # Centre by the mean over tokens, so frequent words count as often as they occur.
         vectors -= counts @ vectors / counts.sum()
     return model.wv.index_to_key, vectors
 
 
 @dataclass(frozen=True)
 class _Passes:
-    """Documents as gensim iterates over them, once for the vocabulary and once an epoch, moving the bar."""
+    """Documents as gensim iterates over them, once for the vocabulary and once per epoch, with a progress bar."""
 
     documents: list[str]
     bar: ProgressBar
 
     def __iter__(self) -> Iterator[list[str]]:
+        """Yield the words of each document."""
         for start in range(0, len(self.documents), _STEP):
             part = self.documents[start : start + _STEP]
             for document in part:
@@ -182,11 +187,12 @@ class _Passes:
 
 
 def _words_in(document: str) -> int:
+    """Return the number of words of a document."""
     return document.count(" ") + 1
 
 
 def _write(path: Path, words: list[str], vectors: NDArray[np.float64]) -> None:
-    """Write GloVe's format: a word and its numbers a line, six significant digits."""
+    """Write GloVe's format: one word and its numbers per line, with six significant digits."""
     with path.open("w", encoding="utf-8", newline="\n") as handle:
         for word, vector in zip(words, vectors.tolist(), strict=True):
             handle.write(f"{word} {' '.join(f'{x:.6g}' for x in vector)}\n")

@@ -1,8 +1,8 @@
-"""Checks of a model folder: a model is data, and no file in it may name code to run or hold a pickle.
+"""Safety checks of a model folder: a model is data, and no file may name code to run or contain a pickle.
 
-sentence-transformers and transformers take class names from a model's JSON files and import them. Before version 6,
+sentence-transformers and transformers import classes that a model's JSON files name. Before version 6,
 sentence-transformers imports a module class that lies beside `modules.json`, and any function named as an activation. A
-folder that does not pass here is never handed to them, whatever their version.
+folder that fails these checks is never passed to either library, in any version.
 """
 
 from __future__ import annotations
@@ -45,15 +45,13 @@ _OPTIONS = {
     *("dtype", "torch_dtype", "attn_implementation", "add_pooling_layer", "use_fast", "do_lower_case"),
     *("model_max_length", "padding_side", "truncation_side", "add_bos_token", "add_eos_token"),
 }
-"""Options of loading that a model may set for itself: none leads to another file."""
+"""Options of loading that a model may set. None of them refers to another file."""
 _DATA = {"tokenizer.json", "vocab.json", "added_tokens.json", "special_tokens_map.json", "manifest.json"}
 _SAFE_WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 _PICKLES = (".bin", ".bin.index.json", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib")
 _NOT_LOADED = {"training_args.bin", "optimizer.bin", "scheduler.bin"}
 _TODO = "Name a model of sentence-transformers' own modules, with its weights in safetensors."
-
-
-_LONGEST = 200  # characters of the path of a module
+_LONGEST = 200  # largest number of characters in the path of a module
 
 
 class Module(NamedTuple):
@@ -62,7 +60,7 @@ class Module(NamedTuple):
     Attributes
     ----------
     path : str
-        Folder of the module inside the model's; empty for the model's own.
+        Folder of the module inside the model's folder; empty for the model's folder itself.
     name : str
         Class name without its package.
     """
@@ -72,7 +70,7 @@ class Module(NamedTuple):
 
 
 def check_model_folder(folder: Path) -> None:
-    """Refuse a model folder that could make a loader run code or unpickle.
+    """Raise if a model folder could make a loader run code or unpickle.
 
     Parameters
     ----------
@@ -81,11 +79,27 @@ def check_model_folder(folder: Path) -> None:
     Raises
     ------
     CheckError
-        If a JSON file cannot be read, `modules.json` lists a class that is not in `MODULES` or a path that leaves the
-        folder, a file names other code, weights are pickled, or the folder holds an adapter of another model.
+        If a JSON file cannot be read or names other code. If `modules.json` lists a class that is not in `MODULES`, or
+        a path outside the folder. If weights are pickled, or the folder holds an adapter of another model.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from relabel.core.errors import CheckError
+    >>> from relabel.sources.models.checks import check_model_folder
+    >>> with TemporaryDirectory() as folder:
+    ...     config = Path(folder, "config.json")
+    ...     _ = config.write_text('{"auto_map": {"AutoModel": "evil.Model"}}')
+    ...     try:
+    ...         check_model_folder(Path(folder))
+    ...     except CheckError as error:
+    ...         print("relabel runs no code from a model" in str(error))
+    True
     """
-    places = list(dict.fromkeys([folder, *(folder / module.path for module in read_modules(folder))]))
-    files = [path for place in places if is_folder(place) for path in sorted(place.iterdir()) if path.is_file()]
+    folders = list(dict.fromkeys([folder, *(folder / module.path for module in read_modules(folder))]))
+    # Only folders that a loader reads: the model's own and those of its modules.
+    files = [path for parent in folders if is_folder(parent) for path in sorted(parent.iterdir()) if path.is_file()]
     for path in files:
         if path.name == "adapter_config.json":
             todo = "Merge it into its model and save that."
@@ -96,41 +110,40 @@ def check_model_folder(folder: Path) -> None:
 
 
 def check_weights(files: Collection[str], where: str) -> None:
-    """Refuse pickled weights that no safetensors file in their folder replaces.
+    """Raise if weights are pickled and no safetensors file in their folder replaces them.
 
     Parameters
     ----------
     files : collection of str
         Paths of a model's files, relative to its folder.
     where : str
-        Folder, or name on the hub.
+        Folder, or name on the hub, for the message.
 
     Raises
     ------
     CheckError
+
+    Examples
+    --------
+    >>> from relabel.sources.models.checks import check_weights
+    >>> check_weights(["model.safetensors", "pytorch_model.bin"], "acme/model")
     """
     safe = {PurePosixPath(name).parent for name in files if PurePosixPath(name).name in _SAFE_WEIGHTS}
     for path in sorted(map(PurePosixPath, files)):
         if path.name.endswith(_PICKLES) and path.name not in _NOT_LOADED and path.parent not in safe:
-            what = f"the weights in {path} are pickled, and a pickle can run code; relabel reads safetensors alone"
+            message = f"the weights in {path} are pickled, and a pickle can run code; relabel reads safetensors alone"
             todo = "Name another model, or load this one where you trust it and save it again with safetensors."
-            raise CheckError(what, where=where, todo=todo)
+            raise CheckError(message, where=where, todo=todo)
 
 
 def read_modules(folder: Path) -> list[Module]:
-    """Read `modules.json`; a folder without one has no modules.
-
-    Raises
-    ------
-    CheckError
-        As `check_model_folder`.
-    """
+    """Read `modules.json`. A folder without one has no modules. Raises CheckError as `check_model_folder`."""
     path = folder / "modules.json"
     if not path.exists():
         return []
     listed = read_json(path)
     if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
-        raise CheckError("this is no list of modules", where=str(path), todo=_TODO)
+        raise CheckError("this is not a list of modules", where=str(path), todo=_TODO)
     return [_module(path, entry) for entry in listed]
 
 
@@ -149,25 +162,28 @@ def read_json(path: Path) -> Any:
 
 
 def _module(path: Path, entry: dict[str, Any]) -> Module:
-    kind, place = entry.get("type"), entry.get("path")
-    if not isinstance(kind, str) or not isinstance(place, str):
+    """Return an entry of `modules.json`; raise if its class or path is not allowed."""
+    kind, folder = entry.get("type"), entry.get("path")
+    if not isinstance(kind, str) or not isinstance(folder, str):
         raise CheckError("a module needs a `type` and a `path`", where=str(path), todo=_TODO)
     name = kind.rpartition(".")[2]
     if not re.fullmatch(r"sentence_transformers(\.\w+)+", kind, re.ASCII) or name not in MODULES:
-        _refuse(path, f"it lists a module of type {kind[:100]!r}, which is none that relabel loads")
-    parts = PurePosixPath(place).parts
-    if "\\" in place or ":" in place or place.startswith(("/", "~")) or ".." in parts or len(place) > _LONGEST:
-        what = f"its module of type {kind!r} has the path {place[:100]!r}, which is not inside the model's folder"
-        _refuse(path, what)
-    return Module(place, name)
+        _refuse(path, f"it lists a module of type {kind[:100]!r}, which relabel does not load")
+    steps = PurePosixPath(folder).parts
+    # Absolute paths, drives, home folders and parents all leave the folder.
+    if "\\" in folder or ":" in folder or folder.startswith(("/", "~")) or ".." in steps or len(folder) > _LONGEST:
+        message = f"its module of type {kind!r} has the path {folder[:100]!r}, which is not inside the model's folder"
+        _refuse(path, message)
+    return Module(folder, name)
 
 
 def _check_values(path: Path, body: Any) -> None:
+    """Raise if a value of a JSON file names code, or a way of loading that is not allowed."""
     if path.name.endswith(".safetensors.index.json"):
         files = body.get("weight_map") if isinstance(body, dict) else None
         for name in files.values() if isinstance(files, dict) else [files]:
             if not isinstance(name, str) or not re.fullmatch(r"[\w.-]+\.safetensors", name):
-                _refuse(path, f"its weight_map names {name!r}, which is no safetensors file beside it")
+                _refuse(path, f"its weight_map names {name!r}, which is not a safetensors file beside it")
     for key, value in _entries(body):
         if key in _CODE and value:
             _refuse(path, f"it asks for code that is not transformers' own ({key}: {json.dumps(value)[:100]})")
@@ -183,6 +199,7 @@ def _check_values(path: Path, body: Any) -> None:
 
 def _entries(body: Any) -> Iterator[tuple[str, Any]]:
     """Yield every key of a JSON value with its value, at any depth."""
+    # A loop, not recursion: nesting is controlled by the file's author.
     waiting = [body]
     while waiting:
         value = waiting.pop()
@@ -193,5 +210,6 @@ def _entries(body: Any) -> Iterator[tuple[str, Any]]:
             waiting += value
 
 
-def _refuse(path: Path, what: str, todo: str = _TODO) -> NoReturn:
-    raise CheckError(f"{what}; relabel runs no code from a model", where=str(path), todo=todo)
+def _refuse(path: Path, message: str, todo: str = _TODO) -> NoReturn:
+    """Raise the error of a file that could run code."""
+    raise CheckError(f"{message}; relabel runs no code from a model", where=str(path), todo=todo)

@@ -1,10 +1,11 @@
-"""Captions through a sentence-transformers model: unit vectors, fast on a CPU, the same bytes on any number of threads.
+"""Sentence embeddings on a CPU: unit vectors, byte-identical for any number of threads.
 
-- Texts of equal token counts share a batch: nothing is padded, nothing computed for padding.
-- A batch is one thread's: no thread waits for another inside a layer, and a vector depends on its batch alone.
-- Linear layers and self-attention are swapped for ones that suit a CPU (relabel.sources.models.packed_layers).
+- Texts with equal token counts share a batch, so there is no padding.
+- Each batch runs on one thread. Threads do not wait for each other in a layer, and a vector depends on its batch only.
+- Linear layers and self-attention are replaced by ones that suit a CPU (`relabel.sources.models.packed_layers`).
 
-Each is held against the model's own `encode` on a few texts at loading; what a model does not take is left out.
+At loading, each of these steps is compared with the model's own `encode` on a few texts, and is left out if the model
+does not support it.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ from relabel.sources.models.packed_layers import can_pack, pack
 Index = NDArray[np.int64]
 Vectors = NDArray[np.float32]
 
-_TOKENS = {"cpu": 2048, "cuda": 32_768}  # a batch
-_LEAST = 64  # tokens a batch: from 12 on a vector was the same bits in whatever batch it stood
-_PLAIN_BATCH = 32  # texts, where the model's own `encode` does the work
-_APART = {"float32": 1e-5, "bfloat16": 1e-2}  # 1 - cosine that is still agreement
+_TOKENS = {"cpu": 2048, "cuda": 32_768}  # per batch
+_MIN_TOKENS = 64  # per batch: from 12 tokens on, a vector had the same bits in any batch
+_PLAIN_BATCH = 32  # texts per call of the model's own `encode`
+_TOLERANCE = {"float32": 1e-5, "bfloat16": 1e-2}  # accepted 1 - cosine
 _PROBES = (
     "A man with a red helmet on a small moped on a dirt road.",
     "Two dogs.",
@@ -46,14 +47,14 @@ _PROBES = (
 
 @dataclass(frozen=True)
 class Embeddings:
-    """What becomes of N texts.
+    """Vectors of N texts.
 
     Attributes
     ----------
     vectors : (N, D) float32
-        Unit vectors; not finite where the model's answer is not.
+        Task vectors; not finite if the model's output is not.
     truncated : (N,) bool
-        Whether the model saw only the beginning.
+        True if the model saw only the beginning of the text.
     """
 
     vectors: Vectors
@@ -61,29 +62,31 @@ class Embeddings:
 
 
 class SentenceEncoder:
-    """A loaded model.
+    """A loaded sentence encoder.
 
     Parameters
     ----------
     folder : Path
-        The model's files.
+        Folder of the model's files.
     prompt : str or None
-        Put before every text; None takes the model's default prompt, "" none.
+        Text before every input; None uses the model's default prompt, "" uses none.
     max_length : int or None
-        Tokens a text is cut to, special tokens included; None takes the model's.
+        Tokens a text is truncated to, special tokens included; None uses the model's limit.
     dtype : "float32" or "bfloat16"
-        What matrix products are computed in; sums and norms stay in float32.
+        Type of matrix products; sums and norms stay in float32.
     runtime : Runtime
+        Threads and device.
 
     Attributes
     ----------
     prompt : str
     max_length : int or None
     width : int
+        Dimension D of the vectors.
     backend : str
-        Which way it computes.
+        Name of the computation in use.
     left_out : list of str
-        Ways that this model or machine does not take, with the reason.
+        Faster computations that this model or machine does not support, with the reason.
 
     Raises
     ------
@@ -102,26 +105,27 @@ class SentenceEncoder:
         self.max_length = length_limit(self._model)
         self.left_out: list[str] = []
         with quiet():
-            expected = self._plain(_PROBES, nullcontext())
+            expected = self._encode_plain(_PROBES, nullcontext())
             self.width = expected.shape[1]
-            self.backend = self._choose(expected)
+            self.backend = self._pick_backend(expected)
 
     def encode(self, texts: Sequence[str], advance: Advance = ignore_progress) -> Embeddings:
-        """Encode N texts, equal ones once; white space around a text is dropped.
+        """Encode N texts, each distinct text once. White space around a text is removed.
 
         Parameters
         ----------
         texts : sequence of str
         advance : callable
-            Told how many more texts are done.
+            Receives the number of further texts that are done.
         """
         stripped = [text.strip() for text in texts]
         number = {text: i for i, text in enumerate(dict.fromkeys(stripped))}
-        which = np.array([number[text] for text in stripped], np.int64)
-        times = np.bincount(which, minlength=len(number))
+        inverse = np.array([number[text] for text in stripped], np.int64)
+        # A distinct text counts for all its copies.
+        copies = np.bincount(inverse, minlength=len(number))
 
-        def done(these: Index) -> None:
-            advance(int(times[these].sum()))
+        def done(batch: Index) -> None:
+            advance(int(copies[batch].sum()))
 
         distinct = list(number)
         with quiet():
@@ -132,95 +136,103 @@ class SentenceEncoder:
                 truncated = self._tokens(distinct)[1] if self._has_tokenizer() else np.zeros(len(distinct), bool)
                 vectors = self._by_length(distinct, done)
         norms = np.sqrt(np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64))[:, None]
+        # Norms in float64; a zero vector stays zero.
         unit = (vectors / np.maximum(norms, np.finfo(np.float32).tiny)).astype(np.float32)
-        return Embeddings(unit[which], truncated[which])
+        return Embeddings(unit[inverse], truncated[inverse])
 
-    def _choose(self, expected: Vectors) -> str:
-        """Take the fastest way that agrees with the model's own."""
+    def _pick_backend(self, expected: Vectors) -> str:
+        """Select the fastest computation that agrees with the model's own, and return its name."""
         self._fast = True
         if self.device == "cpu" and can_pack():
             try:
                 packed = pack(self._model, getattr(torch, self.dtype))
-                if packed and self._agrees(expected, "packed layers"):
+                if packed and self._matches_reference(expected, "packed layers"):
                     return "batches of equal length, packed layers"
-            except Exception as error:  # a layer that cannot be packed, or a model that looks into its layers
+            except Exception as error:  # a layer that cannot be packed, or a model that inspects its layers
                 self.left_out.append(f"packed layers: {error}")
             self._model = self._load()
         try:
-            if self._agrees(expected, "batches of equal length"):
+            if self._matches_reference(expected, "batches of equal length"):
                 return "batches of equal length"
-        except Exception as error:  # no tokenizer that gives ids, or a model that wants more than ids
+        except Exception as error:  # no tokenizer that returns ids, or a model that needs more than ids
             self.left_out.append(f"batches of equal length: {error}")
         self._fast = False
         return "sentence-transformers"
 
-    def _agrees(self, expected: Vectors, way: str) -> bool:
+    def _matches_reference(self, expected: Vectors, backend: str) -> bool:
+        """Return True if the probes' vectors agree with the expected ones; else record the difference."""
         if self.prompt and not all(getattr(module, "include_prompt", True) for module in self._model):
-            self.left_out.append(f"{way}: the model pools without the prompt")
+            self.left_out.append(f"{backend}: the model pools without the prompt")
             return False
-        found = self._in_batches(self._tokens(_PROBES)[0], lambda _: None)
-        lengths = np.linalg.norm(found, axis=1) * np.linalg.norm(expected, axis=1)
-        apart = float(np.max(1 - np.einsum("nd,nd->n", found, expected) / lengths))
-        if not apart < _APART[self.dtype]:
-            self.left_out.append(f"{way}: 1 - cosine to the model's own is {apart:.2g}")
-        return apart < _APART[self.dtype]
+        vectors = self._in_batches(self._tokens(_PROBES)[0], ignore_progress)
+        lengths = np.linalg.norm(vectors, axis=1) * np.linalg.norm(expected, axis=1)
+        difference = float(np.max(1 - np.einsum("nd,nd->n", vectors, expected) / lengths))
+        if not difference < _TOLERANCE[self.dtype]:
+            self.left_out.append(f"{backend}: 1 - cosine to the model's own is {difference:.2g}")
+        return difference < _TOLERANCE[self.dtype]
 
     def _has_tokenizer(self) -> bool:
+        """Return True if the model has a tokenizer of transformers."""
         from transformers import PreTrainedTokenizerBase
 
         return isinstance(self._model.tokenizer, PreTrainedTokenizerBase)
 
     def _tokens(self, texts: Sequence[str]) -> tuple[list[list[int]], NDArray[np.bool_]]:
-        """Token ids of each text, cut to `max_length`; and which were cut."""
+        """Return the token ids of each text, truncated to `max_length`, and a mask of the truncated ones."""
         full = [self.prompt + text for text in texts]
         if getattr(self._model[0], "do_lower_case", False):
             full = [text.lower() for text in full]
         tokenizer: Any = self._model.tokenizer
         ids_only = {"padding": False, "return_attention_mask": False, "return_token_type_ids": False}
-        cut = {"truncation": True, "max_length": self.max_length} if self.max_length else {}
-        tokens: list[list[int]] = tokenizer(full, **ids_only, **cut)["input_ids"] if full else []
+        truncation = {"truncation": True, "max_length": self.max_length} if self.max_length else {}
+        tokens: list[list[int]] = tokenizer(full, **ids_only, **truncation)["input_ids"] if full else []
         truncated = np.zeros(len(full), bool)
+        # A text of exactly `max_length` tokens may or may not be truncated; only these are tokenized again.
         at_limit = [i for i, ids in enumerate(tokens) if len(ids) == self.max_length]
         if at_limit:
-            whole = tokenizer([full[i] for i in at_limit], **ids_only, verbose=False)["input_ids"]
-            truncated[at_limit] = [len(ids) > len(tokens[i]) for i, ids in zip(at_limit, whole, strict=True)]
+            complete = tokenizer([full[i] for i in at_limit], **ids_only, verbose=False)["input_ids"]
+            truncated[at_limit] = [len(ids) > len(tokens[i]) for i, ids in zip(at_limit, complete, strict=True)]
         return tokens, truncated
 
     def _in_batches(self, tokens: list[list[int]], done: Callable[[Index], None]) -> Vectors:
-        """(N, D) as the model gives them, of texts given as token ids."""
+        """Return the model's outputs for tokenized texts, in batches of equal length: (N, D)."""
         out = np.empty((len(tokens), self.width), np.float32)
 
-        def work(these: Index) -> Index:
+        def run_batch(numbers: Index) -> Index:
             with torch.inference_mode(), self._autocast():
-                batch = [tokens[i] for i in these]
-                # a product of very few rows takes another kernel, whose last bit may differ: repeat them
-                batch *= -(-_LEAST // max(1, len(batch) * len(batch[0])))
+                batch = [tokens[i] for i in numbers]
+                # A product of very few rows uses another kernel, whose last bit may differ: repeat them.
+                batch *= -(-_MIN_TOKENS // max(1, len(batch) * len(batch[0])))
                 ids = torch.tensor(batch, device=self.device)
-                found = self._model({"input_ids": ids, "attention_mask": torch.ones_like(ids)})
-                out[these] = found["sentence_embedding"][: len(these)].float().cpu().numpy()
-            return these
+                output = self._model({"input_ids": ids, "attention_mask": torch.ones_like(ids)})
+                out[numbers] = output["sentence_embedding"][: len(numbers)].float().cpu().numpy()
+            return numbers
 
         batches = batch_by_length([len(ids) for ids in tokens], _TOKENS[self.device])
-        for these in one_thread_each(work, batches, self._threads):
-            done(these)
+        for numbers in one_thread_each(run_batch, batches, self._threads):
+            done(numbers)
         return out
 
     def _by_length(self, texts: list[str], done: Callable[[Index], None]) -> Vectors:
-        """(N, D) by the model's own `encode`, longest texts first."""
+        """Return the outputs of the model's own `encode`, longest texts first: (N, D)."""
         out = np.empty((len(texts), self.width), np.float32)
         order = np.argsort([-len(text) for text in texts], kind="stable")
         for a in range(0, len(order), _PLAIN_BATCH):
-            these = order[a : a + _PLAIN_BATCH]
-            out[these] = self._plain([texts[i] for i in these], self._autocast())
-            done(these)
+            numbers = order[a : a + _PLAIN_BATCH]
+            out[numbers] = self._encode_plain([texts[i] for i in numbers], self._autocast())
+            done(numbers)
         return out
 
-    def _plain(self, texts: Sequence[str], precision: AbstractContextManager[Any]) -> Vectors:
+    def _encode_plain(self, texts: Sequence[str], precision: AbstractContextManager[Any]) -> Vectors:
+        """Return the outputs of the model's own `encode` for one batch."""
         with inner_threads(self._threads), precision:
-            found = self._model.encode(list(texts), prompt=self.prompt, show_progress_bar=False, convert_to_tensor=True)
-        return np.asarray(found.float().cpu().numpy())
+            output = self._model.encode(
+                list(texts), prompt=self.prompt, show_progress_bar=False, convert_to_tensor=True
+            )
+        return np.asarray(output.float().cpu().numpy())
 
     def _autocast(self) -> AbstractContextManager[Any]:
+        """Return the context in which products have type `dtype`."""
         return nullcontext() if self.dtype == "float32" else torch.autocast(self.device, dtype=torch.bfloat16)
 
 
@@ -230,17 +242,23 @@ def batch_by_length(lengths: Sequence[int], budget: int) -> list[Index]:
     Parameters
     ----------
     lengths : (N,) sequence of int
-        Tokens of each text.
+        Number of tokens of each text.
     budget : int
 
     Returns
     -------
     list of (B,) int64
-        Texts of each batch: a function of the lengths alone.
+        Texts of each batch; they depend on the lengths only.
+
+    Examples
+    --------
+    >>> from relabel.sources.models.encoder import batch_by_length
+    >>> [batch.tolist() for batch in batch_by_length([3, 5, 3, 3], budget=6)]
+    [[1], [0, 2], [3]]
     """
     counts = np.asarray(lengths, np.int64)
     batches: list[Index] = []
     for length in np.unique(counts)[::-1]:
-        these, step = np.flatnonzero(counts == length), max(1, budget // max(1, int(length)))
-        batches += [these[a : a + step] for a in range(0, len(these), step)]
+        texts, step = np.flatnonzero(counts == length), max(1, budget // max(1, int(length)))
+        batches += [texts[a : a + step] for a in range(0, len(texts), step)]
     return batches

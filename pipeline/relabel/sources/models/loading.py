@@ -1,4 +1,4 @@
-"""Load a sentence-transformers model from its files, quietly, and say what it takes."""
+"""Loading of sentence-transformers models from their files, and their limits."""
 
 from __future__ import annotations
 
@@ -14,55 +14,57 @@ from relabel.sources.models.checks import check_model_folder
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-_NO_LIMIT = 1_000_000  # some tokenizers say 1e30
+_NO_LIMIT = 1_000_000  # limits from here on mean none; some tokenizers have 1e30
 
 
 def load_model(folder: Path, device: Literal["cpu", "cuda"], max_length: int | None) -> SentenceTransformer:
-    """Load a model in float32, for inference.
+    """Load a sentence encoder in float32, for inference.
 
     Parameters
     ----------
     folder : Path
     device : "cpu" or "cuda"
     max_length : int or None
-        Tokens a text is cut to, special tokens included; None leaves the model's.
+        Tokens a text is truncated to, special tokens included; None uses the model's limit.
 
     Raises
     ------
     MissingError
         If sentence-transformers is not installed.
     CheckError
-        As `load_from_folder`.
+        If the files could run code, or are not a model (see `load_from_folder`).
     UsageError
-        If `max_length` is more than the model has positions.
+        If `max_length` exceeds the model's positions, or the model has no such setting.
     """
     model: SentenceTransformer = load_from_folder("SentenceTransformer", folder, device=device)
     model.float().eval()
     limit, positions = length_limit(model), positions_of(model)
     if max_length is not None:
-        _cut(model, max_length, positions)
+        _set_max_length(model, max_length, positions)
     elif limit is not None and positions is not None and limit > positions:
+        # A tokenizer may allow more tokens than the model has positions for.
         model.max_seq_length = positions
     return model
 
 
 def load_from_folder(kind: Literal["SentenceTransformer", "CrossEncoder"], folder: Path, **options: Any) -> Any:
-    """Load a model of sentence-transformers from its files. All models are loaded here.
+    """Load a model of sentence-transformers from its files. Every model is loaded by this function.
 
     Parameters
     ----------
     kind : "SentenceTransformer" or "CrossEncoder"
     folder : Path
     **options
-        Of the class.
+        Further arguments of the class.
 
     Raises
     ------
     MissingError
         If sentence-transformers is not installed.
     CheckError
-        If the files could run code or unpickle (see `check_model_folder`), or are not a model that it can load.
+        If the files could run code or unpickle (see `check_model_folder`), or are not a model it can load.
     """
+    # No file of the folder is passed on before it is checked.
     check_model_folder(folder)
     try:
         import sentence_transformers
@@ -73,57 +75,58 @@ def load_from_folder(kind: Literal["SentenceTransformer", "CrossEncoder"], folde
         try:
             load = getattr(sentence_transformers, kind)
             return load(str(folder), local_files_only=True, trust_remote_code=False, **options)
-        except Exception as error:  # whatever a damaged or foreign file makes it raise
+        except Exception as error:  # damaged and foreign files raise errors of many kinds
             raise CheckError(
                 f"sentence-transformers cannot load this model ({type(error).__name__}: {_first_line(error)})",
                 where=str(folder),
-                todo="Get it again, or name another model.",
+                todo="Fetch it again, or name another model.",
             ) from error
 
 
 def length_limit(model: SentenceTransformer) -> int | None:
-    """Tokens that a text is cut to, special tokens included; None if it is not cut."""
+    """Return the number of tokens a text is truncated to, special tokens included; None if there is no limit."""
     limit = model.max_seq_length
     return int(limit) if limit is not None and limit < _NO_LIMIT else None
 
 
 def default_prompt(model: SentenceTransformer) -> str:
-    """What the model's authors put before every text."""
+    """Return the text that the model's authors put before every input."""
     name = model.default_prompt_name
     return (model.prompts.get(name) or "") if name else ""
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Hold back the bars and warnings that transformers and sentence-transformers print."""
+    """Suppress the progress bars and warnings of transformers and sentence-transformers within the context."""
     from transformers import utils
 
-    other = logging.getLogger("sentence_transformers")
-    theirs: Any = utils.logging  # not typed
-    level, others, bars = theirs.get_verbosity(), other.level, theirs.is_progress_bar_enabled()
-    theirs.set_verbosity_error()
-    other.setLevel(logging.ERROR)
-    theirs.disable_progress_bar()
+    logger = logging.getLogger("sentence_transformers")
+    hf_logging: Any = utils.logging  # untyped
+    level, logger_level, bars = hf_logging.get_verbosity(), logger.level, hf_logging.is_progress_bar_enabled()
+    hf_logging.set_verbosity_error()
+    logger.setLevel(logging.ERROR)
+    hf_logging.disable_progress_bar()
     try:
         yield
     finally:
-        theirs.set_verbosity(level)
-        other.setLevel(others)
+        hf_logging.set_verbosity(level)
+        logger.setLevel(logger_level)
         if bars:
-            theirs.enable_progress_bar()
+            hf_logging.enable_progress_bar()
 
 
-def _cut(model: SentenceTransformer, max_length: int, positions: int | None) -> None:
+def _set_max_length(model: SentenceTransformer, max_length: int, positions: int | None) -> None:
+    """Set the number of tokens that texts are truncated to."""
     if positions is not None and max_length > positions:
         raise UsageError(f"max_length {max_length} is more than the model's {positions} positions")
     try:
         model.max_seq_length = max_length
     except AttributeError as error:
-        raise UsageError("this model has no max_length", todo="Leave it out.") from error
+        raise UsageError("this model has no max_length", todo="Leave `max_length` out.") from error
 
 
 def positions_of(model: SentenceTransformer) -> int | None:
-    """How many positions the model has learned (RoBERTa's kin keep the first few for padding)."""
+    """Return the number of positions a model has learned, or None. RoBERTa reserves the first few for padding."""
     from torch import nn
 
     for name, module in model.named_modules():
@@ -133,4 +136,5 @@ def positions_of(model: SentenceTransformer) -> int | None:
 
 
 def _first_line(error: Exception) -> str:
+    """Return the first line of an error's message."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), "no reason given")

@@ -1,10 +1,10 @@
-"""Layers that suit a CPU better than torch's own, swapped into any transformer.
+"""Layers that suit a CPU better than torch's, as replacements in any transformer.
 
-- Linear layers whose weights oneDNN has laid out beforehand. For float32, torch calls MKL, which lays out the weights
-  anew at every call and leaves GELU to a second pass. torch has oneDNN's layer as a private operator (what its compiler
-  emits), so whoever packs must hold the result against the plain model.
-- Self-attention over texts of one length and a few words: query, key and value as one product, and a softmax over
-  whole vector registers; torch's is three times slower on rows shorter than one.
+- Linear layers with weights in oneDNN's layout. In float32, torch calls MKL, which converts the weights at every call
+  and computes GELU in a second pass. oneDNN's layer is a private operator of torch, which torch's compiler emits, so
+  callers must compare the result with the original model.
+- Self-attention for texts of equal length with few words. Query, key and value are one product, and the softmax runs
+  over complete vector registers; torch's softmax is three times slower on shorter rows.
 """
 
 from __future__ import annotations
@@ -15,41 +15,44 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad, scaled_dot_product_attention
 
-_GELU = ("GELUActivation", "GELU")  # the exact one, in transformers and in torch
-_LANES = 16  # float32 numbers in a vector register
-_SHORT = 32  # tokens; beyond, torch's attention is as good
+_GELU = ("GELUActivation", "GELU")  # the exact GELU, in transformers and in torch
+_LANES = 16  # float32 numbers per vector register
+_SHORT = 32  # longest text, in tokens, for which this attention is faster
 
 
 def can_pack() -> bool:
-    """Say whether this torch has oneDNN and its private operators."""
-    there: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-    return there and all(hasattr(torch.ops.mkldnn, n) for n in ("_linear_pointwise", "_reorder_linear_weight"))
+    """Return True if this torch has oneDNN and its private operators."""
+    available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    return available and all(
+        hasattr(torch.ops.mkldnn, name) for name in ("_linear_pointwise", "_reorder_linear_weight")
+    )
 
 
 def pack(module: nn.Module, dtype: torch.dtype) -> int:
-    """Swap every linear layer and BERT-like self-attention below `module`, in place.
+    """Replace every linear layer and BERT-like self-attention below `module`, in place.
 
-    Texts of a batch must be of one length from then on: attention masks are not looked at.
+    From then on, all texts of a batch must have the same length, because attention masks are ignored.
 
     Parameters
     ----------
     module : torch.nn.Module
         On the CPU, for inference.
     dtype : torch.dtype
-        What products are computed in, and the type of their results: float32 or bfloat16.
+        Type of products and of their results: float32 or bfloat16.
 
     Returns
     -------
     int
-        How many layers were swapped.
+        Number of replaced layers.
     """
     swapped = 0
     for name, child in list(module.named_children()):
         if type(child) is nn.Linear:
-            setattr(module, name, PackedLinear(child.weight, child.bias, dtype, gelu=_give_up_gelu(module, name)))
+            setattr(module, name, PackedLinear(child.weight, child.bias, dtype, gelu=_remove_gelu(module, name)))
         elif _is_self_attention(child):
             setattr(module, name, PackedSelfAttention(child, dtype))
         else:
+            # Other modules are searched; a replaced layer is not.
             swapped += pack(child, dtype)
             continue
         swapped += 1
@@ -57,7 +60,16 @@ def pack(module: nn.Module, dtype: torch.dtype) -> int:
 
 
 class PackedLinear(nn.Module):
-    """x W^T + b, then GELU if asked; (..., in) of any float type to (..., out) of `dtype`."""
+    """Linear layer x W^T + b, followed by GELU if requested.
+
+    Parameters
+    ----------
+    weight : (out, in) Tensor
+    bias : (out,) Tensor or None
+    dtype : torch.dtype
+        Type of the result.
+    gelu : bool
+    """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype, *, gelu: bool = False) -> None:
         super().__init__()
@@ -67,52 +79,63 @@ class PackedLinear(nn.Module):
         self.after: tuple[Any, ...] = ("gelu", [], "none") if gelu else ("none", [], "")
 
     def forward(self, x: Tensor) -> Tensor:
-        """See the class."""
-        found: Tensor = torch.ops.mkldnn._linear_pointwise(x.to(self.dtype), self.packed, self.bias, *self.after)
-        return found
+        """Map (..., in) of any float type to (..., out) of `dtype`."""
+        output: Tensor = torch.ops.mkldnn._linear_pointwise(x.to(self.dtype), self.packed, self.bias, *self.after)
+        return output
 
 
 class PackedSelfAttention(nn.Module):
-    """softmax(Q K^T / sqrt(d)) V of each head, for texts of one length; the scaling is part of the query's weights."""
+    """Self-attention softmax(Q K^T / sqrt(d)) V per head, for texts of equal length.
+
+    Parameters
+    ----------
+    plain : torch.nn.Module
+        BERT's self-attention, which is replaced.
+    dtype : torch.dtype
+    """
 
     def __init__(self, plain: Any, dtype: torch.dtype) -> None:
         super().__init__()
         self.heads, self.size = plain.num_attention_heads, plain.attention_head_size
         scale, layers = self.size**-0.5, (plain.query, plain.key, plain.value)
         weights, biases = [layer.weight.detach() for layer in layers], [layer.bias.detach() for layer in layers]
+        # The scaling 1 / sqrt(d) is part of the query's weights, which saves a pass over the scores.
         weights[0], biases[0] = weights[0] * scale, biases[0] * scale
         self.product = PackedLinear(torch.cat(weights), torch.cat(biases), dtype)
 
     def forward(self, hidden_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, None]:
-        """(B, L, D) to (B, L, D), and no attention weights."""
+        """Map (B, L, D) to (B, L, D), without attention weights."""
         batch, length, _width = hidden_states.shape
         heads = self.product(hidden_states).view(batch, length, 3, self.heads, self.size).permute(2, 0, 3, 1, 4)
         query, key, value = heads.unbind()  # each (B, heads, L, d)
+        # For longer texts, torch's attention is as fast.
         if length > _SHORT:
-            found = scaled_dot_product_attention(query, key, value, scale=1.0)
+            mixed = scaled_dot_product_attention(query, key, value, scale=1.0)
         else:
             score = (query @ key.transpose(2, 3)).float()
-            whole = pad(score, (0, -length % _LANES), value=float("-inf"))
-            found = whole.softmax(-1)[..., :length].to(value.dtype) @ value
-        return found.transpose(1, 2).reshape(batch, length, -1), None
+            # Rows are padded with -inf to complete registers; these entries have weight 0.
+            padded = pad(score, (0, -length % _LANES), value=float("-inf"))
+            mixed = padded.softmax(-1)[..., :length].to(value.dtype) @ value
+        return mixed.transpose(1, 2).reshape(batch, length, -1), None
 
 
 def _is_self_attention(module: nn.Module) -> bool:
-    """Whether it is BERT's self-attention, or of one of its kin: absolute positions, no mask of its own."""
+    """Return True for BERT-like self-attention: absolute positions and no mask inside the module."""
     layers = dict(module.named_children())
-    three = [layers.pop(name, None) for name in ("query", "key", "value")]
+    projections = [layers.pop(name, None) for name in ("query", "key", "value")]
     layers.pop("dropout", None)
-    plain = all(type(layer) is nn.Linear and layer.bias is not None for layer in three) and not layers
+    plain = all(type(layer) is nn.Linear and layer.bias is not None for layer in projections) and not layers
     causal = getattr(module, "is_causal", False) or getattr(module, "is_decoder", False)
     absolute = getattr(module, "position_embedding_type", None) in (None, "absolute")
     return plain and absolute and not causal and hasattr(module, "attention_head_size")
 
 
-def _give_up_gelu(module: nn.Module, name: str) -> bool:
-    """Take the GELU out of a BERT-like feed-forward layer, and say whether there was one: the product does it then."""
+def _remove_gelu(module: nn.Module, name: str) -> bool:
+    """Remove the GELU from a BERT-like feed-forward layer; return True if there was one."""
     activation = getattr(module, "intermediate_act_fn", None)
     exact = type(activation).__name__ in _GELU and getattr(activation, "approximate", "none") == "none"
     if name != "dense" or not exact:
         return False
+    # The packed product applies the GELU itself.
     module.intermediate_act_fn = nn.Identity()
     return True

@@ -1,6 +1,7 @@
-"""sbert: cosine of sentence embeddings, with any sentence-transformers model (Reimers and Gurevych, EMNLP 2019).
+"""Source `sbert`: cosine of sentence embeddings, with any sentence-transformers model (Reimers, Gurevych, EMNLP 2019).
 
-BCLS, S-NDCG and ITM_CLS label with it, max over the five captions of an image. They do not name their checkpoint.
+BCLS, S-NDCG and ITM_CLS compute labels with it, as the maximum over the five captions of an image. These papers do not
+name their checkpoint.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class SbertParams(SourceParams):
-    """Parameters of sbert. Vectors are always of unit length."""
+    """Parameters of sbert. Vectors always have unit length."""
 
     source: Literal["sbert"] = "sbert"
     pooling: Pooling = Field("max", description="How the references of an image become one number.")
@@ -59,7 +60,7 @@ class SbertParams(SourceParams):
 
 
 class Sbert(VectorSource[SbertParams]):
-    """Sentence embeddings."""
+    """Cosine of sentence embeddings."""
 
     spec = make_vector_spec("sbert", SbertParams, version=2)
 
@@ -69,26 +70,26 @@ class Sbert(VectorSource[SbertParams]):
 
     @override
     def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
-        """The model is pinned by its files, wherever they lie."""
+        """Return the parameters, with the model identified by the sha256 of its files."""
         files = self._files(runtime)
-        known = self.params.model_dump(
+        params = self.params.model_dump(
             include={"source", "revision", "prompt", "max_length", "dtype", "stored", "index"}
         )
-        return known | {"model": {"sha256": files.sha256()}, "unit_length": True}
+        return params | {"model": {"sha256": files.sha256()}, "unit_length": True}
 
     def tasks(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> SbertTasks:
-        """Shards of unit vectors (see `make_vector_table`), with a column `truncated` (bool).
+        """Divide the encoding into shards of unit vectors (see `make_vector_table`), with a column `truncated` (bool).
 
-        A caption for which the model gives no finite vector is a failed row.
+        A caption for which the model returns no finite vector is a failed row.
 
         Raises
         ------
         MissingError
-            If the model is nowhere.
+            If the model cannot be found.
         CheckError
-            If it gives no finite vector for any of the first captions.
+            If the model returns no finite vector for any of the first captions.
         UsageError
-            If faiss does not take `index`, or the model does not take `max_length`.
+            If faiss does not accept `index`, or the model does not support `max_length`.
         """
         p, files = self.params, self._files(runtime)
         load = partial(self._encoder, files, runtime)
@@ -96,7 +97,7 @@ class Sbert(VectorSource[SbertParams]):
 
     @override
     def open(self, encoding: OpenEncoding) -> VectorRelevance:
-        """A new text needs the model; all else does not."""
+        """Open the vectors. The model is loaded for the first new text only."""
         rows = encoding.rows
         vectors, failed = (
             read_vectors(encoding.folder, encoding.manifest),
@@ -112,27 +113,31 @@ class Sbert(VectorSource[SbertParams]):
         )
 
     def _files(self, runtime: Runtime) -> ModelFiles:
+        """Find the model's files."""
         return find_model(self.params.model, self.params.revision, runtime.progress)
 
     def _encoder(self, files: ModelFiles, runtime: Runtime) -> SentenceEncoder:
+        """Load the model."""
         from relabel.sources.models.encoder import SentenceEncoder
 
         p = self.params
         return SentenceEncoder(files.folder, p.prompt, p.max_length, p.dtype, runtime)
 
     def _encode_text(self, manifest: Manifest, runtime: Runtime) -> Callable[[str], NDArray[np.float32]]:
-        """Load the model at the first new text, and hold it against the one the encoding was made with."""
+        """Return an encoder of new texts, which loads the model when needed and checks that it is still the same."""
 
         @cache
         def encoder() -> SentenceEncoder:
             files = self._files(runtime)
+            # The model may have been replaced since the captions were encoded.
             if files.sha256() != manifest.semantic["model"]["sha256"]:
-                what = "this is not the model that the encoding was made with"
-                raise CheckError(what, where=str(files.folder), todo="Encode again.")
+                message = "this is not the model that the encoding was made with"
+                raise CheckError(message, where=str(files.folder), todo="Encode again.")
             return self._encoder(files, runtime)
 
         def encode(text: str) -> NDArray[np.float32]:
-            typed = text.encode(errors="replace").decode()  # a terminal can pass what is no Unicode
+            # A terminal can pass surrogates, which no tokenizer accepts.
+            typed = text.encode(errors="replace").decode()
             vector: NDArray[np.float32] = encoder().encode([typed]).vectors[0]
             return vector
 

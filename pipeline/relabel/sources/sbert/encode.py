@@ -1,4 +1,4 @@
-"""The work of sbert: what the model says of itself, shards of sentence embeddings, their index."""
+"""Encoding of sbert: the properties of the model, shards of sentence embeddings, and their index."""
 
 from __future__ import annotations
 
@@ -26,25 +26,31 @@ if TYPE_CHECKING:
     from relabel.sources.models.encoder import SentenceEncoder
 
 MODEL = "model.json"
-"""What the model says of itself; made first, dropped at the end."""
+"""Properties of the loaded model. The file is written first, and left out of the finished artefact."""
 _NOT_FINITE = "the model gives no finite vector"
-_TRIED = 8  # captions that tell a broken model from a broken caption
+_TRIED = 8  # captions that are encoded first, to distinguish a broken model from a broken caption
 
 
 class SbertTasks(TextTasks):
-    """Work on one encoding of sbert; the model is loaded with the first task that needs it.
+    """Work on an encoding of sbert. The model is loaded by the first unit that needs it.
 
-    A caption for which the model gives no finite vector is a failed row, its vector NaN.
+    A caption for which the model returns no finite vector is a failed row, with a vector of NaN.
 
     Parameters
     ----------
-    corpus, rows, rows_per_shard, index
-        See VectorTasks.
+    corpus : Corpus
+    rows : range
+        Corpus rows to encode.
+    rows_per_shard : int
+    index : str or None
+        Index factory string; None for no index.
     files : ModelFiles
     load : callable
         Loads the model.
-    dtype, stored
-        See SbertParams.
+    dtype : "float32" or "bfloat16"
+        Type of matrix products.
+    stored : "float32" or "float16"
+        Type of the stored values.
     """
 
     def __init__(
@@ -69,14 +75,15 @@ class SbertTasks(TextTasks):
     @override
     @property
     def title(self) -> str:
+        """Title of the progress bar of the shards."""
         return f"sentence embeddings ({self.files.name})"
 
     def before_shards(self, work: Work) -> Iterator[TaskGroup]:
-        """Load the model: what is wrong with it or the index is known before the long work."""
+        """Return the phase that loads the model, so that a faulty model or index is reported before any work."""
         yield TaskGroup(f"model ({self.files.name})", "models", [Task(MODEL, 1)])
 
     def make_other(self, work: Work, task: Task, advance: Advance) -> None:
-        """Write what the model says of itself."""
+        """Write the properties of the loaded model, or the index."""
         if task.file != MODEL:
             return super().make_other(work, task, advance)
         if self.index is not None:
@@ -85,23 +92,25 @@ class SbertTasks(TextTasks):
         if not np.isfinite(self.encoder.encode(first).vectors).any():
             where, todo = self.corpus.caption_ids[self.rows.start], "Use dtype float32, or another model."
             raise CheckError(f"{_NOT_FINITE} for the first {len(first)} captions", where=where, todo=todo)
-        said = {name: getattr(self.encoder, name) for name in ("width", "prompt", "max_length")}
-        ran = {"backend": self.encoder.backend, "device": self.encoder.device, "left_out": self.encoder.left_out}
-        text = json.dumps({"said": said, "ran": ran})
+        properties = {name: getattr(self.encoder, name) for name in ("width", "prompt", "max_length")}
+        execution = {"backend": self.encoder.backend, "device": self.encoder.device, "left_out": self.encoder.left_out}
+        text = json.dumps({"said": properties, "ran": execution})
         return work.file(MODEL, lambda path: path.write_text(text, encoding="utf-8"))
 
-    def encoded(self, rows: NDArray[np.int64], advance: Advance) -> pa.Table:
-        """Make row, vector, truncated (bool)."""
-        found = self.encoder.encode([self.corpus.texts[i] for i in rows], advance)
-        broken = np.flatnonzero(~np.isfinite(found.vectors).all(axis=1))
-        found.vectors[broken] = np.nan
-        table = make_vector_table(range(len(rows)), found.vectors, self.stored)
+    def encode_rows(self, rows: NDArray[np.int64], advance: Advance) -> pa.Table:
+        """Make the columns row, vector and truncated (bool) of some rows."""
+        embeddings = self.encoder.encode([self.corpus.texts[i] for i in rows], advance)
+        broken = np.flatnonzero(~np.isfinite(embeddings.vectors).all(axis=1))
+        # A vector with one infinite component would otherwise have a cosine with other vectors.
+        embeddings.vectors[broken] = np.nan
+        table = make_vector_table(range(len(rows)), embeddings.vectors, self.stored)
+        # Rows of a reused encoding have gaps, so the row numbers are not a range.
         table = table.set_column(0, "row", pa.array(rows.astype(np.int32)))
-        table = table.append_column("truncated", pa.array(found.truncated))
+        table = table.append_column("truncated", pa.array(embeddings.truncated))
         return mark_failed(table, dict.fromkeys(broken.tolist(), _NOT_FINITE))
 
     def finish(self, work: Work) -> None:
-        """Note the facts."""
+        """Record the model and the truncated captions in the manifest."""
         super().finish(work)
         model = json.loads((work.folder / MODEL).read_text(encoding="utf-8"))
         work.runtime |= {"model": self.files.record(), "backend": model["ran"]["backend"]}
@@ -112,16 +121,19 @@ class SbertTasks(TextTasks):
         work.facts |= self._facts(model["said"], truncated)
         work.excluded.add(MODEL)
 
-    def _facts(self, said: dict[str, Any], truncated: int) -> dict[str, Any]:
+    def _facts(self, properties: dict[str, Any], truncated: int) -> dict[str, Any]:
+        """Return the facts of the manifest."""
         warnings = []
         if truncated:
-            warnings.append(f"{truncated} captions are longer than {said['max_length']} tokens: the rest is not seen")
+            warnings.append(
+                f"{truncated} captions are longer than {properties['max_length']} tokens: the rest is not seen"
+            )
         return {
             "model": self.files.name,
-            "width": said["width"],
+            "width": properties["width"],
             "unit_length": True,
-            "prompt": said["prompt"],
-            "max_length": said["max_length"],
+            "prompt": properties["prompt"],
+            "max_length": properties["max_length"],
             "dtype": self.dtype,
             "stored": self.stored,
             "captions": len(self.rows),

@@ -1,14 +1,14 @@
-"""`relabel tune sbert`: a sentence encoder fine-tuned on what people said of captions, as a model that sbert takes.
+"""`relabel tune sbert`: fine-tuning of a sentence encoder on human similarity scores, as a model for `sbert`.
 
-It learns from Crisscrossed Captions' val split: caption and caption (STS), and caption and image (SITS) by the largest
-cosine to the image's references. The scores of the test split, by which labels are judged, are never read; val and
-test share no image.
+The training data are the judged pairs of Crisscrossed Captions' val split. Pairs of captions (STS) are compared by
+their cosine, and pairs of a caption and an image (SITS) by the largest cosine to the image's references. The scores of
+the test split, which evaluate labels, are never read. Val and test share no image.
 
-With folds it also trains a model an image fold without that fold, and writes what each says of the pairs it has not
-learned from: what a `fuse` must be fitted on.
+With folds, one further model per fold is trained without the images of that fold. The scores of each model for its
+held-out pairs are written to a table, on which a `fuse` can be fitted without bias.
 
-Pearson's r with people, all-MiniLM-L6-v2 as the base, every parameter at its default but three folds. Out of fold: what
-models that learned from two thirds of val say of the rest. Parameters were chosen on val alone, from few tries.
+Pearson's r with human scores, with all-MiniLM-L6-v2 as the base, three folds, and defaults otherwise. "Out of fold" are
+the scores of models trained on two thirds of val for the remaining third. Parameters were chosen on val, in few trials.
 
 |                            | STS   | SITS all | SITS of other images |
 |----------------------------|-------|----------|----------------------|
@@ -39,8 +39,8 @@ from relabel.core.runtime import Device, Runtime
 from relabel.corpus import Corpus
 from relabel.datasets.cxc import sha256
 from relabel.sources.models.files import DEFAULT_MODEL, ModelFiles, find_model
-from relabel.sources.sbert.tune_data import Judged, read_judged
-from relabel.sources.sbert.tune_evaluate import cosine_table, encode, figures, in_order
+from relabel.sources.sbert.tune_data import JudgedSet, read_judged_set
+from relabel.sources.sbert.tune_evaluate import correlations, cosine_table, encode, sort_pairs
 from relabel.store.artefact import Guard, build
 from relabel.store.manifest import ArtefactSpec, Manifest
 from relabel.store.place import check_kind
@@ -87,7 +87,7 @@ class TuneSbertParams(Parameters):
 def tune_sbert(
     params: TuneSbertParams, corpus: Corpus, out: Path, runtime: Runtime, guard: Guard | None = None
 ) -> tuple[Manifest, bool]:
-    """Fine-tune a sentence encoder on CxC's val split, unless that is done already.
+    """Fine-tune a sentence encoder on CxC's val split, unless the tuned model exists already.
 
     Parameters
     ----------
@@ -95,31 +95,32 @@ def tune_sbert(
     corpus : Corpus
         All of COCO, or at least its val images.
     out : Path
-        Folder of the artefact (kind `sentence_encoder`): the model; with folds `fold-0`, ..., `folds.json`,
+        Folder of the artefact (kind `sentence_encoder`): the model and, with folds, `fold-0`, ..., `folds.json` and
         `out_of_fold.parquet`.
     runtime : Runtime
     guard : Guard, optional
-        Keeps an older model that would be replaced.
+        Keeps an existing model from being replaced.
 
     Returns
     -------
     manifest : Manifest
     built : bool
-        False if it was there.
+        False if the model existed already.
 
     Raises
     ------
     UsageError
-        If one fold is asked for.
+        If one fold is requested.
     MissingError, CheckError
-        If the base is nowhere or no model, the corpus lacks judged captions, or the folder holds something else.
+        If the base cannot be found or is not a model, the corpus lacks judged captions, or the folder holds something
+        else.
     """
     check_kind(out, KIND)
     if params.folds == 1:
-        raise UsageError("one fold holds out everything", where="folds", todo="Ask for 0, or for 2 or more.")
+        raise UsageError("one fold holds out everything", where="folds", todo="Use 0, or 2 or more.")
     base = find_model(params.base, params.revision, runtime.progress)
-    judged = read_judged(corpus)
-    run = _Tuning(params, base, judged, runtime)
+    judged = read_judged_set(corpus)
+    run = _Tuner(params, base, judged, runtime)
     artefact = ArtefactSpec(
         KIND,
         f"{base.name} on cxc-val",
@@ -134,37 +135,56 @@ def tune_sbert(
     return build(out, artefact, run.fill, runtime.progress, guard)
 
 
-def training_type(asked: str, device: Device) -> Literal["float32", "bfloat16"]:
-    """Choose what training computes in: bfloat16 where the machine multiplies it in hardware, unless told."""
-    if asked != "auto":
-        return "float32" if asked == "float32" else "bfloat16"
+def training_type(requested: str, device: Device) -> Literal["float32", "bfloat16"]:
+    """Return the type of products in training: as requested, or for "auto" bfloat16 if the hardware multiplies it.
+
+    Examples
+    --------
+    >>> from relabel.sources.sbert.tune import training_type
+    >>> training_type("float32", "cpu")
+    'float32'
+    """
+    if requested != "auto":
+        return "float32" if requested == "float32" else "bfloat16"
     import torch
 
     from relabel.core.runtime import pick_device
 
     if pick_device(device) == "cuda":
         return "bfloat16" if torch.cuda.is_bf16_supported() else "float32"
-    known = (
+    checks = (
         getattr(torch.cpu, name, lambda: False) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
     )
-    return "bfloat16" if any(has() for has in known) else "float32"
+    return "bfloat16" if any(supported() for supported in checks) else "float32"
 
 
 @dataclass
-class _Tuning:
+class _Tuner:
+    """Training of the model and of the models of the folds.
+
+    Attributes
+    ----------
+    params : TuneSbertParams
+    base : ModelFiles
+    judged : JudgedSet
+    runtime : Runtime
+    hidden : list of Tensor or None
+        Output of the frozen layers for each caption, computed once and shared by all folds.
+    """
+
     params: TuneSbertParams
     base: ModelFiles
-    judged: Judged
+    judged: JudgedSet
     runtime: Runtime
-    hidden: Any = None  # what layers that do not learn make of the captions: the same for every fold
+    hidden: Any = None
 
     def fill(self, work: Work) -> None:
-        """Train the model, then those of the folds; write what they say."""
+        """Train the model and those of the folds, and write their files and scores."""
         from relabel.sources.sbert.tune_groups import cut_folds
 
         p, images = self.params, np.arange(len(self.judged.image_ids))
         self._train(work, "", images, "tune sbert")
-        one = np.zeros(len(images), np.int32)
+        single_fold = np.zeros(len(images), np.int32)
         work.facts["trained_on"] = {
             "dataset": "Crisscrossed Captions val",
             "images": len(images),
@@ -174,8 +194,11 @@ class _Tuning:
         }
         work.facts["base"] = self.base.name
         work.facts["loss"] = self._losses(work, "")
-        base = figures(self._cosines(self.base.folder, one, [0], "base"))
-        work.facts["val"] = {"base": base, "seen": figures(self._cosines(work.folder, one, [0], "tuned model"))}
+        base = correlations(self._cosines(self.base.folder, single_fold, [0], "base"))
+        work.facts["val"] = {
+            "base": base,
+            "seen": correlations(self._cosines(work.folder, single_fold, [0], "tuned model")),
+        }
         if p.folds:
             fold = cut_folds(self.judged, p.folds, p.seed)
             for k in range(p.folds):
@@ -184,22 +207,23 @@ class _Tuning:
             text = json.dumps({"folds": p.folds, "seed": p.seed, "images": ids}, indent=0)
             work.file(FOLDS, lambda path: path.write_text(text, encoding="utf-8"))
             work.table(OUT_OF_FOLD, lambda: self._out_of_fold(work.folder, fold))
-            self._note_folds(work, fold)
+            self._record_folds(work, fold)
         work.runtime |= {"model": self.base.record(), "threads": self.runtime.threads, "device": self.runtime.device}
 
     def _train(self, work: Work, prefix: str, images: NDArray[np.int64], title: str) -> None:
-        """Train on the pairs among some images, and write the model below the prefix, unless it is there."""
+        """Train on the pairs among some images and write the model below the prefix, unless it exists."""
+        # The summary is written after the model's files: a model without it is trained again.
         if work.done(prefix + TRAINING):
             return
         import torch
 
-        from relabel.sources.sbert.tune_backward import Gradients
+        from relabel.sources.sbert.tune_backward import GradientModel
         from relabel.sources.sbert.tune_batches import Batches
         from relabel.sources.sbert.tune_train import Trainer
 
         p = self.params
         dtype = training_type(p.dtype, self.runtime.device)
-        model = Gradients(
+        model = GradientModel(
             self.base.folder,
             self.judged.texts,
             self.runtime,
@@ -217,13 +241,14 @@ class _Tuning:
         finally:
             model.close()
         self._save(work, prefix, model.model)
-        said = {"dtype": dtype, "losses": trainer.losses, "images": len(images), "steps": trainer.steps}
-        text = json.dumps(said)
+        summary = {"dtype": dtype, "losses": trainer.losses, "images": len(images), "steps": trainer.steps}
+        text = json.dumps(summary)
         work.file(prefix + TRAINING, lambda path: path.write_text(text, encoding="utf-8"))
+        # From here on the model's own files replace the checkpoint.
         checkpoint.unlink(missing_ok=True)
 
     def _save(self, work: Work, prefix: str, model: Any) -> None:
-        """Have sentence-transformers write its files, and take them over one by one."""
+        """Write the model with sentence-transformers to a temporary folder, and commit its files one by one."""
         from relabel.sources.models.loading import quiet
 
         with tempfile.TemporaryDirectory(dir=work.folder) as folder:
@@ -234,21 +259,24 @@ class _Tuning:
                 work.file(name, lambda path, file=file: shutil.copyfile(file, path))  # type: ignore[misc]
 
     def _losses(self, work: Work, prefix: str) -> list[float]:
-        found: list[float] = json.loads((work.folder / (prefix + TRAINING)).read_text(encoding="utf-8"))["losses"]
-        return [round(x, 5) for x in found]
+        """Read the mean loss of each epoch."""
+        losses: list[float] = json.loads((work.folder / (prefix + TRAINING)).read_text(encoding="utf-8"))["losses"]
+        return [round(x, 5) for x in losses]
 
-    def _cosines(self, folder: Path, fold: NDArray[np.int32], folds: list[int], what: str) -> pa.Table:
+    def _cosines(self, folder: Path, fold: NDArray[np.int32], folds: list[int], title: str) -> pa.Table:
+        """Score the pairs of some folds with the model in a folder."""
         captions = np.flatnonzero(np.isin(fold[self.judged.image], folds))
-        with self.runtime.progress.bar(f"cosines of val pairs, {what}", len(captions), "captions") as bar:
+        with self.runtime.progress.bar(f"cosines of val pairs, {title}", len(captions), "captions") as bar:
             vectors = encode(folder, self.judged, captions, self.runtime, bar)
         return cosine_table(self.judged, vectors, fold, folds)
 
     def _out_of_fold(self, folder: Path, fold: NDArray[np.int32]) -> pa.Table:
-        """Score each fold's pairs by the model that has not learned from them, in the order of the human scores."""
+        """Score each fold's pairs with the model trained without them, in the order of the human scores."""
         tables = [self._cosines(folder / f"fold-{k}", fold, [k], f"fold {k + 1}") for k in range(self.params.folds)]
-        return in_order(pa.concat_tables(tables).unify_dictionaries())
+        return sort_pairs(pa.concat_tables(tables).unify_dictionaries())
 
-    def _note_folds(self, work: Work, fold: NDArray[np.int32]) -> None:
+    def _record_folds(self, work: Work, fold: NDArray[np.int32]) -> None:
+        """Record the folds and the out-of-fold correlations in the manifest."""
         table = pq.read_table(work.folder / OUT_OF_FOLD)
         sides = {"sts": self.judged.sts.images, "sits": self.judged.sits.images}
         work.facts["folds"] = {
@@ -256,4 +284,4 @@ class _Tuning:
             "images": np.bincount(fold).tolist(),
             "crossing_pairs": {task: int((fold[a[:, 0]] != fold[a[:, 1]]).sum()) for task, a in sides.items()},
         }
-        work.facts["val"]["out_of_fold"] = figures(table)
+        work.facts["val"]["out_of_fold"] = correlations(table)

@@ -1,9 +1,9 @@
-"""Vectors of captions, and the gradient of any loss of them, by threads that never wait inside an operator.
+"""Vectors of captions, and the gradient of a loss of them, computed by threads that never wait inside an operator.
 
-A batch is cut by length into pieces, so that little is padded. Each piece goes forward on a thread of its own; the loss
-is taken of all vectors at once; each piece then goes backward with its vectors' share of the loss's gradient. Pieces
-are a function of lengths alone and their gradients are summed in order: the result is the same on any number of
-threads.
+A batch is divided by length into pieces, so that there is little padding. Each piece runs forward on its own thread.
+The loss is computed from all vectors together. Each piece then runs backward with the gradient of the loss for its
+vectors. Pieces depend on lengths only and their gradients are added in order, so the result is the same for any number
+of threads.
 """
 
 from __future__ import annotations
@@ -22,21 +22,31 @@ from torch import Tensor, nn
 
 from relabel.core.runtime import Runtime, pick_device
 from relabel.sources.models.loading import default_prompt, length_limit, load_model, quiet
-from relabel.sources.sbert.tune_frozen_layers import can_cut, depth, layer_of
+from relabel.sources.sbert.tune_frozen_layers import count_layers, layer_number, split_encoder
 
 Hidden = list[Tensor]
-_TOKENS = 1024  # a piece
+_TOKENS = 1024  # per piece
 
 
 class Dropout(nn.Module):
-    """Dropout that draws from its thread's own generator, where there is one: no thread's draws hang on another's."""
+    """Dropout that draws from a generator of its thread, so that draws do not depend on other threads.
+
+    Without a generator it returns its input.
+
+    Parameters
+    ----------
+    share : float
+        Share of the values that are dropped.
+    local : threading.local
+        Its attribute `generator` is the thread's generator.
+    """
 
     def __init__(self, share: float, local: threading.local) -> None:
         super().__init__()
         self.share, self.local = share, local
 
     def forward(self, values: Tensor) -> Tensor:
-        """Set a share of the values to 0 and scale the rest up."""
+        """Set a share of the values to 0 and scale the others up."""
         generator = getattr(self.local, "generator", None)
         if generator is None or not self.share:
             return values
@@ -44,33 +54,33 @@ class Dropout(nn.Module):
         return values * keep / (1 - self.share)
 
 
-class Gradients:
-    """A sentence encoder that is trained on N captions.
+class GradientModel:
+    """A sentence encoder in training on N captions.
 
     Parameters
     ----------
     folder : Path
-        Its files.
+        Folder of the model's files.
     texts : sequence of str
         The captions.
     runtime : Runtime
     dtype : torch.dtype
-        What matrix products are computed in.
+        Type of matrix products.
     dropout : float
         Share of each learning layer's output that is dropped in training.
     embeddings : bool
-        Whether word embeddings learn, too.
+        Whether word embeddings learn.
     layers : int
-        How many layers learn, counted from the last; 0 for all.
+        Number of layers that learn, counted from the last; 0 for all.
     hidden : list of Tensor, optional
-        Another one's `hidden`, of the same files, texts and layers.
+        Attribute `hidden` of another GradientModel with the same files, texts and layers.
 
     Attributes
     ----------
     parameters : dict of str to Parameter
-        Those that learn.
+        Parameters that learn.
     hidden : list of Tensor or None
-        What the layers that do not learn make of each caption, (L, D) each; None where all learn.
+        Output of the frozen layers for each caption, (L, D) each; None if all layers learn.
 
     Raises
     ------
@@ -91,26 +101,28 @@ class Gradients:
     ) -> None:
         self.device, self.dtype = pick_device(runtime.device), dtype
         self.model = load_model(folder, self.device, None)
-        _plain_attention(self.model)
+        _use_eager_attention(self.model)
         self._tokens = self._ids(texts)
         self._local = threading.local()
         _replace_dropout(self.model, dropout, self._local)
-        top = depth(self.model)
+        count = count_layers(self.model)
         for name, parameter in self.model.named_parameters():
-            at = layer_of(name)
-            frozen = layers and (top - at > layers if at is not None else name.startswith("0."))  # 0: the transformer
+            layer = layer_number(name)
+            # Module 0 is the transformer; the modules after it always learn.
+            below = count - layer > layers if layer is not None else name.startswith("0.")
+            frozen = layers and below
             parameter.requires_grad_(not frozen and (embeddings or not name.endswith("word_embeddings.weight")))
         threads = runtime.threads if self.device == "cpu" else 1
         self._pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
         self._cut, self.hidden = None, None
-        self.parameters = self._learning()
-        if cut := can_cut(self.model, layers):
-            self.hidden = hidden if hidden is not None else self._below(cut)
-            cut.rest()
+        self.parameters = self._learning_parameters()
+        if cut := split_encoder(self.model, layers):
+            self.hidden = hidden if hidden is not None else self._frozen_output(cut)
+            cut.use_upper()
             self._cut = cut
 
     def close(self) -> None:
-        """End the threads and leave the model whole."""
+        """Stop the threads and restore the complete model."""
         self._pool.shutdown()
         if self._cut is not None:
             self._cut.join()
@@ -125,121 +137,141 @@ class Gradients:
         ----------
         captions : (C,) int64
         loss : callable
-            Takes (C, D) float32 and gives a scalar.
+            Maps (C, D) float32 to a scalar.
         seed : sequence of int
-            Of dropout.
+            Seed of dropout.
 
         Returns
         -------
         loss : float
         gradients : dict of str to Tensor
-            By parameter.
+            Gradient of each parameter.
         """
-        pieces = cut_by_length([len(self._tokens[i]) for i in captions])
-        found = list(self._pool.map(lambda i: self._vectors(captions[pieces[i]], [*seed, i]), range(len(pieces))))
+        pieces = divide_by_length([len(self._tokens[i]) for i in captions])
+        vectors = list(self._pool.map(lambda i: self._vectors(captions[pieces[i]], [*seed, i]), range(len(pieces))))
+        # Back to the order of `captions`; the loss sees all vectors as one leaf.
         order = torch.from_numpy(np.argsort(np.concatenate(pieces))).to(self.device)
-        together = torch.cat([vectors.detach() for vectors in found])[order].requires_grad_()
-        value = loss(together)
+        leaf = torch.cat([piece.detach() for piece in vectors])[order].requires_grad_()
+        value = loss(leaf)
         value.backward()  # type: ignore[no-untyped-call]
-        assert together.grad is not None
-        shares = [together.grad[torch.from_numpy(piece).to(self.device)] for piece in pieces]
+        assert leaf.grad is not None
+        # Each piece continues backward with its rows of the gradient.
+        shares = [leaf.grad[torch.from_numpy(piece).to(self.device)] for piece in pieces]
         inputs = list(self.parameters.values())
         total: list[Tensor] = []
-        for parts in self._pool.map(lambda vectors, share: torch.autograd.grad(vectors, inputs, share), found, shares):
+        for parts in self._pool.map(lambda piece, share: torch.autograd.grad(piece, inputs, share), vectors, shares):
+            # `map` returns pieces in order, so sums have one order for any number of threads.
             total = [a.add_(b) for a, b in zip(total, parts, strict=True)] if total else list(parts)
         return float(value.detach()), dict(zip(self.parameters, total, strict=True))
 
     def vectors(self, captions: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Encode captions as the model is now: (C, D) float32 unit vectors."""
-        pieces = cut_by_length([len(self._tokens[i]) for i in captions])
+        """Encode captions with the current parameters: (C, D) float32 unit vectors."""
+        pieces = divide_by_length([len(self._tokens[i]) for i in captions])
 
-        def work(piece: NDArray[np.int64]) -> Tensor:
+        def encode_piece(piece: NDArray[np.int64]) -> Tensor:
             with torch.inference_mode():
                 return self._vectors(captions[piece], None)
 
-        found = torch.cat(list(self._pool.map(work, pieces))).cpu().numpy()
-        out = np.empty_like(found)
-        out[np.concatenate(pieces)] = found
+        encoded = torch.cat(list(self._pool.map(encode_piece, pieces))).cpu().numpy()
+        out = np.empty_like(encoded)
+        out[np.concatenate(pieces)] = encoded
         return out
 
     def _vectors(self, captions: NDArray[np.int64], seed: Sequence[int] | None) -> Tensor:
+        """Encode one piece; `seed` turns dropout on."""
         if seed is not None:
+            # A generator per piece: draws depend on seed and piece, not on the thread that runs it.
             self._local.generator = torch.Generator(self.device)
             self._local.generator.manual_seed(int(np.random.SeedSequence(seed).generate_state(1)[0]))
         try:
             if self._cut is not None and self.hidden is not None:
                 hidden = [self.hidden[i] for i in captions]
-                self._cut.given.local.hidden = nn.utils.rnn.pad_sequence(hidden, batch_first=True)
+                self._cut.cached.local.hidden = nn.utils.rnn.pad_sequence(hidden, batch_first=True)
             with self._autocast():
                 out: Tensor = self.model(self._features([self._tokens[i] for i in captions]))["sentence_embedding"]
             return nn.functional.normalize(out.float(), dim=-1)
         finally:
             self._local.generator = None
 
-    def _below(self, cut: Any) -> Hidden:
-        """Run the layers that do not learn on every caption."""
-        cut.lower()
+    def _frozen_output(self, cut: Any) -> Hidden:
+        """Return the output of the frozen layers for every caption."""
+        cut.use_lower()
         out: Hidden = [torch.empty(0)] * len(self._tokens)
 
-        def work(piece: NDArray[np.int64]) -> None:
+        def run_piece(piece: NDArray[np.int64]) -> None:
             tokens = [self._tokens[i] for i in piece]
             with torch.no_grad(), self._autocast():
-                found = self.model[0](self._features(tokens))["token_embeddings"].to(self.dtype)
-            for i, ids, states in zip(piece, tokens, found, strict=True):
+                output = self.model[0](self._features(tokens))["token_embeddings"].to(self.dtype)
+            for i, ids, states in zip(piece, tokens, output, strict=True):
+                # Copies without padding, so a caption can be padded anew in any piece.
                 out[i] = states[: len(ids)].clone()
 
-        list(self._pool.map(work, cut_by_length([len(ids) for ids in self._tokens])))
+        list(self._pool.map(run_piece, divide_by_length([len(ids) for ids in self._tokens])))
         cut.join()
         return out
 
     def _features(self, tokens: list[list[int]]) -> dict[str, Tensor]:
+        """Return padded token ids and their mask."""
         width = max(map(len, tokens))
-        ids = torch.tensor([one + [0] * (width - len(one)) for one in tokens], device=self.device)
-        lengths = torch.tensor([len(one) for one in tokens], device=self.device)
+        ids = torch.tensor([row + [0] * (width - len(row)) for row in tokens], device=self.device)
+        lengths = torch.tensor([len(row) for row in tokens], device=self.device)
         return {"input_ids": ids, "attention_mask": (torch.arange(width, device=self.device) < lengths[:, None]).long()}
 
     def _ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the token ids of texts as the model's own `encode` makes them."""
         full = [default_prompt(self.model) + text.strip() for text in texts]
         if getattr(self.model[0], "do_lower_case", False):
             full = [text.lower() for text in full]
         tokenizer: Any = self.model.tokenizer
         limit = length_limit(self.model)
-        cut = {"truncation": True, "max_length": limit} if limit else {}
-        ids: list[list[int]] = tokenizer(full, padding=False, verbose=False, **cut)["input_ids"]
+        truncation = {"truncation": True, "max_length": limit} if limit else {}
+        ids: list[list[int]] = tokenizer(full, padding=False, verbose=False, **truncation)["input_ids"]
         return ids
 
     def _autocast(self) -> AbstractContextManager[Any]:
+        """Return the context in which products have type `dtype`."""
         return nullcontext() if self.dtype == torch.float32 else torch.autocast(self.device, dtype=self.dtype)
 
-    def _learning(self) -> dict[str, nn.Parameter]:
-        """Name the parameters that a vector depends on."""
+    def _learning_parameters(self) -> dict[str, nn.Parameter]:
+        """Return the parameters that learn and that a vector depends on."""
         named = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
         with quiet():
             out = self._vectors(np.zeros(1, np.int64), None).sum()
-        found = torch.autograd.grad(out, list(named.values()), allow_unused=True)
-        return {n: p for (n, p), gradient in zip(named.items(), found, strict=True) if gradient is not None}
+        # A pooler, for example, belongs to the model but not to the graph of a vector.
+        gradients = torch.autograd.grad(out, list(named.values()), allow_unused=True)
+        return {n: p for (n, p), gradient in zip(named.items(), gradients, strict=True) if gradient is not None}
 
 
-def cut_by_length(lengths: Sequence[int]) -> list[NDArray[np.int64]]:
-    """Cut texts, shortest first, into pieces of a bounded number of tokens, padding included."""
+def divide_by_length(lengths: Sequence[int]) -> list[NDArray[np.int64]]:
+    """Divide texts, shortest first, into pieces with a bounded number of tokens, padding included.
+
+    Examples
+    --------
+    >>> from relabel.sources.sbert.tune_backward import divide_by_length
+    >>> [piece.tolist() for piece in divide_by_length([600, 20, 500, 30])]
+    [[1, 3], [2], [0]]
+    """
     order = np.argsort(lengths, kind="stable")
     pieces: list[NDArray[np.int64]] = []
     start = 0
     for i, text in enumerate(order.tolist()):
+        # Texts ascend in length, so the current one is the width of the piece.
         if i > start and (i - start + 1) * lengths[text] > _TOKENS:
             pieces.append(order[start:i])
             start = i
     return [*pieces, order[start:]]
 
 
-def _plain_attention(model: Any) -> None:
-    """Take attention as products and a softmax: in bfloat16 torch's fused one goes backward 8 times slower on a CPU."""
+def _use_eager_attention(model: Any) -> None:
+    """Compute attention by products and a softmax."""
     inner = getattr(model[0], "auto_model", None)
-    with quiet(), suppress(AttributeError, ValueError):  # a model that has only its own attention
+    with quiet(), suppress(AttributeError, ValueError):  # a model with a single attention implementation
+        # In bfloat16, torch's fused attention runs backward 8 times slower on a CPU.
         inner.set_attn_implementation("eager")  # type: ignore[union-attr]
 
 
 def _replace_dropout(model: nn.Module, share: float, local: threading.local) -> None:
+    """Replace the model's dropout layers, in place."""
     for module in list(model.modules()):
         for name, child in module.named_children():
             if isinstance(child, nn.Dropout):

@@ -1,6 +1,6 @@
-"""What `tune sbert` learns from: the judged pairs of Crisscrossed Captions' val split, by numbers.
+"""Training data of `tune sbert`: the judged pairs of Crisscrossed Captions' val split, as numbers.
 
-CxC (Parekh et al., EACL 2021). Its val and test splits share no image; nothing of test is read here.
+CxC (Parekh et al., EACL 2021): its val and test splits share no image. Nothing of test is read in this module.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from relabel.datasets.cxc import HumanScores, human_scores, image_ids
 Numbers = NDArray[np.int64]
 Scores = NDArray[np.float64]
 
+_INGEST = "Ingest all of COCO: `relabel ingest --dataset coco`."
+
 
 @dataclass(frozen=True)
 class Pairs:
@@ -28,11 +30,19 @@ class Pairs:
     Attributes
     ----------
     left, right : (P,) int64
-        sts: captions; sits: captions and images. Numbers within a `Judged`.
+        For sts, two captions; for sits, a caption and an image. Numbers within a `JudgedSet`.
     score : (P,) float64
-        Human score, 0..1: a fifth of CxC's 0..5.
+        Human score, CxC's 0..5 divided by 5.
     images : (P, 2) int64
-        The image of either side.
+        Image of either side.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel.sources.sbert.tune_data import Pairs
+    >>> pairs = Pairs(np.array([0, 1]), np.array([2, 3]), np.array([0.8, 0.2]), np.array([[0, 1], [0, 1]]))
+    >>> len(pairs), pairs.take(pairs.score > 0.5).right
+    (2, array([2]))
     """
 
     left: Numbers
@@ -41,16 +51,17 @@ class Pairs:
     images: NDArray[np.int64]
 
     def __len__(self) -> int:
+        """Return the number of pairs."""
         return len(self.left)
 
     def take(self, which: NDArray[Any]) -> Pairs:
-        """Select pairs, by a mask or by numbers."""
+        """Select pairs by a mask or by numbers."""
         return Pairs(self.left[which], self.right[which], self.score[which], self.images[which])
 
 
 @dataclass(frozen=True)
-class Judged:
-    """The captions of M images and the pairs of them that people have judged.
+class JudgedSet:
+    """Captions of M images and the pairs of them that people have judged.
 
     Attributes
     ----------
@@ -58,7 +69,7 @@ class Judged:
     image : (N,) int64
         Image of each caption, ascending.
     references : (M, REFERENCES) int64
-        The captions that stand for an image.
+        Captions that represent an image.
     image_ids : list of str, length M
     sts, sits : Pairs
         In the order of the human scores.
@@ -75,26 +86,29 @@ class Judged:
     digest: str
 
 
-def read_judged(corpus: Corpus) -> Judged:
-    """Find CxC's val captions in a corpus.
+def read_judged_set(corpus: Corpus) -> JudgedSet:
+    """Return the captions of CxC's val images in a corpus, and their judged pairs.
 
     Raises
     ------
     MissingError
-        If the corpus lacks an image or a caption of them.
+        If the corpus lacks one of the images or captions.
     CheckError
-        If it holds fewer than `REFERENCES` captions of one.
+        If it holds fewer than `REFERENCES` captions of an image.
     """
     ids = [f"coco:{number}" for number in image_ids("val")]
     absent = [i for i in ids if i not in corpus.image_of]
     if absent:
-        what = f"the corpus has {len(ids) - len(absent):,} of the {len(ids):,} images of CxC's val split"
-        raise MissingError(what, where=f"{absent[0]}, ...", todo="Ingest all of COCO: `relabel ingest --dataset coco`.")
+        message = f"the corpus has {len(ids) - len(absent):,} of the {len(ids):,} images of CxC's val split"
+        raise MissingError(
+            message, where=f"{absent[0]}, ...", todo="Ingest all of COCO: `relabel ingest --dataset coco`."
+        )
     numbers = np.array(sorted(corpus.image_of[i] for i in ids), np.int64)
     starts, sizes = corpus.indptr[numbers], np.diff(corpus.indptr)[numbers]
     if sizes.min() < REFERENCES:
         where = corpus.image_ids[numbers[int(sizes.argmin())]]
         raise CheckError(f"expected {REFERENCES} captions of an image, found {sizes.min()}", where=where)
+    # Captions of an image are consecutive rows of the corpus.
     rows = np.concatenate([np.arange(a, a + n) for a, n in zip(starts, sizes, strict=True)])
     first = np.cumsum(sizes) - sizes
     captions = {corpus.caption_ids[r]: i for i, r in enumerate(rows)}
@@ -102,7 +116,7 @@ def read_judged(corpus: Corpus) -> Judged:
     image = np.repeat(np.arange(len(numbers)), sizes)
     texts = [corpus.texts[r] for r in rows]
     lines = json.dumps([list(captions), list(images), image.tolist(), texts])
-    return Judged(
+    return JudgedSet(
         texts,
         image,
         first[:, None] + np.arange(REFERENCES),
@@ -116,10 +130,15 @@ def read_judged(corpus: Corpus) -> Judged:
 def _pairs(
     human: HumanScores, left: dict[str, int], right: dict[str, int], left_image: Numbers, right_image: Numbers
 ) -> Pairs:
+    """Return the human scores of one task as pairs of numbers."""
     try:
-        a = np.array([left[i] for i in human.left], np.int64)
-        b = np.array([right[i] for i in human.right], np.int64)
+        first = np.array([left[i] for i in human.left], np.int64)
+        second = np.array([right[i] for i in human.right], np.int64)
     except KeyError as error:
-        todo = "Ingest all of COCO: `relabel ingest --dataset coco`."
-        raise MissingError(f"the corpus lacks {error.args[0]}, which people judged", todo=todo) from None
-    return Pairs(a, b, human.score / 5, np.stack([left_image[a], right_image[b]], axis=1))
+        raise MissingError(f"the corpus lacks {error.args[0]}, which people judged", todo=_INGEST) from None
+    return Pairs(
+        first,
+        second,
+        human.score / 5,
+        np.stack([left_image[first], right_image[second]], axis=1),
+    )

@@ -1,4 +1,4 @@
-"""Cosines of judged pairs by a tuned model, pooled as the judge pools, and how well they agree with people."""
+"""Cosines of judged pairs by a tuned model, pooled as labels are, and their correlation with human scores."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from relabel.core.numeric.statistics import pearson
 from relabel.core.progress import ProgressBar
 from relabel.core.runtime import Runtime
 from relabel.datasets.cxc import METHODS, TASKS, HumanScores, human_scores
-from relabel.sources.sbert.tune_data import Judged
+from relabel.sources.sbert.tune_data import JudgedSet
 
 COLUMNS = ("max", "second", "mean")
 SCHEMA = pa.schema(
@@ -27,19 +27,30 @@ SCHEMA = pa.schema(
         *(pa.field(name, pa.float64(), nullable=False) for name in COLUMNS),
     ]
 )
-"""`left` and `right` as in HumanScores; `max`, `second` (largest but one) and `mean` over an image's references, the
-judged caption among those of its own image; an sts pair has one cosine, which is all three."""
+"""Columns of `out_of_fold.parquet`. `left` and `right` are as in HumanScores. `max`, `second` (second largest) and
+`mean` pool over an image's references, which include the judged caption if the image is its own. The single cosine of
+an sts pair is all three."""
 
 
 def encode(
-    folder: Path, judged: Judged, captions: NDArray[np.int64], runtime: Runtime, bar: ProgressBar
+    folder: Path, judged: JudgedSet, captions: NDArray[np.int64], runtime: Runtime, bar: ProgressBar
 ) -> NDArray[Any]:
     """Encode some of the captions as the source `sbert` does.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the model.
+    judged : JudgedSet
+    captions : (n,) int64
+    runtime : Runtime
+    bar : ProgressBar
+        Progress bar that counts captions.
 
     Returns
     -------
     (N, D) float32
-        Unit vectors; NaN where a caption is not among `captions`.
+        Task vectors; NaN for captions that are not in `captions`.
     """
     from relabel.sources.models.encoder import SentenceEncoder
 
@@ -49,75 +60,82 @@ def encode(
     return out
 
 
-def cosine_table(judged: Judged, vectors: NDArray[Any], fold: NDArray[np.int32], folds: list[int]) -> pa.Table:
-    """Score the pairs both of whose images lie in one fold.
+def cosine_table(judged: JudgedSet, vectors: NDArray[Any], fold: NDArray[np.int32], folds: list[int]) -> pa.Table:
+    """Score the pairs whose two images lie in the same fold.
 
     Parameters
     ----------
-    judged : Judged
+    judged : JudgedSet
     vectors : (N, D) float32
-        Of at least the captions of these folds.
+        Vectors of at least the captions of these folds.
     fold : (M,) int32
         Fold of each image.
     folds : list of int
+        Folds to score.
 
     Returns
     -------
-    pyarrow.Table with SCHEMA, in the order of the human scores.
+    pyarrow.Table
+        With SCHEMA, in the order of the human scores.
     """
     tables = []
     for task in ("sts", "sits"):
         human, pairs = human_scores(task, "val"), getattr(judged, task)
         left, right = fold[pairs.images].T
-        which = np.flatnonzero((left == right) & np.isin(left, folds))
-        chosen = pairs.take(which)
+        selected = np.flatnonzero((left == right) & np.isin(left, folds))
+        chosen = pairs.take(selected)
         a = vectors[chosen.left].astype(np.float64)
-        others = chosen.right[:, None] if task == "sts" else judged.references[chosen.right]
-        cosines = np.sort(np.einsum("pd,prd->pr", a, vectors[others].astype(np.float64)), axis=1)
+        references = chosen.right[:, None] if task == "sts" else judged.references[chosen.right]
+        # In float64, as labels are scored; sorting gives the two largest.
+        cosines = np.sort(np.einsum("pd,prd->pr", a, vectors[references].astype(np.float64)), axis=1)
         pooled = cosines[:, -1], cosines[:, max(-2, -cosines.shape[1])], cosines.mean(axis=1)
-        tables.append(_table(human, which, left[which], dict(zip(COLUMNS, pooled, strict=True))))
+        tables.append(_table(human, selected, left[selected], dict(zip(COLUMNS, pooled, strict=True))))
     return pa.concat_tables(tables).unify_dictionaries()
 
 
-def _table(human: HumanScores, which: NDArray[np.int64], fold: NDArray[Any], pooled: dict[str, Any]) -> pa.Table:
+def _table(human: HumanScores, selected: NDArray[np.int64], fold: NDArray[Any], pooled: dict[str, Any]) -> pa.Table:
+    """Return the selected human scores with their folds and pooled cosines."""
     columns = {
-        "task": pa.array([human.task] * len(which)).dictionary_encode(),
-        "left": [human.left[i] for i in which],
-        "right": [human.right[i] for i in which],
-        "human": human.score[which],
-        "method": pa.array([human.method[i] for i in which], pa.string()).dictionary_encode(),
+        "task": pa.array([human.task] * len(selected)).dictionary_encode(),
+        "left": [human.left[i] for i in selected],
+        "right": [human.right[i] for i in selected],
+        "human": human.score[selected],
+        "method": pa.array([human.method[i] for i in selected], pa.string()).dictionary_encode(),
         "fold": fold.astype(np.int32),
     }
     return pa.table(columns | pooled, schema=SCHEMA)
 
 
-def in_order(table: pa.Table) -> pa.Table:
+def sort_pairs(table: pa.Table) -> pa.Table:
     """Sort rows into the order of the human scores, sts before sits."""
-    place = {
+    rank = {
         (task, *pair): i
         for task in ("sts", "sits")
         for i, pair in enumerate(zip(*_ids(human_scores(task, "val")), strict=True))
     }
     keys = zip(*(table[name].to_pylist() for name in ("task", "left", "right")), strict=True)
-    return table.take(np.argsort([(key[0] == "sits") * 10**9 + place[key] for key in keys], kind="stable"))
+    # All sts pairs come first: 10**9 exceeds the number of pairs of a task.
+    return table.take(np.argsort([(key[0] == "sits") * 10**9 + rank[key] for key in keys], kind="stable"))
 
 
 def _ids(human: HumanScores) -> tuple[list[str], list[str]]:
+    """Return the ids of both sides of all pairs."""
     return human.left, human.right
 
 
-def figures(table: pa.Table) -> dict[str, dict[str, Any]]:
-    """Pearson's r with people: each task's pairs all together, and by how they were sampled."""
-    found: dict[str, dict[str, Any]] = {}
+def correlations(table: pa.Table) -> dict[str, dict[str, Any]]:
+    """Return Pearson's r with human scores per task, for all pairs and by sampling method, and the number of pairs."""
+    results: dict[str, dict[str, Any]] = {}
     task, method = (np.array(table[name].to_pylist()) for name in ("task", "method"))
     cosine, human = table["max"].to_numpy(), table["human"].to_numpy()
     for name in TASKS:
         if name in task:
             parts = {"all": task == name} | {m: (task == name) & (method == m) for m in METHODS[name]}
-            found[name] = {part: _rounded(pearson(cosine[of], human[of])) for part, of in parts.items()}
-            found[name]["pairs"] = int(parts["all"].sum())
-    return found
+            results[name] = {part: _rounded(pearson(cosine[mask], human[mask])) for part, mask in parts.items()}
+            results[name]["pairs"] = int(parts["all"].sum())
+    return results
 
 
 def _rounded(r: float | None) -> float | None:
+    """Round to four digits; None stays None, and NaN becomes None."""
     return None if r is None or r != r else round(r, 4)

@@ -1,7 +1,7 @@
-"""The layers of an encoder that do not learn, run once a caption: training then begins where learning does.
+"""Frozen lower layers of an encoder, computed once per caption.
 
-With its lower layers frozen, what a model makes of a caption up to there is the same at every step. It is computed once
-and kept; the model is cut so that it goes on from there, and put together again to be saved.
+The output of frozen layers for a caption is the same at every step, so it is computed once and cached. The model is
+split to start from the cached output, and joined again before it is saved.
 """
 
 from __future__ import annotations
@@ -16,33 +16,39 @@ from torch import Tensor, nn
 _LAYER = re.compile(r"\.layers?\.(\d+)\.")
 
 
-class Given(nn.Module):
-    """Stands where the word embeddings stood: gives what the lower layers made of this thread's texts."""
+class CachedLayers(nn.Module):
+    """Module in place of the word embeddings, which returns the lower layers' cached output for this thread's texts.
+
+    Attributes
+    ----------
+    local : threading.local
+        Its attribute `hidden` is the cached output, (B, L, D).
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.local = threading.local()
 
     def forward(self, *_args: object, **_kwargs: object) -> Tensor:
-        """Return (B, L, D) hidden states, whatever is asked."""
+        """Return the cached (B, L, D) hidden states; arguments are ignored."""
         hidden: Tensor = self.local.hidden
         return hidden
 
 
-class Cut:
-    """A model in two: what lies below the layers that learn, and the rest.
+class SplitEncoder:
+    """A model in two parts: the frozen lower layers and the layers that learn.
 
     Parameters
     ----------
     model : SentenceTransformer
-        Of the kin of BERT: word embeddings, then an encoder with a list of layers.
+        BERT-like: word embeddings, then an encoder with a list of layers.
     keep : int
-        How many layers the rest has, counted from the last.
+        Number of layers in the upper part, counted from the last.
 
     Attributes
     ----------
-    given : Given
-        Its `local.hidden` is what the rest starts from.
+    cached : CachedLayers
+        Input of the upper part.
 
     Raises
     ------
@@ -56,36 +62,48 @@ class Cut:
         if not isinstance(self._layers, nn.ModuleList):
             raise TypeError("the layers are no list")
         self._border = len(self._layers) - keep
-        self.given = Given()
+        self.cached = CachedLayers()
 
-    def lower(self) -> None:
-        """Leave the lower layers alone in the model."""
+    def use_lower(self) -> None:
+        """Reduce the model to its lower layers."""
         self._inner.encoder.layer = self._layers[: self._border]
 
-    def rest(self) -> None:
-        """Leave the upper layers alone in it, going on from `given`."""
-        self._inner.embeddings, self._inner.encoder.layer = self.given, self._layers[self._border :]
+    def use_upper(self) -> None:
+        """Reduce the model to its upper layers, which start from `cached`."""
+        self._inner.embeddings, self._inner.encoder.layer = self.cached, self._layers[self._border :]
 
     def join(self) -> None:
-        """Put the model together again."""
+        """Restore the complete model."""
         self._inner.embeddings, self._inner.encoder.layer = self._embeddings, self._layers
 
 
-def layer_of(name: str) -> int | None:
-    """Which layer a parameter is of, counted from the words."""
-    found = _LAYER.search(name)
-    return int(found[1]) if found else None
+def layer_number(name: str) -> int | None:
+    """Return the layer that a parameter belongs to, counted from the word embeddings; None if it is in no layer.
+
+    Examples
+    --------
+    >>> from relabel.sources.sbert.tune_frozen_layers import layer_number
+    >>> layer_number("0.auto_model.encoder.layer.5.output.dense.weight")
+    5
+    >>> layer_number("0.auto_model.embeddings.LayerNorm.weight") is None
+    True
+    """
+    match = _LAYER.search(name)
+    return int(match[1]) if match else None
 
 
-def depth(model: nn.Module) -> int:
-    """How many layers a model has."""
-    return max((at for n, _ in model.named_parameters() if (at := layer_of(n)) is not None), default=-1) + 1
+def count_layers(model: nn.Module) -> int:
+    """Return the number of layers of a model."""
+    return (
+        max((layer for name, _ in model.named_parameters() if (layer := layer_number(name)) is not None), default=-1)
+        + 1
+    )
 
 
-def can_cut(model: Any, keep: int) -> Cut | None:
-    """Cut a model, if it is built as this needs and has more than `keep` layers."""
-    if not 0 < keep < depth(model):
+def split_encoder(model: Any, keep: int) -> SplitEncoder | None:
+    """Split a model; None if it is not BERT-like or has no more than `keep` layers."""
+    if not 0 < keep < count_layers(model):
         return None
     with suppress(AttributeError, TypeError):
-        return Cut(model, keep)
+        return SplitEncoder(model, keep)
     return None

@@ -1,13 +1,13 @@
-"""What `tune sbert` minimises: how little cosines agree with what people said, as agreement is judged.
+"""Loss of `tune sbert`: disagreement of cosines with human scores, in the sense in which labels are evaluated.
 
-The terms are of a batch's caption pairs (STS) and of its pairs of caption and image (SITS), a caption against an image
-being the largest of its cosines to the captions that stand for the image, itself left out:
+The terms are computed from a batch's pairs of captions (STS) and of a caption and an image (SITS). The cosine of a
+caption and an image is the largest one to the captions that represent the image, without the caption itself.
 
-- 1 - Pearson's r within the batch, which is what is left of a squared error once the best affine map of the cosine is
-  taken. (A map that is learned by steps pulls cosines about until it has settled, and made worse labels.)
-- the same of all pairs of caption and image together, an image's own captions at cosine 1: the label finds the caption
-  among its references.
-- CoSENT (Su, 2022): log(1 + sum exp(s (cos_j - cos_i))) / s over all pairs that people put the other way round.
+- 1 - Pearson's r within the batch. This is the squared error that remains after the best affine map of the cosine. (A
+  map learned by gradient steps disturbs the cosines until it has converged, and gave worse labels.)
+- The same for all pairs of a caption and an image together, with cosine 1 for an image's own captions, because a label
+  finds the caption among its references.
+- CoSENT (Su, 2022): log(1 + sum exp(s (cos_j - cos_i))) / s over all pairs that people ordered the other way.
 """
 
 from __future__ import annotations
@@ -21,69 +21,86 @@ from torch import Tensor
 
 from relabel.sources.sbert.tune_batches import Batch
 
-_LEAST = 4  # pairs that a coefficient needs
+_MIN_PAIRS = 4  # least number of pairs for a coefficient
 
 
-class Weights(NamedTuple):
-    """How much terms count: CoSENT's beside Pearson's 1, its scale s, and SITS beside STS's 1."""
+class LossWeights(NamedTuple):
+    """Weights of the loss's terms.
+
+    Attributes
+    ----------
+    ranking : float
+        Weight of CoSENT, relative to 1 for Pearson's r.
+    scale : float
+        CoSENT's s.
+    sits : float
+        Weight of SITS, relative to 1 for STS.
+    """
 
     ranking: float
     scale: float
     sits: float
 
 
-def loss_of(vectors: Tensor, batch: Batch, weights: Weights) -> Tensor:
-    """Loss of one batch.
+def compute_loss(vectors: Tensor, batch: Batch, weights: LossWeights) -> Tensor:
+    """Compute the loss of one batch.
 
     Parameters
     ----------
     vectors : (C, D) float32
         Unit vectors of the batch's captions.
     batch : Batch
-    weights : Weights
+    weights : LossWeights
 
     Returns
     -------
-    () float32, 0 where the batch holds no pairs.
+    () float32, 0 if the batch holds no pairs.
     """
     device = vectors.device
     left, right = torch.from_numpy(batch.sts).to(device).T
     sts = (vectors[left] * vectors[right]).sum(-1)
-    others = _largest(vectors, batch, ~batch.own)
-    score, others_score, own_score = (
+    other_cosines = _image_cosines(vectors, batch, ~batch.own)
+    score, other_score, own_score = (
         torch.from_numpy(values).to(device)
         for values in (batch.sts_score, batch.sits_score[~batch.own], batch.sits_score[batch.own])
     )
-    every = torch.cat([others, torch.ones_like(own_score)])
-    sits = _task(others, others_score, weights) + _unlike(every, torch.cat([others_score, own_score]))
-    return _task(sts, score, weights) + weights.sits * sits
+    sits_cosines = torch.cat([other_cosines, torch.ones_like(own_score)])
+    sits = _task_loss(other_cosines, other_score, weights) + _pearson_loss(
+        sits_cosines, torch.cat([other_score, own_score])
+    )
+    return _task_loss(sts, score, weights) + weights.sits * sits
 
 
-def _largest(vectors: Tensor, batch: Batch, which: NDArray[np.bool_]) -> Tensor:
-    references = torch.from_numpy(batch.references[which]).to(vectors.device)
-    captions = torch.from_numpy(batch.sits[which]).to(vectors.device)
+def _image_cosines(vectors: Tensor, batch: Batch, selected: NDArray[np.bool_]) -> Tensor:
+    """Return the largest cosine of each selected SITS pair to the image's references, (Q,)."""
+    references = torch.from_numpy(batch.references[selected]).to(vectors.device)
+    captions = torch.from_numpy(batch.sits[selected]).to(vectors.device)
     cosines = (vectors[captions][:, None, :] * vectors[references.clamp(min=0)]).sum(-1)
+    # A reference of -1 is the judged caption itself; -2 is below every cosine.
     return cosines.masked_fill(references < 0, -2.0).amax(dim=1) if len(captions) else cosines.sum(dim=1)
 
 
-def _task(cosine: Tensor, score: Tensor, weights: Weights) -> Tensor:
-    total = _unlike(cosine, score)
-    return total + weights.ranking * _disorder(cosine, score, weights.scale) if weights.ranking else total
+def _task_loss(cosine: Tensor, score: Tensor, weights: LossWeights) -> Tensor:
+    """Return the loss of one task: Pearson's term and, if weighted, CoSENT's."""
+    total = _pearson_loss(cosine, score)
+    return total + weights.ranking * _cosent_loss(cosine, score, weights.scale) if weights.ranking else total
 
 
-def _unlike(cosine: Tensor, score: Tensor) -> Tensor:
-    """1 - Pearson's r; 0 of what is too little or constant."""
-    if len(cosine) < _LEAST or bool((score == score[0]).all()):
+def _pearson_loss(cosine: Tensor, score: Tensor) -> Tensor:
+    """Return 1 - Pearson's r; 0 for fewer than `_MIN_PAIRS` pairs or constant scores."""
+    if len(cosine) < _MIN_PAIRS or bool((score == score[0]).all()):
         return cosine.sum() * 0
     a, b = cosine - cosine.mean(), score - score.mean()
+    # The small constant keeps the gradient finite if all cosines are equal.
     return 1 - (a * b).sum() / (a.square().sum() * b.square().sum() + 1e-12).sqrt()
 
 
-def _disorder(cosine: Tensor, score: Tensor, scale: float) -> Tensor:
-    """CoSENT's loss of (P,) cosines."""
-    wrong = scale * (cosine[None, :] - cosine[:, None])
+def _cosent_loss(cosine: Tensor, score: Tensor, scale: float) -> Tensor:
+    """Return CoSENT's loss of (P,) cosines."""
+    differences = scale * (cosine[None, :] - cosine[:, None])
     ordered = score[:, None] > score[None, :]
     if not bool(ordered.any()):
         return cosine.sum() * 0
-    terms = wrong[ordered]
+    # Only pairs that people ordered contribute; ties do not.
+    terms = differences[ordered]
     return torch.logsumexp(torch.cat([terms.new_zeros(1), terms]), 0) / scale

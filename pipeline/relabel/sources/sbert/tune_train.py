@@ -1,7 +1,7 @@
-"""The training loop of `tune sbert`: AdamW, a rate that rises and falls, an average of the last weights.
+"""Training loop of `tune sbert`: AdamW with warm-up and cosine decay, and an average of the last weights.
 
-Everything that a step depends on is in its checkpoint or follows from seed and step, so a run that was killed ends with
-the same weights as one that was not.
+A step depends on its checkpoint, the seed and its number only, so an interrupted run ends with the same weights as an
+uninterrupted one.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from torch import Tensor
 
 from relabel.core.numeric.torch_threads import inner_threads
 from relabel.core.progress import Progress
-from relabel.sources.sbert.tune_backward import Gradients
+from relabel.sources.sbert.tune_backward import GradientModel
 from relabel.sources.sbert.tune_batches import Batches
-from relabel.sources.sbert.tune_frozen_layers import layer_of
-from relabel.sources.sbert.tune_loss import Weights, loss_of
+from relabel.sources.sbert.tune_frozen_layers import layer_number
+from relabel.sources.sbert.tune_loss import LossWeights, compute_loss
 from relabel.store.atomic import write_atomic
 
 if TYPE_CHECKING:
     from relabel.sources.sbert.tune import TuneSbertParams
 
 CHECKPOINT_SECONDS = 60.0
-_CLIP = 1.0  # norm of a step's gradient
+_CLIP = 1.0  # largest norm of a step's gradient
 
 
 @dataclass
@@ -36,30 +36,31 @@ class Trainer:
 
     Parameters
     ----------
-    model : Gradients
-        Its parameters are what is trained.
+    model : GradientModel
+        Model whose parameters are trained.
     batches : Batches
     params : TuneSbertParams
     checkpoint : Path
-        A file; what it holds is gone on with.
+        File of the checkpoint; training resumes from it if it exists.
 
     Attributes
     ----------
     losses : list of float
-        Mean loss of each whole epoch.
+        Mean loss of each epoch.
     """
 
-    model: Gradients
+    model: GradientModel
     batches: Batches
     params: TuneSbertParams
     checkpoint: Path
     losses: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        """Prepare the optimizer and the average."""
         p = self.params
-        self._depth = 1 + max((at for n in self.model.parameters if (at := layer_of(n)) is not None), default=-1)
+        self._depth = 1 + max((at for n in self.model.parameters if (at := layer_number(n)) is not None), default=-1)
         self.step, self.steps = 0, p.epochs * len(self.batches)
-        self.weights = Weights(p.ranking, p.scale, p.sits)
+        self.weights = LossWeights(p.ranking, p.scale, p.sits)
         self._sums = [0.0] * p.epochs
         self._average = {n: torch.zeros_like(q) for n, q in self.model.parameters.items()}
         self._start = {n: q.detach().clone() for n, q in self.model.parameters.items()}
@@ -67,32 +68,36 @@ class Trainer:
         self._rates = [group["lr"] for group in self.optimizer.param_groups]
 
     def run(self, progress: Progress, title: str) -> None:
-        """Train to the end, from the last checkpoint if there is one; the model then holds the averaged weights.
+        """Train to the end, from the last checkpoint if there is one. The model then holds the averaged weights.
 
         Parameters
         ----------
         progress : Progress
             Counts steps.
         title : str
+            Title of the progress bar.
         """
         self._resume()
-        with inner_threads(1):  # sums over a whole tensor then have one order
+        with inner_threads(1):  # sums over a tensor then have one order
             self._steps(progress, title)
         self.losses = [total / len(self.batches) for total in self._sums]
         with torch.no_grad():
             for name, parameter in self.model.parameters.items():
+                # WiSE-FT: interpolate between the base's weights and the averaged ones.
                 parameter.copy_(torch.lerp(self._start[name], self._average[name], self.params.distance))
 
     def _steps(self, progress: Progress, title: str) -> None:
+        """Run the remaining steps."""
         last = time.monotonic()
         with progress.bar(title, self.steps, "steps") as bar:
             bar.advance(self.step)
             while self.step < self.steps:
                 epoch, first = divmod(self.step, len(self.batches))
+                # A resumed epoch skips the batches that were done.
                 for batch in self.batches.epoch(epoch)[first:]:
                     value, gradients = self.model.gradients(
                         batch.captions,
-                        lambda vectors, b=batch: loss_of(vectors, b, self.weights),  # type: ignore[misc]
+                        lambda vectors, b=batch: compute_loss(vectors, b, self.weights),  # type: ignore[misc]
                         [self.params.seed, self.step],
                     )
                     self._update(gradients)
@@ -104,22 +109,24 @@ class Trainer:
                         last = time.monotonic()
 
     def _groups(self) -> list[dict[str, object]]:
-        """Each depth its own rate: the nearer to the words, the smaller. No decay of norms and biases."""
+        """Return AdamW's parameter groups: lower layers learn more slowly, norms and biases have no decay."""
         p = self.params
-        top = self._depth
+        count = self._depth
         groups: dict[tuple[float, float], list[Tensor]] = {}
         for name, parameter in self.model.parameters.items():
-            at = layer_of(name)
-            below = top - at - 1 if at is not None else (top if "embeddings" in name else 0)
-            key = (p.rate * p.layer_decay**below, p.weight_decay if parameter.ndim > 1 else 0.0)
+            layer = layer_number(name)
+            distance = count - layer - 1 if layer is not None else (count if "embeddings" in name else 0)
+            # Parameters with equal rate and decay share a group.
+            key = (p.rate * p.layer_decay**distance, p.weight_decay if parameter.ndim > 1 else 0.0)
             groups.setdefault(key, []).append(parameter)
         return [{"params": v, "lr": r, "weight_decay": d} for (r, d), v in groups.items()]
 
     def _update(self, gradients: dict[str, Tensor]) -> None:
+        """Apply one step's gradients, and update the average."""
         for name, parameter in self.model.parameters.items():
             parameter.grad = gradients[name]
         torch.nn.utils.clip_grad_norm_(list(self.model.parameters.values()), _CLIP)
-        share = rate_share(self.step, self.steps, self.params.warmup)
+        share = learning_rate_factor(self.step, self.steps, self.params.warmup)
         for group, rate in zip(self.optimizer.param_groups, self._rates, strict=True):
             group["lr"] = rate * share
         self.optimizer.step()
@@ -128,9 +135,11 @@ class Trainer:
         if self.step >= first:
             with torch.no_grad():
                 for name, parameter in self.model.parameters.items():
+                    # Running mean of the weights since step `first`.
                     self._average[name].lerp_(parameter, 1 / (self.step - first + 1))
 
     def _save(self) -> None:
+        """Write the checkpoint."""
         from safetensors.torch import save_file
 
         state = {f"weight.{n}": q.detach() for n, q in self.model.parameters.items()}
@@ -141,6 +150,7 @@ class Trainer:
         write_atomic(self.checkpoint, lambda path: save_file(state, path, {"step": str(self.step)}))
 
     def _resume(self) -> None:
+        """Load the checkpoint, if there is a complete one."""
         from safetensors import SafetensorError, safe_open
 
         if not self.checkpoint.exists():
@@ -149,7 +159,7 @@ class Trainer:
             with safe_open(self.checkpoint, "pt", device=self.model.device) as file, torch.no_grad():
                 state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
                 step = int(file.metadata()["step"])
-        except (SafetensorError, OSError):  # a power cut may leave a file without its end: the work begins again
+        except (SafetensorError, OSError):  # a power cut may truncate the file: training starts again
             return
         with torch.no_grad():
             for name, parameter in self.model.parameters.items():
@@ -160,8 +170,22 @@ class Trainer:
         self._sums, self.step = state["sums"].tolist(), step
 
 
-def rate_share(step: int, steps: int, warmup: float) -> float:
-    """Share of the full rate at a step: a linear rise, then half a cosine down to 0."""
+def learning_rate_factor(step: int, steps: int, warmup: float) -> float:
+    """Return the factor of the learning rate at a step: linear warm-up, then cosine decay to 0.
+
+    Parameters
+    ----------
+    step, steps : int
+        Number of the step, and number of all steps.
+    warmup : float
+        Share of the steps in which the factor rises.
+
+    Examples
+    --------
+    >>> from relabel.sources.sbert.tune_train import learning_rate_factor
+    >>> [round(learning_rate_factor(step, 8, warmup=0.25), 2) for step in (0, 1, 2, 5, 8)]
+    [0.33, 0.67, 1.0, 0.5, 0.0]
+    """
     rise = warmup * steps
     if step < rise:
         return (step + 1) / (rise + 1)

@@ -1,9 +1,9 @@
-"""vectors: embeddings that the user already has, of captions, of images, or of both, as a label like any other.
+"""Source `vectors`: embeddings that the user already has, of captions, of images, or of both.
 
-With vectors of captions alone it is what sbert is with a model. With vectors of images and captions from one space
-(CLIP) the relevance of an image and a caption is the cosine of theirs. BCLS (Li et al., arXiv 2210.11319) reports 0.373
-for CLIP on all pairs of CxC's SITS; no table shows this figure, because a file of vectors does not say its model.
-With vectors of images alone a caption has that of its image.
+With vectors of captions alone, the source equals sbert with another model. With vectors of images and captions in one
+space (CLIP), the relevance of an image and a caption is the cosine of their vectors. BCLS (Li et al., arXiv 2210.11319)
+reports 0.373 for CLIP on all pairs of CxC's SITS. No table shows this figure, because a file of vectors does not name
+its model. With vectors of images alone, a caption has the vector of its image.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from relabel.core.types import Pooling
 from relabel.corpus import Corpus
 from relabel.sources.base import OpenEncoding, SourceParams
 from relabel.sources.cosine import StoredType, VectorSource, make_vector_spec, read_vectors, vectors_from_table
-from relabel.sources.vectors.encode import IMAGES, GivenTasks, Length
-from relabel.sources.vectors.files import Given, given_files, read_given
-from relabel.sources.vectors.relevance import GivenRelevance
+from relabel.sources.vectors.encode import IMAGES, ExternalVectorTasks, Length
+from relabel.sources.vectors.files import ExternalVectors, read_vector_file, vector_file_digests
+from relabel.sources.vectors.relevance import ExternalVectorRelevance
 
 _FILES = ("captions", "caption_ids", "images", "image_ids")
 
@@ -55,19 +55,24 @@ class VectorsParams(SourceParams):
 
     @override
     def with_absolute_paths(self) -> Self:
-        given = {name: getattr(self, name) for name in _FILES}
-        return self.model_copy(update={n: str(Path(p).expanduser().absolute()) for n, p in given.items() if p})
+        files = {name: getattr(self, name) for name in _FILES}
+        return self.model_copy(
+            update={name: str(Path(path).expanduser().absolute()) for name, path in files.items() if path}
+        )
 
 
-class GivenVectors(VectorSource[VectorsParams]):
-    """Embeddings from files."""
+class Vectors(VectorSource[VectorsParams]):
+    """Cosine of embeddings from files."""
 
     spec = replace(make_vector_spec("vectors", VectorsParams, version=1), refused_poolings={})
 
     def __init__(self, params: VectorsParams) -> None:
-        mixed = params.images is not None
-        refused: dict[Pooling, str] = {} if mixed else {"refs": "it takes vectors of images, and `images` is not set"}
-        symmetric = not (mixed and params.captions is not None and params.pooling == "refs")
+        has_images = params.images is not None
+        refused: dict[Pooling, str] = (
+            {} if has_images else {"refs": "it takes vectors of images, and `images` is not set"}
+        )
+        # The vector of an image is not that of a caption, so the order of the two counts.
+        symmetric = not (has_images and params.captions is not None and params.pooling == "refs")
         self.spec = replace(self.spec, refused_poolings=refused, symmetric=symmetric)
         super().__init__(params)
 
@@ -81,58 +86,66 @@ class GivenVectors(VectorSource[VectorsParams]):
 
     @override
     def lookup_blocker(self) -> str | None:
-        own = "its images have vectors of their own, and a lookup holds those of captions"
-        return None if self.params.images is None else own
+        reason = "its images have vectors of their own, and a lookup holds those of captions"
+        return None if self.params.images is None else reason
 
     @override
     def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
-        """Files are pinned by what they hold, wherever they lie."""
+        """Return the parameters, with the files identified by their sha256."""
         p = self.params
-        self._refuse_nothing()
-        known = p.model_dump(include={"source", "tensor", "length", "stored", "index"})
+        self._check_files()
+        params = p.model_dump(include={"source", "tensor", "length", "stored", "index"})
         for side, file, ids in (("captions", p.captions, p.caption_ids), ("images", p.images, p.image_ids)):
-            known[side] = None if file is None else given_files(_path(file), None if ids is None else _path(ids))
-        return known
+            params[side] = (
+                None if file is None else vector_file_digests(_path(file), None if ids is None else _path(ids))
+            )
+        return params
 
-    def tasks(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> GivenTasks:
-        """Shards of unit vectors (see `make_vector_table`), and `images.parquet` where images have some.
+    def tasks(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> ExternalVectorTasks:
+        """Divide the encoding into shards of unit vectors (see `make_vector_table`) and a file of image vectors.
 
         Raises
         ------
         MissingError
-            If a file is not there.
+            If a file is missing.
         CheckError
-            If it lacks an id of the corpus, or holds what is no vector; names the ids.
+            If a file lacks an id of the corpus, or holds a row that is not a vector. The message names the ids.
         """
         p = self.params
-        self._refuse_nothing()
+        self._check_files()
         captions, images = self._opener(p.captions, p.caption_ids), self._opener(p.images, p.image_ids)
-        return GivenTasks(corpus, rows, rows_per_shard, p.index, captions, images, p.length, p.stored)
+        return ExternalVectorTasks(corpus, rows, rows_per_shard, p.index, captions, images, p.length, p.stored)
 
     @override
-    def open(self, encoding: OpenEncoding) -> GivenRelevance:
-        """A new text has no vector."""
+    def open(self, encoding: OpenEncoding) -> ExternalVectorRelevance:
+        """Open the vectors. A new text has no vector."""
         rows, vectors, first = encoding.rows, read_vectors(encoding.folder, encoding.manifest), None
         if IMAGES in encoding.manifest.files:
             vectors = np.concatenate(
                 [vectors, vectors_from_table(pq.read_table(encoding.folder / IMAGES, columns=["vector"]))]
             )
             first = int(encoding.corpus.image[rows.start])
-        return GivenRelevance(encoding.corpus, rows, self.params.pooling, vectors, _no_text, first_image=first)
+        return ExternalVectorRelevance(encoding.corpus, rows, self.params.pooling, vectors, _no_text, first_image=first)
 
-    def _opener(self, file: str | None, ids: str | None) -> Callable[[], Given] | None:
+    def _opener(self, file: str | None, ids: str | None) -> Callable[[], ExternalVectors] | None:
+        """Return a function that opens a file of vectors; None without a file."""
         if file is None:
             return None
-        return partial(read_given, _path(file), None if ids is None else _path(ids), self.params.tensor)
+        return partial(read_vector_file, _path(file), None if ids is None else _path(ids), self.params.tensor)
 
-    def _refuse_nothing(self) -> None:
+    def _check_files(self) -> None:
+        """Raise if no file of vectors is set."""
         if self.params.captions is None and self.params.images is None:
-            raise UsageError("no vectors are given", where="source vectors", todo="Set `captions`, `images`, or both.")
+            raise UsageError(
+                "no file of vectors is set", where="source vectors", todo="Set `captions`, `images`, or both."
+            )
 
 
 def _path(text: str) -> Path:
+    """Return a path with the home folder expanded."""
     return Path(text).expanduser()
 
 
 def _no_text(_: str) -> NDArray[np.float32]:
+    """Raise, because a new text has no vector."""
     raise UsageError("given vectors have no model: a new text has no vector", todo="Ask by a caption's id.")

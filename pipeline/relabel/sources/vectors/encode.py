@@ -1,4 +1,4 @@
-"""The work of given vectors: gathered in the corpus's order, checked, of unit length."""
+"""Encoding of external vectors: gathered in the order of the corpus, checked, and scaled to unit length."""
 
 from __future__ import annotations
 
@@ -15,32 +15,36 @@ from relabel.core.errors import CheckError
 from relabel.core.progress import Advance
 from relabel.corpus import Corpus
 from relabel.sources.cosine import INDEX, StoredType, VectorTasks, make_index, make_vector_table
-from relabel.sources.vectors.files import Given
+from relabel.sources.vectors.files import ExternalVectors
 from relabel.store.fixed_parquet import write_plain
 from relabel.store.tasks import Task, TaskGroup
 from relabel.store.workdir import Work
 
 Length = Literal["normalise", "refuse"]
 IMAGES = "images.parquet"
-"""Beside the shards of caption vectors: row (an image's number) and vector."""
+"""File of the image vectors, with the columns row (number of the image) and vector."""
 
-_UNIT = 1e-3  # what a float16 vector's length is off by
-_SHORTEST = 1e-150  # the square of a shorter length loses digits in float64, that of 1 / 1e-150 still fits
+_UNIT_TOLERANCE = 1e-3  # rounding error of a float16 vector's length
+_SHORTEST = 1e-150  # squares of shorter lengths lose digits in float64; those of 1 / 1e-150 still fit
 
 
-class GivenTasks(VectorTasks):
-    """Work on one encoding.
+class ExternalVectorTasks(VectorTasks):
+    """Work on an encoding of external vectors.
 
     Parameters
     ----------
-    corpus, rows, rows_per_shard, index
-        See VectorTasks.
+    corpus : Corpus
+    rows : range
+        Corpus rows to encode.
+    rows_per_shard : int
+    index : str or None
+        Index factory string; None for no index.
     captions, images : callable or None
-        Open the files of vectors; one of them may not be there. Without vectors of captions, a caption has that of its
-        image.
+        Open the files of vectors; at most one is None. Without vectors of captions, a caption has that of its image.
     length : "normalise" or "refuse"
-        What is done with vectors that are not of unit length.
+        Whether vectors that do not have unit length are scaled or are an error.
     stored : "float32" or "float16"
+        Type of the stored values.
     """
 
     derived_files = (INDEX, IMAGES)
@@ -51,8 +55,8 @@ class GivenTasks(VectorTasks):
         rows: range,
         rows_per_shard: int,
         index: str | None,
-        captions: Callable[[], Given] | None,
-        images: Callable[[], Given] | None,
+        captions: Callable[[], ExternalVectors] | None,
+        images: Callable[[], ExternalVectors] | None,
         length: Length,
         stored: StoredType,
     ) -> None:
@@ -62,48 +66,51 @@ class GivenTasks(VectorTasks):
     @override
     @property
     def title(self) -> str:
+        """Title of the progress bar of the shards."""
         return "given vectors"
 
     def start(self, work: Work) -> None:
-        """See whether every id has a vector, and all are of one width, before anything is written."""
+        """Check that every id has a vector and all vectors have one width, before anything is written."""
         super().start(work)
         widths = {}
-        for given, ids, what in self._sides:
-            given.places(ids, what)
-            widths[given.path.name] = given.width
+        for vectors, ids, kind in self._sides:
+            vectors.rows_of(ids, kind)
+            widths[vectors.path.name] = vectors.width
         if len(set(widths.values())) > 1:
-            said = ", ".join(f"{name} {width}" for name, width in widths.items())
-            raise CheckError(f"vectors of captions and images differ in width: {said}")
+            listing = ", ".join(f"{name} {width}" for name, width in widths.items())
+            raise CheckError(f"vectors of captions and images differ in width: {listing}")
         if self.index is not None:
             make_index(self.index, next(iter(widths.values())))
 
     def before_shards(self, work: Work) -> Iterator[TaskGroup]:
-        """Gather the vectors of images."""
+        """Return the phase that gathers the vectors of images."""
         if self._images is not None:
             yield TaskGroup("given vectors of images", "images", [Task(IMAGES, len(self.images))])
 
     def make_other(self, work: Work, task: Task, advance: Advance) -> None:
-        """Gather the vectors of images, or index."""
+        """Write the vectors of images, or the index."""
         if task.file != IMAGES:
             return super().make_other(work, task, advance)
-        vectors = self._vectors(self._open_images, np.array(self.images), self.corpus.image_ids)
+        vectors = self._vectors(self._image_vectors, np.array(self.images), self.corpus.image_ids)
         table = make_vector_table(self.images, vectors, self.stored)
         return work.file(IMAGES, lambda path: write_plain(path, [table], table.schema), rows=len(table))
 
     def make_shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
-        """Make row, vector."""
+        """Make the columns row and vector."""
         if self._captions is None:
             owners = self.corpus.image[rows.start : rows.stop]
-            vectors = self._vectors(self._open_images, owners, self.corpus.image_ids)
+            vectors = self._vectors(self._image_vectors, owners, self.corpus.image_ids)
         else:
-            vectors = self._vectors(self._open_captions, np.arange(rows.start, rows.stop), self.corpus.caption_ids)
+            vectors = self._vectors(self._caption_vectors, np.arange(rows.start, rows.stop), self.corpus.caption_ids)
         return make_vector_table(rows, vectors, self.stored)
 
     def finish(self, work: Work) -> None:
-        """Note the facts."""
+        """Record the files and the width in the manifest."""
         super().finish(work)
         work.facts |= {"width": self._sides[0][0].width, "unit_length": True, "stored": self.stored}
-        work.facts["given"] = {what: {"file": g.path.name, "vectors": len(g.place)} for g, _, what in self._sides}
+        work.facts["given"] = {
+            kind: {"file": side.path.name, "vectors": len(side.row_of)} for side, _, kind in self._sides
+        }
         work.facts["length"] = self.length
 
     @property
@@ -113,40 +120,44 @@ class GivenTasks(VectorTasks):
         return range(int(image[self.rows.start]), int(image[self.rows.stop - 1]) + 1)
 
     @property
-    def _sides(self) -> list[tuple[Given, list[str], str]]:
-        """Each file with the ids it must have."""
-        found = []
+    def _sides(self) -> list[tuple[ExternalVectors, list[str], str]]:
+        """Each file of vectors, with the ids it must hold and their name in messages."""
+        sides = []
         if self._captions is not None:
-            found.append((self._open_captions, self.corpus.caption_ids[self.rows.start : self.rows.stop], "captions"))
+            sides.append((self._caption_vectors, self.corpus.caption_ids[self.rows.start : self.rows.stop], "captions"))
         if self._images is not None:
-            found.append((self._open_images, self.corpus.image_ids[self.images.start : self.images.stop], "images"))
-        return found
+            sides.append((self._image_vectors, self.corpus.image_ids[self.images.start : self.images.stop], "images"))
+        return sides
 
-    def _vectors(self, given: Given, numbers: NDArray[np.integer], ids: list[str]) -> NDArray[np.float32]:
-        """Gather vectors of unit length, and refuse what is no vector."""
+    def _vectors(self, source: ExternalVectors, numbers: NDArray[np.integer], ids: list[str]) -> NDArray[np.float32]:
+        """Return vectors of unit length for some ids; raise if one is not a vector."""
         names = [ids[n] for n in numbers.tolist()]
-        raw = np.asarray(given.vectors[given.places(names, "ids")], np.float64)
-        where = str(given.path)
+        # In float64: float16 vectors of a model may have lengths that overflow in their own type.
+        raw = np.asarray(source.vectors[source.rows_of(names, "ids")], np.float64)
+        where = str(source.path)
         if len(bad := np.flatnonzero(~np.isfinite(raw).all(axis=1))):
             raise CheckError(f"{len(bad):,} vectors hold NaN or infinity; first {names[bad[0]]}", where=where)
         if len(bad := np.flatnonzero(~raw.any(axis=1))):
             raise CheckError(f"{len(bad):,} vectors are zero; first {names[bad[0]]}", where=where)
+        # Lengths out of range overflow to inf or underflow to 0, and are refused below.
         with np.errstate(over="ignore", under="ignore"):
             norm = np.linalg.norm(raw, axis=1, keepdims=True)
         if len(bad := np.flatnonzero(~((norm > _SHORTEST) & (norm < 1 / _SHORTEST)))):
-            what = f"{len(bad):,} vectors are too long or too short to have a length; first {names[bad[0]]}"
-            raise CheckError(what, where=where, todo=f"Scale them: lengths from {_SHORTEST:.0e} on are read.")
-        if self.length == "refuse" and len(bad := np.flatnonzero(np.abs(norm - 1) > _UNIT)):
-            what = f"{len(bad):,} vectors are not of unit length; first {names[bad[0]]}: {norm[bad[0], 0]:.4g}"
-            raise CheckError(what, where=where, todo="Set `length: normalise`, or divide them by their length.")
+            message = f"{len(bad):,} vectors are too long or too short to have a length; first {names[bad[0]]}"
+            raise CheckError(message, where=where, todo=f"Scale them: lengths from {_SHORTEST:.0e} on are read.")
+        if self.length == "refuse" and len(bad := np.flatnonzero(np.abs(norm - 1) > _UNIT_TOLERANCE)):
+            message = f"{len(bad):,} vectors are not of unit length; first {names[bad[0]]}: {norm[bad[0], 0]:.4g}"
+            raise CheckError(message, where=where, todo="Set `length: normalise`, or divide them by their length.")
         return np.asarray(raw / norm, np.float32)
 
     @cached_property
-    def _open_captions(self) -> Given:
+    def _caption_vectors(self) -> ExternalVectors:
+        """Vectors of captions, opened once."""
         assert self._captions is not None
         return self._captions()
 
     @cached_property
-    def _open_images(self) -> Given:
+    def _image_vectors(self) -> ExternalVectors:
+        """Vectors of images, opened once."""
         assert self._images is not None
         return self._images()

@@ -1,11 +1,11 @@
-"""Embeddings that the user already has: files of vectors with the ids they belong to, in three formats.
+"""Files of external vectors and of the ids they belong to, in three formats.
 
-- `.npy`, (n, D) numbers; ids in a file of their own.
-- `.parquet`, columns `id` and `vector` (a list of numbers, all of one length).
-- `.safetensors`, one two-dimensional tensor (or the one that is named); ids in a file of their own.
+- `.npy`: (n, D) numbers, with ids in a separate file.
+- `.parquet`: columns `id` and `vector` (lists of numbers of one length).
+- `.safetensors`: a two-dimensional tensor, selected by name if there are several, with ids in a separate file.
 
-A file of ids is `.txt` (one a line), `.json` (a list) or `.npy`; it is looked for beside the vectors, under the same
-name with `.ids` (`clip.npy`: `clip.ids.txt`, `clip.ids.json`, `clip.ids.npy`).
+A file of ids is `.txt` (one per line), `.json` (a list) or `.npy`. By default it lies beside the vectors under the same
+name with `.ids`: `clip.npy` has `clip.ids.txt`, `clip.ids.json` or `clip.ids.npy`.
 """
 
 from __future__ import annotations
@@ -32,102 +32,138 @@ _SHOWN = 5
 
 
 @dataclass(frozen=True, eq=False)
-class Given:
+class ExternalVectors:
     """Vectors by id.
 
     Attributes
     ----------
     path : Path
-    place : dict of str to int
-        Id to row of `vectors`.
+        File of the vectors.
+    row_of : dict of str to int
+        Row of each id in `vectors`.
     vectors : (n, D) float
-        Mapped from the file where its format allows.
+        Mapped from the file if its format allows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pathlib import Path
+    >>> from relabel.sources.vectors.files import ExternalVectors
+    >>> vectors = ExternalVectors(Path("clip.npy"), {"123": 0, "coco:456": 1}, np.eye(2))
+    >>> vectors.rows_of(["coco:456", "coco:123"], "captions")
+    array([1, 0])
     """
 
     path: Path
-    place: dict[str, int]
+    row_of: dict[str, int]
     vectors: NDArray[Any]
 
     @property
     def width(self) -> int:
-        """Numbers of a vector."""
+        """Dimension D of the vectors."""
         return int(self.vectors.shape[1])
 
-    def places(self, ids: Sequence[str], what: str) -> NDArray[np.int64]:
-        """Find the rows of a corpus's ids: `coco:123` under that name, else under `123`.
+    def rows_of(self, ids: Sequence[str], kind: str) -> NDArray[np.int64]:
+        """Return the rows of corpus ids. An id `coco:123` is looked up under its full name, then as `123`.
+
+        Parameters
+        ----------
+        ids : sequence of str
+        kind : str
+            Plural name of the ids in messages.
+
+        Returns
+        -------
+        (len(ids),) int64
 
         Raises
         ------
         CheckError
-            If any is not there, naming the first few.
+            If ids are missing. The message names the first of them.
         """
-        get = self.place.get
-        found = np.fromiter((get(i, -1) for i in ids), np.int64, len(ids))
-        for i in np.flatnonzero(found < 0).tolist():
-            found[i] = get(ids[i].partition(":")[2], -1)
-        if len(lacking := np.flatnonzero(found < 0)):
+        get = self.row_of.get
+        rows = np.fromiter((get(i, -1) for i in ids), np.int64, len(ids))
+        # Ids without the dataset's prefix, as most files of embeddings have them.
+        for i in np.flatnonzero(rows < 0).tolist():
+            rows[i] = get(ids[i].partition(":")[2], -1)
+        if len(lacking := np.flatnonzero(rows < 0)):
             first = ", ".join(ids[i] for i in lacking[:_SHOWN])
-            known = ", ".join(list(self.place)[:2])
-            message = f"no vector for {len(lacking):,} of {len(ids):,} {what}: {first}; its ids look like {known}"
-            raise CheckError(message, where=str(self.path), todo=f"Add them, or leave these {what} out of the corpus.")
-        return found
+            samples = ", ".join(list(self.row_of)[:2])
+            message = f"no vector for {len(lacking):,} of {len(ids):,} {kind}: {first}; its ids look like {samples}"
+            raise CheckError(message, where=str(self.path), todo=f"Add them, or leave these {kind} out of the corpus.")
+        return rows
 
 
-def read_given(path: Path, ids: Path | None = None, tensor: str | None = None) -> Given:
-    """Open a file of vectors.
+def read_vector_file(path: Path, ids: Path | None = None, tensor: str | None = None) -> ExternalVectors:
+    r"""Open a file of vectors.
 
     Parameters
     ----------
     path : Path
     ids : Path, optional
-        The file of ids, where it does not lie beside under the same name.
+        File of the ids, if it does not lie beside the vectors under the same name.
     tensor : str, optional
-        Of a safetensors file with several.
+        Name of the tensor in a safetensors file with several.
 
     Raises
     ------
     MissingError
-        If a file is not there.
+        If a file is missing.
     CheckError
-        If it is not of its format, vectors are of unequal width, or ids and vectors differ in number or one id comes
+        If a file does not have its format, vectors differ in width, ids and vectors differ in number, or an id occurs
         twice.
     UsageError
-        If its format is unknown, or a safetensors file has several tensors and none is named.
+        If the format is unknown, or a safetensors file has several tensors and none is named.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from relabel.sources.vectors.files import read_vector_file
+    >>> with TemporaryDirectory() as folder:
+    ...     np.save(Path(folder, "clip.npy"), np.eye(2, 3))
+    ...     _ = Path(folder, "clip.ids.txt").write_text("a\nb\n")
+    ...     vectors = read_vector_file(Path(folder, "clip.npy"))
+    >>> vectors.row_of, vectors.width
+    ({'a': 0, 'b': 1}, 3)
     """
-    _check(path)
+    _check_format(path)
     try:
         if path.suffix == ".parquet":
-            names, vectors = _parquet(path)
+            names, vectors = _read_parquet(path)
         else:
-            vectors = map_npy(path) if path.suffix == ".npy" else _safetensors(path, tensor)
-            names = _ids(path, ids)
+            vectors = map_npy(path) if path.suffix == ".npy" else _read_safetensors(path, tensor)
+            names = _read_ids(path, ids)
     except DAMAGE as error:
         raise CheckError(f"not a readable {path.suffix} file: {first_line(error)}", where=str(path)) from error
     if vectors.ndim != 2 or vectors.dtype.kind not in "fiu":
         raise CheckError(f"expected (n, width) numbers, found {vectors.dtype} {vectors.shape}", where=str(path))
     if len(names) != len(vectors):
         raise CheckError(f"{len(vectors):,} vectors and {len(names):,} ids", where=str(path))
-    place = {name: i for i, name in enumerate(names)}
-    if len(place) < len(names):
-        twice = next(name for i, name in enumerate(names) if place[name] != i)
-        raise CheckError(f"id {twice} is there twice", where=str(path))
-    return Given(path, place, vectors)
+    row_of = {name: i for i, name in enumerate(names)}
+    if len(row_of) < len(names):
+        duplicate = next(name for i, name in enumerate(names) if row_of[name] != i)
+        raise CheckError(f"id {duplicate} occurs twice", where=str(path))
+    return ExternalVectors(path, row_of, vectors)
 
 
-def given_files(path: Path, ids: Path | None = None) -> dict[str, str]:
-    """sha256 of a file of vectors and of its ids; raises as `read_given`."""
-    _check(path)
-    found = {"vectors": sha256_file(path)}
-    return found if path.suffix == ".parquet" else found | {"ids": sha256_file(_ids_file(path, ids))}
+def vector_file_digests(path: Path, ids: Path | None = None) -> dict[str, str]:
+    """Return the sha256 of a file of vectors and of its ids; raises as `read_vector_file`."""
+    _check_format(path)
+    digests = {"vectors": sha256_file(path)}
+    return digests if path.suffix == ".parquet" else digests | {"ids": sha256_file(_find_ids_file(path, ids))}
 
 
-def _check(path: Path) -> None:
+def _check_format(path: Path) -> None:
+    """Raise if the format is unknown or the file is missing."""
     if path.suffix not in _READERS:
         raise UsageError(f"vectors come as {', '.join(_READERS)}", where=str(path))
     check_regular(path, "no such file of vectors")
 
 
-def _safetensors(path: Path, tensor: str | None) -> NDArray[Any]:
+def _read_safetensors(path: Path, tensor: str | None) -> NDArray[Any]:
+    """Read a tensor of a safetensors file."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -138,48 +174,56 @@ def _safetensors(path: Path, tensor: str | None) -> NDArray[Any]:
             if tensor is not None and tensor not in names:
                 raise UsageError(f"no tensor {tensor}; it holds {', '.join(names)}", where=str(path))
             return np.asarray(file.get_tensor(tensor or names[0]))
-    except (SafetensorError, TypeError) as error:  # TypeError: bfloat16, which numpy has not
+    except (SafetensorError, TypeError) as error:  # TypeError: bfloat16, which numpy does not have
         raise ValueError(str(error)) from error
 
 
-def _parquet(path: Path) -> tuple[list[str], NDArray[Any]]:
+def _read_parquet(path: Path) -> tuple[list[str], NDArray[Any]]:
+    """Read the ids and vectors of a Parquet file."""
     schema = pq.read_schema(path)
     if missing := {"id", "vector"} - set(schema.names):
-        lacking = ", ".join(sorted(missing))
-        raise CheckError(f"no column {lacking}; it has {', '.join(schema.names)}", where=str(path))
+        names = ", ".join(sorted(missing))
+        raise CheckError(f"no column {names}; it has {', '.join(schema.names)}", where=str(path))
     check_column(schema, "id", str(path))
-    kind = schema.field("vector").type
+    list_type = schema.field("vector").type
     lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
     numbers = (pa.types.is_floating, pa.types.is_integer)
-    if not (any(test(kind) for test in lists) and any(test(kind.value_type) for test in numbers)):
-        raise CheckError(f"column 'vector': expected lists of numbers, found {kind}", where=str(path))
+    if not (any(test(list_type) for test in lists) and any(test(list_type.value_type) for test in numbers)):
+        raise CheckError(f"column 'vector': expected lists of numbers, found {list_type}", where=str(path))
     table = pq.read_table(path, columns=["id", "vector"]).combine_chunks()
     column = table["vector"].combine_chunks()
     column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
-    ids = _names(table["id"].to_pylist(), path)
+    ids = _id_names(table["id"].to_pylist(), path)
     if not ids:
         raise CheckError("no vectors in this file", where=str(path))
     sizes = np.diff(column.offsets.to_numpy()) if not pa.types.is_fixed_size_list(column.type) else None
+    # A null or a list of another length would shift all vectors behind it.
     if column.null_count or (sizes is not None and len(set(sizes.tolist())) > 1):
-        odd = int(np.flatnonzero(sizes != sizes[0])[0]) if sizes is not None and not column.null_count else None
-        where = "a vector is null" if odd is None else f"expected {sizes[0]} numbers, found {sizes[odd]} for {ids[odd]}"  # type: ignore[index]
-        raise CheckError(f"vectors of unequal width: {where}", where=str(path))
+        outlier = int(np.flatnonzero(sizes != sizes[0])[0]) if sizes is not None and not column.null_count else None
+        difference = (
+            "a vector is null"
+            if outlier is None
+            else f"expected {sizes[0]} numbers, found {sizes[outlier]} for {ids[outlier]}"
+        )  # type: ignore[index]
+        raise CheckError(f"vectors of unequal width: {difference}", where=str(path))
     flat = column.flatten().to_numpy(zero_copy_only=False)
     return ids, flat.reshape(len(ids), -1)
 
 
-def _ids_file(path: Path, ids: Path | None) -> Path:
-    there = [ids] if ids is not None else [path.with_suffix(end) for end in IDS]
-    found = next((file for file in there if is_file(file)), None)
-    if found is None:
-        names = ", ".join(file.name for file in there)
-        todo = "Write one id a line, in the order of the vectors."
+def _find_ids_file(path: Path, ids: Path | None) -> Path:
+    """Find the file of ids."""
+    candidates = [ids] if ids is not None else [path.with_suffix(end) for end in IDS]
+    ids_file = next((file for file in candidates if is_file(file)), None)
+    if ids_file is None:
+        names = ", ".join(file.name for file in candidates)
+        todo = "Write one id per line, in the order of the vectors."
         raise MissingError(f"no ids for {path.name}: looked for {names}", where=str(path.parent), todo=todo)
-    return found
+    return ids_file
 
 
-def _ids(path: Path, ids: Path | None) -> list[str]:
-    file = _ids_file(path, ids)
+def _read_ids(path: Path, ids: Path | None) -> list[str]:
+    """Read the ids of a file of vectors."""
+    file = _find_ids_file(path, ids)
     if file.suffix == ".npy":
         try:
             array = map_npy(file)
@@ -192,11 +236,12 @@ def _ids(path: Path, ids: Path | None) -> list[str]:
         body = read_json(file)
         if not isinstance(body, list):
             raise CheckError("expected a list of ids", where=str(file))
-        return _names(body, file)
+        return _id_names(body, file)
     return [line for _, line in read_lines(file) if line]
 
 
-def _names(values: list[object], path: Path) -> list[str]:
+def _id_names(values: list[object], path: Path) -> list[str]:
+    """Return ids as text; raise if one is empty or no id."""
     names = [identifier(value, "id", f"{path}: id {n}") for n, value in enumerate(values)]
     if "" in names:
         raise CheckError(f"id {names.index('')} is empty", where=str(path))

@@ -1,4 +1,4 @@
-"""Cosine of given vectors: of captions, and of an image with a caption where images have vectors of their own."""
+"""Cosine of external vectors: of captions, and of an image and a caption if images have their own vectors."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ from relabel.store.workdir import Work
 
 
 @dataclass(frozen=True, eq=False)
-class GivenRelevance(VectorRelevance):
-    """See VectorRelevance. `refs` is the cosine of the vector of the references' image and the caption's.
+class ExternalVectorRelevance(VectorRelevance):
+    """Cosine of external vectors. `refs` is the cosine of the references' image and the caption.
 
-    `vectors` holds those of the captions, then those of the images, which stand for rows beyond the encoded ones.
+    `vectors` holds the vectors of the captions, followed by those of the images. The images have positions beyond the
+    encoded rows.
 
     Attributes
     ----------
     first_image : int or None
-        Number of the first image that has a vector; None where none has.
+        Number of the first image with a vector; None if images have none.
     """
 
     first_image: int | None = None
@@ -54,14 +55,16 @@ class GivenRelevance(VectorRelevance):
     @override
     def write_lookup(self, work: Work) -> LookupArrays:
         if self.first_image is not None:
-            raise UsageError("vectors of images have none")
+            raise UsageError("vectors of images have no lookup")
         return super().write_lookup(work)
 
     def _sides(self, references: References, captions: Rows, how: Pooling) -> tuple[References, Rows, Pooling]:
-        """Turn sets into their images where they count; refuse rows that are not encoded."""
+        """Replace sets by their images if the pooling compares these; raise if a row is not encoded."""
+        # Rows beyond the captions are images here, so they must not be reachable as captions.
         for rows in (references.rows, captions):
             positions_in(rows, self.rows)
         if how != "refs" or self.first_image is None:
             return references, captions, how
         image: NDArray[np.int32] = self.corpus.image[references.rows[references.indptr[:-1]]]
+        # A set becomes a single reference, the image, for which `paired` is the cosine itself.
         return References.single(self.rows.stop + image - self.first_image), captions, "paired"

@@ -1,4 +1,4 @@
-"""Captions as weighted bags of words, one sparse row a distinct text; a bag's vector is one sparse product."""
+"""Captions as weighted bags of words: one sparse row per distinct text, so a bag's vector is one sparse product."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class WordBags:
-    """N captions, U distinct texts among them, T words in those, V distinct words.
+    """Bags of words of N captions: U distinct texts with T words in total, V of them distinct.
 
     Attributes
     ----------
@@ -25,10 +25,20 @@ class WordBags:
         V words.
     indptr : (U + 1,) int64
     words : (T,) int32
-        Text u has the words ``words[indptr[u]:indptr[u + 1]]``, repeats kept.
+        Text u has the words ``words[indptr[u]:indptr[u + 1]]``, with repetitions.
     weights : (T,) float64
     text_of : (N,) int64
-        Each caption's distinct text.
+        Distinct text of each caption.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel.sources.words.bags import WordBags
+    >>> bags = WordBags.from_texts(["a dog", "two dogs", "a dog"])
+    >>> bags.vocabulary, bags.text_of.tolist(), bags.counts().tolist()
+    (['a', 'dog', 'two', 'dogs'], [0, 1, 0], [2, 2, 1, 1])
+    >>> bags.unit_vectors(np.array([[3, 0], [0, 4], [0, 1], [0, 1]]), slice(0, 2)).round(1).tolist()
+    [[0.6..., 0.8...], [0.0, 1.0]]
     """
 
     vocabulary: list[str]
@@ -39,7 +49,7 @@ class WordBags:
 
     @classmethod
     def from_texts(cls, texts: Sequence[str]) -> WordBags:
-        """Make bags of texts whose words are separated by single spaces; every word weighs 1."""
+        """Make bags of texts whose words are separated by single spaces; every word has weight 1."""
         encoded = pa.array(texts, pa.string()).dictionary_encode()
         lists = pc.split_pattern(encoded.dictionary, " ")
         flat = pc.list_flatten(lists).dictionary_encode()
@@ -51,7 +61,15 @@ class WordBags:
 
     @classmethod
     def from_weighted_words(cls, texts: Sequence[Iterable[tuple[str, float]]], text_of: NDArray[np.int64]) -> WordBags:
-        """Make bags of (word, weight) pairs, one iterable a distinct text."""
+        """Make bags of weighted words.
+
+        Parameters
+        ----------
+        texts : sequence of iterables of (str, float)
+            Words and weights of each distinct text.
+        text_of : (N,) int64
+            Distinct text of each caption.
+        """
         number: dict[str, int] = {}
         indptr, words, weights = [0], [], []
         for text in texts:
@@ -62,26 +80,27 @@ class WordBags:
         return cls(list(number), np.array(indptr), np.array(words, np.int32), np.array(weights, np.float64), text_of)
 
     def counts(self) -> NDArray[np.int64]:
-        """(V,) int64: how often each word is there, over all captions."""
+        """Return the number of times each word occurs over all captions, (V,) int64."""
         copies = np.bincount(self.text_of, minlength=len(self.indptr) - 1)
         each = np.repeat(copies, np.diff(self.indptr))
         return np.bincount(self.words, each, len(self.vocabulary)).astype(np.int64)
 
     def unit_vectors(self, vectors: NDArray[np.float64], captions: slice) -> NDArray[np.float32]:
-        """Sum the word vectors of captions and scale to length 1; the mean has the same direction.
+        """Sum the word vectors of captions and scale to length 1. The mean has the same direction.
 
         Parameters
         ----------
         vectors : (V, D) float64
-            A row a word of `vocabulary`, zeros for those without a vector.
+            Vector of each word of `vocabulary`, zeros for words without one.
         captions : slice
-            Which of the N.
+            Selects n of the N captions.
 
         Returns
         -------
         (n, D) float32
             Unit vectors; zeros for a caption without any known word.
         """
+        # Captions with the same text share one product.
         texts, back = np.unique(self.text_of[captions], return_inverse=True)
         total: Any = self._matrix()[texts] @ vectors
         length = np.linalg.norm(total, axis=1, keepdims=True)
@@ -89,13 +108,14 @@ class WordBags:
         return np.asarray(unit[back])
 
     def _matrix(self) -> csr_array:
+        """Return the weights as a sparse matrix, (U, V)."""
         from scipy.sparse import csr_array
 
         shape = (len(self.indptr) - 1, len(self.vocabulary))
         return csr_array((self.weights, self.words, self.indptr), shape=shape)
 
     def _without_empty_words(self) -> WordBags:
-        """Drop the word '' that splitting an empty text gives."""
+        """Remove the word '' that results from splitting an empty text."""
         if "" not in self.vocabulary:
             return self
         empty = self.vocabulary.index("")
@@ -105,6 +125,7 @@ class WordBags:
         return WordBags(
             [w for w in self.vocabulary if w],
             indptr,
+            # Words behind the removed one move up by one.
             words - (words > empty).astype(np.int32),
             self.weights[kept],
             self.text_of,

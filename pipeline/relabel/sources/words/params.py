@@ -1,4 +1,4 @@
-"""The word vectors of a label: its parameter, and the file that it names."""
+"""Parameter of sources that use word vectors, and the file that it names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TUNED = "word2vec"
 
 
 class WordVectorParams(SourceParams):
-    """Parameters of a source of word vectors."""
+    """Parameters of a source that uses word vectors."""
 
     vectors: str = Field(
         TUNED,
@@ -28,8 +28,8 @@ class WordVectorParams(SourceParams):
 
     @override
     def with_absolute_paths(self) -> Self:
-        named = self.vectors in (TUNED, "glove")
-        return self if named else self.model_copy(update={"vectors": str(Path(self.vectors).absolute())})
+        is_name = self.vectors in (TUNED, "glove")
+        return self if is_name else self.model_copy(update={"vectors": str(Path(self.vectors).absolute())})
 
     @override
     def with_models(self, data: Path, dataset: str) -> Self:
@@ -40,27 +40,29 @@ class WordVectorParams(SourceParams):
         return ("cbow",) if self.vectors == TUNED else ()
 
     def find_file(self, data: Path, manifest: Manifest | None = None) -> WordVectorsFile:
-        """Find the file of word vectors, the one of an encoding if its manifest is given.
+        """Find the file of word vectors. If a manifest is passed, it must be the file of that encoding.
 
         Raises
         ------
-        MissingError, CheckError, UsageError
-            See `find_vectors`; and CheckError if an encoding was made with another file.
+        MissingError, UsageError
+            As `find_vectors`.
+        CheckError
+            As `find_vectors`; also if the encoding was made with another file.
         """
         file = find_vectors(self.vectors, data)
         if manifest is not None and file.sha256() != manifest.semantic["vectors"]["sha256"]:
-            what = "these are not the word vectors that the encoding was made with"
-            raise CheckError(what, where=file.where, todo="Encode again.")
+            message = "these are not the word vectors that the encoding was made with"
+            raise CheckError(message, where=file.where, todo="Encode again.")
         return file
 
     def file_fingerprint(self, data: Path) -> dict[str, Any]:
-        """Return the identity of the file, for a fingerprint."""
+        """Return the identity of the file: its name, the member of an archive, and its sha256."""
         file = self.find_file(data)
         return {"name": file.name, "member": file.member, "sha256": file.sha256()}
 
 
 def find_vectors(vectors: str, data: Path) -> WordVectorsFile:
-    """Find the file that `WordVectorParams.vectors` names.
+    r"""Find the file that `WordVectorParams.vectors` names.
 
     Parameters
     ----------
@@ -72,17 +74,27 @@ def find_vectors(vectors: str, data: Path) -> WordVectorsFile:
     Raises
     ------
     MissingError
-        With the command that gets it.
+        If there is no file. The message names the command that gets it.
     CheckError
-        If the file is not what its manifest says.
+        If the file differs from its manifest.
     UsageError
-        If there are several and none is named.
+        If there are several files and none is named.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from relabel.sources.words.params import find_vectors
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "glove.6B.2d.txt").write_text("dog 1 2\n")
+    ...     find_vectors(f"{folder}/glove.6B.2d.txt", Path(folder)).name
+    'glove.6B.2d'
     """
     if vectors == "glove":
-        return _glove(data)
-    todo = "Make some with `relabel tune cbow`, or set `vectors` to glove or to a file."
-    if vectors == TUNED:  # a project puts the folder of its dataset in place of the name
-        raise MissingError("no dataset is known whose word vectors are meant", where=vectors, todo=todo)
+        return _find_glove(data)
+    todo = "Run `relabel tune cbow`, or set `vectors` to glove or to a file."
+    if vectors == TUNED:  # a project replaces the name by the folder of its dataset
+        raise MissingError("no dataset is given for these word vectors", where=vectors, todo=todo)
     folder = Path(vectors)
     if not folder.is_dir():
         return WordVectorsFile.at(vectors)
@@ -93,8 +105,8 @@ def find_vectors(vectors: str, data: Path) -> WordVectorsFile:
     return WordVectorsFile.at(folder / next(iter(manifest.files)), manifest.name)
 
 
-def _glove(data: Path) -> WordVectorsFile:
-    """The file that was fetched, else one that was put into its folder by hand."""
+def _find_glove(data: Path) -> WordVectorsFile:
+    """Find the fetched GloVe file, or else the only one that was put into its folder by hand."""
     from relabel.datasets import locate
 
     try:

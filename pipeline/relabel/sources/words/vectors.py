@@ -1,7 +1,7 @@
-"""Word vectors in the text formats of GloVe and word2vec: which file is meant, and the vectors of the words asked for.
+"""Word vectors in the text formats of GloVe and word2vec: the file, and the vectors of requested words.
 
-One word a line, then its D numbers, all separated by one space; word2vec puts a line `words D` first. Read plain, .gz,
-or as a member of a .zip. A GloVe word may itself hold spaces (`. . .`, in glove.840B): the numbers are the last D
+A line holds a word and its D numbers, separated by single spaces. word2vec has a first line `words D`. Files are plain,
+.gz, or members of a .zip. A GloVe word may contain spaces (`. . .` in glove.840B), so the numbers are the last D
 fields.
 """
 
@@ -28,8 +28,8 @@ from relabel.store.atomic import sha256_file
 
 _BUFFER = 1 << 20
 _END = b" \r\n"
-_HEADER = 40  # bytes of the line `words D`
-_LONGEST = 4 << 20  # bytes of a line: 200,000 numbers of 20 characters
+_HEADER = 40  # largest number of bytes of the line `words D`
+_LONGEST = 4 << 20  # limit of a line in bytes: 200,000 numbers of 20 characters
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,9 @@ class WordVectorsFile:
     ----------
     path : Path
     member : str or None
+        Member of the .zip.
     name : str
-        What a label says it used: `glove.6B.100d`, `word2vec coco-train 100d`.
+        Name in labels and manifests: `glove.6B.100d`, `word2vec coco-train 100d`.
     """
 
     path: Path
@@ -51,6 +52,12 @@ class WordVectorsFile:
     @classmethod
     def at(cls, path: str | Path, name: str | None = None) -> WordVectorsFile:
         """Find `FILE`, `FILE.gz`, `FILE.zip` or `FILE.zip:MEMBER`.
+
+        Parameters
+        ----------
+        path : str or Path
+        name : str, optional
+            Name in labels; derived from the file name by default.
 
         Raises
         ------
@@ -64,8 +71,8 @@ class WordVectorsFile:
         archive, colon, member = str(path).rpartition(".zip:")
         where = Path(f"{archive}.zip") if colon else Path(path)
         check_regular(where, "no word vectors here", "Give a GloVe or word2vec text file, plain, .gz or .zip.")
-        found = _member(where, member if colon else None)
-        return cls(where, found, name or _name(found or where.name))
+        selected = _member(where, member if colon else None)
+        return cls(where, selected, name or _name(selected or where.name))
 
     @property
     def where(self) -> str:
@@ -73,12 +80,12 @@ class WordVectorsFile:
         return f"{self.path}:{self.member}" if self.member else str(self.path)
 
     def sha256(self) -> str:
-        """sha256 of the file as it lies, the archive where it is one."""
+        """Return the sha256 of the file on disk, which may be an archive."""
         return sha256_file(self.path)
 
     @contextmanager
     def open(self) -> Iterator[IO[bytes]]:
-        """Open the text."""
+        """Open the uncompressed text."""
         with self.path.open("rb") as handle:
             gz = handle.read(2) == b"\x1f\x8b"
         with open_content(self.path, self.member, gz=gz) as stream:
@@ -87,17 +94,17 @@ class WordVectorsFile:
 
 @dataclass(frozen=True, eq=False)
 class WordVectors:
-    """The vectors of some words.
+    """Vectors of words.
 
     Attributes
     ----------
     index : dict of str to int
-        Row of each word that was asked for and found, in file order.
+        Row of each requested word that the file holds, in file order.
     vectors : (V, D) float32
     words : int
-        Lines of the file.
+        Number of words in the file.
     duplicates : int
-        Lines of a word that was asked for and had a vector already; the first one counts.
+        Number of lines whose word was requested and already had a vector. The first line counts.
     """
 
     index: dict[str, int]
@@ -107,24 +114,37 @@ class WordVectors:
 
     @property
     def width(self) -> int:
-        """D."""
+        """Dimension D of the vectors."""
         return int(self.vectors.shape[1])
 
 
 def read_word_vectors(file: WordVectorsFile, wanted: Collection[str] | None = None) -> WordVectors:
-    """Read the vectors of some words.
+    r"""Read the vectors of words.
 
     Parameters
     ----------
     file : WordVectorsFile
     wanted : collection of str, optional
-        Words to keep; None keeps all. Of any other word the number of fields is checked, but not the numbers.
+        Words to keep; None keeps all. For other words the number of fields is checked, but not the numbers.
 
     Raises
     ------
     CheckError
-        Naming file and line: an empty file, no numbers, another number of fields than the first line has (or the header
-        says), a field that is no finite number, a word that is not UTF-8, fewer or more words than the header says.
+        If the file is empty or has a malformed line: no numbers, a different number of fields than the first line or
+        the header, a field that is not a finite number, or a word that is not UTF-8. Also if the number of words
+        differs from the header. The message names file and line.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from relabel.sources.words.vectors import WordVectorsFile, read_word_vectors
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "glove.2d.txt")
+    ...     _ = path.write_text("dog 1 2\ncat 3 4\n")
+    ...     vectors = read_word_vectors(WordVectorsFile.at(path), ["cat", "bird"])
+    >>> vectors.index, vectors.vectors.tolist(), vectors.words
+    ({'cat': 0}, [[3.0, 4.0]], 2)
     """
     keep = None if wanted is None else frozenset(wanted)
     with file.open() as lines:
@@ -133,6 +153,8 @@ def read_word_vectors(file: WordVectorsFile, wanted: Collection[str] | None = No
 
 @dataclass
 class _Reader:
+    """State of reading one file."""
+
     where: str
     wanted: frozenset[str] | None
     width: int = 0
@@ -144,28 +166,31 @@ class _Reader:
     duplicates: int = 0
 
     def read(self, lines: IO[bytes]) -> WordVectors:
+        """Read all lines."""
         blank = 0
         for number, line in self._start(lines):
             word, _, rest = line.partition(b" ")
             rest = rest.rstrip(_END)
+            # Counting separators is much cheaper than splitting, and most words are not requested.
             if not rest or rest.count(b" ") + 1 != self.width:
                 if not line.strip():
                     blank = blank or number
                     continue
                 word, rest = self._split(number, line)
+            # Blank lines are allowed at the end of the file only.
             if blank:
                 self._refuse("an empty line", blank)
             self.words += 1
             self._keep(number, word, rest)
         if self.announced not in (None, self.words):
-            todo = "The file is cut short or was edited; get it again."
+            todo = "The file is truncated or was edited; fetch it again."
             self._refuse(f"the header says {self.announced} words, found {self.words}", todo=todo)
         if not self.words:
             self._refuse("no words")
         return WordVectors(self.index, self._matrix(), self.words, self.duplicates)
 
     def _start(self, lines: IO[bytes]) -> Iterator[tuple[int, bytes]]:
-        """Settle width and header from the first two lines, then give all lines but the header, numbered."""
+        """Determine width and header from the first two lines; return all lines but the header, with their numbers."""
         first, second = self._line(lines, 1), self._line(lines, 2)
         if not first.strip():
             self._refuse("an empty file" if not first else "an empty line", 1 if first else None)
@@ -176,17 +201,18 @@ class _Reader:
             if len(first) > _HEADER:
                 self._refuse(f"a header of more than {_HEADER} bytes", 1)
             width = int(fields[1])
-            one_column = len(following) == 2 and _is_number(following[1])
-            if width == 1 or not one_column:  # else the first word happens to be a number
+            single_number = len(following) == 2 and _is_number(following[1])
+            if width == 1 or not single_number:  # else the first word is a number
                 self.announced, self.width, start = int(fields[0]), width, 2
         if self.width < 1:
-            todo = "A line is a word and its numbers, separated by one space."
+            todo = "Write a word and its numbers per line, separated by one space."
             self._refuse("0 columns: no numbers after the word", 1, todo)
         if start == 1:
             self._floats(1, b" ".join(fields[1:]))
         return self._lines(lines, {1: first, 2: second}, start)
 
     def _lines(self, lines: IO[bytes], read: dict[int, bytes], start: int) -> Iterator[tuple[int, bytes]]:
+        """Yield the lines from `start` on with their numbers, beginning with those that were read already."""
         for number in count(start):
             line = read.pop(number) if number in read else self._line(lines, number)
             if not line:
@@ -194,20 +220,23 @@ class _Reader:
             yield number, line
 
     def _line(self, lines: IO[bytes], number: int) -> bytes:
+        """Read one line; raise if it is too long."""
         line = lines.readline(_LONGEST)
         if len(line) == _LONGEST:
             self._refuse(f"a line of {_LONGEST:,} bytes or more", number)
         return line
 
     def _split(self, number: int, line: bytes) -> tuple[bytes, bytes]:
-        """Cut a line whose word holds spaces; refuse one that has too few or too many numbers."""
+        """Split a line whose word contains spaces; raise if it has too few or too many numbers."""
         fields = line.rstrip(_END).split(b" ")
+        # A word with spaces leaves more fields than numbers, and the field before the numbers is no number.
         if len(fields) - 1 <= self.width or _is_number(fields[-self.width - 1]):
             todo = "The numbers of a line are separated by one space."
             self._refuse(f"a ragged line: expected {self.width} numbers, found {len(fields) - 1}", number, todo)
         return b" ".join(fields[: -self.width]), b" ".join(fields[-self.width :])
 
     def _keep(self, number: int, raw: bytes, rest: bytes) -> None:
+        """Store the vector of a line, if its word is requested and new."""
         try:
             word = raw.decode()
         except UnicodeDecodeError:
@@ -222,6 +251,7 @@ class _Reader:
         self.line_of.append(number)
 
     def _floats(self, number: int, rest: bytes) -> list[float]:
+        """Return the numbers of a line; raise if one is not a number."""
         fields = rest.split(b" ")
         try:
             return list(map(float, fields))
@@ -230,19 +260,22 @@ class _Reader:
             self._refuse(f"not a number: {bad[:40].decode(errors='replace')!r}", number)
 
     def _matrix(self) -> NDArray[np.float32]:
+        """Return the vectors as a matrix; raise if one is not finite."""
         matrix = np.array(self.numbers, np.float32).reshape(len(self.index), self.width)
         bad = np.flatnonzero(~np.isfinite(matrix).all(axis=1))
         if len(bad):
             self._refuse("NaN or infinity, or beyond float32", self.line_of[bad[0]])
         return matrix
 
-    def _refuse(self, what: str, line: int | None = None, todo: str | None = None) -> NoReturn:
+    def _refuse(self, message: str, line: int | None = None, todo: str | None = None) -> NoReturn:
+        """Raise the error of a line."""
         if line == 2 and self.announced is not None:
             todo = "If this is a binary word2vec file, save it as text (gensim: `save_word2vec_format`)."
-        raise CheckError(what, where=f"{self.where}, line {line}" if line else self.where, todo=todo)
+        raise CheckError(message, where=f"{self.where}, line {line}" if line else self.where, todo=todo)
 
 
 def _is_number(text: bytes) -> bool:
+    """Return True if a field is a number."""
     try:
         float(text)
     except ValueError:
@@ -251,31 +284,32 @@ def _is_number(text: bytes) -> bool:
 
 
 def _member(path: Path, member: str | None) -> str | None:
+    """Return the member of a .zip to read; None for other files. Raise if it cannot be determined."""
     with path.open("rb") as handle:
         zipped = handle.read(4) == b"PK\x03\x04"
     if not zipped:
         if member is not None:
-            raise CheckError("not a .zip", where=str(path))
+            raise CheckError("not a .zip", where=str(path), todo="Leave the member out.")
         return None
     try:
         with ZipFile(path) as archive:
             names = [n for n in archive.namelist() if not n.endswith("/")]
     except (*DAMAGED, *UNREADABLE) as error:
-        raise CheckError(f"not a whole archive ({error})", where=str(path), todo="Get it again.") from error
+        raise CheckError(f"not a complete archive ({error})", where=str(path), todo="Fetch it again.") from error
     texts = [n for n in names if n.endswith((".txt", ".vec"))]
     if member is not None:
         if member not in names:
             raise CheckError(f"the archive has no member {member}", where=str(path), todo=f"It has {', '.join(names)}.")
         return member
     if len(texts) != 1:
-        has = ", ".join(texts) or "none"
-        what = f"expected one text file in the archive, found {has}"
-        raise UsageError(what, where=str(path), todo=f"Name one: {path}:MEMBER.")
+        listing = ", ".join(texts) or "none"
+        message = f"expected one text file in the archive, found {listing}"
+        raise UsageError(message, where=str(path), todo=f"Name one: {path}:MEMBER.")
     return texts[0]
 
 
 def _name(file: str) -> str:
-    """`glove.6B.100d` of any GloVe file name, else the name without its endings."""
+    """Return `glove.6B.100d` for any file name of GloVe, else the file name without its extensions."""
     stem = re.sub(r"(\.(txt|vec|gz|zip))+$", "", Path(file).name)
     glove = re.match(r"glove\.\S*?\d+d(?![^.])", stem)
     return glove[0] if glove else stem

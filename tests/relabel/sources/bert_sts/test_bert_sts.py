@@ -98,10 +98,10 @@ def test_each_distinct_unordered_pair_once_a_call(gated: Gated, monkeypatch: pyt
     n = len(project.corpus)
     left, right = (np.asarray(a.reshape(-1), np.int32) for a in np.mgrid[:n, :n])
     relevance.pairs(References.single(left), right, "paired")
-    assert len(asked) == len(set(asked)) == 2 * relevance.tally["refined"]
+    assert len(asked) == len(set(asked)) == 2 * relevance.counts["refined"]
     assert set(asked) == {(b, a) for a, b in asked}
     assert all(a != b for a, b in asked)
-    assert relevance.tally["asked"] == n * n
+    assert relevance.counts["asked"] == n * n
     near = stages.open_label(project, "near", "all").pairs(References.single(left), right, "paired").reshape(n, n)
     passing = {frozenset((int(relevance.text[i]), int(relevance.text[j]))) for i, j in np.argwhere(near >= 0.5)}
     assert {frozenset(pair) for pair in asked} == {pair for pair in passing if len(pair) == 2}

@@ -16,7 +16,7 @@ from relabel.core.runtime import Runtime
 from relabel.sources.bert_sts import scorer as module
 from relabel.sources.bert_sts.model import Output
 from relabel.sources.bert_sts.scorer import PairScorer
-from relabel.sources.bert_sts.token_pairs import Texts, cut_lengths
+from relabel.sources.bert_sts.token_pairs import Texts, truncated_lengths
 from relabel.sources.cosine import ComputeType
 from relabel.sources.models.packed_layers import can_pack
 
@@ -81,7 +81,7 @@ def test_long_pairs_are_cut_as_tokenizers_do(make_cross: Any) -> None:
 def test_cut_against_an_explicit_loop() -> None:
     first, second = (a.reshape(-1).astype(np.int64) for a in np.mgrid[:12, :12])
     for room in (5, 8, 9):
-        found = cut_lengths(first, second, room)
+        found = truncated_lengths(first, second, room)
         for a, b, x, y in zip(first.tolist(), second.tolist(), *(f.tolist() for f in found), strict=True):
             if a + b <= room:
                 assert (x, y) == (a, b)

@@ -17,7 +17,7 @@ from relabel.core.errors import CheckError, MissingError
 from relabel.core.runtime import Runtime
 from relabel.datasets import locate
 from relabel.sources.bert_sts import tune as tuning
-from relabel.sources.bert_sts.tune import TuneBertStsParams, both_orders, tune_bert_sts
+from relabel.sources.bert_sts.tune import TuneBertStsParams, pair_columns, tune_bert_sts
 from relabel.sources.models.files import find_model
 from relabel.store.manifest import open_artefact
 
@@ -59,7 +59,7 @@ def stsb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             lines.append(f"a {a} and a {b},the {c} with the {d},{2.5 * len({a, b} & {c, d})}\n")
         (tmp_path / f"stsb-en-{split}.csv").write_text("".join(lines))
     files = {split: tmp_path / f"stsb-en-{split}.csv" for split in ("train", "dev", "test")}
-    monkeypatch.setattr(tuning, "stsb_files", lambda runtime: files)
+    monkeypatch.setattr(tuning, "find_stsb_files", lambda runtime: files)
     return tmp_path
 
 
@@ -140,7 +140,7 @@ def test_columns_hold_each_pair_both_ways_round(stsb: Path) -> None:
     from relabel.datasets.stsb import read_stsb
 
     pairs = read_stsb(stsb / "stsb-en-dev.csv")
-    columns = both_orders(pairs)
+    columns = pair_columns(pairs)
     rows = set(zip(columns["first"], columns["second"], columns["label"], strict=True))
     assert rows == {(p.first, p.second, p.score / 5) for p in pairs} | {(p.second, p.first, p.score / 5) for p in pairs}
 
@@ -169,7 +169,7 @@ def test_stsb_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(tuning, "fetch", none)
     with pytest.raises(MissingError, match="relabel fetch stsb"):
-        tuning.stsb_files(Runtime(data=tmp_path))
+        tuning.find_stsb_files(Runtime(data=tmp_path))
 
 
 @pytest.mark.slow

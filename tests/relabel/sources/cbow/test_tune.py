@@ -142,7 +142,7 @@ def test_what_cannot_be_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(UsageError, match="no split val"):
         tune(tmp_path, splits=("val",))
     pytest.importorskip("gensim")
-    with pytest.raises(CheckError, match="no word is there 100000 times"):
+    with pytest.raises(CheckError, match="no word occurs 100000 times"):
         tune(tmp_path, min_count=100_000)
     monkeypatch.setitem(sys.modules, "gensim", None)
     monkeypatch.setitem(sys.modules, "gensim.models", None)

@@ -139,8 +139,8 @@ POISONS: dict[str, tuple[Poison, str, str]] = {
     "an absolute path": (module("sentence_transformers.models.Pooling", "/etc"), "modules.json", "'/etc'"),
     "a path that leaves": (module("sentence_transformers.models.Pooling", "a/../../b"), "modules.json", "not inside"),
     "a path with a backslash": (module("sentence_transformers.models.Pooling", "..\\b"), "modules.json", "not inside"),
-    "no list of modules": (write("modules.json", '{"0": "evil.Evil"}'), "modules.json", "no list of modules"),
-    "a list of names": (write("modules.json", '["evil.Evil"]'), "modules.json", "no list of modules"),
+    "no list of modules": (write("modules.json", '{"0": "evil.Evil"}'), "modules.json", "not a list of modules"),
+    "a list of names": (write("modules.json", '["evil.Evil"]'), "modules.json", "not a list of modules"),
     "no JSON": (write("modules.json", "[[[" * 100_000), "modules.json", "cannot be read"),
     "an activation": (with_dense(activation_function="evil.Evil"), "2_Dense/config.json", r"evil\.Evil"),
     "an activation that ends the process": (
@@ -253,7 +253,7 @@ def test_every_command_that_takes_a_model_refuses_it(folder: Path, tmp_path: Pat
     check(folder, file, message, lambda: tune_sbert(TuneSbertParams(base=name), corpus, out, runtime))
     check(folder, file, message, lambda: load_cross_encoder(folder, "cpu", None, None, None))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("relabel.sources.bert_sts.tune.stsb_files", lambda runtime: {})
+        patch.setattr("relabel.sources.bert_sts.tune.find_stsb_files", lambda runtime: {})
         check(folder, file, message, lambda: tune_bert_sts(TuneBertStsParams(base=name), out, runtime))
     assert not out.exists()
 

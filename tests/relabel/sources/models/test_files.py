@@ -213,7 +213,7 @@ def test_a_connection_that_breaks_is_run_again(cache: Path, monkeypatch: pytest.
     monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
     with pytest.raises(MissingError, match="read timed out") as caught:
         find_model("acme/mini")
-    assert caught.value.todo == "Run it again; what was fetched is kept."
+    assert caught.value.todo == "Run it again; fetched files are kept."
 
 
 def test_copies_share_a_sha256(tmp_path: Path) -> None:

@@ -19,8 +19,8 @@ from relabel.core.runtime import Runtime
 from relabel.sources.models.files import find_model
 from relabel.sources.sbert import tune_train
 from relabel.sources.sbert.tune import TuneSbertParams, tune_sbert
-from relabel.sources.sbert.tune_data import read_judged
-from relabel.sources.sbert.tune_train import Trainer, rate_share
+from relabel.sources.sbert.tune_data import read_judged_set
+from relabel.sources.sbert.tune_train import Trainer, learning_rate_factor
 from relabel.stages.verify import verify
 from relabel.store.manifest import Manifest, open_artefact, read_manifest
 
@@ -168,14 +168,14 @@ def test_a_fold_model_sees_no_pair_of_its_fold(base: Path, tmp_path: Path, monke
     run = Trainer.run
 
     def watched(self: Trainer, *arguments: Any) -> None:
-        judged = read_judged(small_corpus())
+        judged = read_judged_set(small_corpus())
         images = {int(judged.image[c]) for e in range(3) for b in self.batches.epoch(e) for c in b.captions}
         seen.append(images)
         run(self, *arguments)
 
     monkeypatch.setattr(Trainer, "run", watched)
     tune(base, tmp_path / "model", folds=2)
-    ids = read_judged(small_corpus()).image_ids
+    ids = read_judged_set(small_corpus()).image_ids
     fold = json.loads((tmp_path / "model" / "folds.json").read_text(encoding="utf-8"))["images"]
     assert seen[0] == set(range(IMAGES))
     for k in range(2):
@@ -190,7 +190,7 @@ def _vectors(folder: Path, texts: list[str], ids: list[str]) -> dict[str, Any]:
 
 
 def test_a_rate_that_rises_and_falls() -> None:
-    shares = [rate_share(step, 100, 0.1) for step in range(100)]
+    shares = [learning_rate_factor(step, 100, 0.1) for step in range(100)]
     assert max(shares) == pytest.approx(1, abs=1e-3)
     assert shares.index(max(shares)) in (9, 10)
     assert all(a < b for a, b in pairwise(shares[:10]))

@@ -11,7 +11,7 @@ import torch
 from tests.relabel.sources.sbert.tiny_encoder import texts, tiny_encoder
 
 from relabel.core.runtime import Runtime
-from relabel.sources.sbert.tune_backward import Gradients, cut_by_length
+from relabel.sources.sbert.tune_backward import GradientModel, divide_by_length
 
 TEXTS = texts(300)
 WHICH = np.arange(0, 300, 2)
@@ -22,8 +22,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_encoder(tmp_path_factory.mktemp("tiny"))
 
 
-def make(folder: Path, threads: int = 1, **options: object) -> Gradients:
-    return Gradients(folder, TEXTS, Runtime(threads=threads, device="cpu"), torch.float32, **options)  # type: ignore[arg-type]
+def make(folder: Path, threads: int = 1, **options: object) -> GradientModel:
+    return GradientModel(folder, TEXTS, Runtime(threads=threads, device="cpu"), torch.float32, **options)  # type: ignore[arg-type]
 
 
 def loss(vectors: torch.Tensor) -> torch.Tensor:
@@ -60,7 +60,7 @@ def test_dropout_follows_its_seed(folder: Path) -> None:
 
 
 def test_layers_that_do_not_learn(folder: Path) -> None:
-    """Cut or whole: the same vectors, the same gradients; the whole model again at the end."""
+    """SplitEncoder or whole: the same vectors, the same gradients; the whole model again at the end."""
     whole, cut = make(folder), make(folder, layers=1)
     assert cut.hidden is not None
     assert cut.parameters
@@ -79,7 +79,7 @@ def test_layers_that_do_not_learn(folder: Path) -> None:
 
 def test_pieces_hold_every_text_once_and_few_tokens() -> None:
     lengths = np.random.default_rng(0).integers(1, 60, 500).tolist()
-    pieces = cut_by_length([*lengths, 5000])
+    pieces = divide_by_length([*lengths, 5000])
     assert sorted(np.concatenate(pieces).tolist()) == list(range(501))
     for piece in pieces:
         assert len(piece) == 1 or len(piece) * max([*lengths, 5000][i] for i in piece) <= 1024

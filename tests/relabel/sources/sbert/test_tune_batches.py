@@ -8,16 +8,16 @@ import pytest
 from tests.relabel.sources.sbert.tiny_encoder import IMAGES, small_corpus, use_small_scores
 
 from relabel.sources.sbert.tune_batches import Batches
-from relabel.sources.sbert.tune_data import Judged, read_judged
+from relabel.sources.sbert.tune_data import JudgedSet, read_judged_set
 
 
 @pytest.fixture
-def judged(monkeypatch: pytest.MonkeyPatch) -> Judged:
+def judged(monkeypatch: pytest.MonkeyPatch) -> JudgedSet:
     use_small_scores(monkeypatch)
-    return read_judged(small_corpus())
+    return read_judged_set(small_corpus())
 
 
-def test_captions_once_and_pairs_where_their_images_meet(judged: Judged) -> None:
+def test_captions_once_and_pairs_where_their_images_meet(judged: JudgedSet) -> None:
     images = np.arange(2, IMAGES)
     batches = Batches(judged, images, 6, seed=3)
     epoch = batches.epoch(0)
@@ -43,7 +43,7 @@ def test_captions_once_and_pairs_where_their_images_meet(judged: Judged) -> None
             assert batch.own[row] == (judged.image[caption] == image) == (-1 in expected)
 
 
-def test_a_pair_that_a_border_cuts_comes_in_another_epoch(judged: Judged) -> None:
+def test_a_pair_that_a_border_cuts_comes_in_another_epoch(judged: JudgedSet) -> None:
     batches = Batches(judged, np.arange(IMAGES), 8, seed=0)
     seen = set()
     counts = []
@@ -56,7 +56,7 @@ def test_a_pair_that_a_border_cuts_comes_in_another_epoch(judged: Judged) -> Non
     assert len(seen) > 0.95 * len(every)
 
 
-def test_an_epoch_follows_seed_and_number(judged: Judged) -> None:
+def test_an_epoch_follows_seed_and_number(judged: JudgedSet) -> None:
     def order(seed: int, number: int) -> list[list[int]]:
         return [b.captions.tolist() for b in Batches(judged, np.arange(IMAGES), 8, seed).epoch(number)]
 

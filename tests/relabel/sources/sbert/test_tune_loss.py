@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from relabel.sources.sbert.tune_batches import Batch
-from relabel.sources.sbert.tune_loss import Weights, loss_of
+from relabel.sources.sbert.tune_loss import LossWeights, compute_loss
 
-ZERO = Weights(0.0, 20.0, 0.5)
+ZERO = LossWeights(0.0, 20.0, 0.5)
 
 
 def make_batch(pairs: int = 12, seed: int = 0) -> Batch:
@@ -43,8 +43,8 @@ def cosines(batch: Batch, v: torch.Tensor) -> tuple[list[float], list[float], li
     return sts, sits, [float(batch.sits_score[i]) for i in rows]
 
 
-def value(batch: Batch, v: torch.Tensor, weights: Weights) -> float:
-    return float(loss_of(v, batch, weights).detach())
+def value(batch: Batch, v: torch.Tensor, weights: LossWeights) -> float:
+    return float(compute_loss(v, batch, weights).detach())
 
 
 def test_pearson_counts_own_captions_at_cosine_one() -> None:
@@ -75,7 +75,7 @@ def test_ranking() -> None:
 @pytest.mark.parametrize("pairs", [0, 1, 3])
 def test_too_little_to_learn_from(pairs: int) -> None:
     batch, v = make_batch(pairs), vectors().requires_grad_()
-    loss = loss_of(v, batch, Weights(1.0, 20.0, 1.0))
+    loss = compute_loss(v, batch, LossWeights(1.0, 20.0, 1.0))
     assert math.isfinite(float(loss.detach()))
     loss.backward()  # type: ignore[no-untyped-call]
     assert v.grad is not None

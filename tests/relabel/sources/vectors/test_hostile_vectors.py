@@ -21,7 +21,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from relabel.core.errors import CheckError, MissingError, UsageError
-from relabel.sources.vectors.files import read_given
+from relabel.sources.vectors.files import read_vector_file
 from relabel.sources.words.vectors import WordVectorsFile, read_word_vectors
 
 VECTORS = np.eye(3, dtype=np.float32)
@@ -74,14 +74,14 @@ def test_an_array_that_is_none_is_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / "a.ids.txt").write_text("1\n2\n3\n")
     tracemalloc.start()
     with pytest.raises(CheckError) as caught:
-        read_given(path)
+        read_vector_file(path)
     assert tracemalloc.get_traced_memory()[1] < 32 << 20
     tracemalloc.stop()
     assert caught.value.where == str(path)
     good = tmp_path / "b.npy"
     good.write_bytes(saved(VECTORS))
     with pytest.raises(CheckError) as caught:
-        read_given(good, ids=path)  # as a file of ids
+        read_vector_file(good, ids=path)  # as a file of ids
     assert str(path) in str(caught.value) or name == "text"
 
 
@@ -91,7 +91,7 @@ def test_an_array_that_is_none_is_refused(name: str, tmp_path: Path) -> None:
 def test_any_layout_of_numbers_is_read(array: Any, tmp_path: Path) -> None:
     (tmp_path / "a.npy").write_bytes(saved(array))
     (tmp_path / "a.ids.json").write_text(json.dumps([f"ç{i}" for i in range(len(array))]))
-    given = read_given(tmp_path / "a.npy")
+    given = read_vector_file(tmp_path / "a.npy")
     assert np.array_equal(given.vectors, array)
 
 
@@ -114,13 +114,13 @@ def test_ids_that_are_none_are_refused(name: str, content: str, tmp_path: Path) 
     (tmp_path / "v.npy").write_bytes(saved(VECTORS))
     (tmp_path / name).write_bytes(content.encode(errors="surrogateescape"))
     with pytest.raises(CheckError):
-        read_given(tmp_path / "v.npy", ids=tmp_path / name)
+        read_vector_file(tmp_path / "v.npy", ids=tmp_path / name)
 
 
 def test_only_line_feeds_separate_ids(tmp_path: Path) -> None:
     (tmp_path / "v.npy").write_bytes(saved(VECTORS))
     (tmp_path / "v.ids.txt").write_text("a\u2028b\nc\x0bd\r\ne\n", newline="")
-    assert list(read_given(tmp_path / "v.npy").place) == ["a\u2028b", "c\x0bd", "e"]
+    assert list(read_vector_file(tmp_path / "v.npy").row_of) == ["a\u2028b", "c\x0bd", "e"]
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_a_table_that_holds_no_vectors_is_refused(columns: dict[str, Any], messa
     good = {"id": pa.array(["a", "b"]), "vector": pa.array([[1.0], [2.0]])}
     pq.write_table(pa.table(good | columns), tmp_path / "a.parquet")
     with pytest.raises(CheckError, match=message):
-        read_given(tmp_path / "a.parquet")
+        read_vector_file(tmp_path / "a.parquet")
 
 
 def test_a_table_with_a_doubled_column_or_without_rows_is_refused(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_a_table_with_a_doubled_column_or_without_rows_is_refused(tmp_path: Path
     for table in tables:
         pq.write_table(table, tmp_path / "a.parquet")
         with pytest.raises(CheckError):
-            read_given(tmp_path / "a.parquet")
+            read_vector_file(tmp_path / "a.parquet")
 
 
 def test_a_safetensors_header_that_lies_is_refused(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_a_safetensors_header_that_lies_is_refused(tmp_path: Path) -> None:
     for lie in [*lies, whole.replace(b"F32", b"F64"), whole.replace(b"F32", b"Q32"), whole.replace(b'"x"', b"[[[")]:
         path.write_bytes(lie)
         with pytest.raises(CheckError) as caught:
-            read_given(path)
+            read_vector_file(path)
         assert caught.value.where == str(path)
 
 
@@ -174,11 +174,11 @@ def test_paths_of_vectors_that_are_no_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "folder.npy").mkdir()
     (tmp_path / "null.npy").symlink_to("/dev/zero")
     with pytest.raises(MissingError):
-        read_given(tmp_path / "folder.npy")
+        read_vector_file(tmp_path / "folder.npy")
     with pytest.raises(MissingError):
-        read_given(tmp_path / f"{'x' * 300}.npy")
+        read_vector_file(tmp_path / f"{'x' * 300}.npy")
     with pytest.raises(UsageError, match="not a regular file"):
-        read_given(tmp_path / "null.npy")
+        read_vector_file(tmp_path / "null.npy")
     with pytest.raises(UsageError, match="not a regular file"):
         WordVectorsFile.at("/dev/zero")
 

@@ -23,8 +23,8 @@ from relabel.corpus import Corpus, References
 from relabel.export.lookup import check_lookup_support
 from relabel.sources.base import OpenEncoding
 from relabel.sources.finder import Search
-from relabel.sources.vectors import GivenVectors, VectorsParams
-from relabel.sources.vectors.relevance import GivenRelevance
+from relabel.sources.vectors import Vectors, VectorsParams
+from relabel.sources.vectors.relevance import ExternalVectorRelevance
 from relabel.store.artefact import build
 from relabel.store.manifest import ArtefactSpec
 from relabel.store.tasks import make_all
@@ -74,8 +74,8 @@ def vectors_of(ids: list[str], seed: int = 0) -> NDArray[np.float32]:
     return np.random.default_rng(seed).normal(size=(len(ids), WIDTH)).astype(np.float32)
 
 
-def encoded(corpus: Corpus, folder: Path, rows: range | None = None, **params: Any) -> GivenRelevance:
-    source, rows = GivenVectors(VectorsParams(**params)), rows or range(len(corpus))
+def encoded(corpus: Corpus, folder: Path, rows: range | None = None, **params: Any) -> ExternalVectorRelevance:
+    source, rows = Vectors(VectorsParams(**params)), rows or range(len(corpus))
     runtime = Runtime(threads=1)
     semantic = source.fingerprint_params(corpus, rows, runtime)
 
@@ -315,15 +315,15 @@ def test_one_of_several_tensors_must_be_named(tmp_path: Path) -> None:
 
 def test_refs_needs_vectors_of_images() -> None:
     with pytest.raises(UsageError, match="no pooling 'refs': it takes vectors of images"):
-        GivenVectors(VectorsParams(captions="x.npy", pooling="refs"))
-    assert GivenVectors(VectorsParams(images="x.npy", pooling="refs")).spec.symmetric
-    assert not GivenVectors(VectorsParams(images="x.npy", captions="y.npy", pooling="refs")).spec.symmetric
+        Vectors(VectorsParams(captions="x.npy", pooling="refs"))
+    assert Vectors(VectorsParams(images="x.npy", pooling="refs")).spec.symmetric
+    assert not Vectors(VectorsParams(images="x.npy", captions="y.npy", pooling="refs")).spec.symmetric
 
 
 def test_vectors_of_images_have_no_lookup() -> None:
     with pytest.raises(UsageError, match="images have vectors of their own"):
-        check_lookup_support(GivenVectors(VectorsParams(images="x.npy", pooling="refs")), "clip")
-    check_lookup_support(GivenVectors(VectorsParams(captions="y.npy")), "mine")
+        check_lookup_support(Vectors(VectorsParams(images="x.npy", pooling="refs")), "clip")
+    check_lookup_support(Vectors(VectorsParams(captions="y.npy")), "mine")
 
 
 def test_a_new_text_has_no_vector(tmp_path: Path) -> None:
