@@ -17,7 +17,7 @@ Adding a source
    `pyproject.toml`.
 3. Add a label to `params.yaml`, an entry to `dvc.yaml` and a folder of tests.
 
-Required methods of a `Source` are `fingerprint_params`, `units` and `open`. Required methods of a `Relevance` are
+Required methods of a `Source` are `fingerprint_params`, `tasks` and `open`. Required methods of a `Relevance` are
 `pairs` and `query`. Every other capability is a method with a default, so callers never test which source they hold.
 Override these methods to add a capability:
 
@@ -247,7 +247,7 @@ class OpenEncoding:
 class Source(ABC, Generic[P]):
     """A way of measuring relevance, with its parameters.
 
-    Subclasses implement `fingerprint_params`, `units` and `open`, and override the methods of the capabilities they
+    Subclasses implement `fingerprint_params`, `tasks` and `open`, and override the methods of the capabilities they
     have. The module docstring lists the capabilities and shows a minimal source.
 
     Parameters
@@ -402,9 +402,9 @@ class Source(ABC, Generic[P]):
 
     @abstractmethod
     def tasks(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> Tasks:
-        """Divide the encoding of some rows into units of work, one per shard (see `relabel.sources.shards`).
+        """Divide the encoding of some rows into tasks, one per shard (see `relabel.sources.shards`).
 
-        The call itself must be cheap. Models and tables are loaded by the first unit that needs them, and are kept.
+        The call itself must be cheap. Models and tables are loaded by the first task that needs them, and are kept.
         The bytes of a shard must not depend on other shards, so a batch never crosses a shard.
 
         A row that cannot be encoded fails alone: its shard gives the reason in the column `failed`, the manifest
@@ -422,4 +422,4 @@ class Source(ABC, Generic[P]):
 
     @abstractmethod
     def open(self, encoding: OpenEncoding) -> Relevance:
-        """Open an encoding that the units wrote. Load models only when a method needs them."""
+        """Open an encoding that the tasks wrote. Load models only when a method needs them."""

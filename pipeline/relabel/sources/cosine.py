@@ -346,7 +346,7 @@ class VectorTasks(ShardTasks):
         self.index = index
 
     def after_shards(self, work: Work) -> Iterator[TaskGroup]:
-        """Return the phase that indexes all vectors."""
+        """Return the task group that indexes all vectors."""
         if self.index is not None:
             yield TaskGroup(f"index ({self.index})", "captions", [Task(INDEX, len(self.rows))])
 

@@ -60,18 +60,18 @@ class Finder(ABC):
 
     Neighbours are ordered by (-score, row). The query itself is left out, other captions of its image are kept. Scores
     are bit-identical to `Relevance.pairs` of query and candidate. Results do not depend on threads, memory, device or
-    the order of units. Besides the encoding, a finder holds at most ``runtime.memory`` bytes, for any k and any number
+    the order of tasks. Besides the encoding, a finder holds at most ``runtime.memory`` bytes, for any k and any number
     of queries.
     """
 
     search: Search
 
     def preliminary(self, work: Work) -> TaskGroup | None:
-        """Return the units whose files `find` reads, if queries share work; else None."""
+        """Return the tasks whose files `find` reads, if queries share work; else None."""
         return None
 
     def prepare(self, work: Work, task: Task, advance: Advance) -> None:
-        """Write the file of one preliminary unit."""
+        """Write the file of one preliminary task."""
         raise NotImplementedError
 
     @abstractmethod

@@ -93,7 +93,7 @@ class SameImage(Source[SameImageParams]):
         return {"source": self.spec.name}
 
     def tasks(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> NoTasks:
-        """Return no units: the corpus holds the image ids."""
+        """Return no tasks: the corpus holds the image ids."""
         return NoTasks()
 
     @override

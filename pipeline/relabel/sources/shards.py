@@ -1,4 +1,4 @@
-"""Encoding of a corpus shard by shard, with one unit of work per shard, and the rows that failed."""
+"""Encoding of a corpus shard by shard, with one task per shard, and the rows that failed."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class ShardTasks(Tasks):
     ...         return pa.table({"row": list(rows), "length": [len(self.corpus.texts[row]) for row in rows]})
     >>> corpus = Corpus.from_captions([Caption(f"c{i}", "a", "train", "a dog") for i in range(5)])
     >>> tasks = LengthTasks(corpus, range(5), rows_per_shard=2)
-    >>> units.parts
+    >>> tasks.parts
     {'part-00000-of-00003.parquet': range(0, 2), 'part-00001-of-00003.parquet': range(2, 4), ...}
     """
 
@@ -87,7 +87,7 @@ class ShardTasks(Tasks):
         Parameters
         ----------
         work : Work
-            Work folder, with the files of earlier phases.
+            Work folder, with the files of earlier task groups.
         rows : range
             Corpus rows of the shard.
         advance : callable
@@ -100,15 +100,15 @@ class ShardTasks(Tasks):
         """
 
     def before_shards(self, work: Work) -> Iterator[TaskGroup]:
-        """Return the phases whose files the shards need."""
+        """Return the task groups whose files the shards need."""
         yield from ()
 
     def after_shards(self, work: Work) -> Iterator[TaskGroup]:
-        """Return the phases that need the shards."""
+        """Return the task groups that need the shards."""
         yield from ()
 
     def make_other(self, work: Work, task: Task, advance: Advance) -> None:
-        """Write the file of a unit of `before_shards` or `after_shards`; `advance` as in `make_shard`."""
+        """Write the file of a task of `before_shards` or `after_shards`; `advance` as in `make_shard`."""
         raise NotImplementedError(task.file)
 
     def start(self, work: Work) -> None:
@@ -120,14 +120,14 @@ class ShardTasks(Tasks):
 
     @override
     def groups(self, work: Work) -> Iterator[TaskGroup]:
-        """Return the phases before the shards, the shards, and the phases after them."""
+        """Return the task groups before the shards, the shards, and the task groups after them."""
         yield from self.before_shards(work)
         yield TaskGroup(self.title, "captions", [Task(name, len(rows)) for name, rows in self.parts.items()])
         yield from self.after_shards(work)
 
     @override
     def make(self, work: Work, task: Task, advance: Advance) -> None:
-        """Write the file of one unit, and count all of its captions as done."""
+        """Write the file of one task, and count all of its captions as done."""
         remaining = task.size
 
         def count(done: int) -> None:
@@ -159,11 +159,11 @@ class NoTasks(Tasks):
     """Work on an encoding without files."""
 
     def groups(self, work: Work) -> Iterator[TaskGroup]:
-        """Return no phases."""
+        """Return no task groups."""
         yield from ()
 
     def make(self, work: Work, task: Task, advance: Advance) -> None:
-        """Raise, because there are no units."""
+        """Raise, because there are no tasks."""
         raise NotImplementedError(task.file)
 
 

@@ -122,7 +122,7 @@ class TextTasks(TextReuseTasks, VectorTasks):
 
 
 def with_text_reuse(make: Callable[[], Tasks], out: Path, semantic: dict[str, Any]) -> Tasks:
-    """Make units; if they support reuse, let them take rows over from an encoding at `out`."""
+    """Make tasks; if they support reuse, let them take rows over from an encoding at `out`."""
     tasks = make()
     if isinstance(tasks, TextReuseTasks):
         tasks.set_previous(out, semantic)

@@ -63,12 +63,12 @@ class VectorFinder(Finder):
     arithmetic: Arithmetic | None = None
 
     def preliminary(self, work: Work) -> TaskGroup | None:
-        """Return the phase that makes all lists together, if most candidates are queries."""
+        """Return the task group that makes all lists together, if most candidates are queries."""
         needed = self._uses_self_join and min(self._list_length, self.search.width) > 0
         return self._self_join.task_group(work) if needed else None
 
     def prepare(self, work: Work, task: Task, advance: Advance) -> None:
-        """Write the lists of one unit of the self-join."""
+        """Write the lists of one task of the self-join."""
         self._self_join.make(work, task, advance)
 
     def find(self, work: Work, queries: range, advance: Advance) -> tuple[Rows, Scores]:

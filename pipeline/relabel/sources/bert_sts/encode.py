@@ -65,7 +65,7 @@ class CrossEncoderTasks(ShardTasks):
         return f"token ids ({self.files.name})"
 
     def before_shards(self, work: Work) -> Iterator[TaskGroup]:
-        """Return the phase that loads the model, so that a faulty model is reported before any work."""
+        """Return the task group that loads the model, so that a faulty model is reported before any work."""
         yield TaskGroup(f"model ({self.files.name})", "models", [Task(MODEL, 1)])
 
     def make_other(self, work: Work, task: Task, advance: Advance) -> None:

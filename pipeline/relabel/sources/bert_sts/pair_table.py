@@ -1,4 +1,4 @@
-"""Table of refined pairs that all queries of a search share. Each pair belongs to one unit of work."""
+"""Table of refined pairs that all queries of a search share. Each pair belongs to one task."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from relabel.store.tasks import Task, TaskGroup
 from relabel.store.workdir import Work
 
 I8 = NDArray[np.int64]
-_OWNERS = 256  # owners per unit, behind a gate
-_PAIRS = 1 << 17  # approximate number of pairs per unit, without a gate
+_OWNERS = 256  # owners per task, behind a gate
+_PAIRS = 1 << 17  # approximate number of pairs per task, without a gate
 _SAMPLE = 256  # owners whose pairs are counted for the estimate
 SCHEMA = pa.schema([pa.field("one", pa.int32()), pa.field("two", pa.int32()), pa.field("score", pa.float64())])
 """Two distinct captions (query and candidate, if the order counts) and their refined score."""
@@ -53,14 +53,14 @@ class PairTable:
 
     @cached_property
     def tasks(self) -> dict[str, I8]:
-        """Owners of each unit, by file name."""
+        """Owners of each task, by file name."""
         gated = self.captions.relevance.coarse is not None
         size = _OWNERS if gated else max(1, _PAIRS // max(1, len(self.owners)))
         parts = [self.owners[a : a + size] for a in range(0, len(self.owners), size)]
         return {f"refined-{i:05d}-of-{len(parts):05d}.parquet": part for i, part in enumerate(parts)}
 
     def task_group(self, work: Work) -> TaskGroup:
-        """Return the units, and log the estimated cost of those that are not done.
+        """Return the tasks, and log the estimated cost of those that are not done.
 
         Raises
         ------
@@ -77,7 +77,7 @@ class PairTable:
         return TaskGroup("refined pairs", "texts", [Task(file, len(owners)) for file, owners in self.tasks.items()])
 
     def make(self, work: Work, task: Task, advance: Advance) -> None:
-        """Refine the pairs of a unit and write its file."""
+        """Refine the pairs of a task and write its file."""
         relevance, owners = self.captions.relevance, self.tasks[task.file]
         advanced = 0
 

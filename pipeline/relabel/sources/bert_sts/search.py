@@ -47,12 +47,12 @@ class GatedFinder(Finder):
 
     @override
     def preliminary(self, work: Work) -> TaskGroup | None:
-        """Return the phase that makes the table of refined pairs."""
+        """Return the task group that makes the table of refined pairs."""
         return self._pair_table.task_group(work) if len(self._pair_table.owners) else None
 
     @override
     def prepare(self, work: Work, task: Task, advance: Advance) -> None:
-        """Refine the pairs of one unit."""
+        """Refine the pairs of one task."""
         self._pair_table.make(work, task, advance)
 
     @override

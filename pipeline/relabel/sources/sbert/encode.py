@@ -32,7 +32,7 @@ _TRIED = 8  # captions that are encoded first, to distinguish a broken model fro
 
 
 class SbertTasks(TextTasks):
-    """Work on an encoding of sbert. The model is loaded by the first unit that needs it.
+    """Work on an encoding of sbert. The model is loaded by the first task that needs it.
 
     A caption for which the model returns no finite vector is a failed row, with a vector of NaN.
 
@@ -79,7 +79,7 @@ class SbertTasks(TextTasks):
         return f"sentence embeddings ({self.files.name})"
 
     def before_shards(self, work: Work) -> Iterator[TaskGroup]:
-        """Return the phase that loads the model, so that a faulty model or index is reported before any work."""
+        """Return the task group that loads the model, so that a faulty model or index is reported before any work."""
         yield TaskGroup(f"model ({self.files.name})", "models", [Task(MODEL, 1)])
 
     def make_other(self, work: Work, task: Task, advance: Advance) -> None:

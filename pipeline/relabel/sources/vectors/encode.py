@@ -83,7 +83,7 @@ class ExternalVectorTasks(VectorTasks):
             make_index(self.index, next(iter(widths.values())))
 
     def before_shards(self, work: Work) -> Iterator[TaskGroup]:
-        """Return the phase that gathers the vectors of images."""
+        """Return the task group that gathers the vectors of images."""
         if self._images is not None:
             yield TaskGroup("given vectors of images", "images", [Task(IMAGES, len(self.images))])
 

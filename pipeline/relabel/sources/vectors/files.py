@@ -200,11 +200,9 @@ def _read_parquet(path: Path) -> tuple[list[str], NDArray[Any]]:
     # A null or a list of another length would shift all vectors behind it.
     if column.null_count or (sizes is not None and len(set(sizes.tolist())) > 1):
         outlier = int(np.flatnonzero(sizes != sizes[0])[0]) if sizes is not None and not column.null_count else None
-        difference = (
-            "a vector is null"
-            if outlier is None
-            else f"expected {sizes[0]} numbers, found {sizes[outlier]} for {ids[outlier]}"
-        )  # type: ignore[index]
+        difference = "a vector is null"
+        if sizes is not None and outlier is not None:
+            difference = f"expected {sizes[0]} numbers, found {sizes[outlier]} for {ids[outlier]}"
         raise CheckError(f"vectors of unequal width: {difference}", where=str(path))
     flat = column.flatten().to_numpy(zero_copy_only=False)
     return ids, flat.reshape(len(ids), -1)

@@ -1,4 +1,4 @@
-"""First phases of an encoding by word vectors: the words of each shard's captions, then the vectors of all words."""
+"""First tasks of an encoding by word vectors: the words of each shard's captions, then the vectors of all words."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VECTORS_FILE = "words.parquet"
 
 
 class WordTasks(ShardTasks):
-    """Work with two phases before the shards, so that a file of word vectors is read once, by one worker.
+    """Work with two task groups before the shards, so that a file of word vectors is read once, by one worker.
 
     A subclass calls `configure` and implements `look_up_vectors`.
     """
@@ -48,7 +48,7 @@ class WordTasks(ShardTasks):
         self._words = {name.replace("part-", "words-"): rows for name, rows in self.parts.items()}
 
     def before_shards(self, work: Work) -> Iterator[TaskGroup]:
-        """Return the phases that split captions into words and look up the vectors of all words."""
+        """Return the task groups that split captions into words and look up the vectors of all words."""
         tasks = [Task(name, len(rows)) for name, rows in self._words.items()]
         yield TaskGroup(f"words ({self.tokenizer})", "captions", tasks)
         yield TaskGroup(f"word vectors ({self.file.name})", "files", [Task(VECTORS_FILE, 1)])
