@@ -164,7 +164,7 @@ class SentenceEncoder:
         if self.prompt and not all(getattr(module, "include_prompt", True) for module in self._model):
             self.left_out.append(f"{backend}: the model pools without the prompt")
             return False
-        vectors = self._in_batches(self._tokens(_PROBES)[0], ignore_progress)
+        vectors = self._in_batches(self._tokens(_PROBES)[0], lambda _: None)
         lengths = np.linalg.norm(vectors, axis=1) * np.linalg.norm(expected, axis=1)
         difference = float(np.max(1 - np.einsum("nd,nd->n", vectors, expected) / lengths))
         if not difference < _TOLERANCE[self.dtype]:
