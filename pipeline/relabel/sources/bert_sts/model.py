@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from relabel.core.errors import CheckError, UsageError
-from relabel.sources.models.loading import load_from_folder, positions_of
+from relabel.sources.models.loading import check_max_length, load_from_folder, positions_of
 
 Output = Literal["sigmoid", "raw"]
 
@@ -113,8 +113,7 @@ def load_cross_encoder(
     cross_encoder = load_from_folder("CrossEncoder", folder, device=device)
     cross_encoder.float().eval()
     positions = positions_of(cross_encoder)
-    if max_length is not None and positions is not None and max_length > positions:
-        raise UsageError(f"max_length {max_length} is more than the model's {positions} positions")
+    check_max_length(max_length, positions)
     limits = (max_length,) if max_length is not None else (cross_encoder.tokenizer.model_max_length, positions)
     kind = output or _output_kind(cross_encoder, folder)
     return CrossEncoderModel(

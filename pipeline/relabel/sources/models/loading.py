@@ -40,7 +40,11 @@ def load_model(folder: Path, device: Literal["cpu", "cuda"], max_length: int | N
     model.float().eval()
     limit, positions = length_limit(model), positions_of(model)
     if max_length is not None:
-        _set_max_length(model, max_length, positions)
+        check_max_length(max_length, positions)
+        try:
+            model.max_seq_length = max_length
+        except AttributeError as error:
+            raise UsageError("this model has no max_length", todo="Leave `max_length` out.") from error
     elif limit is not None and positions is not None and limit > positions:
         # A tokenizer may allow more tokens than the model has positions for.
         model.max_seq_length = positions
@@ -115,14 +119,34 @@ def quiet() -> Iterator[None]:
             hf_logging.enable_progress_bar()
 
 
-def _set_max_length(model: SentenceTransformer, max_length: int, positions: int | None) -> None:
-    """Set the number of tokens that texts are truncated to."""
-    if positions is not None and max_length > positions:
-        raise UsageError(f"max_length {max_length} is more than the model's {positions} positions")
-    try:
-        model.max_seq_length = max_length
-    except AttributeError as error:
-        raise UsageError("this model has no max_length", todo="Leave `max_length` out.") from error
+def check_max_length(max_length: int | None, positions: int | None) -> None:
+    """Raise if texts would be truncated to more tokens than a model has positions.
+
+    Parameters
+    ----------
+    max_length : int or None
+        Requested number of tokens; None leaves the model's limit.
+    positions : int or None
+        Positions of the model (see `positions_of`).
+
+    Raises
+    ------
+    UsageError
+
+    Examples
+    --------
+    >>> from relabel.core.errors import UsageError
+    >>> from relabel.sources.models.loading import check_max_length
+    >>> check_max_length(128, positions=512)
+    >>> try:
+    ...     check_max_length(1000, positions=512)
+    ... except UsageError as error:
+    ...     print(error)
+    max_length 1000 is more than the model's 512 positions. Set `max_length` to 512 or less.
+    """
+    if max_length is not None and positions is not None and max_length > positions:
+        message = f"max_length {max_length} is more than the model's {positions} positions"
+        raise UsageError(message, todo=f"Set `max_length` to {positions} or less.")
 
 
 def positions_of(model: SentenceTransformer) -> int | None:
