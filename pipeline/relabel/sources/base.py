@@ -125,7 +125,7 @@ class SourceParams(Parameters):
     """
 
     source: str
-    pooling: Pooling = Field(description="How the references of an image become one number.")
+    pooling: Pooling = Field(description="Pooling of an image's references into one number.")
 
     def with_absolute_paths(self) -> Self:
         """Return the same parameters with absolute paths, for a worker process that runs in another folder."""

@@ -34,22 +34,22 @@ KIND = "cross_encoder"
 class TuneBertStsParams(Parameters):
     """Parameters of the cross-encoder's training."""
 
-    on: Literal["stsb"] = Field("stsb", description="What it is tuned on: STS-B's train split.")
+    on: Literal["stsb"] = Field("stsb", description="Training data: STS-B's train split.")
     base: str = Field(DEFAULT_MODEL, description="Encoder to start from: a folder, or a name on the hub.")
-    revision: str | None = Field(None, description="Branch, tag or commit on the hub; null for what is here.")
-    epochs: int = Field(3, ge=1, le=10_000, description="Passes over the pairs, each pair both ways round.")
-    batch_size: int = Field(32, ge=1, le=100_000, description="Pairs a step.")
+    revision: str | None = Field(None, description="Branch, tag or commit on the hub; null for the local copy.")
+    epochs: int = Field(3, ge=1, le=10_000, description="Passes over the pairs, each pair in both orders.")
+    batch_size: int = Field(32, ge=1, le=100_000, description="Pairs per step.")
     rate: float = Field(1e-4, gt=0, le=1000, description="Largest learning rate; 2e-5 suits BERT-base.")
-    warmup: float = Field(0.1, ge=0, lt=1, description="Share of the steps until it is reached; it falls to 0 after.")
-    weight_decay: float = Field(0.01, ge=0, le=1000, description="AdamW's.")
-    max_length: int = Field(128, ge=8, le=1_000_000, description="Tokens a pair is cut to while training.")
-    checkpoints: int = Field(
-        2, ge=1, le=10_000, description="Times an epoch that dev is scored and a checkpoint is written."
+    warmup: float = Field(
+        0.1, ge=0, lt=1, description="Share of the steps in which the rate rises; then it falls to 0."
     )
+    weight_decay: float = Field(0.01, ge=0, le=1000, description="Weight decay of AdamW.")
+    max_length: int = Field(128, ge=8, le=1_000_000, description="Tokens a pair is truncated to in training.")
+    checkpoints: int = Field(2, ge=1, le=10_000, description="Evaluations on dev, each with a checkpoint, per epoch.")
     precision: Literal["auto", "float32", "bfloat16"] = Field(
-        "auto", description="Of products in training; auto: bfloat16 where the processor has it."
+        "auto", description="Type of products in training; auto: bfloat16 if the processor supports it."
     )
-    seed: Seed = Field(0, description="Of the new layers, the order of the pairs and dropout.")
+    seed: Seed = Field(0, description="Seed of the new layers, the order of the pairs and dropout.")
 
 
 def tune_bert_sts(

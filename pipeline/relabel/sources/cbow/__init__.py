@@ -34,7 +34,7 @@ class CbowParams(WordVectorParams):
     """Parameters of cbow."""
 
     source: Literal["cbow"] = "cbow"
-    pooling: Pooling = Field("max", description="How the references of an image become one number.")
+    pooling: Pooling = Field("max", description="Pooling of an image's references into one number.")
     weighting: Literal["mean", "ladder"] = Field(
         "mean", description="mean of all tokens; ladder: of spaCy's tokens, nouns twice, as its released code does."
     )
@@ -157,6 +157,7 @@ class _TextEncoder:
         # A terminal can pass surrogates, which are no valid text.
         typed = text.encode(errors="replace").decode()
         bags = self.source.split_words([typed], self.runtime)
+        # A file has hundreds of thousands of lines, so only unseen words are looked up.
         new = [w for w in bags.vocabulary if w not in self.word_vectors]
         if new:
             self.word_vectors |= dict(zip(new, self._read_vectors(new), strict=True))

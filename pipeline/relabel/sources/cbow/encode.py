@@ -78,6 +78,7 @@ class CbowTasks(WordTasks, VectorTasks):
         bags, (index, vectors) = self.read_shard_bags(work, rows), self._vectors(work)
         word_vectors = vectors_of_words(index, vectors, bags.vocabulary)
         unit = np.empty((len(rows), word_vectors.shape[1]), np.float32)
+        # Sums are in float64, so they are computed for some captions at a time.
         for a in range(0, len(rows), _CAPTIONS):
             part = slice(a, min(a + _CAPTIONS, len(rows)))
             unit[part] = bags.unit_vectors(word_vectors, part)
@@ -89,10 +90,12 @@ class CbowTasks(WordTasks, VectorTasks):
         super().finish(work)
         zeros = 0
         for column in self.read_column(work, "vector"):
+            # A vector of zeros marks a caption without a known word.
             zeros += int((~vectors_from_table(pa.table({"vector": column})).any(axis=1)).sum())
         counts = self.count_words(work)
         table = self.record_vectors(work)
         work.facts |= coverage(counts, set(table["word"].to_pylist()), zeros)
+        # The vectors of words are needed only to make the shards.
         work.excluded.add(VECTORS_FILE)
 
     def _vectors(self, work: Work) -> tuple[dict[str, int], NDArray[np.float32]]:

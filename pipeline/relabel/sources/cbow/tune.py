@@ -49,17 +49,23 @@ class TuneCbowParams(Parameters):
     """Parameters of word2vec training."""
 
     splits: tuple[Literal["train", "val", "test"], ...] = Field(("train",), description="Splits to train on.")
-    tokenizer: Tokenizer = Field("ptb", description="ptb or lower_split; cbow should use the same.")
-    context: Literal["image", "caption"] = Field("image", description="What a word's context may reach over.")
-    window: int = Field(60, ge=1, le=100_000, description="Words to either side that are context.")
-    architecture: Literal["cbow", "skip_gram"] = Field("cbow", description="word2vec's: cbow or skip_gram.")
+    tokenizer: Tokenizer = Field("ptb", description="ptb or lower_split; use the same one for cbow.")
+    context: Literal["image", "caption"] = Field(
+        "image", description="Range of a word's context: all captions of its image, or its caption."
+    )
+    window: int = Field(60, ge=1, le=100_000, description="Words to either side in the context.")
+    architecture: Literal["cbow", "skip_gram"] = Field(
+        "cbow", description="Architecture of word2vec: cbow or skip_gram."
+    )
     width: int = Field(100, ge=1, le=100_000, description="Dimensions of a vector.")
-    negative: int = Field(0, ge=0, le=100_000, description="Negative samples a word; 0 takes hierarchical softmax.")
+    negative: int = Field(0, ge=0, le=100_000, description="Negative samples per word; 0 uses hierarchical softmax.")
     sample: float = Field(
         1e-4, ge=0, le=1, description="Frequency above which words are randomly skipped; 0 skips none."
     )
     epochs: int = Field(3, ge=1, le=10_000, description="Passes over the captions.")
-    min_count: int = Field(2, ge=1, le=1_000_000_000, description="Words that are rarer get no vector.")
+    min_count: int = Field(
+        2, ge=1, le=1_000_000_000, description="Least number of occurrences of a word with a vector."
+    )
     centre: bool = Field(True, description="Subtract the mean vector of all tokens from every word's.")
     seed: Seed = Field(1, description="Seed of the random start, skipping and negative samples.")
 
@@ -130,6 +136,7 @@ def _documents(params: TuneCbowParams, corpus: Corpus, rows: range) -> list[str]
         # Captions of an image are consecutive rows.
         starts = [0, *(np.flatnonzero(np.diff(image)) + 1).tolist(), len(texts)]
         texts = [" ".join(filter(None, texts[a:b])) for a, b in pairwise(starts)]
+    # gensim would count an empty document as a word of length 0.
     return [t for t in texts if t]
 
 
@@ -155,6 +162,7 @@ def _train(params: TuneCbowParams, documents: list[str], runtime: Runtime) -> tu
         workers=1,
     )
     title = f"word2vec ({params.epochs} epochs)"
+    # One pass builds the vocabulary, and each epoch is another.
     with runtime.progress.bar(title, (params.epochs + 1) * len(documents), "documents") as bar:
         passes = _Passes(documents, bar)
         model.build_vocab(passes)

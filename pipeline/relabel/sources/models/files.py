@@ -84,7 +84,7 @@ def find_model(name: str, revision: str | None = None, progress: Progress = SILE
     Raises
     ------
     MissingError
-        If the model cannot be found. The message says what to do.
+        If the model cannot be found. The message says how to get it.
     CheckError
         If the files could run code or unpickle (see `check_model_folder`), for any origin.
     UsageError

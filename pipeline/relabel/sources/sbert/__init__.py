@@ -42,14 +42,14 @@ class SbertParams(SourceParams):
     """Parameters of sbert. Vectors always have unit length."""
 
     source: Literal["sbert"] = "sbert"
-    pooling: Pooling = Field("max", description="How the references of an image become one number.")
+    pooling: Pooling = Field("max", description="Pooling of an image's references into one number.")
     model: str = Field(DEFAULT_MODEL, description="A sentence-transformers model: a folder, or a name on the hub.")
-    revision: str | None = Field(None, description="Branch, tag or commit on the hub; null for what is here.")
-    prompt: str | None = Field(None, description="Put before every caption; null for the model's own default.")
+    revision: str | None = Field(None, description="Branch, tag or commit on the hub; null for the local copy.")
+    prompt: str | None = Field(None, description="Text before every caption; null for the model's default.")
     max_length: int | None = Field(
-        None, ge=3, le=1_000_000, description="Tokens a caption is cut to; null for the model's own."
+        None, ge=3, le=1_000_000, description="Tokens a caption is truncated to; null for the model's limit."
     )
-    dtype: ComputeType = Field("float32", description="What matrix products are computed in: float32 or bfloat16.")
+    dtype: ComputeType = Field("float32", description="Type of matrix products: float32 or bfloat16.")
     stored: StoredType = Field("float32", description="Type of the stored vectors.")
     index: str | None = Field("Flat", description="faiss index factory string; null for no index.")
 

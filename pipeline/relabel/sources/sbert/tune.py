@@ -56,30 +56,35 @@ _CHECKPOINT = "checkpoint.safetensors"
 class TuneSbertParams(Parameters):
     """Parameters of fine-tuning a sentence encoder."""
 
-    on: Literal["cxc-val"] = Field("cxc-val", description="Whose judgements: Crisscrossed Captions' val split.")
+    on: Literal["cxc-val"] = Field(
+        "cxc-val", description="Human scores to learn from: Crisscrossed Captions' val split."
+    )
     base: str = Field(DEFAULT_MODEL, description="The model to start from: a folder, or a name on the hub.")
-    revision: str | None = Field(None, description="Branch, tag or commit on the hub; null for what is here.")
-    folds: int = Field(0, ge=0, le=1000, description="Models trained without a fold of images each; 0 for none.")
-    layers: int = Field(3, ge=0, le=1000, description="How many layers learn, counted from the last; 0 for all.")
+    revision: str | None = Field(None, description="Branch, tag or commit on the hub; null for the local copy.")
+    folds: int = Field(0, ge=0, le=1000, description="Number of folds, with a model trained without each; 0 for none.")
+    layers: int = Field(3, ge=0, le=1000, description="Number of layers that learn, counted from the last; 0 for all.")
     epochs: int = Field(3, ge=1, le=10_000, description="Passes over the captions.")
-    batch_images: int = Field(64, ge=2, le=100_000, description="Images a batch, all their captions with them.")
-    rate: float = Field(1e-4, gt=0, le=1000, description="Learning rate of the last layer, at its highest.")
+    batch_images: int = Field(64, ge=2, le=100_000, description="Images per batch, with all their captions.")
+    rate: float = Field(1e-4, gt=0, le=1000, description="Largest learning rate of the last layer.")
     layer_decay: float = Field(0.9, gt=0, le=1, description="Factor of the rate from a layer to the one below.")
-    weight_decay: float = Field(0.01, ge=0, le=1000, description="AdamW's.")
+    weight_decay: float = Field(0.01, ge=0, le=1000, description="Weight decay of AdamW.")
     warmup: float = Field(0.1, ge=0, lt=1, description="Share of the steps in which the rate rises; then it falls.")
-    average: float = Field(0.4, ge=0, le=1, description="Share of the steps, the last, whose weights are averaged.")
+    average: float = Field(0.4, ge=0, le=1, description="Share of the last steps whose weights are averaged.")
     distance: float = Field(
-        1.0, gt=0, le=1, description="How far from the base to the trained weights the result lies (WiSE-FT)."
+        1.0,
+        gt=0,
+        le=1,
+        description="Position of the result between the base (0) and the trained weights (1), as in WiSE-FT.",
     )
     dropout: float = Field(0.0, ge=0, lt=1, description="Share of a layer's output that is dropped in training.")
-    embeddings: bool = Field(False, description="Whether word embeddings learn, too.")
+    embeddings: bool = Field(False, description="Whether word embeddings learn.")
     ranking: float = Field(0.0, ge=0, le=1e6, description="Weight of CoSENT's ranking loss.")
     scale: float = Field(20.0, gt=0, le=1e6, description="CoSENT's factor of a difference of cosines.")
     sits: float = Field(
         0.7, ge=0, le=1e6, description="Weight of pairs of caption and image; those of captions have 1."
     )
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
-        "auto", description="What products are computed in while training; auto: bfloat16 where it is fast."
+        "auto", description="Type of products in training; auto: bfloat16 where it is fast."
     )
     seed: Seed = Field(1, description="Seed of batches, folds and dropout.")
 

@@ -203,7 +203,7 @@ class GradientModel:
             with torch.no_grad(), self._autocast():
                 output = self.model[0](self._features(tokens))["token_embeddings"].to(self.dtype)
             for i, ids, states in zip(piece, tokens, output, strict=True):
-                # Copies without padding, so a caption can be padded anew in any piece.
+                # Copies without padding: another piece pads the caption to another length.
                 out[i] = states[: len(ids)].clone()
 
         list(self._pool.map(run_piece, divide_by_length([len(ids) for ids in self._tokens])))

@@ -76,10 +76,12 @@ class ExternalVectorTasks(VectorTasks):
         for vectors, ids, kind in self._sides:
             vectors.rows_of(ids, kind)
             widths[vectors.path.name] = vectors.width
+        # Vectors of images and captions must lie in one space.
         if len(set(widths.values())) > 1:
             listing = ", ".join(f"{name} {width}" for name, width in widths.items())
             raise CheckError(f"vectors of captions and images differ in width: {listing}")
         if self.index is not None:
+            # A factory string that faiss rejects is reported before any vector is read.
             make_index(self.index, next(iter(widths.values())))
 
     def before_shards(self, work: Work) -> Iterator[TaskGroup]:
@@ -98,6 +100,7 @@ class ExternalVectorTasks(VectorTasks):
     def make_shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
         """Make the columns row and vector."""
         if self._captions is None:
+            # Without vectors of captions, a caption has the vector of its image.
             owners = self.corpus.image[rows.start : rows.stop]
             vectors = self._vectors(self._image_vectors, owners, self.corpus.image_ids)
         else:

@@ -142,6 +142,7 @@ def read_vector_file(path: Path, ids: Path | None = None, tensor: str | None = N
     if len(names) != len(vectors):
         raise CheckError(f"{len(vectors):,} vectors and {len(names):,} ids", where=str(path))
     row_of = {name: i for i, name in enumerate(names)}
+    # A repeated id would hide one of its vectors.
     if len(row_of) < len(names):
         duplicate = next(name for i, name in enumerate(names) if row_of[name] != i)
         raise CheckError(f"id {duplicate} occurs twice", where=str(path))
@@ -173,6 +174,7 @@ def _read_safetensors(path: Path, tensor: str | None) -> NDArray[Any]:
                 raise UsageError(f"it holds {', '.join(names)}", where=str(path), todo="Say which with `tensor`.")
             if tensor is not None and tensor not in names:
                 raise UsageError(f"no tensor {tensor}; it holds {', '.join(names)}", where=str(path))
+            # `framework="numpy"` reads a tensor without importing torch.
             return np.asarray(file.get_tensor(tensor or names[0]))
     except (SafetensorError, TypeError) as error:  # TypeError: bfloat16, which numpy does not have
         raise ValueError(str(error)) from error

@@ -51,6 +51,7 @@ class WordBags:
     def from_texts(cls, texts: Sequence[str]) -> WordBags:
         """Make bags of texts whose words are separated by single spaces; every word has weight 1."""
         encoded = pa.array(texts, pa.string()).dictionary_encode()
+        # Split each distinct text once; Arrow keeps the strings outside of Python.
         lists = pc.split_pattern(encoded.dictionary, " ")
         flat = pc.list_flatten(lists).dictionary_encode()
         words = flat.indices.to_numpy()
@@ -81,6 +82,7 @@ class WordBags:
 
     def counts(self) -> NDArray[np.int64]:
         """Return the number of times each word occurs over all captions, (V,) int64."""
+        # A word counts once for every caption that shares its text.
         copies = np.bincount(self.text_of, minlength=len(self.indptr) - 1)
         each = np.repeat(copies, np.diff(self.indptr))
         return np.bincount(self.words, each, len(self.vocabulary)).astype(np.int64)

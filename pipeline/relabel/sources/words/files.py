@@ -38,12 +38,14 @@ def vectors_of_words(index: dict[str, int], vectors: NDArray[np.float32], vocabu
     """
     out = np.zeros((len(vocabulary), vectors.shape[1]))
     rows = np.array([index.get(w, -1) for w in vocabulary], np.int64)
+    # Words without a vector keep a row of zeros.
     out[rows >= 0] = vectors[rows[rows >= 0]]
     return out
 
 
 def make_bags_table(bags: WordBags) -> pa.Table:
     """Return bags as a table with one row per caption: words list<string>, weights list<float64>."""
+    # One list per distinct text, which `take` repeats for its captions.
     offsets = pa.array(bags.indptr.astype(np.int32))
     words = pa.array(bags.vocabulary, pa.string()).take(pa.array(bags.words))
     lists = {"words": pa.ListArray.from_arrays(offsets, words)}

@@ -22,8 +22,8 @@ class WordVectorParams(SourceParams):
 
     vectors: str = Field(
         TUNED,
-        description="Word vectors: word2vec (what `relabel tune cbow` made of the dataset), glove (what "
-        "`relabel fetch glove` got), or a GloVe or word2vec text file: plain, .gz, .zip or FILE.zip:MEMBER.",
+        description="Word vectors: word2vec (trained on the dataset by `relabel tune cbow`), glove (fetched by "
+        "`relabel fetch glove`), or a GloVe or word2vec text file: plain, .gz, .zip or FILE.zip:MEMBER.",
     )
 
     @override
@@ -112,6 +112,7 @@ def _find_glove(data: Path) -> WordVectorsFile:
     try:
         return WordVectorsFile.at(locate("glove", None, data))
     except MissingError:
+        # Files may have been put there without `relabel fetch`, for example on a machine without network.
         by_hand = sorted(p for e in ("txt", "txt.gz", "zip") for p in (data / "glove").glob(f"glove.*.{e}"))
         if not by_hand:
             raise

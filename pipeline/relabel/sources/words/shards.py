@@ -91,5 +91,6 @@ class WordTasks(ShardTasks):
             "vectors": {"name": self.file.name, "words": metadata["words"], "duplicates": metadata["duplicates"]},
             "width": metadata["width"],
         }
+        # The words of shards are needed only to make the other files.
         work.excluded.update(self._words)
         return table

@@ -180,6 +180,7 @@ class _Reader:
             # Blank lines are allowed at the end of the file only.
             if blank:
                 self._refuse("an empty line", blank)
+            # Lines are counted even if their word is not requested, for the header's count.
             self.words += 1
             self._keep(number, word, rest)
         if self.announced not in (None, self.words):
@@ -202,6 +203,7 @@ class _Reader:
                 self._refuse(f"a header of more than {_HEADER} bytes", 1)
             width = int(fields[1])
             single_number = len(following) == 2 and _is_number(following[1])
+            # A header `V D` is told from a word with one number by the second line.
             if width == 1 or not single_number:  # else the first word is a number
                 self.announced, self.width, start = int(fields[0]), width, 2
         if self.width < 1:
@@ -244,6 +246,7 @@ class _Reader:
         if self.wanted is not None and word not in self.wanted:
             return
         if word in self.index:
+            # The first line of a word counts, as in gensim.
             self.duplicates += 1
             return
         self.numbers.extend(self._floats(number, rest))
@@ -262,6 +265,7 @@ class _Reader:
     def _matrix(self) -> NDArray[np.float32]:
         """Return the vectors as a matrix; raise if one is not finite."""
         matrix = np.array(self.numbers, np.float32).reshape(len(self.index), self.width)
+        # Checked once at the end: a pass over the matrix is cheaper than a test per line.
         bad = np.flatnonzero(~np.isfinite(matrix).all(axis=1))
         if len(bad):
             self._refuse("NaN or infinity, or beyond float32", self.line_of[bad[0]])
