@@ -97,7 +97,7 @@ def test_every_task_equals_its_definition(
         assert table["relevance"].null_count == int(np.isnan(wanted).sum())
     assert np.isnan(by_hand(corpus, odd, "sits", "coco:10", "coco:1", pooling, False))
     assert work.facts["cxc"]["include_self"] is own
-    assert work.facts["cxc"]["pair_columns"] is True
+    assert work.facts["cxc"]["both_orders"] is True
 
 
 def test_symmetric_sources_are_asked_once(

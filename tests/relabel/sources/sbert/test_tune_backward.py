@@ -60,7 +60,7 @@ def test_dropout_follows_its_seed(folder: Path) -> None:
 
 
 def test_layers_that_do_not_learn(folder: Path) -> None:
-    """SplitEncoder or whole: the same vectors, the same gradients; the whole model again at the end."""
+    """Split or whole: the same vectors, the same gradients; the whole model again at the end."""
     whole, cut = make(folder), make(folder, layers=1)
     assert cut.hidden is not None
     assert cut.parameters

@@ -16,7 +16,7 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> JudgedSet:
     return read_judged_set(small_corpus())
 
 
-def test_links_count_the_pairs_of_two_images(judged: JudgedSet) -> None:
+def test_shared_pair_counts_are_the_pairs_of_two_images(judged: JudgedSet) -> None:
     expected = np.zeros((IMAGES, IMAGES))
     for pairs in (judged.sts, judged.sits):
         for a, b in pairs.images.tolist():

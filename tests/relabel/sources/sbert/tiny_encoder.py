@@ -53,7 +53,7 @@ def small_corpus(images: int = IMAGES) -> Corpus:
 
 
 def small_scores(images: int = IMAGES) -> Callable[[Task, Split], HumanScores]:
-    """JudgedSet pairs of `small_corpus`: a score is the share of words in common. Asking for test is an error."""
+    """Judged pairs of `small_corpus`: a score is the share of words in common. Asking for test is an error."""
     corpus, draw = small_corpus(images), np.random.default_rng(1)
     words = {c: set(t.split()) for c, t in zip(corpus.caption_ids, corpus.texts, strict=True)}
     ids = [f"coco:{1000 + i}" for i in range(5 * images)]
