@@ -32,9 +32,11 @@ Examples
 --------
 A minimal source is the Jaccard similarity of two sets of words:
 
+>>> from typing import Literal
 >>> import numpy as np
 >>> import pyarrow as pa
 >>> from relabel.core.runtime import Runtime
+>>> from relabel.core.types import Pooling
 >>> from relabel.sources.base import Source, SourceParams, SourceSpec
 >>> from relabel.sources.relevance import Relevance, pool
 >>> from relabel.sources.shards import ShardTasks

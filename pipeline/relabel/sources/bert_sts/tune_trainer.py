@@ -18,7 +18,7 @@ from relabel.core.numeric.torch_threads import inner_threads
 from relabel.core.progress import ProgressBar
 from relabel.core.runtime import Runtime, pick_device
 from relabel.datasets.stsb import SentencePair
-from relabel.sources.models.loading import load_from_folder, quiet
+from relabel.sources.models.loading import load_from_folder, quiet, training_type
 from relabel.store.workdir import Work
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def _make_trainer(
     columns = pair_columns(pairs["train"])
     steps = -(-len(columns["label"]) // params.batch_size)
     every = max(1, steps // params.checkpoints)
-    precision = params.precision if params.precision != "auto" else _fast_precision(device)
+    precision = training_type(params.precision, device)
     arguments = CrossEncoderTrainingArguments(
         output_dir=str(folder),
         max_steps=steps * params.epochs,
@@ -142,16 +142,6 @@ def _make_trainer(
     )
     trainer.remove_callback(PrinterCallback)
     return trainer, precision
-
-
-def _fast_precision(device: str) -> str:
-    """Return bfloat16 if the device multiplies it in hardware, else float32."""
-    if device == "cuda":
-        return "bfloat16" if torch.cuda.is_bf16_supported() else "float32"
-    has = getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)() or (
-        getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)()
-    )
-    return "bfloat16" if has else "float32"
 
 
 class _LengthBatches:

@@ -136,7 +136,7 @@ def _documents(params: TuneCbowParams, corpus: Corpus, rows: range) -> list[str]
         # Captions of an image are consecutive rows.
         starts = [0, *(np.flatnonzero(np.diff(image)) + 1).tolist(), len(texts)]
         texts = [" ".join(filter(None, texts[a:b])) for a, b in pairwise(starts)]
-    # gensim would count an empty document as a word of length 0.
+    # Splitting an empty document would give gensim an empty word.
     return [t for t in texts if t]
 
 

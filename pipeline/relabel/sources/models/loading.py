@@ -159,6 +159,32 @@ def positions_of(model: SentenceTransformer) -> int | None:
     return None
 
 
+def training_type(requested: str, device: str) -> Literal["float32", "bfloat16"]:
+    """Return the type of products in training: as requested, or for "auto" bfloat16 if the hardware multiplies it.
+
+    Parameters
+    ----------
+    requested : "auto", "float32" or "bfloat16"
+    device : "cpu" or "cuda"
+
+    Examples
+    --------
+    >>> from relabel.sources.models.loading import training_type
+    >>> training_type("float32", "cpu")
+    'float32'
+    """
+    if requested != "auto":
+        return "float32" if requested == "float32" else "bfloat16"
+    import torch
+
+    if device == "cuda":
+        return "bfloat16" if torch.cuda.is_bf16_supported() else "float32"
+    # Private functions of torch, which other versions may lack.
+    names = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+    checks = (getattr(torch.cpu, name, lambda: False) for name in names)
+    return "bfloat16" if any(supported() for supported in checks) else "float32"
+
+
 def _first_line(error: Exception) -> str:
     """Return the first line of an error's message."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), "no reason given")

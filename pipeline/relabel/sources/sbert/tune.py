@@ -35,7 +35,7 @@ from pydantic import Field
 
 from relabel.core.errors import UsageError
 from relabel.core.parameters import Parameters, Seed
-from relabel.core.runtime import Device, Runtime
+from relabel.core.runtime import Runtime, pick_device
 from relabel.corpus import Corpus
 from relabel.datasets.cxc import sha256
 from relabel.sources.models.files import DEFAULT_MODEL, ModelFiles, find_model
@@ -140,29 +140,6 @@ def tune_sbert(
     return build(out, artefact, run.fill, runtime.progress, guard)
 
 
-def training_type(requested: str, device: Device) -> Literal["float32", "bfloat16"]:
-    """Return the type of products in training: as requested, or for "auto" bfloat16 if the hardware multiplies it.
-
-    Examples
-    --------
-    >>> from relabel.sources.sbert.tune import training_type
-    >>> training_type("float32", "cpu")
-    'float32'
-    """
-    if requested != "auto":
-        return "float32" if requested == "float32" else "bfloat16"
-    import torch
-
-    from relabel.core.runtime import pick_device
-
-    if pick_device(device) == "cuda":
-        return "bfloat16" if torch.cuda.is_bf16_supported() else "float32"
-    checks = (
-        getattr(torch.cpu, name, lambda: False) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
-    )
-    return "bfloat16" if any(supported() for supported in checks) else "float32"
-
-
 @dataclass
 class _Tuner:
     """Training of the model and of the models of the folds.
@@ -222,12 +199,13 @@ class _Tuner:
             return
         import torch
 
+        from relabel.sources.models.loading import training_type
         from relabel.sources.sbert.tune_backward import GradientModel
         from relabel.sources.sbert.tune_batches import Batches
         from relabel.sources.sbert.tune_train import Trainer
 
         p = self.params
-        dtype = training_type(p.dtype, self.runtime.device)
+        dtype = training_type(p.dtype, pick_device(self.runtime.device))
         model = GradientModel(
             self.base.folder,
             self.judged.texts,

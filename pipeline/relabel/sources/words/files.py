@@ -57,7 +57,7 @@ def read_bags(path: Path) -> WordBags:
     """Read a file of `make_bags_table`."""
     table = pq.read_table(path).combine_chunks()
     words = pc.list_flatten(table["words"]).combine_chunks().dictionary_encode()
-    # `dictionary_encode` of one chunk may still return a chunked array.
+    # The result may be a chunked array of one chunk.
     words = words.chunk(0) if isinstance(words, pa.ChunkedArray) else words
     indptr = np.zeros(len(table) + 1, np.int64)
     np.cumsum(pc.list_value_length(table["words"]).to_numpy(), out=indptr[1:])

@@ -203,7 +203,7 @@ class _Reader:
                 self._refuse(f"a header of more than {_HEADER} bytes", 1)
             width = int(fields[1])
             single_number = len(following) == 2 and _is_number(following[1])
-            # A header `V D` is told from a word with one number by the second line.
+            # The second line distinguishes a header `V D` from a word with one number.
             if width == 1 or not single_number:  # else the first word is a number
                 self.announced, self.width, start = int(fields[0]), width, 2
         if self.width < 1:
