@@ -90,7 +90,7 @@ class GatedFinder(Finder):
 
         Parameters
         ----------
-        asks : (R,) int64
+        references : (R,) int64
             Distinct captions of the query's references.
         refined : list of (others, scores)
             For each reference, the distinct captions that pass with it and their refined scores.
