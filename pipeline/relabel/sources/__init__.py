@@ -45,7 +45,7 @@ def source_class(name: str) -> type[Source[Any]]:
     'features'
     """
     if name not in SOURCES:
-        raise UsageError(f"unknown source {name!r}", todo=f"Use one of {', '.join(SOURCES)}.")
+        raise UsageError(f"no source {name!r}", todo=f"Use one of {', '.join(SOURCES)}.")
     module, attribute = SOURCES[name]
     imported: type[Source[Any]] = getattr(import_module(module), attribute)
     return imported

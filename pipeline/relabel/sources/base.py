@@ -287,10 +287,10 @@ class Source(ABC, Generic[P]):
         >>> Sbert(SbertParams()).check_pooling("refs")
         Traceback (most recent call last):
         ...
-        relabel.core.errors.UsageError: sbert does not support pooling 'refs': a cosine compares two captions...
+        relabel.core.errors.UsageError: sbert has no pooling 'refs': a cosine compares two captions...
         """
         if pooling in self.spec.refused_poolings:
-            message = f"{self.spec.name} does not support pooling {pooling!r}: {self.spec.refused_poolings[pooling]}"
+            message = f"{self.spec.name} has no pooling {pooling!r}: {self.spec.refused_poolings[pooling]}"
             raise UsageError(message, todo=f"Use one of {', '.join(self.spec.poolings)}.")
 
     def tokenizer(self) -> str | None:

@@ -24,8 +24,8 @@ WHOLE = {"label": "near", "asked": 30, "refined": 1 + 2 + 3}
 
 
 def relevance() -> Any:
-    tally = {"asked": 0, "refined": 0}
-    return SimpleNamespace(tally=tally, gate_counts=lambda: GateCounts({"label": "near"}, dict(tally)))
+    counts = {"asked": 0, "refined": 0}
+    return SimpleNamespace(counts=counts, gate_counts=lambda: GateCounts({"label": "near"}, dict(counts)))
 
 
 def one(relevance: Any, part: int) -> pa.Table:

@@ -145,7 +145,7 @@ def read_vector_file(path: Path, ids: Path | None = None, tensor: str | None = N
     # A repeated id would hide one of its vectors.
     if len(row_of) < len(names):
         duplicate = next(name for i, name in enumerate(names) if row_of[name] != i)
-        raise CheckError(f"id {duplicate} occurs twice", where=str(path))
+        raise CheckError(f"id {duplicate} is there twice", where=str(path))
     return ExternalVectors(path, row_of, vectors)
 
 

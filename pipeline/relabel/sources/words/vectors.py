@@ -299,7 +299,7 @@ def _member(path: Path, member: str | None) -> str | None:
         with ZipFile(path) as archive:
             names = [n for n in archive.namelist() if not n.endswith("/")]
     except (*DAMAGED, *UNREADABLE) as error:
-        raise CheckError(f"not a complete archive ({error})", where=str(path), todo="Fetch it again.") from error
+        raise CheckError(f"not a whole archive ({error})", where=str(path), todo="Fetch it again.") from error
     texts = [n for n in names if n.endswith((".txt", ".vec"))]
     if member is not None:
         if member not in names:

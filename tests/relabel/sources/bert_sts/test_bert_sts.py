@@ -144,7 +144,7 @@ def test_bad_input_is_one_clear_line(gated: Gated, make_cross: Any, tmp_path: Pa
     sources = {**other.config.sources, "again": project.config.sources["fine"]}
     twice = replace(other, config=other.config.model_copy(update={"sources": sources}))
     stages.encode(twice, "again", "all").run()
-    with pytest.raises(UsageError, match="no label of vectors"):
+    with pytest.raises(UsageError, match="not a label of vectors"):
         stages.encode(twice, "fine", "all")
     relevance = opened(project)
     assert relevance.scorer().limit == 66

@@ -188,7 +188,7 @@ def spoil(vectors: NDArray[np.float32], value: float) -> NDArray[np.float32]:
 
 Prepare = Callable[[Corpus, Path], dict[str, Any]]
 BAD: dict[str, tuple[type[RelabelError], str, Prepare]] = {
-    "nothing": (UsageError, "no vectors are given", lambda c, f: {}),
+    "nothing": (UsageError, "no file of vectors is set", lambda c, f: {}),
     "no file": (MissingError, "no such file of vectors", lambda c, f: {"captions": str(f / "none.npy")}),
     "another format": (
         UsageError,

@@ -146,12 +146,12 @@ def test_every_line_is_measured_but_only_words_asked_for_are_parsed(tmp_path: Pa
 def test_damaged_archives_are_refused(tmp_path: Path) -> None:
     cut = tmp_path / "cut.txt.gz"
     cut.write_bytes(gzip.compress(LINES.encode() * 999)[:-30])
-    with pytest.raises(CheckError, match="not a complete archive"):
+    with pytest.raises(CheckError, match="not a whole archive"):
         read(cut)
     cut = tmp_path / "cut.zip"
     make("zip", tmp_path)
     cut.write_bytes((tmp_path / "vectors.zip").read_bytes()[:-30])
-    with pytest.raises(CheckError, match="not a complete archive"):
+    with pytest.raises(CheckError, match="not a whole archive"):
         read(cut)
 
 
