@@ -81,7 +81,7 @@ class SameImage(Source[SameImageParams]):
         symmetric=True,
         version=1,
         params=SameImageParams,
-        neighbours_blocker="it knows image ids only",
+        neighbours_blocker="it knows image ids alone",
     )
 
     @override
