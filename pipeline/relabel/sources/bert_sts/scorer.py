@@ -163,7 +163,7 @@ class PairScorer:
 
     def _pick_backend(self, expected: F8, reload: Callable[[], Any]) -> str:
         """Select the fastest computation that reproduces the model's own scores, and return its name."""
-        if self.device == "cpu" and can_pack():
+        if self.device == "cpu" and can_pack(getattr(torch, self.dtype)):
             try:
                 if pack(self._model, getattr(torch, self.dtype)) and self._matches_reference(expected, "packed layers"):
                     return "batches of equal length, packed layers"

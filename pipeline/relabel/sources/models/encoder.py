@@ -143,7 +143,7 @@ class SentenceEncoder:
     def _pick_backend(self, expected: Vectors) -> str:
         """Select the fastest computation that agrees with the model's own, and return its name."""
         self._fast = True
-        if self.device == "cpu" and can_pack():
+        if self.device == "cpu" and can_pack(getattr(torch, self.dtype)):
             try:
                 packed = pack(self._model, getattr(torch, self.dtype))
                 if packed and self._matches_reference(expected, "packed layers"):

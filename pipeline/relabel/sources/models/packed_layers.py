@@ -20,12 +20,19 @@ _LANES = 16  # float32 numbers per vector register
 _SHORT = 32  # longest text, in tokens, for which this attention is faster
 
 
-def can_pack() -> bool:
-    """Return True if this torch has oneDNN and its private operators."""
+def can_pack(dtype: torch.dtype = torch.float32) -> bool:
+    """Return True if this torch has oneDNN and its private operators, and the processor supports the type.
+
+    Parameters
+    ----------
+    dtype : torch.dtype
+        float32, which every processor supports, or bfloat16, for which oneDNN needs AVX-512.
+    """
     available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-    return available and all(
-        hasattr(torch.ops.mkldnn, name) for name in ("_linear_pointwise", "_reorder_linear_weight")
-    )
+    operators = ("_linear_pointwise", "_reorder_linear_weight", "_is_mkldnn_bf16_supported")
+    if not available or not all(hasattr(torch.ops.mkldnn, name) for name in operators):
+        return False
+    return dtype != torch.bfloat16 or bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def pack(module: nn.Module, dtype: torch.dtype) -> int:
