@@ -20,10 +20,11 @@ from relabel.core.errors import MissingError, UsageError
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus, References
+from relabel.judge.judged_sets import ScoreFunction
 from relabel.judge.report import Report
 from relabel.sources.relevance import Relevance
 from relabel.stages import Project
-from relabel.stages.correlate import Against, EvaluationResult
+from relabel.stages.correlate import ENCODED, Against, EvaluationResult
 from relabel.stages.correlate import correlate as stages_correlate
 from relabel.stages.nearest import Hit, find_row, nearest, search_labels
 from relabel.stages.run import run as stages_run
@@ -192,8 +193,8 @@ class Label:
             if corpus.indptr[number] not in rows:
                 split = corpus.table["split"][int(corpus.indptr[number])].as_py()
                 todo = f"Load the label for split {split}."
-                what = f"the image is in split {split}, which this label does not cover"
-                raise UsageError(what, where=image_id, todo=todo)
+                problem = f"the image is in split {split}, which this label does not cover"
+                raise UsageError(problem, where=image_id, todo=todo)
             numbers.append(number)
         return corpus.references(numbers)
 
@@ -392,15 +393,24 @@ def ingest(folder: str | Path, captions: str | Path, *, runtime: Runtime | None 
     return project.corpus
 
 
-def correlate(labels: Label | Sequence[Label], on: Against | Sequence[Against] = "cxc") -> Report:
-    """Compare labels with human judgement.
+def correlate(
+    labels: Label | ScoreFunction | Sequence[Label | ScoreFunction],
+    on: Against | Sequence[Against] = "cxc",
+    *,
+    runtime: Runtime | None = None,
+) -> Report:
+    r"""Compare labels, or functions of texts, with human judgement.
 
     Parameters
     ----------
-    labels : Label or sequence of Label
-        Labels of one dataset and one split.
+    labels : Label, callable, or sequence of them
+        Labels must be of one dataset and one split. A function takes P reference sets (list of list of str) and P
+        candidates (list of str), and returns P numbers.
     on : str or sequence of str, default="cxc"
-        Human-judged sets: "cxc" (Crisscrossed Captions), "eccv" (ECCV Caption), "stsb" (STS-B).
+        Names of judged sets, such as "cxc", "eccv", "stsb" and "flickr8k-expert" (see docs/judged-sets.md), or files of
+        judgements of your own. Functions are judged on sets of texts, so not on "cxc", "eccv" and "stsb".
+    runtime : Runtime, optional
+        Folder of judged sets and threads, where only functions are judged. Defaults to the one of the labels.
 
     Returns
     -------
@@ -410,23 +420,46 @@ def correlate(labels: Label | Sequence[Label], on: Against | Sequence[Against] =
     Raises
     ------
     UsageError
-        If the labels are of different datasets, or the judged set does not apply to them.
+        If the labels are of different datasets, or a judged set does not apply to them.
+    MissingError
+        If the files of a judged set are missing.
 
     Examples
     --------
-    >>> report = relabel.correlate(relabel.load("labels/coco", "sbert", split="test"))  # doctest: +SKIP
-    >>> print(report)  # doctest: +SKIP
+    >>> import json
+    >>> from pathlib import Path
+    >>> import relabel
+    >>> pairs = [("a dog", "a brown dog", 4), ("two cats", "a cat", 3), ("a dog", "a cat", 1), ("a boat", "a cat", 0)]
+    >>> lines = [json.dumps({"reference": r, "candidate": c, "human": h}) for r, c, h in pairs]
+    >>> _ = Path("mine.jsonl").write_text("\n".join(lines))
+    >>> def shared_words(references, candidates):
+    ...     return [len(set(r[0].split()) & set(c.split())) for r, c in zip(references, candidates)]
+    >>> report = relabel.correlate(shared_words, on="mine.jsonl")
+    >>> report.records[0]["label"]
+    'shared_words'
     """
-    opened = [labels] if isinstance(labels, Label) else list(labels)
-    if not opened:
-        raise UsageError("correlate() needs at least one label")
-    first = opened[0]
-    if any(one.project.layout != first.project.layout or one.split != first.split for one in opened):
-        raise UsageError("labels of one report must be of one dataset and one split", todo="Call correlate() for each.")
-    judge = first.project.config.judge.model_copy(update={"split": first.split})
-    project = replace(first.project, config=first.project.config.model_copy(update={"judge": judge}))
+    judged = [labels] if isinstance(labels, Label) or callable(labels) else list(labels)
+    opened = [one for one in judged if isinstance(one, Label)]
+    functions = {_function_name(one): one for one in judged if not isinstance(one, Label)}
     sets = [on] if isinstance(on, str) else list(on)
-    result = stages_correlate(project, [one.name for one in opened], sets)
+    if not judged:
+        raise UsageError("correlate() needs at least one label or function")
+    if len(functions) + len(opened) < len(judged):
+        raise UsageError("two functions have one name", todo="Name each function differently: the report lists names.")
+    if functions and (encoded := [name for name in sets if name in (*ENCODED, "stsb")]):
+        todo = "Judge it on a set of texts, such as flickr8k-expert, or write scores to a file: --scores FILE."
+        raise UsageError(f"a function of texts cannot be judged on {', '.join(encoded)}", todo=todo)
+    if opened:
+        first = opened[0]
+        if any(one.project.layout != first.project.layout or one.split != first.split for one in opened):
+            problem = "labels of one report must be of one dataset and one split"
+            raise UsageError(problem, todo="Call correlate() for each.")
+        judge = first.project.config.judge.model_copy(update={"split": first.split})
+        config = first.project.config.model_copy(update={"judge": judge})
+        project = replace(first.project, config=config)
+    else:
+        project = Project(load_config(None), runtime or Runtime())
+    result = stages_correlate(project, [one.name for one in opened], sets, functions=functions)
     if result.problems:
         raise result.problems[0][1]
     return result.report
@@ -494,6 +527,11 @@ def _only_split(project: Project, label: str) -> str:
         todo = f'Name one of them: split="{encoded[0]}".'
         raise UsageError(f"{label} is encoded for the splits {', '.join(encoded)}", todo=todo)
     return encoded[0]
+
+
+def _function_name(function: ScoreFunction) -> str:
+    """Return the name of a function in reports; a callable object has the name of its class."""
+    return str(getattr(function, "__name__", type(function).__name__))
 
 
 def _check_sequence(name: str, ids: Sequence[str]) -> None:

@@ -176,3 +176,31 @@ def test_score_refuses_sources_that_need_more_than_texts() -> None:
         relabel.score("a dog", ["a cat"], "sbrt")
     with pytest.raises(UsageError, match="tokeniser"):
         relabel.score("a dog", ["a cat"], "cider", tokeniser="ptb")
+
+
+def shared_words(references: list[list[str]], candidates: list[str]) -> list[int]:
+    return [len(set(r[0].split()) & set(c.split())) for r, c in zip(references, candidates, strict=True)]
+
+
+def test_a_function_and_a_label_are_judged_on_a_file(labels: relabel.Label) -> None:
+    rated = [
+        ("a dog on a sofa", "a dog", 4),
+        ("two cats", "a cat", 3),
+        ("a dog", "two cats", 1),
+        ("a boat", "a cat", 0),
+    ]
+    lines = [json.dumps({"reference": r, "candidate": c, "human": human}) for r, c, human in rated]
+    Path("mine.jsonl").write_text("\n".join(lines))
+    report = relabel.correlate([labels, shared_words], on="mine.jsonl")
+    assert {record["label"] for record in report.records} == {"cider", "shared_words"}
+    assert "shared_words" in str(report)
+    alone = relabel.correlate(shared_words, on="mine.jsonl")
+    figure = [r for r in report.records if r["label"] == "shared_words" and r["task"] != "summary"]
+    assert figure == [r for r in alone.records if r["label"] == "shared_words" and r["task"] != "summary"]
+
+
+def test_functions_that_cannot_be_judged_are_refused() -> None:
+    with pytest.raises(UsageError, match="cannot be judged on cxc"):
+        relabel.correlate(shared_words)
+    with pytest.raises(UsageError, match="two functions have one name"):
+        relabel.correlate([shared_words, shared_words], on="mine.jsonl")

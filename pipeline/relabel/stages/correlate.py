@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from relabel import stages
@@ -16,9 +17,11 @@ from relabel.datasets.judged_file import JUDGEMENT_FILES, judged_file
 from relabel.judge.judged_sets import (
     Cost,
     Figure,
+    ScoreFunction,
     column_title,
     headline,
     score_judgements,
+    score_with_function,
     set_figures,
     set_report,
     summary_report,
@@ -67,7 +70,11 @@ class EvaluationResult:
 
 
 def correlate(
-    project: Project, labels: Sequence[str], against: Sequence[Against], scores: Sequence[Path] = ()
+    project: Project,
+    labels: Sequence[str],
+    against: Sequence[Against],
+    scores: Sequence[Path] = (),
+    functions: Mapping[str, ScoreFunction] = MappingProxyType({}),
 ) -> EvaluationResult:
     """Compare labels with human judgement; write tables and pictures.
 
@@ -87,6 +94,9 @@ def correlate(
     scores : sequence of Path
         Files of scores that were computed elsewhere, judged on CxC under the name of the file (see
         `relabel.judge.external_scores`). With such files, `labels` may be empty, which then stands for no label.
+    functions : mapping of str to callable
+        Functions of texts by name, judged beside the labels on sets of texts (see
+        `relabel.judge.judged_sets.score_with_function`). With functions, too, empty `labels` stand for no label.
 
     Raises
     ------
@@ -100,7 +110,7 @@ def correlate(
         raise UsageError("ECCV Caption covers the test split only", todo="Use --split test.")
     sets = _text_sets(project, against)
     result = EvaluationResult()
-    names = list(labels) or ([] if scores else list(project.config.sources))
+    names = list(labels) or ([] if scores or functions else list(project.config.sources))
     specs = {label: project.config.source(label).spec for label in names}
     encoded = [name for name in ENCODED if name in against]
     if encoded or not against:
@@ -132,7 +142,7 @@ def correlate(
     if "stsb" in against:
         result.report += _stsb(project, [label for label in names if not specs[label].baseline], result)
     if sets:
-        result.report += _texts(project, names, sets, result)
+        result.report += _texts(project, names, sets, functions, result)
     return result
 
 
@@ -175,8 +185,14 @@ def _caption_texts(project: Project) -> dict[str, str]:
     return dict(zip(corpus.caption_ids, corpus.texts, strict=True))
 
 
-def _texts(project: Project, labels: Sequence[str], sets: Sequence[JudgedSet], result: EvaluationResult) -> Report:
-    """Judge labels on sets of texts: a table per set, then one of all sets."""
+def _texts(
+    project: Project,
+    labels: Sequence[str],
+    sets: Sequence[JudgedSet],
+    functions: Mapping[str, ScoreFunction],
+    result: EvaluationResult,
+) -> Report:
+    """Judge labels and functions on sets of texts: a table per set, then one of all sets."""
     params, runtime = project.config.judge, project.runtime
     report = Report((), ())
     columns: dict[str, Mapping[str, float | None]] = {}
@@ -204,6 +220,9 @@ def _texts(project: Project, labels: Sequence[str], sets: Sequence[JudgedSet], r
                     costs.setdefault(name, []).append(scored)
             except RelabelError as error:
                 result.problems.append((f"{label} on {judged.name}", error))
+        for name, function in functions.items():
+            values = score_with_function(judgements, function)
+            figures[name] = set_figures(judged, judgements, values, params.resamples, params.seed, runtime.threads)
         report += set_report(judged, figures, left_out, params.resamples, params.seed)
         if figures:
             best = {name: headline(judged, values) for name, values in figures.items()}
