@@ -17,7 +17,7 @@ from relabel.judge import SamplingSide, SamplingUnit
 from relabel.judge.cxc_report import ALL, PairScores, with_baseline
 from relabel.judge.published_results import PAPERS, SAMPLED
 from relabel.judge.report import UNDEFINED, Report
-from relabel.judge.sampled_spearman import SampledSpearman, sampled_spearman
+from relabel.judge.sampled_spearman import SampledSpearman, sampled_spearman_of_labels
 
 NON_GT = "c2i_intrasim"
 """Sampling method of the caption-image pairs of two images."""
@@ -104,17 +104,30 @@ def sampled_rows(
         See `pair_units`.
     progress : Progress
     """
-    jobs = [(task, subset, scored) for task, subset, _ in COLUMNS for scored in labels if task in scored.tables]
     rows = []
-    with progress.bar("sampled Spearman", len(jobs), "rows") as bar:
-        for task, subset, scored in jobs:
-            columns = scored.columns[task]
-            inside = columns.subset(subset) & ~np.isnan(columns.relevance)
-            units = tuple(u[inside] for u in pair_units(human_scores(task, scored.split), side, unit))
-            figures = sampled_spearman(columns.relevance[inside], columns.human[inside], units, draws, seed)
-            rows.append(SampledRow(scored.label, scored.source, task, scored.split, subset, figures))
+    with progress.bar("sampled Spearman", len(COLUMNS), "columns") as bar:
+        for task, subset, _ in COLUMNS:
+            present = [scored for scored in labels if task in scored.tables]
+            # Labels that scored the same pairs share the draws, which cost as much as the correlations.
+            groups: dict[bytes, list[PairScores]] = {}
+            for scored in present:
+                groups.setdefault(_scored_pairs(scored, task, subset).tobytes(), []).append(scored)
+            figures: dict[str, SampledSpearman | None] = {}
+            for group in groups.values():
+                inside, human = _scored_pairs(group[0], task, subset), group[0].columns[task].human
+                units = tuple(u[inside] for u in pair_units(human_scores(task, group[0].split), side, unit))
+                relevances = [scored.columns[task].relevance[inside] for scored in group]
+                values = sampled_spearman_of_labels(relevances, human[inside], units, draws, seed)
+                figures |= dict(zip((scored.label for scored in group), values, strict=True))
+            rows += [SampledRow(s.label, s.source, task, s.split, subset, figures[s.label]) for s in present]
             bar.advance()
     return rows
+
+
+def _scored_pairs(scored: PairScores, task: Task, subset: str) -> NDArray[np.bool_]:
+    """Return a mask of the pairs of a subset that a label could score, (P,) bool."""
+    columns = scored.columns[task]
+    return np.asarray(columns.subset(subset) & ~np.isnan(columns.relevance), np.bool_)
 
 
 def sampled_report(

@@ -7,6 +7,7 @@ EACL 2021, section 5).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -72,47 +73,77 @@ def sampled_spearman(
     >>> sampled_spearman(relevance, 5 * relevance, np.array([0, 0, 1, 2, 3, 4]), draws=10)
     SampledSpearman(mean=1.0, deviation=0.0, units=5, draws=10)
     """
+    return sampled_spearman_of_labels([relevance], human, units, draws, seed)[0]
+
+
+def sampled_spearman_of_labels(
+    relevances: Sequence[Vector],
+    human: Vector,
+    units: NDArray[np.integer] | tuple[NDArray[np.integer], ...],
+    draws: int = 1000,
+    seed: int = 0,
+) -> list[SampledSpearman | None]:
+    """Compute `sampled_spearman` of several labels, which share the draws and the ranks of the human scores.
+
+    Parameters
+    ----------
+    relevances : sequence of (P,) float64
+        Relevance of the same pairs according to each label.
+    human, units, draws, seed
+        As for `sampled_spearman`.
+
+    Returns
+    -------
+    list of SampledSpearman or None
+        Equal to one call of `sampled_spearman` per label.
+    """
     sides = units if isinstance(units, tuple) else (units,)
     # Numbers of both sides name the same kind of thing, so an item keeps its number. A pair of one unit counts once.
-    member = np.unique(np.stack([np.concatenate(sides), np.tile(np.arange(len(relevance)), len(sides))]), axis=1)
+    member = np.unique(np.stack([np.concatenate(sides), np.tile(np.arange(len(human)), len(sides))]), axis=1)
     names, unit = np.unique(member[0], return_inverse=True)
     # The columns of `member` are sorted, so the pairs of a unit are a run.
     pairs_of, indptr = member[1], indptr_of(np.bincount(unit, minlength=len(names)))
-    x, y = _codes(round_relative(relevance)), _codes(human)
+    xs, y = [_codes(round_relative(relevance)) for relevance in relevances], _codes(human)
     half = len(names) // 2
     if half < 2:
-        return None
+        return [None] * len(xs)
     generator = np.random.default_rng(seed)
-    step = max(1, _CELLS // max(len(names), len(relevance)))
-    rho = np.concatenate(
-        [_draw(generator, min(step, draws - a), half, indptr, pairs_of, x, y) for a in range(0, draws, step)]
-        or [np.empty(0)]
-    )
+    step = max(1, _CELLS // max(len(names), len(human)))
+    rho = np.empty((len(xs), draws))
+    for a in range(0, draws, step):
+        batch = slice(a, min(a + step, draws))
+        picked = _draw_pairs(generator, batch.stop - a, half, indptr, pairs_of)
+        ranks = _centred_ranks(y[picked])
+        for x, values in zip(xs, rho, strict=True):
+            values[batch] = _correlate_rows(_centred_ranks(x[picked]), ranks)
+    return [_summarize(values, len(names)) for values in rho]
+
+
+def _summarize(rho: Vector, units: int) -> SampledSpearman | None:
     # A draw whose relevance or human scores are all equal has no rho.
     rho = rho[np.isfinite(rho)]
-    if not len(rho):
-        return None
-    return SampledSpearman(float(rho.mean()), float(rho.std()), len(names), len(rho))
+    return SampledSpearman(float(rho.mean()), float(rho.std()), units, len(rho)) if len(rho) else None
 
 
-def _draw(
+def _draw_pairs(
     generator: np.random.Generator,
     draws: int,
     half: int,
     indptr: NDArray[np.int64],
     pairs_of: NDArray[np.int64],
-    x: NDArray[np.int64],
-    y: NDArray[np.int64],
-) -> Vector:
-    """Return Spearman's rho of a batch of draws, (draws,) float64; NaN where it is undefined."""
+) -> NDArray[np.int64]:
+    """Return the pairs of a batch of draws, (draws, half) int64."""
     # The `half` smallest of independent random keys are a sample without replacement.
     keys = generator.random((draws, len(indptr) - 1))
     bound = np.partition(keys, half - 1, axis=1)[:, half - 1, None]
     # Nonzero lists the units in ascending order, so that the choice of pairs depends on the seed alone.
     units = np.nonzero(keys <= bound)[1].reshape(draws, half)
     sizes = indptr[units + 1] - indptr[units]
-    picked = pairs_of[indptr[units] + (generator.random(units.shape) * sizes).astype(np.int64)]
-    a, b = _centred_ranks(x[picked]), _centred_ranks(y[picked])
+    return pairs_of[indptr[units] + (generator.random(units.shape) * sizes).astype(np.int64)]
+
+
+def _correlate_rows(a: Vector, b: Vector) -> Vector:
+    """Return Pearson's r of each row of two centred matrices, (rows,) float64; NaN where a row is constant."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray((a * b).sum(axis=1) / np.sqrt((a * a).sum(axis=1) * (b * b).sum(axis=1)), np.float64)
 

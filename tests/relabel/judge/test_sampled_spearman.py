@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from relabel.judge.sampled_spearman import sampled_spearman
+from relabel.judge.sampled_spearman import sampled_spearman, sampled_spearman_of_labels
 
 P = 60
 RNG = np.random.default_rng(7)
@@ -69,3 +69,11 @@ def test_undefined() -> None:
     assert sampled_spearman(np.ones(P), HUMAN, LEFT, 10) is None
     assert sampled_spearman(RELEVANCE, HUMAN, LEFT, 0) is None
     assert sampled_spearman(RELEVANCE[:3], HUMAN[:3], np.arange(3), 10) is None
+
+
+def test_labels_that_share_draws_equal_labels_by_themselves() -> None:
+    reverse = RELEVANCE[::-1].copy()
+    both = sampled_spearman_of_labels([RELEVANCE, reverse, np.ones(P)], HUMAN, LEFT, 30, 5)
+    assert both == [sampled_spearman(values, HUMAN, LEFT, 30, 5) for values in (RELEVANCE, reverse, np.ones(P))]
+    assert both[0] != both[1]
+    assert both[2] is None
