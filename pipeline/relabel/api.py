@@ -23,6 +23,7 @@ from relabel.corpus import Corpus, References
 from relabel.judge.judged_sets import ScoreFunction
 from relabel.judge.report import Report
 from relabel.sources.relevance import Relevance
+from relabel.sources.texts import score_texts
 from relabel.stages import Project
 from relabel.stages.correlate import ENCODED, Against, EvaluationResult
 from relabel.stages.correlate import correlate as stages_correlate
@@ -254,10 +255,9 @@ def score(
     project = Project(load_config(None, [], settings), runtime or Runtime())
     sets = [texts] * len(candidates) + background
     # One candidate per background document, only to make the document count.
-    scores = project.config.source(source).score_texts(
-        sets, candidates + [document[0] for document in background], project.runtime, project.config.parts(source)
-    )
-    return scores[: len(candidates)]
+    texts_to_score = candidates + [document[0] for document in background]
+    label, parts = project.config.source(source), project.config.parts(source)
+    return score_texts(label, sets, texts_to_score, project.runtime, parts).scores[: len(candidates)]
 
 
 def load(

@@ -40,6 +40,7 @@ A minimal source is the Jaccard similarity of two sets of words:
 >>> from relabel.sources.base import Source, SourceParams, SourceSpec
 >>> from relabel.sources.relevance import Relevance, pool
 >>> from relabel.sources.shards import ShardTasks
+>>> from relabel.sources.texts import score_texts
 >>> from relabel.store.manifest import read_parts
 
 Its parameters, with a default for each:
@@ -92,17 +93,16 @@ The source itself:
 ...         return JaccardRelevance(encoding, [set(words) for words in column.to_pylist()], self.params.pooling)
 ...
 >>> source = Jaccard(JaccardParams())
->>> source.score_texts([["a dog runs", "a dog"]], ["a dog sleeps"], Runtime()).round(2)
+>>> score_texts(source, [["a dog runs", "a dog"]], ["a dog sleeps"], Runtime()).scores.round(2)
 array([0.67])
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Generic, Literal, Self, TypeVar
 
 from pydantic import Field
@@ -110,7 +110,7 @@ from pydantic import Field
 from relabel.core.errors import UsageError
 from relabel.core.parameters import Parameters
 from relabel.core.runtime import Runtime
-from relabel.core.types import Pooling, Scores
+from relabel.core.types import Pooling
 from relabel.corpus import Corpus
 from relabel.sources.relevance import LookupArrays, Relevance
 from relabel.store.manifest import Manifest
@@ -324,22 +324,6 @@ class Source(ABC, Generic[P]):
     def with_documents(self, split: str) -> Source[P]:
         """Return the source with its document frequencies taken from one split; itself if it has none."""
         return self
-
-    def score_texts(
-        self,
-        references: Sequence[Sequence[str]],
-        candidates: Sequence[str],
-        runtime: Runtime,
-        parts: Mapping[str, Source[Any]] = MappingProxyType({}),
-        pooling: Pooling | None = None,
-    ) -> Scores:
-        """Score each of P candidates against its own reference set, all of them texts of no corpus: (P,) float64.
-
-        Parameters and errors are those of `relabel.sources.texts.score_texts`.
-        """
-        from relabel.sources.texts import score_texts
-
-        return score_texts(self, references, candidates, runtime, parts, pooling=pooling).scores
 
     def index_blocker(self) -> str | None:
         """Return the reason why faiss cannot search the encoding; None if it can."""

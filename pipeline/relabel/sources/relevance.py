@@ -248,7 +248,7 @@ class Relevance(ABC):
         UsageError
             If this kind of source has no lookup.
         """
-        raise UsageError("a source that scores pair by pair has no lookup", todo="Run `relabel export plan` instead.")
+        raise UsageError("it scores pair by pair", todo="Run `relabel export plan` instead.")
 
     def gate_counts(self) -> GateCounts | None:
         """Return the counts of the gate since the encoding was opened; None without a gate."""

@@ -22,7 +22,7 @@ from relabel.judge.judged_sets import (
     summary_report,
 )
 from relabel.sources.cider import Cider, CiderParams
-from relabel.sources.texts import TextScores
+from relabel.sources.texts import TextScores, score_texts
 
 RNG = np.random.default_rng(3)
 P = 40
@@ -90,7 +90,8 @@ def test_a_source_in_both_orders_and_a_function() -> None:
     source = Cider(CiderParams(tokenizer="lower_split"))
     scored = score_judgements(pairs, source, Runtime())
     texts = [*(r[0] for r in pairs.references), *pairs.candidates]
-    each = source.score_texts([[t] for t in texts], [*pairs.candidates, *(r[0] for r in pairs.references)], Runtime())
+    swapped = [*pairs.candidates, *(r[0] for r in pairs.references)]
+    each = score_texts(source, [[t] for t in texts], swapped, Runtime()).scores
     np.testing.assert_allclose(scored.scores, (each[:2] + each[2:]) / 2)
     lengths = score_with_function(pairs, lambda references, candidates: [len(r[0]) for r in references])
     np.testing.assert_array_equal(lengths, [(10 + 5) / 2, (8 + 14) / 2])

@@ -59,8 +59,8 @@ def test_cider_equals_pycocoevalcap_with_df_of_the_sets() -> None:
 
 def test_the_method_of_a_source_and_its_pooling() -> None:
     source = Cider(CiderParams(tokenizer="lower_split"))
-    mean, largest = (source.score_texts(SETS, TEXTS, Runtime(), pooling=how) for how in ("mean", "max"))
-    np.testing.assert_allclose(mean, source.score_texts(SETS, TEXTS, Runtime()))
+    mean, largest = (score_texts(source, SETS, TEXTS, Runtime(), pooling=how).scores for how in ("mean", "max"))
+    np.testing.assert_allclose(mean, score_texts(source, SETS, TEXTS, Runtime()).scores)
     assert (largest >= mean - 1e-12).all()
     assert (largest > mean).any()
 
@@ -70,7 +70,7 @@ def test_both_orders(tmp_path: Path) -> None:
     first, second = TEXTS[:2], TEXTS[2:]
     both = score_both_orders(source, first, second, Runtime(), folder=tmp_path / "work").scores
     sets = [[t] for t in (*first, *second)]
-    each = source.score_texts(sets, [*second, *first], Runtime())
+    each = score_texts(source, sets, [*second, *first], Runtime()).scores
     np.testing.assert_allclose(both, (each[:2] + each[2:]) / 2)
     assert not list((tmp_path / "work").iterdir())
 
@@ -91,7 +91,8 @@ def test_a_part_is_encoded_over_the_same_texts(tmp_path: Path) -> None:
 
     gated = Gated(CiderParams(tokenizer="lower_split"))
     np.testing.assert_array_equal(
-        gated.score_texts(SETS, TEXTS, Runtime(), {"near": near}, "max"), near.score_texts(SETS, TEXTS, Runtime())
+        score_texts(gated, SETS, TEXTS, Runtime(), {"near": near}, pooling="max").scores,
+        score_texts(near, SETS, TEXTS, Runtime()).scores,
     )
 
 
