@@ -296,7 +296,7 @@ def _warm_up(ids: dict[str, list[int]] | None) -> None:
         return table
 
     cxc._read = few
-    tune.stsb_files = lambda _: {split: Path(f"stsb-{split}.csv").absolute() for split in FILES}
+    tune.find_stsb_files = lambda _: {split: Path(f"stsb-{split}.csv").absolute() for split in FILES}
     spice_encode.SpiceParser = Told  # type: ignore[assignment, misc]
     trial.get_context = lambda _: multiprocessing.get_context("fork")
 
