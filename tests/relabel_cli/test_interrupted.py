@@ -86,9 +86,8 @@ class Folder:
 
     def interrupt(self, command: tuple[str, ...], cwd: Path) -> None:
         """Send SIGINT at a random instant, to the command alone or as a terminal does, to all of its group."""
-        process = self.start(command, cwd)
-        # A command runs faster than it was measured where other work has ended since: most waits shall still meet it.
-        wait = self.chance.uniform(0, 0.8 * self.seconds[command])
+        process, started = self.start(command, cwd), time.monotonic()
+        wait = self.chance.uniform(0, self.seconds[command])
         send = self.chance.choice([os.kill, os.killpg])
         try:
             _, stderr = process.communicate(timeout=wait)
@@ -97,6 +96,9 @@ class Folder:
             _, stderr = process.communicate(timeout=60)
         assert (process.returncode, stderr) in ((0, ""), (130, f"{LINE}\n"))
         self.interrupted += process.returncode == 130
+        if process.returncode == 0:
+            # The command has become faster than it was measured: later waits shall meet it.
+            self.seconds[command] = min(self.seconds[command], time.monotonic() - started)
         deadline = time.monotonic() + 10
         while left := list(processes_of_group(process.pid)):
             assert time.monotonic() < deadline, left
@@ -149,7 +151,7 @@ def drill(folder: Path, commands: Sequence[tuple[str, ...]], times: int, seed: i
 
 
 def test_an_interrupted_command_says_so_and_the_next_one_ends_with_the_same_bytes(tmp_path: Path) -> None:
-    assert drill(tmp_path, CIDER, times=3, seed=0) >= 3
+    assert drill(tmp_path, CIDER, times=3, seed=0) >= 6
     # A KeyboardInterrupt in one of numba's callbacks is ignored: interrupt while it compiles.
     process = Folder(tmp_path, random.Random()).start(("neighbours", "--label", "cider"), tmp_path / "whole")
     while process.poll() is None and not list((tmp_path / "whole" / "numba").rglob("*.nbi")):
@@ -162,7 +164,7 @@ def test_an_interrupted_command_says_so_and_the_next_one_ends_with_the_same_byte
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_other_verbs_and_workers_are_interrupted(tmp_path: Path) -> None:
-    assert drill(tmp_path, OTHERS, times=5, seed=1) >= 12
+    assert drill(tmp_path, OTHERS, times=5, seed=1) >= 20
 
 
 TRIALS = """
