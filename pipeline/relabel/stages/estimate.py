@@ -25,9 +25,10 @@ from relabel.corpus.build import SCHEMA
 from relabel.neighbours.spec import NeighbourSpec
 from relabel.sources.cosine import INDEX
 from relabel.sources.text_reuse import TEXTS, text_digest_bytes
-from relabel.stages.file_sizes import index_bytes, lookup_bytes, neighbours_bytes, npy_bytes, shards_bytes
+from relabel.stages.file_sizes import index_bytes, lookup_bytes, neighbours_bytes, shards_bytes
 from relabel.stages.job import Job
 from relabel.stages.project import Project
+from relabel.store.arrays import npy_bytes
 from relabel.store.manifest import Manifest
 from relabel_train.lookup.format import KINDS, read_description
 

@@ -6,7 +6,6 @@ are left out; they have a few KB and name the machine and the time.
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ from relabel.neighbours.row_digests import keys_bytes
 from relabel.neighbours.schema import shard_bytes
 from relabel.neighbours.spec import NeighbourSpec
 from relabel.sources.cosine import make_index
+from relabel.store.arrays import npy_bytes
 from relabel.store.fixed_parquet import plain_bytes, zeros
 from relabel.store.workdir import part_ranges
 from relabel_train.ids import Ids
@@ -79,17 +79,3 @@ def lookup_bytes(corpus: Corpus, rows: range, kind_bytes: int, width: int | None
     if width is not None:
         arrays += [("<i8", (n + 1,)), ("<i4", (n * width,)), ("<f4", (n * width,))]
     return kind_bytes + sum(npy_bytes(dtype, shape) for dtype, shape in arrays)
-
-
-def npy_bytes(dtype: str, shape: tuple[int, ...]) -> int:
-    """Return the bytes of one `.npy` file.
-
-    Examples
-    --------
-    >>> from relabel.stages.file_sizes import npy_bytes
-    >>> npy_bytes("<f4", (1000, 384))  # a header of 128 bytes and 4 bytes per number
-    1536128
-    """
-    header = io.BytesIO()
-    np.lib.format.write_array_header_1_0(header, {"descr": dtype, "fortran_order": False, "shape": shape})
-    return len(header.getvalue()) + int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize

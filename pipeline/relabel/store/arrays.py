@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
+from io import BytesIO
+from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,10 +50,28 @@ def write_pieces(work: Work, name: str, dtype: str, shape: tuple[int, ...], piec
 def _write(dtype: str, shape: tuple[int, ...], pieces: Iterable[NDArray[Any]], path: Path) -> None:
     count = 0
     with path.open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, {"descr": dtype, "fortran_order": False, "shape": shape})
+        _write_header(file, dtype, shape)
         for piece in pieces:
             write_values(file, np.ascontiguousarray(piece, dtype))
             count += len(piece)
     # The header was written before the pieces were counted.
     if count != shape[0]:
         raise AssertionError(f"{path.name}: expected {shape[0]} rows, wrote {count}")
+
+
+def _write_header(file: BinaryIO, dtype: str, shape: tuple[int, ...]) -> None:
+    np.lib.format.write_array_header_1_0(file, {"descr": dtype, "fortran_order": False, "shape": shape})
+
+
+def npy_bytes(dtype: str, shape: tuple[int, ...]) -> int:
+    """Return the bytes of one `.npy` file.
+
+    Examples
+    --------
+    >>> from relabel.store.arrays import npy_bytes
+    >>> npy_bytes("<f4", (1000, 384))  # a header of 128 bytes and 4 bytes per number
+    1536128
+    """
+    header = BytesIO()
+    _write_header(header, dtype, shape)
+    return len(header.getvalue()) + prod(shape) * np.dtype(dtype).itemsize

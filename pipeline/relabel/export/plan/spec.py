@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -19,6 +17,7 @@ from relabel.corpus import REFERENCES, Corpus
 from relabel.export.neighbours import NeighbourTable
 from relabel.export.plan.params import ExportPlanParams
 from relabel.sources.base import Source
+from relabel.store.arrays import npy_bytes
 from relabel_train.batches.base import Captions, Sampler, mark_usable
 from relabel_train.batches.graded import GradedBatches, quantile_levels
 from relabel_train.batches.neighbour import NeighbourBatches
@@ -292,17 +291,3 @@ class PlanSpec:
         """Bytes of all files except the manifest."""
         arrays = sum(npy_bytes(array.dtype.str, array.shape) for array in self.index_arrays().values())
         return self.block_bytes + arrays + len(self.plan_json.encode())
-
-
-def npy_bytes(dtype: str, shape: tuple[int, ...]) -> int:
-    """Return the bytes of a `.npy` file.
-
-    Examples
-    --------
-    >>> from relabel.export.plan.spec import npy_bytes
-    >>> npy_bytes("<f4", (1024, 128, 128))
-    67108992
-    """
-    head = io.BytesIO()
-    np.lib.format.write_array_header_1_0(head, {"descr": dtype, "fortran_order": False, "shape": shape})
-    return len(head.getvalue()) + prod(shape) * np.dtype(dtype).itemsize
