@@ -3,15 +3,39 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
 
 from relabel.core.errors import CheckError
 from relabel.core.parsing import read_lines
+from relabel.datasets.judged import Judgements
 
 DATASET = "flickr8k"
 CAPTIONS = "Flickr8k.token.txt"
 _CAPTION = re.compile(r"(\S+)#([0-9]+)\t(.*)")
+
+
+class RatedPair(NamedTuple):
+    """A caption that people rated against an image, which stands for its references."""
+
+    references: list[str]
+    candidate: str
+    ratings: list[float]
+    image: str
+
+
+def join(pairs: Sequence[RatedPair]) -> Judgements:
+    """Return pairs with equally many ratings as judgements of one group, clustered by image."""
+    return Judgements(
+        references=[pair.references for pair in pairs],
+        candidates=[pair.candidate for pair in pairs],
+        ratings=np.array([pair.ratings for pair in pairs]),
+        groups=["all"] * len(pairs),
+        clusters=[pair.image for pair in pairs],
+    )
 
 
 def read_captions(path: Path) -> dict[str, dict[str, str]]:

@@ -5,10 +5,16 @@ Hodosh, Young, Hockenmaier: "Framing Image Description as a Ranking Task", JAIR 
 
 from __future__ import annotations
 
-import numpy as np
-
 from relabel.datasets.judged import Find, JudgedSet, Judgements, PublishedFigures
-from relabel.datasets.judged._flickr8k import CAPTIONS, DATASET, read_captions, read_judgements, text_of
+from relabel.datasets.judged._flickr8k import (
+    CAPTIONS,
+    DATASET,
+    RatedPair,
+    join,
+    read_captions,
+    read_judgements,
+    text_of,
+)
 
 JUDGEMENTS = "ExpertAnnotations.txt"
 
@@ -16,20 +22,14 @@ JUDGEMENTS = "ExpertAnnotations.txt"
 def read(find: Find) -> Judgements:
     """Read the 5,664 pairs of an image and another image's caption, three ratings each."""
     captions = read_captions(find(CAPTIONS))
-    references, candidates, ratings, images = [], [], [], []
+    pairs = []
     for image, caption, values, where in read_judgements(find(JUDGEMENTS), 3):
         text = text_of(captions, caption, where)
         # 158 captions are the image's own. They are among its references, so the literature leaves them out.
         if caption in captions[image]:
             continue
-        references.append(list(captions[image].values()))
-        candidates.append(text)
-        ratings.append(values)
-        images.append(image)
-    return Judgements(
-        references=references, candidates=candidates, ratings=np.array(ratings), groups=["all"] * len(images),
-        clusters=images,
-    )  # fmt: skip
+        pairs.append(RatedPair(list(captions[image].values()), text, values, image))
+    return join(pairs)
 
 
 SET = JudgedSet(
