@@ -45,14 +45,13 @@ ONE_SPLIT = "ECCV Caption covers the test split only. Use --split test."
 OF_COCO = "judge COCO's captions, not mine's"
 PAIRS = "it scores pair by pair. Use a batch plan: `relabel export plan --label LABEL`."
 NO_MODEL = "given vectors have no model, so that a new text has no vector. Search by id: --id ID."
-OF_IMAGES = "its images have vectors of their own, and a lookup holds those of captions. Use a batch plan"
 ALL_PAIRS = "it scores pair by pair, and all pairs are too many. Use a label of sbert, cbow or cider."
 IDS = "it knows image ids alone. Use a label of sbert, cbow or cider."
 
 REFUSED: dict[str, dict[str, str]] = {
     "neighbours of captions": {"same_image": IDS, "meteor": ALL_PAIRS},
     "neighbours of images": {"same_image": IDS, "meteor": ALL_PAIRS},
-    "export lookup": {"clip": OF_IMAGES, "images": OF_IMAGES, "meteor": PAIRS, "bert_sts": PAIRS, "wmd": PAIRS},
+    "export lookup": {"meteor": PAIRS, "bert_sts": PAIRS, "wmd": PAIRS},
     "correlate --eccv": dict.fromkeys(SOURCES, ONE_SPLIT),
     "nearest to a text": {
         "same_image": "same_image cannot score a new text: a new text belongs to no image. Search by id: --id ID.",

@@ -1,4 +1,4 @@
-"""`relabel export lookup` and `relabel export plan`."""
+"""`relabel export lookup`, `relabel export plan` and `relabel export neighbours`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import typer
 
 from relabel.export.params import ExportLookupParams
 from relabel.export.plan.params import ExportPlanParams
-from relabel.neighbours.params import Within
+from relabel.neighbours.params import Of, Within
 from relabel_cli.global_options import GlobalOptions
 from relabel_cli.options import Overrides, group, verb
 
 
 def export() -> None:
-    """Write the files that training code reads: a lookup, or a batch plan."""
+    """Write the files that other code reads: a lookup, a batch plan, or neighbours by id."""
 
 
 def lookup(
@@ -33,6 +33,22 @@ def lookup(
     project = common.project(options)
     for each in label:
         job = stages.export_lookup(project, each, split, within)
+        manifest, built = job.run()
+        common.show(manifest.facts, stages.status_line(built, manifest, job.out))
+
+
+def neighbours(
+    common: GlobalOptions,
+    label: Annotated[list[str], typer.Option("--label", "-l", help="Label to write. Repeatable.")],
+    split: Annotated[Within, typer.Option(help="Split of the neighbours: train, val, test or all.")] = "train",
+    of: Annotated[Of, typer.Option(help="captions: neighbours of captions. images: of images.")] = "captions",
+) -> None:
+    """Write the neighbours that `relabel neighbours` found, with the ids of captions and images."""
+    from relabel import stages
+
+    project = common.project()
+    for each in label:
+        job = stages.export_neighbours(project, each, split, of)
         manifest, built = job.run()
         common.show(manifest.facts, stages.status_line(built, manifest, job.out))
 
@@ -62,4 +78,4 @@ def plan(
         common.show(manifest.facts, stages.status_line(built, manifest, job.out))
 
 
-app = group(export, lookup=verb(lookup), plan=verb(plan))
+app = group(export, lookup=verb(lookup), neighbours=verb(neighbours), plan=verb(plan))

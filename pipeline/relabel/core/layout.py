@@ -113,6 +113,11 @@ class Layout:
         """Return the folder of the lookup of one label over one split."""
         return _labelled(self.root / "exports" / check_name("split", split) / "lookup", label)
 
+    def neighbour_ids(self, within: str, of: str, label: str) -> Path:
+        """Return the folder of one label's neighbours by id."""
+        folder = self.root / "exports" / check_name("split", within) / "neighbours" / check_name("kind of query", of)
+        return _labelled(folder, label)
+
     def plan(self, split: str, name: str) -> Path:
         """Return the folder of a batch plan of one split."""
         return self.root / "exports" / check_name("split", split) / "plan" / check_name("plan", name)
@@ -131,6 +136,7 @@ def _labelled(folder: Path, label: str | None) -> Path:
 
 
 _PLACES: dict[str, tuple[str | None, ...]] = {
+    "neighbour_ids": ("exports", None, "neighbours", None, None),
     "neighbours": ("neighbours", None, None, None),
     "lookup": ("exports", None, "lookup", None),
     "plan": ("exports", None, "plan", None),

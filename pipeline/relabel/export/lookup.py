@@ -38,7 +38,7 @@ def check_lookup_support(source: Source[Any], label: str) -> None:
     Raises
     ------
     UsageError
-        If the source scores pair by pair, is made of a label that does, or has vectors of images.
+        If the source scores pair by pair, or is made of a label that does.
     """
     reason = source.lookup_blocker()
     if reason is not None:

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from relabel.core.errors import CheckError, UsageError
 from relabel.core.types import Rows
+from relabel.corpus import Corpus
 from relabel.store.arrays import write_array, write_pieces
 from relabel.store.manifest import Manifest
 from relabel.store.workdir import Work
 from relabel_train.batches.base import Missing
 
 _TODO = "Run `relabel neighbours` again."
+_DICTIONARY = 1 << 28  # bytes of the distinct ids of a row group
 
 
 def write_neighbours(folder: Path, manifest: Manifest, work: Work) -> dict[str, Any]:
@@ -68,6 +72,66 @@ def write_neighbours(folder: Path, manifest: Manifest, work: Work) -> dict[str, 
         "width": int(counts.max(initial=0)),
         "index": manifest.semantic.get("index"),
     }
+
+
+def id_schema(of: str) -> pa.Schema:
+    """Return the schema of neighbours by id: one row per caption, or per image, best neighbours first."""
+    query = [pa.field("caption_id", pa.string())] if of == "captions" else []
+    return pa.schema(
+        [
+            *query,
+            pa.field("image_id", pa.string()),
+            pa.field("neighbours", pa.list_(pa.string())),
+            pa.field("neighbour_images", pa.list_(pa.string())),
+            pa.field("scores", pa.list_(pa.float32())),
+            pa.field("same_image", pa.list_(pa.bool_())),
+        ]
+    )
+
+
+def write_neighbour_ids(corpus: Corpus, folder: Path, manifest: Manifest, work: Work) -> None:
+    """Write a table of neighbours with ids in place of rows, one shard at a time.
+
+    Parameters
+    ----------
+    corpus : Corpus
+        The corpus of the table.
+    folder, manifest
+        Of the table.
+    work : Work
+    """
+    schema = id_schema(manifest.facts["of"])
+    caption_ids, image_ids = pa.array(corpus.caption_ids), pa.array(corpus.image_ids)
+
+    def write(path: Path, part: str) -> None:
+        # The dictionary of a column holds every id of the split; with the default limit, each use would repeat the id.
+        options: dict[str, Any] = {"compression": "zstd", "dictionary_pagesize_limit": _DICTIONARY}
+        with pq.ParquetFile(folder / part) as shard, pq.ParquetWriter(path, schema, **options) as writer:
+            for group in range(shard.num_row_groups):
+                table = shard.read_row_group(group).combine_chunks()
+                writer.write_table(_with_ids(table, corpus, caption_ids, image_ids, schema))
+
+    for part in manifest.parts:
+        work.file(part, partial(write, part=part), rows=manifest.files[part].rows)
+
+
+def _with_ids(
+    table: pa.Table, corpus: Corpus, caption_ids: pa.Array, image_ids: pa.Array, schema: pa.Schema
+) -> pa.Table:
+    """Return a table of neighbours with the ids of its rows."""
+    row, lists = table["row"].to_numpy(), table["neighbours"].combine_chunks()
+    lists = lists.chunk(0) if isinstance(lists, pa.ChunkedArray) else lists
+    near = lists.flatten()
+    images = image_ids.take(pa.array(corpus.image[near.to_numpy()]))
+    columns: dict[str, Any] = {
+        "caption_id": caption_ids.take(pa.array(row)) if "caption_id" in schema.names else None,
+        "image_id": image_ids.take(pa.array(corpus.image[row] if "caption_id" in schema.names else row)),
+        "neighbours": pa.ListArray.from_arrays(lists.offsets, caption_ids.take(near)),
+        "neighbour_images": pa.ListArray.from_arrays(lists.offsets, images),
+        "scores": table["scores"],
+        "same_image": table["same_image"],
+    }
+    return pa.table([columns[name] for name in schema.names], schema=schema)
 
 
 def _column(folder: Path, manifest: Manifest, name: str) -> Iterator[NDArray[Any]]:

@@ -39,7 +39,8 @@ _BAD_INDEX = re.compile(
 )
 _SHOWN = 100  # longest part of a factory string that a message shows
 _GRAPH = re.compile("HNSW|NSG|NNDescent")
-_STORED = {"float32": "<f4", "float16": "<f2"}
+STORED = {"float32": "<f4", "float16": "<f2"}
+"""Types of the values of a `.npy` file, by the name of the type in the parameters."""
 _ROUNDED_CELLS = 1 << 22  # float64 cosines in memory while a block is rounded: 32 MiB
 _CELLS = 1 << 24  # float32 cosines in memory while a block is pooled: 64 MiB
 
@@ -307,7 +308,7 @@ class VectorSource(Source[P]):
     ) -> LookupArrays:
         # Shards are copied one after another, so the encoding is never in memory completely.
         dtype = str(semantic["dtype"])
-        write_vectors(folder, manifest, _STORED[dtype], work)
+        write_vectors(folder, manifest, STORED[dtype], work)
         return LookupArrays("vectors", dtype, read_failed_rows(folder, manifest))
 
 

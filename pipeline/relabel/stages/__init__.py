@@ -6,6 +6,7 @@ not repeated.
 
 from relabel.stages.encode import build_encoding, encode, find_failed_rows, open_label, read_encoding
 from relabel.stages.export_lookup import export_lookup
+from relabel.stages.export_neighbours import export_neighbours
 from relabel.stages.export_plan import estimate_plan, export_plan
 from relabel.stages.ingest import fetch, fetch_and_ingest, ingest
 from relabel.stages.job import Job, log_status, run_logged, status_line
@@ -30,6 +31,7 @@ __all__ = [
     "ensure_models",
     "estimate_plan",
     "export_lookup",
+    "export_neighbours",
     "export_plan",
     "fetch",
     "fetch_and_ingest",

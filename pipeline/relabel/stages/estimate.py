@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from relabel import stages
 from relabel.core.errors import UsageError
@@ -29,6 +30,7 @@ from relabel.stages.file_sizes import index_bytes, lookup_bytes, neighbours_byte
 from relabel.stages.job import Job
 from relabel.stages.project import Project
 from relabel.store.arrays import npy_bytes
+from relabel.store.fixed_parquet import plain_bytes, zeros
 from relabel.store.manifest import Manifest
 from relabel_train.lookup.format import KINDS, read_description
 
@@ -125,11 +127,22 @@ def _estimate_encoding(small: _Sample, large: _Sample, rows: range, project: Pro
     index: int | None = 0
     if INDEX in manifest.files:
         index = index_bytes(manifest.semantic["index"], manifest.facts["width"], count)
-    if shards is not None and index is not None:
+    others = _image_files_bytes(artefact, images_of(project.corpus, rows))
+    if shards is not None and index is not None and others is not None:
         texts = text_digest_bytes(count) if TEXTS in manifest.files else 0
-        return SizeEstimate(count, shards + index + texts, exact=True)
+        return SizeEstimate(count, shards + index + texts + others, exact=True)
     size = extrapolate((small.captions, small.encoding.bytes), (large.captions, artefact.bytes), count)
     return SizeEstimate(count, int(size), exact=False)
+
+
+def _image_files_bytes(sample: _SampleArtefact, images: int) -> int | None:
+    """Return the bytes of the files with one row per image; None if they depend on the content of the rows."""
+    names = set(sample.manifest.files) - {*sample.manifest.parts, INDEX, TEXTS}
+    tables = [zeros(pq.read_schema(sample.folder / name), images) for name in names if name.endswith(".parquet")]
+    if len(tables) < len(names):
+        return None
+    sizes = [plain_bytes(table) for table in tables if table is not None]
+    return sum(sizes) if len(sizes) == len(tables) else None
 
 
 def _estimate_neighbours(label: str, rows: range, project: Project) -> SizeEstimate:
@@ -141,20 +154,28 @@ def _estimate_neighbours(label: str, rows: range, project: Project) -> SizeEstim
 
 def _estimate_lookup(small: _Sample, large: _Sample, rows: range, project: Project) -> SizeEstimate:
     n, count = large.captions, len(rows)
+    images = images_of(project.corpus, rows)
     about, of_small = read_description(large.lookup.folder), read_description(small.lookup.folder)
     size, exact = 0, True
     for name in KINDS[about.kind]:
         length, *rest = about.arrays[name].shape
-        # One row per caption, or one more in a CSR pointer: the length is known. Other arrays grow with the words.
-        per_caption = length in (n, n + 1)
-        if per_caption:
+        # One row per caption or image, or one more in a CSR pointer: the length is known. Others grow with the words.
+        sampled = about.arrays["indptr"].shape[0] - 1
+        if length in (n, n + 1):
             length += count - n
+        elif length in (sampled, sampled + 1):
+            length += images - sampled
         else:
             first = of_small.arrays[name].shape[0]
             length, exact = int(extrapolate((small.captions, first), (n, length), count)), False
         size += npy_bytes(about.arrays[name].dtype, (length, *rest))
     width = min(project.config.neighbours.k, count - 1)
     return SizeEstimate(count, lookup_bytes(project.corpus, rows, size, width), exact)
+
+
+def images_of(corpus: Corpus, rows: range) -> int:
+    """Return the number of images of some rows."""
+    return int(corpus.image[rows.stop - 1]) + 1 - int(corpus.image[rows.start])
 
 
 def extrapolate(small: tuple[int, float], large: tuple[int, float], count: int) -> float:

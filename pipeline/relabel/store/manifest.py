@@ -206,6 +206,7 @@ VERBS: dict[str, str] = {
     "judgement": "judge",
     "report": "correlate",
     "lookup": "export lookup",
+    "neighbour_ids": "export neighbours",
     "plan": "export plan",
 }
 """Kind of artefact to the command that makes it."""

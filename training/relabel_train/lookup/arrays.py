@@ -85,8 +85,10 @@ def _check_kind(
     kind: str, sizes: Mapping[str, int], count: int, images: int, arrays: Mapping[str, MappedArray]
 ) -> None:
     """Check the arrays of one of format.KINDS, of N captions and M images."""
-    if kind == "vectors":
+    if kind in ("vectors", "image_vectors"):
         arrays["vectors"].check_length(count)
+        if kind == "image_vectors":
+            _check_image_vectors(arrays["image_vectors"], images, arrays["vectors"].array.shape[1])
     elif kind == "features":
         columns = arrays["features.columns"]
         arrays["features.indptr"].check_offsets(count, columns)
@@ -107,3 +109,10 @@ def _check_kind(
         arrays["scene_graphs.image_size"].check_length(images)
         if sizes["tuples"] > tuples.array.size:
             tuples.refuse(f"{sizes['tuples']} distinct tuples", tuples.array.size)
+
+
+def _check_image_vectors(vectors: MappedArray, images: int, width: int) -> None:
+    """Check that there is one vector per image, of the width of the captions' vectors."""
+    vectors.check_length(images)
+    if vectors.array.shape[1] != width:
+        vectors.refuse(f"vectors of width {width}, as those of the captions", vectors.array.shape[1])

@@ -18,7 +18,7 @@ from relabel_train.ids import ID_ARRAYS
 
 __all__ = ["Description", "LookupFileError", "Pooling", "read_description"]
 
-FORMAT = 2
+FORMAT = 3
 DESCRIPTION = "lookup.json"
 ORIENTATION = "rows are images, columns are captions; the text direction is the transpose"
 SIBLINGS = "by image id; never inferred from a value"
@@ -44,6 +44,7 @@ CAPTIONS: dict[str, tuple[str, int]] = {
 
 KINDS: dict[str, dict[str, tuple[str, int]]] = {
     "vectors": {"vectors": ("<f4 <f2", 2)},
+    "image_vectors": {"vectors": ("<f4 <f2", 2), "image_vectors": ("<f4 <f2", 2)},
     "features": {
         "features.indptr": ("<i8", 1),
         "features.columns": ("<i4", 1),
@@ -75,8 +76,10 @@ KINDS: dict[str, dict[str, tuple[str, int]]] = {
     },
     "baseline": {},
 }
-"""Arrays of each kind, read by `vectors.py`, `cider.py` (features), `spice.py` (scene_graphs) and `fuse.py` (others).
+"""Arrays of each kind, read by `vectors.py` (vectors and image_vectors), `cider.py` (features), `spice.py`
+(scene_graphs) and `fuse.py` (others).
 
+`vectors` (N, D) are those of the captions, `image_vectors` (M, D) those of the images, for the pooling `refs`.
 Several dtypes: any of them. In a lookup of `others` the arrays of part i have the part's own names after ``part{i}.``.
 Its heads have weights (the intercept first) and trees: `roots` (T,) is the first node of each tree, `nodes` (N, 3)
 holds feature (-1: a leaf), left and right child, `values` (N,) a leaf's value or a node's threshold. A value up to the

@@ -182,7 +182,10 @@ class FuseBlocks:
 
     def _singles(self, positions: NDArray[np.int64], captions: NDArray[np.int64]) -> F8:
         """Score (W, B) single references: (W, B, C)."""
-        features = [self._part_scores(part, positions, captions).reshape(-1) for part, _ in self.single.looks]
+        features = [
+            self._part_scores(part, positions, captions, "refs" if how == "refs" else "paired").reshape(-1)
+            for part, how in self.single.looks
+        ]
         return self.single.score(features).reshape(*positions.shape, -1)
 
     def _sets(self, images: References, captions: NDArray[np.int64]) -> F8:
@@ -201,10 +204,12 @@ class FuseBlocks:
             features.append(scores.reshape(-1))
         return self.set.score(features).reshape(images.positions.shape[1], -1)
 
-    def _part_scores(self, part: int, positions: NDArray[np.int64], captions: NDArray[np.int64]) -> F8:
+    def _part_scores(
+        self, part: int, positions: NDArray[np.int64], captions: NDArray[np.int64], pooling: Pooling = "paired"
+    ) -> F8:
         """Return a part's scores of (W, B) single references: (W, B, C)."""
         out = np.empty((positions.size, len(captions)))
-        self.parts[part].fill(References(positions.reshape(1, -1), None), captions, "paired", out)
+        self.parts[part].fill(References(positions.reshape(1, -1), None), captions, pooling, out)
         return out.reshape(*positions.shape, -1)
 
 

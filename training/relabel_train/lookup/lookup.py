@@ -365,6 +365,8 @@ def _source_blocks(kind: str, arrays: dict[str, NDArray[Any]], sizes: dict[str, 
     """Return the function that fills blocks of one kind of format.KINDS."""
     if kind == "vectors":
         return VectorBlocks(arrays["vectors"])
+    if kind == "image_vectors":
+        return VectorBlocks(arrays["vectors"], arrays["image_vectors"], arrays["image"])
     if kind == "features":
         return CiderBlocks.open(arrays, sizes, largest)
     if kind == "scene_graphs":

@@ -27,6 +27,10 @@ class VectorBlocks:
     ----------
     vectors : (N, D) float32 or float16
         Unit vectors; zero for a text without known words, NaN for a caption without an encoding.
+    image_vectors : (M, D) float32 or float16, optional
+        Unit vectors of images. The pooling "refs" compares them with those of the captions.
+    image : (N,) int32, optional
+        Image number of each caption; given with `image_vectors`.
 
     Examples
     --------
@@ -38,18 +42,35 @@ class VectorBlocks:
     >>> blocks.fill(one_image, np.array([2]), "max", out)
     >>> out.round(2)
     array([[0.8]], dtype=float32)
+
+    With vectors of images:
+
+    >>> image = np.array([0, 0, 1], np.int32)
+    >>> blocks = VectorBlocks(blocks.vectors, np.array([[0, 1], [1, 0]], np.float32), image)
+    >>> blocks.fill(one_image, np.array([2]), "refs", out)
+    >>> out
+    array([[1.]], dtype=float32)
     """
 
     vectors: NDArray[Any]
+    image_vectors: NDArray[Any] | None = None
+    image: NDArray[np.int32] | None = None
 
     def fill(self, images: References, captions: NDArray[np.int64], pooling: Pooling, out: NDArray[Any]) -> None:
         """Fill `out`, (B_images, B_captions) float32 or float64; products are computed in its type."""
         positions = images.positions
+        if pooling == "refs" and self.image_vectors is not None and self.image is not None:
+            left = _gather(self.image_vectors, self.image[positions[0]], out.dtype)
+            _product(left, _gather(self.vectors, captions, out.dtype), out)
+            return
         if pooling == "paired" and _same_memory(positions[0], captions):
             # One gather, and a product with itself: a symmetric product (syrk) is half of a general one (gemm).
-            right = left = self._gather(captions, out.dtype)
+            right = left = _gather(self.vectors, captions, out.dtype)
         else:
-            right, left = self._gather(captions, out.dtype), self._gather(positions.reshape(-1), out.dtype)
+            right, left = (
+                _gather(self.vectors, captions, out.dtype),
+                _gather(self.vectors, positions.reshape(-1), out.dtype),
+            )
         if pooling == "max" and len(positions) > 1:
             scores = _product(left, right)
             np.max(scores.reshape(*positions.shape, -1), axis=0, out=out)
@@ -59,9 +80,10 @@ class VectorBlocks:
             left = images.mean(left.reshape(*positions.shape, -1))
         _product(left, right, out)
 
-    def _gather(self, positions: NDArray[np.int64], dtype: np.dtype[Any]) -> NDArray[Any]:
-        """Read vectors in the type of the result; float16 is widened once per batch."""
-        return self.vectors.take(positions, axis=0).astype(dtype, copy=False)
+
+def _gather(vectors: NDArray[Any], positions: NDArray[np.integer], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Read vectors in the type of the result; float16 is widened once per batch."""
+    return vectors.take(positions, axis=0).astype(dtype, copy=False)
 
 
 def _product(left: NDArray[Any], right: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:

@@ -8,7 +8,7 @@ its model. With vectors of images alone, a caption has the vector of its image.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 from typing_extensions import override
 
 from relabel.core.errors import UsageError
@@ -25,10 +25,14 @@ from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
 from relabel.sources.base import OpenEncoding, SourceParams
-from relabel.sources.cosine import StoredType, VectorSource, make_vector_spec, read_vectors, vectors_from_table
+from relabel.sources.cosine import STORED, StoredType, VectorSource, make_vector_spec, read_vectors, vectors_from_table
+from relabel.sources.relevance import LookupArrays, Relevance
 from relabel.sources.vectors.encode import IMAGES, ExternalVectorTasks, Length
 from relabel.sources.vectors.files import ExternalVectors, read_vector_file, vector_file_digests
 from relabel.sources.vectors.relevance import ExternalVectorRelevance
+from relabel.store.arrays import write_array
+from relabel.store.manifest import Manifest
+from relabel.store.workdir import Work
 
 _FILES = ("captions", "caption_ids", "images", "image_ids")
 
@@ -38,7 +42,8 @@ class VectorsParams(SourceParams):
 
     source: Literal["vectors"] = "vectors"
     pooling: Pooling = Field(
-        "max", description="refs: the vector of the references' image; others pool over their captions' vectors."
+        "max",
+        description="refs, the default with `images`, takes the vector of the image; others pool over its captions.",
     )
     captions: str | None = Field(None, description="Vectors of captions: .npy, .parquet (id, vector) or .safetensors.")
     caption_ids: str | None = Field(
@@ -52,6 +57,14 @@ class VectorsParams(SourceParams):
     )
     stored: StoredType = Field("float32", description="Type of the stored vectors.")
     index: str | None = Field("Flat", description="faiss index factory string; null for no index.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _compare_images(cls, values: Any) -> Any:
+        """Let vectors of images be compared unless another pooling is named."""
+        if isinstance(values, dict) and values.get("images") is not None:
+            return {"pooling": "refs", **values}
+        return values
 
     @override
     def with_absolute_paths(self) -> Self:
@@ -85,11 +98,6 @@ class Vectors(VectorSource[VectorsParams]):
         return "given vectors have no model, so that a new text has no vector"
 
     @override
-    def lookup_blocker(self) -> str | None:
-        reason = "its images have vectors of their own, and a lookup holds those of captions"
-        return None if self.params.images is None else reason
-
-    @override
     def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
         """Return the parameters, with the files identified by their sha256."""
         p = self.params
@@ -117,13 +125,21 @@ class Vectors(VectorSource[VectorsParams]):
         return ExternalVectorTasks(corpus, rows, rows_per_shard, p.index, captions, images, p.length, p.stored)
 
     @override
+    def write_lookup(
+        self, folder: Path, manifest: Manifest, opened: Callable[[], Relevance], semantic: Mapping[str, Any], work: Work
+    ) -> LookupArrays:
+        arrays = super().write_lookup(folder, manifest, opened, semantic, work)
+        if IMAGES not in manifest.files:
+            return arrays
+        write_array(work, "image_vectors", _read_image_vectors(folder).astype(STORED[arrays.dtype]))
+        return replace(arrays, kind="image_vectors")
+
+    @override
     def open(self, encoding: OpenEncoding) -> ExternalVectorRelevance:
         """Open the vectors. A new text has no vector."""
         rows, vectors, first = encoding.rows, read_vectors(encoding.folder, encoding.manifest), None
         if IMAGES in encoding.manifest.files:
-            vectors = np.concatenate(
-                [vectors, vectors_from_table(pq.read_table(encoding.folder / IMAGES, columns=["vector"]))]
-            )
+            vectors = np.concatenate([vectors, _read_image_vectors(encoding.folder)])
             first = int(encoding.corpus.image[rows.start])
         return ExternalVectorRelevance(encoding.corpus, rows, self.params.pooling, vectors, _no_text, first_image=first)
 
@@ -139,6 +155,11 @@ class Vectors(VectorSource[VectorsParams]):
             raise UsageError(
                 "no file of vectors is set", where="source vectors", todo="Set `captions`, `images`, or both."
             )
+
+
+def _read_image_vectors(folder: Path) -> NDArray[np.float32]:
+    """Read the vectors of the images of an encoding, (M, D) float32."""
+    return vectors_from_table(pq.read_table(folder / IMAGES, columns=["vector"]))
 
 
 def _path(text: str) -> Path:

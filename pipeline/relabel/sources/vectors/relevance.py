@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from relabel.core.errors import UsageError
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import References
 from relabel.sources.cosine import VectorRelevance
 from relabel.sources.finder import Finder, Search
 from relabel.sources.relevance import LookupArrays, positions_in
+from relabel.store.arrays import write_array
 from relabel.store.workdir import Work
 
 
@@ -54,9 +54,12 @@ class ExternalVectorRelevance(VectorRelevance):
 
     @override
     def write_lookup(self, work: Work) -> LookupArrays:
-        if self.first_image is not None:
-            raise UsageError("vectors of images have no lookup")
-        return super().write_lookup(work)
+        if self.first_image is None:
+            return super().write_lookup(work)
+        captions = len(self.rows)
+        write_array(work, "vectors", np.asarray(self.vectors[:captions], "<f4"))
+        write_array(work, "image_vectors", np.asarray(self.vectors[captions:], "<f4"))
+        return LookupArrays("image_vectors", "float32", self.failed)
 
     def _sides(self, references: References, captions: Rows, how: Pooling) -> tuple[References, Rows, Pooling]:
         """Replace sets by their images if the pooling compares these; raise if a row is not encoded."""

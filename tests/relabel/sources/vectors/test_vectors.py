@@ -20,7 +20,6 @@ from relabel.core.errors import CheckError, MissingError, RelabelError, UsageErr
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus, References
-from relabel.export.lookup import check_lookup_support
 from relabel.sources.base import OpenEncoding
 from relabel.sources.finder import Search
 from relabel.sources.vectors import Vectors, VectorsParams
@@ -320,10 +319,10 @@ def test_refs_needs_vectors_of_images() -> None:
     assert not Vectors(VectorsParams(images="x.npy", captions="y.npy", pooling="refs")).spec.symmetric
 
 
-def test_vectors_of_images_have_no_lookup() -> None:
-    with pytest.raises(UsageError, match="images have vectors of their own"):
-        check_lookup_support(Vectors(VectorsParams(images="x.npy", pooling="refs")), "clip")
-    check_lookup_support(Vectors(VectorsParams(captions="y.npy")), "mine")
+def test_vectors_of_images_are_compared_unless_another_pooling_is_named() -> None:
+    assert VectorsParams(images="x.npy", captions="y.npy").pooling == "refs"
+    assert VectorsParams(images="x.npy", captions="y.npy", pooling="max").pooling == "max"
+    assert VectorsParams(captions="y.npy").pooling == "max"
 
 
 def test_a_new_text_has_no_vector(tmp_path: Path) -> None:

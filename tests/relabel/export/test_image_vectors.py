@@ -1,0 +1,121 @@
+"""Contract: the lookup of vectors of images and captions answers as an explicit loop over the files of vectors, in
+every pooling and in a collate function; sizes are estimated to the byte; other shapes are refused by name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from relabel import stages
+from relabel.config import load_config
+from relabel.core.runtime import Runtime
+from relabel.corpus import Corpus
+from relabel.corpus.build import Caption
+from relabel.stages import Project
+from relabel.stages.estimate import estimate_sizes
+from relabel_train.lookup import Lookup, LookupFileError, RelevanceCollate, open_lookup
+from relabel_train.lookup.format import DESCRIPTION
+
+SIZES = (2, 6, 1, 3, 3, 2, 4)  # captions per image; an image has at most five references
+WIDTH = 5
+
+
+def clip_project(folder: Path, settings: tuple[str, ...] = (), captions: bool = True) -> tuple[Project, dict[str, Any]]:
+    """A project with vectors drawn at random, in another order than the corpus, and not of unit length."""
+    entries = [Caption(f"x:{m}-{i}", f"x:{m}", "train", "a dog") for m, n in enumerate(SIZES) for i in range(n)]
+    corpus, rng, drawn = Corpus.from_captions(entries), np.random.default_rng(3), {}
+    given = {"images": corpus.image_ids} | ({"captions": corpus.caption_ids} if captions else {})
+    for side, ids in given.items():
+        vectors = rng.normal(size=(len(ids), WIDTH))
+        np.save(folder / f"{side}.npy", vectors[::-1])
+        (folder / f"{side}.ids.txt").write_text("\n".join(ids[::-1]), encoding="utf-8")
+        drawn |= dict(zip(ids, vectors, strict=True))
+    files = {side: str(folder / f"{side}.npy") for side in given}
+    sources = json.dumps({"clip": {"source": "vectors", **files}})
+    config = load_config(None, [f"sources={sources}", "encode.rows_per_shard=8", *settings])
+    project = Project(config, Runtime(threads=1), folder / "labels")
+    project.__dict__["corpus"] = corpus  # the value of the cached property
+    return project, drawn
+
+
+def exported(project: Project) -> Lookup:
+    stages.encode(project, "clip", "train").run()
+    job = stages.export_lookup(project, "clip", "train")
+    job.run()
+    return open_lookup(job.out, verify=True)
+
+
+def cosine(a: Any, b: Any) -> float:
+    return float(sum(a * b) / (sum(a * a) * sum(b * b)) ** 0.5)
+
+
+def expected(corpus: Corpus, drawn: dict[str, Any], row: int, column: int, pooling: str) -> float:
+    target = drawn[corpus.caption_ids[column]]
+    if pooling == "refs":
+        return cosine(drawn[corpus.image_ids[corpus.image[row]]], target)
+    first, stop = corpus.indptr[corpus.image[row]], corpus.indptr[corpus.image[row] + 1]
+    rows = [row] if pooling == "paired" else range(first, min(stop, first + 5))
+    scores = [cosine(drawn[corpus.caption_ids[r]], target) for r in rows]
+    return max(scores) if pooling == "max" else sum(scores) / len(scores)
+
+
+@pytest.mark.parametrize("pooling", [None, "refs", "paired", "max", "mean"])
+def test_blocks_equal_a_loop_over_the_files_of_vectors(pooling: Any, tmp_path: Path) -> None:
+    project, drawn = clip_project(tmp_path)
+    lookup, corpus = exported(project), project.corpus
+    assert (lookup.about.kind, lookup.about.pooling) == ("image_vectors", "refs")
+    rows, columns = [20, 0, 7, 3, 9], [1, 20, 9, 4]
+    loop = [[expected(corpus, drawn, r, c, pooling or "refs") for c in columns] for r in rows]
+    np.testing.assert_allclose(lookup.block(rows, columns, pooling), loop, atol=1e-6)
+    np.testing.assert_allclose(lookup.block(rows, columns, pooling, dtype=np.float64), loop, atol=1e-6)
+
+
+def test_images_are_named_by_id_and_any_of_their_captions(tmp_path: Path) -> None:
+    lookup = exported(clip_project(tmp_path)[0])
+    named = lookup.rows_of_images(["x:1", "x:3"])
+    np.testing.assert_array_equal(lookup.block(named), lookup.block(lookup.rows_of(["x:1-5", "x:3-2"]), named))
+
+
+def test_the_collate_function_adds_the_cosines_of_images_and_captions(tmp_path: Path) -> None:
+    project, drawn = clip_project(tmp_path)
+    ids = ["x:4-1", "x:1-0", "x:1-3", "x:0-0"]
+    batch = RelevanceCollate(exported(project))([{"caption_id": name} for name in ids])
+    loop = [[cosine(drawn[image.split("-")[0]], drawn[caption]) for caption in ids] for image in ids]
+    np.testing.assert_allclose(batch["relevance"].numpy(), loop, atol=1e-6)
+    assert batch["same_image"].tolist() == [[a[:3] == b[:3] for b in ids] for a in ids]
+
+
+def test_vectors_of_images_alone_stand_for_their_captions(tmp_path: Path) -> None:
+    project, drawn = clip_project(tmp_path, captions=False)
+    lookup, image = exported(project), project.corpus.image
+    rows = np.arange(len(image))
+    names = [project.corpus.image_ids[m] for m in image]
+    loop = [[cosine(drawn[a], drawn[b]) for b in names] for a in names]
+    np.testing.assert_allclose(lookup.block(rows), loop, atol=1e-6)
+
+
+def test_float16_and_the_estimate_of_bytes(tmp_path: Path) -> None:
+    project, drawn = clip_project(tmp_path, ("export.lookup.dtype=float16", "sources.clip.index=null"))
+    sizes = estimate_sizes(project, "clip", "train")
+    lookup = exported(project)
+    assert lookup.about.arrays["image_vectors"].dtype == "<f2"
+    assert lookup.block([0], [9])[0, 0] == pytest.approx(expected(project.corpus, drawn, 0, 9, "refs"), abs=2e-3)
+    encoding = sum(path.stat().st_size for path in project.layout.encoding("train", "clip").glob("*.parquet"))
+    assert (sizes["encode"].bytes, sizes["encode"].exact) == (encoding, True)
+    # The estimate counts the arrays of neighbours, which this lookup does not have.
+    assert sizes["export"].exact
+
+
+@pytest.mark.parametrize("shape", [(len(SIZES) - 1, WIDTH), (len(SIZES), WIDTH + 1)])
+def test_image_vectors_of_another_shape_are_refused(shape: tuple[int, int], tmp_path: Path) -> None:
+    folder = exported(clip_project(tmp_path)[0]).folder
+    np.save(folder / "image_vectors.npy", np.zeros(shape, "<f4"))
+    body = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
+    body["arrays"]["image_vectors"]["shape"] = list(shape)
+    (folder / DESCRIPTION).write_text(json.dumps(body), encoding="utf-8")
+    with pytest.raises(LookupFileError, match="image_vectors"):
+        open_lookup(folder, verify=False)
