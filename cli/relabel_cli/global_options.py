@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import Field
 
-from relabel.config import load_config
+from relabel.config import load_config, params_file
 from relabel.core.errors import UsageError
 from relabel.core.parameters import Parameters
 from relabel.core.runtime import Device, Runtime, default_data, parse_memory
@@ -28,7 +28,9 @@ class GlobalOptions(Parameters):
     (2147483648, 5)
     """
 
-    params: Path | None = Field(None, description="Parameter file; by default ./params.yaml if it exists.")
+    params: Path | None = Field(
+        None, description="Parameter file. [default: ./params.yaml, else the one beside --labels]"
+    )
     set: list[str] = Field([], description="Set one parameter, as in judge.seed=1, or a label of a trial. Repeatable.")
     dataset: str | None = Field(None, description="Dataset; by default that of the parameter file, else coco.")
     data: Path = Field(default_factory=default_data, description="Folder of fetched files.")
@@ -55,7 +57,9 @@ class GlobalOptions(Parameters):
 
     def project(self, overrides: Mapping[str, Any] = {}) -> Project:
         """Return the project of the defaults, then the file, then --set, then the options of the verb."""
-        config = load_config(self.params, self.set, {"ingest.dataset": self.dataset, **overrides})
+        config = load_config(
+            self.params or params_file(self.labels), self.set, {"ingest.dataset": self.dataset, **overrides}
+        )
         return Project(config, self.runtime(), self.labels)
 
     def runtime(self) -> Runtime:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from relabel.core.errors import FailedRowsError
 from relabel.core.tables import align
-from relabel.datasets import FileStatus
-from relabel.stages.correlate import EvaluationResult
-from relabel.stages.dry_run import Step
-from relabel.stages.nearest import Hit
-from relabel.stages.verify import Findings
 from relabel_cli.streams import write_message
+
+# A verb prints the results of one stage, and the others take seconds to import.
+if TYPE_CHECKING:
+    from relabel.datasets import FileStatus
+    from relabel.stages.correlate import EvaluationResult
+    from relabel.stages.dry_run import Step
+    from relabel.stages.nearest import Hit
+    from relabel.stages.verify import Findings
 
 
 def nearest_table(query: str, hits: Mapping[str, Sequence[Hit]]) -> str:

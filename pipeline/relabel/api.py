@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relabel import stages
-from relabel.config import load_config
+from relabel.config import load_config, params_file
 from relabel.core.errors import MissingError, UsageError
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling
@@ -280,7 +280,8 @@ def load(
     split : {"train", "val", "test", "all"}, optional
         May be left out where the label is built for one split only.
     params : str or Path, optional
-        Parameter file. Defaults to ``params.yaml`` in the working folder, or the default parameters without one.
+        Parameter file. Defaults to ``params.yaml`` in the working folder, else beside the folder of labels. Without
+        such a file, all parameters have their defaults.
     settings : mapping, optional
         Single parameters by dotted name, such as ``{"sources.cbow.vectors": "glove"}``.
     runtime : Runtime, optional
@@ -508,7 +509,8 @@ def _project(
     """Return the project of a dataset's folder, ``LABELS/DATASET``."""
     path = Path(folder)
     overrides = {**(settings or {}), "ingest.dataset": path.name}
-    config = load_config(None if params is None else Path(params), [], overrides)
+    file = params_file(path.parent) if params is None else Path(params)
+    config = load_config(file, [], overrides)
     return Project(config, runtime or Runtime(), path.parent)
 
 

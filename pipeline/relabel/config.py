@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 from pydantic import Field, PrivateAttr, SerializeAsAny, ValidationError, field_validator
@@ -25,7 +27,9 @@ from relabel.sources.cbow.tune import TuneCbowParams
 from relabel.sources.fuse.tune import TuneFuseParams
 from relabel.sources.sbert.tune import TuneSbertParams
 
+_FILE = Path("params.yaml")
 _MAX_BYTES = 1 << 20  # of a parameter file
+_MAX_NAMES = 100  # characters of the labels in a `repr`
 _MAX_SHOWN = 200  # characters of a setting in a message
 
 OF_ANY_DATASET = ("tokenizer", "rows_per_shard")
@@ -60,11 +64,14 @@ class TuneParams(Parameters):
 class Config(Parameters):
     """All parameters of params.yaml.
 
+    Without arguments, they are read from ./params.yaml, as by the command; without that file, all have their defaults.
+    With arguments, no file is read. `load_config` reads another file.
+
     Examples
     --------
     >>> from relabel.config import Config
-    >>> Config().params("cider_lower_split").tokenizer
-    'lower_split'
+    >>> Config(sources={"mine": {"source": "cider", "sigma": 3}}).params("mine").sigma
+    3.0
     """
 
     ingest: IngestParams = IngestParams()
@@ -77,6 +84,24 @@ class Config(Parameters):
 
     _file: Config | None = PrivateAttr(None)
     _models: tuple[Path, str] | None = PrivateAttr(None)
+
+    def __init__(self, **parameters: Any) -> None:
+        if parameters:
+            super().__init__(**parameters)
+            return
+        body, where = _read_body(None)
+        with _errors_of(where):
+            super().__init__(**body)
+
+    def __repr__(self) -> str:
+        return f"<Config of {self.ingest.dataset}: {self.describe_labels()}; all values: config.model_dump()>"
+
+    __str__ = __repr__
+
+    def describe_labels(self) -> str:
+        """Return the number of labels and their names, shortened to fit a line or two."""
+        names = shorten(", ".join(self.sources), _MAX_NAMES, placeholder=" ...")
+        return f"{len(self.sources)} label{'' if len(self.sources) == 1 else 's'} ({names})"
 
     @property
     def file(self) -> Config:
@@ -163,18 +188,47 @@ def load_config(path: Path | None, settings: list[str] = [], overrides: Mapping[
     >>> config.judge.seed, list(config.sources), config.params("mine").sigma
     (2, ['mine'], 3.0)
     """
-    file = path or Path("params.yaml")
-    body = read_yaml(file) if path is not None or file_status(file) is not None else {}
-    where = str(file) if body else "parameters"
-    # Before the settings, so that one of them can change a parameter of a default label.
-    body.setdefault("sources", DEFAULT_SOURCES)
+    body, where = _read_body(path)
     body = _drop_other_captions(body, with_overrides(body, settings, overrides))
-    try:
+    with _errors_of(where):
         config = Config(**with_overrides(body, settings, overrides))
         # Trials are recognized by the difference from the file (see relabel.stages.variants).
         if settings or any(value is not None for value in overrides.values()):
             config._file = _if_valid(body)
         return config
+
+
+def params_file(labels: Path) -> Path | None:
+    """Return the parameter file of a folder of labels if the working folder has none.
+
+    It lies beside the folder of labels, so that a notebook in another folder works with the parameters of its project.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from relabel.config import params_file
+    >>> _ = Path("project").mkdir(), Path("project/params.yaml").write_text("judge: {seed: 3}")
+    >>> params_file(Path("project/labels")).as_posix()
+    'project/params.yaml'
+    """
+    beside = labels.parent / _FILE
+    return beside if file_status(_FILE) is None and file_status(beside) is not None else None
+
+
+def _read_body(path: Path | None) -> tuple[dict[str, Any], str]:
+    """Read the parameters of a file, by default of the working folder, and return them with their name in messages."""
+    file = path or _FILE
+    body = read_yaml(file) if path is not None or file_status(file) is not None else {}
+    where = str(file) if body else "parameters"
+    # Before any settings, so that one of them can change a parameter of a default label.
+    return {"sources": DEFAULT_SOURCES, **body}, where
+
+
+@contextmanager
+def _errors_of(where: str) -> Iterator[None]:
+    """Turn errors of validation into a UsageError that names the file."""
+    try:
+        yield
     except ValidationError as error:
         raise UsageError(describe(error), where=where) from error
     except UsageError as error:

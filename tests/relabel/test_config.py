@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from relabel.config import Config, load_config
+from relabel.config import DEFAULT_SOURCES, Config, load_config
 from relabel.core.errors import MissingError, UsageError
+from relabel_cli.global_options import GlobalOptions
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +21,35 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_file_means_the_defaults() -> None:
-    assert load_config(None) == Config()
+    assert load_config(None) == Config() == Config(sources=DEFAULT_SOURCES)
+
+
+def test_python_reads_the_file_of_the_folder_unless_parameters_are_given(tmp_path: Path) -> None:
+    (tmp_path / "params.yaml").write_text("judge: {seed: 5}\nsources: {mine: {source: cider, sigma: 3}}\n")
+    assert Config() == load_config(None)
+    assert (Config().judge.seed, list(Config().sources)) == (5, ["mine"])
+    assert Config(judge={"resamples": 7}).judge.seed == 0
+    (tmp_path / "params.yaml").write_text("judge: {seed: -5}\n")
+    with pytest.raises(UsageError, match=r"params\.yaml: judge\.seed"):
+        Config()
+
+
+def test_the_file_beside_the_labels_counts_in_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "params.yaml").write_text("judge: {seed: 5}\n")
+    (tmp_path / "notebooks").mkdir()
+    monkeypatch.chdir(tmp_path / "notebooks")
+    assert load_config(None).judge.seed == 0
+    assert GlobalOptions(labels=Path("../labels")).project().config.judge.seed == 5
+    (tmp_path / "notebooks" / "params.yaml").write_text("judge: {seed: 6}\n")
+    assert GlobalOptions(labels=Path("../labels")).project().config.judge.seed == 6
+
+
+def test_a_config_is_shown_in_a_line_or_two() -> None:
+    assert repr(Config()).startswith("<Config of coco: 6 labels (same_image, cbow, cider,")
+    many = Config(sources={f"label{i}": {"source": "cider"} for i in range(500)})
+    assert str(many) == repr(many)
+    assert "500 labels (label0, label1," in repr(many)
+    assert len(repr(many)) < 3 * 80
 
 
 def test_later_wins(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from relabel.config import Config, load_config
+from relabel.config import DEFAULT_SOURCES, Config, load_config
 from relabel_cli.reference import reference
 
 ROOT = Path(__file__).parents[2]
@@ -16,4 +16,4 @@ def test_the_reference_page_is_of_these_models() -> None:
 
 
 def test_params_yaml_holds_the_defaults() -> None:
-    assert load_config(ROOT / "params.yaml") == Config()
+    assert load_config(ROOT / "params.yaml") == Config(sources=DEFAULT_SOURCES)

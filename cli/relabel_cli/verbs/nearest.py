@@ -28,12 +28,19 @@ def nearest(
     from relabel.stages.nearest import search_labels
     from relabel_cli.output import nearest_table
 
-    if (text is None) == (caption_id is None):
-        raise UsageError("give a caption or --id, not both", todo='relabel nearest "a dog on a surfboard"')
+    if text is None and caption_id is None:
+        todo = 'Give a caption, as in `relabel nearest "a dog on a surfboard"`, or --id with the id of one.'
+        raise UsageError("nothing to search for", todo=todo)
+    if text is not None and caption_id is not None:
+        raise UsageError("a caption and --id exclude each other", todo="Give one of them.")
     project = common.project()
     query, hits, left_out = search_labels(project, text, caption_id, source or [], k, split)
     common.show(
-        {"asked": query, "nearest": {label: [asdict(hit) for hit in best] for label, best in hits.items()}},
+        {
+            "asked": query,
+            "nearest": {label: [asdict(hit) for hit in best] for label, best in hits.items()},
+            "left_out": {label: str(error) for label, error in left_out},
+        },
         nearest_table(query, hits),
     )
     for label, error in left_out:

@@ -74,7 +74,7 @@ class References:
         return References(indptr_of(sizes), self.rows[ranges(self.indptr[:-1][index], sizes)])
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Corpus:
     """All captions of one dataset.
 
@@ -150,6 +150,10 @@ class Corpus:
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
+
+    def __repr__(self) -> str:
+        splits = ", ".join(f"{split} {len(rows):,}" for split, rows in self.splits.items())
+        return f"<Corpus: {len(self):,} captions of {len(self.indptr) - 1:,} images ({splits})>"
 
     @cached_property
     def texts(self) -> list[str]:

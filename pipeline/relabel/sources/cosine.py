@@ -174,7 +174,7 @@ def index_errors(factory: str) -> Iterator[None]:
         raise UsageError(message, todo="Use `Flat` for exact search.") from error
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class VectorRelevance(Relevance):
     """Cosine of unit vectors, pooled over references. A zero vector, of a text without known words, has relevance 0.
 

@@ -119,6 +119,11 @@ class Relevance(ABC):
     pooling: Pooling
     failed: Rows = np.empty(0, np.int32)
 
+    def __repr__(self) -> str:
+        failed = f", {len(self.failed):,} failed" if len(self.failed) else ""
+        rows = f"rows {self.rows.start:,} to {self.rows.stop - 1:,}"
+        return f"<{type(self).__name__}: {len(self.rows):,} captions ({rows}){failed}, pooling {self.pooling}>"
+
     @abstractmethod
     def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
         """Score P pairs of a reference set and a caption.

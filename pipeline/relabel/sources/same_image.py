@@ -27,7 +27,7 @@ class SameImageParams(SourceParams):
     pooling: Pooling = "max"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SameImageRelevance(Relevance):
     """Relevance r = [the caption belongs to the image of the references].
 

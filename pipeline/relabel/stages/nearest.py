@@ -36,8 +36,7 @@ def search_labels(
     text, caption_id : str or None
         Exactly one of them: a new text, or the id of an encoded caption.
     labels : sequence of str
-        Labels to search with. If empty, all that are encoded except same_image, which lists captions of the image in
-        row order.
+        Labels to search with; all if empty.
     k : int
         Number of results per label.
     split : str
@@ -60,20 +59,15 @@ def search_labels(
     RelabelError
         If no label can answer: the reason of the first.
     """
-    names = list(labels) or [
-        label
-        for label, params in project.config.sources.items()
-        if params.source != "same_image" and project.layout.encoding(split, label).exists()
-    ]
-    if not names:
+    names = list(labels) or list(project.config.sources)
+    if not labels and not any(project.layout.encoding(split, label).exists() for label in names):
         where = str(project.layout.encoding(split))
         raise MissingError("nothing is encoded", where=where, todo=f"Run `relabel encode --split {split}`.")
-    if text is not None:
-        names = _labels_for_text(project, names, named=bool(labels))
     opened: dict[str, Relevance] = {}
     left_out: list[tuple[str, RelabelError]] = []
     for label in names:
         try:
+            _check_search(project, label, split, is_text=text is not None, named=bool(labels))
             opened[label] = open_label(project, label, split)
         except RelabelError as error:
             left_out.append((label, error))
@@ -155,29 +149,26 @@ def find_row(corpus: Corpus, rows: range, caption_id: str) -> int:
     return row
 
 
-def _labels_for_text(project: Project, labels: Sequence[str], named: bool) -> list[str]:
-    """Return the labels that can score a new text.
+def _check_search(project: Project, label: str, split: str, is_text: bool, named: bool) -> None:
+    """Raise if a label cannot rank captions for a query, or ranks them usefully only if the user names it.
 
     Raises
     ------
     UsageError
-        If no label can, or a label that the user named cannot.
+        With the reason.
+    MissingError
+        If the label is not encoded.
     """
-    able = []
-    for label in labels:
-        try:
-            reason = _text_obstacle(project, label)
-        except RelabelError:
-            # Its model is missing, for example: opening the label reports it.
-            reason = None
-        if reason is None:
-            able.append(label)
-            continue
-        error = UsageError(f"{label} cannot score a new text: {reason}", todo="Search by id: --id ID.")
-        if named or (label == labels[-1] and not able):
-            raise error
-        project.runtime.progress.note(str(error))
-    return able
+    if not named and project.config.source(label).spec.baseline:
+        message = "it knows image ids only and lists the captions of the image in the order of the corpus"
+        raise UsageError(message, todo=f"Name it with --source {label}.")
+    if is_text and (reason := _text_obstacle(project, label)) is not None:
+        raise UsageError(f"{label} cannot score a new text: {reason}", todo="Search by id: --id ID.")
+    folder = project.layout.encoding(split, label)
+    # Before the source is prepared, which may hash the files of a model.
+    if not folder.exists():
+        todo = f"Run `relabel encode --label {label} --split {split}`."
+        raise MissingError("not encoded", where=str(folder), todo=todo)
 
 
 def _text_obstacle(project: Project, label: str) -> str | None:

@@ -16,7 +16,7 @@ from relabel.sources.words.params import TUNED
 from relabel.store.manifest import Manifest, read_manifest
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Project:
     """Parameters, resources of a run, and folders.
 
@@ -49,6 +49,9 @@ class Project:
         config = self.config.with_models(self.runtime.data, self.training_dataset)
         # The dataclass is frozen for its users; the instance is still under construction.
         object.__setattr__(self, "config", config)
+
+    def __repr__(self) -> str:
+        return f"<Project {self.layout.root}: {self.config.describe_labels()}; data in {self.runtime.data}>"
 
     def for_worker(self, runtime: Runtime) -> Self:
         """Return the same project for a process in another folder: with this runtime and absolute paths."""

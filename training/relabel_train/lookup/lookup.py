@@ -136,8 +136,13 @@ class Lookup:
         return len(self.rows)
 
     def __repr__(self) -> str:
-        about = self.about
-        return f"<Lookup {about.label} ({about.source}), {about.split}: {len(self):,} captions, {self.folder}>"
+        about, (low, high) = self.about, self.about.bounds
+        near = "no" if about.neighbours is None else f"{about.neighbours['width']:,}"
+        captions = f"{len(self):,} captions of {len(self._indptr) - 1:,} images"
+        return (
+            f"<Lookup {about.label} ({about.source}), {about.split}: {captions}, relevance {low:g} to {high:g}, "
+            f"pooling {about.pooling}, {near} neighbours, {self.folder}>"
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopen, (str(self.folder), *self._opened)

@@ -75,7 +75,7 @@ class Gate:
         return "there is no gate" if self.label is None else f"{self.label} >= {self.threshold:g}"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class BertStsRelevance(Relevance):
     """Scores of a cross-encoder for the pairs that pass the gate.
 
@@ -242,7 +242,7 @@ class BertStsRelevance(Relevance):
         return texts
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class DryRunRelevance(BertStsRelevance):
     """Relevance that applies the gate and counts pairs. Every refined score is 0.
 

@@ -34,7 +34,7 @@ _SETS = 4  # sets whose scores a thread holds at a time
 _QUERIES = 128  # queries per task of a thread
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class CiderRelevance(Relevance):
     """CIDEr-D or CIDEr of encoded captions, in 0..10.
 

@@ -21,7 +21,7 @@ _CELLS = 1 << 21  # features held at a time: 16 MiB
 _PAIRS = 1 << 14  # pairs scored at a time
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class FuseRelevance(Relevance):
     """Relevance that a model computes from its parts' scores; `block` and `pairs` give the same bits.
 

@@ -50,7 +50,7 @@ class MeteorParams(SourceParams):
     )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class MeteorRelevance(Relevance):
     """METEOR of any captions, scored by Java pair by pair.
 

@@ -31,7 +31,7 @@ _QUERIES = 128  # queries per task of a thread
 NewText = Callable[[str, Scenes], tuple[TupleRows, Words]]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SceneGraphRelevance(Relevance):
     """SPICE of encoded captions: F1 of the caption's tuples, in 0..1.
 

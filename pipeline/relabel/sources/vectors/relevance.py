@@ -18,7 +18,7 @@ from relabel.store.arrays import write_array
 from relabel.store.workdir import Work
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ExternalVectorRelevance(VectorRelevance):
     """Cosine of external vectors. `refs` is the cosine of the references' image and the caption.
 

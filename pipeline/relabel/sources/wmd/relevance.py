@@ -23,7 +23,7 @@ _CELLS = 1 << 20  # distances of captions held at a time
 NewText = Callable[[str], tuple[list[int], NDArray[np.int64], NDArray[np.float32]]]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class WmdRelevance(Relevance):
     """Relevance 1 - d / reach of word mover's distances d, in [0, 1]; distances are pooled over references first.
 
