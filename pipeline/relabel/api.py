@@ -20,7 +20,7 @@ from relabel.core.errors import MissingError, UsageError
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus, References
-from relabel.judge.judged_sets import ScoreFunction
+from relabel.judge.judged_scores import ScoreFunction
 from relabel.judge.report import Report
 from relabel.sources.relevance import Relevance
 from relabel.sources.texts import score_texts
@@ -409,7 +409,7 @@ def correlate(
         candidates (list of str), and returns P numbers.
     on : str or sequence of str, default="cxc"
         Names of judged sets, such as "cxc", "eccv", "stsb" and "flickr8k-expert" (see docs/judged-sets.md), or files of
-        judgements of your own. Functions are judged on sets of texts, so not on "cxc", "eccv" and "stsb".
+        judgements of your own. Functions are judged on sets of texts, so not on "cxc" and "eccv".
     runtime : Runtime, optional
         Folder of judged sets and threads, where only functions are judged. Defaults to the one of the labels.
 
@@ -447,7 +447,7 @@ def correlate(
         raise UsageError("correlate() needs at least one label or function")
     if len(functions) + len(opened) < len(judged):
         raise UsageError("two functions have one name", todo="Name each function differently: the report lists names.")
-    if functions and (encoded := [name for name in sets if name in (*ENCODED, "stsb")]):
+    if functions and (encoded := [name for name in sets if name in ENCODED]):
         todo = "Judge it on a set of texts, such as flickr8k-expert, or write scores to a file: --scores FILE."
         raise UsageError(f"a function of texts cannot be judged on {', '.join(encoded)}", todo=todo)
     if opened:

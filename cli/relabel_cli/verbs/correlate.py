@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,7 +10,6 @@ import typer
 from relabel.core.errors import UsageError
 from relabel.judge import JudgeParams
 from relabel.stages.correlate import Against
-from relabel.store.atomic import write_atomic
 from relabel_cli.global_options import GlobalOptions
 from relabel_cli.options import Overrides, verb
 
@@ -31,13 +29,17 @@ def correlate(
         typer.Option(
             "--on",
             help="Judged sets, by comma or repeated: cxc, eccv, stsb, flickr8k-expert, flickr8k-cf, vsts, sick, "
-            "pascal-50s, sugarcrepe-pp, all; or a file of references, candidate and human (.jsonl, .csv, .parquet).",
+            "pascal-50s, sugarcrepe-pp, or all on this machine; or a file of references, candidate and human (.jsonl, "
+            ".csv, .parquet).",
         ),
     ] = None,
     scores: Annotated[
         list[Path] | None,
-        typer.Option(help="Judge scores of CxC's pairs that were computed elsewhere: left, right, score. Repeatable."),
+        typer.Option(help="Judge scores of the set's pairs that were computed elsewhere: a file. Repeatable."),
     ] = None,
+    allow_missing: Annotated[
+        bool, typer.Option("--allow-missing", help="Accept files of scores that lack judged pairs.")
+    ] = False,
     sources: Annotated[
         list[str] | None, typer.Option(help="Labels, separated by commas or repeated; all of params.yaml by default.")
     ] = None,
@@ -47,7 +49,7 @@ def correlate(
     csv: Annotated[bool, typer.Option("--csv", help="The same as --format csv.")] = False,
     md: Annotated[bool, typer.Option("--md", help="The same as --format md.")] = False,
     latex: Annotated[bool, typer.Option("--latex", help="The same as --format latex.")] = False,
-    picture: Annotated[Path | None, typer.Option(help="Copy the picture (PNG) to this file.")] = None,
+    picture: Annotated[Path | None, typer.Option(help="Draw the report into this file (PNG).")] = None,
 ) -> None:
     """Report how well each label agrees with human judgement."""
     from relabel import stages
@@ -59,21 +61,19 @@ def correlate(
     labels = [name for text in sources or [] for name in text.split(",") if name]
     chosen: list[Against] = [name for text in on or [] for name in text.split(",") if name]
     chosen += [name for name, asked in (("cxc", cxc), ("eccv", eccv), ("stsb", stsb)) if asked]
-    if "all" in chosen:
-        chosen = [*judged_names(), *(name for name in chosen if name != "all")]
-    # One order of tables and no set twice, however the sets were named.
-    chosen = sorted(dict.fromkeys(chosen or ["cxc"]), key=lambda name: [*judged_names(), name].index(name))
-    if scores and chosen != ["cxc"]:
-        raise UsageError("--scores are judged on CxC alone", todo="Use --on cxc.")
+    # One order of tables, however the sets were named; files come last.
+    order = [*judged_names(), *chosen]
+    chosen = sorted(dict.fromkeys(chosen or ["cxc"]), key=[*order, "cxc"].index)
+    if picture is not None and chosen == ["eccv"]:
+        raise UsageError("there is no picture of ECCV Caption alone", todo="Add a set: --on cxc,eccv.")
     style = "csv" if csv else "md" if md else "latex" if latex else form
-    outcome = compare(project, labels, chosen, scores or ())
-    if {"cxc", "eccv"} & set(chosen) and not scores:
+    outcome = compare(project, labels, chosen, scores or (), allow_missing=allow_missing)
+    if {"cxc", "eccv", "all"} & set(chosen) and not scores:
         outcome.problems += stages.find_failed_rows(
             project, labels or project.config.sources, project.config.judge.split
         )
-    if picture is not None and "tables, pictures" in outcome.paths and "cxc" in chosen:
-        drawn = outcome.paths["tables, pictures"] / "cxc.png"
-        write_atomic(picture, lambda p: shutil.copyfile(drawn, p))
+    if picture is not None and outcome.draw is not None:
+        outcome.draw(picture)
     common.show(outcome.report.data, outcome.report.render(style))
     report_outcome(outcome)
 

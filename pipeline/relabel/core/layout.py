@@ -122,9 +122,9 @@ class Layout:
         """Return the folder of a batch plan of one split."""
         return self.root / "exports" / check_name("split", split) / "plan" / check_name("plan", name)
 
-    def stsb(self, label: str) -> Path:
-        """Return the folder of one label's work on the STS benchmark."""
-        return self.root / "stsb" / check_name("label", label)
+    def judged_set(self, name: str) -> Path:
+        """Return the folder of all labels' encodings and scores of the texts of one judged set."""
+        return self.root / "judged" / check_name("judged set", name)
 
     def report(self, split: str) -> Path:
         """Return the folder of the tables and plots over all labels."""

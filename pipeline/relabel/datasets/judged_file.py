@@ -72,6 +72,7 @@ def judged_file(
         dataset=path.stem,
         read=lambda _: _read(path, texts),
         statistics=(statistic,),
+        pair_ids="number of the record, from 1",
         protocol=f"Ratings of {path.name}; the references of a pair stand for its image.",
     )
 
@@ -81,6 +82,7 @@ def _read(path: Path, texts: Mapping[str, str]) -> Judgements:
     if not ratings:
         raise CheckError("no judgements", where=str(path), todo="Write one record per rated pair.")
     return Judgements(
+        ids=[str(number) for number in range(1, len(ratings) + 1)],
         references=[rating.references for rating in ratings],
         candidates=[rating.candidate for rating in ratings],
         ratings=np.array([[rating.human] for rating in ratings]),
@@ -123,6 +125,30 @@ def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _rating(record: Mapping[str, Any], where: str, texts: Mapping[str, str]) -> _Rating:
+    references, candidate = texts_of(record, where)
+    group = record.get("group")
+    return _Rating(
+        [texts.get(value, value) for value in references],
+        texts.get(candidate, candidate),
+        number_of(record, "human", where),
+        "all" if group in (None, "") else str(group),
+    )
+
+
+def texts_of(record: Mapping[str, Any], where: str) -> tuple[list[str], str]:
+    """Return the references and the candidate of a record.
+
+    Raises
+    ------
+    CheckError
+        If there are none.
+
+    Examples
+    --------
+    >>> from relabel.datasets.judged_file import texts_of
+    >>> texts_of({"reference": "a dog", "candidate": "a puppy"}, "mine.jsonl:1")
+    (['a dog'], 'a puppy')
+    """
     values = record.get("references")
     # CSV has no lists: a cell holds one as JSON.
     if isinstance(values, str):
@@ -134,17 +160,11 @@ def _rating(record: Mapping[str, Any], where: str, texts: Mapping[str, str]) -> 
         values = [record["reference"]]
     candidate = record.get("candidate")
     if not isinstance(values, list) or not values or not all(isinstance(v, str) and v.strip() for v in values):
-        what = "expected `references`, a list of texts, or `reference`, a text"
-        raise CheckError(what, where=where, todo="Give each judged pair its references.")
+        problem = "expected `references`, a list of texts, or `reference`, a text"
+        raise CheckError(problem, where=where, todo="Give each judged pair its references.")
     if not isinstance(candidate, str) or not candidate.strip():
         raise CheckError("expected `candidate`, a text", where=where, todo="Give each judged pair its candidate.")
-    group = record.get("group")
-    return _Rating(
-        [texts.get(value, value) for value in values],
-        texts.get(candidate, candidate),
-        number_of(record, "human", where),
-        "all" if group in (None, "") else str(group),
-    )
+    return values, candidate
 
 
 def number_of(record: Mapping[str, Any], name: str, where: str) -> float:

@@ -26,7 +26,7 @@ GT, OTHER, ALL_PAIRS, INK, PALE = "#D55E00", "#0072B2", "#8C8C8C", "#262626", "#
 _TASK: Task = "sits"
 _COLUMNS = 3
 _TITLES: dict[Task, str] = {"sits": "Caption and image", "sts": "Caption and caption", "sis": "Image and image"}
-_STYLE: dict[str, Any] = {
+STYLE: dict[str, Any] = {
     "axes.edgecolor": INK,
     "axes.labelcolor": INK,
     "axes.spines.right": False,
@@ -64,7 +64,7 @@ def draw(labels: Sequence[PairScores], records: Sequence[Mapping[str, Any]], pat
     shown = [scored for scored in labels if _TASK in scored.tables]
     names = list(dict.fromkeys(r["label"] for r in records))
     panels, bars = 3.1 * math.ceil(len(shown) / _COLUMNS) + 0.6, 0.55 * len(names) + 1.5
-    with mpl.rc_context(_STYLE):  # type: ignore[arg-type]
+    with mpl.rc_context(STYLE):  # type: ignore[arg-type]
         figure = Figure(figsize=(11.5, panels + bars + 0.6), layout=ConstrainedLayoutEngine(h_pad=0.1))
         FigureCanvasAgg(figure)
         title = f"How labels agree with people: Crisscrossed Captions, {labels[0].split} split"

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relabel.core.numeric.jit import jit
-from relabel.core.numeric.statistics import Interval, Vector, cluster_counts, round_relative
+from relabel.core.numeric.statistics import Interval, Vector, cluster_counts, percentile_interval, round_relative
 from relabel.core.numeric.threads import run_chunks
 
 _TOGETHER = 32  # resamples per piece of work: a tree of CxC's 501 human scores is 128 KiB
@@ -79,16 +79,7 @@ def rank_intervals(
         _rank_correlations(starts, y, index, np.ascontiguousarray(counts[lo:hi].T), int(y.max()) + 1, out[lo:hi])
 
     run_chunks(work, resamples, threads, _TOGETHER)
-    return RankIntervals(*(_interval(column, level) for column in out.T))
-
-
-def _interval(values: Vector, level: float) -> Interval | None:
-    # A resample may be constant where few clusters carry all variance.
-    values = values[np.isfinite(values)]
-    if not len(values):
-        return None
-    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(low), float(high))
+    return RankIntervals(*(percentile_interval(column, level) for column in out.T))
 
 
 @jit

@@ -1,15 +1,16 @@
 """Relevance of texts that belong to no corpus: reference sets and candidates given as strings.
 
-The texts become a small corpus that is encoded in a temporary folder, so a source scores them by the code that makes
-its labels. Reference sets lie in one split and further candidates in another, which keeps candidates out of the
-document frequencies.
+The texts become a small corpus, so a source scores them by the code that makes its labels. Reference sets lie in one
+split and further candidates in another, which keeps candidates out of the document frequencies.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
@@ -25,6 +26,7 @@ from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
 from relabel.sources.base import OpenEncoding, Source
 from relabel.sources.relevance import Relevance
+from relabel.sources.text_reuse import with_text_reuse
 from relabel.store.artefact import build
 from relabel.store.manifest import ArtefactSpec, Manifest
 from relabel.store.tasks import make_all
@@ -32,7 +34,7 @@ from relabel.store.workdir import Work
 
 REFERENCE_SPLIT, CANDIDATE_SPLIT = "train", "val"
 """Splits of the temporary corpus. Reference sets come first, so their rows are the first rows."""
-_ROWS_PER_SHARD = 50_000
+_ROWS_PER_SHARD = 5_000  # a killed run loses no more than one shard of work
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +48,8 @@ class TextScores:
     captions : int
         Number of encoded texts; a text that several sets share counts once per set.
     seconds : float
-        Wall time of encoding and scoring, with the loading of models.
+        Wall time of encoding and scoring, with the loading of models. Encodings that were read count as long as they
+        took to make.
     bytes : int
         Size of the encoding, of its parts and of its gate.
     """
@@ -129,6 +132,7 @@ def score_texts(
     *,
     pooling: Pooling | None = None,
     folder: Path | None = None,
+    label: str = "label",
 ) -> TextScores:
     """Score each of P candidates against its own reference set.
 
@@ -148,7 +152,10 @@ def score_texts(
     pooling : Pooling, optional
         The source's own by default.
     folder : Path, optional
-        Parent of the temporary encoding; the system's temporary folder by default.
+        Keeps the encodings, one folder per label. A later call reads those of the same texts and parameters, and reuses
+        the rows of equal texts. By default, encodings are temporary.
+    label : str
+        Name of the encoding of `source` in `folder`; its parts have their own labels.
 
     Returns
     -------
@@ -183,19 +190,29 @@ def score_texts(
         from relabel.corpus.tokenizers import tokenize
 
         corpus = corpus.with_tokens(tokenize(corpus.texts, runtime))
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix="texts-", dir=folder) as temporary:
-        place = Path(temporary)
-        opened: dict[str, Relevance] = {}
-        _, relevance = _open(source, "label", corpus, place, runtime, parts, opened)
+    with _folder_of_encodings(folder) as place:
+        opened: dict[str, OpenedEncoding] = {}
+        top = _open(source, label, corpus, place, runtime, parts, opened)
         try:
-            scores = relevance.pairs(texts.references, texts.candidates, pooling)
+            scores = top.relevance.pairs(texts.references, texts.candidates, pooling)
         finally:
-            for part in (relevance, *opened.values()):
-                part.close()
-        size = sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
-    return TextScores(scores, len(corpus), time.perf_counter() - started, size)
+            for encoding in opened.values():
+                encoding.relevance.close()
+        seconds = time.perf_counter() - started
+        # The cost of a label is the same whether its encoding was made now or read.
+        seconds += sum(one.manifest.runtime["seconds"] for one in opened.values() if not one.built)
+        size = sum(entry.bytes for one in opened.values() for entry in one.manifest.files.values())
+    return TextScores(scores, len(corpus), seconds, size)
+
+
+@contextmanager
+def _folder_of_encodings(folder: Path | None) -> Iterator[Path]:
+    """Yield a folder, or a temporary one where none is given."""
+    if folder is not None:
+        yield folder
+        return
+    with TemporaryDirectory(prefix="texts-") as temporary:
+        yield Path(temporary)
 
 
 def score_both_orders(
@@ -206,6 +223,7 @@ def score_both_orders(
     parts: Mapping[str, Source[Any]] = MappingProxyType({}),
     *,
     folder: Path | None = None,
+    label: str = "label",
 ) -> TextScores:
     """Score P pairs of single texts in both orders and average the two: parameters and errors as `score_texts`.
 
@@ -223,41 +241,51 @@ def score_both_orders(
     True
     """
     references = [[text] for text in (*first, *second)]
-    both = score_texts(source, references, [*second, *first], runtime, parts, folder=folder)
+    both = score_texts(source, references, [*second, *first], runtime, parts, folder=folder, label=label)
     half = len(first)
     # The mean of two equal numbers is that number, so symmetric sources need no case of their own.
     return TextScores((both.scores[:half] + both.scores[half:]) / 2, both.captions, both.seconds, both.bytes)
 
 
+@dataclass(frozen=True, eq=False)
+class OpenedEncoding:
+    """An encoding of texts: its manifest, if this call built it, and its relevance."""
+
+    manifest: Manifest
+    built: bool
+    relevance: Relevance
+
+
 def _open(
     source: Source[Any],
-    name: str,
+    label: str,
     corpus: Corpus,
     folder: Path,
     runtime: Runtime,
     parts: Mapping[str, Source[Any]],
-    opened: dict[str, Relevance],
-) -> tuple[Manifest, Relevance]:
-    """Encode all texts with a source and open the encoding. Its parts come first, and are added to `opened`."""
-    rows = range(len(corpus))
-    manifests: dict[str, Manifest] = {}
-    for part in source.input_labels():
-        manifests[part], opened[part] = _open(parts[part], f"part {part}", corpus, folder, runtime, parts, opened)
-    source.check_inputs(manifests)
+    opened: dict[str, OpenedEncoding],
+) -> OpenedEncoding:
+    """Encode all texts with a source and open the encoding. Its parts come first; all are added to `opened`."""
+    # Two labels may share a part.
+    if label in opened:
+        return opened[label]
+    rows, out = range(len(corpus)), folder / label
+    inputs = {part: _open(parts[part], part, corpus, folder, runtime, parts, opened) for part in source.input_labels()}
+    source.check_inputs({part: one.manifest for part, one in inputs.items()})
+    semantic = source.fingerprint_params(corpus, rows, runtime) | {"version": source.spec.version}
 
     def fill(work: Work) -> None:
         work.facts |= {"rows": [rows.start, rows.stop], "label": source.spec.name, "kind": source.spec.kind}
         # Only the tasks count documents: the parameters in the manifest stay those that a fuse compares its parts with.
-        tasks = source.with_documents(REFERENCE_SPLIT).tasks(corpus, rows, _ROWS_PER_SHARD, runtime)
-        make_all(tasks, work, runtime.progress)
+        make = partial(source.with_documents(REFERENCE_SPLIT).tasks, corpus, rows, _ROWS_PER_SHARD, runtime)
+        make_all(with_text_reuse(make, out, semantic), work, runtime.progress)
 
-    semantic = source.fingerprint_params(corpus, rows, runtime) | {"version": source.spec.version}
-    artefact = ArtefactSpec("encoding", "texts", semantic, {"corpus": corpus.digest})
-    manifest, _ = build(folder / name, artefact, fill)
-    encoding = OpenEncoding(
-        corpus, folder / name, manifest, runtime, {part: opened[part] for part in source.input_labels()}
-    )
-    return manifest, source.open(encoding)
+    identities = {f"encoding {part}": one.manifest.identity for part, one in inputs.items()}
+    artefact = ArtefactSpec("encoding", label, semantic, {"corpus": corpus.digest} | identities)
+    manifest, built = build(out, artefact, fill, runtime.progress)
+    encoding = OpenEncoding(corpus, out, manifest, runtime, {part: one.relevance for part, one in inputs.items()})
+    opened[label] = OpenedEncoding(manifest, built, source.open(encoding))
+    return opened[label]
 
 
 def _check(references: Sequence[Sequence[str]], candidates: Sequence[str]) -> None:

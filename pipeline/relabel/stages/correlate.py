@@ -3,38 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from relabel import stages
-from relabel.core.errors import RelabelError, UsageError
-from relabel.datasets.judged import JudgedSet, judged_set, set_names
-from relabel.datasets.judged_file import JUDGEMENT_FILES, judged_file
-from relabel.judge.judged_sets import (
-    Cost,
-    Figure,
-    ScoreFunction,
-    column_title,
-    headline,
-    score_judgements,
-    score_with_function,
-    set_figures,
-    set_report,
-    summary_report,
-)
+from relabel.core.errors import MissingError, RelabelError, UsageError
+from relabel.datasets.judged import set_names
+from relabel.judge.judged_scores import ScoreFunction
+from relabel.judge.judged_summary import Cost, encoded_columns, summary_report
 from relabel.judge.report import Report, ReportFiles, metrics, write_report
-from relabel.sources.base import Source
-from relabel.sources.texts import TextScores
 from relabel.stages import Project
+from relabel.stages.judged_sets import Judged, SetResults, judge_sets, open_sets
 from relabel.stages.variants import report_variant
 from relabel.store.manifest import MANIFEST, Manifest
 
 Against = str
-"""Name of a judged set: "cxc", "eccv", "stsb", or one of `relabel.datasets.judged.set_names`."""
+"""Name of a judged set ("cxc", "eccv", or one of `relabel.datasets.judged.set_names`), a file, or "all"."""
+ALL_SETS = "all"
+"""Stands for every set whose files are on this machine."""
+Draw = Callable[[Path], None]
 ENCODED: tuple[Against, ...] = ("cxc", "eccv")
 """Sets that judge encodings of COCO's captions. All others have texts of their own."""
 
@@ -46,9 +36,9 @@ def judged_names() -> tuple[str, ...]:
     --------
     >>> from relabel.stages.correlate import judged_names
     >>> judged_names()[:4]
-    ('cxc', 'eccv', 'stsb', 'flickr8k-cf')
+    ('cxc', 'eccv', 'flickr8k-cf', 'flickr8k-expert')
     """
-    return (*ENCODED, "stsb", *set_names())
+    return (*ENCODED, *set_names())
 
 
 @dataclass
@@ -62,11 +52,14 @@ class EvaluationResult:
         Labels that could not be built, each with its error.
     paths : dict of str to Path
         Written files and folders, by their description.
+    draw : callable, optional
+        Draws the picture of the report into the file it is given.
     """
 
     report: Report = field(default_factory=lambda: Report((), ()))
     problems: list[tuple[str, RelabelError]] = field(default_factory=list)
     paths: dict[str, Path] = field(default_factory=dict)
+    draw: Draw | None = None
 
 
 def correlate(
@@ -75,6 +68,8 @@ def correlate(
     against: Sequence[Against],
     scores: Sequence[Path] = (),
     functions: Mapping[str, ScoreFunction] = MappingProxyType({}),
+    *,
+    allow_missing: bool = False,
 ) -> EvaluationResult:
     """Compare labels with human judgement; write tables and pictures.
 
@@ -90,60 +85,136 @@ def correlate(
     against : sequence of str
         Names of judged sets (see `judged_names`), or files of judgements (see `relabel.datasets.judged_file`).
         Crisscrossed Captions and ECCV Caption judge encodings of COCO's captions; all others have texts of their own,
-        and are shown with a table of all sets. If empty, labels are encoded and not judged.
+        and are shown with a table of all sets. "all" stands for every set whose files are on this machine; the others
+        are named in a note. If empty, labels are encoded and not judged.
     scores : sequence of Path
-        Files of scores that were computed elsewhere, judged on CxC under the name of the file (see
-        `relabel.judge.external_scores`). With such files, `labels` may be empty, which then stands for no label.
+        Files of scores that were computed elsewhere for the pairs of the one set in `against`, judged under the name of
+        the file (see `relabel.judge.external_scores`). With such files, `labels` may be empty, which then stands for no
+        label.
     functions : mapping of str to callable
         Functions of texts by name, judged beside the labels on sets of texts (see
-        `relabel.judge.judged_sets.score_with_function`). With functions, too, empty `labels` stand for no label.
+        `relabel.judge.judged_scores.score_with_function`). With functions, too, empty `labels` stand for no label.
+    allow_missing : bool
+        Accept files of scores that lack judged pairs.
 
     Raises
     ------
     UsageError
-        If a label or a set does not exist, ECCV Caption is requested for another split than test, or no label can be
-        ranked.
+        If a label or a set does not exist, ECCV Caption is requested for another split than test, no label can be
+        ranked, or files of scores are given for several sets or for ECCV Caption.
+    CheckError
+        If a file of scores is not valid or lacks pairs.
     RelabelError
         If no label could be built.
     """
+    everything = ALL_SETS in against
+    applicable, absent = _applicable_sets(project) if everything else ([], [])
+    # Files may be named beside "all".
+    against = [name for name in dict.fromkeys((*applicable, *against)) if name != ALL_SETS]
     if "eccv" in against and project.config.judge.split != "test":
         raise UsageError("ECCV Caption covers the test split only", todo="Use --split test.")
-    sets = _text_sets(project, against)
+    _check_scores(scores, against)
+    sets = open_sets(project, [name for name in against if name not in ENCODED], judged_names())
     result = EvaluationResult()
     names = list(labels) or ([] if scores or functions else list(project.config.sources))
-    specs = {label: project.config.source(label).spec for label in names}
-    encoded = [name for name in ENCODED if name in against]
-    if encoded or not against:
-        judged: dict[str, Manifest] = {}
-        # Labels that score pair by pair come last: the gate that they need is one of the others.
-        for label in sorted(names, key=lambda n: specs[n].pairwise):
-            try:
-                judged[label] = _build_label(project, label, judge=bool(against))
-            except RelabelError as error:
-                result.problems.append((label, error))
-        if not judged and not scores:
-            raise result.problems[0][1]
-        # The report lists labels in the order of the request.
-        judged = {label: judged[label] for label in names if label in judged}
+    if not against or {*ENCODED} & {*against}:
+        _judge_encodings(project, labels, names, against, scores, allow_missing, result)
+    if not sets:
+        return result
+    judged = Judged(names, functions, scores, allow_missing)
+    results = judge_sets(project, judged, sets)
+    # "all" takes the sets that are at hand; a set that is asked for by name must be there.
+    missing = [
+        one for one in results.problems if everything and one[0] in set_names() and isinstance(one[1], MissingError)
+    ]
+    absent += [f"Not judged: {name} ({error})" for name, error in missing]
+    result.problems += [one for one in results.problems if one not in missing]
+    if not results.columns and result.problems:
+        raise result.problems[0][1]
+    summary = _summarise(result, results, absent)
+    if everything:
+        for note in absent:
+            project.runtime.progress.note(note)
         split = project.config.judge.split
         folder = project.layout.report(report_variant(project, labels).folder(split))
-        if "cxc" in against:
-            report, files = _cxc(project, judged, scores)
-            result.report += report
-            # Files of scores have no fingerprint, so the report of record holds labels alone.
-            if not scores:
-                _write(project, folder, "cxc", report, files, judged)
-                result.paths["tables, pictures"] = folder
-        if "eccv" in against and judged:
-            report, files = _eccv(project, judged, against)
-            _write(project, folder, "eccv", report, files, judged)
-            result.paths["tables, pictures"] = folder
-            result.report += report
-    if "stsb" in against:
-        result.report += _stsb(project, [label for label in names if not specs[label].baseline], result)
-    if sets:
-        result.report += _texts(project, names, sets, functions, result)
+        _write(project, folder, "judged", results.report + summary, ReportFiles({}, {"judged.png": _drawn(result)}), {})
+        result.paths["tables, pictures"] = folder
     return result
+
+
+def _applicable_sets(project: Project) -> tuple[list[Against], list[str]]:
+    """Return the sets that can judge this dataset and split, and a note about each of the others."""
+    if project.namespace != "coco":
+        note = f"Not judged: cxc and eccv, which judge COCO's captions, not {project.config.ingest.dataset}'s."
+        return list(set_names()), [note]
+    if project.config.judge.split != "test":
+        return ["cxc", *set_names()], ["Not judged: eccv, which covers the test split only."]
+    return list(judged_names()), []
+
+
+def _check_scores(scores: Sequence[Path], against: Sequence[Against]) -> None:
+    """Raise if files of scores are not for one set of pairs."""
+    if scores and (len(against) != 1 or against == ["eccv"]):
+        problem = "--scores has the scores of one judged set of pairs"
+        todo = (
+            "Name that set: --on NAME. ECCV Caption ranks all pairs: use a label of `vectors` for a model's embeddings."
+        )
+        raise UsageError(problem, todo=todo)
+
+
+def _judge_encodings(
+    project: Project,
+    labels: Sequence[str],
+    names: Sequence[str],
+    against: Sequence[Against],
+    scores: Sequence[Path],
+    allow_missing: bool,
+    result: EvaluationResult,
+) -> None:
+    """Build labels, and report them on CxC and ECCV Caption."""
+    specs = {label: project.config.source(label).spec for label in names}
+    judged: dict[str, Manifest] = {}
+    # Labels that score pair by pair come last: the gate that they need is one of the others.
+    for label in sorted(names, key=lambda n: specs[n].pairwise):
+        try:
+            judged[label] = _build_label(project, label, judge=bool(against))
+        except RelabelError as error:
+            result.problems.append((label, error))
+    if not judged and not scores:
+        raise result.problems[0][1]
+    # The report lists labels in the order of the request.
+    judged = {label: judged[label] for label in names if label in judged}
+    folder = project.layout.report(report_variant(project, labels).folder(project.config.judge.split))
+    if "cxc" in against:
+        report, files = _cxc(project, judged, scores, allow_missing)
+        result.report += report
+        result.draw = files.pictures["cxc.png"]
+        # Files of scores have no fingerprint, so the report of record holds labels alone.
+        if not scores:
+            _write(project, folder, "cxc", report, files, judged)
+            result.paths["tables, pictures"] = folder
+    if "eccv" in against and judged:
+        report, files = _eccv(project, judged, against)
+        _write(project, folder, "eccv", report, files, judged)
+        result.paths["tables, pictures"] = folder
+        result.report += report
+
+
+def _summarise(result: EvaluationResult, results: SetResults, absent: Sequence[str]) -> Report:
+    """Add the tables of sets of texts, and the table and picture of all sets, to the result; return that table."""
+    from relabel.judge.judged_plot import draw_summary
+
+    columns = [*encoded_columns(result.report.records), *results.columns]
+    costs = {name: Cost.of(scored) for name, scored in results.costs.items()}
+    summary = summary_report(columns, costs, absent)
+    result.report += results.report + summary
+    result.draw = partial(draw_summary, columns, costs)
+    return summary
+
+
+def _drawn(result: EvaluationResult) -> Draw:
+    assert result.draw is not None, "a report with a table of all sets has its picture"
+    return result.draw
 
 
 def _build_label(project: Project, label: str, judge: bool) -> Manifest:
@@ -154,127 +225,19 @@ def _build_label(project: Project, label: str, judge: bool) -> Manifest:
     return stages.run_logged(project, stages.judge(project, label)) if judge else encoding
 
 
-def _text_sets(project: Project, against: Sequence[Against]) -> list[JudgedSet]:
-    """Open the named sets of texts, and the files of judgements.
-
-    Raises
-    ------
-    UsageError
-        If a name is neither a set nor a file.
-    """
-    opened = []
-    for name in against:
-        if name in (*ENCODED, "stsb"):
-            continue
-        if name in set_names():
-            opened.append(judged_set(name))
-        elif Path(name).suffix in JUDGEMENT_FILES:
-            opened.append(judged_file(Path(name), project.config.judge.statistic, _caption_texts(project)))
-        else:
-            what = f"no judged set {name!r}"
-            todo = f"There are {', '.join(judged_names())}; or name a file ({', '.join(JUDGEMENT_FILES)})."
-            raise UsageError(what, todo=todo)
-    return opened
-
-
-def _caption_texts(project: Project) -> dict[str, str]:
-    """Return the texts of the ingested corpus by caption id; none where nothing is ingested."""
-    if not (project.layout.corpus / MANIFEST).exists():
-        return {}
-    corpus = project.corpus
-    return dict(zip(corpus.caption_ids, corpus.texts, strict=True))
-
-
-def _texts(
-    project: Project,
-    labels: Sequence[str],
-    sets: Sequence[JudgedSet],
-    functions: Mapping[str, ScoreFunction],
-    result: EvaluationResult,
-) -> Report:
-    """Judge labels and functions on sets of texts: a table per set, then one of all sets."""
-    params, runtime = project.config.judge, project.runtime
-    report = Report((), ())
-    columns: dict[str, Mapping[str, float | None]] = {}
-    costs: dict[str, list[TextScores]] = {}
-    for judged in sets:
-        try:
-            judgements = judged.open(runtime.data)
-        except RelabelError as error:
-            result.problems.append((judged.name, error))
-            continue
-        figures: dict[str, list[Figure]] = {}
-        left_out: dict[str, str] = {}
-        for label in labels:
-            try:
-                for name, source, parts in _variants(project, label):
-                    reasons = [one.query_blocker() for one in (source, *parts.values())]
-                    if reason := next(filter(None, reasons), None):
-                        left_out[name] = reason
-                        continue
-                    folder = project.layout.stsb(label)
-                    scored = score_judgements(judgements, source, runtime, parts, folder)
-                    figures[name] = set_figures(
-                        judged, judgements, scored.scores, params.resamples, params.seed, runtime.threads
-                    )
-                    costs.setdefault(name, []).append(scored)
-            except RelabelError as error:
-                result.problems.append((f"{label} on {judged.name}", error))
-        for name, function in functions.items():
-            values = score_with_function(judgements, function)
-            figures[name] = set_figures(judged, judgements, values, params.resamples, params.seed, runtime.threads)
-        report += set_report(judged, figures, left_out, params.resamples, params.seed)
-        if figures:
-            best = {name: headline(judged, values) for name, values in figures.items()}
-            title = next(iter(best.values())).statistic
-            columns[f"{judged.name} {column_title(title)}"] = {name: figure.value for name, figure in best.items()}
-    if not columns and result.problems:
-        raise result.problems[0][1]
-    columns = _other_columns(result.report.records) | columns
-    return report + summary_report(columns, {name: Cost.of(scored) for name, scored in costs.items()})
-
-
-def _variants(project: Project, label: str) -> Iterator[tuple[str, Source[Any], dict[str, Source[Any]]]]:
-    """Yield a label's source with its parts, and the source without its gate, which shows the cost of the gate."""
-    source, parts = project.config.source(label), project.config.parts(label)
-    for name in (label, *parts):
-        stages.ensure_models(project, name)
-    yield label, source, parts
-    if (alone := source.without_gate()) is not None:
-        yield f"{label} without its gate", alone, {}
-
-
-def _other_columns(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float | None]]:
-    """Return the columns of CxC, ECCV Caption and STS-B in the table of all sets."""
-    columns: dict[str, dict[str, float | None]] = {}
-    for record in records:
-        key = (record["task"], record.get("subset"))
-        for wanted, field_name, title in _COLUMNS:
-            if key == wanted and record.get(field_name) is not None:
-                columns.setdefault(title, {})[record["label"]] = record[field_name]
-    return columns
-
-
-_COLUMNS = (
-    (("sits", "all"), "pearson", "CxC SITS Pearson"),
-    (("sits", "c2i_intrasim"), "pearson", "CxC SITS non-GT Pearson"),
-    (("sts_sampled", "all"), "sampled_spearman", "CxC STS sampled"),
-    (("stsb", "test"), "spearman", "stsb Spearman"),
-)
-"""Task and subset of a record, its figure, and the title of its column."""
-
-
-def _cxc(project: Project, judged: dict[str, Manifest], files: Sequence[Path] = ()) -> tuple[Report, ReportFiles]:
+def _cxc(
+    project: Project, judged: dict[str, Manifest], files: Sequence[Path], allow_missing: bool
+) -> tuple[Report, ReportFiles]:
     from relabel.core.tables import csv_text
     from relabel.judge.calibration import agreement_points, calibration_points
     from relabel.judge.cxc_report import PairScores, cxc_report
     from relabel.judge.cxc_sampled import sampled_report
-    from relabel.judge.external_scores import read_scores
+    from relabel.judge.external_scores import read_cxc_scores
     from relabel.judge.plot import draw
 
     params = project.config.judge
     scores = [PairScores.open(stages.judgement_folder(project, label), m.facts) for label, m in judged.items()]
-    scores += [read_scores(path, params.split) for path in files]
+    scores += [read_cxc_scores(path, params.split, allow_missing) for path in files]
     progress, threads = project.runtime.progress, project.runtime.threads
     report = cxc_report(scores, params.resamples, params.seed, progress, threads)
     sampled = sampled_report(scores, params.draws, params.seed, params.draw_side, params.draw_unit, progress)
@@ -298,27 +261,6 @@ def _eccv(project: Project, judged: dict[str, Manifest], against: Sequence[Again
             raise error
         project.runtime.progress.note(str(error))
     return report, ReportFiles()
-
-
-def _stsb(project: Project, labels: Sequence[str], result: EvaluationResult) -> Report:
-    from relabel.judge.stsb import judge_stsb, stsb_report
-
-    scores = {}
-    for label in labels:
-        source, folder = project.config.source(label), project.layout.stsb(label)
-        try:
-            parts = project.config.parts(label)
-            for part in (label, *parts):
-                stages.ensure_models(project, part)
-            scores[label] = judge_stsb(source, project.runtime.data, folder, project.runtime, parts=parts)
-            # The difference between both rows is the cost of the gate.
-            if (alone := source.without_gate()) is not None:
-                scores[f"{label} without its gate"] = judge_stsb(alone, project.runtime.data, folder, project.runtime)
-        except RelabelError as error:
-            result.problems.append((label, error))
-    if not scores and result.problems:
-        raise result.problems[0][1]
-    return stsb_report(scores)
 
 
 def _write(

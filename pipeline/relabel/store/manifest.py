@@ -204,6 +204,7 @@ VERBS: dict[str, str] = {
     "encoding": "encode",
     "neighbours": "neighbours",
     "judgement": "judge",
+    "scores": "correlate",
     "report": "correlate",
     "lookup": "export lookup",
     "neighbour_ids": "export neighbours",

@@ -47,7 +47,7 @@ def test_no_path_is_made_of_any_other_name(name: str, tmp_path: Path) -> None:
         lambda: layout.lookup("test", name),
         lambda: layout.plan(name, "p"),
         lambda: layout.plan("test", name),
-        lambda: layout.stsb(name),
+        lambda: layout.judged_set(name),
         lambda: layout.report(name),
     ):
         with pytest.raises(UsageError):

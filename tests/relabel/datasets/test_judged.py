@@ -29,6 +29,7 @@ def test_every_set_names_its_manifest_protocol_and_papers(name: str) -> None:
     assert judged.name == name
     assert load_manifest(judged.dataset)
     assert judged.protocol.endswith(".")
+    assert judged.pair_ids
     assert {row.paper for row in judged.published} <= set(judged.papers)
 
 
@@ -38,6 +39,7 @@ def test_flickr8k_expert_leaves_out_the_images_own_captions(tmp_path: Path) -> N
     assert found.candidates == ["b caption 1 .", "a caption 2 ."]
     assert found.references[0] == [f"a caption {k} ." for k in range(5)]
     assert found.clusters == ["a.jpg", "b.jpg"]
+    assert found.ids == ["a.jpg b.jpg#1", "b.jpg a.jpg#2"]
     np.testing.assert_array_equal(found.ratings, [[1, 2, 1], [3, 4, 3]])
 
 
@@ -73,6 +75,7 @@ def test_vsts_and_sick(tmp_path: Path) -> None:
     found = read("vsts", tmp_path, **{"visual_sts.v2.0.all.tsv": header + row + "\n"})
     assert (found.references, found.candidates, found.groups) == ([["a dog"]], ["a puppy"], ["coco"])
     assert found.both_orders
+    assert found.ids == ["coco-1"]
     header = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
     found = read("sick", tmp_path, SICK_test_annotated__txt=header + "6\ta dog\ta puppy\t3.3\tNEUTRAL\n")
     np.testing.assert_array_equal(found.ratings, [[3.3]])
@@ -91,6 +94,7 @@ def test_pascal_50s_puts_the_better_caption_first(tmp_path: Path) -> None:
     assert found.choices is not None
     assert found.choices.tolist()[:2] == [[[1, 0]], [[3, 2]]]
     assert found.groups == ["HC", "HI", "HM", "MM"]
+    assert found.ids[:3] == ["HC:0:0", "HC:0:1", "HI:0:0"]
     with pytest.raises(CheckError, match="expected the kinds HC"):
         read("pascal-50s", tmp_path, pascal_50s__json="{}")
 
@@ -103,6 +107,19 @@ def test_sugarcrepe_compares_the_positives_with_the_negative(tmp_path: Path) -> 
     assert found.candidates[:3] == ["q", "n", "n"]
     assert found.choices is not None
     assert found.choices[1].tolist() == [[3, 4], [3, 5]]
+    assert found.ids[:4] == [
+        "replace_obj:0:positives", "replace_obj:0:caption", "replace_obj:0:caption2", "replace_rel:0:positives"
+    ]  # fmt: skip
+
+
+def test_stsb_keeps_its_splits_apart(tmp_path: Path) -> None:
+    files = {"stsb-en-dev__csv": "a dog,a puppy,4.2\n", "stsb-en-test__csv": "a cat,a bird,1\na boat,a ship,4\n"}
+    pairs = read("stsb", tmp_path, **files)
+    assert pairs.groups == ["dev", "test", "test"]
+    assert pairs.ids == ["dev:1", "test:1", "test:2"]
+    assert (pairs.references[2], pairs.candidates[2]) == (["a boat"], "a ship")
+    assert pairs.both_orders
+    assert judged_set("stsb").group == "test"
 
 
 def test_names_and_files_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +143,7 @@ def test_a_file_without_a_known_sha256_is_read_from_the_folder(tmp_path: Path, m
 @pytest.mark.parametrize(
     ("name", "pairs", "judged"),
     [("flickr8k-expert", 5664, 5664), ("vsts", 2677, 2677), ("sick", 4927, 4927), ("pascal-50s", 8000, 4000),
-     ("sugarcrepe-pp", 14271, 4757)],
+     ("stsb", 2879, 2879), ("sugarcrepe-pp", 14271, 4757)],
 )  # fmt: skip
 def test_the_published_files(mirror: Path, name: str, pairs: int, judged: int) -> None:
     if not (mirror / "judged").is_dir():
@@ -135,3 +152,4 @@ def test_the_published_files(mirror: Path, name: str, pairs: int, judged: int) -
     assert (len(found.candidates), len(found)) == (pairs, judged)
     assert len(found.references) == pairs
     assert len(found.clusters) == judged
+    assert len(set(found.ids)) == pairs

@@ -1,5 +1,5 @@
-"""Contract of scores from elsewhere: every judged pair by its ids, what the file lacks is missing, and errors name file
-and line.
+"""Contract of scores from elsewhere: pairs are found by their ids or their texts, missing pairs are refused unless they
+are allowed, and errors name file and line.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import pytest
 from relabel.core.errors import CheckError
 from relabel.core.numeric.statistics import pearson, round_relative
 from relabel.datasets.cxc import human_scores
+from relabel.datasets.judged import JudgedSet, Judgements
 from relabel.judge.cxc_report import correlate
-from relabel.judge.external_scores import read_scores
+from relabel.judge.external_scores import read_cxc_scores, read_pair_scores
 from relabel.judge.notes import task_notes
 
 
@@ -29,9 +30,10 @@ def test_scores_stand_beside_labels(tmp_path: Path) -> None:
     records = [
         {"left": a, "right": b, "score": s} for a, b, s in zip(human.left, human.right, values, strict=True)
     ]  # fmt: skip
-    scored = read_scores(
-        write(tmp_path / "clip.jsonl", [*records[:-3], {"left": "x", "right": "y", "score": 0}]), "test"
-    )
+    path = write(tmp_path / "clip.jsonl", [*records[:-3], {"left": "x", "right": "y", "score": 0}])
+    with pytest.raises(CheckError, match=r"3 of 44,833 CxC's sits pairs of test have no score; first: coco:"):
+        read_cxc_scores(path, "test")
+    scored = read_cxc_scores(path, "test", allow_missing=True)
     assert scored.label == "clip"
     assert list(scored.tables) == ["sits"]
     rows = {(r.label, r.subset): r for r in correlate([scored], resamples=20)}
@@ -55,11 +57,66 @@ def test_scores_stand_beside_labels(tmp_path: Path) -> None:
 def test_an_invalid_record_is_named(tmp_path: Path, record: dict[str, object], message: str) -> None:
     path = write(tmp_path / "s.jsonl", [{"left": "coco:1", "right": "coco:2", "score": 1}, record])
     with pytest.raises(CheckError, match=message) as error:
-        read_scores(path, "test")
+        read_cxc_scores(path, "test")
     assert str(error.value.where).endswith("s.jsonl:2")
 
 
 def test_no_judged_pair(tmp_path: Path) -> None:
     path = write(tmp_path / "s.jsonl", [{"left": "coco:1", "right": "coco:2", "score": 1}])
     with pytest.raises(CheckError, match="no judged pair of CxC's test split"):
-        read_scores(path, "test")
+        read_cxc_scores(path, "test")
+
+
+SET = JudgedSet(name="mine", title="Mine", dataset="mine", read=None, pair_ids="a letter", protocol="P.")  # type: ignore[arg-type]
+PAIRS = Judgements(
+    ids=["p", "q", "r"], references=[["a"], ["b"], ["c"]], candidates=["x", "y", "c"], both_orders=True,
+    ratings=np.ones((3, 1)), groups=["all"] * 3, clusters=["0", "1", "2"],
+)  # fmt: skip
+
+
+def test_pairs_by_id_and_by_text(tmp_path: Path) -> None:
+    by_id = [{"id": "q", "score": 2}, {"id": "p", "score": 1}, {"id": "nobody", "score": 9}, {"id": "r", "score": 3}]
+    by_text = [
+        {"reference": "x", "candidate": "a", "score": 1},  # the other order
+        {"references": ["b"], "candidate": "y", "score": 1.5},
+        {"references": ["y"], "candidate": "b", "score": 2.5},  # both orders: their mean
+        {"reference": "c", "candidate": "c", "score": 3},
+    ]
+    for records in (by_id, by_text):
+        path = write(tmp_path / "s.jsonl", records)
+        assert read_pair_scores(path, SET, PAIRS).tolist() == [1.0, 2.0, 3.0]
+    (tmp_path / "s.csv").write_text("id,score\np,1\nq,2\nr,3\n")
+    assert read_pair_scores(tmp_path / "s.csv", SET, PAIRS).tolist() == [1.0, 2.0, 3.0]
+
+
+def test_several_references_are_one_set_and_have_one_order(tmp_path: Path) -> None:
+    pairs = Judgements(
+        ids=["p"], references=[["a", "b"]], candidates=["x"], ratings=np.ones((1, 1)), groups=["all"], clusters=["0"]
+    )  # fmt: skip
+    path = write(tmp_path / "s.jsonl", [{"references": ["a", "b"], "candidate": "x", "score": 1}])
+    assert read_pair_scores(path, SET, pairs).tolist() == [1.0]
+
+
+def test_missing_pairs_are_refused_unless_allowed(tmp_path: Path) -> None:
+    path = write(tmp_path / "s.jsonl", [{"id": "p", "score": 1}])
+    with pytest.raises(CheckError, match=r"2 of 3 pairs of mine have no score; first: q.*--allow-missing"):
+        read_pair_scores(path, SET, PAIRS)
+    np.testing.assert_array_equal(read_pair_scores(path, SET, PAIRS, allow_missing=True), [1.0, np.nan, np.nan])
+    with pytest.raises(CheckError, match=r"no pair of mine.*by id: a letter"):
+        read_pair_scores(write(path, [{"id": "z", "score": 1}]), SET, PAIRS, allow_missing=True)
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ({"id": "q", "score": None}, "expected `score`, a number"),
+        ({"id": "p", "score": 1}, "pair p is there twice"),
+        ({"reference": "a", "score": 1}, r"expected `id`, or `references` and `candidate`.*a letter"),
+        ({"candidate": "a", "score": 1}, "expected `references`, a list of texts"),
+    ],
+)
+def test_an_invalid_record_of_a_pair_is_named(tmp_path: Path, record: dict[str, object], message: str) -> None:
+    path = write(tmp_path / "s.jsonl", [{"id": "p", "score": 1}, record])
+    with pytest.raises(CheckError, match=message) as error:
+        read_pair_scores(path, SET, PAIRS)
+    assert str(error.value.where).endswith("s.jsonl:2")

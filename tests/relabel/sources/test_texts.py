@@ -72,7 +72,21 @@ def test_both_orders(tmp_path: Path) -> None:
     sets = [[t] for t in (*first, *second)]
     each = score_texts(source, sets, [*second, *first], Runtime()).scores
     np.testing.assert_allclose(both, (each[:2] + each[2:]) / 2)
-    assert not list((tmp_path / "work").iterdir())
+    assert (tmp_path / "work" / "label" / "manifest.json").is_file()
+
+
+def test_a_kept_encoding_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "vectors.txt"
+    words = ("dog", "runs", "two", "cats", "sofa", "wave")
+    file.write_text("".join(f"{word} {n + 1} {(7 * n) % 5} 1\n" for n, word in enumerate(words)))
+    source = Cbow(CbowParams(vectors=str(file), tokenizer="lower_split", index=None))
+    tasks, encoded = Cbow.tasks, []
+    monkeypatch.setattr(Cbow, "tasks", lambda self, *a: encoded.append(1) or tasks(self, *a))
+    first = score_texts(source, SETS, TEXTS, Runtime(), folder=tmp_path / "kept", label="near")
+    again = score_texts(source, SETS, TEXTS, Runtime(), folder=tmp_path / "kept", label="near")
+    assert len(encoded) == 1
+    np.testing.assert_array_equal(again.scores, first.scores)
+    assert again.bytes == first.bytes
 
 
 def test_a_part_is_encoded_over_the_same_texts(tmp_path: Path) -> None:

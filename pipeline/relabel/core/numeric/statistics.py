@@ -17,7 +17,7 @@ Vector = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Interval:
-    """A 95% bootstrap interval of Pearson's r: its ends, -1..1."""
+    """A 95% bootstrap interval: its ends, on the scale of the statistic."""
 
     low: float
     high: float
@@ -155,11 +155,35 @@ def bootstrap(
     columns = (np.ones_like(a), a, b, a * a, b * b, a * b)
     sums = np.stack([np.bincount(index, c, len(names)) for c in columns], axis=1)
     r = _correlations(cluster_counts(len(names), resamples, seed) @ sums)
-    # A resample may be constant where few clusters carry all variance; its r is undefined.
-    r = r[np.isfinite(r)]
-    if not len(r):
+    return percentile_interval(r, level)
+
+
+def percentile_interval(values: Vector, level: float = 0.95) -> Interval | None:
+    """Return the interval that holds the central part of resampled values, a share of `level`.
+
+    Parameters
+    ----------
+    values : (resamples,) float64
+        NaN where the statistic of a resample is undefined, as where few clusters carry all variance. These are left
+        out.
+    level : float
+
+    Returns
+    -------
+    Interval or None
+        None if no value is finite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel.core.numeric.statistics import percentile_interval
+    >>> percentile_interval(np.array([0.0, 1.0, 2.0, np.nan]), level=0.5)
+    Interval(low=0.5, high=1.5)
+    """
+    finite = values[np.isfinite(values)]
+    if not len(finite):
         return None
-    low, high = np.quantile(r, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(finite, [(1 - level) / 2, (1 + level) / 2])
     return Interval(float(low), float(high))
 
 

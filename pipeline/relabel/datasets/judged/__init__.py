@@ -21,6 +21,8 @@ from relabel.datasets.local_files import locate, mirror_folder
 
 Statistic = Literal["pearson", "spearman", "tau_b", "tau_c"]
 """Correlation coefficients: tau_b and tau_c are Kendall's (tau-c of Stuart 1953 suits scales of different length)."""
+ALL = "all"
+"""Group of all pairs."""
 Find = Callable[[str], Path]
 """Takes the name of a file of the set's manifest, and returns its verified path."""
 
@@ -31,6 +33,8 @@ class Judgements:
 
     Attributes
     ----------
+    ids : list of str, length P
+        Unique; scores that were computed elsewhere name the pairs by them.
     references : list of list of str, length P
     candidates : list of str, length P
     both_orders : bool
@@ -46,6 +50,7 @@ class Judgements:
         Image or text that judgements share, for bootstrap intervals; of the same length.
     """
 
+    ids: list[str]
     references: list[list[str]]
     candidates: list[str]
     both_orders: bool = False
@@ -82,6 +87,11 @@ class JudgedSet:
         Reads the published files.
     statistics : tuple of Statistic
         Of ratings, the one of the literature first. Empty for choices, whose figure is the accuracy.
+    group : str
+        Group whose figure stands for the set; "all" for all pairs or the mean of all kinds. The pairs of several groups
+        are compared together for "all" only.
+    pair_ids : str
+        Form of the ids of pairs, for users who have scores of their own.
     ties : float
         Choices: worth of a comparison whose two scores are equal; 0.5 is the chance of a guess.
     protocol : str
@@ -99,6 +109,8 @@ class JudgedSet:
     dataset: str
     read: Callable[[Find], Judgements]
     statistics: tuple[Statistic, ...] = ()
+    group: str = ALL
+    pair_ids: str
     ties: float = 0.0
     protocol: str
     unverified: tuple[str, ...] = ()
@@ -135,7 +147,7 @@ def set_names() -> tuple[str, ...]:
     --------
     >>> from relabel.datasets.judged import set_names
     >>> set_names()
-    ('flickr8k-cf', 'flickr8k-expert', 'pascal-50s', 'sick', 'sugarcrepe-pp', 'vsts')
+    ('flickr8k-cf', 'flickr8k-expert', 'pascal-50s', 'sick', 'stsb', 'sugarcrepe-pp', 'vsts')
     """
     modules = (module.name for module in pkgutil.iter_modules(__path__))
     return tuple(sorted(name.replace("_", "-") for name in modules if not name.startswith("_")))

@@ -15,21 +15,24 @@ from relabel.datasets.judged import Judgements
 
 DATASET = "flickr8k"
 CAPTIONS = "Flickr8k.token.txt"
+PAIR_IDS = "image and caption, with a space between: `IMAGE.jpg OTHER.jpg#2`"
 _CAPTION = re.compile(r"(\S+)#([0-9]+)\t(.*)")
 
 
 class RatedPair(NamedTuple):
     """A caption that people rated against an image, which stands for its references."""
 
+    image: str
+    caption_id: str
     references: list[str]
     candidate: str
     ratings: list[float]
-    image: str
 
 
 def join(pairs: Sequence[RatedPair]) -> Judgements:
     """Return pairs with equally many ratings as judgements of one group, clustered by image."""
     return Judgements(
+        ids=[f"{pair.image} {pair.caption_id}" for pair in pairs],
         references=[pair.references for pair in pairs],
         candidates=[pair.candidate for pair in pairs],
         ratings=np.array([pair.ratings for pair in pairs]),

@@ -9,6 +9,7 @@ from relabel.datasets.judged import Find, JudgedSet, Judgements
 from relabel.datasets.judged._flickr8k import (
     CAPTIONS,
     DATASET,
+    PAIR_IDS,
     RatedPair,
     join,
     read_captions,
@@ -27,7 +28,7 @@ def read(find: Find) -> Judgements:
         text = text_of(captions, caption, where)
         # The judged caption is no reference of its own.
         references = [reference for name, reference in captions[image].items() if name != caption]
-        pairs.append(RatedPair(references, text, values[:1], image))
+        pairs.append(RatedPair(image, caption, references, text, values[:1]))
     return join(pairs)
 
 
@@ -37,6 +38,7 @@ SET = JudgedSet(
     dataset=DATASET,
     read=read,
     statistics=("tau_b",),
+    pair_ids=PAIR_IDS,
     unverified=(JUDGEMENTS,),
     protocol="Flickr8k-CF: an image stands for its five captions without the judged one.",
 )

@@ -9,6 +9,7 @@ from relabel.datasets.judged import Find, JudgedSet, Judgements, PublishedFigure
 from relabel.datasets.judged._flickr8k import (
     CAPTIONS,
     DATASET,
+    PAIR_IDS,
     RatedPair,
     join,
     read_captions,
@@ -28,7 +29,7 @@ def read(find: Find) -> Judgements:
         # 158 captions are the image's own. They are among its references, so the literature leaves them out.
         if caption in captions[image]:
             continue
-        pairs.append(RatedPair(list(captions[image].values()), text, values, image))
+        pairs.append(RatedPair(image, caption, list(captions[image].values()), text, values))
     return join(pairs)
 
 
@@ -38,6 +39,7 @@ SET = JudgedSet(
     dataset=DATASET,
     read=read,
     statistics=("tau_c",),
+    pair_ids=PAIR_IDS,
     protocol="Flickr8k-Expert: an image stands for its five captions; the 158 pairs of an image and its own caption "
     "are left out; each of the three ratings counts by itself.",
     published=(

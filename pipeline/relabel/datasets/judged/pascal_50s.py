@@ -19,15 +19,17 @@ KINDS = ("HC", "HI", "HM", "MM")
 def read(find: Find) -> Judgements:
     """Read the 4,000 choices: pairs 2t and 2t + 1 are the two captions of item t."""
     path = find(FILE)
+    ids: list[str] = []
     references: list[list[str]] = []
     candidates: list[str] = []
     items, groups, images = [], [], []
     try:
         body = json.loads(read_text(path))
         for kind in KINDS:
-            for entry in body[kind]:
+            for number, entry in enumerate(body[kind]):
                 first, second = entry["captions"]
                 pair, better = len(candidates), int(entry["label"])
+                ids += [f"{kind}:{number}:{caption}" for caption in (0, 1)]
                 references += [list(entry["references"])] * 2
                 candidates += [first, second]
                 items.append([(pair + better, pair + 1 - better)])
@@ -37,7 +39,12 @@ def read(find: Find) -> Judgements:
         what = f"expected the kinds {', '.join(KINDS)}, each a list of captions, label and references ({error!r})"
         raise CheckError(what, where=str(path), todo="Fetch it again.") from error
     return Judgements(
-        references=references, candidates=candidates, choices=choices_of(items), groups=groups, clusters=images
+        ids=ids,
+        references=references,
+        candidates=candidates,
+        choices=choices_of(items),
+        groups=groups,
+        clusters=images,
     )
 
 
@@ -47,6 +54,7 @@ SET = JudgedSet(
     dataset="pascal-50s",
     read=read,
     ties=0.5,
+    pair_ids="kind, item and caption, counted from 0: `HC:17:0`",
     protocol="PASCAL-50S: five references of one draw; two equal scores count as half. HC: two correct human "
     "captions; HI: a correct and an incorrect one; HM: a human's and a machine's; MM: two machines'.",
 )

@@ -17,12 +17,14 @@ HEADER = ("pair_ID", "sentence_A", "sentence_B", "relatedness_score", "entailmen
 def read(find: Find) -> Judgements:
     """Read the 4,927 pairs of the test split."""
     path = find(FILE)
-    first, second, ratings = [], [], []
-    for (_, left, right, _, _), score in read_rows(path, HEADER, "relatedness_score"):
+    ids, first, second, ratings = [], [], [], []
+    for (pair, left, right, _, _), score in read_rows(path, HEADER, "relatedness_score"):
+        ids.append(pair)
         ratings.append([score])
         first.append([left])
         second.append(right)
     return Judgements(
+        ids=ids,
         references=first,
         candidates=second,
         both_orders=True,
@@ -38,5 +40,6 @@ SET = JudgedSet(
     dataset="sick",
     read=read,
     statistics=("spearman", "pearson"),
+    pair_ids="`pair_ID` of the file",
     protocol="SICK: the 4,927 pairs of the test split, both orders averaged.",
 )

@@ -18,8 +18,9 @@ HEADER = ("id", "source", "sent1", "image1", "sent2", "image2", "sim")
 def read(find: Find) -> Judgements:
     """Read the 2,677 pairs of captions, grouped by their source: COCO, Flickr30K and STS's image captions."""
     path = find(FILE)
-    first, second, ratings, groups = [], [], [], []
-    for (_, source, left, _, right, _, _), score in read_rows(path, HEADER, "sim"):
+    ids, first, second, ratings, groups = [], [], [], [], []
+    for (pair, source, left, _, right, _, _), score in read_rows(path, HEADER, "sim"):
+        ids.append(pair)
         ratings.append([score])
         first.append([left])
         second.append(right)
@@ -27,6 +28,7 @@ def read(find: Find) -> Judgements:
     # Every pair is its own cluster: captions hardly repeat.
     clusters = [str(number) for number in range(len(second))]
     return Judgements(
+        ids=ids,
         references=first,
         candidates=second,
         both_orders=True,
@@ -42,6 +44,7 @@ SET = JudgedSet(
     dataset="vsts",
     read=read,
     statistics=("pearson",),
+    pair_ids="`id` of the file",
     protocol="Visual STS: two captions alone, both orders averaged; people saw both images. All 2,677 pairs; 110 of "
     "its COCO pairs show images of CxC's val split, on which a tuned label may have been fitted.",
 )

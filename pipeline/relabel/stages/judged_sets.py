@@ -1,0 +1,169 @@
+"""Agreement of labels, functions and files of scores with human-judged sets of texts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from relabel import stages
+from relabel.core.errors import RelabelError, UsageError
+from relabel.datasets.judged import JudgedSet, Judgements, judged_set, set_names
+from relabel.datasets.judged_file import JUDGEMENT_FILES, judged_file
+from relabel.judge.external_scores import read_pair_scores
+from relabel.judge.judged_figures import Figure, set_figures
+from relabel.judge.judged_report import set_report
+from relabel.judge.judged_scores import ScoreFunction, score_judgements, score_with_function
+from relabel.judge.judged_summary import Column, set_column
+from relabel.judge.report import Report
+from relabel.sources.base import Source
+from relabel.sources.texts import TextScores
+from relabel.stages.project import Project
+from relabel.stages.variants import label_values, variant
+from relabel.store.manifest import MANIFEST
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The labels, functions and files of scores that are judged together.
+
+    Attributes
+    ----------
+    labels : sequence of str
+    functions : mapping of str to callable
+        By name (see `relabel.judge.judged_scores.score_with_function`).
+    scores : sequence of Path
+        Files (see `relabel.judge.external_scores`), named by their stems.
+    allow_missing : bool
+        Accept files that lack pairs.
+    """
+
+    labels: Sequence[str]
+    functions: Mapping[str, ScoreFunction] = field(default_factory=dict)
+    scores: Sequence[Path] = ()
+    allow_missing: bool = False
+
+
+@dataclass
+class SetResults:
+    """Results on sets of texts.
+
+    Attributes
+    ----------
+    report : Report
+        One table per set.
+    columns : list of Column
+        One per set, for the table of all sets.
+    costs : dict of str to list of TextScores
+        By label, with the cost of each set.
+    problems : list of (str, RelabelError)
+        Sets and labels that could not be judged, each with its error.
+    """
+
+    report: Report = field(default_factory=lambda: Report((), ()))
+    columns: list[Column] = field(default_factory=list)
+    costs: dict[str, list[TextScores]] = field(default_factory=dict)
+    problems: list[tuple[str, RelabelError]] = field(default_factory=list)
+
+
+def open_sets(project: Project, names: Sequence[str], known: Sequence[str]) -> list[JudgedSet]:
+    """Open the named sets of texts, and the files of judgements.
+
+    Parameters
+    ----------
+    project : Project
+        Its captions stand for their ids in files of judgements.
+    names : sequence of str
+    known : sequence of str
+        Names of all sets, for the message.
+
+    Raises
+    ------
+    UsageError
+        If a name is neither a set nor a file.
+    """
+    opened = []
+    for name in names:
+        if name in set_names():
+            opened.append(judged_set(name))
+        elif Path(name).suffix in JUDGEMENT_FILES:
+            opened.append(judged_file(Path(name), project.config.judge.statistic, _caption_texts(project)))
+        else:
+            todo = f"There are {', '.join(known)}; or name a file ({', '.join(JUDGEMENT_FILES)})."
+            raise UsageError(f"no judged set {name!r}", todo=todo)
+    return opened
+
+
+def _caption_texts(project: Project) -> dict[str, str]:
+    """Return the texts of the ingested corpus by caption id; none where nothing is ingested."""
+    if not (project.layout.corpus / MANIFEST).exists():
+        return {}
+    corpus = project.corpus
+    return dict(zip(corpus.caption_ids, corpus.texts, strict=True))
+
+
+def judge_sets(project: Project, judged: Judged, sets: Sequence[JudgedSet]) -> SetResults:
+    """Judge labels, functions and files of scores on sets of texts.
+
+    Scores and encodings of labels are kept in ``labels/DATASET/judged/SET`` and read by later calls. A set whose files
+    are missing, and a label that lacks something, are left out and listed.
+    """
+    results = SetResults()
+    for one in sets:
+        try:
+            judgements = one.open(project.runtime.data)
+        except RelabelError as error:
+            results.problems.append((one.name, error))
+            continue
+        _judge_set(project, judged, one, judgements, results)
+    return results
+
+
+def _judge_set(project: Project, judged: Judged, one: JudgedSet, judgements: Judgements, results: SetResults) -> None:
+    params, runtime = project.config.judge, project.runtime
+    compare = partial(
+        set_figures, one, judgements, resamples=params.resamples, seed=params.seed, threads=runtime.threads
+    )
+    figures: dict[str, list[Figure]] = {}
+    left_out: dict[str, str] = {}
+    for label in judged.labels:
+        try:
+            for name, source, parts in _variants(project, label):
+                reasons = [component.query_blocker() for component in (source, *parts.values())]
+                if reason := next(filter(None, reasons), None):
+                    left_out[name] = reason
+                    continue
+                folder = _set_folder(project, one.name, label)
+                scored = score_judgements(judgements, source, runtime, parts, folder, name.replace(" ", "-"))
+                figures[name] = compare(scored.scores)
+                results.costs.setdefault(name, []).append(scored)
+        except RelabelError as error:
+            results.problems.append((f"{label} on {one.name}", error))
+    for name, function in judged.functions.items():
+        figures[name] = compare(score_with_function(judgements, function))
+    # A file of scores is given for one set, so a fault in it ends the command.
+    for path in judged.scores:
+        figures[path.stem] = compare(read_pair_scores(path, one, judgements, judged.allow_missing))
+    results.report += set_report(one, figures, left_out, params.resamples, params.seed)
+    if figures:
+        results.columns.append(set_column(one, figures))
+
+
+def _set_folder(project: Project, name: str, label: str) -> Path:
+    """Return the folder of a judged set's texts; a label of a trial has its own."""
+    # A set from a file is named by the file, which may have any name.
+    folder = re.sub(r"[^A-Za-z0-9_.+-]+", "-", name).lstrip("_.+-")[:80] or "file"
+    return project.layout.judged_set(variant(project, partial(label_values, label=label)).folder(folder))
+
+
+def _variants(project: Project, label: str) -> Iterator[tuple[str, Source[Any], dict[str, Source[Any]]]]:
+    """Yield a label's source with its parts, and the source without its gate, which shows the cost of the gate."""
+    source, parts = project.config.source(label), project.config.parts(label)
+    for name in (label, *parts):
+        stages.ensure_models(project, name)
+    yield label, source, parts
+    if (alone := source.without_gate()) is not None:
+        yield f"{label} without its gate", alone, {}

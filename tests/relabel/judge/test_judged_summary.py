@@ -1,0 +1,53 @@
+"""Contract of the table of all judged sets: one row per label and one column per set, with the best label marked; the
+figures of CxC and ECCV Caption come from their records; costs are sums over sets.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from relabel.core.numeric.statistics import Interval
+from relabel.datasets.judged import JudgedSet
+from relabel.judge.judged_figures import Figure
+from relabel.judge.judged_summary import Column, Cost, Estimate, encoded_columns, set_column, summary_report
+from relabel.sources.texts import TextScores
+
+
+def test_one_row_per_label_with_the_best_marked() -> None:
+    cost = Cost.of([TextScores(np.zeros(1), 30, 2.0, 600), TextScores(np.zeros(1), 10, 2.0, 200)])
+    assert cost == Cost(10.0, 20.0)
+    columns = [
+        Column("a", "Pearson", {"one": Estimate(0.5), "two": Estimate(None), "three": Estimate(0.25)}),
+        Column("b", "tau-c", {"two": Estimate(0.25)}),
+    ]
+    report = summary_report(columns, {"one": cost}, ["Not judged: c."])
+    (table,) = report.tables
+    assert table.header == ("label", "a", "b", "captions/s", "bytes/caption")
+    assert table.rows == (
+        ("one", "50.0 *", "", "10", "20"), ("two", "undefined", "25.0", "", ""), ("three", "25.0", "", "", "")
+    )  # fmt: skip
+    assert table.notes[0].startswith("a: Pearson; b: tau-c.")
+    assert table.notes[-1] == "Not judged: c."
+    assert report.records[1] == {
+        "label": "two", "task": "summary", "subset": "all", "a": None, "b": 0.25, "captions_per_second": None,
+        "bytes_per_caption": None,
+    }  # fmt: skip
+
+
+def test_columns_of_encoded_sets_come_from_records() -> None:
+    records = [
+        {"label": "x", "task": "sits", "subset": "all", "pearson": 0.9, "low": 0.8, "high": 0.95},
+        {"label": "x", "task": "sits", "subset": "c2i_original", "pearson": 0.1, "low": None, "high": None},
+        {"label": "x", "task": "eccv", "subset": "t2i", "map_at_r": 36.5},
+    ]
+    first, second = encoded_columns(records)
+    assert (first.title, first.estimates) == ("SITS", {"x": Estimate(0.9, Interval(0.8, 0.95))})
+    assert (second.title, second.estimates) == ("ECCV t2i", {"x": Estimate(0.365)})
+
+
+def test_the_column_of_a_set_names_its_group() -> None:
+    judged = JudgedSet(
+        name="s", title="S", dataset="s", read=None, statistics=("spearman",), group="test", pair_ids="n", protocol="P."
+    )  # type: ignore[arg-type]  # fmt: skip
+    figures = [Figure("spearman", "dev", 9, 0, 0.1, None), Figure("spearman", "test", 9, 0, 0.2, None)]
+    assert set_column(judged, {"x": figures}) == Column("s", "test Spearman", {"x": Estimate(0.2)})
