@@ -27,11 +27,11 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(DEMO): pyproject.toml Makefile | $(BIN)/python
-	$(BIN)/pip install --quiet --editable '.[pipeline,offline,java,tune]'
+	$(BIN)/pip install --quiet --editable '.[pipeline,cpu,offline,java,tune]'
 	@touch $@
 
 $(DEV): pyproject.toml Makefile $(DEMO)
-	$(BIN)/pip install --quiet --editable '.[pipeline,offline,java,spice,tune,dvc,docs,dev]'
+	$(BIN)/pip install --quiet --editable '.[pipeline,cpu,offline,java,spice,tune,dvc,docs,dev]'
 	@touch $@
 
 clean:  ## everything but fetched data

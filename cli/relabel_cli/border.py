@@ -13,6 +13,7 @@ from importlib.metadata import version
 from typing import Any
 
 from relabel.core.errors import FULL, HANDLES, RelabelError, system_error
+from relabel.core.extras import PACKAGE, requirement_of
 from relabel_cli import interrupt
 from relabel_cli.main import load_root
 from relabel_cli.streams import OutputError, open_streams, write_message
@@ -86,7 +87,7 @@ def _explain(error: BaseException) -> tuple[str, int]:
         return f"error: out of memory. {todo}", 5
     # A missing module of relabel itself is a bug.
     if isinstance(error, ModuleNotFoundError) and not (error.name or "").startswith("relabel"):
-        return f"error: {error}. Run `pip install 'relabel-itr[pipeline]'`.", 3
+        return f"error: {error}. Run `pip install '{requirement_of(error.name or '')}'`.", 3
     if isinstance(error, OSError) and (explained := _system(error)) is not None:
         return explained
     return f"error: {_bug(error)}", 1
@@ -117,7 +118,7 @@ def _bug(error: BaseException) -> str:
     """Write the traceback to a file, or to stderr if no file can be written; return the line that reports a bug."""
     text = "".join(traceback.format_exception(error))
     message = "".join(traceback.format_exception_only(error)).strip()
-    head = f"relabel {version('relabel-itr')}, Python {platform.python_version()}, {platform.platform()}"
+    head = f"relabel {version(PACKAGE)}, Python {platform.python_version()}, {platform.platform()}"
     try:
         number, path = tempfile.mkstemp(prefix="relabel-bug-", suffix=".txt")
         with os.fdopen(number, "w", encoding="utf-8", errors="backslashreplace") as file:

@@ -9,6 +9,10 @@ import typer
 from typer.core import TyperGroup
 
 GROUPS = {
+    "Start": {
+        "init": "Write a commented params.yaml into this folder; with --dvc, also dvc.yaml.",
+        "doctor": "Check Java, models, data, disk and memory; show the cost of each gap and its fix.",
+    },
     "Build labels": {
         "run": "Do everything: fetch, ingest, tune, encode, judge, export; then print the tables.",
         "fetch": "Download datasets and assets, verified against their sha256.",
@@ -18,7 +22,6 @@ GROUPS = {
     },
     "Look": {
         "nearest": "Show the captions that each source finds closest to a caption.",
-        "doctor": "Check Java, models, data, disk and memory; show the cost of each gap and its fix.",
     },
     "Judge": {
         "correlate": "Report how well each label agrees with human judgement.",
@@ -68,7 +71,6 @@ app = typer.Typer(
     cls=LazyGroup,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    add_completion=False,
     context_settings=CONTEXT,
 )
 
@@ -81,8 +83,11 @@ def _version(show: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def root(
-    version: bool = typer.Option(False, "--version", help="Print the version.", callback=_version, is_eager=True),
+    context: typer.Context,
+    _: bool = typer.Option(False, "--version", help="Print the version.", callback=_version, is_eager=True),
 ) -> None:
     """Graded relevance labels for image-text retrieval, judged against human scores."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())

@@ -98,4 +98,7 @@ def trainer_errors() -> Iterator[None]:
             str(error.args[0]), todo="Features, captions and labels must be of the same corpus."
         ) from error
     except ModuleNotFoundError as error:
+        # torch belongs to `pipeline`, too, which is much larger.
+        if error.name != "torch":
+            raise
         raise MissingError(str(error), todo="Run `pip install 'relabel-itr[train]'`.") from error

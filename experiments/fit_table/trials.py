@@ -13,8 +13,7 @@ from experiments.params import FitTableParams, Row
 from relabel.core.errors import UsageError
 from relabel.core.layout import check_name
 from relabel.sources.base import Source
-from relabel_train.evaluate import EvalOptions
-from relabel_train.training.options import FitOptions
+from relabel_train.training.options import EvalOptions, FitOptions
 from relabel_train.training.sweep import Trial
 
 _CONFIGURED = {"smooth_ndcg": "labels", "smooth_ndcg_triplet": "labels"}

@@ -45,7 +45,8 @@ COMMANDS = (
 def lowest() -> dict[str, str]:
     """Return the lowest version of every main dependency, by name."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    stated = [*project["dependencies"], *project["optional-dependencies"]["pipeline"]]
+    extras = project["optional-dependencies"]
+    stated = [*project["dependencies"], *extras["pipeline"], *extras["cpu"]]
     bounds = [re.fullmatch(r"([\w-]+)>=([\d.]+)", one) for one in stated]
     assert all(bounds), f"a dependency without a lowest version: {stated}"
     return {bound[1]: bound[2] for bound in bounds if bound}
@@ -76,7 +77,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             pins = tmp_path_factory.mktemp("pins") / "lowest.txt"
             pins.write_text("".join(f"{name}=={version}\n" for name, version in lowest().items()))
             run(sys.executable, "-m", "venv", str(folder))
-            wanted = (f"{ROOT}[pipeline,offline]", "pytest", "pytest-timeout")
+            wanted = (f"{ROOT}[pipeline,cpu,offline]", "pytest", "pytest-timeout")
             run(str(there), "-m", "pip", "install", "-q", "--no-cache-dir", "-c", str(pins), *wanted)
         run(str(there), "-m", "pip", "install", "-q", "--no-deps", "--force-reinstall", str(ROOT))
         yield str(there)

@@ -63,6 +63,9 @@ class OutOfMemoryError(RuntimeError):
         (OutOfMemoryError("CUDA out of memory. Tried"), 5, "out of memory. Run it again"),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), 5, "out of memory. Run it again"),
         (ModuleNotFoundError("No module named 'numba'", name="numba"), 3, "pip install 'relabel-itr[pipeline]'"),
+        (ModuleNotFoundError("No module named 'jgo'", name="jgo.maven"), 3, "pip install 'relabel-itr[spice]'"),
+        (ModuleNotFoundError("No module named 'transformers'", name="transformers"), 3, "'relabel-itr[pipeline]'"),
+        (ModuleNotFoundError("No module named 'numpy'", name="numpy.core"), 3, "pip install 'relabel-itr'"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
 )
@@ -160,7 +163,12 @@ def test_a_process_ends_with_the_code_and_one_line(error: str, code: int, tmp_pa
 
 @pytest.mark.parametrize(
     ("arguments", "command"),
-    [(["nonsense"], ""), ([], ""), (["encode", "--nonsense"], "encode "), (["export", "plan"], "export plan ")],
+    [
+        (["nonsense"], ""),
+        (["export"], "export "),
+        (["encode", "--nonsense"], "encode "),
+        (["export", "plan"], "export plan "),
+    ],
 )
 def test_a_usage_error_is_one_line_that_names_the_help(arguments: list[str], command: str, tmp_path: Path) -> None:
     code = "import sys; sys.argv[0] = 'relabel'\nfrom relabel_cli.main import main; main()"

@@ -171,8 +171,7 @@ TRIALS = """
 import signal
 from pathlib import Path
 from relabel_cli.interrupt import exit_on_interrupt
-from relabel_train.evaluate import EvalOptions
-from relabel_train.training.options import FitOptions
+from relabel_train.training.options import EvalOptions, FitOptions
 from relabel_train.training.sweep import Trial, run_trials
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -18,8 +18,7 @@ from relabel.core.parameters import Parameters
 from relabel.sources import SOURCES, source_class
 from relabel_cli.global_options import GlobalOptions
 from relabel_cli.trainer_options import RunOptions, parameter_model
-from relabel_train.evaluate import EvalOptions
-from relabel_train.training.options import FitError, FitOptions, check_bounds
+from relabel_train.training.options import EvalOptions, FitError, FitOptions, check_bounds
 
 
 def models() -> dict[str, type[BaseModel]]:

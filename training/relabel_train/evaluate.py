@@ -1,13 +1,11 @@
 """Every metric of a trained model: recalls, agreement with labels, positives found by people."""
 
-# ruff: noqa: RUF009  (`option` makes a field)
-
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,37 +24,12 @@ from relabel_train.metrics.positives import read_ids
 from relabel_train.training.data import Split, check_not_held_out, read_split
 from relabel_train.training.distributed import join_processes
 from relabel_train.training.embed import embed
-from relabel_train.training.options import FitError, check_bounds, option
+from relabel_train.training.options import EvalOptions, FitError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 ECCV_FILES = ("eccv_image_to_caption.json", "eccv_caption_to_image.json")
-
-
-@dataclass(frozen=True)
-class EvalOptions:
-    """Options of an evaluation."""
-
-    run: Path = option(None, "Folder of a run of `relabel fit`.", needed=True)
-    data: Path = option(None, "Features, as `relabel fit` takes them.", needed=True)
-    captions: Path = option(None, "Corpus of `relabel ingest`.", needed=True)
-    labels: tuple[Path, ...] = option(
-        (), "Lookup for nDCG, CS@K, Kendall's tau and NCS, named by its label. Repeatable."
-    )
-    split: str = option("test", "Split to evaluate on.")
-    graded: int = option(
-        1000, "Metrics of labels use the first images of the split, this many; 0: all.", least=0, most=2**31 - 1
-    )
-    folds: int | None = option(None, "Folds to average recalls over; 5 for COCO 1K.", least=1, most=1000)
-    eccv: Path | None = option(None, "Folder with ECCV Caption's positives: `relabel fetch eccv`.")
-    namespace: str | None = option(None, "SCAN features: namespace of image ids, as for `relabel ingest` (coco).")
-    ids: Literal["image", "position"] = option("image", "SCAN features: source of image ids.")
-    checkpoint: str = option("best.npz", "best.npz or last.npz.")
-
-    def __post_init__(self) -> None:
-        """Check the bounds of numbers."""
-        check_bounds(self)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from relabel_cli.options import verb
 from relabel_cli.trainer_options import RunOptions, parameter_model, parse, trainer_errors
-from relabel_train.evaluate import EvalOptions
+from relabel_train.training.options import EvalOptions
 
 if TYPE_CHECKING:
     Options = BaseModel

@@ -17,9 +17,9 @@ from relabel.core.progress import Advance
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import References
-from relabel.sources.cosine import index_errors, make_index
 from relabel.sources.finder import Finder, Search
 from relabel.sources.relevance import Relevance
+from relabel.sources.vector_index import MAX_GPU_NEIGHBOURS, build_index, import_faiss, to_device
 from relabel.store.safe_writers import save_index
 from relabel.store.tasks import Task, TaskGroup
 from relabel.store.workdir import Work
@@ -60,27 +60,16 @@ class IndexFinder(Finder):
 
     def prepare(self, work: Work, task: Task, advance: Advance) -> None:
         """Train and fill the index."""
-        import faiss
-
         vectors = self._vectors(self.search.candidates)
-        index, threads = make_index(self.factory, vectors.shape[1]), faiss.omp_get_max_threads()
-        # One thread: with more, training sums in another order, and the index differs from run to run.
-        faiss.omp_set_num_threads(1)
-        try:
-            with index_errors(self.factory):
-                if not index.is_trained:
-                    index.train(vectors)
-                index.add(vectors)
-        finally:
-            faiss.omp_set_num_threads(threads)
+        device = self.runtime.device
+        index = build_index(self.factory, [vectors], lambda: vectors, vectors.shape[1], device, advance)
         work.file(FILE, lambda path: save_index(path, index))
-        advance(task.size)
 
     def find(self, work: Work, queries: range, advance: Advance) -> tuple[Rows, Scores]:
         """Search the index for some queries and score its candidates exactly."""
-        import faiss
-
-        index = faiss.read_index(str(work.folder / FILE))
+        faiss = import_faiss()
+        stored = faiss.read_index(str(work.folder / FILE))
+        index = to_device(stored, self.runtime.device) if self._count <= MAX_GPU_NEIGHBOURS else stored
         shape = (len(queries), self.search.width)
         rows, scores = np.empty(shape, np.int32), np.empty(shape)
 
@@ -92,10 +81,17 @@ class IndexFinder(Finder):
             rows[part], scores[part] = self._rank(numbers, self._lookup(index, numbers))
             return len(numbers)
 
-        with ThreadPoolExecutor(self.runtime.threads) as pool:
+        # An index on a GPU serves one thread at a time.
+        with ThreadPoolExecutor(self.runtime.threads if index is stored else 1) as pool:
             for done in pool.map(run, range(queries.start, queries.stop, _BATCH)):
                 advance(done)
         return rows, scores
+
+    @property
+    def _count(self) -> int:
+        """Candidates per query."""
+        # One more than k, since the query itself is usually among them.
+        return min(self.search.k + 1, len(self.search.candidates))
 
     def _lookup(self, index: Any, numbers: NDArray[np.int64]) -> Rows:
         """Return the distinct rows that the index returns for each query, (q, m) int32, padded with -1."""
@@ -109,8 +105,7 @@ class IndexFinder(Finder):
             sets = References.single(np.zeros(len(numbers), np.int32))
         else:
             vectors = self._vectors(sets.rows)
-        # One more than k, since the query itself is usually among them.
-        count = min(self.search.k + 1, len(self.search.candidates))
+        count = self._count
         positions = index.search(vectors, count)[1]
         rows = np.where(positions >= 0, self.search.candidates[positions], -1)
         # One line of candidates per reference; sets with fewer references are padded.

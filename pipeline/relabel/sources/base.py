@@ -325,6 +325,10 @@ class Source(ABC, Generic[P]):
         """Return the source with its document frequencies taken from one split; itself if it has none."""
         return self
 
+    def for_scoring(self) -> Source[P]:
+        """Return the source without files of its encoding that relevance does not read; itself if it has none."""
+        return self
+
     def index_blocker(self) -> str | None:
         """Return the reason why faiss cannot search the encoding; None if it can."""
         return f"faiss searches vectors, and {self.spec.name} has none"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -15,15 +14,16 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from relabel.core.errors import CheckError, UsageError
+from relabel.core.errors import CheckError
 from relabel.core.progress import Advance, ignore_progress
-from relabel.core.runtime import Runtime
+from relabel.core.runtime import Device, Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.sources.base import P, Source, SourceParams, SourceSpec
 from relabel.sources.finder import Finder, Search
 from relabel.sources.relevance import LookupArrays, Relevance, pool, positions_in
 from relabel.sources.shards import ShardTasks, read_failed_rows
+from relabel.sources.vector_index import build_index, import_faiss
 from relabel.store.arrays import write_array, write_pieces
 from relabel.store.manifest import Manifest
 from relabel.store.safe_writers import save_index
@@ -34,10 +34,6 @@ StoredType = Literal["float32", "float16"]
 ComputeType = Literal["float32", "bfloat16"]
 REFUSED_POOLINGS: dict[Pooling, str] = {"refs": "a cosine compares two captions; a set has no vector of its own"}
 INDEX = "index.faiss"
-_BAD_INDEX = re.compile(
-    r"(?<![0-9])0+(?![0-9])|[0-9]{8}|(?:HNSW|NSG|NNDescent)(?:[01]|[0-9]{4,})(?![0-9])|\0", re.ASCII
-)
-_SHOWN = 100  # longest part of a factory string that a message shows
 _GRAPH = re.compile("HNSW|NSG|NNDescent")
 STORED = {"float32": "<f4", "float16": "<f2"}
 """Types of the values of a `.npy` file, by the name of the type in the parameters."""
@@ -92,14 +88,15 @@ def read_vectors(folder: Path, manifest: Manifest) -> NDArray[np.float32]:
     return vectors
 
 
-def write_index(work: Work, factory: str | None, advance: Advance = ignore_progress) -> None:
+def write_index(work: Work, factory: str, device: Device, advance: Advance = ignore_progress) -> None:
     """Write `index.faiss` over all shards in `work`: inner product, with faiss row i for the encoding's i-th row.
 
     Parameters
     ----------
     work : Work
-    factory : str or None
-        Index factory string, as `faiss.index_factory` takes it; None writes no index.
+    factory : str
+        Index factory string, as `faiss.index_factory` takes it.
+    device : "auto", "cpu" or "cuda"
     advance : callable
         Receives the number of further vectors that are added.
 
@@ -108,70 +105,14 @@ def write_index(work: Work, factory: str | None, advance: Advance = ignore_progr
     UsageError
         If faiss does not accept the string.
     """
-    if factory is None or work.done(INDEX):
+    if work.done(INDEX):
         return
-    import faiss
-
     parts = [work.folder / n for n in sorted(work.entries()) if n.startswith("part-")]
-    index, threads = make_index(factory, _shard_vectors(parts[0]).shape[1]), faiss.omp_get_max_threads()
-    # A graph (HNSW) that several threads build differs from run to run.
-    faiss.omp_set_num_threads(1)
-    try:
-        with index_errors(factory):
-            if not index.is_trained:
-                # Training depends on all vectors at once.
-                index.train(_all_vectors(parts))
-            # Vectors are added shard by shard, except that a graph depends on the batches it was built from.
-            for vectors in [_all_vectors(parts)] if _GRAPH.search(factory) else map(_shard_vectors, parts):
-                index.add(vectors)
-                advance(len(vectors))
-    finally:
-        faiss.omp_set_num_threads(threads)
+    # Vectors are added shard by shard, except that a graph depends on the batches it was built from.
+    batches = [_all_vectors(parts)] if _GRAPH.search(factory) else map(_shard_vectors, parts)
+    width = _shard_vectors(parts[0]).shape[1]
+    index = build_index(factory, batches, lambda: _all_vectors(parts), width, device, advance)
     work.file(INDEX, lambda p: save_index(p, index), rows=index.ntotal)
-
-
-def make_index(factory: str, width: int) -> Any:
-    """Make an empty faiss index for inner products. Callers also use it to check a factory string before long work.
-
-    Parameters
-    ----------
-    factory : str
-        Index factory string.
-    width : int
-        Dimension D of the vectors.
-
-    Raises
-    ------
-    UsageError
-        If faiss does not accept the string.
-
-    Examples
-    --------
-    >>> from relabel.sources.cosine import make_index
-    >>> index = make_index("Flat", 8)
-    >>> index.d, index.ntotal
-    (8, 0)
-    """
-    import faiss
-
-    # faiss aborts the process on a graph without links, so such strings never reach it.
-    if _BAD_INDEX.search(factory):
-        todo = "Use numbers from 1 to 9,999,999, and 2 to 999 links for a graph."
-        raise UsageError(f"faiss cannot build index {factory[:_SHOWN]!r}", todo=todo)
-    with index_errors(factory):
-        return faiss.index_factory(width, factory, faiss.METRIC_INNER_PRODUCT)
-
-
-@contextmanager
-def index_errors(factory: str) -> Iterator[None]:
-    """Turn errors of faiss while it makes, trains or fills an index into a UsageError with the factory string."""
-    try:
-        yield
-    except (RuntimeError, MemoryError) as error:
-        # faiss prefixes messages with a C++ file, a line number and the failed condition.
-        reason = re.split(r"\.(?:cpp|h):\d+: (?:Error: .* failed: )?", str(error))[-1]
-        message = f"faiss refuses index {factory[:_SHOWN]!r}: {reason}"
-        raise UsageError(message, todo="Use `Flat` for exact search.") from error
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -295,6 +236,10 @@ class VectorSource(Source[P]):
     """Source whose encoding is one vector per caption."""
 
     @override
+    def for_scoring(self) -> VectorSource[P]:
+        return type(self)(self.params.model_copy(update={"index": None}))
+
+    @override
     def index_blocker(self) -> str | None:
         return None
 
@@ -337,14 +282,22 @@ class VectorTasks(ShardTasks):
     rows_per_shard : int
     index : str or None
         Index factory string; None for no index.
+    device : "auto", "cpu" or "cuda"
+        Device that the index is built on.
     """
 
     derived_files: ClassVar[tuple[str, ...]] = (INDEX,)
     plain: ClassVar[bool] = True
 
-    def __init__(self, corpus: Corpus, rows: range, rows_per_shard: int, index: str | None) -> None:
+    def __init__(self, corpus: Corpus, rows: range, rows_per_shard: int, index: str | None, device: Device) -> None:
         super().__init__(corpus, rows, rows_per_shard)
-        self.index = index
+        self.index, self.device = index, device
+
+    def start(self, work: Work) -> None:
+        """Check that an index can be made at all, before anything is encoded."""
+        super().start(work)
+        if self.index is not None:
+            import_faiss()
 
     def after_shards(self, work: Work) -> Iterator[TaskGroup]:
         """Return the task group that indexes all vectors."""
@@ -353,9 +306,9 @@ class VectorTasks(ShardTasks):
 
     def make_other(self, work: Work, task: Task, advance: Advance) -> None:
         """Write the index."""
-        if task.file != INDEX:
+        if task.file != INDEX or self.index is None:
             return super().make_other(work, task, advance)
-        return write_index(work, self.index, advance)
+        return write_index(work, self.index, self.device, advance)
 
 
 def write_vectors(folder: Path, manifest: Manifest, dtype: str, work: Work) -> None:

@@ -277,7 +277,8 @@ def _open(
     def fill(work: Work) -> None:
         work.facts |= {"rows": [rows.start, rows.stop], "label": source.spec.name, "kind": source.spec.kind}
         # Only the tasks count documents: the parameters in the manifest stay those that a fuse compares its parts with.
-        make = partial(source.with_documents(REFERENCE_SPLIT).tasks, corpus, rows, _ROWS_PER_SHARD, runtime)
+        documented = source.for_scoring().with_documents(REFERENCE_SPLIT)
+        make = partial(documented.tasks, corpus, rows, _ROWS_PER_SHARD, runtime)
         make_all(with_text_reuse(make, out, semantic), work, runtime.progress)
 
     identities = {f"encoding {part}": one.manifest.identity for part, one in inputs.items()}

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from relabel.core.errors import RelabelError
+from relabel.core.extras import is_installed, missing_distributions
 from relabel.core.runtime import Runtime
 
 NEEDED_DISK = 2 << 30  # bytes: COCO's corpus, test encodings and judgements, with a margin
@@ -48,7 +49,7 @@ def run_checks(runtime: Runtime, labels: Path) -> dict[str, list[CheckResult]]:
     """
     return {
         "machine": [check_python(), check_gpu(), check_memory(), check_disk(labels)],
-        "software": [check_java(), check_gensim(), check_spice(runtime)],
+        "software": [check_pipeline(), check_faiss(), check_java(), check_gensim(), check_spice(runtime)],
         "models and data": [check_minilm(), check_data(runtime)],
     }
 
@@ -87,6 +88,10 @@ def check_python() -> CheckResult:
 
 def check_gpu() -> CheckResult:
     """Report the GPU; its absence is no gap."""
+    if not find_spec("torch"):
+        cost = "no vectors are computed and nothing is trained; lookups can be read"
+        fix = "pip install 'relabel-itr[pipeline,cpu]', or 'relabel-itr[train]' for training alone"
+        return _gap("gpu", "unknown: torch is not installed", cost, fix)
     import torch
 
     if torch.cuda.is_available():
@@ -114,6 +119,37 @@ def check_disk(labels: Path) -> CheckResult:
     if free >= NEEDED_DISK:
         return CheckResult("disk", state)
     return _gap("disk", state, "COCO's labels may not fit", "Free some space, or choose another --labels folder.")
+
+
+def check_pipeline() -> CheckResult:
+    """Check that all distributions of the `pipeline` extra are installed."""
+    missing = missing_distributions("pipeline")
+    if not missing:
+        return CheckResult("pipeline", "installed: labels can be built")
+    cost = "labels cannot be built; `relabel init`, `fit` and `eval` work without it"
+    fix = "pip install 'relabel-itr[pipeline]'"
+    return _gap("pipeline", f"not installed: {', '.join(missing)}", cost, fix)
+
+
+def check_faiss() -> CheckResult:
+    """Check that faiss is installed once, and sees the GPU that torch sees."""
+    installed = [name for name in ("faiss-cpu", "faiss-gpu") if is_installed(name)]
+    if len(installed) > 1:
+        cost = "they overwrite each other's files"
+        fix = "pip uninstall faiss-cpu faiss-gpu, then pip install 'relabel-itr[cpu]' or 'relabel-itr[gpu]'"
+        return _gap("faiss", f"{' and '.join(installed)} are both installed", cost, fix)
+    if not find_spec("faiss"):
+        cost = "no index of vectors: labels of sbert, cbow and vectors need `index: null`; exact search works"
+        fix = "pip install 'relabel-itr[cpu]', or 'relabel-itr[gpu]' with a CUDA GPU"
+        return _gap("faiss", "not installed", cost, fix)
+    import faiss
+
+    gpus = faiss.get_num_gpus()
+    state = f"{(installed or ['faiss'])[0]}: indexes are built and searched on the {'GPU' if gpus else 'CPU'}"
+    if not gpus and _has_gpu():
+        fix = "pip uninstall faiss-cpu, then pip install 'relabel-itr[gpu]'"
+        return _gap("faiss", state, "training and searching an index is slower than on the GPU", fix)
+    return CheckResult("faiss", state)
 
 
 def check_java() -> CheckResult:
@@ -162,7 +198,10 @@ def check_data(runtime: Runtime) -> CheckResult:
     """Report the datasets that are fetched and those that are not; neither is a gap."""
     from relabel import datasets
 
-    rows = datasets.status(runtime.data, None)
+    try:
+        rows = datasets.status(runtime.data, None)
+    except ModuleNotFoundError as error:
+        return _gap("data", f"unknown: {error}", "no data can be fetched", "pip install 'relabel-itr[pipeline]'")
     # A dataset with any of its files counts as fetched; `relabel verify` checks the files.
     fetched = sorted({row.name for row in rows if row.present})
     missing = sorted({row.name for row in rows} - set(fetched))
@@ -170,6 +209,14 @@ def check_data(runtime: Runtime) -> CheckResult:
     if missing:
         state += f"; not fetched: {', '.join(missing)} (relabel fetch --list)"
     return CheckResult("data", state)
+
+
+def _has_gpu() -> bool:
+    if not find_spec("torch"):
+        return False
+    import torch
+
+    return bool(torch.cuda.is_available())
 
 
 def _gap(name: str, state: str, cost: str, fix: str) -> CheckResult:

@@ -15,7 +15,7 @@ from relabel.corpus import Corpus
 from relabel.neighbours.row_digests import keys_bytes
 from relabel.neighbours.schema import shard_bytes
 from relabel.neighbours.spec import NeighbourSpec
-from relabel.sources.cosine import make_index
+from relabel.sources.vector_index import import_faiss, make_index
 from relabel.store.arrays import npy_bytes
 from relabel.store.fixed_parquet import plain_bytes, zeros
 from relabel.store.workdir import part_ranges
@@ -42,12 +42,10 @@ def index_bytes(factory: str | None, width: int, count: int) -> int | None:
         return 0
     if factory != "Flat":
         return None
-    import faiss
-
     # A flat index is a header and one block per vector: two small indexes give both sizes.
     empty, single = (make_index(factory, width) for _ in range(2))
     single.add(np.zeros((1, width), np.float32))
-    header, with_vector = (len(faiss.serialize_index(index)) for index in (empty, single))
+    header, with_vector = (len(import_faiss().serialize_index(index)) for index in (empty, single))
     return int(header + (with_vector - header) * count)
 
 

@@ -11,7 +11,7 @@ from relabel.neighbours.build import NeighbourTasks
 from relabel.neighbours.params import NeighboursParams
 from relabel.neighbours.spec import NeighbourSpec
 from relabel.sources.base import Source
-from relabel.sources.cosine import make_index
+from relabel.sources.vector_index import make_index
 from relabel.stages.encode import open_label, read_encoding
 from relabel.stages.job import Job, run_tasks
 from relabel.stages.project import Project

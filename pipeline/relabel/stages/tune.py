@@ -100,7 +100,7 @@ def ensure_models(project: Project, label: str) -> None:
     """
     project = project.parent or project
     for name in project.config.params(label).tuned_models():
-        tune, folder = _TUNED[name]
+        tune, folder = TUNED[name]
         log_status(project, tune(project), folder(project))
 
 
@@ -111,7 +111,7 @@ def _tune_cbow(project: Project) -> tuple[Manifest, bool]:
     return tune_cbow(project)
 
 
-_TUNED: dict[str, tuple[Callable[[Project], tuple[Manifest, bool]], Callable[[Project], Path]]] = {
+TUNED: dict[str, tuple[Callable[[Project], tuple[Manifest, bool]], Callable[[Project], Path]]] = {
     "cbow": (_tune_cbow, lambda project: project.word2vec),
     "bert_sts": (tune_bert_sts, lambda project: project.cross_encoder),
 }

@@ -30,7 +30,7 @@ Guard = Callable[[Manifest], None]
 WORK = ".work"
 """Name of the folder beside the artefacts that holds their work folders."""
 _OLD = ".old"
-_LIBRARIES = ("numpy", "pyarrow", "torch", "sentence-transformers", "faiss-cpu", "numba", "pycocoevalcap")
+_LIBRARIES = ("numpy", "pyarrow", "torch", "sentence-transformers", "faiss-cpu", "faiss-gpu", "numba", "pycocoevalcap")
 
 
 def build(

@@ -12,7 +12,7 @@ import pytest
 from relabel.config import Config, load_config
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
-from relabel.sources.cosine import make_index
+from relabel.sources.vector_index import make_index
 from relabel.stages import Project
 from relabel.stages.dry_run import Step, plan_run
 from relabel.stages.estimate import extrapolate, sample_images

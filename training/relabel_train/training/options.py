@@ -1,4 +1,4 @@
-"""Options of a training run, and the ones that change its outcome."""
+"""Options of a training run and of an evaluation, and the ones that change a run's outcome."""
 
 # ruff: noqa: RUF009  (`option` makes a field)
 
@@ -36,6 +36,31 @@ def check_bounds(options: Any) -> None:
         value, least, most = getattr(options, item.name), item.metadata["least"], item.metadata["most"]
         if least is not None and value is not None and not least <= value <= most:
             raise FitError(f"{item.name} is {value}; it must be from {least} to {most}")
+
+
+@dataclass(frozen=True)
+class EvalOptions:
+    """Options of an evaluation."""
+
+    run: Path = option(None, "Folder of a run of `relabel fit`.", needed=True)
+    data: Path = option(None, "Features, as `relabel fit` takes them.", needed=True)
+    captions: Path = option(None, "Corpus of `relabel ingest`.", needed=True)
+    labels: tuple[Path, ...] = option(
+        (), "Lookup for nDCG, CS@K, Kendall's tau and NCS, named by its label. Repeatable."
+    )
+    split: str = option("test", "Split to evaluate on.")
+    graded: int = option(
+        1000, "Metrics of labels use the first images of the split, this many; 0: all.", least=0, most=2**31 - 1
+    )
+    folds: int | None = option(None, "Folds to average recalls over; 5 for COCO 1K.", least=1, most=1000)
+    eccv: Path | None = option(None, "Folder with ECCV Caption's positives: `relabel fetch eccv`.")
+    namespace: str | None = option(None, "SCAN features: namespace of image ids, as for `relabel ingest` (coco).")
+    ids: Literal["image", "position"] = option("image", "SCAN features: source of image ids.")
+    checkpoint: str = option("best.npz", "best.npz or last.npz.")
+
+    def __post_init__(self) -> None:
+        """Check the bounds of numbers."""
+        check_bounds(self)
 
 
 @dataclass(frozen=True)

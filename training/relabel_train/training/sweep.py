@@ -10,9 +10,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from relabel_train.evaluate import EvalOptions
 from relabel_train.training.interrupts import blocked_interrupts, end_on_interrupt
-from relabel_train.training.options import FitOptions
+from relabel_train.training.options import EvalOptions, FitOptions
 
 RESULT = "result.json"
 

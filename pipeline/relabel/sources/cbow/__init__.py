@@ -84,7 +84,7 @@ class Cbow(VectorSource[CbowParams]):
             return self.split_words(corpus.texts[texts], runtime, corpus.tokens[texts] if corpus.tokens else None)
 
         tokenizer = p.tokenizer if p.weighting == "mean" else "spacy"
-        return CbowTasks(corpus, rows, rows_per_shard, p.index, file, bags, p.stored, tokenizer)
+        return CbowTasks(corpus, rows, rows_per_shard, p.index, runtime.device, file, bags, p.stored, tokenizer)
 
     @override
     def open(self, encoding: OpenEncoding) -> VectorRelevance:

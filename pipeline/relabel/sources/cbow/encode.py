@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from relabel.core.progress import Advance
+from relabel.core.runtime import Device
 from relabel.corpus import Corpus
 from relabel.sources.cosine import StoredType, VectorTasks, make_vector_table, vectors_from_table
 from relabel.sources.words.bags import WordBags
@@ -37,6 +38,8 @@ class CbowTasks(WordTasks, VectorTasks):
     rows_per_shard : int
     index : str or None
         Index factory string; None for no index.
+    device : "auto", "cpu" or "cuda"
+        Device that the index is built on.
     file : WordVectorsFile
     bags : callable
         Splits the captions of a range of rows into weighted words.
@@ -52,12 +55,13 @@ class CbowTasks(WordTasks, VectorTasks):
         rows: range,
         rows_per_shard: int,
         index: str | None,
+        device: Device,
         file: WordVectorsFile,
         bags: Callable[[range], WordBags],
         stored: StoredType,
         tokenizer: str,
     ) -> None:
-        super().__init__(corpus, rows, rows_per_shard, index)
+        super().__init__(corpus, rows, rows_per_shard, index, device)
         self.configure(file, bags, tokenizer)
         self.stored = stored
         self._loaded: tuple[dict[str, int], NDArray[np.float32]] | None = None

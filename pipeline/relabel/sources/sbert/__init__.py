@@ -93,7 +93,7 @@ class Sbert(VectorSource[SbertParams]):
         """
         p, files = self.params, self._files(runtime)
         load = partial(self._encoder, files, runtime)
-        return SbertTasks(corpus, rows, rows_per_shard, p.index, files, load, p.dtype, p.stored)
+        return SbertTasks(corpus, rows, rows_per_shard, p.index, runtime.device, files, load, p.dtype, p.stored)
 
     @override
     def open(self, encoding: OpenEncoding) -> VectorRelevance:

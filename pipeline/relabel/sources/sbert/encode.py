@@ -14,11 +14,13 @@ from typing_extensions import override
 
 from relabel.core.errors import CheckError
 from relabel.core.progress import Advance
+from relabel.core.runtime import Device
 from relabel.corpus import Corpus
-from relabel.sources.cosine import ComputeType, StoredType, make_index, make_vector_table
+from relabel.sources.cosine import ComputeType, StoredType, make_vector_table
 from relabel.sources.models.files import ModelFiles
 from relabel.sources.shards import mark_failed
 from relabel.sources.text_reuse import TextTasks
+from relabel.sources.vector_index import make_index
 from relabel.store.tasks import Task, TaskGroup
 from relabel.store.workdir import Work
 
@@ -44,6 +46,8 @@ class SbertTasks(TextTasks):
     rows_per_shard : int
     index : str or None
         Index factory string; None for no index.
+    device : "auto", "cpu" or "cuda"
+        Device that the index is built on.
     files : ModelFiles
     load : callable
         Loads the model.
@@ -59,12 +63,13 @@ class SbertTasks(TextTasks):
         rows: range,
         rows_per_shard: int,
         index: str | None,
+        device: Device,
         files: ModelFiles,
         load: Callable[[], SentenceEncoder],
         dtype: ComputeType,
         stored: StoredType,
     ) -> None:
-        super().__init__(corpus, rows, rows_per_shard, index)
+        super().__init__(corpus, rows, rows_per_shard, index, device)
         self.files, self.dtype, self.stored, self._load = files, dtype, stored, load
 
     @cached_property

@@ -122,7 +122,9 @@ class Vectors(VectorSource[VectorsParams]):
         p = self.params
         self._check_files()
         captions, images = self._opener(p.captions, p.caption_ids), self._opener(p.images, p.image_ids)
-        return ExternalVectorTasks(corpus, rows, rows_per_shard, p.index, captions, images, p.length, p.stored)
+        return ExternalVectorTasks(
+            corpus, rows, rows_per_shard, p.index, runtime.device, captions, images, p.length, p.stored
+        )
 
     @override
     def write_lookup(

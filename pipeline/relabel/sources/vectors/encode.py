@@ -13,8 +13,10 @@ from typing_extensions import override
 
 from relabel.core.errors import CheckError
 from relabel.core.progress import Advance
+from relabel.core.runtime import Device
 from relabel.corpus import Corpus
-from relabel.sources.cosine import INDEX, StoredType, VectorTasks, make_index, make_vector_table
+from relabel.sources.cosine import INDEX, StoredType, VectorTasks, make_vector_table
+from relabel.sources.vector_index import make_index
 from relabel.sources.vectors.files import ExternalVectors
 from relabel.store.fixed_parquet import write_plain
 from relabel.store.tasks import Task, TaskGroup
@@ -39,6 +41,8 @@ class ExternalVectorTasks(VectorTasks):
     rows_per_shard : int
     index : str or None
         Index factory string; None for no index.
+    device : "auto", "cpu" or "cuda"
+        Device that the index is built on.
     captions, images : callable or None
         Open the files of vectors; at most one is None. Without vectors of captions, a caption has that of its image.
     length : "normalise" or "refuse"
@@ -55,12 +59,13 @@ class ExternalVectorTasks(VectorTasks):
         rows: range,
         rows_per_shard: int,
         index: str | None,
+        device: Device,
         captions: Callable[[], ExternalVectors] | None,
         images: Callable[[], ExternalVectors] | None,
         length: Length,
         stored: StoredType,
     ) -> None:
-        super().__init__(corpus, rows, rows_per_shard, index)
+        super().__init__(corpus, rows, rows_per_shard, index, device)
         self._captions, self._images, self.length, self.stored = captions, images, length, stored
 
     @override

@@ -1,0 +1,165 @@
+"""faiss indexes of vectors: checked factory strings, and building and searching on the GPU where there is one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relabel.core.errors import MissingError, UsageError
+from relabel.core.progress import Advance, ignore_progress
+from relabel.core.runtime import Device
+
+MAX_GPU_NEIGHBOURS = 2048
+"""Largest number of results per query that faiss's GPU indexes return."""
+_BAD_INDEX = re.compile(
+    r"(?<![0-9])0+(?![0-9])|[0-9]{8}|(?:HNSW|NSG|NNDescent)(?:[01]|[0-9]{4,})(?![0-9])|\0", re.ASCII
+)
+_SHOWN = 100  # longest part of a factory string that a message shows
+
+
+def import_faiss() -> Any:
+    """Import faiss, which either of two extras installs.
+
+    Raises
+    ------
+    MissingError
+        If neither is installed.
+    """
+    try:
+        import faiss
+    except ModuleNotFoundError as error:
+        todo = (
+            "Run `pip install 'relabel-itr[cpu]'`, or 'relabel-itr[gpu]' on a machine with a CUDA GPU; "
+            "or do without an index, as in `--set sources.sbert.index=null`."
+        )
+        raise MissingError("an index of vectors needs faiss, which is not installed", todo=todo) from error
+    return faiss
+
+
+def make_index(factory: str, width: int) -> Any:
+    """Make an empty faiss index for inner products. Callers also use it to check a factory string before long work.
+
+    Parameters
+    ----------
+    factory : str
+        Index factory string, as `faiss.index_factory` takes it.
+    width : int
+        Dimension D of the vectors.
+
+    Raises
+    ------
+    UsageError
+        If faiss does not accept the string.
+    MissingError
+        If faiss is not installed.
+
+    Examples
+    --------
+    >>> from relabel.sources.vector_index import make_index
+    >>> index = make_index("Flat", 8)
+    >>> index.d, index.ntotal
+    (8, 0)
+    """
+    faiss = import_faiss()
+    # faiss aborts the process on a graph without links, so such strings never reach it.
+    if _BAD_INDEX.search(factory):
+        todo = "Use numbers from 1 to 9,999,999, and 2 to 999 links for a graph."
+        raise UsageError(f"faiss cannot build index {factory[:_SHOWN]!r}", todo=todo)
+    with _index_errors(factory):
+        return faiss.index_factory(width, factory, faiss.METRIC_INNER_PRODUCT)
+
+
+def build_index(
+    factory: str,
+    batches: Iterable[NDArray[np.float32]],
+    training: Callable[[], NDArray[np.float32]],
+    width: int,
+    device: Device,
+    advance: Advance = ignore_progress,
+) -> Any:
+    """Train and fill a faiss index; return it in main memory.
+
+    An index that is trained (IVF, PQ) is built on the GPU where there is one. All others only copy the vectors, or are
+    graphs, for which faiss has no GPU version.
+
+    Parameters
+    ----------
+    factory : str
+        Index factory string.
+    batches : iterable of (n, width) float32
+        Vectors, in the order of their positions in the index.
+    training : callable
+        Returns the vectors to train on, if the index needs any.
+    width : int
+    device : "auto", "cpu" or "cuda"
+    advance : callable
+        Receives the number of further vectors that are added.
+
+    Raises
+    ------
+    UsageError
+        If faiss does not accept the string, or cannot train the index on these vectors.
+    MissingError
+        If faiss is not installed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel.sources.vector_index import build_index
+    >>> vectors = np.eye(3, dtype=np.float32)
+    >>> build_index("Flat", [vectors[:2], vectors[2:]], lambda: vectors, 3, "cpu").ntotal
+    3
+    """
+    index = make_index(factory, width)
+    faiss = import_faiss()
+    threads = faiss.omp_get_max_threads()
+    # One thread: with more, training sums in another order and graphs grow differently from run to run.
+    faiss.omp_set_num_threads(1)
+    try:
+        with _index_errors(factory):
+            place = index if index.is_trained else to_device(index, device)
+            if not place.is_trained:
+                place.train(training())
+            for vectors in batches:
+                place.add(vectors)
+                advance(len(vectors))
+            return place if place is index else faiss.index_gpu_to_cpu(place)
+    finally:
+        faiss.omp_set_num_threads(threads)
+
+
+def to_device(index: Any, device: Device) -> Any:
+    """Return a copy of an index on the GPU; the index itself if faiss sees no GPU or has no GPU version of it.
+
+    Parameters
+    ----------
+    index : faiss.Index
+    device : "auto", "cpu" or "cuda"
+        cpu returns the index itself.
+    """
+    faiss = import_faiss()
+    # faiss-cpu counts no GPU, and has none of the functions below.
+    if device == "cpu" or not faiss.get_num_gpus():
+        return index
+    try:
+        return faiss.index_cpu_to_gpu(faiss.StandardGpuResources(), 0, index)
+    except RuntimeError:
+        # A graph, an encoding without a GPU version, or an index larger than the GPU's memory.
+        return index
+
+
+@contextmanager
+def _index_errors(factory: str) -> Iterator[None]:
+    """Turn errors of faiss while it makes, trains or fills an index into a UsageError with the factory string."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        # faiss prefixes messages with a C++ file, a line number and the failed condition.
+        reason = re.split(r"\.(?:cpp|h):\d+: (?:Error: .* failed: )?", str(error))[-1]
+        message = f"faiss refuses index {factory[:_SHOWN]!r}: {reason}"
+        raise UsageError(message, todo="Use `Flat` for exact search.") from error

@@ -1,0 +1,135 @@
+"""init: the parameter file of a new project, with DVC stages and examples on request."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from relabel.config import load_config
+from relabel.core.errors import MissingError, UsageError
+from relabel.core.layout import check_name
+from relabel.core.runtime import Runtime
+from relabel.stages.ingest import FETCHED
+from relabel.stages.project import Project
+from relabel.stages.run import labels_to_export, resolve_split
+from relabel.stages.tune import TUNED
+from relabel.store.atomic import write_text
+
+PARAMS, STAGES, EXAMPLES = "params.yaml", "dvc.yaml", "examples"
+_DATASET = "  dataset: coco\n"
+_HEAD = "# `dvc repro`: the stages of `relabel run` for the labels of params.yaml, with DVC's cache.\n"
+
+
+def init(
+    folder: Path, dataset: str = "coco", path: Path | None = None, dvc: bool = False, examples: bool = False
+) -> list[Path]:
+    """Write the parameter file of a project; return the files and folders that were written.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the project.
+    dataset : str
+        Name of the corpus.
+    path : Path, optional
+        Captions of the corpus; those of `relabel fetch` if not given.
+    dvc : bool
+        Whether to write `dvc.yaml`, with one stage per verb and label.
+    examples : bool
+        Whether to copy the examples of training loops.
+
+    Raises
+    ------
+    UsageError
+        If a file or folder of the same name exists, in which case nothing is written; or if `dataset` is not a name.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from relabel.stages.init import init
+    >>> [path.name for path in init(Path("."), "mine", Path("captions.csv"), dvc=True)]
+    ['params.yaml', 'dvc.yaml']
+    >>> print(Path("params.yaml").read_text().split("ingest:")[1].split("tokenizer")[0].rstrip())
+    <BLANKLINE>
+      dataset: mine
+      path: captions.csv
+    """
+    check_name("dataset", dataset)
+    names = [PARAMS, *([STAGES] if dvc else []), *([EXAMPLES] if examples else [])]
+    paths = [folder / name for name in names]
+    if existing := [str(p) for p in paths if p.exists() or p.is_symlink()]:
+        todo = "Remove it, or run `relabel init` in another folder."
+        raise UsageError(f"{', '.join(existing)} exists and is not replaced", todo=todo)
+    write_text(folder / PARAMS, _params_text(dataset, path))
+    if dvc:
+        body = _dvc_stages(Project(load_config(folder / PARAMS), Runtime(data=Path("data"))))
+        write_text(folder / STAGES, _HEAD + yaml.safe_dump(body, sort_keys=False, width=120))
+    if examples:
+        shutil.copytree(_template(EXAMPLES), folder / EXAMPLES)
+    return paths
+
+
+def _params_text(dataset: str, path: Path | None) -> str:
+    """Return the parameter file of the repository, for the captions of a dataset."""
+    text = _template(PARAMS).read_text(encoding="utf-8")
+    lines = f"  dataset: {dataset}\n"
+    if path is not None:
+        lines += f"  path: {yaml.safe_dump(str(path), default_flow_style=True, width=10_000).splitlines()[0]}\n"
+    elif dataset not in FETCHED:
+        lines += "  # path: captions.csv # your captions; or `relabel ingest --path FILE`\n"
+    return text.replace(_DATASET, lines, 1)
+
+
+def _template(name: str) -> Path:
+    """Return a file or folder of the installed package, or of the root of a source checkout."""
+    package = Path(__file__).resolve().parents[1]
+    for folder in (package / "templates", package.parents[1]):
+        if (folder / name).exists():
+            return folder / name
+    raise MissingError(
+        f"{name} is not part of this installation", where=str(package), todo="Install relabel-itr again."
+    )
+
+
+def _dvc_stages(project: Project) -> dict[str, Any]:
+    """Return the stages of `relabel run` with their commands, dependencies, parameters and outputs."""
+    config, layout = project.config, project.layout
+    project, split, judged = resolve_split(project, None)
+    stages: dict[str, Any] = {}
+
+    def add(name: str, command: str, deps: list[Path | str], params: list[str], out: Path) -> Path:
+        stage = {"cmd": f"relabel {command}", "deps": [str(d) for d in deps], "params": params, "outs": [str(out)]}
+        stages[name] = {key: value for key, value in stage.items() if value}
+        return out
+
+    captions: list[Path | str] = [] if config.ingest.path is None else [config.ingest.path]
+    if not captions and (files := FETCHED.get(config.ingest.dataset)):
+        captions = [add("fetch", f"fetch {files}", [], [], project.runtime.data / files)]
+    corpus = add("ingest", "ingest", captions, ["ingest"], layout.corpus)
+    exported = labels_to_export(project, [])
+    judgements: list[Path | str] = []
+    for label in config.sources if judged else exported:
+        models: list[Path | str] = []
+        for name in config.params(label).tuned_models():
+            folder = TUNED[name][1](project)
+            models.append(add(f"tune-{name}", f"tune {name}", [corpus], [f"tune.{name}"], folder))
+        parameters, out = f"sources.{label}", layout.encoding(split, label)
+        command = f"encode --label {label} --split {split}"
+        encoding = add(f"encode-{label}", command, [corpus, *models], ["encode", parameters], out)
+        if judged:
+            out = layout.judgement(split, label)
+            command = f"judge --label {label} --split {split}"
+            judgements.append(add(f"judge-{label}", command, [corpus, encoding], ["judge", parameters], out))
+        if label in exported:
+            out = layout.neighbours(split, "captions", label)
+            command = f"neighbours --label {label} --within {split}"
+            table = add(f"neighbours-{label}", command, [corpus, encoding], ["neighbours", parameters], out)
+            out, command = layout.lookup(split, label), f"export lookup --label {label} --split {split}"
+            add(f"export-{label}", command, [corpus, encoding, table], ["export.lookup", parameters], out)
+    if judged:
+        report = layout.report(split)
+        add("correlate", f"correlate --on {','.join(map(str, judged))}", judgements, ["judge"], report)
+    return {"stages": stages}

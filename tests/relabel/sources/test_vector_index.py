@@ -1,0 +1,163 @@
+"""Contract: a factory string is checked before any work, and faiss's absence is an error that names both extras. Where
+faiss sees a GPU, an index that needs training is built there and every index that has a GPU version is searched there;
+the stored index is always one of main memory."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from relabel.core.errors import MissingError, UsageError
+from relabel.core.runtime import Runtime
+from relabel.corpus import References
+from relabel.neighbours.faiss_index import FILE, IndexFinder
+from relabel.sources.finder import Search
+from relabel.sources.vector_index import build_index, import_faiss, make_index, to_device
+from relabel.store.artefact import build
+from relabel.store.manifest import ArtefactSpec
+from relabel.store.tasks import Task
+from relabel.store.workdir import Work
+
+faiss = pytest.importorskip("faiss")
+D = 8
+VECTORS = np.random.default_rng(0).normal(size=(400, D)).astype(np.float32)
+VECTORS /= np.linalg.norm(VECTORS, axis=1, keepdims=True)
+
+
+class DeviceIndex:
+    """Stand-in for a GPU index, which records the calls that reach it."""
+
+    def __init__(self, index: Any, calls: list[str]) -> None:
+        self.index, self.calls = index, calls
+
+    @property
+    def is_trained(self) -> bool:
+        return bool(self.index.is_trained)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            self.calls.append(name)
+            return getattr(self.index, name)(*arguments)
+
+        return call
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Calls of a faiss that sees one GPU, in order."""
+    calls: list[str] = []
+
+    def cpu_to_gpu(resources: object, number: int, index: Any) -> DeviceIndex:
+        assert (resources, number) == ("resources", 0)
+        if isinstance(index, faiss.IndexHNSWFlat):
+            raise RuntimeError("This index type is not implemented on GPU.")
+        calls.append("index_cpu_to_gpu")
+        return DeviceIndex(index, calls)
+
+    def gpu_to_cpu(index: DeviceIndex) -> Any:
+        calls.append("index_gpu_to_cpu")
+        return index.index
+
+    monkeypatch.setattr(faiss, "get_num_gpus", lambda: 1)
+    monkeypatch.setattr(faiss, "StandardGpuResources", lambda: "resources", raising=False)
+    monkeypatch.setattr(faiss, "index_cpu_to_gpu", cpu_to_gpu, raising=False)
+    monkeypatch.setattr(faiss, "index_gpu_to_cpu", gpu_to_cpu, raising=False)
+    return calls
+
+
+def built(factory: str, device: Any = "auto") -> Any:
+    return build_index(factory, [VECTORS[:300], VECTORS[300:]], lambda: VECTORS, D, device)
+
+
+def test_a_trained_index_is_built_on_the_gpu_and_returned_in_main_memory(calls: list[str]) -> None:
+    index = built("IVF4,Flat")
+    assert calls == ["index_cpu_to_gpu", "train", "add", "add", "index_gpu_to_cpu"]
+    assert isinstance(index, faiss.IndexIVFFlat)
+    assert index.ntotal == len(VECTORS)
+
+
+@pytest.mark.parametrize(("factory", "device"), [("Flat", "auto"), ("HNSW8", "cuda"), ("IVF4,Flat", "cpu")])
+def test_every_other_index_is_built_in_main_memory(factory: str, device: str, calls: list[str]) -> None:
+    assert built(factory, device).ntotal == len(VECTORS)
+    assert calls == []
+
+
+def test_an_index_without_a_gpu_version_stays_in_main_memory(calls: list[str]) -> None:
+    index = built("HNSW8")
+    assert to_device(index, "auto") is index
+    assert isinstance(to_device(built("Flat"), "auto"), DeviceIndex)
+    assert to_device(built("Flat"), "cpu").ntotal == len(VECTORS)
+    assert calls == ["index_cpu_to_gpu"]
+
+
+class CosineRelevance:
+    """Relevance of the vectors, as far as the search uses it."""
+
+    def positions(self, rows: Any) -> Any:
+        return rows
+
+    def unit_vectors(self) -> Any:
+        return VECTORS
+
+    def pairs(self, references: References, captions: Any, pooling: str) -> Any:
+        return np.einsum("ij,ij->i", VECTORS[references.rows], VECTORS[captions], dtype=np.float64)
+
+
+@pytest.mark.parametrize(("k", "device", "searches"), [(5, "auto", 2), (5, "cpu", 0), (20, "auto", 0)])
+def test_neighbours_are_searched_on_the_gpu(
+    k: int, device: Any, searches: int, tmp_path: Path, calls: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The bound is lowered, so that few vectors exceed it.
+    monkeypatch.setattr("relabel.neighbours.faiss_index.MAX_GPU_NEIGHBOURS", 20)
+    rows = np.arange(len(VECTORS), dtype=np.int32)
+    search = Search(References.single(rows), rows, rows, k)
+    relevance: Any = CosineRelevance()
+    finder = IndexFinder(relevance, search, "max", Runtime(device=device, threads=2), "Flat")
+    results = {}
+
+    def fill(work: Work) -> None:
+        finder.prepare(work, Task(FILE, len(rows)), lambda n: None)
+        results["rows"] = finder.find(work, range(len(rows)), lambda n: None)[0]
+
+    build(tmp_path / "neighbours", ArtefactSpec("neighbours", "t", {}, {}), fill)
+    cosine = VECTORS @ VECTORS.T
+    np.fill_diagonal(cosine, -np.inf)
+    np.testing.assert_array_equal(results["rows"][:, 0], cosine.argmax(axis=1))
+    assert calls == ["index_cpu_to_gpu", *["search"] * searches][: searches and searches + 1]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("factory", ["Flat", "IVF4,Flat"])
+def test_a_real_gpu_finds_the_same_vectors(factory: str) -> None:
+    if not faiss.get_num_gpus():
+        pytest.skip("faiss sees no GPU")
+    index = built(factory)
+    np.testing.assert_array_equal(to_device(index, "cuda").search(VECTORS, 3)[1], index.search(VECTORS, 3)[1])
+
+
+def test_without_faiss_the_error_names_both_extras(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(MissingError, match=r"relabel-itr\[cpu\].*relabel-itr\[gpu\].*index=null"):
+        import_faiss()
+
+
+def test_texts_are_scored_without_faiss(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from relabel.api import score
+
+    vectors = tmp_path / "vectors.txt"
+    vectors.write_text("dog 1 0\ncat 0 1\n", encoding="utf-8")
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    scores = score("a dog", ["dog", "cat"], source="cbow", vectors=str(vectors), tokenizer="lower_split")
+    np.testing.assert_allclose(scores, [1, 0])
+
+
+def test_a_bad_factory_string_is_seen_beforehand() -> None:
+    assert make_index("Flat", D).ntotal == 0
+    for factory in ("Flatt", "HNSW0", "HNSW1", "HNSW99999999", "IVF0,Flat", "IVF99999999999,Flat", "PQ0", "\0", ""):
+        with pytest.raises(UsageError, match="index"):
+            make_index(factory, D)

@@ -1,0 +1,94 @@
+"""Contract: init writes the repository's params.yaml for a dataset, and on request stages that DVC resolves outside the
+checkout, which have the commands and outputs of the checkout's. It replaces nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from relabel.config import Config, load_config
+from relabel.core.errors import UsageError
+from relabel.stages.init import init
+
+ROOT = Path(__file__).parents[3]
+
+
+def stages(folder: Path) -> dict[str, Any]:
+    return dict(yaml.safe_load((folder / "dvc.yaml").read_text(encoding="utf-8"))["stages"])
+
+
+def test_the_parameter_file_is_that_of_the_repository(tmp_path: Path) -> None:
+    assert init(tmp_path) == [tmp_path / "params.yaml"]
+    assert (tmp_path / "params.yaml").read_bytes() == (ROOT / "params.yaml").read_bytes()
+
+
+@pytest.mark.parametrize("path", ["my captions.csv", "yes", "a: b#c.csv"])
+def test_captions_of_the_user_are_in_the_file(path: str, tmp_path: Path) -> None:
+    init(tmp_path, "mine", Path(path))
+    config = load_config(tmp_path / "params.yaml")
+    assert (config.ingest.dataset, config.ingest.path) == ("mine", Path(path))
+    assert config.model_copy(update={"ingest": Config().ingest}) == Config()
+
+
+def test_without_a_path_the_file_says_where_to_give_one(tmp_path: Path) -> None:
+    init(tmp_path, "mine")
+    assert load_config(tmp_path / "params.yaml").ingest.path is None
+    assert "  # path: captions.csv" in (tmp_path / "params.yaml").read_text(encoding="utf-8")
+
+
+def test_nothing_is_replaced_and_nothing_half_written(tmp_path: Path) -> None:
+    (tmp_path / "dvc.yaml").write_text("mine", encoding="utf-8")
+    with pytest.raises(UsageError, match=r"dvc.yaml exists"):
+        init(tmp_path, dvc=True, examples=True)
+    assert [file.name for file in tmp_path.iterdir()] == ["dvc.yaml"]
+    with pytest.raises(UsageError, match="dataset"):
+        init(tmp_path, "../mine")
+
+
+def test_examples_are_copied(tmp_path: Path) -> None:
+    init(tmp_path, examples=True)
+    names = {file.name for file in (ROOT / "examples").iterdir() if file.is_file()}
+    assert names <= {file.name for file in (tmp_path / "examples").iterdir()}
+
+
+def test_the_stages_are_those_of_the_checkout(tmp_path: Path) -> None:
+    """Commands and outputs agree; dependencies on code are left out, and those on judgements are named singly."""
+    init(tmp_path, dvc=True)
+    checkout: dict[str, Any] = {}
+    for name, stage in stages(ROOT).items():
+        for key in stage.get("foreach", [None]):
+            body = yaml.safe_dump(stage.get("do", stage)).replace("${key}", str(key))
+            checkout[name if key is None else f"{name}-{key}"] = yaml.safe_load(body)
+    checkout["tune-cbow"] = checkout.pop("tune")
+    written = stages(tmp_path)
+    assert set(written) == set(checkout) - {"fit"}
+    for name, stage in written.items():
+        assert stage["outs"] == checkout[name]["outs"]
+        named = {Path(dep) for dep in stage.get("deps", ())} - {Path("data/word2vec/coco")}
+        allowed = [Path(dep) for dep in checkout[name]["deps"]]
+        assert all(any(path.is_relative_to(dep) for dep in allowed) for path in named)
+        if name != "correlate":
+            assert stage["cmd"] == checkout[name]["cmd"]
+    assert "data/word2vec/coco" in written["encode-cbow"]["deps"]
+
+
+@pytest.mark.skipif(not find_spec("dvc"), reason="dvc is not installed (the `dvc` extra)")
+def test_dvc_resolves_the_stages_outside_the_checkout(tmp_path: Path) -> None:
+    (tmp_path / "my.csv").write_text("image_id,text\n1,a dog\n", encoding="utf-8")
+    init(tmp_path, "mine", Path("my.csv"), dvc=True)
+
+    def dvc(*arguments: str) -> str:
+        command = [sys.executable, "-m", "dvc", *arguments]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    dvc("init", "--no-scm", "-q")
+    assert [line.split()[0] for line in dvc("stage", "list").splitlines()] == list(stages(tmp_path))
+    assert "> relabel ingest" in dvc("repro", "--dry", "ingest")
