@@ -16,7 +16,8 @@ import weakref
 from contextlib import suppress
 from typing import NoReturn
 
-LINE = "Interrupted; finished work is kept. Run the same command again to go on."
+LINE_START, LINE_END = "Interrupted; ", " kept. Run the same command again to go on."
+LINE = f"{LINE_START}finished work is{LINE_END}"
 EXIT_CODE = 130
 _PATIENCE = 3.0  # seconds that the cleanup may take
 _SHOW_CURSOR = b"\x1b[?25h\n"  # progress bars hide the cursor and leave it at the end of a line
@@ -46,11 +47,22 @@ def ignore_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
+def _line() -> str:
+    """Return the line of an interrupt, with the amount of work on disk where it is known."""
+    tasks = sys.modules.get("relabel.store.tasks")
+    saved = None if tasks is None else getattr(tasks, "saved", None)
+    return LINE if saved is None else f"{LINE_START}{saved.describe()} are{LINE_END}"
+
+
 def _end() -> NoReturn:
     # Each step runs even if the one before failed: the interrupted frame may have left anything half done.
     if os.environ.get("WORLD_SIZE", "1") == "1" or os.environ.get("RANK", "0") == "0":  # one line per torchrun
+        line = LINE
+        # The interrupted frame may be making the very object that describes the work.
+        with suppress(Exception):
+            line = _line()
         with suppress(OSError):
-            os.write(2, (_SHOW_CURSOR if os.isatty(2) else b"") + f"{LINE}\n".encode())
+            os.write(2, (_SHOW_CURSOR if os.isatty(2) else b"") + f"{line}\n".encode())
     # Messages of threads and finalizers must not follow the line.
     with suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)

@@ -124,16 +124,19 @@ def plan_text(steps: Sequence[Step]) -> str:
             step.name,
             step.state,
             "" if step.rows is None else f"{step.rows:,}",
-            "" if step.bytes is None else f"{'' if step.exact else '~'}{step.bytes:,}",
+            "" if step.bytes is None else f"{'' if step.exact else '~'}{size(step.bytes)}",
             step.out,
         )
         for step in steps
     ]
     # Unknown sizes count as 0: the total is a lower bound.
     to_do = [step for step in steps if step.state != "done"]
-    header = ("stage", "name", "state", "rows", "bytes", "where")
-    total = ("still", "", "", "", f"{sum(step.bytes or 0 for step in to_do):,}", "")
-    return "\n".join(align([header, *cells, total], right=[3, 4]))
+    header = ("stage", "name", "state", "rows", "size", "where")
+    total = ("still", "", "", "", size(sum(step.bytes or 0 for step in to_do)), "")
+    lines = align([header, *cells, total], right=[3, 4])
+    if any(step.bytes is None for step in to_do):
+        lines.append("Sizes left empty are not in the sum; most are known once the captions are ingested.")
+    return "\n".join(lines)
 
 
 def report_outcome(result: EvaluationResult) -> None:

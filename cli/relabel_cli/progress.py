@@ -10,7 +10,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from relabel.core.progress import SILENT, Progress, ProgressBar
+from relabel.core.tables import duration
 
+_INSTANT = 0.5  # seconds between the first work of this run and the counts of finished files, at most
+_WARM_UP = 5.0  # seconds of work before the first estimate
 _INTERVAL = 10.0  # seconds between lines without a terminal
 _TITLE = 26  # columns of a bar's title; count and time left take up to 44 of the other 54
 
@@ -20,6 +23,36 @@ def make_progress(quiet: bool) -> Progress:
     if quiet:
         return SILENT
     return Bars() if sys.stderr.isatty() else Lines()
+
+
+class TimeLeft:
+    """Estimate of the time left, from the mean rate since the first work.
+
+    Work of an earlier run and the loading of models are left out of the rate. There is no estimate before a few seconds
+    of work, when it would be wrong by more than a factor of two.
+
+    Examples
+    --------
+    >>> from relabel_cli.progress import TimeLeft
+    >>> time_left = TimeLeft(total=1000)
+    >>> [time_left.update(done, now) for done, now in [(500, 20.0), (510, 21.0), (550, 26.0), (600, 31.0)]]
+    [None, None, 45.0, 40.0]
+    """
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._start: float | None = None
+        self._first = 0, 0.0
+
+    def update(self, done: int, now: float) -> float | None:
+        """Return the seconds left once `done` units are done at time `now`; None if they cannot be estimated."""
+        # Finished files of an earlier run are counted within an instant.
+        self._start = now if self._start is None else self._start
+        if now - self._start < _INSTANT:
+            self._first = done, now
+            return None
+        work, seconds = done - self._first[0], now - self._first[1]
+        return (self._total - done) * seconds / work if seconds >= _WARM_UP and work > 0 else None
 
 
 class Bars:
@@ -38,7 +71,7 @@ class Bars:
     def bar(self, title: str, total: int, unit: str) -> Iterator[ProgressBar]:
         """Show one bar while the task runs."""
         if self._bars is not None:
-            number = self._bars.add_task(title, total=total, unit=unit)
+            number = self._bars.add_task(title, total=total, unit=unit, left="")
             try:
                 yield _Bar(self._bars, number)
             finally:
@@ -47,7 +80,7 @@ class Bars:
         # rich allows one live display per terminal: inner tasks add their bars to this one.
         with self._display() as self._bars:
             try:
-                yield _Bar(self._bars, self._bars.add_task(title, total=total, unit=unit))
+                yield _Bar(self._bars, self._bars.add_task(title, total=total, unit=unit, left=""))
             finally:
                 self._bars = None
 
@@ -56,7 +89,7 @@ class Bars:
         self._console.print(text, highlight=False, markup=False)
 
     def _display(self) -> Any:
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, Progress, TextColumn
         from rich.table import Column
 
         # Only the title is cut and only the bar stretches; count and time left are always complete.
@@ -64,8 +97,7 @@ class Bars:
             TextColumn("{task.description}", table_column=Column(no_wrap=True, overflow="ellipsis", max_width=_TITLE)),
             BarColumn(bar_width=None, table_column=Column(ratio=1)),
             TextColumn("{task.completed:,.0f}/{task.total:,.0f} {task.fields[unit]}"),
-            TimeRemainingColumn(compact=True),
-            TextColumn("left"),
+            TextColumn("{task.fields[left]}"),
             console=self._console,
             expand=True,
         )
@@ -75,10 +107,14 @@ class _Bar:
     """Task of one bar."""
 
     def __init__(self, bars: Any, number: int) -> None:
-        self._bars, self._number = bars, number
+        self._bars, self._number, self._done = bars, number, 0
+        self._time_left = TimeLeft(next(task.total for task in bars.tasks if task.id == number))
 
     def advance(self, n: int = 1) -> None:
-        self._bars.advance(self._number, n)
+        self._done += n
+        left = self._time_left.update(self._done, time.monotonic())
+        text = "" if left is None else f"{duration(left)} left"
+        self._bars.update(self._number, advance=n, left=text)
 
 
 class Lines:
@@ -110,16 +146,16 @@ class _Line:
     def __init__(self, title: str, total: int, unit: str, quiet: bool) -> None:
         self._title, self._total, self._unit, self._quiet = title, total, unit, quiet
         self._done, self._start = 0, time.monotonic()
-        self._last = self._start
+        self._last, self._time_left = self._start, TimeLeft(total)
 
     def advance(self, n: int = 1) -> None:
         self._done += n
         now = time.monotonic()
+        seconds = self._time_left.update(self._done, now)
         if now - self._last >= _INTERVAL and self._done < self._total:
             self._last = now
-            # The mean rate so far: unlike the rate of late, it does not jump between shards of different length.
-            left = (now - self._start) / self._done * (self._total - self._done)
-            self._print(f"{self._done:,} of {self._total:,} {self._unit}, {left:.0f} s left")
+            left = "" if seconds is None else f", {duration(seconds)} left"
+            self._print(f"{self._done:,} of {self._total:,} {self._unit}{left}")
 
     def end(self) -> None:
         # "queries" becomes "query" and "models" "model" for a count of one.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from experiments.fit_table import fit_table, read_table
+from experiments.fit_table import TABLE, fit_table, read_table
 from experiments.params import FILE_OPTION, FitTableParams, load_experiments
 from relabel import stages
 from relabel_cli.global_options import GlobalOptions
@@ -24,9 +24,11 @@ def command(
     # Trainings run inside the job, and raise the trainer's own exceptions.
     with trainer_errors():
         job = fit_table(project, load_experiments(experiments, options))
-        job.run()
+        built = job.run()[1]
     manifest, body, text = read_table(job.out)
-    common.show(body, f"{text}\n\n{stages.status_line(False, manifest, job.out)}")
+    files = ", ".join(f"{TABLE}.{suffix}" for suffix in ("txt", "md", "csv", "json"))
+    done = f"{stages.status_line(built, manifest, job.out)}\n{manifest.facts['rows']} rows in {files}"
+    common.show(body, f"{text}\n\n{done}\ntrainings: {job.out.parent / 'runs'}")
 
 
 app = verb(command)

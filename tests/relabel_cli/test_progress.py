@@ -9,18 +9,22 @@ import pytest
 from rich.console import Console
 
 from relabel_cli import progress
-from relabel_cli.progress import Bars, make_progress
+from relabel_cli.progress import Bars, TimeLeft, make_progress
 
 
-def test_a_bar_has_its_count_and_time_left_in_80_columns() -> None:
+def test_a_bar_has_its_count_and_time_left_in_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter([0.0, 0.0, 10.0, 10.0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(now, 10.0))
     bars, out = Bars(), io.StringIO()
     bars._console = Console(file=out, width=80, force_terminal=True, color_system=None)
     with (
         bars.bar("a title longer than its column", 12_345_678_901, "bytes") as outer,
         bars.bar("in", 600, "runs") as task,
     ):
-        outer.advance(1_234_567_890)
-        task.advance(20)
+        outer.advance(617_283_945)
+        task.advance(10)
+        outer.advance(617_283_945)
+        task.advance(10)
         bars._bars.refresh()
     lines = [line for line in out.getvalue().splitlines() if line.endswith("left")]
     assert any("1,234,567,890/12,345,678,901 bytes" in line for line in lines)
@@ -41,15 +45,18 @@ def test_a_line_says_how_many(count: int, unit: str, said: str, capsys: pytest.C
 
 
 def test_long_work_says_what_is_left(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(progress, "_INTERVAL", 0.0)
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     shown = make_progress(quiet=False)
-    with shown.bar("outer", 4, "runs") as bar, shown.bar("inner", 1, "files") as inner:
+    with shown.bar("outer", 40, "runs") as bar, shown.bar("inner", 1, "files") as inner:
         inner.advance()
-        bar.advance()
-    lines = capsys.readouterr().err.splitlines()
-    assert lines[0].startswith("outer: 1 of 4 runs, ")
-    assert lines[1].startswith("outer: 1 run in ")
-    assert len(lines) == 2
+        for now[0] in (12.0, 24.0):
+            bar.advance(10)
+    assert capsys.readouterr().err.splitlines() == [
+        "outer: 10 of 40 runs",  # one unit of work gives no rate
+        "outer: 20 of 40 runs, 24 s left",
+        "outer: 20 runs in 24.0 s",
+    ]
 
 
 def test_quiet_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
@@ -58,3 +65,23 @@ def test_quiet_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     with quiet.bar("work", 1, "files") as bar:
         bar.advance()
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("finished", [0, 300])
+@pytest.mark.parametrize("delay", [0.0, 40.0])
+def test_estimates_are_right_after_five_seconds_or_absent(finished: int, delay: float) -> None:
+    """Work of an earlier run and the time before the first unit do not count; the rate varies by a third."""
+    total, done, now = 1000, finished, delay
+    time_left, shown = TimeLeft(total), list[float]()
+    seconds = [0.07 if (unit // 50) % 2 else 0.13 for unit in range(total - finished)]
+    if finished:
+        assert time_left.update(finished, now) is None
+    for i, each in enumerate(seconds):
+        now, done = now + each, done + 1
+        left = time_left.update(done, now)
+        assert left is None or now - delay > 5
+        if left is not None:
+            shown.append(left)
+            remaining = sum(seconds[i + 1 :])
+            assert remaining / 2 - 1 <= left <= 2 * remaining + 1
+    assert len(shown) > 0.9 * (total - finished) - 100

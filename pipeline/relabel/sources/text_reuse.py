@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from relabel.core.errors import RelabelError
 from relabel.core.progress import Advance
@@ -27,11 +29,15 @@ from relabel.sources.shards import FAILED, ShardTasks, read_failed_rows
 from relabel.store.atomic import write_text
 from relabel.store.fixed_parquet import plain_bytes, write_plain
 from relabel.store.manifest import Manifest, open_artefact
-from relabel.store.tasks import Tasks
+from relabel.store.tasks import Task, Tasks, count_saved
 from relabel.store.workdir import Work
 
 TEXTS = "texts.parquet"
 """File beside the shards, with the columns row (int32) and digest (16 bytes) of the encoded text."""
+BLOCK_SECONDS = 4.0
+"""Time that one block of a shard takes, about."""
+_BLOCK = "block-"
+_FIRST_BLOCK = 1024  # captions of the first block, which shows the speed of the model
 _REUSE = "reuse.json"
 _NO_EFFECT = ("rows", "rows_per_shard", "index")  # semantic parameters that change no row
 _SCHEMA = pa.schema([pa.field("row", pa.int32()), pa.field("digest", pa.binary(16))])
@@ -86,7 +92,20 @@ class TextReuseTasks(ShardTasks):
 
 
 class TextTasks(TextReuseTasks, VectorTasks):
-    """Work on vectors that depend on a caption's text alone."""
+    """Work on vectors that depend on a caption's text alone.
+
+    Where a vector has the same bytes in any batch, a shard is encoded in blocks of about `BLOCK_SECONDS`. Each block is
+    saved until its shard is complete, so that an interrupted run loses one block at most.
+    """
+
+    @cached_property
+    def _blocks(self) -> list[str]:
+        """Names of the saved blocks of the current shard."""
+        return []
+
+    def has_batch_invariant_rows(self) -> bool:
+        """Return whether the bytes of a row do not depend on the rows that are encoded with it."""
+        return False
 
     @abstractmethod
     def encode_rows(self, rows: Numbers, advance: Advance) -> pa.Table:
@@ -109,16 +128,73 @@ class TextTasks(TextReuseTasks, VectorTasks):
         numbers = np.arange(rows.start, rows.stop)
         previous = self.previous(work)
         if previous is None:
-            return self.encode_rows(numbers, advance)
+            return self._encode_in_blocks(work, numbers, advance)
         digests = pq.read_table(work.folder / TEXTS)["digest"].slice(rows.start - self.rows.start, len(rows))
         positions = previous.positions(digests)
         reused, new = np.flatnonzero(positions >= 0), np.flatnonzero(positions < 0)
         # No text of this shard is in the previous encoding.
         if not len(reused):
-            return self.encode_rows(numbers, advance)
+            return self._encode_in_blocks(work, numbers, advance)
         old_rows = previous.take(positions[reused])
-        fresh = self.encode_rows(numbers[new], advance) if len(new) else old_rows.slice(0, 0)
+        fresh = self._encode_in_blocks(work, numbers[new], advance) if len(new) else old_rows.slice(0, 0)
         return _join_rows(old_rows, reused, fresh, new, numbers)
+
+    @override
+    def make(self, work: Work, task: Task, advance: Advance) -> None:
+        """Write the file of one task. The blocks of a complete shard are removed."""
+        super().make(work, task, advance)
+        if task.file in self.parts:
+            while self._blocks:
+                work.drop(self._blocks.pop())
+
+    @override
+    def finish(self, work: Work) -> None:
+        """Record the failed rows, and leave the blocks of a killed run out of the artefact."""
+        super().finish(work)
+        work.excluded.update(name for name in work.entries() if name.startswith(_BLOCK))
+
+    def _encode_in_blocks(self, work: Work, rows: Numbers, advance: Advance) -> pa.Table:
+        """Encode the captions of some rows block by block; blocks of an interrupted run are read."""
+        if not self.has_batch_invariant_rows():
+            return self.encode_rows(rows, advance)
+        blocks, start, size = list[pa.Table](), 0, _FIRST_BLOCK
+        while start < len(rows):
+            name = f"{_BLOCK}{rows[start]:010d}.parquet"
+            block = _read_block(work, name, rows[start:])
+            if block is None:
+                began = time.monotonic()
+                block = self.encode_rows(rows[start : start + size], advance)
+                seconds = time.monotonic() - began
+                # The last block becomes part of the shard immediately.
+                if start + size < len(rows):
+                    work.table(name, partial(_same, block), plain=True)
+                    count_saved(len(block))
+                    self._blocks.append(name)
+                size = int(np.clip(size * BLOCK_SECONDS / max(seconds, 1e-3), _FIRST_BLOCK // 4, 4 * size))
+            else:
+                self._blocks.append(name)
+                advance(len(block))
+                count_saved(len(block))
+            blocks.append(block)
+            start += len(block)
+        # A block without failed rows lacks the column of reasons.
+        return pa.concat_tables(blocks, promote_options="default").combine_chunks()
+
+
+def _read_block(work: Work, name: str, rows: Numbers) -> pa.Table | None:
+    """Read a saved block; None if there is none, or it holds other rows than the next ones."""
+    if not work.done(name):
+        return None
+    block = pq.read_table(work.folder / name)
+    if np.array_equal(block["row"].to_numpy(), rows[: len(block)]):
+        return block
+    # An earlier run took other rows from its previous encoding.
+    work.drop(name)
+    return None
+
+
+def _same(table: pa.Table) -> pa.Table:
+    return table
 
 
 def with_text_reuse(make: Callable[[], Tasks], out: Path, semantic: dict[str, Any]) -> Tasks:

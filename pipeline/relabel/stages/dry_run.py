@@ -9,12 +9,15 @@ from typing import Literal
 
 from relabel import stages
 from relabel.core.errors import CheckError, MissingError, RelabelError
+from relabel.corpus.params import Expected
 from relabel.neighbours.params import Within as Split
 from relabel.stages import Job, Project
 from relabel.stages.run import labels_to_export, neighbours_params, resolve_split
 from relabel.store.artefact import is_current
 from relabel.store.manifest import MANIFEST, Manifest, read_manifest
 from relabel_train.lookup.format import DESCRIPTION
+
+_ROWS_OF_CAPTIONS = ("ingest", "encode", "neighbours", "export")
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,15 @@ def plan_run(project: Project, split: Split | None = None, labels: Sequence[str]
             if has_corpus and any(step.state != "done" for step in of_label):
                 of_label = _with_estimates(project, split, label, of_label)
         steps += of_label
-    return steps
+    return [_with_published_rows(step, project.config.ingest.counts, split) for step in steps]
+
+
+def _with_published_rows(step: Step, counts: Expected, split: Split) -> Step:
+    """Return the step with the rows that a published dataset gives it, if they are unknown."""
+    if step.rows is not None or step.stage not in _ROWS_OF_CAPTIONS:
+        return step
+    published = counts.get("all" if step.stage == "ingest" else split)
+    return step if published is None else replace(step, rows=published.captions)
 
 
 def _export_steps(project: Project, split: Split, label: str) -> list[Step]:

@@ -262,7 +262,8 @@ class _Walk:
             for path in sorted(folder.iterdir()):
                 if path.is_dir() and path.name.endswith(_UNFINISHED):
                     self._leftover(path)
-                elif path.is_dir():
+                # A run that failed before its first file leaves an empty folder, which is nothing to report.
+                elif path.is_dir() and any(file.is_file() for file in path.rglob("*")):
                     self.findings.unfinished.append(_unfinished(path))
         except FileNotFoundError:
             return

@@ -71,15 +71,61 @@ class Tasks(ABC):
         """Set the facts and exclude auxiliary files. Called in the main process after all tasks."""
 
 
+@dataclass
+class SavedWork:
+    """Amount of a group's work that is on disk, so that the message of an interrupt can state it.
+
+    Attributes
+    ----------
+    group : TaskGroup
+    complete : int
+        Work of the finished tasks.
+    partial : int
+        Work of the current task that has been saved.
+
+    Examples
+    --------
+    >>> from relabel.store.tasks import SavedWork, Task, TaskGroup
+    >>> saved = SavedWork(TaskGroup("embeddings", "captions", [Task("a", 5000), Task("b", 3000)]), complete=5000)
+    >>> saved.describe()
+    '5,000 of 8,000 captions (embeddings)'
+    """
+
+    group: TaskGroup
+    complete: int = 0
+    partial: int = 0
+
+    def describe(self) -> str:
+        """Return the amount in words."""
+        total = sum(task.size for task in self.group.tasks)
+        return f"{self.complete + self.partial:,} of {total:,} {self.group.measure} ({self.group.title})"
+
+
+saved: SavedWork | None = None
+"""Saved work of the group that this process works on."""
+
+
+def count_saved(amount: int) -> None:
+    """Count work of the current task that was saved before the task is complete."""
+    if saved is not None:
+        saved.partial += amount
+
+
 def make_all(tasks: Tasks, work: Work, progress: Progress) -> None:
     """Run all tasks that are not done, in this process."""
+    global saved
     tasks.start(work)
-    for group in tasks.groups(work):
-        with progress.bar(group.title, sum(task.size for task in group.tasks), group.measure) as bar:
-            for task in group.tasks:
-                # Work of an earlier run counts in full, so that the bar always ends at its total.
-                if work.done(task.file):
-                    bar.advance(task.size)
-                else:
-                    tasks.make(work, task, bar.advance)
+    try:
+        for group in tasks.groups(work):
+            saved = SavedWork(group)
+            with progress.bar(group.title, sum(task.size for task in group.tasks), group.measure) as bar:
+                for task in group.tasks:
+                    # Work of an earlier run counts in full, so that the bar always ends at its total.
+                    if work.done(task.file):
+                        bar.advance(task.size)
+                    else:
+                        tasks.make(work, task, bar.advance)
+                    saved.complete, saved.partial = saved.complete + task.size, 0
+    finally:
+        saved = None
     tasks.finish(work)

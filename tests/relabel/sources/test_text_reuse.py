@@ -8,15 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.corpus.build import Caption
+from relabel.sources import text_reuse
 from relabel.sources.cosine import INDEX, read_vectors
 from relabel.sources.models.encoder import Embeddings, SentenceEncoder
 from relabel.sources.sbert import Sbert, SbertParams
 from relabel.sources.text_reuse import TEXTS, TextTasks, text_digest_bytes, with_text_reuse
+from relabel.store import tasks
 from relabel.store.artefact import build
 from relabel.store.manifest import ArtefactSpec, Manifest
 from relabel.store.tasks import make_all
@@ -59,11 +62,11 @@ def encode(out: Path, lines: list[Caption], **params: Any) -> tuple[Manifest, Co
     corpus, runtime = Corpus.from_captions(lines), Runtime(device="cpu", threads=2)
     source, rows = Sbert(SbertParams(**params)), range(len(lines))
     semantic = source.fingerprint_params(corpus, rows, runtime) | {"rows": [0, len(lines)], "rows_per_shard": 16}
-    tasks = with_text_reuse(partial(source.tasks, corpus, rows, 16, runtime), out, semantic)
+    jobs = with_text_reuse(partial(source.tasks, corpus, rows, 16, runtime), out, semantic)
 
     def fill(work: Work) -> None:
         work.facts["rows"] = [0, len(lines)]
-        make_all(tasks, work, runtime.progress)
+        make_all(jobs, work, runtime.progress)
 
     return build(out, ArtefactSpec("encoding", "sbert", semantic, {"corpus": corpus.digest}), fill)[0], corpus
 
@@ -163,3 +166,48 @@ def test_a_vector_is_of_the_text_alone(minilm: Path) -> None:
     together = encoder.encode(texts).vectors
     alone = np.concatenate([encoder.encode([text]).vectors for text in texts[::6]])
     assert np.abs(alone - together[::6]).max() < 1e-6
+
+
+def test_an_interrupted_shard_goes_on_with_its_saved_blocks(
+    model: str, tmp_path: Path, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, _ = encode(tmp_path / "whole", OLD, model=model)
+    monkeypatch.setattr(text_reuse, "_FIRST_BLOCK", 4)
+    plain, calls = SentenceEncoder.encode, list[int]()
+
+    def killed(self: SentenceEncoder, texts: Any, advance: Any = None) -> Embeddings:
+        if advance is not None:
+            calls.append(len(texts))
+            if len(calls) == 3:
+                assert tasks.saved is not None
+                described.append(tasks.saved.describe())
+                raise KeyboardInterrupt
+        return plain(self, texts, advance) if advance is not None else plain(self, texts)
+
+    described = list[str]()
+    with monkeypatch.context() as patch:
+        patch.setattr(SentenceEncoder, "encode", killed)
+        patch.setattr(text_reuse, "BLOCK_SECONDS", 0.0)  # the blocks after the first one are of one caption
+        with pytest.raises(KeyboardInterrupt):
+            encode(tmp_path / "out", OLD, model=model)
+    assert calls == [4, 1, 1]
+    assert described[0].startswith("5 of 50 captions (sentence embeddings")
+    asked.clear()
+    manifest, _ = encode(tmp_path / "out", OLD, model=model)
+    assert asked == [line.text for line in OLD[5:]]
+    assert {name: entry.sha256 for name, entry in manifest.files.items()} == {
+        name: entry.sha256 for name, entry in whole.files.items()
+    }
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted([*manifest.files, "manifest.json"])
+
+
+def test_blocks_of_other_rows_are_encoded_again(tmp_path: Path) -> None:
+    work, rows = Work(tmp_path), np.array([3, 5, 6])
+    (tmp_path / ".done").mkdir()
+    work.table("block-0000000003.parquet", lambda: pa.table({"row": np.array([3, 4], np.int32)}))
+    assert text_reuse._read_block(work, "block-0000000003.parquet", rows) is None
+    assert not work.done("block-0000000003.parquet")
+    work.table("block-0000000003.parquet", lambda: pa.table({"row": np.array([3, 5], np.int32)}))
+    block = text_reuse._read_block(work, "block-0000000003.parquet", rows)
+    assert block is not None
+    assert len(block) == 2

@@ -74,6 +74,7 @@ def test_the_main_road_on_a_small_corpus(small: Path) -> None:
     steps = plan_run(project())
     stages_ahead = {"encode", "judge", "neighbours", "export"}
     assert {(s.stage, s.state) for s in steps} == {("ingest", "to do"), *((name, "waits") for name in stages_ahead)}
+    assert {s.rows for s in steps if s.stage != "judge"} == {None}  # captions of another dataset than a published one
     outcome = run(project())
     assert outcome.problems == []
     rows = records(outcome)

@@ -109,6 +109,11 @@ class SentenceEncoder:
             self.width = expected.shape[1]
             self.backend = self._pick_backend(expected)
 
+    @property
+    def batch_invariant(self) -> bool:
+        """True if a vector has the same bits in any batch: on a CPU, where batches need no padding."""
+        return self._fast and self.device == "cpu"
+
     def encode(self, texts: Sequence[str], advance: Advance = ignore_progress) -> Embeddings:
         """Encode N texts, each distinct text once. White space around a text is removed.
 

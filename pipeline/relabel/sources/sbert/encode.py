@@ -83,6 +83,10 @@ class SbertTasks(TextTasks):
         """Title of the progress bar of the shards."""
         return f"sentence embeddings ({self.files.name})"
 
+    @override
+    def has_batch_invariant_rows(self) -> bool:
+        return self.encoder.batch_invariant
+
     def before_shards(self, work: Work) -> Iterator[TaskGroup]:
         """Return the task group that loads the model, so that a faulty model or index is reported before any work."""
         yield TaskGroup(f"model ({self.files.name})", "models", [Task(MODEL, 1)])
