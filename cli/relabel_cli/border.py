@@ -14,6 +14,7 @@ from typing import Any
 
 from relabel.core.errors import FULL, HANDLES, RelabelError, system_error
 from relabel.core.extras import PACKAGE, requirement_of
+from relabel.core.hints import command
 from relabel_cli import interrupt
 from relabel_cli.main import load_root
 from relabel_cli.streams import OutputError, open_streams, write_message
@@ -127,5 +128,5 @@ def _bug(error: BaseException) -> str:
     except OSError:
         write_message(text.rstrip())
         place = "the traceback is above"
-    ask = "please report it with the output of `relabel doctor`"
+    ask = f"please report it with the output of {command('doctor')}"
     return f"internal error (a bug in relabel): {message[:500]}; {place}; {ask}"

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from relabel.config import load_config, params_file
 from relabel.core.errors import UsageError
+from relabel.core.hints import repeat_options
 from relabel.core.parameters import Parameters
 from relabel.core.runtime import Device, Runtime, default_data, parse_memory
 from relabel.stages import Project
@@ -57,6 +58,7 @@ class GlobalOptions(Parameters):
 
     def project(self, overrides: Mapping[str, Any] = {}) -> Project:
         """Return the project of the defaults, then the file, then --set, then the options of the verb."""
+        repeat_options(self.repeated())
         config = load_config(
             self.params or params_file(self.labels), self.set, {"ingest.dataset": self.dataset, **overrides}
         )
@@ -70,6 +72,7 @@ class GlobalOptions(Parameters):
         UsageError
             If the options contradict each other, or `memory` is not an amount.
         """
+        repeat_options(self.repeated())
         if self.workers and self.scheduler is not None:
             message = "--workers and --scheduler exclude each other"
             raise UsageError(message, where="command line", todo="Give one of them.")
@@ -85,6 +88,21 @@ class GlobalOptions(Parameters):
             progress=make_progress(self.quiet),
             **threads,
         )
+
+    def repeated(self) -> list[tuple[str, str]]:
+        """Return the options that a following command needs as well, as pairs of option and value.
+
+        Examples
+        --------
+        >>> from relabel_cli.global_options import GlobalOptions
+        >>> GlobalOptions(dataset="mine", threads=5).repeated()
+        [('--dataset', 'mine')]
+        """
+        options = [("--params", self.params), *(("--set", setting) for setting in self.set)]
+        options += [("--dataset", self.dataset)]
+        options += [("--data", self.data if self.data != default_data() else None)]
+        options += [("--labels", self.labels if self.labels != Path("labels") else None)]
+        return [(option, str(value)) for option, value in options if value is not None]
 
     def show(self, value: Any, text: str) -> None:
         """Print a result on stdout, as JSON or as text."""

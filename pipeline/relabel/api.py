@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from relabel import stages
 from relabel.config import load_config, params_file
 from relabel.core.errors import MissingError, UsageError
-from relabel.core.runtime import Runtime
+from relabel.core.hints import command, repeat_options
+from relabel.core.runtime import Runtime, default_data
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus, References
 from relabel.judge.judged_scores import ScoreFunction
@@ -308,7 +309,7 @@ def load(
     """
     project = _project(folder, params, settings, runtime)
     if not (project.layout.corpus / MANIFEST).exists():
-        todo = 'Name the folder of one dataset, such as "labels/coco", or build it with `relabel run`.'
+        todo = f'Name the folder of one dataset, such as "labels/coco", or build it with {command("run")}.'
         raise MissingError("no dataset", where=str(folder), todo=todo)
     return _open(project, label, split or _only_split(project, label))
 
@@ -507,11 +508,20 @@ def _project(
     folder: str | Path, params: str | Path | None, settings: Mapping[str, Any] | None, runtime: Runtime | None
 ) -> Project:
     """Return the project of a dataset's folder, ``LABELS/DATASET``."""
-    path = Path(folder)
+    path, runtime = Path(folder), runtime or Runtime()
+    values: dict[str, list[Any]] = {
+        "--params": [params],
+        "--set": [f"{name}={value}" for name, value in (settings or {}).items()],
+        "--dataset": [path.name],
+        "--data": [runtime.data if runtime.data != default_data() else None],
+        "--labels": [path.parent if path.parent != Path("labels") else None],
+    }
+    # Messages name commands, which need the same options.
+    repeat_options([(option, str(value)) for option in values for value in values[option] if value is not None])
     overrides = {**(settings or {}), "ingest.dataset": path.name}
     file = params_file(path.parent) if params is None else Path(params)
     config = load_config(file, [], overrides)
-    return Project(config, runtime or Runtime(), path.parent)
+    return Project(config, runtime, path.parent)
 
 
 def _open(project: Project, label: str, split: str) -> Label:
@@ -524,7 +534,7 @@ def _only_split(project: Project, label: str) -> str:
     encoded = [s for s in (*project.corpus.splits, "all") if (project.layout.encoding(s, label) / MANIFEST).exists()]
     if not encoded:
         where = str(project.layout.encoding("SPLIT", label))
-        raise MissingError(f"{label} is not encoded", where=where, todo=f"Run `relabel encode --label {label}`.")
+        raise MissingError(f"{label} is not encoded", where=where, todo=f"Run {command('encode', '--label', label)}.")
     if len(encoded) > 1:
         todo = f'Name one of them: split="{encoded[0]}".'
         raise UsageError(f"{label} is encoded for the splits {', '.join(encoded)}", todo=todo)

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import Field, PrivateAttr, SerializeAsAny, ValidationError, field_validator
 
 from relabel.core.errors import UsageError
+from relabel.core.hints import choices
 from relabel.core.layout import RULE, is_name
 from relabel.core.parameters import Parameters, describe
 from relabel.core.plain_yaml import parse_yaml
@@ -133,9 +134,7 @@ class Config(Parameters):
             return self.sources[label]
         if label in SOURCES:
             return _source(label, {"source": label})
-        defaults = [name for name in SOURCES if name not in self.sources]
-        names = f"Labels are {', '.join(self.sources)}, and with default parameters {', '.join(defaults)}"
-        raise UsageError(f"no label {label!r}", todo=f"{names}; see `sources` in params.yaml.")
+        raise UsageError(f"no label {label!r}", todo=choices(label, [*self.sources, *SOURCES]))
 
     def source(self, label: str) -> Source[Any]:
         """Return the source of a label.
@@ -325,10 +324,12 @@ def _sources(value: Any) -> dict[str, SourceParams]:
             raise ValueError(f"{label!r} cannot name a label. {RULE}")
         if isinstance(params, SourceParams):
             sources[label] = params
-        elif isinstance(params, Mapping) and "source" in params:
-            sources[label] = _source(label, dict(params))
+        elif isinstance(params, Mapping) and ("source" in params or label in SOURCES):
+            # The name of a source is a label of this source.
+            sources[label] = _source(label, {"source": label, **params})
         else:
-            raise UsageError(f"sources.{label} must name its source")
+            todo = f"Set sources.{label}.source, or name a source or label. {choices(str(label), [*value, *SOURCES])}"
+            raise UsageError(f"sources.{label} must name its source", todo=todo)
     return sources
 
 

@@ -11,14 +11,17 @@ from relabel_cli.options import verb
 def encode(
     common: GlobalOptions,
     label: list[str] = typer.Option([], "--label", "-l", help="Label of params.yaml; all by default. Repeatable."),
-    split: str = typer.Option("test", help="train, val, test or all."),
+    split: str | None = typer.Option(
+        None, help="train, val, test or all. [default: the only split of the corpus, else test]"
+    ),
 ) -> None:
     """Encode every caption with a source."""
     from relabel import stages
 
     project = common.project()
-    names = label or list(project.config.sources)
+    names, split = label or list(project.config.sources), project.choose_split(split, "test")
     for name in names:
+        stages.build_inputs(project, name, split)
         job = stages.encode(project, name, split)
         manifest, built = job.run()
         common.show(manifest.facts, stages.status_line(built, manifest, job.out))

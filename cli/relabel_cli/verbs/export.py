@@ -22,7 +22,10 @@ def lookup(
     options: Annotated[dict[str, Any], Overrides(ExportLookupParams, "export.lookup")],
     common: GlobalOptions,
     label: Annotated[list[str], typer.Option("--label", "-l", help="Label to write. Repeatable.")],
-    split: Annotated[Within, typer.Option(help="Split of the encoding: train, val, test or all.")] = "train",
+    split: Annotated[
+        Within | None,
+        typer.Option(help="Encoding: train, val, test or all. [default: the only split of the corpus, else train]"),
+    ] = None,
     within: Annotated[
         Within | None, typer.Option(help="Split of the neighbours to include; that of the encoding by default.")
     ] = None,
@@ -32,7 +35,7 @@ def lookup(
 
     project = common.project(options)
     for each in label:
-        job = stages.export_lookup(project, each, split, within)
+        job = stages.export_lookup(project, each, project.choose_split(split, "train"), within)
         manifest, built = job.run()
         common.show(manifest.facts, stages.status_line(built, manifest, job.out))
 
@@ -57,7 +60,10 @@ def plan(
     options: Annotated[dict[str, Any], Overrides(ExportPlanParams, "export.plan")],
     common: GlobalOptions,
     label: Annotated[list[str], typer.Option("--label", "-l", help="Label to plan. Repeatable.")],
-    split: Annotated[str, typer.Option(help="Split of the captions: train, val, test or all.")] = "train",
+    split: Annotated[
+        str | None,
+        typer.Option(help="Captions: train, val, test or all. [default: the only split of the corpus, else train]"),
+    ] = None,
     name: Annotated[
         str | None,
         typer.Option(help="Name of the plan; by default made of label, sampler, batch size, epochs and seed."),
@@ -68,6 +74,7 @@ def plan(
     from relabel import stages
 
     project = common.project(options)
+    split = project.choose_split(split, "train")
     for each in label:
         if dry_run:
             estimate = stages.estimate_plan(project, each, split, name)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from relabel.core.errors import UsageError
+from relabel.core.hints import command
 from relabel_cli.global_options import GlobalOptions
 from relabel_cli.options import verb
 
@@ -22,19 +23,25 @@ def nearest(
         list[str] | None, typer.Option(help="Label to search with; all that are encoded by default. Repeatable.")
     ] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="Number of captions to show.")] = 10,
-    split: Annotated[str, typer.Option(help="Split to search: train, val, test or all.")] = "test",
+    split: Annotated[
+        str | None,
+        typer.Option(help="Search in train, val, test or all. [default: the only split of the corpus, else test]"),
+    ] = None,
 ) -> None:
     """Show the captions that each source finds closest to a caption."""
     from relabel.stages.nearest import search_labels
     from relabel_cli.output import nearest_table
 
     if text is None and caption_id is None:
-        todo = 'Give a caption, as in `relabel nearest "a dog on a surfboard"`, or --id with the id of one.'
+        example = command("nearest", "a dog on a surfboard")
+        todo = f"Give a caption, as in {example}, or --id with the id of one."
         raise UsageError("nothing to search for", todo=todo)
     if text is not None and caption_id is not None:
         raise UsageError("a caption and --id exclude each other", todo="Give one of them.")
     project = common.project()
-    query, hits, left_out = search_labels(project, text, caption_id, source or [], k, split)
+    query, hits, left_out = search_labels(
+        project, text, caption_id, source or [], k, project.choose_split(split, "test")
+    )
     common.show(
         {
             "asked": query,

@@ -6,11 +6,15 @@ from collections.abc import Iterator
 from reprlib import Repr
 from typing import Annotated, Any, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from relabel.core.hints import choices
 
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
 """Seed of a random generator. scikit-learn and gensim accept 32 bits."""
 
+_UNKNOWN = "unknown_parameter"  # type of the error for a name that is no parameter
 _SHORT = Repr()
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 60
 
@@ -30,6 +34,18 @@ class Parameters(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_names(cls, values: Any) -> Any:
+        if isinstance(values, dict):
+            for name in values:
+                if name not in cls.model_fields:
+                    advice = choices(str(name), cls.model_fields)
+                    raise PydanticCustomError(
+                        _UNKNOWN, "{name}: no such parameter. {advice}", {"name": name, "advice": advice}
+                    )
+        return values
 
     @field_validator("*", mode="before")
     @classmethod
@@ -59,6 +75,8 @@ def describe(error: ValidationError, *parents: str) -> str:
     neighbours.k: Input should be a valid integer, unable to parse string as an integer (found 'many')
     """
     first = error.errors(include_url=False)[0]
+    if first["type"] == _UNKNOWN:
+        return ".".join([*parents, *map(str, first["loc"]), first["msg"]])
     name = ".".join([*parents, *(str(part) for part in first["loc"])])
     reason = first["msg"].removeprefix("Value error, ")
     value = "" if first["type"] == "missing" else f" (found {_SHORT.repr(first['input'])})"

@@ -65,13 +65,14 @@ def ingest(params: IngestParams, out: Path, runtime: Runtime) -> tuple[Manifest,
     semantic = {
         "version": VERSION,
         "namespace": params.prefix,
-        "format": params.format,
         "tokenizer": params.tokenizer,
         "rows_per_shard": params.rows_per_shard,
         **source.semantic,
     }
     artefact = ArtefactSpec("corpus", params.dataset, semantic, source.files)
-    origin = _origin(params, out)
+    origin = _origin(params, str(source.semantic["format"]), out)
+    if source.note:
+        runtime.progress.note(f"reading {params.path}: {source.note}")
     fill, guard = partial(_fill, params, source, runtime, origin), partial(_refuse_other_origin, out, origin)
     manifest, built = build(out, artefact, fill, runtime.progress, None if runtime.replace else guard)
     # A corpus that was built now has been checked before its files were written.
@@ -80,10 +81,10 @@ def ingest(params: IngestParams, out: Path, runtime: Runtime) -> tuple[Manifest,
     return manifest, built
 
 
-def _origin(params: IngestParams, out: Path) -> dict[str, str | None]:
+def _origin(params: IngestParams, name: str, out: Path) -> dict[str, str | None]:
     """Return the format and path of the captions. The path is relative to the corpus, so that both can be moved."""
     path = None if params.path is None else os.path.relpath(params.path.resolve(), out.resolve())
-    return {"format": params.format, "path": path}
+    return {"format": name, "path": path}
 
 
 def _refuse_other_origin(out: Path, origin: dict[str, str | None], previous: Manifest) -> None:
@@ -130,7 +131,7 @@ def _fill(params: IngestParams, source: Input, runtime: Runtime, origin: dict[st
         "digest": corpus.digest,
         "rows": [0, len(corpus)],
         "splits": {split: [rows.start, rows.stop] for split, rows in corpus.splits.items()},
-        "report": describe(corpus),
+        "report": describe(corpus) | ({"skipped": dict(source.skipped)} if source.skipped else {}),
     }
 
 

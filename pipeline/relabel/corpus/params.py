@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from relabel.core.parameters import Parameters
 
-Format = Literal["coco", "karpathy", "jsonl", "csv", "parquet", "scan"]
+Format = Literal["coco", "karpathy", "jsonl", "csv", "parquet", "arrow", "webdataset", "img2dataset", "scan"]
 Split = Literal["train", "val", "test"]
 NAME = r"^[a-z0-9][a-z0-9_.-]*$"
 
@@ -58,8 +58,8 @@ class IngestParams(Parameters):
     )
     format: Format | None = Field(
         None,
-        description="Format of the captions; that of the published dataset if not given: coco as coco, "
-        "flickr8k and flickr30k as karpathy.",
+        description="Format of the captions; guessed from the path if not given. arrow: save_to_disk of Hugging Face "
+        "`datasets`. img2dataset: its metadata, of images that were downloaded.",
     )
     path: Path | None = Field(
         None, description="File or folder of captions; the files of `relabel fetch` if not given."
@@ -68,17 +68,35 @@ class IngestParams(Parameters):
         None, description="coco: a dataset_coco.json that names the splits; those of ECCV Caption and CxC if not given."
     )
     tokenizer: Literal["ptb", "none"] = Field("ptb", description="Tokens to store; ptb needs Java.")
-    caption_id_column: str = Field("caption_id", description="jsonl, csv, parquet: column of caption ids.")
-    image_id_column: str = Field("image_id", description="jsonl, csv, parquet: column of image ids.")
-    text_column: str | None = Field(
-        None, description="jsonl, csv, parquet: column of captions; text or caption if not given."
+    caption_id_column: str | None = Field(
+        None,
+        description="Tables: column of caption ids; caption_id or sentids if not given, else ids are made from image "
+        "and position.",
     )
-    split_column: str = Field("split", description="jsonl, csv, parquet: column of splits.")
-    in_split: Split | None = Field(None, description="jsonl, csv, parquet: split of all captions; no column is read.")
-    delimiter: str = Field(",", min_length=1, max_length=1, description="csv: separator of fields.")
-    ids: Literal["image", "caption", "position"] = Field(
+    image_id_column: str | None = Field(
+        None, description="Tables: column of image ids; image_id, filename, image, url or the like if not given."
+    )
+    text_column: str | None = Field(
+        None, description="Tables: column of captions, or of lists of captions; text or caption if not given."
+    )
+    split_column: str | None = Field(None, description="Tables: column of splits; split if not given.")
+    image_per_row: bool = Field(False, description="Tables: every row is an image, named by split and number.")
+    in_split: Split | None = Field(
+        None,
+        description="Tables: split of all captions. Without it or a column of splits, the split is that in the names "
+        "of files, else train.",
+    )
+    columns: tuple[str, ...] = Field(
+        (), description="csv: names of the columns of a file without a header, as in caption,url."
+    )
+    delimiter: str | None = Field(
+        None, min_length=1, max_length=1, description="csv: separator of fields; a tab for .tsv files, else a comma."
+    )
+    quotes: bool = Field(True, description="csv: fields may be quoted; false if quotes are part of the captions.")
+    ids: Literal["image", "caption", "position", "shard"] = Field(
         "image",
-        description="scan: content of the *_ids.txt files; position reads none and makes ids from line numbers.",
+        description="scan: content of the *_ids.txt files; position reads none and makes ids from line numbers. "
+        "webdataset: shard puts the name of the shard before each key.",
     )
     captions_per_image: int | None = Field(None, ge=1, le=1_000_000, description="scan: lines per image.")
     expected: Expected | None = Field(
@@ -90,18 +108,36 @@ class IngestParams(Parameters):
     @classmethod
     def _set_own_format(cls, values: Any) -> Any:
         """Fill in the format of a published dataset."""
-        if isinstance(values, dict) and values.get("format") is None:
+        if isinstance(values, dict) and values.get("format") is None and values.get("path") is None:
             return {**values, "format": PUBLISHED_FORMATS.get(str(values.get("dataset", "coco")))}
         return values
+
+    @field_validator("delimiter", mode="before")
+    @classmethod
+    def _unescape(cls, value: Any) -> Any:
+        # A shell passes these two characters on as they were typed.
+        return {r"\t": "\t", "tab": "\t"}.get(value, value) if isinstance(value, str) else value
+
+    @field_validator("columns", mode="before")
+    @classmethod
+    def _split_names(cls, value: Any) -> Any:
+        texts = [value] if isinstance(value, str) else value
+        return [name.strip() for text in texts for name in str(text).split(",")] if isinstance(texts, list) else texts
 
     @model_validator(mode="after")
     def _refuse_unused(self) -> IngestParams:
         # A parameter that has no effect is a mistake of the user.
-        if self.splits is not None and self.format != "coco":
+        if self.splits is not None and self.format not in ("coco", None):
             raise ValueError(f"splits is for the format coco; {self.format} names its own")
-        if self.captions_per_image is not None and self.format != "scan":
+        if self.captions_per_image is not None and self.format not in ("scan", None):
             raise ValueError(f"captions_per_image is for the format scan, not {self.format}")
+        if self.columns and self.format not in ("csv", None):
+            raise ValueError(f"columns is for the format csv, not {self.format}")
         return self
+
+    def separator(self, file: Path) -> str:
+        """Return the separator of fields of a CSV file."""
+        return self.delimiter or ("\t" if ".tsv" in file.suffixes else ",")
 
     @property
     def prefix(self) -> str:

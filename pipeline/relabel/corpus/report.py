@@ -133,6 +133,9 @@ def report_lines(report: dict[str, Any]) -> list[tuple[str, str]]:
             f"{sum(beyond.values()):,}" + (f" ({by_split}), used by {ALL} alone" if beyond else ""),
         ),
     ]
+    if skipped := report.get("skipped"):
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(skipped.items()))
+        lines.append(("skipped", f"{sum(skipped.values()):,} records ({reasons})"))
     for name, title in (("as_written", "same text"), ("as_tokens", "same tokens")):
         within, across = (report["duplicates"][name][k] for k in ("within_images", "across_images"))
         lines += [

@@ -16,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.core.hints import choices, command
 from relabel.core.numeric.csr import indptr_of, ranges
 from relabel.corpus.build import SCHEMA, SPLITS, Caption, caption_table, natural_key, table_digest
 from relabel.store.manifest import Manifest, read_parts
@@ -177,7 +178,7 @@ class Corpus:
             raise MissingError(
                 "this corpus has no PTB tokens",
                 todo="Set `ingest.tokenizer: ptb` (needs Java: `pip install 'relabel-itr[java]'`) and run "
-                "`relabel ingest`, or set `tokenizer: lower_split` where the source has it.",
+                f"{command('ingest')}, or set `tokenizer: lower_split` where the source has it.",
             )
         return self.tokens
 
@@ -238,7 +239,7 @@ class Corpus:
         unknown = sorted(set(splits) - set(SPLITS))
         if unknown or not parts:
             message = f"no split {', '.join(unknown or splits)} in this corpus"
-            raise UsageError(message, todo=f"It has {', '.join(self.splits)}.")
+            raise UsageError(message, todo=choices((unknown or splits)[0], self.splits))
         # train and test have val between them: their rows are no single range.
         if sum(map(len, parts)) != parts[-1].stop - parts[0].start:
             raise UsageError(f"splits {', '.join(splits)} are not neighbours in the corpus", todo="Name all three.")

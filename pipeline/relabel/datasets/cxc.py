@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from relabel.core.errors import CheckError
+from relabel.core.hints import command
 from relabel.core.parsing import read_text
 from relabel.core.user_files import check_regular
 from relabel.store.atomic import sha256_file, write_atomic
@@ -160,7 +161,7 @@ def _cells(path: Path, task: Task) -> Iterator[tuple[str, list[str]]]:
     """Yield `file:line` and the four cells of every data line."""
     left, right = SIDES[task]
     header = [f"{left}1", f"{right}2"] if left == right else [left, right]
-    check_regular(path, todo="Get it with `relabel fetch cxc`.")
+    check_regular(path, todo=f"Get it with {command('fetch', 'cxc')}.")
     reader = csv.reader(io.StringIO(read_text(path), newline=""))
     try:
         if (found := next(reader, [])) != (wanted := [*header, "agg_score", "sampling_method"]):

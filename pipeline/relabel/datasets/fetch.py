@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from relabel.core.errors import CheckError, MissingError, PartialError, RelabelError, system_error
+from relabel.core.hints import command
 from relabel.core.progress import SILENT, Progress
 from relabel.datasets.download import SilentError, download, open_content, save
 from relabel.datasets.local_files import jar_urls, kept_jar, local_path, mirror_folder, sources_of
@@ -222,7 +223,8 @@ class FetchJob:
         """Raise PartialError unless `size` bytes are free on the disk."""
         free = shutil.disk_usage(self.folder).free
         if free < size:
-            todo = f"Free some space and run `relabel fetch {self.manifest.name}` again; what arrived is kept."
+            again = command("fetch", self.manifest.name)
+            todo = f"Free some space and run {again} again; what arrived is kept."
             raise PartialError(f"needs {size} bytes, the disk has {free} free", where=str(self.folder), todo=todo)
 
     @contextmanager
@@ -252,7 +254,7 @@ def _failure(manifest: Manifest, folder: Path, failed: Mapping[str, Sequence[Rel
     what = "\n".join(f"could not get {', '.join(names)}: {reasons}" for reasons, names in names_of.items())
     which = "it" if len(failed) == 1 else "any one" if manifest.alternatives else "them"
     lines = [_by_hand(manifest.file(name), folder) for name in failed]
-    todo = f"Or put {which} there by hand, then run `relabel fetch {manifest.name}` again:"
+    todo = f"Or put {which} there by hand, then run {command('fetch', manifest.name)} again:"
     wrong = any(isinstance(r, CheckError) for reasons in failed.values() for r in reasons)
     kind = CheckError if wrong else MissingError
     return kind(what, where=manifest.name, todo="\n".join([todo, *lines]))

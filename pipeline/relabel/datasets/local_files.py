@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.core.hints import command
 from relabel.datasets.registry import (
     DataFile,
     Manifest,
@@ -114,10 +115,10 @@ def locate(name: str, file: str | None, data: Path, mirror: Path | None = None) 
         try:
             return check_file(path, each.contents)
         except CheckError as error:
-            todo = f"Delete it, then `relabel fetch {name}`."
+            todo = f"Delete it, then {command('fetch', name)}."
             raise CheckError(error.problem, where=error.where, todo=todo) from None
     what = f"{name} is not here" if file is None else f"{file} of {name} is not here"
-    raise MissingError(what, where=str(data / name), todo=f"Get it with `relabel fetch {name}`.")
+    raise MissingError(what, where=str(data / name), todo=f"Get it with {command('fetch', name)}.")
 
 
 def _paths(

@@ -19,6 +19,7 @@ from pydantic import (
 )
 
 from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.core.hints import choices
 from relabel.store.atomic import sha256_file
 
 
@@ -162,8 +163,7 @@ class Manifest(_Model):
         for file in self.files:
             if file.name == name:
                 return file
-        known = ", ".join(f.name for f in self.files)
-        raise UsageError(f"{self.name} has no file {name!r}", todo=f"It has {known}.")
+        raise UsageError(f"{self.name} has no file {name!r}", todo=choices(name, (file.name for file in self.files)))
 
 
 def manifests_folder() -> Path:
@@ -190,8 +190,8 @@ def load_manifest(name: str) -> Manifest:
     CheckError
         If the file is not a manifest.
     """
-    if name not in (known := names()):
-        raise UsageError(f"no dataset {name!r}", todo=f"There are {', '.join(known)}.")
+    if name not in names():
+        raise UsageError(f"no dataset {name!r} to fetch", todo=choices(name, names()))
     path = manifests_folder() / f"{name}.yaml"
     try:
         manifest = Manifest.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))

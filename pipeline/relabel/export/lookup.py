@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relabel.core.errors import UsageError
+from relabel.core.hints import command
 from relabel.corpus import REFERENCES, Corpus
 from relabel.export.neighbours import write_neighbours
 from relabel.export.params import ExportLookupParams
@@ -43,7 +44,7 @@ def check_lookup_support(source: Source[Any], label: str) -> None:
     reason = source.lookup_blocker()
     if reason is not None:
         message = f"{label} ({source.spec.name}) has no lookup: {reason}"
-        raise UsageError(message, todo=f"Use a batch plan: `relabel export plan --label {label}`.")
+        raise UsageError(message, todo=f"Use a batch plan: {command('export', 'plan', '--label', label)}.")
 
 
 def lookup_spec(

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from relabel.core.errors import CheckError, UsageError
+from relabel.core.hints import command
 from relabel.core.types import Rows
 from relabel.corpus import Corpus
 from relabel.store.arrays import write_array, write_pieces
@@ -22,7 +23,6 @@ from relabel.store.manifest import Manifest
 from relabel.store.workdir import Work
 from relabel_train.batches.base import Missing
 
-_TODO = "Run `relabel neighbours` again."
 _DICTIONARY = 1 << 28  # bytes of the distinct ids of a row group
 
 
@@ -53,11 +53,19 @@ def write_neighbours(folder: Path, manifest: Manifest, work: Work) -> dict[str, 
     for name in manifest.parts:
         table = pq.read_table(folder / name, columns=["row", "neighbours"])
         if not np.array_equal(table["row"].to_numpy(), np.arange(row, row + table.num_rows)):
-            raise CheckError(f"expected rows from {row} on, in order", where=str(folder / name), todo=_TODO)
+            raise CheckError(
+                f"expected rows from {row} on, in order",
+                where=str(folder / name),
+                todo=_advice(),
+            )
         sizes.append(pc.list_value_length(table["neighbours"]).to_numpy())
         row += table.num_rows
     if row != stop:
-        raise CheckError(f"expected rows {first} to {stop - 1}, found up to {row - 1}", where=str(folder), todo=_TODO)
+        raise CheckError(
+            f"expected rows {first} to {stop - 1}, found up to {row - 1}",
+            where=str(folder),
+            todo=_advice(),
+        )
     counts = np.concatenate(sizes)
     indptr = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=indptr[1:])
@@ -198,7 +206,7 @@ def read_neighbours(folder: Path, manifest: Manifest, rows: range, most: int, le
     """
     k = min(most, int(manifest.facts["width"]))
     if k < least:
-        todo = "Use fewer with --depth, or find more with `relabel neighbours -k`."
+        todo = f"Use fewer with --depth, or find more with {command('neighbours', '-k', least)}."
         raise UsageError(f"{least} neighbours per caption are needed, the table has {k}", where=str(folder), todo=todo)
     shape = len(rows), k
     arrays = np.empty(shape, np.int32), np.empty(shape, np.float32), np.empty(shape, np.bool_)
@@ -217,5 +225,10 @@ def read_neighbours(folder: Path, manifest: Manifest, rows: range, most: int, le
     # A row that no shard holds would leave its part of the arrays undefined.
     if count != len(rows):
         message = f"{len(rows) - count} of rows {rows.start} to {rows.stop - 1} are not in the table of neighbours"
-        raise CheckError(message, where=str(folder), todo=_TODO)
+        raise CheckError(message, where=str(folder), todo=_advice())
     return NeighbourTable(rows.start, *arrays)
+
+
+def _advice() -> str:
+    """Return the advice for a damaged table."""
+    return f"Run {command('neighbours')} again."

@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from relabel.core.errors import MissingError
+from relabel.core.hints import command
 from relabel.core.progress import SILENT, Progress
 from relabel.core.types import Rows, Scores
 from relabel.corpus import Corpus, References
@@ -120,7 +121,9 @@ def read_cxc(folder: Path) -> dict[Task, pa.Table]:
         if files := sorted(folder.glob(f"{task}-*.parquet")):
             tables[task] = pa.concat_tables([pq.read_table(f) for f in files]).unify_dictionaries()
     if not tables:
-        raise MissingError("no scores of human-judged pairs", where=str(folder), todo="Make them with `relabel judge`.")
+        raise MissingError(
+            "no scores of human-judged pairs", where=str(folder), todo=f"Make them with {command('judge')}."
+        )
     return tables
 
 

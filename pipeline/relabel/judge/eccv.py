@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.core.hints import command
 from relabel.core.progress import SILENT, Progress, ProgressBar
 from relabel.core.types import Rows, Scores
 from relabel.corpus import Corpus
@@ -138,7 +139,7 @@ def read_eccv_scores(folder: Path) -> dict[Direction, pa.Table]:
     """
     files = {d: sorted(folder.glob(f"{d}-*.parquet")) for d in DIRECTIONS}
     if not all(files.values()):
-        raise MissingError("no ranking of ECCV Caption", where=str(folder), todo="Make it with `relabel judge`.")
+        raise MissingError("no ranking of ECCV Caption", where=str(folder), todo=f"Make it with {command('judge')}.")
     return {d: pa.concat_tables([pq.read_table(f) for f in files[d]]) for d in DIRECTIONS}
 
 

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from relabel.core.errors import UsageError
+from relabel.core.hints import choices
 
 if TYPE_CHECKING:
     from relabel.sources.base import Source
@@ -45,7 +46,7 @@ def source_class(name: str) -> type[Source[Any]]:
     'features'
     """
     if name not in SOURCES:
-        raise UsageError(f"no source {name!r}", todo=f"Use one of {', '.join(SOURCES)}.")
+        raise UsageError(f"no source {name!r}", todo=choices(name, SOURCES))
     module, attribute = SOURCES[name]
     imported: type[Source[Any]] = getattr(import_module(module), attribute)
     return imported

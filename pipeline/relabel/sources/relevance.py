@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relabel.core.errors import UsageError
+from relabel.core.hints import command
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
@@ -253,7 +254,7 @@ class Relevance(ABC):
         UsageError
             If this kind of source has no lookup.
         """
-        raise UsageError("it scores pair by pair", todo="Run `relabel export plan` instead.")
+        raise UsageError("it scores pair by pair", todo=f"Run {command('export', 'plan')} instead.")
 
     def gate_counts(self) -> GateCounts | None:
         """Return the counts of the gate since the encoding was opened; None without a gate."""

@@ -4,7 +4,7 @@
 not repeated.
 """
 
-from relabel.stages.encode import build_encoding, encode, find_failed_rows, open_label, read_encoding
+from relabel.stages.encode import build_encoding, build_inputs, encode, find_failed_rows, open_label, read_encoding
 from relabel.stages.export_lookup import export_lookup
 from relabel.stages.export_neighbours import export_neighbours
 from relabel.stages.export_plan import estimate_plan, export_plan
@@ -27,6 +27,7 @@ __all__ = [
     "Job",
     "Project",
     "build_encoding",
+    "build_inputs",
     "encode",
     "ensure_models",
     "estimate_plan",

@@ -16,6 +16,7 @@ from relabel.judge.judged_scores import ScoreFunction
 from relabel.judge.judged_summary import Cost, encoded_columns, summary_report
 from relabel.judge.report import Report, ReportFiles, metrics, write_report
 from relabel.stages import Project
+from relabel.stages.judge import check_judged
 from relabel.stages.judged_sets import Judged, SetResults, judge_sets, open_sets
 from relabel.stages.variants import report_variant
 from relabel.store.manifest import MANIFEST, Manifest
@@ -172,6 +173,10 @@ def _judge_encodings(
     result: EvaluationResult,
 ) -> None:
     """Build labels, and report them on CxC and ECCV Caption."""
+    if names and against:
+        check_judged(project)
+    if project.config.judge.gate:
+        project.config.source(project.config.judge.gate)
     specs = {label: project.config.source(label).spec for label in names}
     judged: dict[str, Manifest] = {}
     # Labels that score pair by pair come last: the gate that they need is one of the others.
@@ -221,7 +226,10 @@ def _build_label(project: Project, label: str, judge: bool) -> Manifest:
     """Build the encoding of a label and, if asked, its judgement; return the manifest of the last one."""
     if not (project.layout.corpus / MANIFEST).exists():
         stages.fetch_and_ingest(project)
-    encoding = stages.build_encoding(project, label, project.config.judge.split)
+    params = project.config.judge
+    encoding = stages.build_encoding(project, label, params.split)
+    if judge and params.gate and params.split == "test" and project.config.source(label).is_pairwise():
+        stages.build_encoding(project, params.gate, params.split)
     return stages.run_logged(project, stages.judge(project, label)) if judge else encoding
 
 

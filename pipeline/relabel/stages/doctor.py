@@ -11,6 +11,7 @@ from pathlib import Path
 
 from relabel.core.errors import RelabelError
 from relabel.core.extras import is_installed, missing_distributions
+from relabel.core.hints import command
 from relabel.core.runtime import Runtime
 
 NEEDED_DISK = 2 << 30  # bytes: COCO's corpus, test encodings and judgements, with a margin
@@ -167,7 +168,7 @@ def check_gensim() -> CheckResult:
     """Check that word vectors can be trained."""
     if find_spec("gensim"):
         return CheckResult("gensim", "installed: cbow can train word vectors")
-    return _gap("gensim", "not installed", "`relabel tune cbow` cannot run", "pip install 'relabel-itr[tune]'")
+    return _gap("gensim", "not installed", f"{command('tune', 'cbow')} cannot run", "pip install 'relabel-itr[tune]'")
 
 
 def check_spice(runtime: Runtime) -> CheckResult:
@@ -207,7 +208,7 @@ def check_data(runtime: Runtime) -> CheckResult:
     missing = sorted({row.name for row in rows} - set(fetched))
     state = f"{', '.join(fetched) or 'none'} in {runtime.data}"
     if missing:
-        state += f"; not fetched: {', '.join(missing)} (relabel fetch --list)"
+        state += f"; not fetched: {', '.join(missing)} ({command('fetch', '--list')})"
     return CheckResult("data", state)
 
 

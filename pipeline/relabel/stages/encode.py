@@ -8,6 +8,7 @@ from functools import partial
 
 from relabel.config import Config
 from relabel.core.errors import CheckError, FailedRowsError, MissingError, UsageError
+from relabel.core.hints import command
 from relabel.sources.base import OpenEncoding
 from relabel.sources.relevance import Relevance
 from relabel.sources.text_reuse import with_text_reuse
@@ -70,11 +71,26 @@ def build_encoding(project: Project, label: str, split: str) -> Manifest:
         As `ensure_models` and `encode`.
     """
     ensure_models(project, label)
+    build_inputs(project, label, split)
+    return run_logged(project, encode(project, label, split))
+
+
+def build_inputs(project: Project, label: str, split: str) -> None:
+    """Build the encodings that a label is made of or gated by, with their models.
+
+    Raises
+    ------
+    RelabelError
+        As `build_encoding`, for a part; and if the label's own model or files are missing.
+    """
     # Checked before the recursion, which would not end for a label that is part of itself.
     check_acyclic(project.config, label)
-    for part in project.config.source(label).input_labels():
+    source = project.config.source(label)
+    if parts := source.input_labels():
+        # Whatever the label itself lacks is reported before minutes of work on its parts.
+        source.fingerprint_params(project.corpus, project.corpus.rows(project.splits(split)), project.runtime)
+    for part in parts:
         build_encoding(project, part, split)
-    return run_logged(project, encode(project, label, split))
 
 
 def check_acyclic(config: Config, label: str, above: tuple[str, ...] = ()) -> None:
@@ -119,7 +135,7 @@ def read_encoding(project: Project, label: str, split: str) -> Manifest:
     CheckError
         If it was made from another corpus or under other parameters.
     """
-    job, todo = encode(project, label, split), f"Run `relabel encode --label {label} --split {split}`."
+    job, todo = encode(project, label, split), f"Run {_command(label, split)}."
     try:
         manifest = read_manifest(job.out, "encoding")
     except MissingError as error:
@@ -143,7 +159,7 @@ def find_failed_rows(project: Project, labels: Iterable[str], split: str) -> lis
             if manifest.failed:
                 row, reason = manifest.facts["failed"]["first"][0]
                 message = f"{manifest.failed:,} captions could not be encoded; first {row}: {reason}"
-                todo = f"Run `relabel encode --label {label} --split {split}` again to rebuild their shards."
+                todo = f"Run {_command(label, split)} again to rebuild their shards."
                 errors.append((label, FailedRowsError(message, where=str(folder), todo=todo)))
     return errors
 
@@ -176,3 +192,8 @@ def open_label(project: Project, label: str, split: str, encoding: Manifest | No
         return source.open(OpenEncoding(project.corpus, folder, manifest, project.runtime, parts))
 
     return read_artefact(folder, "encoding", read)
+
+
+def _command(label: str, split: str) -> str:
+    """Return the command that encodes a label."""
+    return command("encode", "--label", label, "--split", split)

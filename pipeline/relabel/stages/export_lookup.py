@@ -7,6 +7,7 @@ from pathlib import Path
 
 from relabel.config import Config
 from relabel.core.errors import CheckError, MissingError
+from relabel.core.hints import command
 from relabel.stages.encode import open_label, read_encoding
 from relabel.stages.job import Job
 from relabel.stages.project import Project
@@ -78,6 +79,7 @@ def _neighbours(folder: Path, label: str, within: str, encoding: Manifest) -> Ma
         return None
     # Stale neighbours are an error rather than left out: the user expects a lookup with neighbours.
     if manifest.inputs.get("encoding") != encoding.identity:
-        todo = f"Run `relabel neighbours --label {label} --within {within}` again, or delete them to export without."
+        again = command("neighbours", "--label", label, "--within", within)
+        todo = f"Run {again} again, or delete them to export without."
         raise CheckError("neighbours made from another encoding", where=str(folder), todo=todo)
     return manifest

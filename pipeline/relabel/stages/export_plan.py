@@ -10,6 +10,7 @@ from pathlib import Path
 
 from relabel.config import Config
 from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.core.hints import command
 from relabel.export.neighbours import NeighbourTable, read_neighbours
 from relabel.export.plan.build import PlanTasks
 from relabel.export.plan.estimate import Estimate, check_disk_space, check_size_limit, estimate
@@ -131,7 +132,7 @@ def _neighbours(project: Project, label: str, split: str) -> _NeighbourFolder:
     """Return the table of neighbours of captions that covers a split."""
     covering = _covering(lambda s: project.layout.neighbours(s, "captions", label), split)
     folder = project.layout.neighbours(covering, "captions", label)
-    todo = f"Run `relabel neighbours --label {label} --within {split}`."
+    todo = f"Run {command('neighbours', '--label', label, '--within', split)}."
     try:
         manifest = read_manifest(folder, "neighbours")
     except MissingError as error:

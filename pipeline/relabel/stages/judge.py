@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from relabel.config import Config
 from relabel.core.errors import UsageError
+from relabel.datasets.judged import set_names
 from relabel.sources.gate_counts import collect_gate_counts, with_gate_counts
 from relabel.stages.encode import open_label, read_encoding
 from relabel.stages.job import Job
@@ -39,8 +40,7 @@ def judge(project: Project, label: str) -> Job:
     from relabel.judge.eccv_data import read_eccv
 
     config, corpus, params = project.config, project.corpus, project.config.judge
-    if project.namespace != "coco":
-        raise UsageError(f"CxC and ECCV Caption judge COCO's captions, not {config.ingest.dataset}'s")
+    check_judged(project)
     source, split = config.source(label), params.split
     encoding = read_encoding(project, label, split)
     inputs = {"corpus": corpus.digest, "encoding": encoding.identity}
@@ -71,6 +71,22 @@ def judge(project: Project, label: str) -> Job:
 
     artefact = ArtefactSpec("judgement", label, semantic, inputs)
     return Job(judgement_folder(project, label), artefact, fill, project.runtime.progress)
+
+
+def check_judged(project: Project) -> None:
+    """Raise if people have not judged captions of the dataset.
+
+    Raises
+    ------
+    UsageError
+        With the judged sets that apply to labels of any dataset.
+    """
+    if project.namespace != "coco":
+        sets = ", ".join(("stsb", *set_names()))
+        todo = f"Judge labels on pairs of texts with `--on SET` (one of {sets}), or on a file of judgements."
+        raise UsageError(
+            f"CxC and ECCV Caption judge COCO's captions, not {project.config.ingest.dataset}'s", todo=todo
+        )
 
 
 def judgement_folder(project: Project, label: str) -> Path:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relabel.core.errors import MissingError, RelabelError, UsageError
+from relabel.core.hints import command
 from relabel.corpus import Corpus, References
 from relabel.sources.relevance import Relevance
 from relabel.stages import Project, open_label
@@ -62,7 +63,7 @@ def search_labels(
     names = list(labels) or list(project.config.sources)
     if not labels and not any(project.layout.encoding(split, label).exists() for label in names):
         where = str(project.layout.encoding(split))
-        raise MissingError("nothing is encoded", where=where, todo=f"Run `relabel encode --split {split}`.")
+        raise MissingError("nothing is encoded", where=where, todo=f"Run {command('encode', '--split', split)}.")
     opened: dict[str, Relevance] = {}
     left_out: list[tuple[str, RelabelError]] = []
     for label in names:
@@ -167,7 +168,7 @@ def _check_search(project: Project, label: str, split: str, is_text: bool, named
     folder = project.layout.encoding(split, label)
     # Before the source is prepared, which may hash the files of a model.
     if not folder.exists():
-        todo = f"Run `relabel encode --label {label} --split {split}`."
+        todo = f"Run {command('encode', '--label', label, '--split', split)}."
         raise MissingError("not encoded", where=str(folder), todo=todo)
 
 

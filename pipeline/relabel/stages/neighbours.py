@@ -7,6 +7,7 @@ from typing import Any
 
 from relabel.config import Config
 from relabel.core.errors import MissingError, UsageError
+from relabel.core.hints import command
 from relabel.neighbours.build import NeighbourTasks
 from relabel.neighbours.params import NeighboursParams
 from relabel.neighbours.spec import NeighbourSpec
@@ -123,7 +124,7 @@ def _splits(project: Project, label: str, params: NeighboursParams) -> tuple[str
         return params.split, params.split
     # Nothing is named: the only encoding, or that of all captions.
     if not encoded:
-        todo = f"Run `relabel encode --label {label} --split all`."
+        todo = f"Run {command('encode', '--label', label, '--split', 'all')}."
         raise MissingError(f"{label} is not encoded", where=str(project.layout.encoding("all", label)), todo=todo)
     if len(encoded) > 1 and "all" not in encoded:
         raise UsageError(f"{label} is encoded for {', '.join(encoded)}", todo="Choose one with --within.")

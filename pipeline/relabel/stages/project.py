@@ -9,11 +9,13 @@ from typing import Self
 
 from relabel.config import Config
 from relabel.core.errors import CheckError, MissingError
+from relabel.core.hints import choices, command
 from relabel.core.layout import Layout
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
+from relabel.corpus.params import PUBLISHED_FORMATS
 from relabel.sources.words.params import TUNED
-from relabel.store.manifest import Manifest, read_manifest
+from relabel.store.manifest import MANIFEST, Manifest, read_manifest
 
 
 @dataclass(frozen=True, repr=False)
@@ -101,8 +103,30 @@ class Project:
 
     @cached_property
     def corpus(self) -> Corpus:
-        """The ingested corpus."""
+        """The ingested corpus.
+
+        Raises
+        ------
+        MissingError
+            If the dataset is not ingested. The message names the datasets that are.
+        CheckError
+            If files differ from the manifest.
+        """
+        if not (self.layout.corpus / MANIFEST).exists():
+            dataset = self.config.ingest.dataset
+            path = () if dataset in PUBLISHED_FORMATS else ("--path", "PATH")
+            todo = f"Make it with {command('ingest', '--dataset', dataset, *path)}."
+            if ingested := sorted(folder.parent.name for folder in self.labels.glob("*/corpus")):
+                todo = f"{choices(dataset, ingested)} {todo}"
+            raise MissingError(f"no corpus of dataset {dataset} here", where=str(self.layout.corpus), todo=todo)
         return Corpus.open(self.layout.corpus)
+
+    def choose_split(self, split: str | None, default: str) -> str:
+        """Return a named split as it is; without a name, the only split of the corpus, else the default."""
+        if split is not None:
+            return split
+        splits = list(self.corpus.splits)
+        return splits[0] if len(splits) == 1 else default
 
     def splits(self, split: str) -> tuple[str, ...]:
         """Return the splits that a name stands for: all of the corpus for `all`, else the split itself."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 from relabel import stages
 from relabel.core.errors import RelabelError
@@ -13,6 +14,7 @@ from relabel.neighbours.params import NeighboursParams
 from relabel.neighbours.params import Within as Split
 from relabel.stages import Project
 from relabel.stages.correlate import Against, EvaluationResult, correlate
+from relabel.store.manifest import MANIFEST
 
 
 def run(
@@ -28,7 +30,7 @@ def run(
     ----------
     project : Project
     split : "train", "val", "test" or "all", optional
-        `judge.split` by default.
+        By default `judge.split`, or the only split of the corpus.
     labels : sequence of str
         Labels to build. If empty, every label on a judged split, and `export.labels` on any other.
     mirror : Path, optional
@@ -67,9 +69,17 @@ def labels_to_export(project: Project, labels: Sequence[str]) -> list[str]:
 
 
 def resolve_split(project: Project, split: Split | None) -> tuple[Project, Split, list[Against]]:
-    """Return the project with its judged split set, the split, and the judged sets of that split."""
+    """Return the project with its judged split set, the split, and the judged sets of that split.
+
+    Without a split it is `judge.split`, or the only split of the corpus, or all splits if the corpus lacks that one.
+    """
     config = project.config
-    split = split or config.judge.split
+    if split is None:
+        split = config.judge.split
+        # Captions of the user's own may have no split of that name.
+        if (project.layout.corpus / MANIFEST).exists():
+            splits = tuple(project.corpus.splits)
+            split = split if split in splits else cast(Split, splits[0]) if len(splits) == 1 else "all"
     # Human judgements exist for COCO's val and test only.
     if project.namespace != "coco" or (split != "test" and split != "val"):
         return project, split, []

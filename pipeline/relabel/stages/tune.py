@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.core.hints import command
 from relabel.sources.base import SourceParams
 from relabel.stages.ingest import fetch_and_ingest
 from relabel.stages.job import log_status
@@ -74,12 +75,12 @@ def check_word2vec(project: Project, label: str) -> None:
     if not needs_word2vec(project.config.params(label)) or word2vec_is_current(project):
         return
     dataset, where = project.training_dataset, str(project.word2vec)
-    command = f"`relabel tune cbow --dataset {dataset}`"
+    train = command("tune", "cbow", "--dataset", dataset)
     if not (project.word2vec / MANIFEST).exists():
-        todo = f"Train them with {command}, or set `vectors` to glove or to a file."
+        todo = f"Train them with {train}, or set `vectors` to glove or to a file."
         raise MissingError(f"no word vectors of {dataset}", where=where, todo=todo)
     message = f"word vectors trained on other captions than those of {dataset}, or damaged"
-    raise CheckError(message, where=where, todo=f"Train them again with {command}.")
+    raise CheckError(message, where=where, todo=f"Train them again with {train}.")
 
 
 def word2vec_is_current(project: Project) -> bool:

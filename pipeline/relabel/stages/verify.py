@@ -12,12 +12,13 @@ from typing import Literal
 
 from relabel import datasets
 from relabel.core.errors import CheckError, MissingError, system_error
+from relabel.core.hints import command
 from relabel.core.layout import place_of
 from relabel.core.progress import SILENT, Progress, ProgressBar
 from relabel.datasets import DataFile
 from relabel.store.artefact import WORK
 from relabel.store.input_index import Absent, Stale, check_references
-from relabel.store.manifest import MANIFEST, VERBS, Manifest, read_manifest, verb_of
+from relabel.store.manifest import MANIFEST, VERBS, Manifest, build_command, read_manifest
 from relabel.store.workdir import DONE, GITIGNORE, WRITTEN, Work, foreign_files
 
 Fault = Literal["damaged", "missing", "stray", "unreadable"]
@@ -201,7 +202,7 @@ class _Walk:
             if path.name in fetched:
                 self.findings.fetched += 1
                 accepted = tuple((c.sha256, c.bytes) for c in fetched[path.name].contents)
-                self.checks.append(_Check(path, accepted, f"Delete it, then `relabel fetch {folder.name}`."))
+                self.checks.append(_Check(path, accepted, f"Delete it, then {command('fetch', folder.name)}."))
             elif path.name.endswith(_UNFINISHED):
                 self._leftover(path)
             elif not in_data:
@@ -251,7 +252,7 @@ class _Walk:
         findings.bytes += _size(path)
         self.artefacts[_absolute(folder)] = manifest
         for name, entry in manifest.files.items():
-            self.checks.append(_Check(folder / name, ((entry.sha256, entry.bytes),), _again(manifest)))
+            self.checks.append(_Check(folder / name, ((entry.sha256, entry.bytes),), _again(folder, manifest)))
         if (folder / DONE).is_dir():
             self._leftover(folder / DONE)
         findings.problems += [_stray(path) for path in foreign_files(folder, manifest.files)]
@@ -367,14 +368,16 @@ def _stray(path: Path, found: str = "a file that is in no manifest") -> Problem:
 def _absent_problem(absent: Absent, roots: Mapping[Path, Path]) -> Problem:
     more = f" (and {len(absent.referrers) - 1} more)" if len(absent.referrers) > 1 else ""
     expected = f"the {absent.kind} that {_relative(absent.referrers[0], roots)}{more} was made from"
-    todo = f"Build it again with `relabel {verb_of(absent.kind)}`, or ignore this if you deleted it."
-    return Problem("missing", _relative(absent.folder, roots), expected, "nothing", todo)
+    folder = _relative(absent.folder, roots)
+    todo = f"Build it again with {build_command(absent.kind, Path(folder))}, or ignore this if you deleted it."
+    return Problem("missing", folder, expected, "nothing", todo)
 
 
 def _stale_line(stale: Stale, roots: Mapping[Path, Path]) -> str:
     state = f"intact, but made from another {' and '.join(stale.inputs)} than the current one"
-    verb = f"`relabel {verb_of(stale.kind)}`"
-    return f"stale: {_relative(stale.folder, roots)}: {state}; {verb} brings it up to date"
+    folder = _relative(stale.folder, roots)
+    update = build_command(stale.kind, Path(folder))
+    return f"stale: {folder}: {state}; {update} brings it up to date"
 
 
 def _relative(folder: Path, roots: Mapping[Path, Path]) -> str:
@@ -388,9 +391,9 @@ def _absolute(path: Path) -> Path:
     return Path(os.path.abspath(path))  # noqa: PTH100
 
 
-def _again(manifest: Manifest) -> str:
-    command = f"`relabel {verb_of(manifest.kind)}`" if manifest.kind in VERBS else "the program that wrote it"
-    return f"Run {command} again; it rebuilds only damaged files."
+def _again(folder: Path, manifest: Manifest) -> str:
+    maker = build_command(manifest.kind, folder) if manifest.kind in VERBS else "the program that wrote it"
+    return f"Run {maker} again; it rebuilds only damaged files."
 
 
 def _shown(path: Path) -> str:

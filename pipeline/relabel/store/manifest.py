@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from relabel.core.errors import CheckError, MissingError
-from relabel.core.layout import check_name
+from relabel.core.hints import command
+from relabel.core.layout import check_name, place_of
 from relabel.store.atomic import sha256_file
 
 FORMAT = 2
@@ -165,9 +166,8 @@ def read_manifest(folder: Path, kind: str | None = None) -> Manifest:
         manifest = Manifest(**body | {"files": {n: FileEntry(**e) for n, e in body["files"].items()}})
         actual = hashlib.sha256(_text(body).encode()).hexdigest()
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise MissingError(
-            f"no {kind or 'artefact'} here", where=str(folder), todo=f"Make it with `relabel {verb_of(kind)}`."
-        ) from error
+        todo = f"Make it with {build_command(kind, folder)}."
+        raise MissingError(f"no {kind or 'artefact'} here", where=str(folder), todo=todo) from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CheckError(f"not a manifest ({error})", where=str(path), todo=todo) from error
     if recorded != actual:
@@ -184,15 +184,30 @@ def read_manifest(folder: Path, kind: str | None = None) -> Manifest:
     return manifest
 
 
-def verb_of(kind: str | None) -> str:
-    """Return the command that makes a kind of artefact.
+def build_command(kind: str | None, folder: Path) -> str:
+    """Return the command that makes an artefact, for a message, with the label, split and dataset of its folder.
 
     Examples
     --------
-    >>> verb_of("corpus"), verb_of("lookup"), verb_of(None)
-    ('ingest', 'export lookup', 'run')
+    >>> from pathlib import Path
+    >>> build_command("encoding", Path("labels/mine/encodings/test/sbert"))
+    '`relabel encode --split test --label sbert --dataset mine`'
+    >>> build_command("lookup", Path("elsewhere"))
+    '`relabel export lookup`'
     """
-    return VERBS.get(kind or "", "run")
+    words = VERBS.get(kind or "", "run").split()
+    place = place_of(folder)
+    if place is not None and place.kind == kind:
+        options = zip(_OPTIONS.get(kind, ()), place.names, strict=False)
+        # The folder of a trial has another name than its split.
+        words += [
+            str(word) for option, name in options if option != "--split" or name in _SPLITS for word in (option, name)
+        ]
+        if place.layout.dataset != "coco":
+            words += ["--dataset", place.layout.dataset]
+        if place.layout.labels != Path("labels"):
+            words += ["--labels", str(place.layout.labels)]
+    return command(*words)
 
 
 VERBS: dict[str, str] = {
@@ -211,6 +226,15 @@ VERBS: dict[str, str] = {
     "plan": "export plan",
 }
 """Kind of artefact to the command that makes it."""
+_OPTIONS = {
+    "encoding": ("--split", "--label"),
+    "neighbours": ("--within", "--of", "--label"),
+    "judgement": ("--split", "--label"),
+    "lookup": ("--split", "--label"),
+    "report": ("--split",),
+}
+"""Kind of artefact to the options that name its place (see `relabel.core.layout.Place.names`)."""
+_SPLITS = ("train", "val", "test", "all")
 
 
 def open_artefact(folder: Path, kind: str, *, verify: bool = True) -> Manifest:

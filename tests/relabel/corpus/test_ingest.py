@@ -9,15 +9,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
 
 from relabel.core.errors import CheckError, MissingError, RelabelError, UsageError
+from relabel.core.progress import SilentProgress
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.corpus.ingest import ingest
 from relabel.corpus.params import PUBLISHED_COUNTS, Counts, IngestParams
+from relabel.corpus.report import report_lines
 from relabel.store.manifest import MANIFEST, read_manifest
 
 ODD = ["A dog\nruns. ", "a\0cat", "two 🐕‍🦺 dogs", "كلب يركض", "word " * 2000]
@@ -230,6 +233,8 @@ def test_known_counts_are_expected_of_known_datasets() -> None:
         {"expected": {"test": {"sentences": 3}}},
         {"captions_per_image": 0, "format": "scan"},
         {"columns": {}},
+        {"columns": ["a"], "format": "jsonl"},
+        {"deliminator": ","},
     ],
     ids=str,
 )
@@ -246,7 +251,7 @@ def test_parameters_survive_json() -> None:
 def test_path_is_needed_unless_fetch_knows_it(tmp_path: Path, runtime: Runtime) -> None:
     with pytest.raises(UsageError, match="the format jsonl needs a path"):
         ingest(params(None), tmp_path / "corpus", runtime)
-    with pytest.raises(UsageError, match=r"d is not among the datasets that `relabel fetch` gets .*Set ingest\.path"):
+    with pytest.raises(UsageError, match=r"d is not among the datasets that are fetched .*--path"):
         ingest(params(None, format="karpathy"), tmp_path / "corpus", runtime)
 
 
@@ -377,3 +382,39 @@ def test_flickr30k(tmp_path: Path, runtime: Runtime, mirror: Path, monkeypatch: 
     assert report["references"] == {"min": 5, "median": 5.0, "max": 5}
     corpus = Corpus.open(tmp_path / "corpus")
     assert corpus.image_ids[corpus.image[corpus.row_of["flickr30k:0"]]] == "flickr30k:1000092795"
+
+
+@pytest.mark.parametrize("typed", ["\\t", "\t", "tab"])
+def test_a_tab_may_be_typed_as_in_a_shell(typed: str) -> None:
+    assert IngestParams(delimiter=typed).delimiter == "\t"
+
+
+def test_the_format_is_guessed_and_said_and_splits_follow_names_of_files(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    for split in ("train", "validation"):
+        (folder / f"{split}-0.tsv").write_text(f"{split} caption\thttp://x.org/{split}\n")
+    notes: list[str] = []
+
+    class Notes(SilentProgress):
+        def note(self, text: str) -> None:
+            notes.append(text)
+
+    runtime = Runtime(progress=Notes())
+    asked = IngestParams(dataset="mine", path=folder, columns="caption,url", tokenizer="none")
+    manifest, _ = ingest(asked, tmp_path / "corpus", runtime)
+    assert manifest.semantic["format"] == "csv"
+    assert "format csv (it has .csv files); images: column url; captions: column caption" in notes[0]
+    assert manifest.facts["splits"] == {"train": [0, 1], "val": [1, 2]}
+    (folder / "more.tsv").write_text("x\thttp://x.org/more\n")
+    with pytest.raises(UsageError, match=r"more\.tsv names no split, and other files do.*Give --in-split"):
+        ingest(asked, tmp_path / "corpus", runtime)
+
+
+def test_skipped_rows_of_img2dataset_are_in_the_report(tmp_path: Path, runtime: Runtime) -> None:
+    table = {"key": ["0", "1"], "caption": ["a dog", None], "status": ["success", "failed_to_download"]}
+    pq.write_table(pa.table(table), tmp_path / "00000.parquet")
+    asked = IngestParams(dataset="mine", path=tmp_path / "00000.parquet", tokenizer="none")
+    manifest, _ = ingest(asked, tmp_path / "c" / "corpus", runtime)
+    assert manifest.facts["report"]["skipped"] == {"failed_to_download": 1}
+    assert ("skipped", "1 records (1 failed_to_download)") in report_lines(manifest.facts["report"])

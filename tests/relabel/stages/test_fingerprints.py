@@ -66,6 +66,7 @@ VALUES: dict[tuple[str, str], list[Any]] = {
     ("ingest", "text_column"): ["other"],
     ("ingest", "split_column"): ["other"],
     ("ingest", "in_split"): ["val"],
+    ("ingest", "columns"): [("a", "b")],
     ("ingest", "delimiter"): [";"],
     ("ingest", "ids"): ["position"],
     ("ingest", "captions_per_image"): [2],

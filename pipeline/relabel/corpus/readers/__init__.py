@@ -8,18 +8,33 @@ ids are unique, each caption has an image and a text, splits are known.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from relabel.core.errors import MissingError, UsageError
+from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.core.parsing import parse_json, read_lines
 from relabel.core.runtime import Runtime
 from relabel.core.user_files import check_regular, is_file
 from relabel.corpus.build import Caption
-from relabel.corpus.params import IngestParams
+from relabel.corpus.params import IngestParams, Split
+from relabel.corpus.readers.columns import Columns
+from relabel.corpus.readers.formats import ENDINGS, guess_format, split_of_name, table_files
+from relabel.corpus.readers.tables import (
+    arrow_columns,
+    csv_columns,
+    parquet_columns,
+    read_arrow,
+    read_csv,
+    read_jsonl,
+    read_parquet,
+)
+from relabel.corpus.readers.webdataset import read_webdataset, webdataset_digest
 from relabel.store.atomic import sha256_file
 
 _KARPATHY: dict[str, tuple[str, str | None]] = {
@@ -41,11 +56,17 @@ class Input:
         Parameters that affect the captions.
     read : callable
         Returns the captions.
+    note : str
+        Columns and splits that were chosen, for a line that is printed.
+    skipped : Counter
+        Number of records that `read` has left out, by reason.
     """
 
     files: dict[str, str]
     semantic: dict[str, Any]
     read: Callable[[], Iterable[Caption]]
+    note: str = ""
+    skipped: Counter[str] = field(default_factory=Counter)
 
 
 def open_input(params: IngestParams, runtime: Runtime) -> Input:
@@ -66,18 +87,23 @@ def open_input(params: IngestParams, runtime: Runtime) -> Input:
     >>> [caption.caption_id for caption in open_input(params, Runtime()).read()]
     ['mine:1']
     """
-    if params.format is None:
-        todo = "Give the format with --format and the path with --path."
-        raise UsageError(f"the format of dataset {params.dataset} is not known", where="ingest", todo=todo)
+    if params.path is None and params.format is None:
+        message = f"no captions of dataset {params.dataset} are given"
+        raise UsageError(message, where="ingest", todo="Name a file or folder of captions with --path.")
+    if params.format is None and params.path is not None:
+        name, reason = guess_format(params.path)
+        guessed = IngestParams.model_validate(params.model_dump() | {"format": name})
+        opened = open_input(guessed, runtime)
+        return replace(opened, note=f"format {name} ({reason})" + (f"; {opened.note}" if opened.note else ""))
     if params.format == "coco":
         return _open_coco(params, runtime)
     if params.format == "karpathy":
         from relabel.corpus.readers.coco import read_karpathy
 
         path = params.path or _fetched(params, runtime)
-        return Input(_hashes([path]), {}, partial(read_karpathy, path, params.prefix))
+        return Input(_hashes([path]), {"format": params.format}, partial(read_karpathy, path, params.prefix))
     if params.path is None:
-        raise UsageError(f"the format {params.format} needs a path", where="ingest", todo="Set ingest.path.")
+        raise UsageError(f"the format {params.format} needs a path", where="ingest", todo="Give it with --path.")
     if params.format == "scan":
         return _open_scan(params, params.path)
     return _open_table(params, params.path)
@@ -101,7 +127,7 @@ def _open_coco(params: IngestParams, runtime: Runtime) -> Input:
         files["splits: test captions"] = hashlib.sha256(test.tobytes()).hexdigest()
         files["splits: val images"] = hashlib.sha256(val.tobytes()).hexdigest()
         split = partial(split_by_ids, test, val)
-    return Input(files, {}, lambda: read_coco(paths, split(), params.prefix))
+    return Input(files, {"format": params.format}, lambda: read_coco(paths, split(), params.prefix))
 
 
 def _open_scan(params: IngestParams, folder: Path) -> Input:
@@ -109,35 +135,127 @@ def _open_scan(params: IngestParams, folder: Path) -> Input:
 
     paths = scan_files(folder)
     ids = [] if params.ids == "position" else [ids_file(p) for p in paths]
-    semantic = {"ids": params.ids, "captions_per_image": params.captions_per_image}
+    semantic = {"format": params.format, "ids": params.ids, "captions_per_image": params.captions_per_image}
+    if params.ids == "shard":
+        raise UsageError(
+            "ids shard is for the format webdataset", where="ingest", todo="Give image, caption or position."
+        )
     read = partial(read_scan, namespace=params.prefix, ids=params.ids, captions_per_image=params.captions_per_image)
     return Input(_hashes([*paths, *(p for p in ids if is_file(p))]), semantic, lambda: _each(read, paths))
 
 
 def _open_table(params: IngestParams, path: Path) -> Input:
-    from relabel.corpus.readers.tables import Columns, read_csv, read_jsonl, read_parquet, table_files
-
+    files = table_files(path, ENDINGS["parquet" if params.format == "img2dataset" else params.format])  # type: ignore[index]
+    splits = _splits_of_names(files, path, params)
     columns = Columns(
-        params.caption_id_column, params.image_id_column, params.text_column, params.split_column, params.in_split
+        *(params.caption_id_column, params.image_id_column, params.text_column, params.split_column),
+        in_split=splits[0],
+        image_per_row=params.image_per_row,
     )
-    semantic: dict[str, Any] = {"columns": columns.__dict__}
-    read: Callable[[Path], Iterator[Caption]]
-    if params.format == "csv":
-        endings: tuple[str, ...] = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
-        semantic["delimiter"] = params.delimiter
-        read = partial(read_csv, namespace=params.prefix, columns=columns, delimiter=params.delimiter)
-    elif params.format == "jsonl":
-        endings = (".jsonl", ".jsonl.gz")
-        read = partial(read_jsonl, namespace=params.prefix, columns=columns)
+    # Later files must have the columns of the first.
+    columns, semantic = _choose_columns(params, files[0], columns)
+    if params.in_split is None and len(set(splits)) > 1:
+        semantic["splits"] = "names of files"
+    counts: dict[str, int] = {}
+    skipped: Counter[str] = Counter()
+    read = _reader(params, counts, skipped)
+
+    def captions() -> Iterator[Caption]:
+        counts.clear()
+        skipped.clear()
+        for file, split in zip(files, splits, strict=True):
+            yield from read(file, params.prefix, replace(columns, in_split=split))
+
+    if params.format == "webdataset":
+        digests = {_name(file, path): webdataset_digest(file, columns) for file in files}
+        note = f"images: keys; captions: .{columns.text or 'txt'}, else .json; splits: all {splits[0] or 'train'}"
     else:
-        endings = (".parquet",)
-        read = partial(read_parquet, namespace=params.prefix, columns=columns)
-    paths = table_files(path, *endings)
-    return Input(_hashes(paths), semantic, lambda: _each(read, paths))
+        digests, note = {_name(file, path): _hash(file) for file in files}, columns.describe() if columns.text else ""
+    if note and len(set(splits)) > 1:
+        note = f"{note.partition('; splits')[0]}; splits: names of files"
+    return Input(digests, {**semantic, "format": params.format}, captions, note, skipped)
+
+
+def _splits_of_names(files: Sequence[Path], path: Path, params: IngestParams) -> list[Split | None]:
+    """Return the split of each file: `in_split`, else that of its name; None for a column of splits.
+
+    Raises
+    ------
+    UsageError
+        If some names contain a split and others do not.
+    """
+    if params.in_split is not None or params.split_column is not None or _has_split_column(params, files[0]):
+        return [params.in_split] * len(files)
+    splits = [split_of_name(file, path) for file in files]
+    without = [file for file, split in zip(files, splits, strict=True) if split is None]
+    if without and len(without) < len(files):
+        message = f"{_name(without[0], path)} names no split, and other files do"
+        raise UsageError(message, where=str(path), todo="Give --in-split, or name all files by their split.")
+    return list(splits)
+
+
+def _has_split_column(params: IngestParams, file: Path) -> bool:
+    return "split" in (_column_names(params, file) or ())
+
+
+def _column_names(params: IngestParams, file: Path) -> list[str] | None:
+    """Return the columns of a file; None for a tar, whose samples may differ."""
+    if params.format == "csv":
+        return list(params.columns) or csv_columns(file, params.separator(file), params.quotes)
+    if params.format == "jsonl":
+        line = next((text for _, text in read_lines(file) if text.strip()), "{}")
+        record = parse_json(line, str(file), 1)
+        return list(record) if isinstance(record, dict) else []
+    if params.format == "arrow":
+        return arrow_columns(file)
+    return None if params.format == "webdataset" else parquet_columns(file)
+
+
+def _choose_columns(params: IngestParams, file: Path, columns: Columns) -> tuple[Columns, dict[str, Any]]:
+    """Return the columns to read, and the parameters that can change the captions."""
+    semantic: dict[str, Any] = {}
+    if params.format == "csv":
+        semantic = {"delimiter": params.separator(file), "columns": params.columns, "quotes": params.quotes}
+    elif params.format == "webdataset":
+        semantic["ids"] = params.ids
+    elif params.format == "img2dataset":
+        # The text of a failed download is not skipped: its row is.
+        columns = replace(columns, image_id=columns.image_id or "key")
+    names = _column_names(params, file)
+    # The first record of a file finds its columns itself, with an error that names the line.
+    if names is not None and params.format in ("parquet", "img2dataset", "arrow"):
+        columns = columns.find(names, str(file))
+    elif names:
+        with suppress(CheckError):
+            columns = columns.find(names, str(file))
+    return columns, semantic | {"chosen": columns.__dict__}
+
+
+def _reader(params: IngestParams, counts: dict[str, int], skipped: Counter[str]) -> Callable[..., Iterator[Caption]]:
+    """Return the reader of one file of a table."""
+    if params.format == "csv":
+
+        def read(file: Path, namespace: str, columns: Columns) -> Iterator[Caption]:
+            separator = params.separator(file)
+            return read_csv(file, namespace, columns, separator, params.columns, params.quotes, counts)
+
+        return read
+    if params.format == "webdataset":
+        ids: Literal["image", "shard"] = "shard" if params.ids == "shard" else "image"
+        return partial(read_webdataset, ids=ids, counts=counts)
+    if params.format == "img2dataset":
+        return partial(read_parquet, counts=counts, skipped=skipped)
+    readers = {"jsonl": read_jsonl, "arrow": read_arrow, "parquet": read_parquet}
+    return partial(readers[str(params.format)], counts=counts)
 
 
 def _each(read: Callable[[Path], Iterator[Caption]], paths: list[Path]) -> Iterator[Caption]:
     return chain.from_iterable(map(read, paths))
+
+
+def _name(file: Path, root: Path) -> str:
+    """Return the name of a file below the folder that was given."""
+    return file.relative_to(root).as_posix() if root in file.parents else file.name
 
 
 def _fetched(params: IngestParams, runtime: Runtime) -> Path:
@@ -145,8 +263,8 @@ def _fetched(params: IngestParams, runtime: Runtime) -> Path:
     from relabel.datasets import locate
 
     if params.dataset not in _KARPATHY:
-        message = f"{params.dataset} is not among the datasets that `relabel fetch` gets in this format"
-        raise UsageError(message, where="ingest", todo="Set ingest.path.")
+        message = f"{params.dataset} is not among the datasets that are fetched in this format"
+        raise UsageError(message, where="ingest", todo="Give the file with --path.")
     return locate(*_KARPATHY[params.dataset], runtime.data)
 
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from relabel.core.errors import CheckError
+from relabel.core.hints import command
 from relabel.core.parsing import read_json, split_name, typed
 from relabel.core.user_files import check_regular, is_folder
 from relabel.corpus.build import Caption
@@ -42,7 +43,7 @@ def coco_files(folder: Path) -> list[Path]:
     inner = folder / "annotations"
     paths = [(inner if is_folder(inner) else folder) / name for name in FILES]
     for path in paths:
-        check_regular(path, todo="`relabel fetch coco-captions` gets it.")
+        check_regular(path, todo=f"{command('fetch', 'coco-captions')} gets it.")
     return paths
 
 

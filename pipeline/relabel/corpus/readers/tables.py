@@ -1,120 +1,36 @@
-"""Tables of captions: JSON lines, CSV and Parquet."""
+"""Tables of captions: JSON lines, CSV, Parquet, and the Arrow files of Hugging Face `datasets`."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, MutableMapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from relabel.core.errors import CheckError, MissingError, UsageError
-from relabel.core.parsing import identifier, namespaced, parse_json, read_lines, read_text, split_name
-from relabel.core.user_files import check_regular, is_folder
+from relabel.core.errors import CheckError
+from relabel.core.parsing import parse_json, read_lines, read_text
+from relabel.core.user_files import check_regular
 from relabel.corpus.build import Caption
+from relabel.corpus.readers.columns import Columns
 
-TEXT_NAMES = ("text", "caption")
-"""Names that are tried for the column of captions if none is given."""
 DAMAGE = (pa.ArrowException, OSError, ValueError, TypeError, KeyError, IndexError, OverflowError, MemoryError)
 """Errors that pyarrow raises for a damaged Parquet file."""
+STATUS, SUCCESS = "status", "success"
+"""Column of img2dataset's metadata, and its value for an image that was downloaded."""
+_ARROW = b"ARROW1"  # first bytes of an IPC file, which a stream does not have
+
+Counts = MutableMapping[str, int]
+"""Number of captions of each image in the files before, which a reader updates."""
 
 
-@dataclass(frozen=True)
-class Columns:
-    """Names of the columns of a table, and the conversion of its records to captions.
-
-    Attributes
-    ----------
-    caption_id, image_id : str
-        Ids: strings or whole numbers.
-    text : str, optional
-        None takes the first of `TEXT_NAMES` that exists.
-    split : str
-        Ignored if `in_split` is given.
-    in_split : "train", "val" or "test", optional
-        Split of every caption, for tables without such a column.
-
-    Examples
-    --------
-    >>> columns = Columns(image_id="image")
-    >>> columns.find(["caption_id", "image", "caption", "split"], "my.csv")
-    ('caption_id', 'image', 'caption', 'split')
-    """
-
-    caption_id: str = "caption_id"
-    image_id: str = "image_id"
-    text: str | None = None
-    split: str = "split"
-    in_split: Literal["train", "val", "test"] | None = None
-
-    def find(self, present: Collection[str], where: str) -> tuple[str, ...]:
-        """Return the names of the columns to read: caption id, image id, text and, unless `in_split` is given, split.
-
-        Raises
-        ------
-        CheckError
-            If a column is missing. The message names the existing ones.
-        """
-        text = self.text or next((name for name in TEXT_NAMES if name in present), None)
-        names = (self.caption_id, self.image_id, text, *((self.split,) if self.in_split is None else ()))
-        for name in names:
-            if name is None or name not in present:
-                wanted = " or ".join(map(repr, TEXT_NAMES)) if name is None else repr(name)
-                has = ", ".join(present) or "none"
-                raise CheckError(
-                    f"no column {wanted}",
-                    where=where,
-                    todo=f"It has {has}; name the right one in the parameters of ingest.",
-                )
-        return tuple(name for name in names if name is not None)
-
-    def caption(self, names: Sequence[str], values: Sequence[object], namespace: str, where: str) -> Caption:
-        """Return the caption of a record, whose values are in the order of the names from `find`.
-
-        Raises
-        ------
-        CheckError
-            If a value has the wrong type. A null is read as "", which `Corpus.from_captions` rejects.
-        """
-        text = values[2]
-        if text is not None and type(text) is not str:
-            raise CheckError(f"{names[2]!r}: expected a string, found {type(text).__name__}", where=where)
-        split = self.in_split or split_name(identifier(values[3], names[3], where))
-        return Caption(
-            namespaced(namespace, identifier(values[0], names[0], where)),
-            namespaced(namespace, identifier(values[1], names[1], where)),
-            split,
-            text or "",
-            where,
-        )
-
-
-def table_files(path: Path, *endings: str) -> list[Path]:
-    """Return the file itself, or the files of a folder with one of the endings, sorted by name.
-
-    Raises
-    ------
-    MissingError
-        If the file or folder is missing or cannot be read.
-    UsageError
-        If the folder has no such file.
-    """
-    if not is_folder(path):
-        return [check_regular(path)]
-    try:
-        files = sorted(p for p in path.iterdir() if p.name.endswith(endings) and not p.name.startswith("."))
-    except OSError as error:
-        raise MissingError(f"cannot be read: {error.strerror}", where=str(path)) from error
-    if not files:
-        raise UsageError(f"no {' or '.join(endings)} file in this folder", where=str(path))
-    return files
-
-
-def read_jsonl(path: Path, namespace: str, columns: Columns) -> Iterator[Caption]:
+def read_jsonl(path: Path, namespace: str, columns: Columns, counts: Counts | None = None) -> Iterator[Caption]:
     """Read a .jsonl file, plain or .gz, with one object per line. Blank lines are skipped.
 
     Raises
@@ -128,11 +44,13 @@ def read_jsonl(path: Path, namespace: str, columns: Columns) -> Iterator[Caption
     Examples
     --------
     >>> from pathlib import Path
+    from typing import Literal
     >>> _ = Path("my.jsonl").write_text('{"caption_id": 1, "image_id": 7, "text": "a dog", "split": "dev"}')
     >>> next(read_jsonl(Path("my.jsonl"), "mine", Columns()))
     Caption(caption_id='mine:1', image_id='mine:7', split='val', text='a dog', where='my.jsonl:1')
     """
-    names: tuple[str, ...] = ()
+    chosen: Columns | None = None
+    counts = {} if counts is None else counts
     for number, (where, line) in enumerate(read_lines(path), start=1):
         if not line.strip():
             continue
@@ -140,18 +58,36 @@ def read_jsonl(path: Path, namespace: str, columns: Columns) -> Iterator[Caption
         if not isinstance(record, dict):
             raise CheckError(f"expected an object, found {type(record).__name__}", where=where)
         # The first record decides the names of the columns.
-        names = names or columns.find(record, where)
-        try:
-            values = [record[name] for name in names]
-        except KeyError as error:
-            raise CheckError(f"missing key {error.args[0]!r}", where=where) from error
-        yield columns.caption(names, values, namespace, where)
+        chosen = chosen or columns.find(record, where)
+        for name in chosen.names:
+            if name not in record:
+                raise CheckError(f"missing key {name!r}", where=where)
+        yield from chosen.captions(record, namespace, where, counts)
 
 
-def read_csv(path: Path, namespace: str, columns: Columns, delimiter: str = ",") -> Iterator[Caption]:
-    """Read a .csv file with a header, plain or .gz, with one caption per record. Blank lines are skipped.
+def read_csv(
+    path: Path,
+    namespace: str,
+    columns: Columns,
+    delimiter: str = ",",
+    header: Sequence[str] = (),
+    quotes: bool = True,
+    counts: Counts | None = None,
+) -> Iterator[Caption]:
+    """Read a .csv file, plain or .gz, with one record per image or caption. Blank lines are skipped.
 
-    A quoted field may contain line breaks.
+    Parameters
+    ----------
+    path : Path
+    namespace : str
+    columns : Columns
+    delimiter : str
+    header : sequence of str
+        Names of the columns of a file without a header.
+    quotes : bool
+        Whether a field may be quoted, and hold line breaks then. Without quotes, they are part of the captions.
+    counts : mapping of str to int, optional
+        See `Counts`.
 
     Raises
     ------
@@ -161,26 +97,46 @@ def read_csv(path: Path, namespace: str, columns: Columns, delimiter: str = ",")
         If the file is not UTF-8, a column is missing or appears twice, or a record is ragged or badly quoted. The
         message names file and line.
     """
-    header: list[str] | None = None
-    names: tuple[str, ...] = ()
-    index: list[int] = []
-    for where, fields in _records(path, delimiter):
-        if header is None:
-            header = fields
-            if repeated := next((name for name in header if header.count(name) > 1), None):
+    names, chosen = list(header), None
+    counts = {} if counts is None else counts
+    for where, fields in _records(path, delimiter, quotes):
+        if not names:
+            names = fields
+            if repeated := next((name for name in names if names.count(name) > 1), None):
                 raise CheckError(f"column {repeated!r} appears twice", where=where)
-            names = columns.find(header, where)
-            index = [header.index(name) for name in names]
+            chosen = _find_in_header(columns, names, where)
             continue
-        if len(fields) != len(header):
-            raise CheckError(f"expected {len(header)} fields, as in the header; found {len(fields)}", where=where)
-        yield columns.caption(names, [fields[i] for i in index], namespace, where)
+        chosen = chosen or columns.find(names, where)
+        if len(fields) != len(names):
+            raise CheckError(f"expected {len(names)} fields, as in the header; found {len(fields)}", where=where)
+        yield from chosen.captions(dict(zip(names, fields, strict=True)), namespace, where, counts)
 
 
-def _records(path: Path, delimiter: str) -> Iterator[tuple[str, list[str]]]:
+def _find_in_header(columns: Columns, names: Sequence[str], where: str) -> Columns:
+    """Return the columns of a header; the error of a missing column shows how to read a file without a header."""
+    try:
+        return columns.find(names, where)
+    except CheckError as error:
+        # An address can be no name of a column, and is that of an image.
+        guess = ["url" if name.startswith(("http://", "https://")) else "caption" for name in names]
+        example = ",".join(
+            guess if sorted(guess) == ["caption", "url"] else [f"NAME{k + 1}" for k in range(len(names))]
+        )
+        todo = f"{error.todo} If the first line is no header, name the columns with --columns {example}."
+        raise CheckError(error.problem, where=error.where, todo=todo) from None
+
+
+def csv_columns(path: Path, delimiter: str, quotes: bool) -> list[str]:
+    """Return the fields of the first line of a CSV file."""
+    return next(_records(path, delimiter, quotes), ("", []))[1]
+
+
+def _records(path: Path, delimiter: str, quotes: bool) -> Iterator[tuple[str, list[str]]]:
     """Yield `file:line` of the first line, and the fields, of each record that is not blank."""
+    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
     # `newline=""` leaves line breaks inside quoted fields to the reader.
-    reader = csv.reader(io.StringIO(read_text(path), newline=""), delimiter=delimiter, strict=True)
+    text = io.StringIO(read_text(path), newline="")
+    reader = csv.reader(text, delimiter=delimiter, strict=True, quoting=quoting)
     while True:
         where = f"{path}:{reader.line_num + 1}"
         try:
@@ -188,13 +144,30 @@ def _records(path: Path, delimiter: str) -> Iterator[tuple[str, list[str]]]:
         except StopIteration:
             return
         except csv.Error as error:
-            raise CheckError(f"not CSV: {error}", where=where) from error
+            todo = "If quotes are part of the captions, give --no-quotes." if quotes else None
+            raise CheckError(f"not CSV: {error}", where=where, todo=todo) from error
         if fields:
             yield where, fields
 
 
-def read_parquet(path: Path, namespace: str, columns: Columns) -> Iterator[Caption]:
-    """Read a .parquet file with one caption per row. A corpus that relabel wrote can be read back.
+def read_parquet(
+    path: Path,
+    namespace: str,
+    columns: Columns,
+    counts: Counts | None = None,
+    skipped: Counter[str] | None = None,
+) -> Iterator[Caption]:
+    """Read a .parquet file with one record per image or caption. A corpus that relabel wrote can be read back.
+
+    Parameters
+    ----------
+    path : Path
+    namespace : str
+    columns : Columns
+    counts : mapping of str to int, optional
+        See `Counts`.
+    skipped : Counter, optional
+        For img2dataset's metadata: rows of images that were not downloaded are left out, and counted by their status.
 
     Raises
     ------
@@ -207,23 +180,96 @@ def read_parquet(path: Path, namespace: str, columns: Columns) -> Iterator[Capti
     check_regular(path)
     try:
         with pq.ParquetFile(path) as file:
-            schema = file.schema_arrow
-            names = columns.find(schema.names, str(path))
-            for name in names:
-                check_column(schema, name, str(path), text=name == names[2])
-            start = 0
+            chosen = _find_in_schema(columns, file.schema_arrow, path)
+            # Of an image, only the path is read.
+            wanted = [_leaf(file.schema_arrow, name) for name in chosen.names]
+            wanted += [] if skipped is None else [STATUS]
             # In batches, so that a large table is never in memory as Python objects.
-            for batch in file.iter_batches(columns=list(dict.fromkeys(names))):
-                values = [_column_values(batch.column(name), name, path, start) for name in names]
-                for n, record in enumerate(zip(*values, strict=True), start=start):
-                    yield columns.caption(names, record, namespace, f"{path}: row {n}")
-                start += batch.num_rows
+            batches = file.iter_batches(columns=list(dict.fromkeys(wanted)))
+            yield from _batch_captions(batches, path, namespace, chosen, counts, skipped)
     except DAMAGE as error:
         raise CheckError(f"not Parquet: {first_line(error)}", where=str(path)) from error
 
 
+def read_arrow(path: Path, namespace: str, columns: Columns, counts: Counts | None = None) -> Iterator[Caption]:
+    """Read an .arrow file that `save_to_disk` of Hugging Face `datasets` wrote, or any other IPC stream or file.
+
+    Parameters and errors are those of `read_parquet`.
+    """
+    try:
+        with _open_arrow(path) as (schema, batches):
+            chosen = _find_in_schema(columns, schema, path)
+            yield from _batch_captions(batches, path, namespace, chosen, counts)
+    except DAMAGE as error:
+        raise CheckError(f"not Arrow: {first_line(error)}", where=str(path)) from error
+
+
+@contextmanager
+def _open_arrow(path: Path) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
+    """Open an IPC stream or file, mapped rather than read."""
+    with pa.memory_map(str(check_regular(path))) as source:
+        is_file = source.read(len(_ARROW)) == _ARROW
+        source.seek(0)
+        if is_file:
+            file = pa.ipc.open_file(source)
+            yield file.schema, (file.get_batch(i) for i in range(file.num_record_batches))
+        else:
+            stream = pa.ipc.open_stream(source)
+            yield stream.schema, iter(stream)
+
+
+def parquet_columns(path: Path) -> list[str]:
+    """Return the names of the columns of a Parquet file. Raises like `read_parquet`."""
+    try:
+        return list(pq.read_schema(check_regular(path)).names)
+    except DAMAGE as error:
+        raise CheckError(f"not Parquet: {first_line(error)}", where=str(path)) from error
+
+
+def arrow_columns(path: Path) -> list[str]:
+    """Return the names of the columns of an Arrow file. Raises like `read_arrow`."""
+    try:
+        with _open_arrow(path) as (schema, _):
+            return list(schema.names)
+    except DAMAGE as error:
+        raise CheckError(f"not Arrow: {first_line(error)}", where=str(path)) from error
+
+
+def _find_in_schema(columns: Columns, schema: pa.Schema, path: Path) -> Columns:
+    chosen = columns.find(schema.names, str(path))
+    for name in chosen.names:
+        check_column(schema, name, str(path), text=name == chosen.text)
+    return chosen
+
+
+def _leaf(schema: pa.Schema, name: str) -> str:
+    return f"{name}.path" if pa.types.is_struct(schema.field(name).type) else name
+
+
+def _batch_captions(
+    batches: Iterator[pa.RecordBatch],
+    path: Path,
+    namespace: str,
+    columns: Columns,
+    counts: Counts | None,
+    skipped: Counter[str] | None = None,
+) -> Iterator[Caption]:
+    """Yield the captions of record batches."""
+    counts, start = {} if counts is None else counts, 0
+    for batch in batches:
+        values = {name: _column_values(batch.column(name), name, path, start) for name in columns.names}
+        status = [SUCCESS] * batch.num_rows if skipped is None else batch.column(STATUS).to_pylist()
+        for n in range(batch.num_rows):
+            if status[n] != SUCCESS and skipped is not None:
+                skipped[str(status[n])] += 1
+                continue
+            record = {name: column[n] for name, column in values.items()}
+            yield from columns.captions(record, namespace, f"{path}: row {start + n}", counts)
+        start += batch.num_rows
+
+
 def check_column(schema: pa.Schema, name: str, path: str, text: bool = False) -> None:
-    """Raise unless a column appears once and holds strings, or also whole numbers if it is not `text`.
+    """Raise unless a column appears once and holds strings or lists of strings, or also ids if it is not `text`.
 
     Raises
     ------
@@ -232,9 +278,12 @@ def check_column(schema: pa.Schema, name: str, path: str, text: bool = False) ->
     """
     if schema.names.count(name) > 1:
         raise CheckError(f"column {name!r} appears twice", where=path)
-    # A dictionary column is judged by its values.
     kind = schema.field(name).type
-    value = kind.value_type if pa.types.is_dictionary(kind) else kind
+    value = kind.value_type if pa.types.is_list(kind) or pa.types.is_large_list(kind) else kind
+    # A dictionary column is judged by its values.
+    value = value.value_type if pa.types.is_dictionary(value) else value
+    if not text and pa.types.is_struct(value) and value.get_field_index("path") >= 0:
+        return
     accepted = [pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_null]
     if not any(matches(value) for matches in [*accepted, *([] if text else [pa.types.is_integer])]):
         wanted = "strings" if text else "strings or whole numbers"
@@ -247,6 +296,10 @@ def first_line(error: Exception) -> str:
 
 
 def _column_values(column: pa.Array, name: str, path: Path, start: int) -> list[object]:
+    if pa.types.is_struct(column.type):
+        # An image of `datasets` is its bytes and its path.
+        column = pc.struct_field(column, "path")
+        return [{"path": value} for value in column.to_pylist()]
     try:
         return column.to_pylist()  # type: ignore[no-any-return]
     except UnicodeDecodeError:

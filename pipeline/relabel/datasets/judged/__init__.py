@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relabel.core.errors import MissingError, UsageError
+from relabel.core.hints import choices, command
 from relabel.datasets.local_files import locate, mirror_folder
 
 Statistic = Literal["pearson", "spearman", "tau_b", "tau_c"]
@@ -136,7 +137,7 @@ class JudgedSet:
         for folder in (data / self.dataset, *([mirror / "judged" / self.dataset] if mirror else [])):
             if (folder / file).is_file():
                 return folder / file
-        todo = f"Put it there; `relabel fetch {self.dataset}` gets the other files."
+        todo = f"Put it there; {command('fetch', self.dataset)} gets the other files."
         raise MissingError(f"no file {file}", where=str(data / self.dataset), todo=todo)
 
 
@@ -168,7 +169,7 @@ def judged_set(name: str) -> JudgedSet:
     ('pearson',)
     """
     if name not in set_names():
-        raise UsageError(f"no judged set {name!r}", todo=f"There are {', '.join(set_names())}.")
+        raise UsageError(f"no judged set {name!r}", todo=choices(name, set_names()))
     module = import_module(f"{__name__}.{name.replace('-', '_')}")
     chosen: JudgedSet = module.SET
     return chosen

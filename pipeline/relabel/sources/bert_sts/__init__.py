@@ -19,6 +19,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.core.hints import command
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
@@ -195,7 +196,7 @@ class BertSts(Source[BertStsParams]):
             return find_model(self.params.model, self.params.revision, runtime.progress)
         folder = runtime.data / self.spec.name
         if not (folder / MANIFEST).exists():
-            todo = "Run `relabel tune bert_sts`, or set `model` to a folder or a name on the hub."
+            todo = f"Run {command('tune', 'bert_sts')}, or set `model` to a folder or a name on the hub."
             raise MissingError("no cross-encoder was tuned here", where=str(folder), todo=todo)
         return find_model(str(folder))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from relabel.core.errors import CheckError, UsageError
+from relabel.core.hints import command
 from relabel.sources.models.loading import check_max_length, load_from_folder, positions_of
 
 Output = Literal["sigmoid", "raw"]
@@ -75,7 +76,9 @@ def check_labels(folder: Path) -> None:
         raise CheckError(f"no configuration of a model: {error}", where=str(folder / "config.json")) from error
     if not kind.endswith(_HEAD):
         message = f"this model is no cross-encoder: {kind or 'it'} scores no pairs"
-        raise UsageError(message, where=str(folder), todo="Make one of it: `relabel tune bert_sts --base MODEL`.")
+        raise UsageError(
+            message, where=str(folder), todo=f"Make one of it: {command('tune', 'bert_sts', '--base', folder)}."
+        )
     if labels != 1:
         message = f"this cross-encoder has {labels} labels: a relevance is one number"
         raise UsageError(

@@ -16,6 +16,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from relabel.core.errors import CheckError
+from relabel.core.hints import command
 from relabel.core.runtime import Runtime, default_data
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
@@ -155,7 +156,8 @@ class Fuse(Source[FuseParams]):
             if current != fitted:
                 differing = [key for key in {**fitted, **current} if current.get(key) != fitted.get(key)]
                 message = f"label {label} differs from the one that the fuse was fitted with: {', '.join(differing)}"
-                raise CheckError(message, where=str(self.params.folder), todo="Fit it again with `relabel tune fuse`.")
+                todo = f"Fit it again with {command('tune', 'fuse')}."
+                raise CheckError(message, where=str(self.params.folder), todo=todo)
 
     def tasks(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> NoTasks:
         """Return no tasks: the parts are encoded by their own sources."""

@@ -10,6 +10,7 @@ import numpy as np
 from typing_extensions import override
 
 from relabel.core.errors import UsageError
+from relabel.core.hints import command
 from relabel.sources import source_class
 from relabel.sources.fuse.model import FuseModel
 from relabel.sources.fuse.relevance import FuseRelevance
@@ -17,8 +18,6 @@ from relabel.sources.relevance import LookupArrays, Relevance
 from relabel.store.arrays import write_array
 from relabel.store.workdir import Work
 from relabel_train.lookup.fuse import LEAVES
-
-_PLAN = "Use a batch plan: `relabel export plan`."
 
 
 def write_others(relevance: FuseRelevance, work: Work) -> dict[str, Any]:
@@ -52,11 +51,11 @@ def _write_part(label: str, part: Relevance, work: Work) -> LookupArrays:
     """Write the arrays of one part."""
     message = f"part {label} of this fuse has no lookup"
     if isinstance(part, FuseRelevance):  # the reader does not nest lookups
-        raise UsageError(f"{message}: it is a fuse itself", todo=_PLAN)
+        raise UsageError(f"{message}: it is a fuse itself", todo=_advice())
     try:
         return part.write_lookup(work)
     except UsageError as error:
-        raise UsageError(f"{message}: {error.problem}", todo=_PLAN) from error
+        raise UsageError(f"{message}: {error.problem}", todo=_advice()) from error
 
 
 def _write_heads(model: FuseModel, work: Work) -> None:
@@ -82,3 +81,8 @@ class _PrefixedWork(Work):
     @override
     def file(self, name: str, write: Callable[[Path], object], rows: int | None = None) -> None:
         self._work.file(self._prefix + name, write, rows)
+
+
+def _advice() -> str:
+    """Return the advice for a fuse without a lookup."""
+    return f"Use a batch plan: {command('export', 'plan')}."

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relabel.core.errors import CheckError, MissingError
+from relabel.core.hints import command
 from relabel.core.types import Scores
 from relabel.sources.fuse.features import Feature
 from relabel.sources.fuse.trees import Trees, add_trees
@@ -178,7 +179,7 @@ def without_rows(semantic: Mapping[str, Any], without: Sequence[str] = ("rows", 
 def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Part]]:
     """Read `model.json`: its contents, and the parts."""
     _check_present(folder)
-    path, todo = folder / MODEL, "Fit it again with `relabel tune fuse`."
+    path, todo = folder / MODEL, f"Fit it again with {command('tune', 'fuse')}."
     try:
         body = json.loads(path.read_text(encoding="utf-8"))
         if body["format"] != FORMAT:
@@ -191,7 +192,7 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Part]]:
 def _check_present(folder: Path) -> None:
     """Raise MissingError, with the command that fits a model, if the folder has none."""
     if not (folder / MODEL).is_file():
-        todo = f"Fit one with `relabel tune fuse --on cxc-val --out {folder}`."
+        todo = f"Fit one with {command('tune', 'fuse', '--on', 'cxc-val', '--out', folder)}."
         raise MissingError("no model of a fuse in this folder", where=str(folder), todo=todo)
 
 

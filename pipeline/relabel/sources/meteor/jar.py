@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from relabel.core.hints import command
 from relabel.core.java import find_jar, java_command
 from relabel.core.line_process import JavaError, map_lines
 from relabel.core.worker_pool import Failure, LineError, NoAnswerError, Program, WorkerPool
@@ -159,7 +160,7 @@ def _matched(form: re.Pattern[str], line: str) -> str:
 def _give_up(failure: Failure) -> NoReturn:
     """Raise the error of a line that no process has answered."""
     if not failure.started:
-        todo = "Run `relabel doctor`. The parameter `heap` limits the memory of a process."
+        todo = f"Run {command('doctor')}. The parameter `heap` limits the memory of a process."
         raise LineError(f"METEOR does not start: {failure.reason}", failure.question, todo)
     attempts = f"{failure.attempts} of {failure.ended} processes that ended did so here"
     todo = "Run it again. If it fails at the same line, check these captions."

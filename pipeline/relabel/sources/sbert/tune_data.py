@@ -14,13 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relabel.core.errors import CheckError, MissingError
+from relabel.core.hints import command
 from relabel.corpus import REFERENCES, Corpus
 from relabel.datasets.cxc import HumanScores, human_scores, image_ids
 
 Numbers = NDArray[np.int64]
 Scores = NDArray[np.float64]
-
-_INGEST = "Ingest all of COCO: `relabel ingest --dataset coco`."
 
 
 @dataclass(frozen=True)
@@ -100,9 +99,7 @@ def read_judged_set(corpus: Corpus) -> JudgedSet:
     absent = [i for i in ids if i not in corpus.image_of]
     if absent:
         message = f"the corpus has {len(ids) - len(absent):,} of the {len(ids):,} images of CxC's val split"
-        raise MissingError(
-            message, where=f"{absent[0]}, ...", todo="Ingest all of COCO: `relabel ingest --dataset coco`."
-        )
+        raise MissingError(message, where=f"{absent[0]}, ...", todo=_ingest_advice())
     numbers = np.array(sorted(corpus.image_of[i] for i in ids), np.int64)
     starts, sizes = corpus.indptr[numbers], np.diff(corpus.indptr)[numbers]
     if sizes.min() < REFERENCES:
@@ -135,10 +132,15 @@ def _pairs(
         first = np.array([left[i] for i in human.left], np.int64)
         second = np.array([right[i] for i in human.right], np.int64)
     except KeyError as error:
-        raise MissingError(f"the corpus lacks {error.args[0]}, which people judged", todo=_INGEST) from None
+        raise MissingError(f"the corpus lacks {error.args[0]}, which people judged", todo=_ingest_advice()) from None
     return Pairs(
         first,
         second,
         human.score / 5,
         np.stack([left_image[first], right_image[second]], axis=1),
     )
+
+
+def _ingest_advice() -> str:
+    """Return the advice for captions that the corpus lacks."""
+    return f"Ingest all of COCO: {command('ingest', '--dataset', 'coco')}."

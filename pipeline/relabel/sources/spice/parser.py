@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from relabel.core.errors import CheckError, MissingError, PartialError
+from relabel.core.hints import command
 from relabel.core.java import OPTIONS, find_jar, find_java, java_version
 from relabel.core.line_process import JavaError
 from relabel.core.progress import Advance, ignore_progress
@@ -37,14 +38,12 @@ PROBED = [["man", "horse", "ride"], ["horse"], ["man"]]
 HUGE_PAGES = "-XX:+UseTransparentHugePages"
 """Option that saves a tenth of the time on Linux, because the grammar and the charts are read at random."""
 _HEAP = "Raise the heap (`heap` in params.yaml): 2G is enough for captions of up to about 150 words."
-_DOCTOR = "See `relabel doctor`."
 
 CORENLP = "RELABEL_CORENLP"
 """Environment variable naming a folder with CoreNLP's two jars; without it they are located like any dataset."""
 _SPICE = "spice/spice-1.0.jar"
 _GRAPHS = "spice/lib/SceneGraphParser-1.0.jar"
 _NO_CORENLP = "the parser of spice needs CoreNLP 3.6.0, which was not found"
-_FETCH = "Get it with `relabel fetch corenlp` (385 MB, GPL-3.0)."
 
 Tuples = list[list[str]]
 
@@ -136,7 +135,7 @@ def _failure(failure: Failure) -> Parsed:
     """Return the failure of a caption; raise JavaError if the process has not even answered the probe."""
     if failure.started:
         return ParseFailure(failure.reason)
-    todo = _HEAP if any(word in failure.reason for word in ("heap", "OutOfMemory", "memory")) else _DOCTOR
+    todo = _HEAP if any(word in failure.reason for word in ("heap", "OutOfMemory", "memory")) else _doctor_advice()
     raise JavaError(f"SPICE's parser does not work: {failure.reason}", todo=todo)
 
 
@@ -196,9 +195,9 @@ def corenlp_jars(data: Path) -> list[Path]:
         try:
             jars.append(locate("corenlp", file.name, data))
         except MissingError as error:
-            raise MissingError(_NO_CORENLP, where=error.where, todo=_FETCH) from error
+            raise MissingError(_NO_CORENLP, where=error.where, todo=_fetch_advice()) from error
         except CheckError as error:
-            todo = f"Delete it: the download is incomplete, or of another version. {_FETCH}"
+            todo = f"Delete it: the download is incomplete, or of another version. {_fetch_advice()}"
             raise CheckError(error.problem, where=error.where, todo=todo) from error
     return jars
 
@@ -222,11 +221,11 @@ def parser_files() -> dict[str, str]:
 def _check_jar(path: Path, contents: Sequence[Content]) -> Path:
     """Return the path of a jar in the user's folder if it has the expected contents."""
     if not path.is_file():
-        raise MissingError(f"${CORENLP} names a folder without this file", where=str(path), todo=_FETCH)
+        raise MissingError(f"${CORENLP} names a folder without this file", where=str(path), todo=_fetch_advice())
     try:
         return check_file(path, contents)
     except CheckError as error:
-        todo = f"The download is incomplete, or of another version. {_FETCH}"
+        todo = f"The download is incomplete, or of another version. {_fetch_advice()}"
         raise CheckError(error.problem, where=error.where, todo=todo) from error
 
 
@@ -250,16 +249,26 @@ def _library(java: Path) -> Path:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL, check=False)
     match = re.search(r"^\s*java\.home = (.+)$", done.stderr + done.stdout, re.MULTILINE)
     if match is None:
-        raise PartialError("Java does not report its home folder (java.home)", where=str(java), todo=_DOCTOR)
+        raise PartialError("Java does not report its home folder (java.home)", where=str(java), todo=_doctor_advice())
     home = Path(match[1].strip())
     for pattern in ("lib/server/libjvm.*", "lib/*/server/libjvm.so", "bin/server/jvm.dll"):
         for path in sorted(home.glob(pattern)):
             if path.suffix in (".so", ".dylib", ".dll"):
                 return path
-    raise MissingError("no Java library (libjvm) in this folder", where=str(home), todo=_DOCTOR)
+    raise MissingError("no Java library (libjvm) in this folder", where=str(home), todo=_doctor_advice())
 
 
 def _major(version: str) -> int:
     """Return the major version: 8 for `1.8.0_412`, 17 for `17.0.2`."""
     numbers = re.findall(r"\d+", version)
     return int(numbers[1] if numbers[0] == "1" and len(numbers) > 1 else numbers[0])
+
+
+def _fetch_advice() -> str:
+    """Return the advice for a missing CoreNLP."""
+    return f"Get it with {command('fetch', 'corenlp')} (385 MB, GPL-3.0)."
+
+
+def _doctor_advice() -> str:
+    """Return the advice for a Java that does not work."""
+    return f"See {command('doctor')}."

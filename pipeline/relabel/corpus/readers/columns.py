@@ -1,0 +1,167 @@
+"""Columns of a table of captions: the choice of columns, and the conversion of a record to captions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NoReturn
+
+from relabel.core.errors import CheckError
+from relabel.core.hints import choices
+from relabel.core.parsing import identifier, namespaced, split_name
+from relabel.corpus.build import Caption
+
+TEXT_NAMES = ("text", "caption", "captions", "sentences", "sentence")
+IMAGE_NAMES = (
+    *("image_id", "img_id", "cocoid", "filename", "file_name", "filepath", "image_path", "image", "url", "key"),
+    "image_url",
+)
+CAPTION_ID_NAMES = ("caption_id", "sentids")
+"""Names that are tried, in this order, for a column that is not named."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Names of the columns of a table. None takes the first of the usual names that exists.
+
+    Attributes
+    ----------
+    caption_id : str, optional
+        Strings or whole numbers; lists of them where captions are lists. Without such a column, ids are
+        ``IMAGE#0``, ``IMAGE#1``, ... in the order of the file.
+    image_id : str, optional
+        Strings, whole numbers, or records with a `path`.
+    text : str, optional
+        Captions, or lists of captions of one image.
+    split : str, optional
+        Without such a column, all captions are of `in_split`, or train.
+    in_split : "train", "val" or "test", optional
+        Split of every caption; no column is read.
+    image_per_row : bool
+        Whether each row is an image, named by its split and its number there: `train-0`.
+
+    Examples
+    --------
+    >>> Columns().find(["image", "caption"], "my.csv")
+    Columns(caption_id=None, image_id='image', text='caption', split=None, in_split='train', image_per_row=False)
+    """
+
+    caption_id: str | None = None
+    image_id: str | None = None
+    text: str | None = None
+    split: str | None = None
+    in_split: Literal["train", "val", "test"] | None = None
+    image_per_row: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns to read."""
+        image = None if self.image_per_row else self.image_id
+        split = self.split if self.in_split is None else None
+        return tuple(name for name in (self.caption_id, image, self.text, split) if name is not None)
+
+    def find(self, present: Collection[str], where: str) -> Columns:
+        """Return the columns of a table whose columns have the names `present`.
+
+        Raises
+        ------
+        CheckError
+            If a named column, or any column of images or captions, is missing. The message names the existing ones and
+            the option that chooses one.
+        """
+        split = self.split if self.in_split is None else None
+        for option, name in (("caption-id", self.caption_id), ("text", self.text), ("split", split)):
+            if name is not None and name not in present:
+                _refuse(f"no column {name!r}", option, name, present, where)
+        text = self.text or _first(TEXT_NAMES, present)
+        if text is None:
+            _refuse("no column of captions", "text", "text", present, where)
+        image = None
+        if not self.image_per_row:
+            image = self.image_id or _first(IMAGE_NAMES, present)
+            if image is None or image not in present:
+                problem = "no column of image ids" if image is None else f"no column {image!r}"
+                _refuse(problem, "image-id", image or "image_id", present, where)
+        caption = self.caption_id or _first(CAPTION_ID_NAMES, present)
+        if split is None and self.in_split is None and "split" in present:
+            split = "split"
+        in_split = self.in_split if split is not None or self.in_split is not None else "train"
+        return Columns(caption, image, text, split, in_split, self.image_per_row)
+
+    def describe(self) -> str:
+        """Describe columns that `find` has returned, for the line that `relabel ingest` prints."""
+        image = "one per row" if self.image_per_row else f"column {self.image_id}"
+        ids = "image and position" if self.caption_id is None else f"column {self.caption_id}"
+        splits = f"column {self.split}" if self.in_split is None else f"all {self.in_split}"
+        return f"images: {image}; captions: column {self.text}; caption ids: {ids}; splits: {splits}"
+
+    def captions(
+        self, record: Mapping[str, Any], namespace: str, where: str, counts: MutableMapping[str, int]
+    ) -> Iterator[Caption]:
+        """Yield the captions of a record, whose columns `find` has returned.
+
+        Parameters
+        ----------
+        record : mapping
+            Values by column.
+        namespace, where : str
+        counts : mapping of str to int
+            Number of captions of each image so far, and of rows of each split; updated.
+
+        Raises
+        ------
+        CheckError
+            If a value has a wrong type. A null is read as "", which `Corpus.from_captions` rejects.
+        """
+        assert self.text is not None, "the columns are those that `find` returned"
+        split = self.in_split or split_name(identifier(record[str(self.split)], str(self.split), where))
+        if self.image_per_row:
+            # No image has the name of a split, which has no number.
+            image = f"{split}-{counts.get(split, 0)}"
+            counts[split] = counts.get(split, 0) + 1
+        else:
+            image = _image(record[str(self.image_id)], str(self.image_id), where)
+        value = record[self.text]
+        texts = value if isinstance(value, list) else [value]
+        if not texts:
+            raise CheckError(f"image {image} has no caption: {self.text!r} is an empty list", where=where)
+        for text in texts:
+            if text is not None and type(text) is not str:
+                message = f"{self.text!r}: expected a string or a list of strings, found {type(text).__name__}"
+                raise CheckError(message, where=where)
+        image_id = namespaced(namespace, image)
+        if self.caption_id is None:
+            first = counts.get(image, 0)
+            counts[image] = first + len(texts)
+            ids: Sequence[str] = [f"{image_id}#{first + k}" if image else "" for k in range(len(texts))]
+        else:
+            listed = record[self.caption_id]
+            listed = listed if isinstance(value, list) else [listed]
+            if not isinstance(listed, list) or len(listed) != len(texts):
+                message = f"{self.caption_id!r}: expected a list of {len(texts)} ids, one per caption"
+                raise CheckError(message, where=where)
+            ids = [namespaced(namespace, identifier(one, self.caption_id, where)) for one in listed]
+        for caption_id, text in zip(ids, texts, strict=True):
+            yield Caption(caption_id, image_id, split, text or "", where)
+
+
+def _first(names: Sequence[str], present: Collection[str]) -> str | None:
+    return next((name for name in names if name in present), None)
+
+
+def _image(value: object, name: str, where: str) -> str:
+    """Return the id of an image; of a record with a path (an image of Hugging Face `datasets`), the path."""
+    if not isinstance(value, dict):
+        return identifier(value, name, where)
+    if not isinstance(value.get("path"), str) or not value["path"]:
+        todo = "Name another column with --image-id-column, or give --image-per-row if every row is an image."
+        raise CheckError(f"{name!r} is an image without a path", where=where, todo=todo)
+    return str(value["path"])
+
+
+def _refuse(problem: str, option: str, name: str, present: Collection[str], where: str) -> NoReturn:
+    """Raise for a missing column."""
+    todo = f"{choices(name, present)} Name the column with --{option}-column."
+    if option == "image-id":
+        todo += " If every row is an image, give --image-per-row."
+    raise CheckError(problem, where=where, todo=todo)

@@ -1,0 +1,138 @@
+"""Captions in shards of webdataset: tar files whose members of one sample have one name and several endings.
+
+A caption is a member `KEY.txt`, or a string or list of strings in `KEY.json`. Tars are read member by member, and the
+bytes of images are skipped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import lzma
+import re
+import tarfile
+import zlib
+from collections.abc import Iterator, MutableMapping
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Literal
+
+from relabel.core.errors import CheckError
+from relabel.core.parsing import parse_json
+from relabel.core.user_files import check_regular
+from relabel.corpus.build import Caption
+from relabel.corpus.readers.columns import TEXT_NAMES, Columns
+
+_KEY = "__key__"  # name of a sample's key in webdataset
+_MAX_BYTES = 16 << 20  # of a member with captions
+_NAME = re.compile(r"^((?:.*/|)[^./]+)\.([^/]*)$")
+_DAMAGE = (tarfile.TarError, EOFError, OSError, zlib.error, lzma.LZMAError)
+
+
+def read_webdataset(
+    path: Path,
+    namespace: str,
+    columns: Columns,
+    ids: Literal["image", "shard"] = "image",
+    counts: MutableMapping[str, int] | None = None,
+) -> Iterator[Caption]:
+    """Read the captions of one shard.
+
+    Parameters
+    ----------
+    path : Path
+        A .tar file, plain or compressed.
+    namespace : str
+    columns : Columns
+        `text` is the ending of a member or a key of `KEY.json`; by default ``KEY.txt``, else a usual key of the JSON.
+        `image_id` is a key of the JSON; by default the key of the sample.
+    ids : "image" or "shard"
+        "shard" puts the name of the shard before the key, for keys that are unique in their shard only.
+    counts : mapping of str to int, optional
+        Number of captions of each image in the shards before, which is updated.
+
+    Raises
+    ------
+    CheckError
+        If the file is no tar, a sample has no caption, or a key comes back. The message names shard and member.
+
+    Examples
+    --------
+    >>> import io, tarfile
+    >>> from pathlib import Path
+    >>> with tarfile.open("000.tar", "w") as tar:
+    ...     member = tarfile.TarInfo("0001.txt")
+    ...     member.size = 5
+    ...     tar.addfile(member, io.BytesIO(b"a dog"))
+    >>> [caption[:4] for caption in read_webdataset(Path("000.tar"), "mine", Columns(in_split="train"))]
+    [('mine:0001#0', 'mine:0001', 'train', 'a dog')]
+    """
+    counts = {} if counts is None else counts
+    for key, members in groupby(_members(path, columns.text), key=lambda member: member[0]):
+        sample = {ending: body for _, ending, body in members}
+        where = f"{path}: {key}"
+        record = _record(sample, columns, where)
+        name = f"{path.name.split('.')[0]}/{key}" if ids == "shard" else key
+        if columns.image_id is None:
+            record[_KEY] = name
+            if name in counts:
+                todo = "Give --ids shard, which puts the name of the shard before the key."
+                raise CheckError("this key is also that of another sample", where=where, todo=todo)
+        chosen = Columns(columns.caption_id, columns.image_id or _KEY, columns.text, columns.split, columns.in_split)
+        yield from chosen.find(record, where).captions(record, namespace, where, counts)
+
+
+def webdataset_digest(path: Path, columns: Columns) -> str:
+    """Return a sha256 of the members of a shard that hold captions; images do not change a corpus."""
+    digest = hashlib.sha256()
+    for key, ending, body in _members(path, columns.text):
+        if body is not None:
+            digest.update(f"{key}.{ending}\0{len(body)}\0".encode())
+            digest.update(body)
+    return digest.hexdigest()
+
+
+def _members(path: Path, text: str | None) -> Iterator[tuple[str, str, bytes | None]]:
+    """Yield key, ending and content of every member, in file order; None for the content of images."""
+    wanted = {"txt", "json", text}
+    try:
+        with tarfile.open(check_regular(path)) as tar:
+            members: list[tarfile.TarInfo] = vars(tar)["members"]
+            while (member := tar.next()) is not None:
+                # tarfile keeps every member, which would add up over a shard of many images.
+                members.clear()
+                match = _NAME.match(member.name)
+                if match is None or not member.isfile():
+                    continue
+                body = None
+                if match[2] in wanted:
+                    if member.size > _MAX_BYTES:
+                        raise CheckError(f"{member.name} has {member.size:,} bytes: no caption", where=str(path))
+                    file = tar.extractfile(member)
+                    body = b"" if file is None else file.read()
+                yield match[1], match[2], body
+    except _DAMAGE as error:
+        raise CheckError(f"not a complete tar file: {error}", where=str(path)) from error
+
+
+def _record(sample: dict[str, bytes | None], columns: Columns, where: str) -> dict[str, Any]:
+    """Return the JSON of a sample with its caption; without a member of text, its JSON holds the caption."""
+    record: dict[str, Any] = {}
+    if (body := sample.get("json")) is not None:
+        record = parse_json(_decode(body, f"{where}.json"), f"{where}.json")
+        if not isinstance(record, dict):
+            raise CheckError(f"expected an object, found {type(record).__name__}", where=f"{where}.json")
+    ending = columns.text or "txt"
+    if (text := sample.get(ending)) is not None and ending not in record:
+        # A text file ends in a line break, which is no part of the caption.
+        record[columns.text or TEXT_NAMES[0]] = _decode(text, f"{where}.{ending}").rstrip("\r\n")
+    elif not record:
+        todo = "Name the ending of the members with captions, or a key of their JSON, with --text-column."
+        raise CheckError(f"no .txt or .json member; there is {', '.join(sample)}", where=where, todo=todo)
+    return record
+
+
+def _decode(body: bytes, where: str) -> str:
+    try:
+        return body.decode()
+    except UnicodeDecodeError as error:
+        raise CheckError(f"not UTF-8: {error.reason}", where=where) from error

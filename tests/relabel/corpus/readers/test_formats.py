@@ -1,0 +1,97 @@
+"""Contract: the format of captions follows from the suffix or content of their path, and splits from names of files;
+a path that shows no format, or several, is refused with all formats."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from relabel.core.errors import MissingError, UsageError
+from relabel.corpus.readers.formats import guess_format, split_of_name, table_files
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["a.tsv"], "csv"),
+        (["a.csv.gz"], "csv"),
+        (["a.jsonl"], "jsonl"),
+        (["00000.tar", "00001.tar"], "webdataset"),
+        (["state.json", "data-00000-of-00001.arrow"], "arrow"),
+        (["dataset_dict.json", "train/data-00000-of-00001.arrow"], "arrow"),
+        (["train_caps.txt", "train_ids.txt"], "scan"),
+        (["annotations/captions_train2014.json"], "coco"),
+    ],
+)
+def test_the_format_of_a_folder_or_file(tmp_path: Path, names: list[str], expected: str) -> None:
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert guess_format(tmp_path)[0] == expected
+    if expected in ("csv", "jsonl", "webdataset"):
+        assert guess_format(tmp_path / names[0])[0] == expected
+
+
+def test_parquet_is_img2dataset_by_its_columns(tmp_path: Path) -> None:
+    (tmp_path / "00000.tar").touch()
+    pq.write_table(pa.table({"key": ["0"], "status": ["success"], "caption": ["x"]}), tmp_path / "00000.parquet")
+    assert guess_format(tmp_path)[0] == "img2dataset"
+    pq.write_table(pa.table({"image_id": ["0"], "caption": ["x"]}), tmp_path / "00000.parquet")
+    assert guess_format(tmp_path / "00000.parquet")[0] == "parquet"
+    with pytest.raises(UsageError, match=r"files of several formats: parquet, webdataset.*--format"):
+        guess_format(tmp_path)
+
+
+def test_json_is_karpathys_or_half_of_coco(tmp_path: Path) -> None:
+    path = tmp_path / "dataset.json"
+    path.write_text(json.dumps({"images": [], "dataset": "x"}))
+    assert guess_format(path)[0] == "karpathy"
+    path.write_text(json.dumps({"images": [], "annotations": []}))
+    with pytest.raises(UsageError, match="one file of COCO's two"):
+        guess_format(path)
+
+
+def test_an_unclear_path_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").touch()
+    for path in (tmp_path, tmp_path / "a.txt"):
+        with pytest.raises(UsageError, match=r"Give the format with --format: one of coco, karpathy, jsonl, csv"):
+            guess_format(path)
+    with pytest.raises(MissingError, match="no such file"):
+        guess_format(tmp_path / "none.csv")
+
+
+def test_folder_stands_for_its_files_of_the_format(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    for name in ("b.csv", "a.csv.gz", "c.txt", ".d.csv", "data/e.csv", "cache-1.csv"):
+        (tmp_path / name).touch()
+    names = [path.name for path in table_files(tmp_path, (".csv", ".csv.gz"))]
+    assert names == ["a.csv.gz", "b.csv", "e.csv"]
+    assert table_files(tmp_path / "c.txt", (".csv",)) == [tmp_path / "c.txt"]
+    with pytest.raises(UsageError, match=r"no \.parquet file in this folder"):
+        table_files(tmp_path, (".parquet",))
+    with pytest.raises(MissingError, match="no such file"):
+        table_files(tmp_path / "x.csv", (".csv",))
+
+
+@pytest.mark.parametrize(
+    ("name", "split"),
+    [
+        ("data/train-00000-of-00002.parquet", "train"),
+        ("validation/data-00000-of-00001.arrow", "val"),
+        ("Train_GCC-training.tsv", "train"),
+        ("captions_test.csv", "test"),
+        ("train_test.csv", None),
+        ("strained.csv", None),
+        ("00000.tar", None),
+    ],
+)
+def test_the_split_of_a_name(name: str, split: str | None) -> None:
+    assert split_of_name(Path("mine") / name, Path("mine")) == split
+
+
+def test_folders_above_the_given_one_name_no_split() -> None:
+    assert split_of_name(Path("train/mine/a.csv"), Path("train/mine")) is None
