@@ -43,7 +43,10 @@ def lookup(
 def neighbours(
     common: GlobalOptions,
     label: Annotated[list[str], typer.Option("--label", "-l", help="Label to write. Repeatable.")],
-    split: Annotated[Within, typer.Option(help="Split of the neighbours: train, val, test or all.")] = "train",
+    split: Annotated[
+        Within | None,
+        typer.Option(help="Neighbours within train, val, test or all. [default: the only split, else train]"),
+    ] = None,
     of: Annotated[Of, typer.Option(help="captions: neighbours of captions. images: of images.")] = "captions",
 ) -> None:
     """Write the neighbours that `relabel neighbours` found, with the ids of captions and images."""
@@ -51,7 +54,7 @@ def neighbours(
 
     project = common.project()
     for each in label:
-        job = stages.export_neighbours(project, each, split, of)
+        job = stages.export_neighbours(project, each, project.choose_split(split, "train"), of)
         manifest, built = job.run()
         common.show(manifest.facts, stages.status_line(built, manifest, job.out))
 

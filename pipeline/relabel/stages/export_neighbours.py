@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from relabel.core.errors import CheckError, MissingError
+from relabel.core.hints import command
 from relabel.neighbours.params import Of
 from relabel.stages.job import Job
 from relabel.stages.project import Project
@@ -37,7 +38,7 @@ def export_neighbours(project: Project, label: str, within: str, of: Of = "capti
 
     project.config.params(label)
     corpus, folder = project.corpus, project.layout.neighbours(within, of, label)
-    todo = f"Run `relabel neighbours --label {label} --within {within} --of {of}`."
+    todo = f"Run {command('neighbours', '--label', label, '--within', within, '--of', of)}."
     try:
         table = read_manifest(folder, "neighbours")
     except MissingError as error:

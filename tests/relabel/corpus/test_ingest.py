@@ -114,7 +114,9 @@ def test_changed_caption_is_read_again(tmp_path: Path, runtime: Runtime) -> None
 
 
 @pytest.mark.parametrize(
-    "change", [{"namespace": "e"}, {"rows_per_shard": 2}, {"in_split": "val"}, {"text_column": "text"}], ids=str
+    "change",
+    [{"namespace": "e"}, {"rows_per_shard": 2}, {"in_split": "val"}, {"image_id_column": "caption_id"}],
+    ids=str,
 )
 def test_changed_parameter_is_never_served_from_the_old(tmp_path: Path, runtime: Runtime, change: Any) -> None:
     out, path = tmp_path / "corpus", write(tmp_path / "a.jsonl")
