@@ -44,7 +44,6 @@ def read_jsonl(path: Path, namespace: str, columns: Columns, counts: Counts | No
     Examples
     --------
     >>> from pathlib import Path
-    from typing import Literal
     >>> _ = Path("my.jsonl").write_text('{"caption_id": 1, "image_id": 7, "text": "a dog", "split": "dev"}')
     >>> next(read_jsonl(Path("my.jsonl"), "mine", Columns()))
     Caption(caption_id='mine:1', image_id='mine:7', split='val', text='a dog', where='my.jsonl:1')
