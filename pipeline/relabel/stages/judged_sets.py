@@ -11,6 +11,7 @@ from typing import Any
 
 from relabel import stages
 from relabel.core.errors import RelabelError, UsageError
+from relabel.core.hints import choices
 from relabel.datasets.judged import JudgedSet, Judgements, judged_set, set_names
 from relabel.datasets.judged_file import JUDGEMENT_FILES, judged_file
 from relabel.judge.external_scores import read_pair_scores
@@ -92,7 +93,7 @@ def open_sets(project: Project, names: Sequence[str], known: Sequence[str]) -> l
         elif Path(name).suffix in JUDGEMENT_FILES:
             opened.append(judged_file(Path(name), project.config.judge.statistic, _caption_texts(project)))
         else:
-            todo = f"There are {', '.join(known)}; or name a file ({', '.join(JUDGEMENT_FILES)})."
+            todo = f"{choices(name, known)} Or name a file ({', '.join(JUDGEMENT_FILES)})."
             raise UsageError(f"no judged set {name!r}", todo=todo)
     return opened
 

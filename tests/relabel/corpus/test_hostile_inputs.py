@@ -160,7 +160,7 @@ def test_a_doubled_parquet_column_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "column",
     [
-        pa.array([["a"]]),
+        pa.array([[1.0]]),
         pa.array([{"a": 1}]),
         pa.array([b"\xff"]),
         pa.array([1.0]),
