@@ -127,7 +127,7 @@ def check_pipeline() -> CheckResult:
     missing = missing_distributions("pipeline")
     if not missing:
         return CheckResult("pipeline", "installed: labels can be built")
-    cost = "labels cannot be built; `relabel init`, `fit` and `eval` work without it"
+    cost = f"labels cannot be built; {command('init')}, `fit` and `eval` work without it"
     fix = "pip install 'relabel-itr[pipeline]'"
     return _gap("pipeline", f"not installed: {', '.join(missing)}", cost, fix)
 

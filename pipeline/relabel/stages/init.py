@@ -10,6 +10,7 @@ import yaml
 
 from relabel.config import load_config
 from relabel.core.errors import MissingError, UsageError
+from relabel.core.hints import command
 from relabel.core.layout import check_name
 from relabel.core.runtime import Runtime
 from relabel.stages.ingest import FETCHED
@@ -61,7 +62,7 @@ def init(
     names = [PARAMS, *([STAGES] if dvc else []), *([EXAMPLES] if examples else [])]
     paths = [folder / name for name in names]
     if existing := [str(p) for p in paths if p.exists() or p.is_symlink()]:
-        todo = "Remove it, or run `relabel init` in another folder."
+        todo = f"Remove it, or run {command('init')} in another folder."
         raise UsageError(f"{', '.join(existing)} exists and is not replaced", todo=todo)
     write_text(folder / PARAMS, _params_text(dataset, path))
     if dvc:

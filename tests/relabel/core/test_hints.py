@@ -23,7 +23,10 @@ HELP = {"Field", "Option", "Argument"}
 def documentation(tree: ast.AST) -> Iterator[ast.AST]:
     """Yield docstrings, other bare strings, and the arguments of fields and options."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+        # Comments in files that `relabel init` writes.
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.lstrip().startswith("#"):
+            yield node
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             yield node.value
         elif isinstance(node, ast.Call):
             name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")

@@ -167,7 +167,7 @@ def test_splits_are_ranges_of_rows() -> None:
 def test_absent_split_is_a_usage_error() -> None:
     corpus = Corpus.from_captions([Caption("1", "1", "val", "a")])
     assert corpus.splits == {"val": range(1)}
-    with pytest.raises(UsageError, match="It has val"):
+    with pytest.raises(UsageError, match="There is val"):
         corpus.rows(["test"])
 
 

