@@ -21,7 +21,7 @@ docs: $(DEV)  ## the documentation site, in site/
 	$(BIN)/mkdocs build --strict
 
 dvc: $(DEV)  ## the same labels through DVC's cache
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/dvc repro correlate neighbours export
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/dvc repro
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from experiments.params import FILE_OPTION, ProxyFeaturesParams, load_experiments
 from experiments.proxy_features import proxy_features, remaining_project
 from relabel import stages
+from relabel.stages import Project
 from relabel_cli.global_options import GlobalOptions
 from relabel_cli.main import main
 from relabel_cli.options import Overrides, verb
@@ -24,14 +25,40 @@ def command(
     manifest, built = job.run()
     facts = manifest.facts
     counts = ", ".join(f"{n:,} images of {split}" for split, n in facts["images"].items())
-    remaining = remaining_project(project).config.ingest
+    remaining = remaining_project(project)
     lines = [
         stages.status_line(built, manifest, job.out),
         f"{counts}; {facts['vectors']} vectors of {facts['width']} numbers each.",
         facts["stand_in"],
-        f"The remaining captions are the dataset {remaining.dataset}: {remaining.path}.",
+        f"The remaining captions are the dataset {remaining.config.ingest.dataset}: {remaining.config.ingest.path}.",
+        "Next:",
+        *next_commands(remaining, job.out),
     ]
     common.show(facts, "\n".join(lines))
+
+
+def next_commands(remaining: Project, features: Path, label: str = "sbert") -> list[str]:
+    """Return the commands that label the remaining captions, train on the features and evaluate.
+
+    Parameters
+    ----------
+    remaining : Project
+        The project of the captions that are not held out.
+    features : Path
+        Folder of the proxy features.
+    label : str
+        Label to train with.
+    """
+    ingest, layout = remaining.config.ingest, remaining.layout
+    dataset, tokenizer = f"--dataset {ingest.dataset}", f" --tokenizer {ingest.tokenizer}"
+    data = f"--data {features} --captions {layout.corpus} --labels {layout.lookup('all', label)}"
+    return [
+        f"  relabel ingest {dataset} --namespace {ingest.prefix} --format parquet --path {ingest.path}{tokenizer}",
+        f"  relabel encode {dataset} --label {label} --split all",
+        f"  relabel export lookup {dataset} --label {label} --split all",
+        f"  relabel fit {data} --loss bcls --out runs/bcls",
+        f"  relabel eval --run runs/bcls {data}",
+    ]
 
 
 app = verb(command)

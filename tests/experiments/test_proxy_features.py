@@ -3,6 +3,7 @@ lookup or label that training and evaluation read; a killed run ends with the sa
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,11 +18,14 @@ from numpy.typing import NDArray
 from experiments import proxy_features as package
 from experiments.params import Experiments, ProxyFeaturesParams, load_experiments
 from experiments.proxy_features import proxy_features, proxy_folder, remaining_project, tasks
+from experiments.proxy_features.__main__ import next_commands
 from experiments.proxy_features.held_out import hold_out
 from relabel import stages
 from relabel.core.errors import MissingError, UsageError
+from relabel.corpus import Corpus
 from relabel.sources.cbow import CbowParams
-from relabel.stages import Project
+from relabel.stages import Project, ingest
+from relabel_cli.root import app
 from relabel_train.features import FeaturesError, open_features
 from relabel_train.lookup import open_lookup
 from relabel_train.training.data import check_not_held_out, read_split
@@ -248,3 +252,17 @@ def test_features_that_were_changed_are_refused(name: str, project: Project) -> 
     (folder / name).write_bytes(body)
     with pytest.raises(FeaturesError, match=name):
         open_features(folder)
+
+
+def test_the_printed_commands_name_the_remaining_captions_and_the_features(project: Project, tmp_path: Path) -> None:
+    job = proxy_features(project, SMALL)
+    job.run()
+    remaining = remaining_project(project)
+    ingest(remaining)
+    made, encode, _, fit, evaluate = (shlex.split(line) for line in next_commands(remaining, job.out))
+    app([*made[1:], "--labels", str(tmp_path / "again"), "--quiet"], standalone_mode=False)
+    assert Corpus.open(tmp_path / "again" / "coco_proxy" / "corpus").digest == remaining.corpus.digest
+    assert encode == ["relabel", "encode", "--dataset", "coco_proxy", "--label", "sbert", "--split", "all"]
+    folders = [str(job.out), str(remaining.layout.corpus), str(remaining.layout.lookup("all", "sbert"))]
+    for command in (fit, evaluate):
+        assert [command[command.index(name) + 1] for name in ("--data", "--captions", "--labels")] == folders

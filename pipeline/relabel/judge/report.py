@@ -26,9 +26,11 @@ from relabel.store.workdir import Work
 UNDEFINED = "undefined"
 VERSION = 1
 """Goes up when pictures change although the tables stay the same."""
-_METRICS = (
-    *("n", "missing", "pearson", "low", "high", "spearman", "kendall", "sampled_spearman"),
-    *("map_at_r", "r_precision", "r_at_1"),
+_HEADLINES: dict[str, tuple[str | None, str]] = {"sits": ("c2i_intrasim", "pearson"), "eccv": (None, "map_at_r")}
+"""Subset (None: all of them) and figure of the metric of a task."""
+_UNDEFINED_NOTE = (
+    f"{UNDEFINED}: a coefficient compares the order of two series, and here one of the two is constant or has too few "
+    "values. same_image gives all pairs of two images the same relevance."
 )
 
 
@@ -92,6 +94,10 @@ class Report:
     tables: tuple[Table, ...]
     records: tuple[dict[str, Any], ...]
 
+    def __post_init__(self) -> None:
+        # The dataclass is frozen for its users; the instance is still under construction.
+        object.__setattr__(self, "tables", tuple(_explain_undefined(table) for table in self.tables))
+
     def __add__(self, other: Report) -> Report:
         return Report(self.tables + other.tables, self.records + other.records)
 
@@ -114,6 +120,14 @@ class Report:
         return "\n\n".join(render(table) for table in self.tables)
 
 
+def _explain_undefined(table: Table) -> Table:
+    """Return the table with a note on undefined figures, if it has any."""
+    has_undefined = any(UNDEFINED in cell for row in table.rows for cell in row)
+    if not has_undefined or _UNDEFINED_NOTE in table.notes:
+        return table
+    return replace(table, notes=(*table.notes, _UNDEFINED_NOTE))
+
+
 def _each_note_once(all_tables: Sequence[Table]) -> Iterator[Table]:
     seen: set[str] = set()
     for table in all_tables:
@@ -121,13 +135,27 @@ def _each_note_once(all_tables: Sequence[Table]) -> Iterator[Table]:
         seen.update(table.notes)
 
 
-def metrics(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Nest records as label, task, subset, figure, for `dvc metrics`: 4 decimals, without undefined figures."""
-    out: dict[str, Any] = {}
+def metrics(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Return one figure per label, which `dvc metrics show` prints in one column, rounded to 4 decimals.
+
+    The figure is Pearson's r of the non-GT pairs of CxC's SITS, or the mAP@R on ECCV Caption, averaged over both
+    directions. Undefined figures are left out.
+
+    Examples
+    --------
+    >>> from relabel.judge.report import metrics
+    >>> record = {"label": "sbert", "task": "eccv", "subset": "i2t", "map_at_r": 20.0}
+    >>> metrics([record, {**record, "subset": "t2i", "map_at_r": 30.0}])
+    {'sbert': 25.0}
+    """
+    figures: dict[str, list[float]] = {}
     for record in records:
-        figures = {k: round(record[k], 4) for k in _METRICS if record.get(k) is not None}
-        out.setdefault(record["label"], {}).setdefault(record["task"], {})[record["subset"]] = figures
-    return out
+        if record["task"] not in _HEADLINES:
+            continue
+        subset, figure = _HEADLINES[record["task"]]
+        if subset in (None, record["subset"]) and record.get(figure) is not None:
+            figures.setdefault(record["label"], []).append(record[figure])
+    return {label: round(sum(values) / len(values), 4) for label, values in figures.items()}
 
 
 @dataclass(frozen=True)
