@@ -47,6 +47,10 @@ DEFAULT_SOURCES: dict[str, dict[str, Any]] = {
 """Labels that are built by default: label name to the parameters of its source."""
 
 
+PRESET_SOURCES: dict[str, dict[str, Any]] = {"tuned": {"source": "sbert", "model": "tuned"}}
+"""Labels that are known by name, as every source is, and not built by default."""
+
+
 class EncodeParams(Parameters):
     """Size of the shards of encodings."""
 
@@ -125,6 +129,8 @@ class Config(Parameters):
     def params(self, label: str) -> SourceParams:
         """Return the parameters of a label; the name of a source is a label with the source's defaults.
 
+        `tuned` is the sbert that `relabel tune sbert` makes.
+
         Raises
         ------
         UsageError
@@ -132,9 +138,10 @@ class Config(Parameters):
         """
         if label in self.sources:
             return self.sources[label]
-        if label in SOURCES:
-            return _source(label, {"source": label})
-        raise UsageError(f"no label {label!r}", todo=choices(label, [*self.sources, *SOURCES]))
+        presets = {name: {"source": name} for name in SOURCES} | PRESET_SOURCES
+        if label in presets:
+            return _source(label, presets[label])
+        raise UsageError(f"no label {label!r}", todo=choices(label, [*self.sources, *presets]))
 
     def source(self, label: str) -> Source[Any]:
         """Return the source of a label.

@@ -33,7 +33,7 @@ NOT_RUN = {
     r"relabel .*all-mpnet-base-v2": "the model is downloaded from the hub",
     r"relabel .*data/sbert-cxc": "`relabel tune sbert` makes the model",
     r"relabel .*--scheduler ": "needs a Dask cluster",
-    r"relabel tune (sbert|bert_sts|fuse) ": "minutes of training, on data that are fetched or on all judged pairs",
+    r"relabel tune (best|sbert|bert_sts|fuse)": "minutes of training, on data that are fetched or on all judged pairs",
     r"relabel (fit|eval) ": "trains on features of the user's",
 }
 """Pattern of commands that are parsed and not run, and why."""

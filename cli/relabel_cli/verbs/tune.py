@@ -10,6 +10,7 @@ import typer
 from relabel.sources.bert_sts.tune import TuneBertStsParams
 from relabel.sources.cbow.tune import TuneCbowParams
 from relabel.sources.fuse.tune import TuneFuseParams
+from relabel.sources.sbert import TUNED_FOLDER
 from relabel.sources.sbert.tune import TuneSbertParams
 from relabel_cli.global_options import GlobalOptions
 from relabel_cli.options import Overrides, group, verb
@@ -69,6 +70,19 @@ def fuse(
     )
 
 
+def best(common: GlobalOptions) -> None:
+    """Make the models of the recommended label: `tune sbert`, then `tune fuse`, with measured parameters."""
+    from relabel import stages
+
+    project = common.project()
+    models = stages.tune_best(project)
+    figures = {"tuned": _sbert_figures, "fuse": _fuse_figures}
+    lines = [line for label, (manifest, _, _) in models.items() for line in figures[label](manifest.facts)]
+    lines += [stages.status_line(built, manifest, folder) for manifest, built, folder in models.values()]
+    facts = {label: manifest.facts for label, (manifest, _, _) in models.items()}
+    common.show(facts, "\n".join([*lines, "Label with it: --label fuse"]))
+
+
 def _split_parts(options: dict[str, Any]) -> dict[str, Any]:
     """Split labels at commas, so that `--parts a,b --parts c` names three."""
     if values := options.get("tune.fuse.parts"):
@@ -98,10 +112,11 @@ def sbert(
     from relabel import stages
 
     project = common.project(options)
-    folder = out or project.runtime.data / "sbert-cxc"
+    folder = out or project.runtime.data / TUNED_FOLDER
     manifest, built = stages.tune_sbert(project, folder)
     lines = [*_sbert_figures(manifest.facts), stages.status_line(built, manifest, folder)]
-    advice = f"Label with it: --label tuned --set 'sources.tuned={{source: sbert, model: {folder}}}'"
+    setting = "" if out is None else f" --set 'sources.tuned={{source: sbert, model: {folder}}}'"
+    advice = f"Label with it: --label tuned{setting}"
     common.show(manifest.facts, "\n".join([*lines, advice]))
 
 
@@ -121,4 +136,4 @@ def _sbert_figures(facts: dict[str, Any]) -> list[str]:
     return lines
 
 
-app = group(tune, cbow=verb(cbow), bert_sts=verb(bert_sts), fuse=verb(fuse), sbert=verb(sbert))
+app = group(tune, best=verb(best), cbow=verb(cbow), bert_sts=verb(bert_sts), fuse=verb(fuse), sbert=verb(sbert))

@@ -4,6 +4,7 @@
 not repeated.
 """
 
+from relabel.stages.best import tune_best
 from relabel.stages.encode import build_encoding, build_inputs, encode, find_failed_rows, open_label, read_encoding
 from relabel.stages.export_lookup import export_lookup
 from relabel.stages.export_neighbours import export_neighbours
@@ -49,6 +50,7 @@ __all__ = [
     "run_logged",
     "status_line",
     "tune_bert_sts",
+    "tune_best",
     "tune_cbow",
     "tune_fuse",
     "tune_sbert",

@@ -101,6 +101,8 @@ VALUES: dict[tuple[str, str], list[Any]] = {
     ("tune.sbert", "distance"): [0.5],
     ("tune.sbert", "dropout"): [0.1],
     ("tune.sbert", "ranking"): [1.0],
+    ("tune.sbert", "sis"): [0.5],
+    ("tune.sbert", "also"): [("sick",)],
     ("sources.fuse", "model"): ["fuse2"],
     ("sources.fuse", "gate"): ["cbow", None],
     ("sources.vectors", "captions"): ["given2.npy"],
@@ -189,7 +191,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setattr("relabel.sources.models.files.find_model", lambda name, *_: Model(name))
         patch.setattr(cross_tuning, "find_model", lambda name, *_: Model(name))
         patch.setattr(encoder_tuning, "find_model", lambda name, *_: Model(name))
-        patch.setattr(encoder_tuning, "read_judged_set", lambda corpus: Namespace(digest=corpus.digest))
+        patch.setattr(encoder_tuning, "read_judged_set", lambda corpus, sentences: Namespace(digest=corpus.digest))
+        patch.setattr(encoder_tuning, "read_sentence_sets", lambda names, runtime: [])
         patch.setattr(cross_tuning, "find_stsb_files", lambda runtime: {"dev": Path("words.txt")})
         _make()
         yield folder
@@ -321,7 +324,9 @@ def makers(place: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Config, Ma
     if place == "tune.bert_sts":
         return [(config, lambda p: captured(monkeypatch, cross_tuning, lambda: stages.tune_bert_sts(p)))]
     if place == "tune.sbert":
-        return [(config, lambda p: captured(monkeypatch, encoder_tuning, lambda: stages.tune_sbert(p, Path("tuned"))))]
+        each = [config, changed(config, place, "folds", 3)]
+        tune = lambda p: captured(monkeypatch, encoder_tuning, lambda: stages.tune_sbert(p, Path("tuned")))  # noqa: E731
+        return [(one, tune) for one in each]
     if place == "tune.fuse":
         return [(config, lambda p: captured(monkeypatch, fuse_tuning, lambda: stages.tune_fuse(p, Path("fuse3"))))]
     if place == "encode":

@@ -5,33 +5,47 @@ Marelli et al.: "A SICK cure for the evaluation of compositional distributional 
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
 from relabel.datasets.judged import Find, JudgedSet, Judgements
 from relabel.datasets.judged._columns import read_rows
 
 FILE = "SICK_test_annotated.txt"
+TRAIN_FILE = "SICK_train.txt"
 HEADER = ("pair_ID", "sentence_A", "sentence_B", "relatedness_score", "entailment_judgment")
 
 
 def read(find: Find) -> Judgements:
     """Read the 4,927 pairs of the test split."""
-    path = find(FILE)
-    ids, first, second, ratings = [], [], [], []
-    for (pair, left, right, _, _), score in read_rows(path, HEADER, "relatedness_score"):
-        ids.append(pair)
-        ratings.append([score])
-        first.append([left])
-        second.append(right)
+    ids, first, second, relatedness = read_relatedness(find(FILE))
     return Judgements(
         ids=ids,
-        references=first,
+        references=[[text] for text in first],
         candidates=second,
         both_orders=True,
-        ratings=np.array(ratings),
+        ratings=np.array(relatedness)[:, None],
         groups=["all"] * len(second),
         clusters=[str(number) for number in range(len(second))],
     )
+
+
+def read_relatedness(path: Path) -> tuple[list[str], list[str], list[str], list[float]]:
+    """Read the ids, the sentences and the relatedness, 1 to 5, of the pairs of any split.
+
+    Raises
+    ------
+    CheckError
+        If a row is not of the published form. The message names file and line.
+    """
+    ids, first, second, relatedness = [], [], [], []
+    for (pair, left, right, _, _), score in read_rows(path, HEADER, "relatedness_score"):
+        ids.append(pair)
+        first.append(left)
+        second.append(right)
+        relatedness.append(score)
+    return ids, first, second, relatedness
 
 
 SET = JudgedSet(

@@ -96,9 +96,8 @@ def find_model(name: str, revision: str | None = None, progress: Progress = SILE
             raise UsageError("a folder has no revisions", where=name, todo="Leave `revision` out.")
         return _check_complete(ModelFiles(name, folder.resolve(), "folder"))
     if name.startswith((".", "/", "~")) or "\\" in name or name.count("/") > 1:
-        raise MissingError(
-            "no such folder", where=name, todo="Name a folder that holds a model, or a model of the hub."
-        )
+        todo = "Name a folder that holds a model, or a model of the hub; `relabel tune sbert` makes `tuned`."
+        raise MissingError("no such folder", where=name, todo=todo)
     names = [name] if "/" in name else [f"{_ORGANISATION}/{name}", name]
     for full_name in names:
         model = _find_in_cache(full_name, revision) or (_find_in_package(full_name) if revision is None else None)

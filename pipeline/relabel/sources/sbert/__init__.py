@@ -38,12 +38,30 @@ if TYPE_CHECKING:
     from relabel.sources.models.encoder import SentenceEncoder
 
 
+TUNED = "tuned"
+"""Name of the model that `relabel tune sbert` makes."""
+TUNED_FOLDER = "sbert-cxc"
+"""Folder of that model among the fetched files."""
+
+
 class SbertParams(SourceParams):
-    """Parameters of sbert. Vectors always have unit length."""
+    """Parameters of sbert. Vectors always have unit length.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from relabel.sources.sbert import SbertParams
+    >>> SbertParams(model="tuned").with_models(Path("/data"), "coco").model
+    '/data/sbert-cxc'
+    """
 
     source: Literal["sbert"] = "sbert"
     pooling: Pooling = Field("max", description="Pooling of an image's references into one number.")
-    model: str = Field(DEFAULT_MODEL, description="A sentence-transformers model: a folder, or a name on the hub.")
+    model: str = Field(
+        DEFAULT_MODEL,
+        description="A sentence-transformers model: a folder, a name on the hub, or `tuned` (made by "
+        "`relabel tune sbert`).",
+    )
     revision: str | None = Field(None, description="Branch, tag or commit on the hub; null for the local copy.")
     prompt: str | None = Field(None, description="Text before every caption; null for the model's default.")
     max_length: int | None = Field(
@@ -57,6 +75,13 @@ class SbertParams(SourceParams):
     def with_absolute_paths(self) -> Self:
         folder = Path(self.model).expanduser()
         return self.model_copy(update={"model": str(folder.absolute())}) if folder.is_dir() else self
+
+    @override
+    def with_models(self, data: Path, dataset: str) -> Self:
+        if self.model != TUNED:
+            return self
+        # Absolute, so that a missing folder is not looked up as a name on the hub.
+        return self.model_copy(update={"model": str((data / TUNED_FOLDER).absolute())})
 
 
 class Sbert(VectorSource[SbertParams]):

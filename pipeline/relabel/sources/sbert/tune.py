@@ -4,8 +4,9 @@ The training data are the judged pairs of Crisscrossed Captions' val split. Pair
 their cosine, and pairs of a caption and an image (SITS) by the largest cosine to the image's references. The scores of
 the test split, which evaluate labels, are never read. Val and test share no image.
 
-With folds, one further model per fold is trained without the images of that fold. The scores of each model for its
-held-out pairs are written to a table, on which a `fuse` can be fitted without bias.
+With folds, one model per fold is trained without the images of that fold. The scores of each model for its held-out
+pairs are written to a table, on which a `fuse` can be fitted without bias. The model itself is trained on all images,
+or is the average of the folds' models (`merge`; Wortsman et al., "Model soups", ICML 2022).
 
 Pearson's r with human scores, with all-MiniLM-L6-v2 as the base, three folds, and defaults otherwise. "Out of fold" are
 the scores of models trained on two thirds of val for the remaining third. Parameters were chosen on val, in few trials.
@@ -41,6 +42,7 @@ from relabel.datasets.cxc import sha256
 from relabel.sources.models.files import DEFAULT_MODEL, ModelFiles, find_model
 from relabel.sources.sbert.tune_data import JudgedSet, read_judged_set
 from relabel.sources.sbert.tune_evaluate import correlations, cosine_table, encode, sort_pairs
+from relabel.sources.sbert.tune_sentences import SentenceSetName, read_sentence_sets
 from relabel.store.artefact import Guard, build
 from relabel.store.manifest import ArtefactSpec, Manifest
 from relabel.store.place import check_kind
@@ -62,6 +64,9 @@ class TuneSbertParams(Parameters):
     base: str = Field(DEFAULT_MODEL, description="The model to start from: a folder, or a name on the hub.")
     revision: str | None = Field(None, description="Branch, tag or commit on the hub; null for the local copy.")
     folds: int = Field(0, ge=0, le=1000, description="Number of folds, with a model trained without each; 0 for none.")
+    merge: bool = Field(
+        False, description="With folds: average the weights of their models in place of a training on all images."
+    )
     layers: int = Field(3, ge=0, le=1000, description="Number of layers that learn, counted from the last; 0 for all.")
     epochs: int = Field(3, ge=1, le=10_000, description="Passes over the captions.")
     batch_images: int = Field(64, ge=2, le=100_000, description="Images per batch, with all their captions.")
@@ -83,6 +88,12 @@ class TuneSbertParams(Parameters):
     sits: float = Field(
         0.7, ge=0, le=1e6, description="Weight of pairs of caption and image; those of captions have 1."
     )
+    sis: float = Field(0.0, ge=0, le=1e6, description="Weight of pairs of images.")
+    also: tuple[SentenceSetName, ...] = Field(
+        (), description="Sentence pairs to learn from as well: the train splits of stsb and sick."
+    )
+    also_weight: float = Field(0.3, ge=0, le=1e6, description="Weight of each set of sentence pairs.")
+    also_share: float = Field(0.34, gt=0, le=1, description="Share of each set of sentence pairs in an epoch.")
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
         "auto", description="Type of products in training; auto: bfloat16 where it is fast."
     )
@@ -123,8 +134,11 @@ def tune_sbert(
     check_kind(out, KIND)
     if params.folds == 1:
         raise UsageError("one fold holds out everything", where="folds", todo="Use 0, or 2 or more.")
+    if params.merge and not params.folds:
+        raise UsageError("without folds there is nothing to merge", where="merge", todo="Add --folds 3.")
     base = find_model(params.base, params.revision, runtime.progress)
-    judged = read_judged_set(corpus)
+    sentences = read_sentence_sets(params.also, runtime)
+    judged = read_judged_set(corpus, sentences)
     run = _Tuner(params, base, judged, runtime)
     artefact = ArtefactSpec(
         KIND,
@@ -135,7 +149,9 @@ def tune_sbert(
             "captions": judged.digest,
             "cxc sts val": sha256("sts", "val"),
             "cxc sits val": sha256("sits", "val"),
-        },
+        }
+        | ({"cxc sis val": sha256("sis", "val")} if params.sis else {})
+        | {f"{one.name} train": one.sha256 for one in sentences},
     )
     return build(out, artefact, run.fill, runtime.progress, guard)
 
@@ -165,26 +181,33 @@ class _Tuner:
         from relabel.sources.sbert.tune_groups import cut_folds
 
         p, images = self.params, np.arange(len(self.judged.image_ids))
-        self._train(work, "", images, "tune sbert")
         single_fold = np.zeros(len(images), np.int32)
+        fold = cut_folds(self.judged, p.folds, p.seed) if p.folds else single_fold
+        if not p.merge:
+            self._train(work, "", images, "tune sbert")
+        for k in range(p.folds):
+            self._train(work, f"fold-{k}/", np.flatnonzero(fold != k), f"tune sbert, fold {k + 1} of {p.folds}")
+        if p.merge:
+            self._merge(work)
         work.facts["trained_on"] = {
             "dataset": "Crisscrossed Captions val",
             "images": len(images),
-            "captions": len(self.judged.texts),
+            "captions": len(self.judged.image),
             "sts_pairs": len(self.judged.sts),
             "sits_pairs": len(self.judged.sits),
+            "sis_pairs": len(self.judged.sis) if self.params.sis else 0,
+            "sentence_pairs": {
+                name: len(pairs.score) for name, pairs in zip(self.params.also, self.judged.sentences, strict=True)
+            },
         }
         work.facts["base"] = self.base.name
-        work.facts["loss"] = self._losses(work, "")
-        base = correlations(self._cosines(self.base.folder, single_fold, [0], "base"))
-        work.facts["val"] = {
-            "base": base,
-            "seen": correlations(self._cosines(work.folder, single_fold, [0], "tuned model")),
-        }
-        if p.folds:
-            fold = cut_folds(self.judged, p.folds, p.seed)
-            for k in range(p.folds):
-                self._train(work, f"fold-{k}/", np.flatnonzero(fold != k), f"tune sbert, fold {k + 1} of {p.folds}")
+        work.facts["loss"] = self._losses(work, "fold-0/" if p.merge else "")
+        work.facts["val"] = {"base": correlations(self._cosines(self.base.folder, single_fold, [0], "base"))}
+        if not p.folds:
+            # Held-out figures replace these, which are too high.
+            seen = self._cosines(work.folder, single_fold, [0], "tuned model")
+            work.facts["val"]["seen"] = correlations(seen)
+        else:
             ids = dict(zip(self.judged.image_ids, fold.tolist(), strict=True))
             text = json.dumps({"folds": p.folds, "seed": p.seed, "images": ids}, indent=0)
             work.file(FOLDS, lambda path: path.write_text(text, encoding="utf-8"))
@@ -219,7 +242,7 @@ class _Tuner:
         self.hidden = model.hidden
         checkpoint = work.folder / f"{prefix.strip('/') or 'model'}.{dtype}.{_CHECKPOINT}"
         try:
-            trainer = Trainer(model, Batches(self.judged, images, p.batch_images, p.seed), p, checkpoint)
+            trainer = Trainer(model, Batches(self.judged, images, p.batch_images, p.seed, p.also_share), p, checkpoint)
             trainer.run(self.runtime.progress, title)
         finally:
             model.close()
@@ -229,6 +252,18 @@ class _Tuner:
         work.file(prefix + TRAINING, lambda path: path.write_text(text, encoding="utf-8"))
         # From here on the model's own files replace the checkpoint.
         checkpoint.unlink(missing_ok=True)
+
+    def _merge(self, work: Work) -> None:
+        """Write the model whose weights are the means of those of the folds' models."""
+        import torch
+
+        from relabel.sources.models.loading import load_model
+
+        models = [load_model(work.folder / f"fold-{k}", "cpu", None) for k in range(self.params.folds)]
+        with torch.no_grad():
+            for weights in zip(*(model.parameters() for model in models), strict=True):
+                weights[0].copy_(torch.stack(weights).mean(0))
+        self._save(work, "", models[0])
 
     def _save(self, work: Work, prefix: str, model: Any) -> None:
         """Write the model with sentence-transformers to a temporary folder, and commit its files one by one."""

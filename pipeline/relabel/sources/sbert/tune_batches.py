@@ -1,7 +1,8 @@
-"""Batches of `tune sbert`: images with all their captions, and the judged pairs among them."""
+"""Batches of `tune sbert`: images with all their captions, the judged pairs among them, and pairs of sentences."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -10,18 +11,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel.sources.sbert.tune_data import JudgedSet, Numbers, Pairs
+from relabel.sources.sbert.tune_data import JudgedSet, Numbers, Pairs, SentencePairs
 from relabel.sources.sbert.tune_groups import cluster_images, shared_pair_counts
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Captions and judged pairs of one training step. All arrays but `captions` hold positions in `captions`.
+    """Texts and judged pairs of one training step. All arrays but `captions` hold positions in `captions`.
 
     Attributes
     ----------
     captions : (C,) int64
-        Captions of the batch's images, numbers within the `JudgedSet`.
+        Captions of the batch's images, then other sentences: numbers within the `JudgedSet`.
     sts : (P, 2) int64
         Judged pairs of captions.
     sts_score : (P,) float32
@@ -34,6 +35,12 @@ class Batch:
         Human scores, 0..1.
     own : (Q,) bool
         Whether the image is the caption's own.
+    sis : (R, 2, REFERENCES) int64
+        Captions that represent either image of a judged pair of images.
+    sis_score : (R,) float32
+        Human scores, 0..1.
+    sentences : tuple of ((P, 2) int64, (P,) float32)
+        Pairs and human scores, 0..1, of each set of sentence pairs.
     """
 
     captions: Numbers
@@ -43,6 +50,9 @@ class Batch:
     references: NDArray[np.int64]
     sits_score: NDArray[np.float32]
     own: NDArray[np.bool_]
+    sis: NDArray[np.int64]
+    sis_score: NDArray[np.float32]
+    sentences: tuple[tuple[NDArray[np.int64], NDArray[np.float32]], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -57,12 +67,15 @@ class Batches:
     size : int
         Images per batch.
     seed : int
+    share : float
+        Share of each set of sentence pairs that an epoch draws and divides among its batches.
     """
 
     judged: JudgedSet
     images: Numbers
     size: int
     seed: int
+    share: float = 0.0
 
     @cached_property
     def _shared(self) -> Any:
@@ -80,9 +93,15 @@ class Batches:
         group_of = np.full(len(self.judged.image_ids), -1)
         for i, group in enumerate(groups):
             group_of[group] = i
-        sts, sits = (_by_group(pairs, group_of, len(groups)) for pairs in (self.judged.sts, self.judged.sits))
-        batches = [make_batch(self.judged, group, sts[i], sits[i]) for i, group in enumerate(groups)]
-        return [batches[i] for i in rng.permutation(len(batches))]
+        judged, count = self.judged, len(groups)
+        sts, sits, sis = (_by_group(pairs, group_of, count) for pairs in (judged.sts, judged.sits, judged.sis))
+        order = rng.permutation(count)
+        draws = [rng.permutation(len(s.score))[: round(self.share * len(s.score))] for s in judged.sentences]
+        shares = [
+            [SentencePairs(*(a[part] for a in s)) for part in np.array_split(draw, count)]
+            for s, draw in zip(judged.sentences, draws, strict=True)
+        ]
+        return [make_batch(judged, groups[i], sts[i], sits[i], sis[i], [s[i] for s in shares]) for i in order]
 
 
 def _by_group(pairs: Pairs, group_of: NDArray[np.int64], count: int) -> list[Pairs]:
@@ -95,11 +114,15 @@ def _by_group(pairs: Pairs, group_of: NDArray[np.int64], count: int) -> list[Pai
     return [pairs.take(order[a:b]) for a, b in pairwise(cuts.tolist())]
 
 
-def make_batch(judged: JudgedSet, images: Numbers, sts: Pairs, sits: Pairs) -> Batch:
-    """Make the batch of some images and the pairs among them."""
+def make_batch(
+    judged: JudgedSet, images: Numbers, sts: Pairs, sits: Pairs, sis: Pairs, sentences: Sequence[SentencePairs]
+) -> Batch:
+    """Make the batch of some images, the pairs among them, and some pairs of sentences of each set."""
     starts = np.searchsorted(judged.image, images)
     stops = np.searchsorted(judged.image, images, side="right")
     captions = np.concatenate([np.arange(a, b) for a, b in zip(starts, stops, strict=True)])
+    texts = np.unique(np.concatenate([np.empty(0, np.int64), *(np.concatenate(s[:2]) for s in sentences)]))
+    captions = np.concatenate([captions, texts])
     position = np.full(len(judged.texts), -1)
     # From numbers within the judged set to positions in the batch.
     position[captions] = np.arange(len(captions))
@@ -114,4 +137,7 @@ def make_batch(judged: JudgedSet, images: Numbers, sts: Pairs, sits: Pairs) -> B
         np.where(is_itself, -1, position[references]),
         sits.score.astype(np.float32),
         sits.images[:, 0] == sits.images[:, 1],
+        position[judged.references[np.stack([sis.left, sis.right], axis=1)]],
+        sis.score.astype(np.float32),
+        tuple((position[np.stack([s.left, s.right], axis=1)], s.score.astype(np.float32)) for s in sentences),
     )

@@ -1,4 +1,4 @@
-"""Training data of `tune sbert`: the judged pairs of Crisscrossed Captions' val split, as numbers.
+"""Training data of `tune sbert`: the judged pairs of Crisscrossed Captions' val split and sentence pairs, as numbers.
 
 CxC (Parekh et al., EACL 2021): its val and test splits share no image. Nothing of test is read in this module.
 """
@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from relabel.core.errors import CheckError, MissingError
 from relabel.core.hints import command
 from relabel.corpus import REFERENCES, Corpus
 from relabel.datasets.cxc import HumanScores, human_scores, image_ids
+from relabel.sources.sbert.tune_sentences import SentenceSet
 
 Numbers = NDArray[np.int64]
 Scores = NDArray[np.float64]
@@ -29,7 +31,7 @@ class Pairs:
     Attributes
     ----------
     left, right : (P,) int64
-        For sts, two captions; for sits, a caption and an image. Numbers within a `JudgedSet`.
+        For sts, two captions; for sits, a caption and an image; for sis, two images. Numbers within a `JudgedSet`.
     score : (P,) float64
         Human score, CxC's 0..5 divided by 5.
     images : (P, 2) int64
@@ -58,22 +60,33 @@ class Pairs:
         return Pairs(self.left[which], self.right[which], self.score[which], self.images[which])
 
 
+class SentencePairs(NamedTuple):
+    """P judged pairs of sentences: numbers of texts within a `JudgedSet`, and human scores, 0..1."""
+
+    left: Numbers
+    right: Numbers
+    score: Scores
+
+
 @dataclass(frozen=True)
 class JudgedSet:
-    """Captions of M images and the pairs of them that people have judged.
+    """N captions of M images and the pairs of them that people have judged, and judged pairs of other sentences.
 
     Attributes
     ----------
-    texts : list of str, length N
+    texts : list of str
+        The captions, then the other sentences.
     image : (N,) int64
         Image of each caption, ascending.
     references : (M, REFERENCES) int64
         Captions that represent an image.
     image_ids : list of str, length M
-    sts, sits : Pairs
+    sts, sits, sis : Pairs
         In the order of the human scores.
     digest : str
-        sha256 of ids and texts.
+        sha256 of ids and captions.
+    sentences : tuple of SentencePairs
+        One element per set of sentence pairs.
     """
 
     texts: list[str]
@@ -82,11 +95,13 @@ class JudgedSet:
     image_ids: list[str]
     sts: Pairs
     sits: Pairs
+    sis: Pairs
     digest: str
+    sentences: tuple[SentencePairs, ...] = ()
 
 
-def read_judged_set(corpus: Corpus) -> JudgedSet:
-    """Return the captions of CxC's val images in a corpus, and their judged pairs.
+def read_judged_set(corpus: Corpus, sentences: Sequence[SentenceSet] = ()) -> JudgedSet:
+    """Return the captions of CxC's val images in a corpus, and their judged pairs, with sets of other sentences.
 
     Raises
     ------
@@ -113,15 +128,27 @@ def read_judged_set(corpus: Corpus) -> JudgedSet:
     image = np.repeat(np.arange(len(numbers)), sizes)
     texts = [corpus.texts[r] for r in rows]
     lines = json.dumps([list(captions), list(images), image.tolist(), texts])
+    number_of, pairs = _number_sentences(sentences, len(texts))
     return JudgedSet(
-        texts,
+        [*texts, *number_of],
         image,
         first[:, None] + np.arange(REFERENCES),
         list(images),
         _pairs(human_scores("sts", "val"), captions, captions, image, image),
         _pairs(human_scores("sits", "val"), captions, images, image, np.arange(len(numbers))),
+        _pairs(human_scores("sis", "val"), images, images, np.arange(len(numbers)), np.arange(len(numbers))),
         hashlib.sha256(lines.encode()).hexdigest(),
+        pairs,
     )
+
+
+def _number_sentences(sets: Sequence[SentenceSet], start: int) -> tuple[dict[str, int], tuple[SentencePairs, ...]]:
+    """Number the distinct sentences of some sets from `start`, and return their pairs by number."""
+    # SICK repeats each sentence in several pairs; it is encoded once.
+    distinct = dict.fromkeys(text for one in sets for text in (*one.first, *one.second))
+    number_of = {text: start + i for i, text in enumerate(distinct)}
+    sides = ([np.array([number_of[t] for t in side], np.int64) for side in (one.first, one.second)] for one in sets)
+    return number_of, tuple(SentencePairs(*side, one.score) for side, one in zip(sides, sets, strict=True))
 
 
 def _pairs(

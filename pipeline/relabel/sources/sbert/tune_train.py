@@ -60,7 +60,7 @@ class Trainer:
         p = self.params
         self._depth = 1 + max((at for n in self.model.parameters if (at := layer_number(n)) is not None), default=-1)
         self.step, self.steps = 0, p.epochs * len(self.batches)
-        self.weights = LossWeights(p.ranking, p.scale, p.sits)
+        self.weights = LossWeights(p.ranking, p.scale, p.sits, p.sis, p.also_weight)
         self._sums = [0.0] * p.epochs
         self._average = {n: torch.zeros_like(q) for n, q in self.model.parameters.items()}
         self._start = {n: q.detach().clone() for n, q in self.model.parameters.items()}

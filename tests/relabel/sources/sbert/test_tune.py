@@ -159,7 +159,7 @@ def test_folds(base: Path, tmp_path: Path) -> None:
             row += 1
     assert row == len(table["task"])
     assert manifest.facts["folds"]["crossing_pairs"] == crossing
-    assert set(manifest.facts["val"]) == {"base", "seen", "out_of_fold"}
+    assert set(manifest.facts["val"]) == {"base", "out_of_fold"}
     assert len({weights(out / f"fold-{k}") for k in range(3)} | {weights(out)}) == 4
 
 
@@ -222,3 +222,33 @@ def test_what_cannot_be_tuned(base: Path, tmp_path: Path) -> None:
         tune_sbert(TuneSbertParams(**PARAMS | {"base": str(base)}), few, tmp_path / "out", Runtime())
     assert not (tmp_path / "out").exists()
     assert (tmp_path / "full" / "thesis.tex").exists()
+
+
+def test_a_merged_model_is_the_mean_of_its_folds(base: Path, tmp_path: Path) -> None:
+    from safetensors.numpy import load_file
+
+    manifest, _ = tune(base, tmp_path / "model", folds=2, merge=True)
+    merged, *folds = (load_file(tmp_path / "model" / name / "model.safetensors") for name in ("", "fold-0", "fold-1"))
+    for name, values in merged.items():
+        np.testing.assert_allclose(values, (folds[0][name] + folds[1][name]) / 2, atol=1e-7)
+    assert any(not np.array_equal(folds[0][name], folds[1][name]) for name in merged)
+    assert set(manifest.facts["val"]) == {"base", "out_of_fold"}
+    with pytest.raises(UsageError, match="nothing to merge"):
+        tune(base, tmp_path / "other", merge=True)
+
+
+def test_further_judgements(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RELABEL_MIRROR", raising=False)
+    monkeypatch.setattr(
+        "relabel.sources.sbert.tune_sentences.locate", lambda name, file, data: tmp_path / f"{name}-{file}"
+    )
+    (tmp_path / "stsb-stsb-en-train.csv").write_text("a man,a dog,0.0\nthe bus,the red bus,5.0\n" * 5)
+    rows = "".join(f"{i}\ta big dog\ttwo cats\t{1 + i % 5}\tNEUTRAL\n" for i in range(10))
+    header = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
+    (tmp_path / "sick-SICK_train.txt").write_text(header + rows)
+    manifest, _ = tune(base, tmp_path / "model", sis=0.5, also=("stsb", "sick"), also_share=1.0)
+    assert manifest.inputs.keys() >= {"cxc sis val", "stsb train", "sick train"}
+    assert manifest.facts["trained_on"]["sentence_pairs"] == {"stsb": 10, "sick": 10}
+    assert manifest.facts["trained_on"]["captions"] == 5 * IMAGES
+    tune(base, tmp_path / "plain")
+    assert weights(tmp_path / "model") != weights(tmp_path / "plain")

@@ -1,5 +1,5 @@
 """Contract of batches: every caption once an epoch, every pair whose images meet once, none of an image left out; the
-references of a caption's own image lack the caption."""
+references of a caption's own image lack the caption; of sentence pairs, each epoch's share."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from tests.relabel.sources.sbert.tiny_encoder import IMAGES, small_corpus, use_s
 
 from relabel.sources.sbert.tune_batches import Batches
 from relabel.sources.sbert.tune_data import JudgedSet, read_judged_set
+from relabel.sources.sbert.tune_sentences import SentenceSet
 
 
 @pytest.fixture
@@ -34,6 +35,9 @@ def test_captions_once_and_pairs_where_their_images_meet(judged: JudgedSet) -> N
             assert batch.captions[a] == judged.sts.left[i]
             assert batch.captions[b] == judged.sts.right[i]
             assert score == np.float32(judged.sts.score[i])
+        sis = [i for i, (a, b) in enumerate(judged.sis.images.tolist()) if a in inside and b in inside]
+        images = judged.image[batch.captions[batch.sis[:, :, 0]]] if sis else np.empty((0, 2))
+        assert images.tolist() == judged.sis.images[sis].tolist()
         assert len(batch.sits) == len(sits)
         for row, i in enumerate(sits):
             caption, image = judged.sits.left[i], judged.sits.right[i]
@@ -63,3 +67,20 @@ def test_an_epoch_follows_seed_and_number(judged: JudgedSet) -> None:
     assert order(0, 1) == order(0, 1)
     assert order(0, 1) != order(0, 2)
     assert order(0, 1) != order(1, 1)
+
+
+def test_a_share_of_the_sentence_pairs_comes_in_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each drawn pair is in one batch, by the numbers of its sentences; a repeated sentence has one number."""
+    use_small_scores(monkeypatch)
+    first, second = ["a man"] * 8, [f"dog {i}" for i in range(8)]
+    sentences = SentenceSet("sick", first, second, np.arange(8) / 8, "")
+    judged = read_judged_set(small_corpus(), [sentences])
+    assert len(judged.texts) == len(judged.image) + 9
+    seen = [
+        (judged.texts[batch.captions[a]], judged.texts[batch.captions[b]], float(score))
+        for batch in Batches(judged, np.arange(IMAGES), 8, 0, share=0.5).epoch(0)
+        for pairs, scores in batch.sentences
+        for (a, b), score in zip(pairs, scores, strict=True)
+    ]
+    assert len(set(seen)) == len(seen) == 4
+    assert set(seen) <= set(zip(first, second, (np.arange(8) / 8).tolist(), strict=True))

@@ -27,6 +27,9 @@ def make_batch(pairs: int = 12, seed: int = 0) -> Batch:
         references,
         draw.random(pairs, np.float32),
         own,
+        draw.integers(0, 20, (pairs, 2, 5)),
+        draw.random(pairs, np.float32),
+        ((draw.integers(0, 20, (pairs, 2)), draw.random(pairs, np.float32)),),
     )
 
 
@@ -75,10 +78,25 @@ def test_ranking() -> None:
 @pytest.mark.parametrize("pairs", [0, 1, 3])
 def test_too_little_to_learn_from(pairs: int) -> None:
     batch, v = make_batch(pairs), vectors().requires_grad_()
-    loss = compute_loss(v, batch, LossWeights(1.0, 20.0, 1.0))
+    loss = compute_loss(v, batch, LossWeights(1.0, 20.0, 1.0, 1.0, 1.0))
     assert math.isfinite(float(loss.detach()))
     loss.backward()  # type: ignore[no-untyped-call]
     assert v.grad is not None
     assert bool(v.grad.isfinite().all())
     if not pairs:
         assert float(loss.detach()) == 0
+
+
+def test_pairs_of_images_and_of_sentences() -> None:
+    batch, v = make_batch(), vectors()
+    images = []
+    for left, right in batch.sis:
+        cosine = np.array([[float(v[a] @ v[b]) for b in right] for a in left])
+        images.append((cosine.max(axis=0).mean() + cosine.max(axis=1).mean()) / 2)
+    ((pairs, score),) = batch.sentences
+    sentences = [float(v[a] @ v[b]) for a, b in pairs]
+    for weights, expected in [
+        (ZERO._replace(sis=0.3), 0.3 * (1 - np.corrcoef(images, batch.sis_score)[0, 1])),
+        (ZERO._replace(sentences=0.2), 0.2 * (1 - np.corrcoef(sentences, score)[0, 1])),
+    ]:
+        assert value(batch, v, weights) - value(batch, v, ZERO) == pytest.approx(expected, abs=1e-6)

@@ -81,7 +81,15 @@ def small_scores(images: int = IMAGES) -> Callable[[Task, Split], HumanScores]:
         ]
         return HumanScores(task, "val", left, right, np.array(score), method)
 
-    found = {"sts": scored("sts", sts), "sits": scored("sits", sits)}
+    sis = HumanScores(
+        "sis",
+        "val",
+        [f"coco:{1 + m}" for m in range(images)],
+        [f"coco:{1 + (m + 1) % images}" for m in range(images)],
+        draw.random(images) * 5,
+        ["i2i_csim"] * images,
+    )
+    found = {"sts": scored("sts", sts), "sits": scored("sits", sits), "sis": sis}
 
     def human_scores(task: Task, split: Split) -> HumanScores:
         assert split == "val", "test is what labels are judged by"

@@ -1,0 +1,105 @@
+"""Contract of `tune best`: both models of the recommended label from captions alone, in the folders where labels find
+them; nothing is repeated by a second call; a killed fit leaves the encoder in place; COCO alone."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.relabel.sources.sbert.tiny_encoder import small_corpus, small_scores, tiny_encoder, use_small_scores
+
+from relabel import stages
+from relabel.config import load_config
+from relabel.core.errors import MissingError, UsageError
+from relabel.core.runtime import Runtime
+from relabel.sources.fuse.tune import TuneFuseParams
+from relabel.sources.sbert.tune import TuneSbertParams
+from relabel.stages import Project
+from relabel.stages import best as preset
+from relabel.store.manifest import open_artefact
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """24 captioned images with invented scores, a tiny encoder, and files of sentence pairs in the data folder."""
+    pytest.importorskip("gensim")
+    use_small_scores(monkeypatch)
+    # Fewer trees: the cross-validation fits 90 heads.
+    monkeypatch.setitem(preset.FUSE, "trees", 3)
+    monkeypatch.setattr("relabel.sources.fuse.tune_data.human_scores", small_scores())
+    monkeypatch.setattr("relabel.sources.sbert.tune_sentences.locate", lambda name, file, data: data / file)
+    monkeypatch.chdir(tmp_path)
+    corpus = small_corpus()
+    rows = [
+        {"caption_id": i[5:], "image_id": corpus.image_ids[m][5:], "split": "val", "text": text}
+        for i, m, text in zip(corpus.caption_ids, corpus.image, corpus.texts, strict=True)
+        if text != "never read"
+    ]
+    rows += [
+        {"caption_id": str(9000 + n), "image_id": str(900 + n // 5), "split": "train", "text": "a dog"}
+        for n in range(10)
+    ]
+    Path("captions.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    Path("data").mkdir()
+    Path("data/stsb-en-train.csv").write_text("a man,a dog,0.0\nthe bus,the red bus,5.0\n" * 20)
+    header = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
+    sick = "".join(f"{i}\ta big dog\ttwo cats\t{1 + i % 5}\tNEUTRAL\n" for i in range(20))
+    Path("data/SICK_train.txt").write_text(header + sick)
+    words = "{tokenizer: lower_split, width: 4, min_count: 1, epochs: 1}"
+    settings = [
+        "ingest={dataset: coco, format: jsonl, path: captions.jsonl, tokenizer: none, expected: {}}",
+        f"tune.sbert={{base: {tiny_encoder(tmp_path / 'tiny')}, dtype: float32}}",
+        f"tune.cbow={words}",
+        "sources={cbow: {source: cbow, tokenizer: lower_split}, cider: {source: cider, tokenizer: lower_split}}",
+    ]
+    return Project(load_config(None, settings), Runtime(data=Path("data"), threads=1, device="cpu"))
+
+
+def test_from_captions_to_the_label(project: Project) -> None:
+    models = stages.tune_best(project)
+    assert [(label, built, folder.as_posix()) for label, (_, built, folder) in models.items()] == [
+        ("tuned", True, "data/sbert-cxc"),
+        ("fuse", True, "data/fuse"),
+    ]
+    assert open_artefact(Path("data/fuse"), "fuse_model").facts["parts"] == ["tuned", "cbow", "cider"]
+    encoding = stages.build_encoding(project, "fuse", "val")
+    assert encoding.kind == "encoding"
+    again = stages.tune_best(project)
+    assert [built for _, built, _ in again.values()] == [False, False]
+    assert [manifest for manifest, _, _ in again.values()] == [manifest for manifest, _, _ in models.values()]
+
+
+@pytest.mark.slow
+def test_a_killed_fit_leaves_the_encoder(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    class KilledError(Exception):
+        pass
+
+    def kill(*_: Any) -> None:
+        raise KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(preset, "tune_fuse", kill)
+        with pytest.raises(KilledError):
+            stages.tune_best(project)
+    assert [built for _, built, _ in stages.tune_best(project).values()] == [False, True]
+
+
+def test_the_preset_is_of_parameters_that_exist() -> None:
+    for params, values in ((TuneSbertParams, preset.SBERT), (TuneFuseParams, preset.FUSE)):
+        assert params(**values) != params()
+        assert params(**values).model_dump().items() >= values.items()
+
+
+def test_another_dataset(project: Project) -> None:
+    ingest = project.config.ingest.model_copy(update={"dataset": "mine"})
+    with pytest.raises(UsageError, match="human scores of COCO's captions, not of mine's"):
+        stages.tune_best(replace(project, config=project.config.model_copy(update={"ingest": ingest})))
+
+
+def test_the_label_before_its_model(project: Project) -> None:
+    stages.fetch_and_ingest(project)
+    with pytest.raises(MissingError, match="relabel tune sbert"):
+        stages.build_encoding(project, "tuned", "val")
