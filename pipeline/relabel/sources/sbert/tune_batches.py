@@ -98,7 +98,7 @@ class Batches:
         order = rng.permutation(count)
         draws = [rng.permutation(len(s.score))[: round(self.share * len(s.score))] for s in judged.sentences]
         shares = [
-            [SentencePairs(*(a[part] for a in s)) for part in np.array_split(draw, count)]
+            [s.take(part) for part in np.array_split(draw, count)]
             for s, draw in zip(judged.sentences, draws, strict=True)
         ]
         return [make_batch(judged, groups[i], sts[i], sits[i], sis[i], [s[i] for s in shares]) for i in order]
@@ -121,7 +121,7 @@ def make_batch(
     starts = np.searchsorted(judged.image, images)
     stops = np.searchsorted(judged.image, images, side="right")
     captions = np.concatenate([np.arange(a, b) for a, b in zip(starts, stops, strict=True)])
-    texts = np.unique(np.concatenate([np.empty(0, np.int64), *(np.concatenate(s[:2]) for s in sentences)]))
+    texts = np.unique(np.concatenate([np.empty(0, np.int64), *(s.texts.ravel() for s in sentences)]))
     captions = np.concatenate([captions, texts])
     position = np.full(len(judged.texts), -1)
     # From numbers within the judged set to positions in the batch.
@@ -139,5 +139,5 @@ def make_batch(
         sits.images[:, 0] == sits.images[:, 1],
         position[judged.references[np.stack([sis.left, sis.right], axis=1)]],
         sis.score.astype(np.float32),
-        tuple((position[np.stack([s.left, s.right], axis=1)], s.score.astype(np.float32)) for s in sentences),
+        tuple((position[s.texts], s.score.astype(np.float32)) for s in sentences),
     )

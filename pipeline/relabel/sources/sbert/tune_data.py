@@ -61,11 +61,22 @@ class Pairs:
 
 
 class SentencePairs(NamedTuple):
-    """P judged pairs of sentences: numbers of texts within a `JudgedSet`, and human scores, 0..1."""
+    """P judged pairs of sentences.
 
-    left: Numbers
-    right: Numbers
+    Attributes
+    ----------
+    texts : (P, 2) int64
+        Numbers of both texts within a `JudgedSet`.
+    score : (P,) float64
+        Human scores, 0..1.
+    """
+
+    texts: NDArray[np.int64]
     score: Scores
+
+    def take(self, which: Numbers) -> SentencePairs:
+        """Select pairs by number."""
+        return SentencePairs(self.texts[which], self.score[which])
 
 
 @dataclass(frozen=True)
@@ -147,8 +158,10 @@ def _number_sentences(sets: Sequence[SentenceSet], start: int) -> tuple[dict[str
     # SICK repeats each sentence in several pairs; it is encoded once.
     distinct = dict.fromkeys(text for one in sets for text in (*one.first, *one.second))
     number_of = {text: start + i for i, text in enumerate(distinct)}
-    sides = ([np.array([number_of[t] for t in side], np.int64) for side in (one.first, one.second)] for one in sets)
-    return number_of, tuple(SentencePairs(*side, one.score) for side, one in zip(sides, sets, strict=True))
+    sides = ([[number_of[text] for text in side] for side in (one.first, one.second)] for one in sets)
+    return number_of, tuple(
+        SentencePairs(np.array(numbers, np.int64).T, one.score) for numbers, one in zip(sides, sets, strict=True)
+    )
 
 
 def _pairs(
