@@ -10,7 +10,6 @@ import typer
 from relabel.sources.bert_sts.tune import TuneBertStsParams
 from relabel.sources.cbow.tune import TuneCbowParams
 from relabel.sources.fuse.tune import TuneFuseParams
-from relabel.sources.sbert import TUNED_FOLDER
 from relabel.sources.sbert.tune import TuneSbertParams
 from relabel_cli.global_options import GlobalOptions
 from relabel_cli.options import Overrides, group, verb
@@ -112,7 +111,7 @@ def sbert(
     from relabel import stages
 
     project = common.project(options)
-    folder = out or project.runtime.data / TUNED_FOLDER
+    folder = out or project.sentence_encoder
     manifest, built = stages.tune_sbert(project, folder)
     lines = [*_sbert_figures(manifest.facts), stages.status_line(built, manifest, folder)]
     setting = "" if out is None else f" --set 'sources.tuned={{source: sbert, model: {folder}}}'"

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from relabel.core.errors import UsageError
-from relabel.sources.sbert import TUNED_FOLDER
 from relabel.stages.ingest import fetch_and_ingest
 from relabel.stages.job import log_status
 from relabel.stages.project import Project
@@ -61,7 +60,7 @@ def tune_best(project: Project) -> dict[str, tuple[Manifest, bool, Path]]:
     project = preset_project(project)
     fetch_and_ingest(project)
     steps: dict[str, tuple[Callable[[Project, Path], tuple[Manifest, bool]], Path]] = {
-        "tuned": (tune_sbert, project.runtime.data / TUNED_FOLDER),
+        "tuned": (tune_sbert, project.sentence_encoder),
         "fuse": (tune_fuse, project.runtime.data / "fuse"),
     }
     models = {}

@@ -101,6 +101,11 @@ class Project:
         """Folder of the cross-encoder that `relabel tune bert_sts` trains."""
         return self.runtime.data / "bert_sts"
 
+    @property
+    def sentence_encoder(self) -> Path:
+        """Folder of the sentence encoder that `relabel tune sbert` makes, where the model `tuned` of sbert is found."""
+        return self.runtime.data / "sbert-cxc"
+
     @cached_property
     def corpus(self) -> Corpus:
         """The ingested corpus.
