@@ -23,7 +23,7 @@ from common import coco_test_captions, describe, machine, save, show
 from numpy.typing import NDArray
 from sentence_transformers import CrossEncoder
 
-from relabel.core.numeric.torch_threads import inner_threads
+from relabel.core.numeric.threads import inner_threads
 from relabel.core.runtime import Runtime
 from relabel.sources.bert_sts import scorer as module
 from relabel.sources.bert_sts.scorer import PairScorer

@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 from common import coco_test_captions, describe, machine, save, show
 
-from relabel.neighbours.schema import table_of
+from relabel.neighbours.spec import table_of
 from relabel.store.artefact import build
 from relabel.store.fixed_parquet import write_plain
 from relabel.store.manifest import ArtefactSpec

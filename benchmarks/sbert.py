@@ -20,7 +20,7 @@ import torch
 from common import coco_test_captions, describe, machine, rounds, save, show
 from sentence_transformers import SentenceTransformer
 
-from relabel.core.numeric.torch_threads import inner_threads
+from relabel.core.numeric.threads import inner_threads
 from relabel.core.runtime import Runtime
 from relabel.sources.models.encoder import SentenceEncoder
 from relabel.sources.models.files import DEFAULT_MODEL, find_model

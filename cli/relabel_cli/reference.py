@@ -13,10 +13,9 @@ from pydantic import BaseModel
 from relabel.config import DEFAULT_SOURCES, EncodeParams
 from relabel.core.tables import markdown_row
 from relabel.corpus.params import IngestParams
-from relabel.export.params import ExportLookupParams
-from relabel.export.plan.params import ExportPlanParams
+from relabel.export.params import ExportLookupParams, ExportPlanParams
 from relabel.judge import JudgeParams
-from relabel.neighbours.params import NeighboursParams
+from relabel.neighbours.spec import NeighboursParams
 from relabel.sources import SOURCES, source_class
 from relabel.sources.bert_sts.tune import TuneBertStsParams
 from relabel.sources.cbow.tune import TuneCbowParams

@@ -13,7 +13,7 @@ from experiments.params import Experiments, FitTableParams
 from experiments.proxy_features import proxy_features, remaining_project
 from relabel.core.errors import MissingError, PartialError
 from relabel.core.tables import markdown, text
-from relabel.neighbours.params import NeighboursParams
+from relabel.neighbours.spec import NeighboursParams
 from relabel.stages import Job, Project, build_encoding, export_lookup, ingest, log_status, neighbours, run_logged
 from relabel.store.atomic import write_text
 from relabel.store.manifest import ArtefactSpec, Manifest, open_artefact

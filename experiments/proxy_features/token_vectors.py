@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from relabel.core.numeric.torch_threads import one_thread_each
+from relabel.core.numeric.threads import one_thread_each
 from relabel.core.progress import Advance, ignore_progress
 from relabel.sources.models.encoder import SentenceEncoder, batch_by_length
 from relabel.sources.models.loading import quiet

@@ -20,7 +20,7 @@ from relabel.core.user_files import check_regular, file_status
 from relabel.corpus.params import IngestParams
 from relabel.export.params import ExportParams
 from relabel.judge import JudgeParams
-from relabel.neighbours.params import NeighboursParams
+from relabel.neighbours.spec import NeighboursParams
 from relabel.sources import SOURCES, source_class
 from relabel.sources.base import Source, SourceParams
 from relabel.sources.bert_sts.tune import TuneBertStsParams

@@ -33,7 +33,7 @@ from relabel.datasets.stsb import read_stsb
 from relabel.judge.eccv_data import read_positives
 from relabel.sources.models.checks import check_model_folder
 from relabel.sources.vectors.files import read_vector_file
-from relabel.sources.wmd.stop_words import StopWords
+from relabel.sources.wmd.encode import StopWords
 from relabel.sources.words.vectors import WordVectorsFile, read_word_vectors
 from relabel.stages import Project
 from relabel.store.manifest import ArtefactSpec, FileEntry, Manifest, read_manifest

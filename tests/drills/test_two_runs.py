@@ -38,7 +38,7 @@ def test_two_runs_of_all_stages_at_once_make_what_one_makes(full: Any, tmp_path:
 HOLD = """
 import sys, time
 from pathlib import Path
-from relabel.store.lock import exclusive
+from relabel.store.artefact import exclusive
 with exclusive(Path(sys.argv[1]), Path(sys.argv[2])):
     print("held", flush=True)
     time.sleep(300)
@@ -50,7 +50,7 @@ def test_the_second_waits_says_for_whom_and_goes_on_when_the_first_is_gone(tmp_p
     import sys
     import threading
 
-    from relabel.store.lock import exclusive
+    from relabel.store.artefact import exclusive
 
     out, folder, notes, held = tmp_path / "out", tmp_path / ".work", [], threading.Event()
 

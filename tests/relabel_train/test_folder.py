@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from relabel import stages
-from relabel.export.plan.params import ExportPlanParams
+from relabel.export.params import ExportPlanParams
 from relabel.stages import Project
 from relabel.store.artefact import _move
 from relabel_train import folder as module

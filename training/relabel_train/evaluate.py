@@ -21,9 +21,8 @@ from relabel_train.metrics import (
     retrieval_report,
 )
 from relabel_train.metrics.positives import read_ids
-from relabel_train.training.data import Split, check_not_held_out, read_split
+from relabel_train.training.data import Split, check_not_held_out, embed, read_split
 from relabel_train.training.distributed import join_processes
-from relabel_train.training.embed import embed
 from relabel_train.training.options import EvalOptions, FitError
 
 if TYPE_CHECKING:

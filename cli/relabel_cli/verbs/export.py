@@ -7,9 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from relabel.export.params import ExportLookupParams
-from relabel.export.plan.params import ExportPlanParams
-from relabel.neighbours.params import Of, Within
+from relabel.export.params import ExportLookupParams, ExportPlanParams
+from relabel.neighbours.spec import Of, Within
 from relabel_cli.global_options import GlobalOptions
 from relabel_cli.options import Overrides, group, verb
 

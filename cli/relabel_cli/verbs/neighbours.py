@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from relabel.neighbours.params import NeighboursParams
+from relabel.neighbours.spec import NeighboursParams
 from relabel_cli.global_options import GlobalOptions
 from relabel_cli.options import Overrides, verb
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from relabel.judge import JudgeParams
-from relabel.neighbours.params import Within as Split
+from relabel.neighbours.spec import Within as Split
 from relabel_cli.global_options import GlobalOptions
 from relabel_cli.options import Overrides, verb
 

@@ -1,19 +1,34 @@
-"""Java runtimes: where to find one, its options, and the jars inside pycocoevalcap."""
+"""Java: where to find a runtime, its options, the jars inside pycocoevalcap, and programs that read and write lines.
+
+`LineProcess` is one running program. Threads pump its three pipes, so that neither side can block the other. It is
+killed with its process group when it is silent for too long, when no reference to it is left, and when Python exits.
+
+`map_lines` runs a filter over a list of lines: the PTB tokenizer and METEOR's normaliser. Programs that answer question
+by question, METEOR and SPICE's parser, run in a `WorkerPool` (see `worker_pool`).
+"""
 
 from __future__ import annotations
 
 import os
+import queue
 import re
 import shutil
+import signal
 import subprocess
-from collections.abc import Iterator
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, Any, NamedTuple
 
-from relabel.core.errors import MissingError
+from relabel.core.errors import MissingError, PartialError
 
+SILENCE = 120.0
+"""Seconds without a line after which a program counts as hung. METEOR's slowest start takes ten seconds."""
 INSTALL = "pip install 'relabel-itr[java]'"
 
 OPTIONS = (
@@ -156,3 +171,192 @@ def _run_version_once(java: str, _stamp: int) -> tuple[str | None, str]:
     if done.returncode or match is None:
         return None, f"`-version` ended with exit code {done.returncode}: {text[:200] or 'no output'}"
     return match[1], ""
+
+
+class JavaError(PartialError):
+    """A Java program that died, fell silent or gave an answer that cannot be right."""
+
+
+class SilentError(JavaError):
+    """A Java program that wrote nothing for too long."""
+
+
+class LineProcess:
+    """A running program that reads and writes lines. A slow or dead one never blocks the caller.
+
+    Parameters
+    ----------
+    command : sequence of str
+    events : queue.SimpleQueue, optional
+        Receives ``(self, lines)`` for new lines and ``(self, None)`` at the end of the output. One queue may serve
+        several processes.
+
+    Raises
+    ------
+    MissingError
+        If the program cannot be started.
+
+    Examples
+    --------
+    >>> process = LineProcess(["cat"])
+    >>> process.send(["a caption"])
+    >>> process.receive(silence=10)
+    ['a caption']
+    >>> _ = process.kill()
+    """
+
+    def __init__(
+        self, command: Sequence[str], events: queue.SimpleQueue[tuple[LineProcess, list[str] | None]] | None = None
+    ) -> None:
+        pipe = subprocess.PIPE
+        # Without a UTF-8 locale Java cannot open a file whose name is not ASCII.
+        locale = os.environ | {"LC_ALL": "C.UTF-8"}
+        try:
+            # A session of its own gives the program a process group, which can be killed with all its children. If
+            # Python itself is killed, the program sees the end of its input.
+            self._process = subprocess.Popen(
+                command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True, env=locale
+            )
+        except OSError as error:
+            raise MissingError(f"does not start: {error.strerror or error}", where=command[0]) from error
+        self.events = queue.SimpleQueue() if events is None else events
+        self._input: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._errors: deque[bytes] = deque(maxlen=40)
+        # A finalizer also runs when the object is collected and at exit. The pumps hold only a weak reference.
+        self.kill = weakref.finalize(self, _kill, self._process, self._input, os.getpid())
+        me = weakref.ref(self)
+        self._pumps = [
+            threading.Thread(target=target, args=args, daemon=True)
+            for target, args in (
+                (_pump_in, (self._process.stdin, self._input)),
+                (_pump_out, (self._process.stdout, me, self.events)),
+                (_pump_errors, (self._process.stderr, self._errors)),
+            )
+        ]
+        for pump in self._pumps:
+            pump.start()
+
+    def send(self, lines: Iterable[str]) -> None:
+        """Queue lines for the program's input without waiting."""
+        self._input.put("".join(f"{line}\n" for line in lines).encode("utf-8", "replace"))
+
+    def end_input(self) -> None:
+        """Close the program's input after everything queued is written."""
+        self._input.put(None)
+
+    def receive(self, silence: float) -> list[str] | None:
+        """Wait for lines and return them; None at the end of the output.
+
+        Raises
+        ------
+        SilentError
+            If nothing comes for `silence` seconds.
+        """
+        try:
+            return self.events.get(timeout=silence)[1]
+        except queue.Empty:
+            raise SilentError(f"Java said nothing for {silence:g} s{self.complaint()}") from None
+
+    def exit_code(self) -> int:
+        """Return the exit code of a program whose output has ended. Kill it if it lasts another 5 seconds."""
+        with suppress(subprocess.TimeoutExpired):
+            return self._process.wait(5)
+        self.kill()
+        return self._process.wait()
+
+    def complaint(self) -> str:
+        """Return the end of the error output as a clause for a message; empty if nothing was written."""
+        # The error output may lag behind the end of the process.
+        self._pumps[-1].join(0.5)
+        text = b"".join(self._errors).decode("utf-8", "replace")
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        return f" (its last words: {' / '.join(lines[-3:])[-400:]})" if lines else ""
+
+
+def map_lines(
+    command: Sequence[str], lines: Sequence[str], silence: float = SILENCE, done: Callable[[int], None] | None = None
+) -> list[str]:
+    """Feed all lines to a program, close its input, and return all lines of its output.
+
+    Parameters
+    ----------
+    command : sequence of str
+    lines : sequence of str
+        Without line breaks.
+    silence : float
+        Seconds without output after which the program counts as hung.
+    done : callable, optional
+        Called with the number of new lines of output.
+
+    Raises
+    ------
+    JavaError
+        If the program ends with an error; SilentError if it falls silent.
+
+    Examples
+    --------
+    >>> map_lines(["sort"], ["b", "a"])
+    ['a', 'b']
+    """
+    process = LineProcess(command)
+    try:
+        process.send(lines)
+        process.end_input()
+        output: list[str] = []
+        while (lines_out := process.receive(silence)) is not None:
+            output += lines_out
+            if done is not None:
+                done(len(lines_out))
+        if process.exit_code():
+            raise JavaError(end_reason(process))
+        return output
+    finally:
+        process.kill()
+
+
+def end_reason(process: LineProcess) -> str:
+    """Describe the end of a program whose output has ended."""
+    return f"Java ended with exit code {process.exit_code()}{process.complaint()}"
+
+
+def _kill(process: subprocess.Popen[bytes], inbox: queue.SimpleQueue[bytes | None], owner: int) -> None:
+    # A forked child inherits the finalizer and must not end its parent's programs.
+    if os.getpid() != owner:
+        return
+    inbox.put(None)
+    with suppress(OSError):
+        if process.poll() is None and hasattr(os, "killpg"):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.kill()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(5)
+
+
+def _pump_in(pipe: IO[bytes], inbox: queue.SimpleQueue[bytes | None]) -> None:
+    with suppress(OSError, ValueError):
+        while (data := inbox.get()) is not None:
+            pipe.write(data)
+            pipe.flush()
+    with suppress(OSError, ValueError):
+        pipe.close()
+
+
+def _pump_out(pipe: IO[bytes], owner: weakref.ref[LineProcess], events: queue.SimpleQueue[Any]) -> None:
+    rest = b""
+    with suppress(OSError, ValueError):
+        while data := os.read(pipe.fileno(), 1 << 16):
+            # The text after the last line break is the beginning of a line that is still to come.
+            *complete, rest = (rest + data).split(b"\n")
+            if complete:
+                events.put((owner(), [line.rstrip(b"\r").decode("utf-8", "replace") for line in complete]))
+    events.put((owner(), None))
+    with suppress(OSError):
+        pipe.close()
+
+
+def _pump_errors(pipe: IO[bytes], errors: deque[bytes]) -> None:
+    with suppress(OSError, ValueError):
+        while data := pipe.readline(1 << 12):
+            errors.append(data)
+    with suppress(OSError):
+        pipe.close()

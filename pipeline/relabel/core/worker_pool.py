@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from relabel.core.line_process import JavaError, LineProcess, end_reason
+from relabel.core.java import JavaError, LineProcess, end_reason
 from relabel.core.progress import Advance, ignore_progress
 
 ATTEMPTS = 2

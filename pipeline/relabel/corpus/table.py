@@ -19,8 +19,7 @@ from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.core.hints import choices, command
 from relabel.core.numeric.csr import indptr_of, ranges
 from relabel.corpus.build import SCHEMA, SPLITS, Caption, caption_table, natural_key, table_digest
-from relabel.store.manifest import Manifest, read_parts
-from relabel.store.reading import read_artefact
+from relabel.store.manifest import Manifest, read_artefact, read_parts
 
 __all__ = ["REFERENCES", "SCHEMA", "SPLITS", "Caption", "Corpus", "References", "natural_key"]
 

@@ -14,8 +14,7 @@ from functools import lru_cache
 from typing import Literal
 
 from relabel.core.errors import PartialError
-from relabel.core.java import find_jar, java_command
-from relabel.core.line_process import SILENCE, JavaError, SilentError, map_lines
+from relabel.core.java import SILENCE, JavaError, SilentError, find_jar, java_command, map_lines
 from relabel.core.progress import SILENT
 from relabel.core.runtime import Runtime
 

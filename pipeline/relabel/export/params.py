@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
-from relabel.core.parameters import Parameters
-from relabel.export.plan.params import ExportPlanParams
+from relabel.core.parameters import Parameters, Seed
+from relabel.core.runtime import parse_size
+from relabel.core.types import Pooling
+
+SamplerName = Literal["random", "neighbour", "graded"]
 
 
 class ExportLookupParams(Parameters):
@@ -18,6 +21,83 @@ class ExportLookupParams(Parameters):
         description="Type of the vectors in a lookup. float16 halves the file and changes a cosine by up to 1e-3: too "
         "much for losses that compare labels with 1 or with a threshold.",
     )
+
+
+class ExportPlanParams(Parameters):
+    """Parameters of a batch plan."""
+
+    batch_size: int | None = Field(
+        None, ge=1, le=1_000_000, description="Captions per batch; by default 128, for neighbour 50."
+    )
+    epochs: int = Field(1, ge=1, le=1_000_000, description="Epochs in the plan.")
+    seed: Seed = Field(0, description="Seed of the sampler.")
+    batches: int | None = Field(
+        None, ge=1, le=1_000_000_000, description="Largest number of batches per epoch; the first ones are kept."
+    )
+    drop_last: bool = Field(True, description="Leave out the last batch of an epoch if it is short.")
+    sampler: SamplerName = Field(
+        "random",
+        description="random: every caption once per epoch; neighbour: an anchor, its nearest captions and random ones; "
+        "graded: every caption once per epoch, together with captions of every level.",
+    )
+    pooling: Pooling | None = Field(None, description="Pooling of references; by default the label's own.")
+    one_caption_an_image: bool = Field(False, description="random: every image once per epoch, with one caption.")
+    neighbours: str | None = Field(
+        None,
+        description="neighbour, graded: label whose neighbours decide which captions share a batch; by default the "
+        "planned label.",
+    )
+    k: int = Field(
+        5, ge=0, le=1_000_000, description="neighbour: nearest captions per batch.", json_schema_extra={"name": "-k"}
+    )
+    siblings: bool = Field(False, description="neighbour, graded: allow captions of one image to be grouped.")
+    anchors: int | None = Field(
+        None, ge=1, le=1_000_000_000, description="neighbour: batches per epoch; by default as many as random has."
+    )
+    depth: int | None = Field(
+        None,
+        ge=1,
+        le=1_000_000,
+        description="neighbour, graded: neighbours considered per caption; by default up to k + 15 for neighbour and "
+        "100 for graded.",
+    )
+    levels: tuple[Annotated[float, Field(ge=-1000, le=1000)], ...] = Field(
+        (), description="graded: thresholds of relevance in falling order. Repeatable."
+    )
+    quantiles: tuple[Annotated[float, Field(ge=0, le=1)], ...] = Field(
+        (0.1, 0.5, 0.9),
+        description="graded without levels: shares of all neighbours that reach each threshold.",
+    )
+    group: int = Field(16, ge=2, le=1_000_000, description="graded: largest number of captions per group.")
+    max_bytes: str = Field("100GiB", description="Largest size of a plan.")
+
+    @field_validator("max_bytes")
+    @classmethod
+    def _is_a_size(cls, value: str) -> str:
+        parse_size(value)
+        return value
+
+    @property
+    def size(self) -> int:
+        """Captions per batch."""
+        return self.batch_size or (50 if self.sampler == "neighbour" else 128)
+
+    @property
+    def most_bytes(self) -> int:
+        """`max_bytes` as a number."""
+        return parse_size(self.max_bytes)
+
+    @property
+    def semantic(self) -> dict[str, Any]:
+        """Parameters that can change the batches; those that the sampler does not read are left out."""
+        # A parameter that only another sampler reads must not change the fingerprint.
+        specific = {
+            "random": {"one_caption_an_image"},
+            "neighbour": {"k", "siblings", "anchors", "depth"},
+            "graded": {"siblings", "depth", "levels", "group"} | (set() if self.levels else {"quantiles"}),
+        }[self.sampler]
+        shared = {"epochs", "seed", "batches", "drop_last", "sampler"}
+        return self.model_dump(mode="json", include=shared | specific) | {"batch_size": self.size}
 
 
 class ExportParams(Parameters):

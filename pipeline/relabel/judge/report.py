@@ -18,8 +18,7 @@ from relabel.core import tables
 from relabel.core.errors import CLOSED, CheckError, MissingError, system_error
 from relabel.core.progress import Progress
 from relabel.core.tables import Style, Table
-from relabel.store.artefact import WORK, build, is_current
-from relabel.store.lock import exclusive
+from relabel.store.artefact import WORK, build, exclusive, is_current
 from relabel.store.manifest import ArtefactSpec, Manifest, open_artefact
 from relabel.store.workdir import Work
 

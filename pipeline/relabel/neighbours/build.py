@@ -27,8 +27,7 @@ from relabel.neighbours.incremental import (
     plan_update,
 )
 from relabel.neighbours.row_digests import KEYS, read_keys, shared_digest, write_keys
-from relabel.neighbours.schema import SCHEMA, row_groups, table_of
-from relabel.neighbours.spec import NeighbourSpec
+from relabel.neighbours.spec import SCHEMA, NeighbourSpec, row_groups, table_of
 from relabel.sources.finder import Finder, Search
 from relabel.sources.gate_counts import collect_gate_counts
 from relabel.sources.relevance import Relevance

@@ -20,7 +20,7 @@ from relabel.corpus import References
 from relabel.sources.finder import Finder, Search
 from relabel.sources.relevance import Relevance
 from relabel.sources.vector_index import MAX_GPU_NEIGHBOURS, build_index, import_faiss, to_device
-from relabel.store.safe_writers import save_index
+from relabel.store.arrays import save_index
 from relabel.store.tasks import Task, TaskGroup
 from relabel.store.workdir import Work
 

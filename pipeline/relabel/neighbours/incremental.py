@@ -23,12 +23,12 @@ from relabel.core.progress import Advance
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import REFERENCES
-from relabel.neighbours.params import Of
 from relabel.neighbours.row_digests import KEYS, read_keys
+from relabel.neighbours.spec import Of
 from relabel.sources.finder import Finder, Search
 from relabel.sources.relevance import Relevance
+from relabel.store.arrays import save_array
 from relabel.store.manifest import Manifest, open_artefact
-from relabel.store.safe_writers import save_array
 from relabel.store.tasks import Task, TaskGroup
 from relabel.store.workdir import SubfolderWork, Work
 

@@ -24,9 +24,8 @@ from relabel.sources.finder import Finder, Search
 from relabel.sources.relevance import LookupArrays, Relevance, pool, positions_in
 from relabel.sources.shards import ShardTasks, read_failed_rows
 from relabel.sources.vector_index import build_index, import_faiss
-from relabel.store.arrays import write_array, write_pieces
+from relabel.store.arrays import save_index, write_array, write_pieces
 from relabel.store.manifest import Manifest
-from relabel.store.safe_writers import save_index
 from relabel.store.tasks import Task, TaskGroup
 from relabel.store.workdir import Work
 
@@ -198,7 +197,7 @@ class VectorRelevance(Relevance):
         def score(references: References, pooling: Pooling) -> Scores:
             if pooling != "paired":
                 return self.block(references, captions, pooling)
-            from relabel.sources.dots import all_dots
+            from relabel.topk.exact_scores import all_dots
 
             # A matrix product is not bit-identical to `pairs`, so `paired` uses the kernel of `pairs`.
             left = self.positions(references.rows[references.indptr[:-1]])

@@ -1,20 +1,31 @@
-"""Contract of an exact search for neighbours. Each kind of encoding implements its own `Finder`."""
+"""Contract of an exact search for neighbours. Each kind of encoding implements its own `Finder`.
+
+A `SlabFinder` inverts the candidates slab by slab and carries the k best of each query from slab to slab.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, Generic, TypeVar
 
 import numpy as np
+from typing_extensions import override
 
 from relabel.core.progress import Advance
-from relabel.core.types import Rows, Scores
+from relabel.core.runtime import Runtime
+from relabel.core.types import Pooling, Rows, Scores
+from relabel.corpus import References
 from relabel.store.tasks import Task, TaskGroup
 from relabel.store.workdir import Work
 
-if TYPE_CHECKING:
-    from relabel.corpus import References
+Slab = TypeVar("Slab")
+EMPTY_SLOT = np.iinfo(np.int32).max
+"""Row of an unused slot of a heap; its score is -1."""
+_SMALLEST = 4096  # least number of candidates per slab, even if memory is short
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,3 +102,102 @@ class Finder(ABC):
         -------
         rows, scores : (q, width) int32 and float64
         """
+
+
+@dataclass(frozen=True, eq=False)
+class SlabFinder(Finder, Generic[Slab]):
+    """Finder that inverts the candidates: all at once if they fit into memory, else slab after slab in each call.
+
+    A subclass implements `search_slab`, `build_slab` and `max_slab_rows`.
+
+    Attributes
+    ----------
+    relevance : Relevance
+    search : Search
+    pooling : Pooling
+    runtime : Runtime
+        Threads and memory.
+    """
+
+    relevance: Any
+    search: Search
+    pooling: Pooling
+    runtime: Runtime
+
+    @override
+    def find(self, work: Work | None, queries: range, advance: Advance) -> tuple[Rows, Scores]:
+        """Find the neighbours of some queries in all slabs."""
+        from relabel.core.numeric.heap import sort_heaps
+
+        sets = self.search.queries.take(np.arange(queries.start, queries.stop))
+        exclude = np.array(self.search.exclude[queries.start : queries.stop], np.int32)
+        shape = (len(sets), self.search.width)
+        # Heaps start with scores below every relevance, which is at least 0.
+        rows, scores = np.full(shape, EMPTY_SLOT, np.int32), np.full(shape, -1.0)
+        if 0 not in shape:
+            positions = self.relevance.set_positions(sets, self.pooling)
+            for i, slab in enumerate(self._slabs()):
+
+                def done(count: int, i: int = i) -> None:
+                    # Each query is searched once per slab, so a slab counts as a fraction of it.
+                    advance(count * (i + 1) // self.count - count * i // self.count)
+
+                self.search_slab(positions, exclude, slab, rows, scores, done)
+            # From heap order to (-score, row).
+            sort_heaps(rows, scores)
+            self.fill_missing(positions, exclude, rows, scores)
+        return rows, scores
+
+    @abstractmethod
+    def search_slab(
+        self, sets: References, exclude: Rows, slab: Slab, rows: Rows, scores: Scores, done: Advance
+    ) -> None:
+        """Merge the candidates of one slab into the heaps of all queries.
+
+        Parameters
+        ----------
+        sets : References
+            Positions of the q queries among the encoded rows.
+        exclude : (q,) int32
+            Corpus row that is no neighbour of the query; -1 if there is none.
+        slab : Slab
+        rows, scores : (q, width) int32 and float64
+            Heaps of the best candidates so far, changed in place. An unused slot has row `EMPTY_SLOT` and score -1.
+        done : callable
+            Receives the number of further queries that are done.
+        """
+
+    @abstractmethod
+    def build_slab(self, rows: Rows) -> Slab:
+        """Invert some candidates, given by corpus rows."""
+
+    @abstractmethod
+    def max_slab_rows(self) -> int:
+        """Return the number of candidates whose inverted slab fits into memory."""
+
+    def fill_missing(self, sets: References, exclude: Rows, rows: Rows, scores: Scores) -> None:
+        """Fill the slots of sorted lists that the search left empty. Does nothing by default."""
+
+    @cached_property
+    def searchable(self) -> Rows:
+        """Candidates that the search visits."""
+        return np.array(self.search.candidates, np.int32)
+
+    @cached_property
+    def count(self) -> int:
+        """Number of slabs."""
+        return max(1, -(-len(self.searchable) // max(_SMALLEST, self.max_slab_rows())))
+
+    def _slabs(self) -> Iterator[Slab]:
+        """Yield the slabs; a single one is built once and kept."""
+        if self.count == 1:
+            yield self._single_slab
+        else:
+            # Slabs of equal size: none is left with a few candidates only.
+            edges = np.linspace(0, len(self.searchable), self.count + 1).astype(int).tolist()
+            yield from (self.build_slab(self.searchable[lo:hi].copy()) for lo, hi in pairwise(edges))
+
+    @cached_property
+    def _single_slab(self) -> Slab:
+        """Slab of all candidates."""
+        return self.build_slab(self.searchable)

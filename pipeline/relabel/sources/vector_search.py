@@ -26,9 +26,8 @@ from relabel.sources.finder import Finder, Search
 from relabel.store.tasks import Task, TaskGroup
 from relabel.store.workdir import Work
 from relabel.topk.bounded_matmul import Arithmetic
-from relabel.topk.gpu_search import GpuSearch
 from relabel.topk.merge import TopK, merge_references, topk_bytes
-from relabel.topk.query_search import QuerySearch
+from relabel.topk.query_search import GpuSearch, QuerySearch
 from relabel.topk.self_join import SelfJoin
 
 I8 = NDArray[np.int64]

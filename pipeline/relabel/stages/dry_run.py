@@ -10,7 +10,7 @@ from typing import Literal
 from relabel import stages
 from relabel.core.errors import CheckError, MissingError, RelabelError
 from relabel.corpus.params import Expected
-from relabel.neighbours.params import Within as Split
+from relabel.neighbours.spec import Within as Split
 from relabel.stages import Job, Project
 from relabel.stages.run import labels_to_export, neighbours_params, resolve_split
 from relabel.store.artefact import is_current

@@ -16,8 +16,7 @@ from relabel.stages.job import Job, run_logged, run_tasks
 from relabel.stages.project import Project
 from relabel.stages.tune import check_word2vec, ensure_models
 from relabel.stages.variants import encoding_variant
-from relabel.store.manifest import ArtefactSpec, Manifest, read_manifest
-from relabel.store.reading import read_artefact
+from relabel.store.manifest import ArtefactSpec, Manifest, read_artefact, read_manifest
 from relabel.store.workdir import Work
 
 

@@ -12,8 +12,7 @@ from relabel.stages.encode import open_label, read_encoding
 from relabel.stages.job import Job
 from relabel.stages.project import Project
 from relabel.stages.variants import Values, label_values, variant
-from relabel.store.manifest import Manifest, open_artefact, read_manifest
-from relabel.store.reading import refuse_replaced
+from relabel.store.manifest import Manifest, open_artefact, read_manifest, refuse_replaced
 from relabel.store.workdir import Work
 
 

@@ -12,8 +12,7 @@ from relabel.config import Config
 from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.core.hints import command
 from relabel.export.neighbours import NeighbourTable, read_neighbours
-from relabel.export.plan.build import PlanTasks
-from relabel.export.plan.estimate import Estimate, check_disk_space, check_size_limit, estimate
+from relabel.export.plan.build import Estimate, PlanTasks, check_disk_space, check_size_limit, estimate
 from relabel.export.plan.spec import PlanSpec
 from relabel.sources.relevance import Relevance
 from relabel.sources.shards import read_failed_rows
@@ -21,8 +20,7 @@ from relabel.stages.encode import open_label, read_encoding
 from relabel.stages.job import Job, run_tasks
 from relabel.stages.project import Project
 from relabel.stages.variants import Values, label_values, variant
-from relabel.store.manifest import MANIFEST, ArtefactSpec, Manifest, read_manifest
-from relabel.store.reading import read_artefact, refuse_replaced
+from relabel.store.manifest import MANIFEST, ArtefactSpec, Manifest, read_artefact, read_manifest, refuse_replaced
 from relabel.store.workdir import Work
 from relabel_train.batches.plan import FORMAT
 

@@ -13,8 +13,7 @@ import pyarrow.parquet as pq
 
 from relabel.corpus import Corpus
 from relabel.neighbours.row_digests import keys_bytes
-from relabel.neighbours.schema import shard_bytes
-from relabel.neighbours.spec import NeighbourSpec
+from relabel.neighbours.spec import NeighbourSpec, shard_bytes
 from relabel.sources.vector_index import import_faiss, make_index
 from relabel.store.arrays import npy_bytes
 from relabel.store.fixed_parquet import plain_bytes, zeros

@@ -9,8 +9,7 @@ from relabel.config import Config
 from relabel.core.errors import MissingError, UsageError
 from relabel.core.hints import command
 from relabel.neighbours.build import NeighbourTasks
-from relabel.neighbours.params import NeighboursParams
-from relabel.neighbours.spec import NeighbourSpec
+from relabel.neighbours.spec import NeighboursParams, NeighbourSpec
 from relabel.sources.base import Source
 from relabel.sources.vector_index import make_index
 from relabel.stages.encode import open_label, read_encoding

@@ -10,8 +10,8 @@ from typing import cast
 from relabel import stages
 from relabel.core.errors import RelabelError
 from relabel.core.layout import Layout
-from relabel.neighbours.params import NeighboursParams
-from relabel.neighbours.params import Within as Split
+from relabel.neighbours.spec import NeighboursParams
+from relabel.neighbours.spec import Within as Split
 from relabel.stages import Project
 from relabel.stages.correlate import Against, EvaluationResult, correlate
 from relabel.store.manifest import MANIFEST

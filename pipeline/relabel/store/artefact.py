@@ -3,6 +3,9 @@
 The work folder lies beside the artefact, on the same file system, so that a rename moves it. Its name contains the
 fingerprint, so that work is never resumed under other inputs or parameters. A tool that deletes the artefact before a
 run, as DVC does, deletes no work.
+
+A lock admits one run at a time to an artefact. A second run waits and names the process that holds the lock. The
+kernel's lock (flock) ends with the process that holds it, even if that process is killed.
 """
 
 from __future__ import annotations
@@ -13,14 +16,13 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
 
 from relabel.core.errors import CLOSED, CheckError, MissingError, full_disk, system_error
 from relabel.core.progress import SILENT, Progress
 from relabel.store.atomic import make_folder, sync_folder, write_text
-from relabel.store.lock import exclusive, holder_file
 from relabel.store.manifest import MANIFEST, ArtefactSpec, Manifest, open_artefact, read_manifest
 from relabel.store.place import check_place
 from relabel.store.workdir import DONE, Work, unexpected_files
@@ -31,6 +33,58 @@ WORK = ".work"
 """Name of the folder beside the artefacts that holds their work folders."""
 _OLD = ".old"
 _LIBRARIES = ("numpy", "pyarrow", "torch", "sentence-transformers", "faiss-cpu", "faiss-gpu", "numba", "pycocoevalcap")
+_PATIENCE = 1.0  # seconds of waiting before a note is shown
+
+
+@contextmanager
+def exclusive(out: Path, folder: Path, progress: Progress = SILENT) -> Iterator[None]:
+    """Hold the lock of an artefact inside a `with` block.
+
+    Parameters
+    ----------
+    out : Path
+        Folder of the artefact.
+    folder : Path
+        Folder of the lock file, beside the work folders.
+    progress : Progress
+        Shows a note while another run is waited for.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> with exclusive(Path("labels/out"), Path("labels/.work")):
+    ...     Path("labels/.work/out.pid").exists()
+    True
+    """
+    from filelock import FileLock, Timeout
+
+    make_folder(folder)
+    lock, holder = FileLock(folder / f"{out.name}.lock"), holder_file(out, folder)
+    try:
+        lock.acquire(timeout=_PATIENCE)
+    except Timeout:
+        progress.note(f"waiting for another run on {out}{_pid(holder)}")
+        lock.acquire()
+    # The name of the holder is only for the note of a waiting run. It plays no part in the lock.
+    try:
+        holder.write_text(str(os.getpid()))
+        yield
+    finally:
+        holder.unlink(missing_ok=True)
+        lock.release()
+
+
+def holder_file(out: Path, folder: Path) -> Path:
+    """Return the file with the id of the process that holds the lock of an artefact. A killed process leaves it."""
+    return folder / f"{out.name}.pid"
+
+
+def _pid(holder: Path) -> str:
+    """Return the id of the holder as a clause for the note; empty if it is not known."""
+    try:
+        return f" (pid {int(holder.read_text())})"
+    except (OSError, ValueError):
+        return ""
 
 
 def build(

@@ -1,16 +1,21 @@
-"""The manifest of an artefact, `manifest.json`, and the checks of an artefact against it.
+"""The manifest of an artefact, `manifest.json`, the checks of an artefact against it, and consistent reads.
 
 The manifest finds a change of any byte of the artefact's files. It holds a digest of itself and is accepted only in the
 exact form in which it is written. Any changed byte of the manifest is therefore found as well.
+
+An artefact is replaced by a rename, and its files are opened by path one after another. Without a check they could
+belong to two builds. `read_artefact` therefore reads the manifest before and after. If both are equal, all files belong
+to one build.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,6 +29,8 @@ FORMAT = 2
 MANIFEST = "manifest.json"
 MODELS = frozenset({"word_vectors", "sentence_encoder", "fuse_model", "cross_encoder"})
 """Kinds of models. The name of a model is a description, and its folder is the user's choice."""
+T = TypeVar("T")
+_TRIES = 3
 
 
 @dataclass(frozen=True)
@@ -269,3 +276,59 @@ def open_artefact(folder: Path, kind: str, *, verify: bool = True) -> Manifest:
 def read_parts(folder: Path, manifest: Manifest, columns: list[str] | None = None) -> pa.Table:
     """Read all shards of an artefact as one table, in row order."""
     return pa.concat_tables([pq.read_table(folder / name, columns=columns) for name in manifest.parts])
+
+
+def read_artefact(folder: Path, kind: str, read: Callable[[Manifest], T]) -> T:
+    """Verify an artefact and read files of a single build.
+
+    Parameters
+    ----------
+    folder : Path
+    kind : str
+    read : callable
+        Takes the manifest and returns the result. Called again if the artefact was replaced meanwhile.
+
+    Raises
+    ------
+    MissingError, CheckError
+        Like `open_artefact`, or from `read`. Also CheckError if the artefact was replaced in each of three attempts.
+    """
+    for _ in range(_TRIES):
+        manifest = read_manifest(folder, kind)
+        try:
+            open_artefact(folder, kind)
+            result = read(manifest)
+        except (CheckError, MissingError, OSError, pa.ArrowException):
+            # A file that vanished or changed is an error only if the artefact is still the same.
+            if not is_replaced(folder, manifest):
+                raise
+            continue
+        if not is_replaced(folder, manifest):
+            return result
+    todo = "Run it again when the other run is done."
+    raise CheckError("rebuilt by another run while it was read", where=str(folder), todo=todo)
+
+
+def is_replaced(folder: Path, manifest: Manifest) -> bool:
+    """Return whether a folder holds another build than that of a manifest, or none."""
+    try:
+        return read_manifest(folder, manifest.kind) != manifest
+    except (MissingError, CheckError, OSError):
+        return True
+
+
+def refuse_replaced(folder: Path, manifest: Manifest) -> None:
+    """Raise if a folder may hold other values than when it was opened.
+
+    Raises
+    ------
+    CheckError
+        If the identity of the folder's artefact is not that of the manifest.
+    """
+    # Another build with the same identity has the same values, so reading may continue.
+    try:
+        same = read_manifest(folder, manifest.kind).identity == manifest.identity
+    except (MissingError, CheckError):
+        same = False
+    if not same:
+        raise CheckError("rebuilt by another run after it was opened", where=str(folder), todo="Run it again.")

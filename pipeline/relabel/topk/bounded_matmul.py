@@ -274,7 +274,7 @@ def _available() -> Iterator[Arithmetic]:
 
 @contextmanager
 def _single_torch_thread() -> Iterator[None]:
-    from relabel.core.numeric.torch_threads import inner_threads
+    from relabel.core.numeric.threads import inner_threads
 
     with inner_threads(1):
         yield

@@ -15,9 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relabel.core.numeric.jit import jit
-from relabel.topk.dot_kernel import prefetch
 from relabel.topk.exact_scores import ExactOperands, score
-from relabel.topk.simd_compare import WORD_BITS, as_bits, as_float, lowest_bit, mask_reaching
+from relabel.topk.llvm_kernels import WORD_BITS, as_bits, as_float, lowest_bit, mask_reaching, prefetch
 
 F4 = NDArray[np.float32]
 F8 = NDArray[np.float64]

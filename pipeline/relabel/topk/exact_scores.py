@@ -1,7 +1,7 @@
 """Exact cosines: float64 sums of float32 products in one fixed order, the same for every caller.
 
 A product of two float32 numbers is exact in float64, so a processor that fuses it with the addition gives the same
-bits. The order of additions is that of `dot_kernel.dot`. Nothing else is rounded, apart from the mean of a set.
+bits. The order of additions is that of `llvm_kernels.dot`. Nothing else is rounded, apart from the mean of a set.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from relabel.core.numeric.jit import jit
 from relabel.core.types import Pooling
 from relabel.corpus import References
-from relabel.topk.dot_kernel import dot
+from relabel.topk.llvm_kernels import dot
 
 F4 = NDArray[np.float32]
 F8 = NDArray[np.float64]
@@ -120,3 +120,20 @@ def _score_pairs(exact: ExactOperands, out: F8) -> None:
     vectors, indptr, members, candidates, pooling = exact
     for i in range(len(out)):
         out[i] = score(vectors, members, indptr[i], indptr[i + 1], candidates[i], pooling)
+
+
+@jit
+def all_dots(vectors: F4, left: I8, right: I8, out: F8) -> None:
+    """Write the dot products of M and N vectors, bit-identical to those of single pairs.
+
+    Parameters
+    ----------
+    vectors : (V, D) float32, C-contiguous
+    left, right : (M,) and (N,) int64
+        Positions in `vectors`.
+    out : (M, N) float64
+    """
+    # The inner loop runs over the left vectors, so the right one stays in the cache.
+    for j in range(len(right)):
+        for i in range(len(left)):
+            out[i, j] = dot(vectors, left[i], right[j])

@@ -10,11 +10,13 @@ run at the same time leave out less, so that the bound is 12 * keep * G * C byte
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from relabel.core.numeric.jit import jit
@@ -27,13 +29,73 @@ from relabel.topk.blocking import GroupLayout, buffer_capacity, load_or_choose_b
 from relabel.topk.bounded_matmul import Arithmetic, BoundedMatmul, MaxNorms, QuantizedVectors, fastest_arithmetic
 from relabel.topk.candidate_buffer import CandidateBuffer, make_buffer, rescore_and_truncate
 from relabel.topk.exact_scores import PAIRED, ExactOperands
-from relabel.topk.files import BATCH_LISTS, batch_count, merge_file, write_lists
-from relabel.topk.merge import TopK, kth_scores
+from relabel.topk.merge import TopK, kth_scores, merge_sorted
 from relabel.topk.tiled_scan import Mode, TileOperand, raise_floors, scan_tiles
 
 F4 = NDArray[np.float32]
 F8 = NDArray[np.float64]
+I4 = NDArray[np.int32]
 I8 = NDArray[np.int64]
+BATCH_LISTS = 4096  # lists per record batch
+_SCHEMA = pa.schema([("number", pa.large_list(pa.int32())), ("score", pa.large_list(pa.float64()))])
+
+
+def write_lists(path: Path, pieces: Iterable[TopK]) -> None:
+    """Write lists, one record batch per piece; every piece but a group's last holds `BATCH_LISTS`."""
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, _SCHEMA) as writer:
+        for piece in pieces:
+            valid = np.arange(piece.numbers.shape[1]) < piece.sizes[:, None]
+            offsets = np.zeros(len(piece.sizes) + 1, np.int64)
+            np.cumsum(piece.sizes, out=offsets[1:])
+            values = [pa.array(column[valid]) for column in (piece.numbers, piece.scores)]
+            columns = [pa.LargeListArray.from_arrays(pa.array(offsets), column) for column in values]
+            writer.write_batch(pa.record_batch(columns, schema=_SCHEMA))
+
+
+def merge_file(best: TopK, path: Path, skip: int, rows: range) -> None:
+    """Merge the lists of consecutive queries of a file into `best`.
+
+    Parameters
+    ----------
+    best : TopK
+        One list per row of `rows`.
+    path : Path
+    skip : int
+        Record batches that precede those of the queries.
+    rows : range
+        Queries to read, counted within their group.
+    """
+    for batch, lo, hi in batches_of(rows):
+        offsets, numbers, scores = _read(path, skip + batch)
+        # The Arrow offsets of a slice stay relative to the values of the complete batch.
+        merge_sorted(best, batch * BATCH_LISTS + lo - rows.start, offsets[lo : hi + 1], numbers, scores)
+
+
+def batches_of(rows: range) -> Iterator[tuple[int, int, int]]:
+    """List the record batches that hold some rows, each with its first and last row (exclusive) within the batch.
+
+    Examples
+    --------
+    >>> from relabel.topk.self_join import batches_of
+    >>> list(batches_of(range(4000, 5000)))
+    [(0, 4000, 4096), (1, 0, 904)]
+    """
+    for batch in range(rows.start // BATCH_LISTS, -(-rows.stop // BATCH_LISTS)):
+        start = batch * BATCH_LISTS
+        yield batch, max(rows.start, start) - start, min(rows.stop, start + BATCH_LISTS) - start
+
+
+def batch_count(lists: int) -> int:
+    """Return the number of record batches that hold so many lists."""
+    return -(-lists // BATCH_LISTS)
+
+
+def _read(path: Path, batch: int) -> tuple[I8, I4, F8]:
+    # Read rather than memory-mapped, so that the memory is released after use and counts towards the limit.
+    with pa.OSFile(str(path)) as file:
+        lists = pa.ipc.open_file(file).get_batch(batch)
+    number, score = lists.column("number"), lists.column("score")
+    return number.offsets.to_numpy(), number.values.to_numpy(), score.values.to_numpy()
 
 
 @dataclass(eq=False)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from relabel.core.errors import MissingError, PartialError
-from relabel.core.line_process import JavaError, LineProcess, SilentError, map_lines
+from relabel.core.java import JavaError, LineProcess, SilentError, map_lines
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="process groups")
 
@@ -94,7 +94,7 @@ def test_killed_when_nobody_refers_to_it() -> None:
 def test_ends_with_its_parent(end: str) -> None:
     parent = f"""
         import os, signal, sys
-        from relabel.core.line_process import LineProcess
+        from relabel.core.java import LineProcess
         child = "import os, sys; print(os.getpid(), flush=True); sys.stdin.read()"
         process = LineProcess([sys.executable, "-c", child])
         print(process.receive(20)[0], flush=True)

@@ -15,7 +15,7 @@ import pytest
 from relabel import stages
 from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.corpus import References
-from relabel.neighbours.params import NeighboursParams
+from relabel.neighbours.spec import NeighboursParams
 from relabel.stages import Project
 from relabel.store.manifest import read_manifest
 

@@ -12,7 +12,7 @@ from relabel import stages
 from relabel.core.errors import UsageError
 from relabel.corpus import References
 from relabel.neighbours.faiss_index import QUERIES, RecallSample
-from relabel.neighbours.params import NeighboursParams
+from relabel.neighbours.spec import NeighboursParams
 from relabel.sources.finder import Search
 
 

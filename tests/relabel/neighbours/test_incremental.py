@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from relabel import stages
-from relabel.neighbours.params import NeighboursParams
 from relabel.neighbours.row_digests import KEYS, keys_bytes
-from relabel.neighbours.schema import shard_bytes
+from relabel.neighbours.spec import NeighboursParams, shard_bytes
 from relabel.sources.finder import Finder
 from relabel.stages import Job
 

@@ -15,8 +15,7 @@ from relabel.core.errors import CheckError, MissingError
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.corpus.build import Caption
-from relabel.neighbours.params import Of
-from relabel.neighbours.schema import table_of
+from relabel.neighbours.spec import Of, table_of
 from relabel.stages import Project
 from relabel.stages.verify import verify
 from relabel.store.artefact import build

@@ -16,7 +16,7 @@ from relabel.config import Config, load_config
 from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus, References
-from relabel.neighbours.params import NeighboursParams
+from relabel.neighbours.spec import NeighboursParams
 from relabel.stages import Project
 from relabel_train.batches import Plan, open_plan
 

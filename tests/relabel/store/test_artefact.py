@@ -1,11 +1,13 @@
 """Contract: an artefact is whole or absent, is reused only under the same fingerprint, resumes file by file, and a
-reader refuses what is not as the manifest says, naming the file."""
+reader refuses what is not as the manifest says, naming the file. One run at a time works on it; a second one waits."""
 
 from __future__ import annotations
 
 import json
+import os
 import resource
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from relabel.core.errors import CheckError, MissingError, PartialError
-from relabel.store.artefact import build, work_folder
+from relabel.core.progress import SilentProgress
+from relabel.store import artefact as artefacts
+from relabel.store.artefact import build, exclusive, holder_file, work_folder
 from relabel.store.manifest import ArtefactSpec, open_artefact, read_parts
 from relabel.store.workdir import Work, part_name, part_ranges
 
@@ -213,3 +217,37 @@ def test_another_error_of_a_library_stays_what_it_is(tmp_path: Path) -> None:
 
     with pytest.raises(RuntimeError, match="shapes do not match"):
         build(tmp_path / "out", ArtefactSpec("encoding", "demo", {}, {}), fill)
+
+
+class Notes(SilentProgress):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.written = threading.Event()
+
+    def note(self, text: str) -> None:
+        self.lines.append(text)
+        self.written.set()
+
+
+def test_a_second_run_waits_and_names_the_holder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(artefacts, "_PATIENCE", 0.05)
+    out, folder, order, notes = tmp_path / "out", tmp_path / ".work", [], Notes()
+
+    def second() -> None:
+        with exclusive(out, folder, notes):
+            order.append("second")
+
+    thread = threading.Thread(target=second)
+    with exclusive(out, folder):
+        thread.start()
+        assert notes.written.wait(20)
+        order.append("first")
+    thread.join(20)
+    assert order == ["first", "second"]
+    assert notes.lines == [f"waiting for another run on {out} (pid {os.getpid()})"]
+    assert not holder_file(out, folder).exists()
+
+
+def test_the_lock_of_another_artefact_is_free(tmp_path: Path) -> None:
+    with exclusive(tmp_path / "a", tmp_path / ".work"), exclusive(tmp_path / "b", tmp_path / ".work"):
+        assert holder_file(tmp_path / "b", tmp_path / ".work").read_text() == str(os.getpid())

@@ -16,10 +16,9 @@ from relabel.corpus import References
 from relabel.sources.finder import Search
 from relabel.sources.vector_search import VectorFinder
 from relabel.store.workdir import Work
-from relabel.topk import gpu_search
-from relabel.topk.gpu_search import GpuSearch
+from relabel.topk import query_search
 from relabel.topk.merge import TopK
-from relabel.topk.query_search import QuerySearch
+from relabel.topk.query_search import GpuSearch, QuerySearch
 
 Vectors = NDArray[np.float32]
 
@@ -38,8 +37,8 @@ def drawn(n: int, width: int, zeros: float = 0.0, copies: int = 0) -> Vectors:
 def test_lists_are_those_of_the_processor(
     pooling: Pooling, zeros: float, copies: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gpu_search, "_QUERIES", 50)
-    monkeypatch.setattr(gpu_search, "_CANDIDATES", 170)
+    monkeypatch.setattr(query_search, "_QUERIES", 50)
+    monkeypatch.setattr(query_search, "_CANDIDATES", 170)
     vectors, places = drawn(700, 24, zeros, copies), np.arange(3, 700, dtype=np.int64)
     sets = References.of([np.arange(a, a + 1 + a % 4 * (pooling == "mean")) for a in range(0, 600, 3)])
     want = QuerySearch(vectors, places, 11, pooling, Runtime()).search(sets)

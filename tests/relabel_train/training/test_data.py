@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from relabel import stages
-from relabel.export.plan.params import ExportPlanParams
+from relabel.export.params import ExportPlanParams
 from relabel.stages import Project
 from relabel_train.batches import open_plan
 from relabel_train.evaluate import _graded

@@ -15,8 +15,7 @@ from relabel.stages import Project
 from relabel_train.evaluate import ECCV_FILES, evaluate, positives_without_held_out
 from relabel_train.features import Features, open_features
 from relabel_train.fit import fit, load_model
-from relabel_train.training.data import Split, read_split
-from relabel_train.training.embed import embed
+from relabel_train.training.data import Split, embed, read_split
 from relabel_train.training.options import EvalOptions, FitOptions
 from relabel_train.training.sweep import Trial, run_trial, run_trials
 

@@ -3,12 +3,11 @@
 numpy alone; only `relabel_train.batches.torch_sampler` needs torch.
 """
 
-from relabel_train.batches.base import Captions, Neighbours, Sampler
+from relabel_train.batches.base import Captions, Neighbours, RandomBatches, Sampler
 from relabel_train.batches.graded import GradedBatches, quantile_levels
 from relabel_train.batches.grading_report import GradingReport, grading, grading_table, labelled
 from relabel_train.batches.neighbour import NeighbourBatches
 from relabel_train.batches.plan import Batch, Plan, open_plan
-from relabel_train.batches.uniform import RandomBatches
 
 __all__ = [
     "Batch",

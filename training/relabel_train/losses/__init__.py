@@ -5,9 +5,8 @@ same_image)`. `loss.terms(...)` returns the named parts. docs/losses.md compares
 point in which a paper, its released code and a default of this package differ.
 """
 
-from relabel_train.losses.base import Reduction, RelevanceLoss
+from relabel_train.losses.base import CombinedLoss, Reduction, RelevanceLoss
 from relabel_train.losses.bcls import BCLSLoss
-from relabel_train.losses.combined import CombinedLoss
 from relabel_train.losses.dense_triplet import DenseTripletLoss
 from relabel_train.losses.distance_base import DistanceLoss
 from relabel_train.losses.kendall import KendallLoss

@@ -1,17 +1,63 @@
-"""Base of the losses of scores: one call, both directions from one matrix, named terms, an explicit reduction."""
+"""Base of the losses of scores, and the checks of their options.
+
+A loss has one call, both directions from one matrix, named terms and an explicit reduction.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from relabel_train.losses.validation import check_choice
-
 Reduction = Literal["sum", "mean"]
 Parts = dict[str, Tensor]
 """Losses of each query, (Q,), by name."""
+
+
+def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    """Raise for a value that is not among `choices`.
+
+    Raises
+    ------
+    ValueError
+        Naming the parameter, the value and the choices.
+
+    Examples
+    --------
+    >>> from relabel_train.losses.base import check_choice
+    >>> check_choice("reduction", "total", ("sum", "mean"))
+    Traceback (most recent call last):
+    ValueError: reduction is 'total', not one of 'sum', 'mean'
+    """
+    if value not in choices:
+        raise ValueError(f"{name} is {value!r}, not one of {', '.join(map(repr, choices))}")
+
+
+def check_number(name: str, value: float, above: float | None = None, at_least: float | None = None) -> None:
+    """Raise for a number that is not finite or too small.
+
+    Raises
+    ------
+    ValueError
+        Naming the parameter, the value and the bound.
+
+    Examples
+    --------
+    >>> from relabel_train.losses.base import check_number
+    >>> check_number("tau", 0.0, above=0)
+    Traceback (most recent call last):
+    ValueError: tau is 0.0, not above 0
+    """
+    # First, since every comparison with NaN is false.
+    if not math.isfinite(value):
+        raise ValueError(f"{name} is {value}, not a finite number")
+    if above is not None and not value > above:
+        raise ValueError(f"{name} is {value}, not above {above:g}")
+    if at_least is not None and not value >= at_least:
+        raise ValueError(f"{name} is {value}, not {at_least:g} or more")
 
 
 class RelevanceLoss(nn.Module):
@@ -217,3 +263,65 @@ def with_best_own_label(relevance: Tensor, same_image: Tensor | None, dim: int =
         return relevance
     best = relevance.masked_fill(~same_image, -torch.inf).amax(dim=dim, keepdim=True)
     return torch.where(same_image, best, relevance)
+
+
+class CombinedLoss(nn.Module):
+    """Weighted sum of losses; each part keeps its own reduction.
+
+    Parameters
+    ----------
+    parts : mapping of name to loss
+        At least one.
+    weights : mapping of name to number, optional
+        0 or more; 1 where not given.
+
+    Raises
+    ------
+    ValueError
+        If there is no part, a weight is negative, or a weight has no part.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from relabel_train.losses import CombinedLoss, SoftTargetLoss, TripletLoss
+    >>> loss = CombinedLoss({"triplet": TripletLoss(), "soft": SoftTargetLoss()}, {"soft": 0.5})
+    >>> scores, relevance = torch.tensor([[0.9, 0.8], [0.2, 0.7]]), torch.tensor([[1.0, 0.5], [0.4, 1.0]])
+    >>> list(loss.terms(scores, relevance))
+    ['triplet.triplet_i2t', 'triplet.triplet_t2i', 'soft.soft_target_i2t', 'soft.soft_target_t2i']
+    >>> round(loss(scores, relevance).item(), 4)
+    0.4242
+    """
+
+    def __init__(self, parts: Mapping[str, RelevanceLoss], weights: Mapping[str, float] | None = None) -> None:
+        super().__init__()
+        weights = dict(weights or {})
+        if not parts:
+            raise ValueError("a combined loss needs a part")
+        unknown = sorted(set(weights) - set(parts))
+        if unknown:
+            raise ValueError(f"weights name {', '.join(unknown)}; the parts are {', '.join(parts)}")
+        for name, weight in weights.items():
+            check_number(f"weight of {name}", weight, at_least=0)
+        # A ModuleDict, so that `.to(device)` and `modules()` reach the parts.
+        self.parts = nn.ModuleDict(dict(parts))
+        self.weights = {name: weights.get(name, 1.0) for name in parts}
+
+    def forward(self, scores: Tensor, relevance: Tensor | None = None, same_image: Tensor | None = None) -> Tensor:
+        """Return the loss; parameters and errors as `RelevanceLoss.forward`."""
+        first, *rest = self.terms(scores, relevance, same_image).values()
+        return sum(rest, start=first)
+
+    def terms(
+        self, scores: Tensor, relevance: Tensor | None = None, same_image: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        """Return the terms of all parts, `PART.TERM`, weighted so that they sum to the loss."""
+        terms: dict[str, Tensor] = {}
+        for name, part in self.parts.items():
+            assert isinstance(part, RelevanceLoss)
+            for term, value in part.terms(scores, relevance, same_image).items():
+                terms[f"{name}.{term}"] = value * self.weights[name]
+        return terms
+
+    def extra_repr(self) -> str:
+        """Return the weights."""
+        return f"weights={self.weights!r}"

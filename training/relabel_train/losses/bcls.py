@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from relabel_train.losses.base import Reduction
-from relabel_train.losses.combined import CombinedLoss
+from relabel_train.losses.base import CombinedLoss, Reduction
 from relabel_train.losses.sliding_window_kendall import Edges, SlidingWindowKendallLoss
 from relabel_train.losses.triplet import TripletLoss
 

@@ -7,10 +7,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from relabel_train.losses.base import Reduction
+from relabel_train.losses.base import Reduction, check_number
 from relabel_train.losses.distance_base import DistanceLoss
 from relabel_train.losses.pairwise_hinge import hinge_ranked
-from relabel_train.losses.validation import check_number
 
 
 class DenseTripletLoss(DistanceLoss):

@@ -7,8 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from relabel_train.losses.base import Reduction, describe
-from relabel_train.losses.validation import check_choice
+from relabel_train.losses.base import Reduction, check_choice, describe
 
 
 class DistanceLoss(nn.Module):

@@ -8,10 +8,17 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from relabel_train.losses.base import Parts, Reduction, RelevanceLoss, float_labels, label_tolerance
+from relabel_train.losses.base import (
+    Parts,
+    Reduction,
+    RelevanceLoss,
+    check_choice,
+    check_number,
+    float_labels,
+    label_tolerance,
+)
 from relabel_train.losses.pairwise_hinge import hinge_between
 from relabel_train.losses.triplet import hardest_hinges, sum_of_hinges
-from relabel_train.losses.validation import check_choice, check_number
 
 Contrast = Literal["hard", "sum"]
 Sets = Literal["levels", "cumulative"]

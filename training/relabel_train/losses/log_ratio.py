@@ -7,9 +7,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from relabel_train.losses.base import Reduction
+from relabel_train.losses.base import Reduction, check_number
 from relabel_train.losses.distance_base import DistanceLoss
-from relabel_train.losses.validation import check_number
 
 
 class LogRatioLoss(DistanceLoss):

@@ -8,8 +8,15 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from relabel_train.losses.base import Parts, Reduction, RelevanceLoss, float_labels, with_best_own_label
-from relabel_train.losses.validation import check_choice, check_number
+from relabel_train.losses.base import (
+    Parts,
+    Reduction,
+    RelevanceLoss,
+    check_choice,
+    check_number,
+    float_labels,
+    with_best_own_label,
+)
 
 Ideal = Literal["paper", "sorted"]
 LabelRange = Literal["cosine", "unit"]

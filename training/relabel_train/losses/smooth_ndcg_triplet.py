@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from relabel_train.losses.base import Reduction
-from relabel_train.losses.combined import CombinedLoss
+from relabel_train.losses.base import CombinedLoss, Reduction, check_number
 from relabel_train.losses.smooth_ndcg import Ideal, LabelRange, SmoothNDCGLoss
 from relabel_train.losses.triplet import TripletLoss
-from relabel_train.losses.validation import check_number
 
 
 class SmoothNDCGTripletLoss(CombinedLoss):

@@ -7,8 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from relabel_train.losses.base import Parts, Reduction, RelevanceLoss, float_labels, with_best_own_label
-from relabel_train.losses.validation import check_number
+from relabel_train.losses.base import Parts, Reduction, RelevanceLoss, check_number, float_labels, with_best_own_label
 
 
 class SoftTargetLoss(RelevanceLoss):

@@ -7,8 +7,15 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from relabel_train.losses.base import Parts, Reduction, RelevanceLoss, float_labels, label_tolerance
-from relabel_train.losses.validation import check_choice, check_number
+from relabel_train.losses.base import (
+    Parts,
+    Reduction,
+    RelevanceLoss,
+    check_choice,
+    check_number,
+    float_labels,
+    label_tolerance,
+)
 
 Negatives = Literal["hardest", "sum", "soft"]
 

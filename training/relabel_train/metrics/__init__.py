@@ -14,14 +14,22 @@ from relabel_train.metrics.binary import (
     recall_percent,
     rsum,
 )
-from relabel_train.metrics.graded import RankedLabels, Ranking, ideal_labels, label_distance, ncs, ndcg
+from relabel_train.metrics.graded import (
+    RankedLabels,
+    Ranking,
+    extended_by_images,
+    extended_by_items,
+    ideal_labels,
+    label_distance,
+    ncs,
+    ndcg,
+)
 from relabel_train.metrics.kendall import cs_at_k, kendall_tau
 from relabel_train.metrics.positives import Positives, QueryPositives, own_positives, positives_of, read_positives
 from relabel_train.metrics.ranking import Ties, best_ranks, first_hits, ranked_hits
 from relabel_train.metrics.report import Relevance, retrieval_report
 from relabel_train.metrics.results import Figure, ReportSettings, RetrievalReport
 from relabel_train.metrics.scores import LookupRelevance, open_scores
-from relabel_train.metrics.semantic_recall import extended_by_images, extended_by_items
 
 __all__ = [
     "Figure",

@@ -20,7 +20,16 @@ from relabel_train.metrics.binary import (
     recall_percent,
     rsum,
 )
-from relabel_train.metrics.graded import Items, Ranking, ideal_labels, label_distance, ncs, ndcg
+from relabel_train.metrics.graded import (
+    Items,
+    Ranking,
+    extended_by_images,
+    extended_by_items,
+    ideal_labels,
+    label_distance,
+    ncs,
+    ndcg,
+)
 from relabel_train.metrics.kendall import compute_taus, cs_at_k
 from relabel_train.metrics.positives import Positives, QueryPositives, own_positives
 from relabel_train.metrics.ranking import best_ranks, first_hits, ranks_and_hits
@@ -35,7 +44,6 @@ from relabel_train.metrics.scores import (
     open_scores,
     split_into_folds,
 )
-from relabel_train.metrics.semantic_recall import extended_by_images, extended_by_items
 
 Values = dict[str, NDArray[np.float64]]
 """Metrics by name, one value per query: (Q,) each; NaN for a metric that is not defined."""

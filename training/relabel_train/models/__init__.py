@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from relabel_train.models.base import Model
-from relabel_train.models.gpo import GPO
 from relabel_train.models.vocabulary import Vocabulary
-from relabel_train.models.vse_inf import VSEInfinity
+from relabel_train.models.vse_inf import GPO, VSEInfinity
 from relabel_train.models.vsepp import VSEPP
 
 MODELS: dict[str, type[VSEPP] | type[VSEInfinity]] = {"vsepp": VSEPP, "vse_inf": VSEInfinity}

@@ -22,7 +22,7 @@ from relabel.core.types import Pooling, Rows
 from relabel.corpus import Corpus, References
 from relabel.sources.gate_counts import record_gate_counts
 from relabel.sources.relevance import Relevance
-from relabel.store.safe_writers import save_array
+from relabel.store.arrays import save_array
 from relabel.store.tasks import Task
 from relabel.store.workdir import Work
 

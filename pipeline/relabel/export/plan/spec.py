@@ -15,14 +15,13 @@ from relabel.core.errors import UsageError
 from relabel.core.types import Pooling, Rows
 from relabel.corpus import REFERENCES, Corpus
 from relabel.export.neighbours import NeighbourTable
-from relabel.export.plan.params import ExportPlanParams
+from relabel.export.params import ExportPlanParams
 from relabel.sources.base import Source
 from relabel.store.arrays import npy_bytes
-from relabel_train.batches.base import Captions, Sampler, mark_usable
+from relabel_train.batches.base import Captions, RandomBatches, Sampler, mark_usable
 from relabel_train.batches.graded import GradedBatches, quantile_levels
 from relabel_train.batches.neighbour import NeighbourBatches
 from relabel_train.batches.plan import COVERAGE, EXACT, FORMAT, ORIENTATION, SAME_IMAGE
-from relabel_train.batches.uniform import RandomBatches
 from relabel_train.ids import Ids
 
 _SHARD = 64 << 20  # target size of a shard in bytes of blocks

@@ -25,8 +25,8 @@ from relabel.core.types import Pooling
 from relabel.corpus import Corpus
 from relabel.sources.base import OpenEncoding, Source, SourceParams, SourceSpec
 from relabel.sources.bert_sts.encode import CrossEncoderTasks
-from relabel.sources.bert_sts.model import Output, check_labels
 from relabel.sources.bert_sts.relevance import Below, BertStsRelevance, Gate, Orders
+from relabel.sources.bert_sts.scorer import Output, check_labels
 from relabel.sources.bert_sts.token_pairs import Texts
 from relabel.sources.cosine import ComputeType
 from relabel.sources.models.files import ModelFiles, find_model

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from relabel.core.errors import UsageError
 from relabel.core.progress import Advance, ignore_progress
 from relabel.core.runtime import Runtime
+from relabel.core.tables import duration
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.sources.bert_sts.token_pairs import Texts
 from relabel.sources.finder import Finder, Search
 from relabel.sources.relevance import GateCounts, Relevance, pool
-from relabel.store.workdir import Work
+from relabel.store.atomic import make_folder
+from relabel.store.workdir import DONE, Work
 
 if TYPE_CHECKING:
     from relabel.sources.bert_sts.scorer import PairScorer
@@ -28,6 +34,7 @@ Keys = NDArray[np.int64]
 
 _LOW = 0xFFFFFFFF  # lower 32 bits of a key
 _SAMPLE = 64  # approximate number of keys kept per call
+_PROBE, _WARM = 192, 16  # pairs that are timed, and that warm up the model
 
 
 @dataclass(frozen=True)
@@ -95,7 +102,7 @@ class BertStsRelevance(Relevance):
     scorer : callable
         Loads the cross-encoder; further calls return the same one.
     max_pairs : int or None
-        Limit of `relabel.sources.bert_sts.cost.log_cost`.
+        Limit of `relabel.sources.bert_sts.relevance.log_cost`.
     runtime : Runtime
     counts : dict of str to int
         Counts since the encoding was opened: pairs of captions `asked` and `passed`, pairs of texts `refined`.
@@ -133,7 +140,6 @@ class BertStsRelevance(Relevance):
 
     @override
     def estimate_seconds(self, references: References, captions: Rows, total: int, title: str) -> float | None:
-        from relabel.sources.bert_sts.cost import log_cost
 
         counter = self.dry_run()
         counter.pairs(references, captions)
@@ -142,7 +148,6 @@ class BertStsRelevance(Relevance):
 
     @override
     def log_run_cost(self, run: Callable[[Relevance, Work], None], title: str) -> None:
-        from relabel.sources.bert_sts.cost import log_run_cost
 
         log_run_cost(self, run, title)
 
@@ -264,3 +269,60 @@ class DryRunRelevance(BertStsRelevance):
         self.counts["refined"] += len(keys)
         self.met.append(keys[:: max(1, len(keys) // _SAMPLE)])
         return np.zeros(len(keys))
+
+
+def log_cost(relevance: BertStsRelevance, pairs: int, sample: Keys, title: str) -> float:
+    """Log the estimated cost of refining pairs.
+
+    Parameters
+    ----------
+    relevance : BertStsRelevance
+    pairs : int
+        Estimated number of pairs of texts to refine.
+    sample : (S,) int64
+        Keys of some of the pairs.
+    title : str
+        Title of the work that needs them.
+
+    Returns
+    -------
+    float
+        Estimated seconds.
+
+    Raises
+    ------
+    UsageError
+        If there are more pairs than `max_pairs`.
+    """
+    limit = relevance.max_pairs
+    if not pairs:
+        return 0.0
+    seconds = pairs * seconds_per_pair(relevance, sample)
+    message = f"{title}: about {pairs:,} pairs to refine ({relevance.gate.describe()}), about {duration(seconds)}"
+    if limit is not None and pairs > limit:
+        todo = "Raise `max_pairs` or `threshold`, name another `gate`, or ask for fewer captions."
+        raise UsageError(f"{message}; max_pairs is {limit:,}", todo=todo)
+    relevance.runtime.progress.note(message)
+    return seconds
+
+
+def log_run_cost(relevance: BertStsRelevance, run: Callable[[Relevance, Work], None], title: str) -> None:
+    """Count the pairs of `run` by running it with the gate alone, in a temporary folder, and log their cost."""
+    counter = relevance.dry_run()
+    with TemporaryDirectory(prefix="relabel-") as folder:
+        work = Work(Path(folder))
+        make_folder(work.folder / DONE)
+        run(counter, work)
+    log_cost(relevance, counter.counts["refined"], counter.sample, title)
+
+
+def seconds_per_pair(relevance: BertStsRelevance, sample: Keys) -> float:
+    """Time some pairs, drawn with a fixed seed, after a few to warm up the model."""
+    keys = np.random.default_rng(0).permutation(sample)[:_PROBE]
+    counts = dict(relevance.counts)
+    relevance.refine(keys[:_WARM])
+    started = time.perf_counter()
+    relevance.refine(keys)
+    # Timed pairs are no part of the artefact's counts.
+    relevance.counts.update(counts)
+    return (time.perf_counter() - started) / max(1, len(keys))

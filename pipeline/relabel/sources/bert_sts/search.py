@@ -17,8 +17,7 @@ from typing_extensions import override
 from relabel.core.progress import Advance
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
-from relabel.sources.bert_sts.gate import DistinctCaptions
-from relabel.sources.bert_sts.pair_table import PairTable
+from relabel.sources.bert_sts.pair_table import DistinctCaptions, PairTable
 from relabel.sources.finder import Finder, Search
 from relabel.sources.relevance import pool
 from relabel.store.tasks import Task, TaskGroup

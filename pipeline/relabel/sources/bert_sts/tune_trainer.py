@@ -14,7 +14,7 @@ import torch
 
 from relabel.core.errors import MissingError
 from relabel.core.numeric.statistics import pearson, round_relative, spearman
-from relabel.core.numeric.torch_threads import inner_threads
+from relabel.core.numeric.threads import inner_threads
 from relabel.core.progress import ProgressBar
 from relabel.core.runtime import Runtime, pick_device
 from relabel.datasets.stsb import SentencePair

@@ -20,12 +20,10 @@ from relabel.core.types import Pooling
 from relabel.corpus import Corpus
 from relabel.corpus.tokenizers import Tokenizer, lower_split
 from relabel.sources.base import OpenEncoding
-from relabel.sources.cbow.encode import CbowTasks
-from relabel.sources.cbow.noun_weights import noun_weights, tagger_version
+from relabel.sources.cbow.encode import CbowTasks, noun_weights, tagger_version
 from relabel.sources.cosine import StoredType, VectorRelevance, VectorSource, make_vector_spec, read_vectors
-from relabel.sources.words.bags import WordBags
-from relabel.sources.words.files import vectors_of_words
 from relabel.sources.words.params import WordVectorParams
+from relabel.sources.words.shards import WordBags, vectors_of_words
 from relabel.sources.words.vectors import WordVectorsFile, read_word_vectors
 from relabel.store.manifest import Manifest
 

@@ -30,8 +30,7 @@ from relabel.sources.cider.encode import VOCABULARY, CiderTasks
 from relabel.sources.cider.features import Weighting, features_of, idf_of
 from relabel.sources.cider.ngrams import Vocabulary
 from relabel.sources.cider.relevance import BOUNDS, CiderRelevance, gauss_of
-from relabel.store.manifest import Manifest, read_parts
-from relabel.store.reading import refuse_replaced
+from relabel.store.manifest import Manifest, read_parts, refuse_replaced
 
 
 class CiderParams(SourceParams):

@@ -24,7 +24,7 @@ IMPACT_BITS = 12
 """Bits of a posting that hold its impact; the other 20 hold the candidate's position."""
 MAX_CANDIDATES = 1 << (32 - IMPACT_BITS)
 """Largest number of candidates of one index: 1,048,576."""
-_HASH = np.int64(2654435761)  # Knuth's multiplicative hashing
+_END = np.iinfo(np.int32).max  # larger than every n-gram of the terms
 
 
 class ImpactIndex(NamedTuple):
@@ -62,7 +62,8 @@ class Terms(NamedTuple):
     Attributes
     ----------
     grams, orders, by_rarity : (T,) int32
-        N-grams, ascending; their orders, from 0; and the terms sorted from the rarest to the most frequent.
+        N-grams, ascending and followed by a larger number; their orders, from 0; and the terms sorted from the rarest
+        to the most frequent.
     begin : (T + 1,) int32
         The references that hold term t are ``begin[t]:begin[t + 1]``.
     counts, bigrams, weight : (H,) int32, int32, float64
@@ -73,8 +74,6 @@ class Terms(NamedTuple):
         Bounds a term's contribution when multiplied by `ImpactIndex.largest`.
     remaining : (T + 1,) float64
         Bound of the sum of all terms from the t-th rarest on.
-    slots : (S,) int32
-        Hash table of terms, -1 where empty; S is a power of two.
     """
 
     grams: I4
@@ -87,15 +86,12 @@ class Terms(NamedTuple):
     coef: F8
     per_count: F8
     remaining: F8
-    slots: I4
 
     @classmethod
     def allocate(cls, size: int) -> Terms:
         """Allocate buffers for sets whose captions hold up to `size` n-grams in total."""
         grams, orders, by_rarity, begin, counts, bigrams = np.empty((6, size + 1), np.int32)
-        weight, coef, per_count, remaining = np.empty((4, size + 1))
-        slots = np.empty(max(16, 1 << (4 * size).bit_length()), np.int32)
-        return cls(grams, orders, by_rarity, begin, counts, bigrams, weight, coef, per_count, remaining, slots)
+        return cls(grams, orders, by_rarity, begin, counts, bigrams, *np.empty((4, size + 1)))
 
 
 def impact_index_of(features: Features, weighting: Weighting, positions: I4, rows: I4) -> ImpactIndex:
@@ -193,6 +189,7 @@ def collect_terms(
             if merge.cursor[r] < merge.stop[r]:
                 gram = min(gram, np.int64(refs.ids[merge.cursor[r]]))
         if gram == NO_NGRAM:
+            terms.grams[size] = _END
             return size
         while gram >= weighting.starts[order + 1]:
             order += 1
@@ -218,16 +215,9 @@ def collect_terms(
 @jit
 def order_by_rarity(size: int, index: ImpactIndex, terms: Terms) -> None:
     """Sort the terms from the rarest to the most frequent, and sum their bounds from the end."""
-    # Insertion sort by the length of posting lists: a set has few terms. Ties stay in the order of n-grams.
-    for t in range(size):
-        count, at = index.starts[terms.grams[t] + 1] - index.starts[terms.grams[t]], t
-        while at > 0:
-            before = terms.grams[terms.by_rarity[at - 1]]
-            if index.starts[before + 1] - index.starts[before] <= count:
-                break
-            terms.by_rarity[at] = terms.by_rarity[at - 1]
-            at -= 1
-        terms.by_rarity[at] = t
+    grams = terms.grams[:size]
+    # Ties stay in the order of n-grams.
+    terms.by_rarity[:size] = np.argsort(index.starts[grams + 1] - index.starts[grams], kind="mergesort")
     # Suffix sums: the terms from position i on add at most remaining[i] to any candidate.
     terms.remaining[size] = 0.0
     for i in range(size - 1, -1, -1):
@@ -236,39 +226,19 @@ def order_by_rarity(size: int, index: ImpactIndex, terms: Terms) -> None:
 
 
 @jit
-def build_hash(size: int, terms: Terms) -> int:
-    """Fill the hash table from n-gram to term; return its mask."""
-    # At most a quarter of the slots is taken, so linear probing ends after a step or two. S > 4 T also guarantees an
-    # empty slot, at which a lookup of a missing n-gram ends.
-    mask = 15
-    while mask < 4 * size:
-        mask = 2 * mask + 1
-    terms.slots[: mask + 1] = -1
-    for t in range(size):
-        at = (terms.grams[t] * _HASH >> 8) & mask
-        while terms.slots[at] >= 0:
-            at = (at + 1) & mask
-        terms.slots[at] = t
-    return mask
-
-
-@jit
-def exact_score(c: int, mask: int, scale: float, terms: Terms, features: Features, weighting: Weighting) -> float:
+def exact_score(c: int, scale: float, terms: Terms, features: Features, weighting: Weighting) -> float:
     """Score the candidate in row c of the encoding: the bits of `score_pairs`."""
     # The same operations in the same order as in `score_pairs`. N-grams that no reference holds are skipped: they add
-    # exactly 0 there.
-    total = 0.0
+    # exactly 0 there. Both lists of n-grams ascend, so they are merged.
+    total, t = 0.0, 0
     for e in range(features.indptr[c], features.indptr[c + 1]):
         gram, count = features.ids[e], features.counts[e]
-        at = (gram * _HASH >> 8) & mask
-        while terms.slots[at] >= 0:
-            t = terms.slots[at]
-            if terms.grams[t] == gram:
-                inner = 0.0
-                for h in range(terms.begin[t], terms.begin[t + 1]):
-                    shared = terms.counts[h] if weighting.clip and terms.counts[h] < count else count
-                    inner += terms.weight[h] * shared * weighting.gauss[abs(features.bigrams[c] - terms.bigrams[h])]
-                total += inner * features.inverse[c, terms.orders[t]]
-                break
-            at = (at + 1) & mask
+        while terms.grams[t] < gram:
+            t += 1
+        if terms.grams[t] == gram:
+            inner = 0.0
+            for h in range(terms.begin[t], terms.begin[t + 1]):
+                shared = terms.counts[h] if weighting.clip and terms.counts[h] < count else count
+                inner += terms.weight[h] * shared * weighting.gauss[abs(features.bigrams[c] - terms.bigrams[h])]
+            total += inner * features.inverse[c, terms.orders[t]]
     return min(total * scale, MAX_SCORE)

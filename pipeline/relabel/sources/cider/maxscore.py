@@ -28,7 +28,6 @@ from relabel.sources.cider.impact_index import (
     IMPACT_BITS,
     ImpactIndex,
     Terms,
-    build_hash,
     collect_terms,
     exact_score,
     order_by_rarity,
@@ -118,28 +117,17 @@ def _compact(threshold: int, count: int, sums: Sums) -> int:
 
 
 @jit
-def _kth_best(count: int, itself: int, index: ImpactIndex, sums: Sums, heap: F8) -> float:
-    """Return about the k-th best sum in `met`, 0 if there are fewer than k; `heap` is a buffer of size k."""
+def _kth_best(count: int, itself: int, index: ImpactIndex, sums: Sums, heap: F8, rows: I4) -> float:
+    """Return about the k-th best sum in `met`, 0 if there are fewer than k; `heap` and `rows` are buffers of size k."""
     heap[:] = 0.0
-    width = len(heap)
     for i in range(count):
         p = sums.met[i]
         # The penalty is at most 1, so a sum at or below the heap's minimum is rejected before the penalty is read.
         if sums.value[p] <= heap[0] * _UNIT or p == itself:
             continue
         value = sums.value[p] / _UNIT * sums.penalty[index.bigrams[p]]
-        if value <= heap[0]:
-            continue
-        # Replace the minimum of the heap and sift down. Values alone are kept, so `heap.push` is not needed.
-        at, child = 0, 1
-        while child < width:
-            if child + 1 < width and heap[child + 1] < heap[child]:
-                child += 1
-            if value <= heap[child]:
-                break
-            heap[at] = heap[child]
-            at, child = child, 2 * child + 1
-        heap[at] = value
+        if value > heap[0]:
+            push(value, p, heap, rows, len(heap))
     return float(heap[0])
 
 
@@ -150,7 +138,6 @@ def _score_above(
     count: int,
     done: int,
     itself: int,
-    mask: int,
     scale: float,
     index: ImpactIndex,
     terms: Terms,
@@ -174,7 +161,7 @@ def _score_above(
         if bound * sums.penalty[index.bigrams[p]] * _ROUNDING >= cut:
             sums.scored[p], sums.done[done] = True, p
             done += 1
-            score = exact_score(index.positions[p], mask, scale, terms, refs, weighting)
+            score = exact_score(index.positions[p], scale, terms, refs, weighting)
             push(score, index.rows[p], s, w, len(s))
     return done
 
@@ -217,12 +204,12 @@ def search(
     best_rows, best_scores : (M, K) int32 and float64
         Heaps with the worst pair on top. An empty slot has score -1 and the largest int32 as its row.
     """
-    heap = np.empty(best_rows.shape[1])
+    heap, heap_rows = np.empty(best_rows.shape[1]), np.empty(best_rows.shape[1], np.int32)
     for m in range(len(indptr) - 1):
         rows, s, w = sets[indptr[m] : indptr[m + 1]], best_scores[m], best_rows[m]
         size = collect_terms(rows, refs, index, weighting, merge, terms)
         order_by_rarity(size, index, terms)
-        mask, scale = build_hash(size, terms), MAX_SCORE / (refs.inverse.shape[1] * len(rows))
+        scale = MAX_SCORE / (refs.inverse.shape[1] * len(rows))
         # penalty(len) = max_r gauss(len - len_r), for every length of a candidate.
         for d in range(len(sums.penalty)):
             sums.penalty[d] = 0.0
@@ -246,7 +233,7 @@ def search(
                 if seen >= look:
                     # The k-th best of the sums so far is close to a lower bound of the final k-th best. A higher
                     # guess raises the threshold, which shortens the list of candidates that are looked at again.
-                    guess = max(guess, _kth_best(count, itself, index, sums, heap))
+                    guess = max(guess, _kth_best(count, itself, index, sums, heap, heap_rows))
                     threshold = max(threshold, _threshold(guess, share))
                     count = _compact(threshold, count, sums)
                     look = _NEXT_LOOK * seen
@@ -257,11 +244,9 @@ def search(
                 sums.left[terms.orders[t]] += terms.per_count[t]
             rest = terms.remaining[taken] * _ROUNDING
             # Begin with the candidates whose sums are among the k best: they are few and raise s[0] most.
-            cut = max(0.0, s[0], _kth_best(count, itself, index, sums, heap))
+            cut = max(0.0, s[0], _kth_best(count, itself, index, sums, heap, heap_rows))
             while True:
-                done = _score_above(
-                    cut, rest, count, done, itself, mask, scale, index, terms, sums, refs, weighting, s, w
-                )
+                done = _score_above(cut, rest, count, done, itself, scale, index, terms, sums, refs, weighting, s, w)
                 # All listed candidates that could reach `cut` are scored. Once k scores do, no other can enter.
                 if s[0] >= cut or cut == 0.0:
                     break

@@ -18,9 +18,8 @@ from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.sources.cider.features import Features, MergeState, Postings, Weighting, features_of_text, postings_of
 from relabel.sources.cider.ngrams import Vocabulary, number_ngrams
-from relabel.sources.finder import Search
+from relabel.sources.finder import EMPTY_SLOT, Search, SlabFinder
 from relabel.sources.relevance import LookupArrays, Relevance, pool
-from relabel.sources.slab_search import EMPTY_SLOT, SlabFinder
 from relabel.store.workdir import Work
 
 if TYPE_CHECKING:

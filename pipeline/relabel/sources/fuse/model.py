@@ -21,10 +21,9 @@ from relabel.core.hints import command
 from relabel.core.types import Scores
 from relabel.sources.fuse.features import Feature
 from relabel.sources.fuse.trees import Trees, add_trees
+from relabel.store.arrays import save_array
 from relabel.store.atomic import write_text
-from relabel.store.manifest import Manifest, read_manifest
-from relabel.store.reading import read_artefact
-from relabel.store.safe_writers import save_array
+from relabel.store.manifest import Manifest, read_artefact, read_manifest
 from relabel.store.workdir import Work
 
 KIND = "fuse_model"

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from relabel.core.hints import command
-from relabel.core.java import find_jar, java_command
-from relabel.core.line_process import JavaError, map_lines
+from relabel.core.java import JavaError, find_jar, java_command, map_lines
 from relabel.core.worker_pool import Failure, LineError, NoAnswerError, Program, WorkerPool
 from relabel.sources.wordnet import find_meteor_jar
 

@@ -12,7 +12,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from relabel.core.errors import PartialError
-from relabel.core.line_process import SILENCE
+from relabel.core.java import SILENCE
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.core.worker_pool import LineError
@@ -22,8 +22,7 @@ from relabel.sources.base import SourceParams
 from relabel.sources.meteor.encode import MeteorTables
 from relabel.sources.meteor.jar import MeteorScorer, normalise, scorer_command
 from relabel.sources.relevance import Relevance, pool
-from relabel.store.manifest import Manifest
-from relabel.store.reading import refuse_replaced
+from relabel.store.manifest import Manifest, refuse_replaced
 
 BEAM = 40
 """Partial alignments that METEOR keeps. In a text of no more words, the alignment with itself always survives."""

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from relabel.core.numeric.torch_threads import inner_threads, one_thread_each
+from relabel.core.numeric.threads import inner_threads, one_thread_each
 from relabel.core.progress import Advance, ignore_progress
 from relabel.core.runtime import Runtime, pick_device
 from relabel.sources.cosine import ComputeType

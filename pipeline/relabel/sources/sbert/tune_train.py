@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from relabel.core.numeric.torch_threads import inner_threads
+from relabel.core.numeric.threads import inner_threads
 from relabel.core.progress import Progress
 from relabel.sources.sbert.tune_backward import GradientModel
 from relabel.sources.sbert.tune_batches import Batches

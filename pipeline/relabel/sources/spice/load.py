@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from relabel.core.numeric.csr import group, indptr_of, owners
 from relabel.core.numeric.jit import jit
+from relabel.sources.spice.encode import spelled, words_table
 from relabel.sources.spice.scene_graph import (
     ATTRIBUTES,
     I4,
@@ -29,7 +30,6 @@ from relabel.sources.spice.scene_graph import (
     clear_graph,
     merge,
 )
-from relabel.sources.spice.synonyms import spelled, words_table
 
 
 class Scenes(NamedTuple):

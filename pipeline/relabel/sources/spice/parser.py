@@ -19,8 +19,7 @@ from typing import Any
 
 from relabel.core.errors import CheckError, MissingError, PartialError
 from relabel.core.hints import command
-from relabel.core.java import OPTIONS, find_jar, find_java, java_version
-from relabel.core.line_process import JavaError
+from relabel.core.java import OPTIONS, JavaError, find_jar, find_java, java_version
 from relabel.core.progress import Advance, ignore_progress
 from relabel.core.worker_pool import Failure, NoAnswerError, Program, WorkerPool
 from relabel.datasets import Content, load_manifest, locate

@@ -1,4 +1,4 @@
-"""SPICE of any captions of an encoding: pairs, blocks, nearest captions and new texts."""
+"""SPICE of any captions of an encoding: pairs, blocks, nearest captions, new texts and the arrays of a lookup."""
 
 from __future__ import annotations
 
@@ -11,24 +11,34 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from relabel.core.numeric.csr import indptr_of
 from relabel.core.numeric.threads import run_chunks
 from relabel.core.progress import Advance
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
-from relabel.sources.finder import Search
+from relabel.sources.finder import Search, SlabFinder
 from relabel.sources.relevance import LookupArrays, Relevance
-from relabel.sources.slab_search import SlabFinder
 from relabel.sources.spice.load import Scenes, sizes_of
 from relabel.sources.spice.scene_graph import I8, ReferenceGraph, TupleRows, Words
 from relabel.sources.spice.scoring import BEST, MEAN, MERGED, count_pairs, score_block, score_pairs
-from relabel.sources.spice.tuple_search import Counts, TupleIndex, TupleTable, search, tuple_index, tuple_table
+from relabel.sources.spice.tuple_search import (
+    Counts,
+    TupleIndex,
+    TupleTable,
+    list_matches,
+    search,
+    tuple_index,
+    tuple_table,
+)
+from relabel.store.arrays import write_array
 from relabel.store.workdir import Work
 
 _USUAL = np.array([128, 64, 64, 4096])
 """Smallest graph that is allocated (see `ReferenceGraph.of`): holds the five captions of nearly any image."""
 _QUERIES = 128  # queries per task of a thread
 NewText = Callable[[str, Scenes], tuple[TupleRows, Words]]
+_SETS = 4096  # sets whose matches are listed together
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -136,7 +146,6 @@ class SceneGraphRelevance(Relevance):
 
     @override
     def write_lookup(self, work: Work) -> LookupArrays:
-        from relabel.sources.spice.export import write_scene_graphs
 
         return LookupArrays("scene_graphs", "int32", self.failed, write_scene_graphs(self, work))
 
@@ -257,3 +266,48 @@ class SceneGraphFinder(SlabFinder[TupleIndex]):
         """Candidates that have failed."""
         candidates = np.array(self.search.candidates, np.int32)
         return candidates[self.relevance.failed_mask[self.relevance.positions(candidates)]]
+
+
+def write_scene_graphs(relevance: SceneGraphRelevance, work: Work) -> dict[str, int]:
+    """Write the arrays of the kind `scene_graphs` (see `relabel_train.lookup.spice`).
+
+    Beside the opened encoding this holds the largest of the arrays.
+
+    Returns
+    -------
+    dict of str to int
+        Sizes for `lookup.json`: `tuples`.
+    """
+    scenes, rows, corpus = relevance.scenes, relevance.rows, relevance.corpus
+    table = tuple_table(scenes.graphs, scenes.concepts)
+    write_array(work, "scene_graphs.indptr", scenes.graphs.start)
+    write_array(work, "scene_graphs.tuples", table.number)
+    images = range(int(corpus.image[rows.start]), int(corpus.image[rows.stop - 1]) + 1)
+    captions = References.single(np.arange(rows.start, rows.stop, dtype=np.int32))
+    for name, references in (("caption", captions), ("image", corpus.references(images))):
+        sets = relevance.set_positions(references, "refs")
+        sizes, counts, matches = _matches(relevance, sets, table)
+        write_array(work, f"scene_graphs.{name}_indptr", indptr_of(counts))
+        write_array(work, f"scene_graphs.{name}_matches", matches)
+        if name == "image":
+            write_array(work, "scene_graphs.image_size", sizes.astype(np.int32))
+    return {"tuples": len(table.concepts)}
+
+
+def _matches(
+    relevance: SceneGraphRelevance, sets: References, table: TupleTable
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]:
+    """Return each set's number of tuples, its number of matching distinct tuples, and these tuples, end to end."""
+    scenes = relevance.scenes
+    sizes, counts = np.empty((2, len(sets)), np.int64)
+    pieces, buffer = [np.empty(0, np.int32)], np.empty(len(table.concepts) + 1, np.int32)
+    with relevance.borrow_graph(relevance.size_bound(sets, MERGED)) as graph:
+        for a in range(0, len(sets), _SETS):
+            b = min(a + _SETS, len(sets))
+            args = (sets.indptr[a : b + 1], sets.rows, scenes.rows, scenes.words, table, graph, buffer)
+            # The first pass counts, the second one fills an array of exactly that size.
+            list_matches(*args, sizes[a:b], counts[a:b], np.empty(0, np.int32))
+            piece = np.empty(int(counts[a:b].sum()), np.int32)
+            list_matches(*args, sizes[a:b], counts[a:b], piece)
+            pieces.append(piece)
+    return sizes, counts, np.concatenate(pieces)

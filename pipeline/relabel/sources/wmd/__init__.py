@@ -31,15 +31,12 @@ from relabel.corpus.tokenizers import Tokenizer, lower_split
 from relabel.sources.base import OpenEncoding, Source, SourceSpec
 from relabel.sources.cosine import vectors_from_table
 from relabel.sources.wmd.distance import Bags
-from relabel.sources.wmd.encode import WmdTasks, count_words, scale_to_unit_length
+from relabel.sources.wmd.encode import NAMED, StopWords, WmdTasks, count_words, scale_to_unit_length
 from relabel.sources.wmd.relevance import WmdRelevance
-from relabel.sources.wmd.stop_words import NAMED, StopWords
-from relabel.sources.words.bags import WordBags
 from relabel.sources.words.params import WordVectorParams
-from relabel.sources.words.shards import VECTORS_FILE
+from relabel.sources.words.shards import VECTORS_FILE, WordBags
 from relabel.sources.words.vectors import read_word_vectors
-from relabel.store.manifest import Manifest, read_parts
-from relabel.store.reading import refuse_replaced
+from relabel.store.manifest import Manifest, read_parts, refuse_replaced
 
 
 class WmdParams(WordVectorParams):

@@ -28,8 +28,7 @@ from relabel.core.progress import Advance
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import References
-from relabel.sources.finder import Finder, Search
-from relabel.sources.slab_search import EMPTY_SLOT
+from relabel.sources.finder import EMPTY_SLOT, Finder, Search
 from relabel.sources.wmd.distance import F8, I4, I8, Bags, distance, euclidean
 from relabel.sources.wmd.set_distance import CODES, MAX, pool_to_caption, relevance_of_set
 from relabel.store.workdir import Work

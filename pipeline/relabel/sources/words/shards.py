@@ -1,25 +1,157 @@
-"""First tasks of an encoding by word vectors: the words of each shard's captions, then the vectors of all words."""
+"""Bags of words of captions, and the first tasks of an encoding by word vectors.
+
+These tasks write the words of each shard's captions and then the vectors of all words.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from relabel.core.progress import Advance
 from relabel.sources.shards import ShardTasks
-from relabel.sources.words.bags import WordBags
-from relabel.sources.words.files import count_values, make_bags_table, read_bags
 from relabel.sources.words.vectors import WordVectorsFile
 from relabel.store.tasks import Task, TaskGroup
 from relabel.store.workdir import Work
 
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+
+from pathlib import Path
+
+from relabel.sources.words.vectors import WordVectors
+
 VECTORS_FILE = "words.parquet"
 """File of the words that have a vector, in the order of their source file, and of their vectors."""
+_SHOWN = 20  # out-of-vocabulary words that a manifest lists
+
+
+@dataclass(frozen=True, eq=False)
+class WordBags:
+    """Bags of words of N captions: U distinct texts with T words in total, V of them distinct.
+
+    Attributes
+    ----------
+    vocabulary : list of str
+        V words.
+    indptr : (U + 1,) int64
+    words : (T,) int32
+        Text u has the words ``words[indptr[u]:indptr[u + 1]]``, with repetitions.
+    weights : (T,) float64
+    text_of : (N,) int64
+        Distinct text of each caption.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel.sources.words.shards import WordBags
+    >>> bags = WordBags.from_texts(["a dog", "two dogs", "a dog"])
+    >>> bags.vocabulary, bags.text_of.tolist(), bags.counts().tolist()
+    (['a', 'dog', 'two', 'dogs'], [0, 1, 0], [2, 2, 1, 1])
+    >>> bags.unit_vectors(np.array([[3, 0], [0, 4], [0, 1], [0, 1]]), slice(0, 2)).round(1).tolist()
+    [[0.6..., 0.8...], [0.0, 1.0]]
+    """
+
+    vocabulary: list[str]
+    indptr: NDArray[np.int64]
+    words: NDArray[np.int32]
+    weights: NDArray[np.float64]
+    text_of: NDArray[np.int64]
+
+    @classmethod
+    def from_texts(cls, texts: Sequence[str]) -> WordBags:
+        """Make bags of texts whose words are separated by single spaces; every word has weight 1."""
+        encoded = pa.array(texts, pa.string()).dictionary_encode()
+        # Split each distinct text once; Arrow keeps the strings outside of Python.
+        lists = pc.split_pattern(encoded.dictionary, " ")
+        flat = pc.list_flatten(lists).dictionary_encode()
+        words = flat.indices.to_numpy()
+        indptr = np.zeros(len(lists) + 1, np.int64)
+        np.cumsum(pc.list_value_length(lists).to_numpy(), out=indptr[1:])
+        bags = cls(flat.dictionary.to_pylist(), indptr, words, np.ones(len(words)), encoded.indices.to_numpy())
+        return bags._without_empty_words()
+
+    @classmethod
+    def from_weighted_words(cls, texts: Sequence[Iterable[tuple[str, float]]], text_of: NDArray[np.int64]) -> WordBags:
+        """Make bags of weighted words.
+
+        Parameters
+        ----------
+        texts : sequence of iterables of (str, float)
+            Words and weights of each distinct text.
+        text_of : (N,) int64
+            Distinct text of each caption.
+        """
+        number: dict[str, int] = {}
+        indptr, words, weights = [0], [], []
+        for text in texts:
+            for word, weight in text:
+                words.append(number.setdefault(word, len(number)))
+                weights.append(weight)
+            indptr.append(len(words))
+        return cls(list(number), np.array(indptr), np.array(words, np.int32), np.array(weights, np.float64), text_of)
+
+    def counts(self) -> NDArray[np.int64]:
+        """Return the number of times each word occurs over all captions, (V,) int64."""
+        # A word counts once for every caption that shares its text.
+        copies = np.bincount(self.text_of, minlength=len(self.indptr) - 1)
+        each = np.repeat(copies, np.diff(self.indptr))
+        return np.bincount(self.words, each, len(self.vocabulary)).astype(np.int64)
+
+    def unit_vectors(self, vectors: NDArray[np.float64], captions: slice) -> NDArray[np.float32]:
+        """Sum the word vectors of captions and scale to length 1. The mean has the same direction.
+
+        Parameters
+        ----------
+        vectors : (V, D) float64
+            Vector of each word of `vocabulary`, zeros for words without one.
+        captions : slice
+            Selects n of the N captions.
+
+        Returns
+        -------
+        (n, D) float32
+            Unit vectors; zeros for a caption without any known word.
+        """
+        # Captions with the same text share one product.
+        texts, back = np.unique(self.text_of[captions], return_inverse=True)
+        total: Any = self._matrix()[texts] @ vectors
+        length = np.linalg.norm(total, axis=1, keepdims=True)
+        unit = np.divide(total, length, out=np.zeros_like(total), where=length > 0).astype(np.float32)
+        return np.asarray(unit[back])
+
+    def _matrix(self) -> csr_array:
+        """Return the weights as a sparse matrix, (U, V)."""
+        from scipy.sparse import csr_array
+
+        shape = (len(self.indptr) - 1, len(self.vocabulary))
+        return csr_array((self.weights, self.words, self.indptr), shape=shape)
+
+    def _without_empty_words(self) -> WordBags:
+        """Remove the word '' that results from splitting an empty text."""
+        if "" not in self.vocabulary:
+            return self
+        empty = self.vocabulary.index("")
+        kept = self.words != empty
+        indptr = np.concatenate([[0], np.cumsum(kept)])[self.indptr]
+        words = self.words[kept]
+        return WordBags(
+            [w for w in self.vocabulary if w],
+            indptr,
+            # Words behind the removed one move up by one.
+            words - (words > empty).astype(np.int32),
+            self.weights[kept],
+            self.text_of,
+        )
 
 
 class WordTasks(ShardTasks):
@@ -94,3 +226,100 @@ class WordTasks(ShardTasks):
         # The words of shards are needed only to make the other files.
         work.excluded.update(self._words)
         return table
+
+
+def vectors_of_words(index: dict[str, int], vectors: NDArray[np.float32], vocabulary: list[str]) -> NDArray[np.float64]:
+    """Return the vector of each word of a vocabulary, zeros for words without one: (V, D) float64.
+
+    Parameters
+    ----------
+    index : dict of str to int
+        Row of each word in `vectors`.
+    vectors : (N, D) float32
+    vocabulary : list of str
+        V words.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel.sources.words.shards import vectors_of_words
+    >>> vectors_of_words({"dog": 0}, np.array([[1, 2]], np.float32), ["a", "dog"]).tolist()
+    [[0.0, 0.0], [1.0, 2.0]]
+    """
+    out = np.zeros((len(vocabulary), vectors.shape[1]))
+    rows = np.array([index.get(w, -1) for w in vocabulary], np.int64)
+    # Words without a vector keep a row of zeros.
+    out[rows >= 0] = vectors[rows[rows >= 0]]
+    return out
+
+
+def make_bags_table(bags: WordBags) -> pa.Table:
+    """Return bags as a table with one row per caption: words list<string>, weights list<float64>."""
+    # One list per distinct text, which `take` repeats for its captions.
+    offsets = pa.array(bags.indptr.astype(np.int32))
+    words = pa.array(bags.vocabulary, pa.string()).take(pa.array(bags.words))
+    lists = {"words": pa.ListArray.from_arrays(offsets, words)}
+    lists["weights"] = pa.ListArray.from_arrays(offsets, pa.array(bags.weights))
+    return pa.table(lists).take(pa.array(bags.text_of))
+
+
+def read_bags(path: Path) -> WordBags:
+    """Read a file of `make_bags_table`."""
+    table = pq.read_table(path).combine_chunks()
+    words = pc.list_flatten(table["words"]).combine_chunks().dictionary_encode()
+    # The result may be a chunked array of one chunk.
+    words = words.chunk(0) if isinstance(words, pa.ChunkedArray) else words
+    indptr = np.zeros(len(table) + 1, np.int64)
+    np.cumsum(pc.list_value_length(table["words"]).to_numpy(), out=indptr[1:])
+    weights = pc.list_flatten(table["weights"]).to_numpy()
+    return WordBags(
+        words.dictionary.to_pylist(), indptr, words.indices.to_numpy(), weights, np.arange(len(table), dtype=np.int64)
+    )
+
+
+def count_values(words: pa.ChunkedArray) -> list[tuple[str, int]]:
+    """Return the number of occurrences of each distinct word, in order of first occurrence."""
+    counts = pc.value_counts(words)
+    return list(zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True))
+
+
+def make_vectors_table(read: WordVectors) -> pa.Table:
+    """Make one row per word: word (string) and vector (fixed_size_list<float32>), with facts as metadata."""
+    facts = {"words": str(read.words), "duplicates": str(read.duplicates), "width": str(read.width)}
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(read.vectors.reshape(-1)), read.width)
+    table = pa.table({"word": pa.array(list(read.index), pa.string()), "vector": vectors})
+    return table.replace_schema_metadata(facts)
+
+
+def coverage(counts: Counter[str], known: set[str], zeros: int) -> dict[str, Any]:
+    """Return the facts of a manifest about words without a vector.
+
+    Parameters
+    ----------
+    counts : Counter of str
+        Number of times each word occurs.
+    known : set of str
+        Words with a vector.
+    zeros : int
+        Number of captions without any known word.
+    """
+    missing = {word: count for word, count in counts.items() if word not in known}
+    tokens, lost = counts.total(), sum(missing.values())
+    warnings = []
+    if zeros:
+        warnings.append(f"{zeros} captions have no known word: their relevance is 0")
+    # Out-of-vocabulary tokens above 5% are worth a warning.
+    if lost > 0.05 * tokens:
+        warnings.append(f"{lost / tokens:.1%} of the tokens have no vector")
+    return {
+        "oov": {
+            "tokens": lost,
+            "of_tokens": tokens,
+            "rate": round(lost / tokens, 6) if tokens else 0.0,
+            "words": len(missing),
+            "of_words": len(counts),
+            "most_frequent": [list(item) for item in sorted(missing.items(), key=lambda m: -m[1])[:_SHOWN]],
+        },
+        "without_vector": zeros,
+        "warnings": warnings,
+    }

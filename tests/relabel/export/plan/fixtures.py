@@ -12,8 +12,8 @@ import numpy as np
 from relabel.core.progress import SILENT
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
+from relabel.export.params import ExportPlanParams
 from relabel.export.plan.build import PlanTasks
-from relabel.export.plan.params import ExportPlanParams
 from relabel.export.plan.spec import PlanSpec
 from relabel.sources.base import Kind, SourceParams, SourceSpec
 from relabel.sources.cosine import VectorRelevance

@@ -9,9 +9,9 @@ from tests.relabel.export.plan.fixtures import Counting, files, outline, vectors
 
 from relabel.core.errors import PartialError, UsageError
 from relabel.corpus import Corpus
-from relabel.export.plan import estimate as plan_estimate
+from relabel.export.plan import build as plan_estimate
 from relabel.export.plan import spec
-from relabel.export.plan.estimate import check_disk_space, check_size_limit, estimate
+from relabel.export.plan.build import check_disk_space, check_size_limit, estimate
 from relabel.sources.base import Kind
 
 

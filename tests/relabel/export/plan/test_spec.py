@@ -12,7 +12,7 @@ from tests.relabel.export.plan.fixtures import outline, vectors, write
 
 from relabel.core.errors import UsageError
 from relabel.corpus import Corpus
-from relabel.export.plan.estimate import check_size_limit
+from relabel.export.plan.build import check_size_limit
 from relabel.export.plan.spec import Shape
 
 

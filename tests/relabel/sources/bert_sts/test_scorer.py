@@ -14,8 +14,7 @@ from sentence_transformers import CrossEncoder
 from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.core.runtime import Runtime
 from relabel.sources.bert_sts import scorer as module
-from relabel.sources.bert_sts.model import Output
-from relabel.sources.bert_sts.scorer import PairScorer
+from relabel.sources.bert_sts.scorer import Output, PairScorer
 from relabel.sources.bert_sts.token_pairs import Texts, truncated_lengths
 from relabel.sources.cosine import ComputeType
 from relabel.sources.models.packed_layers import can_pack

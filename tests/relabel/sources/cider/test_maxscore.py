@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
-from relabel.sources import slab_search
+from relabel.sources import finder as finders
 from relabel.sources.cider.relevance import CiderFinder, CiderRelevance
 from relabel.sources.finder import Search
 from relabel.store.workdir import Work
@@ -33,7 +33,7 @@ CAPTIONS = st.lists(st.sampled_from("abcde"), max_size=8).map(" ".join)
 @pytest.fixture(autouse=True)
 def small_slabs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Little memory cuts even a small corpus."""
-    monkeypatch.setattr(slab_search, "_SMALLEST", 7)
+    monkeypatch.setattr(finders, "_SMALLEST", 7)
 
 
 def captions_of(relevance: CiderRelevance) -> Search:

@@ -17,7 +17,7 @@ from tests.relabel.sources.sbert.tiny_encoder import small_corpus, tiny_encoder
 
 from relabel.core.errors import CheckError
 from relabel.core.runtime import Runtime
-from relabel.sources.bert_sts.model import load_cross_encoder
+from relabel.sources.bert_sts.scorer import load_cross_encoder
 from relabel.sources.models import checks, loading
 from relabel.sources.models.files import find_model
 from relabel.sources.models.loading import load_from_folder, load_model

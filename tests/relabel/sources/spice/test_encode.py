@@ -1,6 +1,8 @@
 """Contract: row r of the encoding holds the tuples of caption r; each distinct text of a shard is parsed once; a run
 that is killed goes on at the chunk it was at and ends with the same bytes; a caption that cannot be parsed is a failed
-row, and only what lies near it is parsed again; a damaged shard is made from its own captions."""
+row, and only what lies near it is parsed again; a damaged shard is made from its own captions. The words of tuples
+have METEOR's synonym sets, base forms and phrases included; a leading `be ` goes from relations alone; a list that is
+no tuple is refused."""
 
 from __future__ import annotations
 
@@ -8,16 +10,19 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from relabel.core.errors import CheckError
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.corpus.build import Caption
 from relabel.sources.shards import FAILED
 from relabel.sources.spice import encode as module
-from relabel.sources.spice.encode import SpiceTasks, collapsed
+from relabel.sources.spice.encode import SpiceTasks, collapsed, spelled, words_table
 from relabel.sources.spice.parser import Parsed, ParseFailure
 from relabel.sources.text_reuse import TEXTS, with_text_reuse
 from relabel.store.artefact import build
@@ -160,3 +165,31 @@ def test_a_shard_without_any_text_and_a_chunk_unknown(tmp_path: Path) -> None:
     tasks = SpiceTasks(corpus, range(1), 5, lambda: corpus.texts, Runtime(), parser=Parser())
     with pytest.raises(NotImplementedError):
         tasks.make_other(Work(tmp_path), Task("words.parquet", 1), lambda _: None)
+
+
+def test_a_word_has_its_own_sets_and_those_of_its_base_forms(meteor_jar: Path, oracle: Any) -> None:
+    words = ["men", "man", "dogs", "hot dog", "riding", " Street ", "zzz", "", "children", "glass"]
+    table = words_table([*words, "man"], meteor_jar)
+    assert table["word"].to_pylist() == sorted(words)
+    found = dict(zip(table["word"].to_pylist(), map(set, table["synsets"].to_pylist()), strict=True))
+    assert found == {word: {int(s) for s in oracle.sets(word)} for word in words}
+    assert found["man"]
+    assert found["man"] <= found["men"]
+    assert found["zzz"] == found[""] == set()
+    assert found["hot dog"]
+    assert not found["hot dog"] & found["zzz"]
+
+
+def test_tuples_are_taken_apart() -> None:
+    tuples = [[["be it"], ["man", "be on"], ["be man", "be road", "be on"]], None, [], [["man", "road", "behind"]]]
+    column = pa.chunked_array([pa.array(tuples[:2], pa.list_(pa.list_(pa.string()))), pa.array(tuples[2:])])
+    start, sizes, words = spelled(column)
+    assert start.tolist() == [0, 3, 3, 3, 4]
+    assert sizes.tolist() == [1, 2, 3, 3]
+    assert words.to_pylist() == ["be it", "man", "be on", "be man", "be road", "on", "man", "road", "behind"]
+
+
+@pytest.mark.parametrize("wrong", [[[]], [["a", "b", "c", "d"]], [["a", None]]])
+def test_what_is_no_tuple_is_refused(wrong: Any) -> None:
+    with pytest.raises(CheckError, match="one to three words"):
+        spelled(pa.chunked_array([pa.array([wrong], pa.list_(pa.list_(pa.string())))]))

@@ -19,8 +19,7 @@ from pathlib import Path
 import pytest
 
 from relabel.core.errors import CheckError, MissingError
-from relabel.core.java import find_java
-from relabel.core.line_process import JavaError
+from relabel.core.java import JavaError, find_java
 from relabel.core.runtime import Runtime
 from relabel.sources.spice import parser as spice_parser
 from relabel.sources.spice.encode import collapsed

@@ -11,7 +11,7 @@ import pytest
 
 from relabel.core.runtime import Runtime
 from relabel.corpus import References
-from relabel.sources import slab_search
+from relabel.sources import finder as finders
 from relabel.sources.finder import Search
 from relabel.sources.spice import relevance as module
 from relabel.sources.spice.relevance import SceneGraphRelevance
@@ -32,7 +32,7 @@ def test_neighbours_are_a_sort_of_all_pairs(
     images = [[drawn(rng) for _ in range(int(rng.integers(1, 6)))] for _ in range(40)]
     relevance, memory = opened(images), 1 << 30
     if small:
-        monkeypatch.setattr(slab_search, "_SMALLEST", 7)
+        monkeypatch.setattr(finders, "_SMALLEST", 7)
         monkeypatch.setattr(module, "_QUERIES", 3)
         memory = 1
     n = len(relevance.rows)

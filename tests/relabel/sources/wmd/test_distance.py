@@ -18,7 +18,7 @@ from tests.relabel.sources.wmd.oracle import GLOVE, Encode, by_the_book, corpus_
 
 from relabel.corpus import Corpus
 from relabel.sources.wmd.distance import Bags, distances, transport
-from relabel.sources.wmd.stop_words import ENGLISH
+from relabel.sources.wmd.encode import ENGLISH
 from relabel.sources.words.vectors import WordVectorsFile, read_word_vectors
 
 

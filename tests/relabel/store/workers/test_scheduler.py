@@ -136,7 +136,7 @@ def test_the_command_line_over_tcp(start: Start, tmp_path: Path) -> None:
 def test_a_port_that_never_answers_is_given_up(
     stage: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("relabel.store.workers.dask_cluster._TIMEOUT", 2.0)
+    monkeypatch.setattr("relabel.store.workers.dask_run._TIMEOUT", 2.0)
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
         with pytest.raises(MissingError, match="no Dask scheduler answers"):

@@ -28,7 +28,7 @@ from relabel.core.worker_pool import LineError
 from relabel.stages import Project
 from relabel.store.manifest import Manifest
 from relabel.store.workers import dask_run, remote_job
-from relabel.store.workers.dask_cluster import gpus, worker_budget
+from relabel.store.workers.dask_run import gpus, worker_budget
 
 pytest.importorskip("distributed")
 pytestmark = pytest.mark.timeout(90)
@@ -234,7 +234,7 @@ def test_no_scheduler_no_worker_and_all_workers_lost(
     stage: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dask_run, "PATIENCE", 0.3)
-    monkeypatch.setattr("relabel.store.workers.dask_cluster._TIMEOUT", 0.5)
+    monkeypatch.setattr("relabel.store.workers.dask_run._TIMEOUT", 0.5)
     notes = tmp_path / "notes"
     with pytest.raises(MissingError, match="no Dask scheduler answers"):
         stage.demo(project(notes, scheduler="tcp://127.0.0.1:1"), str(tmp_path / "out")).run()

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from relabel.neighbours import schema as module
-from relabel.neighbours.schema import SCHEMA, group_rows, row_groups, shard_bytes, table_of
+from relabel.neighbours import spec as module
+from relabel.neighbours.spec import SCHEMA, group_rows, row_groups, shard_bytes, table_of
 from relabel.store.fixed_parquet import write_plain
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from relabel.store.safe_writers import save_array, save_index
+from relabel.store.arrays import save_array, save_index
 
 ARRAYS = [
     np.arange(3000, dtype=np.int64).reshape(-1, 3),

@@ -1,6 +1,5 @@
-"""Contract of the thread helpers: every item is worked on once, with one torch thread inside; an error comes out and
-ends the rest; torch's setting is afterwards what it was.
-"""
+"""Contract of the thread helpers: every chunk and every item is worked on once; an error comes out and ends the rest.
+Items have one torch thread inside, and torch's setting is afterwards the one before."""
 
 from __future__ import annotations
 
@@ -10,7 +9,36 @@ import time
 import pytest
 import torch
 
-from relabel.core.numeric.torch_threads import inner_threads, one_thread_each
+from relabel.core.numeric.threads import inner_threads, one_thread_each, run_chunks
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize(("count", "step"), [(0, 4), (3, 4), (4, 4), (1001, 4)])
+def test_chunks_cover_the_range_once(count: int, step: int, threads: int) -> None:
+    worked, sizes = [0] * count, []
+
+    def work(start: int, stop: int) -> None:
+        assert 0 < stop - start <= step
+        for i in range(start, stop):
+            worked[i] += 1
+
+    run_chunks(work, count, threads, step, sizes.append)
+    assert worked == [1] * count
+    assert sum(sizes) == count
+
+
+def test_chunks_after_an_error_are_dropped() -> None:
+    worked = []
+
+    def work(start: int, stop: int) -> None:
+        worked.append(start)
+        if start == 0:
+            raise ValueError("first")
+        time.sleep(0.002)
+
+    with pytest.raises(ValueError, match="first"):
+        run_chunks(work, 5000, 2, 1)
+    assert len(worked) < 5000
 
 
 @pytest.mark.parametrize("workers", [1, 3])

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relabel.sources.words.bags import WordBags
+from relabel.sources.words.shards import WordBags
 
 ODD = ["two 🐕‍🦺 dogs", "كلب يركض", "a\0cat", "word " * 1999 + "word", "", "a b a", "a b a"]
 

@@ -11,9 +11,9 @@ from zipfile import ZipFile
 
 import pytest
 
-from relabel.sources.meteor import tables as meteor_tables
+from relabel.sources.meteor import encode as meteor_encode
+from relabel.sources.meteor.encode import LONGEST, cut_paraphrases, cut_synonyms
 from relabel.sources.meteor.jar import paraphrase_table
-from relabel.sources.meteor.tables import LONGEST, cut_paraphrases, cut_synonyms
 from relabel.sources.wordnet import EXCEPTIONS, SYNSETS, find_meteor_jar
 
 TEXTS = ["a man rides Two horses", "the guy is on top of a horse", "", "two two"]
@@ -31,7 +31,7 @@ USELESS = [
 @pytest.mark.parametrize("block", [1 << 24, 7])
 @pytest.mark.parametrize("end", ["\n", ""])
 def test_paraphrases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int, end: str) -> None:
-    monkeypatch.setattr(meteor_tables, "_BLOCK", block)
+    monkeypatch.setattr(meteor_encode, "_BLOCK", block)
     mixed = [entry for pair in zip(USELESS, [*USEFUL, USELESS[0]], strict=True) for entry in pair]
     lines = [line for k, (a, b) in enumerate(mixed) for line in (f"0.{k}", a, b)]
     with gzip.open(tmp_path / "table.gz", "wt", encoding="utf-8") as file:

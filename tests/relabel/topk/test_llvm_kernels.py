@@ -8,7 +8,7 @@ import numba
 import numpy as np
 import pytest
 
-from relabel.topk.simd_compare import WORD_BITS, lowest_bit, mask_reaching
+from relabel.topk.llvm_kernels import WORD_BITS, lowest_bit, mask_reaching
 
 
 @numba.njit  # type: ignore[untyped-decorator]

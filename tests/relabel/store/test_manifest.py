@@ -21,8 +21,7 @@ from relabel.corpus.build import Caption
 from relabel.sources import cosine
 from relabel.stages import Project
 from relabel.store.artefact import build
-from relabel.store.manifest import ArtefactSpec, Manifest
-from relabel.store.reading import is_replaced, read_artefact, refuse_replaced
+from relabel.store.manifest import ArtefactSpec, Manifest, is_replaced, read_artefact, refuse_replaced
 from relabel.store.workdir import Work
 
 
