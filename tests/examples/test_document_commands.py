@@ -27,6 +27,7 @@ NOT_RUN = {
     r"relabel run --dataset flickr30k": "has a test of its own",
     r"relabel correlate .*--eccv": "ECCV Caption ranks all of COCO's test split, which the small corpus is not",
     r"relabel correlate .*--stsb": "STS-B is fetched, and a cross-encoder tuned",
+    r"relabel correlate .*--on all": "it judges ECCV Caption, and every set that is on the machine",
     r"relabel correlate .*\bfuse\b": "`relabel tune fuse` makes the model",
     r"relabel fetch (glove|corenlp)": "downloads hundreds of megabytes",
     r"relabel (correlate|run|encode) .*\bglove\b": "GloVe is fetched",

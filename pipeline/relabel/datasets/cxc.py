@@ -164,8 +164,10 @@ def _cells(path: Path, task: Task) -> Iterator[tuple[str, list[str]]]:
     check_regular(path, todo=f"Get it with {command('fetch', 'cxc')}.")
     reader = csv.reader(io.StringIO(read_text(path), newline=""))
     try:
-        if (found := next(reader, [])) != (wanted := [*header, "agg_score", "sampling_method"]):
-            raise CheckError(f"expected the header {','.join(wanted)}, found {','.join(found)}", where=f"{path}:1")
+        if (header_read := next(reader, [])) != (wanted := [*header, "agg_score", "sampling_method"]):
+            raise CheckError(
+                f"expected the header {','.join(wanted)}, found {','.join(header_read)}", where=f"{path}:1"
+            )
         for cells in reader:
             where = f"{path}:{reader.line_num}"
             if len(cells) != 4:
@@ -227,9 +229,9 @@ def _check_one(path: Path, task: Task, shipped: pa.Table) -> None:
     for where, cells in _cells(path, task):
         if count == len(rows):
             raise CheckError(f"more than the {count:,} pairs shipped here", where=where)
-        found = _values(cells, task, where)
-        if found != rows[count]:
-            name, ours, theirs = next(t for t in zip(names, rows[count], found, strict=True) if t[1] != t[2])
+        values = _values(cells, task, where)
+        if values != rows[count]:
+            name, ours, theirs = next(t for t in zip(names, rows[count], values, strict=True) if t[1] != t[2])
             raise CheckError(f"expected {name} {ours}, as shipped here; found {theirs}", where=where)
         count += 1
     if count != len(rows):

@@ -180,13 +180,14 @@ class _Scorer:
         references = self.corpus.references(images)
         if self.include_self:
             return self.relevance.pairs(references, captions)
-        others = references.rows != np.repeat(captions, np.diff(references.indptr))
-        sizes = np.add.reduceat(others, references.indptr[:-1], dtype=np.int64)
+        # Without the judged caption, an image of one caption has no references, and its pair no score.
+        kept = references.rows != np.repeat(captions, np.diff(references.indptr))
+        sizes = np.add.reduceat(kept, references.indptr[:-1], dtype=np.int64)
         scored = sizes > 0
         indptr = np.concatenate([[0], np.cumsum(sizes[scored])])
         out = np.full(len(captions), np.nan)
         if scored.any():
-            out[scored] = self.relevance.pairs(References(indptr, references.rows[others]), captions[scored])
+            out[scored] = self.relevance.pairs(References(indptr, references.rows[kept]), captions[scored])
         return out
 
     def sis(self, left: Rows, right: Rows) -> Scores:
@@ -206,9 +207,10 @@ def _table(
     reason = pairs.reason[chunk.start : chunk.stop]
     for a in range(chunk.start, chunk.stop, _BATCH):
         batch = range(a, min(a + _BATCH, chunk.stop))
-        known = np.array([i for i in batch if pairs.reason[i] is None], np.int64)
-        if len(known):
-            relevance[known - chunk.start] = score(pairs.left[known], pairs.right[known])
+        # Pairs with an item outside the corpus have their reason already.
+        complete = np.array([i for i in batch if pairs.reason[i] is None], np.int64)
+        if len(complete):
+            relevance[complete - chunk.start] = score(pairs.left[complete], pairs.right[complete])
         advance(len(batch))
     undefined = np.isnan(relevance)
     for i in np.flatnonzero(undefined):

@@ -188,20 +188,22 @@ def baseline(scored: PairScores) -> PairScores:
 
 
 def _as_baseline(table: pa.Table) -> pa.Table:
-    own = np.isin(np.array(table["method"].to_pylist()), OWN).astype(np.float64)
+    # The sampling method says if both items are of one image, so no image ids are needed.
+    same_image = np.isin(np.array(table["method"].to_pylist()), OWN).astype(np.float64)
     at = table.schema.get_field_index
-    table = table.set_column(at("relevance"), "relevance", pa.array(own))
+    table = table.set_column(at("relevance"), "relevance", pa.array(same_image))
     return table.set_column(at("missing"), "missing", pa.nulls(len(table), pa.string()))
 
 
 def _row(scored: PairScores, task: Task, subset: str, resamples: int, seed: int, threads: int) -> AgreementRow:
     columns = scored.columns[task]
     inside = columns.subset(subset)
-    known = inside & ~np.isnan(columns.relevance)
-    missing = np.flatnonzero(inside & ~known)
-    cluster = columns.cluster[known]
+    scored_pairs = inside & ~np.isnan(columns.relevance)
+    missing = np.flatnonzero(inside & ~scored_pairs)
+    cluster = columns.cluster[scored_pairs]
+    # A pair without an image of the corpus has no cluster, and a bootstrap without it would be of other pairs.
     clustered = cluster if (cluster >= 0).all() else None
-    x, y = columns.relevance[known], columns.human[known]
+    x, y = columns.relevance[scored_pairs], columns.human[scored_pairs]
     drawn = resamples if clustered is not None else 0
     ranks = rank_intervals(x, y, cluster, drawn, seed, threads)
     paper = published_pearson(scored.params, task, subset, scored.split, own_model=scored.own_model)

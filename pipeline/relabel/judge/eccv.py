@@ -103,8 +103,8 @@ def score_eccv(
     """
     if source.spec.pairwise and gate is None:
         full = sum(len(eccv.queries[d]) * len(eccv.gallery(d)) for d in DIRECTIONS)
-        what = f"ranking everything by {source.spec.name} takes {full / 1e6:.0f} million pairs"
-        raise UsageError(what, todo="Name a gate: a label whose best candidates it re-ranks.")
+        problem = f"ranking everything by {source.spec.name} takes {full / 1e6:.0f} million pairs"
+        raise UsageError(problem, todo="Name a gate: a label whose best candidates it re-ranks.")
     for opened in (relevance, *((gate.relevance,) if gate else ())):
         if eccv.captions[0] < opened.rows.start or eccv.captions[-1] >= opened.rows.stop:
             raise CheckError("not all captions of ECCV Caption are encoded", todo="Encode the test split.")

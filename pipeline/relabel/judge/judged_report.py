@@ -33,6 +33,7 @@ def set_report(
     """
     if not figures:
         return Report((), ())
+    # All labels have the same figures, since a label that scores nothing has undefined ones.
     columns = _columns(judged, next(iter(figures.values())))
     papers = bool(judged.published)
     lines = []

@@ -92,7 +92,7 @@ def encoded_columns(records: Sequence[Mapping[str, Any]]) -> list[Column]:
     columns = []
     for task, subset, figure, title, statistic in _ENCODED_COLUMNS:
         chosen = [record for record in records if (record["task"], record.get("subset")) == (task, subset)]
-        # Rankings are in percent.
+        # Rankings are in percent, correlations are not.
         scale = 100 if task == "eccv" else 1
         estimates = {
             record["label"]: Estimate(None if record[figure] is None else record[figure] / scale, _interval(record))

@@ -109,8 +109,9 @@ def _panel(axes: Axes, scored: PairScores) -> None:
     from matplotlib.colors import LinearSegmentedColormap, PowerNorm, to_rgba
 
     columns = scored.columns[_TASK]
-    known = ~np.isnan(columns.relevance)
-    x, y, own = round_relative(columns.relevance[known]), columns.human[known], np.isin(columns.method[known], OWN)
+    scored_pairs = ~np.isnan(columns.relevance)
+    x, y = round_relative(columns.relevance[scored_pairs]), columns.human[scored_pairs]
+    same_image = np.isin(columns.method[scored_pairs], OWN)
     if not len(x):
         axes.text(0.5, 0.5, "no pair was scored", transform=axes.transAxes, ha="center")
         return
@@ -121,7 +122,8 @@ def _panel(axes: Axes, scored: PairScores) -> None:
         place = x + 0.06 * (high - low) * np.random.default_rng(0).uniform(-1, 1, len(x))
     margin = 0.07 * (high - low)
     extent = (low - margin, high + margin, -0.2, 5.2)
-    for inside, colour in ((~own, OTHER), (own, GT)):
+    # Pairs of one image are few and high: drawn last, they stay visible.
+    for inside, colour in ((~same_image, OTHER), (same_image, GT)):
         shades = LinearSegmentedColormap.from_list("shades", [to_rgba(colour, 0.08), to_rgba(colour, 1.0)])
         visible = inside & (place >= extent[0]) & (place <= extent[1])
         cells = axes.hexbin(
@@ -129,7 +131,7 @@ def _panel(axes: Axes, scored: PairScores) -> None:
         )
         counts = np.asarray(cells.get_array(), np.float64)
         cells.set_norm(PowerNorm(0.4, 0, float(np.quantile(counts, 0.99)) if len(counts) else 1.0))
-    _line(axes, x[~own], y[~own])
+    _line(axes, x[~same_image], y[~same_image])
     axes.set_xlim(*extent[:2])
     axes.set_ylim(*extent[2:])
     axes.set_yticks(range(6))

@@ -130,8 +130,8 @@ def correlate(
     ]
     absent += [f"Not judged: {name} ({error})" for name, error in missing]
     result.problems += [one for one in results.problems if one not in missing]
-    if not results.columns and result.problems:
-        raise result.problems[0][1]
+    if not results.columns and not result.report.tables:
+        raise _nothing_judged(names, result.problems or missing)
     summary = _summarise(result, results, absent)
     if everything:
         for note in absent:
@@ -215,6 +215,13 @@ def _summarise(result: EvaluationResult, results: SetResults, absent: Sequence[s
     result.report += results.report + summary
     result.draw = partial(draw_summary, columns, costs)
     return summary
+
+
+def _nothing_judged(labels: Sequence[str], problems: Sequence[tuple[str, RelabelError]]) -> RelabelError:
+    """Return the first error of a report without a figure."""
+    if problems:
+        return problems[0][1]
+    return UsageError(f"{', '.join(labels)}: cannot score texts", todo="Name a label that reads texts, such as sbert.")
 
 
 def _drawn(result: EvaluationResult) -> Draw:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from relabel.core.errors import MissingError, UsageError
 from relabel.core.hints import choices, command
 from relabel.datasets.local_files import locate, mirror_folder
+from relabel.datasets.registry import load_manifest
 
 Statistic = Literal["pearson", "spearman", "tau_b", "tau_c"]
 """Correlation coefficients: tau_b and tau_c are Kendall's (tau-c of Stuart 1953 suits scales of different length)."""
@@ -133,11 +134,13 @@ class JudgedSet:
     def _find(self, file: str, data: Path) -> Path:
         if file not in self.unverified:
             return locate(self.dataset, file, data)
+        # Without a sha256 the registry cannot verify the file, so the folders are searched by name alone.
         mirror = mirror_folder(None)
         for folder in (data / self.dataset, *([mirror / "judged" / self.dataset] if mirror else [])):
             if (folder / file).is_file():
                 return folder / file
-        todo = f"Put it there; {command('fetch', self.dataset)} gets the other files."
+        homepage = load_manifest(self.dataset).homepage
+        todo = f"Get it from {homepage} and put it there; {command('fetch', self.dataset)} gets the other files."
         raise MissingError(f"no file {file}", where=str(data / self.dataset), todo=todo)
 
 

@@ -27,11 +27,12 @@ def read_rows(path: Path, header: Sequence[str], score: str) -> Iterator[tuple[l
         # The published files may end in an empty line.
         if not line.strip():
             continue
+        # NaN stands for both faults, a wrong count of cells and no number, which have one message.
         try:
             value = float(cells[column]) if len(cells) == len(header) else float("nan")
         except ValueError:
             value = float("nan")
         if value != value:
-            what = f"expected {len(header)} cells, and a number in column {score}"
-            raise CheckError(what, where=where, todo="Fetch it again.")
+            problem = f"expected {len(header)} cells, and a number in column {score}"
+            raise CheckError(problem, where=where, todo="Fetch it again.")
         yield cells, value

@@ -53,8 +53,8 @@ def read_captions(path: Path) -> dict[str, dict[str, str]]:
     for where, line in _lines(path):
         match = _CAPTION.fullmatch(line)
         if match is None:
-            what = "expected IMAGE.jpg#N, a tab and a caption"
-            raise CheckError(what, where=where, todo="Fetch it again.")
+            problem = "expected IMAGE.jpg#N, a tab and a caption"
+            raise CheckError(problem, where=where, todo="Fetch it again.")
         captions.setdefault(match[1], {})[f"{match[1]}#{match[2]}"] = match[3].strip()
     return captions
 
@@ -68,14 +68,15 @@ def read_judgements(path: Path, columns: int) -> Iterator[tuple[str, str, list[f
         If a line has another number of columns, or one is no number.
     """
     for where, line in _lines(path):
+        # A line without two tabs has no numbers, and is refused below with its own name.
         image, caption, *cells = line.split("\t") if line.count("\t") > 1 else ("", "")
         try:
             values = [float(cell) for cell in cells]
         except ValueError:
             values = []
         if len(values) != columns:
-            what = f"expected an image, a caption id and {columns} numbers, separated by tabs"
-            raise CheckError(what, where=where, todo="Fetch it again.")
+            problem = f"expected an image, a caption id and {columns} numbers, separated by tabs"
+            raise CheckError(problem, where=where, todo="Fetch it again.")
         yield image, caption, values, where
 
 
@@ -90,8 +91,8 @@ def text_of(captions: dict[str, dict[str, str]], caption: str, where: str) -> st
     try:
         return captions[caption.rpartition("#")[0]][caption]
     except KeyError:
-        what = f"no caption {caption} in {CAPTIONS}"
-        raise CheckError(what, where=where, todo="Fetch both files again.") from None
+        problem = f"no caption {caption} in {CAPTIONS}"
+        raise CheckError(problem, where=where, todo="Fetch both files again.") from None
 
 
 def _lines(path: Path) -> Iterator[tuple[str, str]]:

@@ -5,7 +5,7 @@ Hodosh, Young, Hockenmaier: "Framing Image Description as a Ranking Task", JAIR 
 
 from __future__ import annotations
 
-from relabel.datasets.judged import Find, JudgedSet, Judgements
+from relabel.datasets.judged import Find, JudgedSet, Judgements, PublishedFigures
 from relabel.datasets.judged._flickr8k import (
     CAPTIONS,
     DATASET,
@@ -41,4 +41,12 @@ SET = JudgedSet(
     pair_ids=PAIR_IDS,
     unverified=(JUDGEMENTS,),
     protocol="Flickr8k-CF: an image stands for its five captions without the judged one.",
+    published=(
+        PublishedFigures("CLIPScore (sees the image)", {"tau_b": 34.4}, "CLIPScore"),
+        PublishedFigures("RefCLIPScore (sees the image)", {"tau_b": 36.4}, "CLIPScore"),
+    ),
+    papers={
+        "CLIPScore": "Hessel et al., CLIPScore: A Reference-free Evaluation Metric for Image Captioning, EMNLP 2021, "
+        "arXiv 2104.08718"
+    },
 )

@@ -28,6 +28,7 @@ def read(find: Find) -> Judgements:
         for kind in KINDS:
             for number, entry in enumerate(body[kind]):
                 first, second = entry["captions"]
+                # `label` names the caption that more of the 48 votes chose.
                 pair, better = len(candidates), int(entry["label"])
                 ids += [f"{kind}:{number}:{caption}" for caption in (0, 1)]
                 references += [list(entry["references"])] * 2
@@ -36,8 +37,8 @@ def read(find: Find) -> Judgements:
                 groups.append(kind)
                 images.append(entry["image"])
     except (KeyError, TypeError, ValueError) as error:
-        what = f"expected the kinds {', '.join(KINDS)}, each a list of captions, label and references ({error!r})"
-        raise CheckError(what, where=str(path), todo="Fetch it again.") from error
+        problem = f"expected the kinds {', '.join(KINDS)}, each a list of captions, label and references ({error!r})"
+        raise CheckError(problem, where=str(path), todo="Fetch it again.") from error
     return Judgements(
         ids=ids,
         references=references,

@@ -44,8 +44,8 @@ def read(find: Find) -> Judgements:
                 groups.append(kind)
                 images.append(entry["filename"])
         except (KeyError, TypeError, ValueError) as error:
-            what = f"expected a list of caption, caption2, negative_caption and filename ({error!r})"
-            raise CheckError(what, where=str(path), todo="Fetch it again.") from error
+            problem = f"expected a list of caption, caption2, negative_caption and filename ({error!r})"
+            raise CheckError(problem, where=str(path), todo="Fetch it again.") from error
     return Judgements(
         ids=ids,
         references=references,

@@ -21,6 +21,7 @@ def read(find: Find) -> Judgements:
     ids, first, second, ratings, groups = [], [], [], [], []
     for (pair, source, left, _, right, _, _), score in read_rows(path, HEADER, "sim"):
         ids.append(pair)
+        # Images are not read: a label has the captions alone, though people saw both images.
         ratings.append([score])
         first.append([left])
         second.append(right)

@@ -1,0 +1,100 @@
+"""Contract of `correlate` on judged sets of texts: "all" takes the sets at hand and names the others, a set that
+is asked for by name must be there, and a file of scores belongs to one set.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from relabel.config import load_config
+from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.core.runtime import Runtime
+from relabel.datasets.judged import JudgedSet, Judgements, set_names
+from relabel.stages import Project, judged_sets
+from relabel.stages.correlate import correlate
+
+TEXTS = [("a dog", "a brown dog", 4), ("two cats", "a cat", 3), ("a dog", "a cat", 1), ("a boat", "a cat", 0)]
+
+
+def read(_: Any) -> Judgements:
+    return Judgements(
+        ids=["1", "2", "3", "4"],
+        references=[[reference] for reference, _, _ in TEXTS],
+        candidates=[candidate for _, candidate, _ in TEXTS],
+        ratings=np.array([[float(human)] for _, _, human in TEXTS]),
+        groups=["all"] * 4,
+        clusters=["0", "1", "2", "3"],
+    )
+
+
+def absent(_: Any) -> Judgements:
+    raise MissingError("no file F.txt", where="data/f", todo="Get it.")
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    def open_set(name: str) -> JudgedSet:
+        return JudgedSet(
+            name=name, title=name, dataset=name, read=read if name == "vsts" else absent, statistics=("pearson",),
+            pair_ids="a number", protocol="P.",
+        )  # fmt: skip
+
+    monkeypatch.setattr(judged_sets, "judged_set", open_set)
+    config = load_config(None, ["ingest.dataset=mine", "judge.resamples=20", "sources.cider.tokenizer=lower_split"])
+    return Project(config, Runtime(data=tmp_path / "data"), tmp_path / "labels")
+
+
+def test_all_takes_the_sets_at_hand_and_names_the_others(project: Project, tmp_path: Path) -> None:
+    result = correlate(project, ["cider"], ["all"])
+    assert result.problems == []
+    table = result.report.tables[-1]
+    assert table.header == ("label", "vsts", "captions/s", "bytes/caption")
+    for name in set_names():
+        assert any(note.startswith(f"Not judged: {name} (") and "Get it." in note for note in table.notes) != (
+            name == "vsts"
+        )
+    assert any("cxc and eccv, which judge COCO's captions" in note for note in table.notes)
+    folder = result.paths["tables, pictures"]
+    assert {path.name for path in folder.iterdir()} >= {"judged.csv", "judged.json", "judged.md", "judged.tex"}
+    assert (folder / "judged.png").read_bytes().startswith(b"\x89PNG")
+    assert result.draw is not None
+    result.draw(tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").is_file()
+
+
+def test_a_set_asked_for_by_name_must_be_there(project: Project) -> None:
+    with pytest.raises(MissingError, match="no file"):
+        correlate(project, ["cider"], ["sick"])
+    result = correlate(project, ["cider"], ["sick", "vsts"])
+    assert [name for name, _ in result.problems] == ["sick"]
+    assert result.report.tables
+
+
+def test_a_label_that_reads_no_text_has_nothing_to_say(project: Project) -> None:
+    with pytest.raises(UsageError, match="same_image: cannot score texts"):
+        correlate(project, ["same_image"], ["vsts"])
+
+
+def test_a_file_of_scores_stands_beside_labels(project: Project, tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    path.write_text("\n".join(json.dumps({"id": str(n + 1), "score": row[2]}) for n, row in enumerate(TEXTS)))
+    result = correlate(project, ["cider"], ["vsts"], [path])
+    figures = {r["label"]: r["pearson"] for r in result.report.records if r["task"] == "vsts"}
+    assert set(figures) == {"cider", "mine"}
+    assert figures["mine"] == pytest.approx(1.0)
+    path.write_text(path.read_text().rsplit("\n", 1)[0])
+    with pytest.raises(CheckError, match="1 of 4 pairs of vsts have no score; first: 4"):
+        correlate(project, [], ["vsts"], [path])
+    allowed = correlate(project, [], ["vsts"], [path], allow_missing=True)
+    assert [(r["n"], r["missing"]) for r in allowed.report.records if r["task"] == "vsts"] == [(3, 1)]
+
+
+@pytest.mark.parametrize("against", [["vsts", "sick"], ["eccv"], ["all"]])
+def test_scores_of_several_sets_are_refused(project: Project, against: list[str]) -> None:
+    with pytest.raises(UsageError, match="scores of one judged set"):
+        correlate(project, [], against, [Path("mine.jsonl")])
