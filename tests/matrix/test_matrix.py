@@ -136,7 +136,7 @@ def test_nearest_leaves_out_labels_that_know_no_text(cheap: Folder) -> None:
     assert result.code == 0
     assert "cider_lower_split" in result.out
     assert "vectors" not in result.out
-    assert "clip is left out: clip cannot score a new text: given vectors have no model" in result.err
+    assert "vectors is left out: vectors cannot score a new text: given vectors have no model" in result.err
 
 
 def test_the_table_covers_every_source() -> None:
