@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import shutil
 import sys
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from relabel.core.errors import FailedRowsError
-from relabel.core.tables import align
+from relabel.core.tables import WIDTH, align
 from relabel_cli.streams import write_message
 
 # A verb prints the results of one stage, and the others take seconds to import.
@@ -45,16 +47,41 @@ def nearest_table(query: str, hits: Mapping[str, Sequence[Hit]]) -> str:
 
 def plain(table: Any) -> str:
     """Render a rich table as text, as wide as the terminal (or $COLUMNS)."""
-    import shutil
-
     from rich.console import Console
 
     # The console picks boxes that the encoding of stdout has.
     out = io.TextIOWrapper(io.BytesIO(), encoding=sys.stdout.encoding or "utf-8", errors="backslashreplace")
-    width = shutil.get_terminal_size((120, 40)).columns
-    Console(file=out, width=width, highlight=False, color_system=None).print(table)
+    Console(file=out, width=terminal_width(), highlight=False, color_system=None).print(table)
     out.seek(0)
     return "\n".join(line.rstrip() for line in out.read().splitlines())
+
+
+def terminal_width() -> int:
+    """Return the columns of the terminal, or $COLUMNS; `tables.WIDTH` if standard output is no terminal."""
+    return shutil.get_terminal_size((WIDTH, 40)).columns
+
+
+def fit(lines: Sequence[Sequence[str]], right: Container[int] = ()) -> list[str]:
+    """Align cells; on a terminal that is too narrow, the last column is wrapped on lines below the others.
+
+    Examples
+    --------
+    >>> from relabel_cli.output import fit
+    >>> fit([("coco", "5 MB", "package a"), ("cxc", "15 MB", "package b")], right=[1])
+    ['coco   5 MB  package a', 'cxc   15 MB  package b']
+    """
+    rows = align(lines, right)
+    # In a pipe, a row stays one line for other programs.
+    width = shutil.get_terminal_size((sys.maxsize, 40)).columns
+    if len(lines[0]) < 2 or max(map(len, rows)) <= width:
+        return rows
+    wrapper = textwrap.TextWrapper(width, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)
+    heads = fit([[*line[:-1]] for line in lines], right)
+    if len(heads) > len(lines):
+        # The other columns are too wide, too: the cells are joined, without columns.
+        pairs = (("  ".join(line[:2]), *wrapper.wrap("  ".join(line[2:]))) for line in lines)
+        return [text for pair in pairs for text in pair]
+    return [text for head, line in zip(heads, lines, strict=True) for text in (head, *wrapper.wrap(line[-1]))]
 
 
 def fetch_table(files: Sequence[FileStatus]) -> str:
@@ -72,7 +99,7 @@ def fetch_table(files: Sequence[FileStatus]) -> str:
         (name, f.file + (" (or)" if f.alternative else ""), size(f.bytes), states[f.state], f.where)
         for name, f in zip(names, files, strict=True)
     ]
-    return "\n".join(align(cells, right=[2]))
+    return "\n".join(fit(cells, right=[2]))
 
 
 def size(count: float) -> str:
@@ -95,7 +122,7 @@ def corpus_text(report: dict[str, Any]) -> str:
     """Describe a corpus, one fact per line."""
     from relabel.corpus.report import report_lines
 
-    return "\n".join(align(report_lines(report)))
+    return "\n".join(fit(report_lines(report)))
 
 
 def neighbours_text(facts: Mapping[str, Any]) -> str:
@@ -133,9 +160,10 @@ def plan_text(steps: Sequence[Step]) -> str:
     to_do = [step for step in steps if step.state != "done"]
     header = ("stage", "name", "state", "rows", "size", "where")
     total = ("still", "", "", "", size(sum(step.bytes or 0 for step in to_do)), "")
-    lines = align([header, *cells, total], right=[3, 4])
+    lines = fit([header, *cells, total], right=[3, 4])
     if any(step.bytes is None for step in to_do):
-        lines.append("Sizes left empty are not in the sum; most are known once the captions are ingested.")
+        note = "Sizes left empty are not in the sum; most are known once the captions are ingested."
+        lines += textwrap.wrap(note, terminal_width())
     return "\n".join(lines)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from importlib import import_module
@@ -47,15 +48,25 @@ def _verbs() -> Iterator[str]:
         yield from ["", f"### `relabel {verb}`", "", line, *_options(command, common)]
         for name, one in getattr(command, "commands", {}).items():
             yield from ["", f"#### `relabel {verb} {name}`", "", str(one.help), *_options(one, common)]
-    yield from ["", "### Options of every verb", "", "| option | |", "|---|---|"]
-    yield from (markdown_row([f"`{_flags(p)}`", p.help]) for p in doctor.params if p.name != "help")
+    yield from ["", "### Options of every verb", "", "| option | default | |", "|---|---|---|"]
+    yield from (_option_row(p) for p in doctor.params if p.name != "help")
 
 
 def _options(command: Any, common: set[tuple[str, str]]) -> Iterator[str]:
     options = [p for p in command.params if (p.opts[0], getattr(p, "help", "")) not in common and p.name != "help"]
     if options:
-        yield from ["", "| option | |", "|---|---|"]
-        yield from (markdown_row([f"`{_flags(p)}`", getattr(p, "help", "") or ""]) for p in options)
+        yield from ["", "| option | default | |", "|---|---|---|"]
+        yield from map(_option_row, options)
+
+
+def _option_row(parameter: Any) -> str:
+    """Return the row of an option: its flags, its default and its help."""
+    text = getattr(parameter, "help", "") or ""
+    # An option of a parameter file has its default in the help, and is itself unset.
+    found = re.search(r" \[default: (.*)\]$", text)
+    default = found[1] if found else parameter.default
+    shown = "required" if parameter.required else "" if default in (None, False, "", [], ()) else f"`{default}`"
+    return markdown_row([f"`{_flags(parameter)}`", shown, text.removesuffix(found[0]) if found else text])
 
 
 def _parameters() -> Iterator[str]:

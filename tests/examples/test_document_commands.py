@@ -35,6 +35,7 @@ NOT_RUN = {
     r"relabel .*data/sbert-cxc": "`relabel tune sbert` makes the model",
     r"relabel .*--scheduler ": "needs a Dask cluster",
     r"relabel tune (best|sbert|bert_sts|fuse)": "minutes of training, on data that are fetched or on all judged pairs",
+    r"relabel (init|--install-completion|--show-completion)\b": "files exist in the project, or the shell is changed",
     r"relabel (fit|eval) ": "trains on features of the user's",
 }
 """Pattern of commands that are parsed and not run, and why."""

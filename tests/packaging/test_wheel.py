@@ -1,31 +1,41 @@
 """Contract: the wheel holds everything that an installation needs. Outside the checkout, the command builds labels from
-it, and an environment with its two main dependencies alone reads them."""
+it, and an environment with numpy and pyarrow alone reads them. With the main dependencies alone, every verb works or
+names the extra that it lacks in one line."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import sysconfig
 import zipfile
+from importlib.metadata import PackageNotFoundError, distribution, requires
 from pathlib import Path
 
 import pytest
+
+from relabel_cli.root import VERBS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 ROOT = Path(__file__).parents[2]
 WORDS = ("a", "the", "man", "dog", "on", "red", "bus", "two", "cats", "in", "street")
 
 
-def run(*command: str | Path, cwd: Path) -> str:
-    """Run a command that knows nothing of the checkout; return its standard output."""
+def attempt(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command that knows nothing of the checkout."""
     hidden = ("PYTHONPATH", "VIRTUAL_ENV", "RELABEL_DATA")
     environment = {name: value for name, value in os.environ.items() if name not in hidden}
     environment |= {"HF_HUB_OFFLINE": "1", "RELABEL_CACHE": str(cwd / "cache")}
     words = list(map(str, command))
-    result = subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, f"{' '.join(words)}\n{result.stdout[-3000:]}\n{result.stderr[-3000:]}"
+    return subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    """Run a command that knows nothing of the checkout and succeeds; return its standard output."""
+    result = attempt(*command, cwd=cwd)
+    assert result.returncode == 0, f"{command}\n{result.stdout[-3000:]}\n{result.stderr[-3000:]}"
     return result.stdout
 
 
@@ -81,6 +91,8 @@ def test_the_wheel_holds_code_data_and_licences(wheel: Path) -> None:
         for split in ("val", "test")
     }
     assert manifests | scores <= names
+    templates = {f"relabel/templates/examples/{file.name}" for file in (ROOT / "examples").glob("*.*")}
+    assert {"relabel/templates/params.yaml", *templates} <= names
     assert {"relabel/py.typed", "relabel_train/py.typed"} <= names
     assert {"LICENSE", "NOTICE"} <= {name.rsplit("/", 1)[1] for name in names if ".dist-info/licenses/" in name}
     roots = {name.split("/", 1)[0] for name in names}
@@ -99,10 +111,98 @@ def test_the_installed_command_builds_labels(labelled: Path) -> None:
     assert (labelled / "labels/mine/exports/test/lookup/cider/lookup.json").is_file()
 
 
+def test_the_page_on_pypi_links_to_the_repository(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith("/METADATA")]
+        head, _, page = archive.read(name).decode().partition("\n\n")
+    links = re.findall(r"\]\(([^)]+)\)", page)
+    (home,) = re.findall("Project-URL: Homepage, (.+)", head)
+    assert len(links) > 20
+    assert all(link.startswith("https://") for link in links)
+    assert f"{home}/blob/main/docs/installation.md" in links
+
+
+@pytest.fixture(scope="module")
+def base(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`bin` of an environment with the wheel and its main dependencies."""
+    folder = tmp_path_factory.mktemp("base")
+    run(sys.executable, "-m", "venv", folder, cwd=folder)
+    run(folder / "bin/python", "-m", "pip", "install", "--quiet", wheel, cwd=folder)
+    return folder / "bin"
+
+
+def test_the_main_dependencies_run_the_command(base: Path, tmp_path: Path) -> None:
+    for command in ((), ("--version",), ("doctor",), ("init",), *((verb, "--help") for verb in VERBS)):
+        assert run(base / "relabel", *command, cwd=tmp_path)
+    assert run(base / "python", "-m", "relabel", "--version", cwd=tmp_path).startswith("relabel ")
+    assert "pip install 'relabel-itr[pipeline]'" in run(base / "relabel", "doctor", cwd=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("command", "extra"),
+    [
+        (("run",), "pipeline"),
+        (("ingest", "--dataset", "mine", "--path", "captions.jsonl", "--format", "jsonl"), "pipeline"),
+        (("fetch", "--list"), "pipeline"),
+        (("verify",), "pipeline"),
+        (("fit", "--data", "a", "--captions", "b"), "train"),
+        (("eval", "--run", "a", "--data", "b", "--captions", "c"), "train"),
+    ],
+)
+def test_a_verb_names_the_extra_that_it_lacks(command: tuple[str, ...], extra: str, base: Path, tmp_path: Path) -> None:
+    (tmp_path / "captions.jsonl").write_text('{"image_id": 1, "text": "a dog"}\n', encoding="utf-8")
+    result = attempt(base / "relabel", *command, cwd=tmp_path)
+    assert result.returncode == 3, result.stderr
+    (line,) = result.stderr.splitlines()
+    assert f"pip install 'relabel-itr[{extra}]'" in line
+
+
+def closure(*names: str) -> set[str]:
+    """Return distributions and all that they require, as far as they are installed."""
+    distributions: set[str] = set()
+    todo = list(names)
+    while todo:
+        name = re.match(r"[\w.-]+", todo.pop())[0].lower()  # type: ignore[index]
+        if name in distributions:
+            continue
+        try:
+            needed = requires(name) or []
+        except PackageNotFoundError:
+            continue
+        distributions.add(name)
+        todo += [text for text in needed if "extra ==" not in text]
+    return distributions
+
+
+def test_the_train_extra_runs_fit(base: Path, tmp_path: Path) -> None:
+    # torch and its dependencies are borrowed, because its wheels take gigabytes.
+    borrowed = tmp_path / "borrowed"
+    borrowed.mkdir()
+    for name in closure("torch", "tensorboard"):
+        for file in distribution(name).files or []:
+            top = file.parts[0]
+            if top != ".." and not (borrowed / top).exists():
+                (borrowed / top).symlink_to(Path(str(distribution(name).locate_file(top))))
+    code = f"import sys; sys.path.append({str(borrowed)!r}); from relabel_cli.main import main; main()"
+    command = (base / "python", "-c", code, "fit", "--data", "features", "--captions", "corpus", "--labels", "lookup")
+    result = attempt(*command, cwd=tmp_path)
+    # The verb has come as far as reading its input.
+    assert result.returncode == 3, result.stderr
+    (line,) = result.stderr.splitlines()
+    assert "pip install" not in line
+    assert re.search("features|corpus|lookup", line)
+
+
 def test_numpy_and_pyarrow_alone_read_a_lookup(wheel: Path, labelled: Path, tmp_path: Path) -> None:
     folder = tmp_path / "empty"
     run(sys.executable, "-m", "venv", folder, cwd=tmp_path)
-    run(folder / "bin/python", "-m", "pip", "install", "--quiet", wheel, cwd=tmp_path)
+    run(folder / "bin/python", "-m", "pip", "install", "--quiet", "--no-deps", wheel, cwd=tmp_path)
+    run(folder / "bin/python", "-m", "pip", "install", "--quiet", "numpy", "pyarrow", cwd=tmp_path)
+    result = attempt(folder / "bin/relabel", cwd=tmp_path)
+    assert (result.returncode, result.stderr) == (
+        3,
+        "error: No module named 'typer'. Run `pip install 'relabel-itr'`.\n",
+    )
     code = (
         "from relabel_train.lookup import open_lookup\n"
         "lookup = open_lookup('labels/mine/exports/test/lookup/cider')\n"

@@ -55,7 +55,7 @@ def correlate(
     from relabel import stages
     from relabel.stages.correlate import correlate as compare
     from relabel.stages.correlate import judged_names
-    from relabel_cli.output import report_outcome
+    from relabel_cli.output import report_outcome, terminal_width
 
     project = common.project(options)
     labels = [name for text in sources or [] for name in text.split(",") if name]
@@ -74,7 +74,7 @@ def correlate(
         )
     if picture is not None and outcome.draw is not None:
         outcome.draw(picture)
-    common.show(outcome.report.data, outcome.report.render(style))
+    common.show(outcome.report.data, outcome.report.render(style, terminal_width()))
     report_outcome(outcome)
 
 

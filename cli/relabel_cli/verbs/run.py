@@ -34,7 +34,7 @@ def run(
     """Do everything: fetch, ingest, tune, encode, judge, export; then print the tables."""
     from relabel.stages.dry_run import plan_run
     from relabel.stages.run import run as run_stages
-    from relabel_cli.output import plan_text, report_outcome
+    from relabel_cli.output import plan_text, report_outcome, terminal_width
 
     project = common.project(options)
     if dry_run:
@@ -42,7 +42,7 @@ def run(
         common.show([asdict(step) for step in steps], plan_text(steps))
         return
     outcome = run_stages(project, split, label, mirror)
-    common.show(outcome.report.data, outcome.report.render())
+    common.show(outcome.report.data, outcome.report.render(width=terminal_width()))
     report_outcome(outcome)
 
 

@@ -42,15 +42,49 @@ class Table:
     notes: tuple[str, ...] = ()
 
 
-def text(table: Table, width: int = 100) -> str:
-    """Render a table as aligned plain text, with its notes wrapped at `width` characters."""
+WIDTH = 100
+"""Characters per line of a table in plain text, unless a terminal has another width."""
+
+
+def text(table: Table, width: int = WIDTH) -> str:
+    """Render a table as aligned plain text of at most `width` characters per line.
+
+    Title and notes are wrapped. The columns of a wider table are divided into blocks below each other, each with the
+    first column.
+
+    Examples
+    --------
+    >>> print(text(Table("Agreement", ("label", "all", "GT"), (("sbert", "0.71", "0.60"),)), width=13))
+    Agreement
+    <BLANKLINE>
+    label   all
+    -----------
+    sbert  0.71
+    <BLANKLINE>
+    label    GT
+    -----------
+    sbert  0.60
+    """
     import textwrap
 
-    header, *rows = align((table.header, *table.rows), right=range(1, len(table.header)))
-    rule = "-" * max(map(len, (header, *rows)))
+    lines = (table.header, *table.rows)
+    blocks = []
+    for columns in _column_blocks([max(map(len, column)) for column in zip(*lines, strict=True)], width):
+        header, *rows = align([[line[i] for i in columns] for line in lines], right=range(1, len(columns)))
+        blocks.append("\n".join([header, "-" * max(map(len, (header, *rows))), *rows]))
     wrapper = textwrap.TextWrapper(width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
-    notes = [wrapper.fill(note) for note in table.notes]
-    return "\n".join([table.title, "", header, rule, *rows, *([""] if notes else []), *notes])
+    notes = ["\n".join(wrapper.fill(note) for note in table.notes)] if table.notes else []
+    return "\n\n".join([textwrap.fill(table.title, width, break_on_hyphens=False), *blocks, *notes])
+
+
+def _column_blocks(widths: Sequence[int], limit: int) -> list[list[int]]:
+    """Divide columns into blocks of at most `limit` characters, each with column 0 and at least one other."""
+    blocks = [[0]]
+    for i in range(1, len(widths)):
+        if len(blocks[-1]) > 1 and sum(widths[j] + 2 for j in blocks[-1]) + widths[i] > limit:
+            blocks.append([0])
+        blocks[-1].append(i)
+    return blocks
 
 
 def markdown(table: Table) -> str:

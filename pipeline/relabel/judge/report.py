@@ -109,12 +109,12 @@ class Report:
         notes = list(dict.fromkeys(note for table in self.tables for note in table.notes))
         return {"rows": list(self.records), "notes": notes}
 
-    def render(self, style: Style = "text") -> str:
-        """Render the tables (text, md, latex) or the records (csv)."""
+    def render(self, style: Style = "text", width: int = tables.WIDTH) -> str:
+        """Render the tables (text, of at most `width` characters per line; md, latex) or the records (csv)."""
         if style == "csv":
             return tables.csv_text(self.records)
         if style == "text":
-            return "\n\n".join(tables.text(table) for table in _each_note_once(self.tables))
+            return "\n\n".join(tables.text(table, width) for table in _each_note_once(self.tables))
         render = tables.markdown if style == "md" else tables.latex
         return "\n\n".join(render(table) for table in self.tables)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+import textwrap
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +14,7 @@ from relabel.core.errors import RelabelError
 from relabel.core.extras import is_installed, missing_distributions
 from relabel.core.hints import command
 from relabel.core.runtime import Runtime
+from relabel.core.tables import WIDTH
 
 NEEDED_DISK = 2 << 30  # bytes: COCO's corpus, test encodings and judgements, with a margin
 NEEDED_MEMORY = 4 << 30
@@ -55,8 +57,8 @@ def run_checks(runtime: Runtime, labels: Path) -> dict[str, list[CheckResult]]:
     }
 
 
-def report(groups: dict[str, list[CheckResult]]) -> str:
-    """Lay out the results by group, one line per check, followed by the gaps with their cost and fix.
+def report(groups: dict[str, list[CheckResult]], width: int = WIDTH) -> str:
+    """Lay out the results by group, followed by the gaps with their cost and fix; lines are wrapped at `width`.
 
     Examples
     --------
@@ -71,14 +73,21 @@ def report(groups: dict[str, list[CheckResult]]) -> str:
     java: no meteor
       Install Java 17.
     """
-    width = max(len(check.name) for checks in groups.values() for check in checks)
+    column = max(len(check.name) for checks in groups.values() for check in checks)
     lines, gaps = [], []
+
+    def wrap(text: str, indent: int) -> list[str]:
+        # Paths and commands are not broken.
+        wrapper = textwrap.TextWrapper(width, break_long_words=False, break_on_hyphens=False)
+        wrapper.subsequent_indent = " " * indent
+        return wrapper.wrap(text)
+
     for group, checks in groups.items():
         lines.append(group)
         for check in checks:
-            lines.append(f"  {'ok' if check.ok else '--'}  {check.name:{width}}  {check.state}")
+            lines += wrap(f"  {'ok' if check.ok else '--'}  {check.name:{column}}  {check.state}", 8 + column)
             if not check.ok:
-                gaps += ["", f"{check.name}: {check.cost}", f"  {check.fix}"]
+                gaps += ["", *wrap(f"{check.name}: {check.cost}", 2), *wrap(f"  {check.fix}", 4)]
     return "\n".join([*lines, *gaps])
 
 

@@ -30,6 +30,23 @@ def test_text_markdown_and_latex() -> None:
     assert latex(TABLE).count(r"\begin") == latex(TABLE).count(r"\end") == 2
 
 
+def test_a_wide_table_is_divided_into_blocks_that_fit() -> None:
+    header = ("label", *(f"column {i}" for i in range(8)))
+    table = Table("A title of words " * 6, header, (("sbert", *"12345678"), ("cider", *"abcdefgh")), ("A note. " * 20,))
+    for width in (40, 60, 80):
+        lines = text(table, width).splitlines()
+        assert max(map(len, lines)) <= width
+        shown = [line.split() for line in lines if line.startswith(("sbert", "cider"))]
+        assert "".join(cell for first, *cells in shown for cell in cells if first == "sbert") == "12345678"
+        assert "".join(cell for first, *cells in shown for cell in cells if first == "cider") == "abcdefgh"
+    assert sum(line.startswith("label") for line in text(table, 100).splitlines()) == 1
+
+
+def test_a_cell_that_is_wider_than_the_table_stays_whole() -> None:
+    table = Table("T", ("label", "all"), (("sbert", "0.123456789"),))
+    assert "sbert  0.123456789" in text(table, 10)
+
+
 def test_csv_takes_records_of_different_keys() -> None:
     assert csv_text([{"a": 1, "b": None}, {"c": 'x,"y'}]) == 'a,b,c\n1,,\n,,"x,""y"'
 
