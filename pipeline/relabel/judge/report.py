@@ -17,7 +17,7 @@ from typing import Any
 from relabel.core import tables
 from relabel.core.errors import CLOSED, CheckError, MissingError, system_error
 from relabel.core.progress import Progress
-from relabel.core.tables import Style, Table
+from relabel.core.tables import WIDTH, Style, Table
 from relabel.store.artefact import WORK, build, exclusive, is_current
 from relabel.store.manifest import ArtefactSpec, Manifest, open_artefact
 from relabel.store.workdir import Work
@@ -109,7 +109,7 @@ class Report:
         notes = list(dict.fromkeys(note for table in self.tables for note in table.notes))
         return {"rows": list(self.records), "notes": notes}
 
-    def render(self, style: Style = "text", width: int = tables.WIDTH) -> str:
+    def render(self, style: Style = "text", width: int = WIDTH) -> str:
         """Render the tables (text, of at most `width` characters per line; md, latex) or the records (csv)."""
         if style == "csv":
             return tables.csv_text(self.records)

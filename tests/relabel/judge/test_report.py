@@ -74,6 +74,12 @@ def test_text_is_aligned_and_fits(whole: Report) -> None:
     assert rows["cider_lower"].endswith("0.734 / 0.453  SAM")
 
 
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_text_fits_terminals(width: int, whole: Report, ranked: list[QueryScores]) -> None:
+    for report in (whole, eccv_report(ranked)):
+        assert max(map(len, report.render("text", width).splitlines())) <= width
+
+
 def test_notes_say_protocol_self_interval_missing_and_papers(report: Report, whole: Report) -> None:
     notes = " ".join(" ".join(table.notes) for table in report.tables)
     assert "judged caption itself is among the references" in notes
