@@ -136,7 +136,11 @@ def test_mistyped_names_are_answered_with_similar_ones(relabel: Command) -> None
     for arguments, code, message in (
         (("encode", "--dataset", "mnie", "--label", "sbert"), 3, "Did you mean mine?"),
         (("encode", "--dataset", "mine", "--label", "sbrt"), 2, "no label 'sbrt'. Did you mean sbert?"),
-        (("encode", "--dataset", "mine", "--label", "wmd", "--set", "sources.wmd.vectros=glove"), 2, "mean vectors?"),
+        (
+            ("encode", "--dataset", "mine", "--label", "wmd", "--set", "sources.wmd.vectros=glove"),
+            2,
+            "mean vectors or unit_vectors?",
+        ),
         (("encode", "--dataset", "mine", "--label", "sbert", "--split", "trian"), 2, "There is train."),
         (("correlate", "--dataset", "mine", "--cxc"), 2, "CxC and ECCV Caption judge COCO's captions, not mine's"),
     ):

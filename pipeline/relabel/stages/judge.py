@@ -82,7 +82,7 @@ def check_judged(project: Project) -> None:
         With the judged sets that apply to labels of any dataset.
     """
     if project.namespace != "coco":
-        sets = ", ".join(("stsb", *set_names()))
+        sets = ", ".join(set_names())
         todo = f"Judge labels on pairs of texts with `--on SET` (one of {sets}), or on a file of judgements."
         raise UsageError(
             f"CxC and ECCV Caption judge COCO's captions, not {project.config.ingest.dataset}'s", todo=todo
