@@ -114,11 +114,11 @@ def test_both_editions_of_coco_hold_the_same_captions(split: str, crc: int) -> N
 
 
 def test_an_unknown_dataset_or_file_is_a_usage_error() -> None:
-    with pytest.raises(UsageError, match=r"no dataset 'coco'\. There are coco-captions, corenlp, cxc"):
+    with pytest.raises(UsageError, match=r"no dataset 'coco' to fetch\. There are coco-captions, corenlp, cxc"):
         load_manifest("coco")
     with pytest.raises(UsageError, match=r"no dataset '\.\./manifest'"):
         load_manifest("../manifest")
-    with pytest.raises(UsageError, match=r"stsb has no file 'sts\.csv'\. It has stsb-en-train\.csv"):
+    with pytest.raises(UsageError, match=r"stsb has no file 'sts\.csv'\. Did you mean stsb-en-dev\.csv"):
         load_manifest("stsb").file("sts.csv")
 
 
