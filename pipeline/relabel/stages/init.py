@@ -15,7 +15,6 @@ from relabel.core.layout import check_name
 from relabel.core.runtime import Runtime
 from relabel.stages.ingest import FETCHED
 from relabel.stages.project import Project
-from relabel.stages.run import labels_to_export, resolve_split
 from relabel.stages.tune import TUNED
 from relabel.store.atomic import write_text
 
@@ -97,6 +96,9 @@ def _template(name: str) -> Path:
 
 def _dvc_stages(project: Project) -> dict[str, Any]:
     """Return the stages of `relabel run` with their commands, dependencies, parameters and outputs."""
+    # Judging needs the `pipeline` extra, which a parameter file does not.
+    from relabel.stages.run import labels_to_export, resolve_split
+
     config, layout = project.config, project.layout
     project, split, judged = resolve_split(project, None)
     stages: dict[str, Any] = {}
