@@ -81,7 +81,7 @@ def test_every_option_has_a_word_of_help(verb: str, tmp_path: Path) -> None:
         (["fetch", "nonsense"], 2, "nonsense"),
         (["fetch"], 2, "--list"),
         (["nearest"], 2, "Give a caption, as in"),
-        (["nearest", "a dog"], 3, "encode"),
+        (["nearest", "a dog"], 3, "relabel ingest"),
         (["run", "--set", "ingest.dataset=mine"], 2, "ingest.path"),
     ],
 )

@@ -19,7 +19,8 @@ def encode(
     from relabel import stages
 
     project = common.project()
-    names, split = label or list(project.config.sources), project.choose_split(split, "test")
+    names = label or list(project.config.sources)
+    split = project.choose_split(split, "test", names)
     for name in names:
         stages.build_inputs(project, name, split)
         job = stages.encode(project, name, split)

@@ -34,7 +34,7 @@ def lookup(
 
     project = common.project(options)
     for each in label:
-        job = stages.export_lookup(project, each, project.choose_split(split, "train"), within)
+        job = stages.export_lookup(project, each, project.choose_split(split, "train", label), within)
         manifest, built = job.run()
         common.show(manifest.facts, stages.status_line(built, manifest, job.out))
 
@@ -53,7 +53,7 @@ def neighbours(
 
     project = common.project()
     for each in label:
-        job = stages.export_neighbours(project, each, project.choose_split(split, "train"), of)
+        job = stages.export_neighbours(project, each, project.choose_split(split, "train", label), of)
         manifest, built = job.run()
         common.show(manifest.facts, stages.status_line(built, manifest, job.out))
 
@@ -76,7 +76,7 @@ def plan(
     from relabel import stages
 
     project = common.project(options)
-    split = project.choose_split(split, "train")
+    split = project.choose_split(split, "train", label)
     for each in label:
         if dry_run:
             estimate = stages.estimate_plan(project, each, split, name)

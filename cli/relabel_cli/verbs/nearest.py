@@ -40,7 +40,7 @@ def nearest(
         raise UsageError("a caption and --id exclude each other", todo="Give one of them.")
     project = common.project()
     query, hits, left_out = search_labels(
-        project, text, caption_id, source or [], k, project.choose_split(split, "test")
+        project, text, caption_id, source or [], k, project.choose_split(split, "test", source or [])
     )
     common.show(
         {

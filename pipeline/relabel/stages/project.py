@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -126,8 +127,16 @@ class Project:
             raise MissingError(f"no corpus of dataset {dataset} here", where=str(self.layout.corpus), todo=todo)
         return Corpus.open(self.layout.corpus)
 
-    def choose_split(self, split: str | None, default: str) -> str:
-        """Return a named split as it is; without a name, the only split of the corpus, else the default."""
+    def choose_split(self, split: str | None, default: str, labels: Sequence[str] = ()) -> str:
+        """Return a named split as it is; without a name, the only split of the corpus, else the default.
+
+        Raises
+        ------
+        UsageError
+            If one of the labels does not exist, which is reported before a missing corpus.
+        """
+        for label in labels:
+            self.config.params(label)
         if split is not None:
             return split
         splits = list(self.corpus.splits)
