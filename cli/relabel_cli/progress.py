@@ -36,7 +36,7 @@ class TimeLeft:
     >>> from relabel_cli.progress import TimeLeft
     >>> time_left = TimeLeft(total=1000)
     >>> [time_left.update(done, now) for done, now in [(500, 20.0), (510, 21.0), (550, 26.0), (600, 31.0)]]
-    [None, None, 45.0, 40.0]
+    [None, None, 54.0, 44.0]
     """
 
     def __init__(self, total: int) -> None:

@@ -134,8 +134,8 @@ def score_with_function(judgements: Judgements, function: ScoreFunction) -> Vect
     >>> import numpy as np
     >>> from relabel.datasets.judged import Judgements
     >>> from relabel.judge.judged_scores import score_with_function
-    >>> pairs = Judgements(references=[["a cat"], ["a dog"]], candidates=["a cat", "cats"], groups=["all"] * 2,
-    ...                    ratings=np.array([[5.0], [1.0]]), clusters=["0", "1"])
+    >>> pairs = Judgements(ids=["0", "1"], references=[["a cat"], ["a dog"]], candidates=["a cat", "cats"],
+    ...                    ratings=np.array([[5.0], [1.0]]), groups=["all"] * 2, clusters=["0", "1"])
     >>> score_with_function(pairs, lambda references, candidates: [c in r for r, c in zip(references, candidates)])
     array([1., 0.])
     """

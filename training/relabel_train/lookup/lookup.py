@@ -66,7 +66,7 @@ def open_lookup(path: str | Path, verify: Verify = "once") -> Lookup:
     >>> from relabel_train.lookup.example import write_example
     >>> lookup = open_lookup(write_example(tempfile.mkdtemp()))  # or "labels/coco/exports/train/lookup/sbert"
     >>> lookup
-    <Lookup example (sbert), all: 6 captions, ...>
+    <Lookup example (sbert), all: 6 captions of 3 images, ...>
     """
     folder = Path(path).resolve()
     if not isinstance(verify, bool) and verify != "once":
