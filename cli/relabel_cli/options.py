@@ -19,6 +19,8 @@ from relabel.core.parameters import describe
 from relabel_cli.border import report
 from relabel_cli.root import CONTEXT
 
+_CHOICES = 40  # columns of the list of choices beside an option's name
+
 
 @dataclass(frozen=True)
 class Overrides:
@@ -161,14 +163,22 @@ def _option(name: str, info: FieldInfo, unset: bool = False) -> inspect.Paramete
     # A flag that is true or unset by default needs a second form for false.
     if _inner(info.annotation) is bool and (unset or default):
         flag = f"{flag}/--no-{flag[2:]}"
-    help_text = info.description or ""
+    help_text, metavar = info.description or "", None
+    choices = get_args(_inner(info.annotation)) if get_origin(_inner(info.annotation)) is Literal else ()
+    if len("|".join(map(str, choices))) > _CHOICES:
+        # Click breaks no line within a list of choices.
+        help_text, metavar = f"{help_text} One of: {', '.join(choices)}.", f"<{name}>"
     if unset and default not in (None, "", ()):
         shown = ", ".join(map(str, default)) if isinstance(default, tuple | list) else default
         help_text = f"{help_text} [default: {shown}]"
     if isinstance(default, tuple | list):
         default = list(default) or None
     option = typer.Option(
-        flag, *extra.get("flags", []), help=help_text, show_default=not unset and default not in (None, False)
+        flag,
+        *extra.get("flags", []),
+        help=help_text,
+        metavar=metavar,
+        show_default=not unset and default not in (None, False),
     )
     if unset:
         default, kind = None, Union[kind, None]  # noqa: UP007
