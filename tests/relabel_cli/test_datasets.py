@@ -157,7 +157,7 @@ def test_an_ingested_dataset_keeps_its_namespace() -> None:
 
 
 def test_the_format_is_asked_for_where_nothing_tells_it() -> None:
-    code, output = relabel("ingest", "--dataset", "mine", "--path", "captions.csv")
+    code, output = relabel("ingest", "--dataset", "mine", "--path", "params.yaml")
     assert code == 2
     assert "--format" in output
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
+from relabel.core.hints import command
 from relabel.core.tables import align
 from relabel_cli.options import verb
 from relabel_cli.trainer_options import RunOptions, parameter_model, parse, trainer_errors
@@ -40,7 +41,7 @@ def _summary(result: TrainState, run: FitOptions) -> str:
     from relabel_train.fit import BEST, LAST
     from relabel_train.training.log import NAME
 
-    evaluate = ["relabel eval", "--run", str(run.out), "--data", str(run.data), "--captions", str(run.captions)]
+    evaluate = ["eval", "--run", str(run.out), "--data", str(run.data), "--captions", str(run.captions)]
     if run.labels is not None:
         evaluate += ["--labels", str(run.labels)]
     lines = [
@@ -48,7 +49,7 @@ def _summary(result: TrainState, run: FitOptions) -> str:
         ("model", str(run.out / BEST)),
         ("to resume", f"{run.out / LAST}, by the same command; a larger --epochs continues"),
         ("log", str(run.out / NAME)),
-        ("next", " ".join(evaluate)),
+        ("next", command(*evaluate)),
     ]
     return "\n".join(align(lines))
 

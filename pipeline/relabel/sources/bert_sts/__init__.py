@@ -25,8 +25,7 @@ from relabel.core.types import Pooling
 from relabel.corpus import Corpus
 from relabel.sources.base import OpenEncoding, Source, SourceParams, SourceSpec
 from relabel.sources.bert_sts.encode import CrossEncoderTasks
-from relabel.sources.bert_sts.relevance import Below, BertStsRelevance, Gate, Orders
-from relabel.sources.bert_sts.scorer import Output, check_labels
+from relabel.sources.bert_sts.relevance import Below, BertStsRelevance, Gate, Orders, Output
 from relabel.sources.bert_sts.token_pairs import Texts
 from relabel.sources.cosine import ComputeType
 from relabel.sources.models.files import ModelFiles, find_model
@@ -148,6 +147,9 @@ class BertSts(Source[BertStsParams]):
             If the model does not have exactly one label, or does not support `max_length`.
         """
         p, files = self.params, self._files(runtime)
+        # torch is loaded by the work, not with the parameters.
+        from relabel.sources.bert_sts.scorer import check_labels
+
         check_labels(files.folder)
         settings = {"gate": p.gate, "threshold": p.threshold, "below": p.below, "orders": p.orders, "dtype": p.dtype}
         return CrossEncoderTasks(corpus, rows, rows_per_shard, files, lambda: self._scorer(files, runtime), settings)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 Below = Literal["zero", "gate"]
 Orders = Literal["both", "one"]
+Output = Literal["sigmoid", "raw"]
 Keys = NDArray[np.int64]
 
 _LOW = 0xFFFFFFFF  # lower 32 bits of a key

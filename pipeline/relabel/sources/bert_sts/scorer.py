@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,6 +29,7 @@ from relabel.core.hints import command
 from relabel.core.numeric.threads import inner_threads, one_thread_each
 from relabel.core.progress import Advance, ignore_progress
 from relabel.core.runtime import Runtime, pick_device
+from relabel.sources.bert_sts.relevance import Output
 from relabel.sources.bert_sts.token_pairs import SpecialTokens, Texts, token_ids, truncated_lengths
 from relabel.sources.cosine import ComputeType
 from relabel.sources.models.encoder import batch_by_length
@@ -48,7 +49,6 @@ _PROBES = (
     ("Ünïcödé naïveté, 東京の駅, 🚲 & <b>markup</b>!", "a very " * 30 + "long row of parked bicycles"),
     ("a very " * 30 + "long row of parked bicycles", "a"),
 )
-Output = Literal["sigmoid", "raw"]
 
 _HEAD = "ForSequenceClassification"
 _HIGHEST = 5.0  # highest score of STS-B, the scale of a model without a sigmoid
