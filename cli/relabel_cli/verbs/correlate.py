@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from relabel.core.errors import UsageError
 from relabel.judge import JudgeParams
-from relabel.stages.correlate import Against
 from relabel_cli.global_options import GlobalOptions
 from relabel_cli.options import Overrides, verb
+
+if TYPE_CHECKING:
+    from relabel.stages.correlate import Against
 
 
 def correlate(
