@@ -33,6 +33,7 @@ NOT_RUN = {
     r"relabel (correlate|run|encode) .*\bglove\b": "GloVe is fetched",
     r"relabel .*all-mpnet-base-v2": "the model is downloaded from the hub",
     r"relabel .*data/sbert-cxc": "`relabel tune sbert` makes the model",
+    r"relabel .*--dataset coco_proxy": "`python -m experiments.proxy_features` writes its captions",
     r"relabel .*--scheduler ": "needs a Dask cluster",
     r"relabel tune (best|sbert|bert_sts|fuse)": "minutes of training, on data that are fetched or on all judged pairs",
     r"relabel (init|--install-completion|--show-completion)\b": "files exist in the project, or the shell is changed",
