@@ -58,6 +58,7 @@ class GlobalOptions(Parameters):
 
     def project(self, overrides: Mapping[str, Any] = {}) -> Project:
         """Return the project of the defaults, then the file, then --set, then the options of the verb."""
+        # Set before anything can fail, so that the advice of an error names the user's project.
         repeat_options(self.repeated())
         config = load_config(
             self.params or params_file(self.labels), self.set, {"ingest.dataset": self.dataset, **overrides}
@@ -100,6 +101,7 @@ class GlobalOptions(Parameters):
         """
         options = [("--params", self.params), *(("--set", setting) for setting in self.set)]
         options += [("--dataset", self.dataset)]
+        # Defaults are not repeated, which keeps the commands of messages short.
         options += [("--data", self.data if self.data != default_data() else None)]
         options += [("--labels", self.labels if self.labels != Path("labels") else None)]
         return [(option, str(value)) for option, value in options if value is not None]

@@ -63,10 +63,10 @@ def _option_row(parameter: Any) -> str:
     """Return the row of an option: its flags, its default and its help."""
     text = getattr(parameter, "help", "") or ""
     # An option of a parameter file has its default in the help, and is itself unset.
-    found = re.search(r" \[default: (.*)\]$", text)
-    default = found[1] if found else parameter.default
+    match = re.search(r" \[default: (.*)\]$", text)
+    default = match[1] if match else parameter.default
     shown = "required" if parameter.required else "" if default in (None, False, "", [], ()) else f"`{default}`"
-    return markdown_row([f"`{_flags(parameter)}`", shown, text.removesuffix(found[0]) if found else text])
+    return markdown_row([f"`{_flags(parameter)}`", shown, text.removesuffix(match[0]) if match else text])
 
 
 def _parameters() -> Iterator[str]:

@@ -53,6 +53,7 @@ class LazyGroup(TyperGroup):
         """Import one verb; return None if there is no such verb."""
         if cmd_name not in VERBS:
             return None
+        # Verbs load torch, pyarrow and other large libraries, so only the called one is imported.
         app: typer.Typer = import_module(f"relabel_cli.verbs.{cmd_name}").app
         command = typer.main.get_command(app)
         command.name = cmd_name
@@ -89,5 +90,6 @@ def root(
     _: bool = typer.Option(False, "--version", help="Print the version.", callback=_version, is_eager=True),
 ) -> None:
     """Graded relevance labels for image-text retrieval, judged against human scores."""
+    # `relabel` alone shows the help and succeeds, as a first try should.
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())

@@ -21,6 +21,7 @@ def requirement_of(module: str) -> str:
     >>> requirement_of("numpy"), requirement_of("gensim.models"), requirement_of("transformers")
     ('relabel-itr', 'relabel-itr[tune]', 'relabel-itr[pipeline]')
     """
+    # Distributions are compared in lower case and with hyphens, as packaging normalises their names.
     name = module.partition(".")[0].lower()
     name = _DISTRIBUTIONS.get(name, name.replace("_", "-"))
     # The extras of developers list modules of other extras again.
@@ -60,6 +61,7 @@ def _requirements() -> list[tuple[str, str]]:
     """Return each required distribution, in lower case, with its extra; the extra is empty for main dependencies."""
     requirements = []
     for text in requires(PACKAGE) or []:
+        # A requirement of an extra is `NAME>=VERSION; extra == "EXTRA"`, in quotes of either kind.
         specifier, _, marker = text.partition(";")
         name, extra = re.match(r"[\w.-]+", specifier), re.search(r"extra == .([\w-]+)", marker)
         assert name is not None, text

@@ -41,6 +41,7 @@ def command(*words: object) -> str:
     >>> repeat_options([])
     """
     texts = [str(word) for word in words]
+    # A verb refuses an option that it does not have, so the command of the message would fail.
     accepted = _ACCEPTED.get(texts[0])
     for option, value in _options:
         if option not in words and (accepted is None or option in accepted):
@@ -59,6 +60,7 @@ def choices(name: str, names: Iterable[str]) -> str:
     >>> choices("x", ["test"])
     'There is test.'
     """
+    # A table may have two columns of one name, which is listed once.
     existing = list(dict.fromkeys(names))
     if not existing:
         return "There are none."

@@ -162,11 +162,12 @@ def _cells(path: Path, task: Task) -> Iterator[tuple[str, list[str]]]:
     left, right = SIDES[task]
     header = [f"{left}1", f"{right}2"] if left == right else [left, right]
     check_regular(path, todo=f"Get it with {command('fetch', 'cxc')}.")
+    # An empty `newline` leaves line ends to the csv module, since a quoted cell may hold one.
     reader = csv.reader(io.StringIO(read_text(path), newline=""))
     try:
-        if (header_read := next(reader, [])) != (wanted := [*header, "agg_score", "sampling_method"]):
+        if (header_read := next(reader, [])) != (expected := [*header, "agg_score", "sampling_method"]):
             raise CheckError(
-                f"expected the header {','.join(wanted)}, found {','.join(header_read)}", where=f"{path}:1"
+                f"expected the header {','.join(expected)}, found {','.join(header_read)}", where=f"{path}:1"
             )
         for cells in reader:
             where = f"{path}:{reader.line_num}"
@@ -185,11 +186,13 @@ def _number(cell: str, side: Side, where: str) -> int:
 
 
 def _values(cells: list[str], task: Task, where: str) -> tuple[int, int, float, str]:
+    # The zip ends after the two ids; score and method are read below.
     left, right = (_number(cell, side, where) for cell, side in zip(cells, SIDES[task], strict=False))
     try:
         score = float(cells[2])
     except ValueError as error:
         raise CheckError(f"not a score: {cells[2]!r}", where=where) from error
+    # Written so that NaN is refused as well.
     if not 0 <= score <= 5:
         raise CheckError(f"a score outside 0..5: {cells[2]}", where=where)
     if cells[3] not in METHODS[task]:
@@ -202,6 +205,7 @@ def _parse(path: Path, task: Task, split: Split) -> pa.Table:
     if not rows:
         raise CheckError("no pairs", where=str(path))
     left, right, score, method = zip(*rows, strict=True)
+    # A copy of the file alone still carries its licence, its source and the acknowledgement that the licence asks for.
     metadata = {
         "title": f"Crisscrossed Captions: {task}, {split}; ids, aggregated human scores and sampling methods",
         "left": f"COCO {SIDES[task][0]} id",
@@ -229,6 +233,7 @@ def _check_one(path: Path, task: Task, shipped: pa.Table) -> None:
     for where, cells in _cells(path, task):
         if count == len(rows):
             raise CheckError(f"more than the {count:,} pairs shipped here", where=where)
+        # Parsed values are compared: the shipped decimals round-trip, so equal cells give equal numbers.
         values = _values(cells, task, where)
         if values != rows[count]:
             name, ours, theirs = next(t for t in zip(names, rows[count], values, strict=True) if t[1] != t[2])

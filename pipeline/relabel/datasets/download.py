@@ -59,6 +59,7 @@ class _Part:
 
     def __init__(self, path: Path) -> None:
         self.path, self.size, self.digest, self.shown = path, 0, hashlib.sha256(), 0
+        # The hash of a partial file cannot be stored with it: after a kill it may be older than the bytes.
         if path.exists():
             with path.open("rb") as handle:
                 while chunk := handle.read(CHUNK):
@@ -107,14 +108,17 @@ def download(url: str, accepted: Sequence[Content], path: Path, progress: Progre
     part = _Part(path)
     if _right(part, accepted):
         return
+    # A file of full size with a wrong hash cannot be completed, only replaced.
     resumed = 0 < part.size < max(c.bytes for c in accepted)
     if not resumed:
         part.restart()
     try:
         _receive(url, part, accepted, progress, title)
-        if resumed and not _right(part, accepted):  # the first half may have been of another file
+        # The resumed part may have been of another file, so a wrong result is downloaded once more in full.
+        if resumed and not _right(part, accepted):
             part.restart()
             _receive(url, part, accepted, progress, title)
+        # The hash was computed as the bytes arrived, so the check reads nothing again.
         check(part.digest.hexdigest(), part.size, accepted, url)
     except CheckError:
         part.restart()
@@ -134,7 +138,9 @@ def _receive(url: str, part: _Part, accepted: Sequence[Content], progress: Progr
             try:
                 return _request(url, part, accepted, bar)
             except _BrokenError as error:
+                # Retries are limited only while no byte arrives: a server that breaks off often still finishes.
                 idle = 0 if part.size > before else idle + 1
+                # A host that never answered need not be tried for other files.
                 if part.size == start and error.silent:
                     raise SilentError(str(error), where=urlsplit(url).netloc) from error
                 if part.size == start or idle > RETRIES:
@@ -144,6 +150,7 @@ def _receive(url: str, part: _Part, accepted: Sequence[Content], progress: Progr
 
 def _request(url: str, part: _Part, accepted: Sequence[Content], bar: ProgressBar) -> None:
     """Make one request and append its response."""
+    # `identity`: a compressed response has another length and other bytes than the manifest.
     headers = {"User-Agent": "relabel-itr", "Accept-Encoding": "identity"}
     if part.size:
         headers["Range"] = f"bytes={part.size}-"
@@ -151,8 +158,10 @@ def _request(url: str, part: _Part, accepted: Sequence[Content], bar: ProgressBa
         response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT)
     except urllib.error.HTTPError as error:
         with error:
-            if error.code == 416:  # the partial file is longer than the whole one
+            # 416: the partial file is longer than the complete one.
+            if error.code == 416:
                 part.restart()
+            # The server may serve these later; any other refusal is final.
             if error.code in (416, 429) or error.code >= 500:
                 raise _BrokenError(f"HTTP {error.code} {error.reason}") from error
             raise MissingError(f"HTTP {error.code} {error.reason}", where=url) from error
@@ -160,10 +169,12 @@ def _request(url: str, part: _Part, accepted: Sequence[Content], bar: ProgressBa
         raise _BrokenError(_reason(error), silent=True) from error
     with response:
         total = _total(response, part)
+        # An error page or a new edition has another size, and is refused before its bytes are stored.
         if total is not None and total not in {c.bytes for c in accepted}:
             sizes = " or ".join(str(c.bytes) for c in accepted)
             raise CheckError(f"expected {sizes} bytes, the server has {total}", where=url)
         _append_response(response, part, max(c.bytes for c in accepted), bar)
+    # http.client reports no error where a connection closes early in `read1`.
     if total is not None and part.size < total:
         raise _BrokenError(f"the transfer ended after {part.size} of {total} bytes")
 
@@ -174,6 +185,7 @@ def _append_response(response: http.client.HTTPResponse, part: _Part, limit: int
         while part.size <= limit:
             part.show(bar)
             try:
+                # `read1` returns the bytes that have arrived, so a broken transfer loses none of them.
                 chunk = response.read1(CHUNK)
             except (OSError, http.client.HTTPException) as error:
                 raise _BrokenError(_reason(error)) from error
@@ -186,10 +198,12 @@ def _total(response: http.client.HTTPResponse, part: _Part) -> int | None:
     """Return the size of the whole file by the server; drops the partial file if the server starts over."""
     if response.status == 206:
         span, _, total = response.headers.get("Content-Range", "").removeprefix("bytes ").partition("/")
+        # Bytes of another range would be appended at the wrong place.
         if span.partition("-")[0] != str(part.size):
             part.restart()
             raise _BrokenError("the server sent another range than was asked for")
         return int(total) if total.isdecimal() else None
+    # Status 200: the server does not serve ranges, and sends the file from its first byte.
     if part.size:
         part.restart()
     length = response.headers.get("Content-Length", "")
@@ -216,6 +230,7 @@ def save(stream: IO[bytes], out: Path, accepted: Sequence[Content], where: str, 
         with temporary.open("wb") as handle:
             while chunk := stream.read(CHUNK):
                 size += len(chunk)
+                # Checked before the write, so that a small archive of a huge file cannot fill the disk.
                 if size > limit:
                     raise CheckError(f"expected {limit} bytes at most, found more", where=where)
                 digest.update(chunk)
@@ -244,6 +259,7 @@ def open_content(path: Path, member: str | None = None, *, gz: bool = False) -> 
             raise CheckError(f"not a whole archive ({error})", where=str(path)) from error
         except OSError as error:
             raise MissingError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
+        # Outside the `try`: errors of the caller are not those of the archive, and damage is found while reading.
         yield cast(IO[bytes], _CheckedStream(stream, str(path)))
 
 
@@ -269,12 +285,14 @@ def _open(path: Path, member: str | None, gz: bool, stack: ExitStack) -> IO[byte
     if member is None:
         return cast(IO[bytes], gzip.open(path)) if gz else path.open("rb")
     try:
+        # By content: a download ends in `.part`, whatever it holds.
         if zipfile.is_zipfile(path):
             return stack.enter_context(zipfile.ZipFile(path)).open(member)
         archive = stack.enter_context(tarfile.open(path))  # noqa: SIM115
         stream = archive.extractfile(member)
     except KeyError:
         stream = None
+    # tarfile returns None for a folder and raises KeyError for a member that is not there.
     if stream is None:
         raise CheckError(f"the archive has no member {member}", where=str(path))
     return stream

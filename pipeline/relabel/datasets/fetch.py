@@ -67,12 +67,14 @@ def fetch(
         If the disk is full. Partial downloads are kept for the next run.
     """
     manifest = load_manifest(name)
+    # Files that are asked for by name are all fetched, even if one of them would do.
     wanted = [manifest.file(f) for f in files] if files else list(manifest.files)
     job = FetchJob(manifest, data, mirror_folder(mirror), progress)
     try:
         paths = job.run(wanted, first_only=manifest.alternatives and not files)
     except OSError as error:
         raise system_error(error, data) from error
+    # The check reads the complete dataset.
     if manifest.check and not files:
         module, function = manifest.check.split(":")
         getattr(import_module(module), function)(data / name)
@@ -82,14 +84,16 @@ def fetch(
 def _keep(path: Path) -> Path:
     """Link a file that may be the user's own under a second name, so that it survives its replacement."""
     number = 1
-    while (kept := path.with_name(f"{path.name}.replaced-{number}")).exists() and not kept.samefile(path):
+    # The first free number, or that of an earlier link to the same file.
+    while (backup := path.with_name(f"{path.name}.replaced-{number}")).exists() and not backup.samefile(path):
         number += 1
-    if not kept.exists():
+    if not backup.exists():
         try:
-            kept.hardlink_to(path)
-        except OSError:  # a file system without hard links
-            shutil.copy2(path, kept)
-    return kept
+            backup.hardlink_to(path)
+        # Some file systems have no hard links.
+        except OSError:
+            shutil.copy2(path, backup)
+    return backup
 
 
 class FetchJob:
@@ -103,6 +107,7 @@ class FetchJob:
 
     def run(self, files: list[DataFile], first_only: bool) -> list[Path]:
         """Get every file, or only the first that some source serves; a file that is here already counts."""
+        # Any alternative that is here is enough, even where a better one could be fetched.
         if first_only and (present := next(filter(None, map(self.present, files)), None)) is not None:
             return [present]
         paths, failed = [], {}
@@ -110,6 +115,7 @@ class FetchJob:
             for file in files:
                 result = self.get(file)
                 if not isinstance(result, Path):
+                    # The other files are still tried, so that one error names all that failed.
                     failed[file.name] = result
                     continue
                 paths.append(result)
@@ -134,8 +140,9 @@ class FetchJob:
         if (present := self.present(file)) is not None:
             return present
         path, reasons = self.folder / file.name, list[RelabelError]()
-        kept = _keep(path) if path.exists() else None
-        if kept is not None:
+        # A file of the same name may be the user's, so it keeps a second name until a verified file has replaced it.
+        backup = _keep(path) if path.exists() else None
+        if backup is not None:
             reasons.append(CheckError("what is there is not the file", where=str(path)))
         sources = sources_of(self.manifest, file, self.mirror)
         if not sources:
@@ -145,15 +152,17 @@ class FetchJob:
                 self.fetch_from(source, file, path)
             except (MissingError, CheckError) as error:
                 reasons.append(error)
+                # Wrong content is worth a line even where a later source serves the file.
                 if isinstance(error, CheckError):
                     self.progress.note(f"{path}: refused from {source}: {error.problem}")
             else:
                 self.progress.note(f"{path}: from {source}, verified ({file.holds})")
-                if kept is not None:
-                    self.progress.note(f"{kept}: the other file that was there")
+                if backup is not None:
+                    self.progress.note(f"{backup}: the other file that was there")
                 return path
-        if kept is not None:
-            kept.unlink()
+        # Nothing was replaced: the file still has its first name.
+        if backup is not None:
+            backup.unlink()
         return reasons
 
     def fetch_from(self, source: Source, file: DataFile, out: Path) -> None:
@@ -170,12 +179,13 @@ class FetchJob:
 
     def from_maven(self, source: MavenSource, file: DataFile, out: Path) -> None:
         """Take a jar from the Maven folder of this machine, else from the first repository that serves it."""
-        kept = kept_jar(source)
-        if kept is not None:
+        local = kept_jar(source)
+        if local is not None:
             try:
-                return self.unpack(kept, None, file, out, str(kept))
-            except CheckError as error:  # half a download of another tool
-                self.progress.note(f"{out}: refused from {kept}: {error.problem}")
+                return self.unpack(local, None, file, out, str(local))
+            # The jar may be the incomplete download of another tool.
+            except CheckError as error:
+                self.progress.note(f"{out}: refused from {local}: {error.problem}")
         failed: list[RelabelError] = []
         for url in jar_urls(source):
             try:
@@ -187,6 +197,7 @@ class FetchJob:
     def download_from(self, source: UrlSource, file: DataFile, out: Path) -> None:
         """Download from a host, unless the host was unreachable before."""
         host = urlsplit(source.url).netloc
+        # One timeout per host, since a dataset may have dozens of files on it.
         if host in self.unreachable:
             raise self.unreachable[host]
         try:
@@ -200,12 +211,17 @@ class FetchJob:
         from filelock import FileLock
 
         accepted = (source.archive,) if source.archive else file.contents
+        # Named by content: datasets that share an archive share its download, and a new edition never resumes an old
+        # one.
         part = self.downloads / f"{accepted[0].sha256[:16]}.part"
         part.parent.mkdir(parents=True, exist_ok=True)
+        # Two processes that append to one part would damage it.
         with FileLock(part.with_suffix(".lock")):
-            if self.present(file) is not None:  # another process got it while this one waited
+            # Another process may have fetched the file while this one waited.
+            if self.present(file) is not None:
                 return
             received = part.stat().st_size if part.exists() else 0
+            # The rest of the download and the file taken from it are on the disk at the same time.
             self.need(accepted[0].bytes - received + file.bytes)
             download(source.url, accepted, part, self.progress, f"{self.manifest.name}: {Path(source.url).name}")
             self.parts.add(part)
@@ -238,6 +254,7 @@ class FetchJob:
         self._drop_parts()
 
     def _drop_parts(self) -> None:
+        # Only complete downloads are listed; a broken one stays for the next run.
         for part in self.parts:
             part.unlink(missing_ok=True)
 
@@ -247,23 +264,24 @@ def _failure(manifest: Manifest, folder: Path, failed: Mapping[str, Sequence[Rel
 
     It is a CheckError if some source served a wrong content, else a MissingError.
     """
-    names_of: dict[str, list[str]] = {}  # files that failed for the same reasons share a line
+    # Files that failed for the same reasons share a line.
+    names_of: dict[str, list[str]] = {}
     for name, reasons in failed.items():
         distinct = dict.fromkeys(f"{r.where}: {r.problem}" if r.where else r.problem for r in reasons)
         names_of.setdefault("; ".join(distinct), []).append(name)
-    what = "\n".join(f"could not get {', '.join(names)}: {reasons}" for reasons, names in names_of.items())
-    which = "it" if len(failed) == 1 else "any one" if manifest.alternatives else "them"
+    problem = "\n".join(f"could not get {', '.join(names)}: {reasons}" for reasons, names in names_of.items())
+    pronoun = "it" if len(failed) == 1 else "any one" if manifest.alternatives else "them"
     lines = [_by_hand(manifest.file(name), folder) for name in failed]
-    todo = f"Or put {which} there by hand, then run {command('fetch', manifest.name)} again:"
+    todo = f"Or put {pronoun} there by hand, then run {command('fetch', manifest.name)} again:"
     wrong = any(isinstance(r, CheckError) for reasons in failed.values() for r in reasons)
     kind = CheckError if wrong else MissingError
-    return kind(what, where=manifest.name, todo="\n".join([todo, *lines]))
+    return kind(problem, where=manifest.name, todo="\n".join([todo, *lines]))
 
 
 def _by_hand(file: DataFile, folder: Path) -> str:
-    must = " or ".join(f"{c.bytes} bytes, sha256 {c.sha256}" for c in file.contents)
+    content = " or ".join(f"{c.bytes} bytes, sha256 {c.sha256}" for c in file.contents)
     origin = next((f", from {_origin(s)}" for s in file.sources if isinstance(s, UrlSource | MavenSource)), "")
-    return f"  {folder / file.name} ({must}){origin}"
+    return f"  {folder / file.name} ({content}){origin}"
 
 
 def _origin(source: UrlSource | MavenSource) -> str:

@@ -70,6 +70,7 @@ def judged_file(
         name=path.name,
         title=f"{path.name}: {_NAMES[statistic]} with human ratings",
         dataset=path.stem,
+        # A set reads files of its manifest; this one reads the user's file.
         read=lambda _: _read(path, texts),
         statistics=(statistic,),
         pair_ids="number of the record, from 1",
@@ -87,6 +88,7 @@ def _read(path: Path, texts: Mapping[str, str]) -> Judgements:
         candidates=[rating.candidate for rating in ratings],
         ratings=np.array([[rating.human] for rating in ratings]),
         groups=[rating.group for rating in ratings],
+        # The file does not say which pairs share an image, so each pair is a cluster.
         clusters=[str(number) for number in range(len(ratings))],
     )
 
@@ -110,6 +112,7 @@ def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             raise CheckError(f"not Parquet: {error}", where=str(path)) from error
         yield from ((f"{path}: row {number}", record) for number, record in enumerate(table.to_pylist(), 1))
     elif path.suffix == ".csv":
+        # `strict` makes an unclosed quote an error; without it, the rest of the file is one cell.
         reader = csv.DictReader(io.StringIO(read_text(path), newline=""), strict=True)
         try:
             yield from ((f"{path}:{reader.line_num}", record) for record in reader)
@@ -177,6 +180,7 @@ def number_of(record: Mapping[str, Any], name: str, where: str) -> float:
     """
     value = record.get(name)
     try:
+        # A bool is a number for `float`, but no rating. NaN is refused below, as infinity is.
         number = math.nan if isinstance(value, bool) or value is None else float(value)
     except (TypeError, ValueError):
         number = math.nan

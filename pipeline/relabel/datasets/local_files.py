@@ -54,8 +54,9 @@ def sources_of(manifest: Manifest, file: DataFile, mirror: Path | None) -> list[
     """
     same_layout = MirrorSource(mirror=f"{manifest.name}/{file.name}")
     listed = [*file.sources, *([] if same_layout in file.sources else [same_layout])]
-    kept = [s for s in listed if mirror is not None or not isinstance(s, MirrorSource)]
-    return sorted(kept, key=lambda s: isinstance(s, UrlSource | MavenSource))
+    available = [s for s in listed if mirror is not None or not isinstance(s, MirrorSource)]
+    # The sort is stable: among the local sources, and among the downloads, the manifest's order stays.
+    return sorted(available, key=lambda s: isinstance(s, UrlSource | MavenSource))
 
 
 def local_path(source: PackageSource | MirrorSource, mirror: Path | None) -> Path:
@@ -72,6 +73,7 @@ def local_path(source: PackageSource | MirrorSource, mirror: Path | None) -> Pat
             raise MissingError("not in the mirror", where=str(path if mirror else source))
         return path
     try:
+        # The metadata of a distribution gives its files without an import of the package.
         path = Path(str(metadata.distribution(source.package).locate_file(source.path)))
     except metadata.PackageNotFoundError:
         raise MissingError("not installed", where=str(source)) from None
@@ -111,25 +113,28 @@ def locate(name: str, file: str | None, data: Path, mirror: Path | None = None) 
     manifest = load_manifest(name)
     mirror = mirror_folder(mirror)
     wanted = manifest.files if file is None else (manifest.file(file),)
+    # The first copy decides, so a damaged file in `data` is reported rather than hidden by another copy.
     for each, path in _paths(manifest, wanted, data, mirror):
         try:
             return check_file(path, each.contents)
         except CheckError as error:
             todo = f"Delete it, then {command('fetch', name)}."
             raise CheckError(error.problem, where=error.where, todo=todo) from None
-    what = f"{name} is not here" if file is None else f"{file} of {name} is not here"
-    raise MissingError(what, where=str(data / name), todo=f"Get it with {command('fetch', name)}.")
+    problem = f"{name} is not here" if file is None else f"{file} of {name} is not here"
+    raise MissingError(problem, where=str(data / name), todo=f"Get it with {command('fetch', name)}.")
 
 
 def _paths(
     manifest: Manifest, files: Sequence[DataFile], data: Path, mirror: Path | None
 ) -> Iterator[tuple[DataFile, Path]]:
     """Yield plain files on this machine: fetched ones first, then those of packages and the mirror."""
+    # Two passes: any fetched alternative comes before a better one of a package.
     for file in files:
         if (path := data / manifest.name / file.name).is_file():
             yield file, path
     for file in files:
         for source in sources_of(manifest, file, mirror):
+            # A member of an archive has no path that could be read in place.
             if isinstance(source, MirrorSource) or (isinstance(source, PackageSource) and source.member is None):
                 with suppress(MissingError):
                     yield file, local_path(source, mirror)
@@ -171,6 +176,7 @@ def _artifact(source: MavenSource) -> Any:
         raise MissingError("needs jgo: pip install 'relabel-itr[spice]'", where=str(source)) from None
     group, name, version, *classifier = source.maven.split(":")
     context = MavenContext()
+    # jgo's settings may name a repository inside a company, which is asked as well.
     context.remote_repos = context.remote_repos | GlobalSettings.load().repositories
     return context.project(group, name).at_version(version).artifact(*classifier)
 
@@ -234,20 +240,24 @@ def _status(manifest: Manifest, file: DataFile, data: Path, mirror: Path | None)
         except (CheckError, OSError):
             return file_status("damaged", path)
     for source in sources_of(manifest, file, mirror):
+        # No request is made: the listing works without a network.
         if isinstance(source, UrlSource | MavenSource):
             return file_status("remote", source.url if isinstance(source, UrlSource) else source)
         member = source.member if isinstance(source, PackageSource) else None
         try:
             local = local_path(source, mirror)
+            # The size alone, since hashing every package and mirror would make the listing slow.
             if _size(local, member) in {c.bytes for c in file.contents}:
                 return file_status("local", source if isinstance(source, PackageSource) else local)
         except (MissingError, OSError, KeyError, zipfile.BadZipFile):
             continue
+    # A source that can be downloaded has returned above, so the rest are local; the last one is where the file belongs.
     return file_status("missing", next(s for s in reversed(file.sources) if not isinstance(s, UrlSource | MavenSource)))
 
 
 def _size(path: Path, member: str | None) -> int:
     if member is None:
         return path.stat().st_size
+    # The directory of the archive has the size, so nothing is unpacked.
     with zipfile.ZipFile(path) as archive:
         return archive.getinfo(member).file_size

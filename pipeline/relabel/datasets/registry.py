@@ -24,6 +24,7 @@ from relabel.store.atomic import sha256_file
 
 
 def _inside(path: str) -> str:
+    # Paths of a manifest are joined to folders of the user. A backslash would be a separator on Windows.
     pure = PurePosixPath(path)
     if pure.is_absolute() or ".." in pure.parts or "\\" in path or not pure.parts:
         raise ValueError(f"{path!r} is not a path below a folder")
@@ -35,6 +36,7 @@ FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][\w.-]*$")]
 
 
 class _Model(BaseModel):
+    # A misspelt key is an error, since it would otherwise drop a source or a check without a word.
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
@@ -77,6 +79,7 @@ class UrlSource(_Model):
 
     @model_validator(mode="after")
     def _member_of_something(self) -> UrlSource:
+        # An archive is verified before a member is read from it.
         if self.member and not self.archive:
             raise ValueError(f"{self.url}: a member needs the size and sha256 of its archive")
         return self
@@ -190,6 +193,7 @@ def load_manifest(name: str) -> Manifest:
     CheckError
         If the file is not a manifest.
     """
+    # Checked against the list first: a name is never used as a path, and the error can suggest one.
     if name not in names():
         raise UsageError(f"no dataset {name!r} to fetch", todo=choices(name, names()))
     path = manifests_folder() / f"{name}.yaml"
@@ -200,6 +204,7 @@ def load_manifest(name: str) -> Manifest:
         raise CheckError(f"not a data manifest: {problems}", where=str(path)) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise CheckError(f"not a data manifest: {' '.join(str(error).split())}", where=str(path)) from error
+    # Fetched files lie below the manifest's name, so a copied manifest would mix two datasets.
     if manifest.name != name:
         raise CheckError(f"says it is {manifest.name!r}", where=str(path), todo="A manifest is named as its file.")
     return manifest

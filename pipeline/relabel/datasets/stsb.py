@@ -39,6 +39,8 @@ def read_stsb(path: Path) -> list[SentencePair]:
     """
     pairs: list[SentencePair] = []
     reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
+    # A quoted sentence may span lines. `line_num` is the last line of a row, so a row begins after the end of the one
+    # before.
     end = 0
     try:
         for row in reader:
@@ -57,6 +59,7 @@ def _pair(row: list[str], where: str, line: int) -> SentencePair:
     first, second, text = row
     if not (first.strip() and second.strip()):
         raise CheckError("an empty sentence", where=where)
+    # NaN is outside 0 to 5, so no number and a wrong number have one message.
     try:
         score = float(text)
     except ValueError:

@@ -44,15 +44,19 @@ def bin_pairs(relevance: NDArray[np.float64], human: NDArray[np.float64], bins: 
     if not len(relevance):
         empty = np.empty(0)
         return Bins(empty, empty, empty, np.empty(0, np.int64))
-    last = len(relevance) * np.arange(1, bins) // bins - 1  # of each bin but the last one, in order of relevance
+    # Index, in order of relevance, of the last pair of each bin but the last one; -1 where there are fewer pairs than
+    # bins.
+    last = len(relevance) * np.arange(1, bins) // bins - 1
     edges = np.unique(np.sort(relevance)[last[last >= 0]])
+    # A pair that equals an edge belongs to the bin that ends with it, so no tie is divided between two bins.
     index = np.searchsorted(edges, relevance, side="left")
     n = np.bincount(index, minlength=len(edges) + 1)
-    kept = n > 0
+    nonempty = n > 0
+    # The last bin is empty where the largest edge is also the largest relevance. Its 0 / 0 is left out below.
     with np.errstate(invalid="ignore"):
         x, mean = (np.bincount(index, v, len(n)) / n for v in (relevance, human))
         variance = np.bincount(index, (human - mean[index]) ** 2, len(n)) / n
-    return Bins(x[kept], mean[kept], np.sqrt(variance[kept]), n[kept])
+    return Bins(x[nonempty], mean[nonempty], np.sqrt(variance[nonempty]), n[nonempty])
 
 
 def agreement_points(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -79,9 +83,11 @@ def calibration_points(labels: Sequence[PairScores], bins: int = 20) -> list[dic
     points = []
     for scored in labels:
         for task, columns in scored.columns.items():
+            # Pairs of one image are rated high at any relevance and would bend the line. SIS has none, so its subset is
+            # `all`.
             (other,) = (s for s in subsets(task) if s not in OWN and (s != "all" or task == "sis"))
-            inside = columns.subset(other) & ~np.isnan(columns.relevance)
-            level = bin_pairs(columns.relevance[inside], columns.human[inside], bins)
+            in_subset = columns.subset(other) & ~np.isnan(columns.relevance)
+            level = bin_pairs(columns.relevance[in_subset], columns.human[in_subset], bins)
             for x, mean, spread, n in zip(level.relevance, level.mean, level.spread, level.n, strict=True):
                 figures = {"relevance": _short(float(x)), "human": _short(float(mean)), "spread": _short(float(spread))}
                 points.append({"label": scored.label, "task": task, **figures, "n": int(n)})

@@ -90,6 +90,8 @@ def score_cxc(
         if count := missing[task]["count"]:
             first = ", ".join(missing[task]["first"])
             progress.note(f"{task}: {count:,} of {len(human):,} pairs cannot be scored: {first}, ...")
+        # Only a source that scores pair by pair runs long enough to be killed. Each of its files is a point to resume
+        # from.
         size = _CHUNK[task] if source.spec.pairwise else len(human)
         chunks = [range(a, min(a + size, len(human))) for a in range(0, len(human), size)]
         with progress.bar(f"{task} {split}", len(human), "pairs") as bar:
@@ -99,6 +101,7 @@ def score_cxc(
                     bar.advance(len(chunk))
                 else:
                     work.table(name, lambda c=chunk, p=pairs, t=task: _table(p, c, scorer.of(t), bar.advance))  # type: ignore[misc]
+    # Reports choose notes and published figures by these facts, without a look at the parameters of the judgement.
     work.facts["cxc"] = {
         "split": split,
         "include_self": include_self,
@@ -140,6 +143,8 @@ class _JudgedPairs:
             for ids, side in zip((human.left, human.right), SIDES[human.task], strict=True)
         ]
         (left, why_left), (right, why_right) = sides
+        # The bootstrap resamples images, since the pairs of one image are not independent: a caption counts under its
+        # image.
         owner, side = (right, "image") if human.task == "sits" else (left, SIDES[human.task][0])
         image = np.where(owner < 0, -1, corpus.image[owner]) if side == "caption" else owner
         reason = [a or b for a, b in zip(why_left, why_right, strict=True)]
@@ -155,6 +160,7 @@ class _JudgedPairs:
 def _locate(ids: list[str], side: Side, corpus: Corpus, encoded: range, failed: Rows) -> tuple[Rows, list[str | None]]:
     lookup = corpus.row_of if side == "caption" else corpus.image_of
     numbers = np.fromiter((lookup.get(i, -1) for i in ids), np.int32, len(ids))
+    # A split is a run of rows of complete images, so an image is encoded where its first caption is.
     first = numbers if side == "caption" else np.where(numbers < 0, -1, corpus.indptr[:-1][numbers])
     reason: list[str | None] = [None] * len(ids)
     for i in np.flatnonzero((first < encoded.start) | (first >= encoded.stop)):
@@ -181,13 +187,13 @@ class _Scorer:
         if self.include_self:
             return self.relevance.pairs(references, captions)
         # Without the judged caption, an image of one caption has no references, and its pair no score.
-        kept = references.rows != np.repeat(captions, np.diff(references.indptr))
-        sizes = np.add.reduceat(kept, references.indptr[:-1], dtype=np.int64)
+        remaining = references.rows != np.repeat(captions, np.diff(references.indptr))
+        sizes = np.add.reduceat(remaining, references.indptr[:-1], dtype=np.int64)
         scored = sizes > 0
         indptr = np.concatenate([[0], np.cumsum(sizes[scored])])
         out = np.full(len(captions), np.nan)
         if scored.any():
-            out[scored] = self.relevance.pairs(References(indptr, references.rows[kept]), captions[scored])
+            out[scored] = self.relevance.pairs(References(indptr, references.rows[remaining]), captions[scored])
         return out
 
     def sis(self, left: Rows, right: Rows) -> Scores:
@@ -197,6 +203,7 @@ class _Scorer:
         return self.relevance.set_pairs(self.corpus.references(a), self.corpus.references(b))
 
     def _symmetrised(self, score: Callable[[Rows, Rows], Scores], left: Rows, right: Rows) -> Scores:
+        # The human score of such a pair has no direction, so neither has its relevance.
         return score(left, right) if self.symmetric else (score(left, right) + score(right, left)) / 2
 
 
@@ -212,6 +219,7 @@ def _table(
         if len(complete):
             relevance[complete - chunk.start] = score(pairs.left[complete], pairs.right[complete])
         advance(len(batch))
+    # A source may have no score for a complete pair, for example where no reference remains.
     undefined = np.isnan(relevance)
     for i in np.flatnonzero(undefined):
         reason[i] = reason[i] or "relevance undefined"

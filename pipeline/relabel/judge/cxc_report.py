@@ -124,6 +124,7 @@ class AgreementRow:
     @property
     def own_image(self) -> bool | None:
         """True if all pairs are of one image (GT), False if of two, None if mixed."""
+        # SIS has one sampling method, so all of its pairs are of two images.
         return None if self.subset == ALL and self.task != "sis" else self.subset in OWN
 
 
@@ -149,6 +150,7 @@ def correlate(
     threads : int
         CPU threads of the intervals of rank correlations.
     """
+    # The baseline shows how much of a correlation comes from the difference between GT and non-GT pairs alone.
     present = with_baseline(labels)
     jobs = [
         (task, subset, scored)
@@ -197,9 +199,9 @@ def _as_baseline(table: pa.Table) -> pa.Table:
 
 def _row(scored: PairScores, task: Task, subset: str, resamples: int, seed: int, threads: int) -> AgreementRow:
     columns = scored.columns[task]
-    inside = columns.subset(subset)
-    scored_pairs = inside & ~np.isnan(columns.relevance)
-    missing = np.flatnonzero(inside & ~scored_pairs)
+    in_subset = columns.subset(subset)
+    scored_pairs = in_subset & ~np.isnan(columns.relevance)
+    missing = np.flatnonzero(in_subset & ~scored_pairs)
     cluster = columns.cluster[scored_pairs]
     # A pair without an image of the corpus has no cluster, and a bootstrap without it would be of other pairs.
     clustered = cluster if (cluster >= 0).all() else None
@@ -216,6 +218,8 @@ def _row(scored: PairScores, task: Task, subset: str, resamples: int, seed: int,
         len(missing),
         tuple(_named(scored.tables[task], missing[:SHOWN])),
         agreement(x, y, clustered, resamples, seed),
+        # The papers score every pair, with the judged caption among the references. Their figures apply to no other
+        # protocol.
         paper if scored.include_self and not len(missing) else None,
         ranks.spearman,
         ranks.tau_b,
@@ -246,6 +250,7 @@ def cxc_report(
         for task in _TITLES
         if any(r.task == task for r in rows)
     ]
+    # Models do not depend on the task, so one note below the first table names them.
     if tables:
         tables[0] = replace(tables[0], notes=(*tables[0].notes, *model_notes(labels)))
     uses = {scored.label: scored.uses for scored in labels}
@@ -256,16 +261,17 @@ def cxc_report(
 def _table(
     task: Task, labels: Sequence[PairScores], rows: list[AgreementRow], include_self: bool, interval: str
 ) -> Table:
-    by = {(r.label, r.subset): r for r in rows}
+    row_of = {(r.label, r.subset): r for r in rows}
     names = {scored.label: scored.display_name for scored in labels}
     methods = METHODS[task] if len(METHODS[task]) > 1 else ()
     papers = list(dict.fromkeys(r.published.paper for r in rows if r.published))
     header = ["label", "all", *(("GT", "non-GT") if methods else ()), *(("paper", "by") if papers else ())]
     lines = []
     for label in dict.fromkeys(r.label for r in rows):
-        subset_rows = [by[label, s] for s in (ALL, *methods)]
+        subset_rows = [row_of[label, s] for s in (ALL, *methods)]
         line = [names.get(label, label), *(_pearson(r.figures) for r in subset_rows)]
         if papers:
+            # No paper reports the GT pairs by themselves.
             published = [r.published for r in subset_rows if r.own_image is not True]
             cells = [f"{p.value:.3f}" if p else "-" for p in published]
             cited = dict.fromkeys(p.paper for p in published if p)
@@ -278,6 +284,7 @@ def _table(
         notes.append(f"All pairs are of two images ({METHODS[task][0]}).")
     notes += [interval] if interval else []
     notes += missing_notes((r.label, r.missing, r.first_missing) for r in rows if r.subset == ALL)
+    # The first citation explains the column; the others need their names alone.
     notes += [f"paper: {'all / non-GT, ' if methods else ''}as printed. {name}: {PAPERS[name]}." for name in papers[:1]]
     notes += [f"{name}: {PAPERS[name]}." for name in papers[1:]]
     notes += checkpoint_notes((r.label, r.published) for r in rows)
@@ -294,6 +301,7 @@ def _pearson(figures: Agreement) -> str:
 
 
 def _short(r: float) -> str:
+    # `.738` rather than `0.738`: both ends of an interval stand beside their figure in one cell.
     return f"{r:.3f}".replace("0.", ".", 1)
 
 

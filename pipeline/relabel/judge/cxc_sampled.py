@@ -114,10 +114,10 @@ def sampled_rows(
                 groups.setdefault(_scored_pairs(scored, task, subset).tobytes(), []).append(scored)
             figures: dict[str, SampledSpearman | None] = {}
             for group in groups.values():
-                inside, human = _scored_pairs(group[0], task, subset), group[0].columns[task].human
-                units = tuple(u[inside] for u in pair_units(human_scores(task, group[0].split), side, unit))
-                relevances = [scored.columns[task].relevance[inside] for scored in group]
-                values = sampled_spearman_of_labels(relevances, human[inside], units, draws, seed)
+                in_subset, human = _scored_pairs(group[0], task, subset), group[0].columns[task].human
+                units = tuple(u[in_subset] for u in pair_units(human_scores(task, group[0].split), side, unit))
+                relevances = [scored.columns[task].relevance[in_subset] for scored in group]
+                values = sampled_spearman_of_labels(relevances, human[in_subset], units, draws, seed)
                 figures |= dict(zip((scored.label for scored in group), values, strict=True))
             rows += [SampledRow(s.label, s.source, task, s.split, subset, figures[s.label]) for s in present]
             bar.advance()
@@ -143,25 +143,27 @@ def sampled_report(
     if not present or not draws:
         return Report((), ())
     rows = sampled_rows(present, draws, seed, side, unit, progress)
-    by = {(row.label, row.task, row.subset): row for row in rows}
+    row_of = {(row.label, row.task, row.subset): row for row in rows}
+    # The papers report the test split alone.
     published = SAMPLED if present[0].split == "test" else ()
     lines = [
         (
             scored.display_name,
-            *(_cell(by.get((scored.label, task, subset))) for task, subset, _ in COLUMNS),
+            *(_cell(row_of.get((scored.label, task, subset))) for task, subset, _ in COLUMNS),
             *([""] if published else []),
         )
         for scored in present
     ]
     for model in published:
+        # A paper's SITS figure may be of all pairs or of non-GT, so it stands in neither of these columns.
         line = (f"{model.model} [{model.paper}]", _number(model.sts), _number(model.sis), "", "", _number(model.sits))
         lines.append(line)
     units = {task: next((row.figures.units for row in rows if row.task == task and row.figures), 0) for task in SIDES}
     noun = "images" if unit == "image" else "captions"
-    whose = "left" if side == "left" else "left and right"
+    drawn_side = "left" if side == "left" else "left and right"
     notes = [
-        f"A draw takes half of the Q items, and one rated pair of each: {units['sts']:,} {whose} {noun} (STS), "
-        f"{units['sis']:,} {whose} images (SIS), {units['sits']:,} images (SITS). Mean and standard deviation of "
+        f"A draw takes half of the Q items, and one rated pair of each: {units['sts']:,} {drawn_side} {noun} (STS), "
+        f"{units['sis']:,} {drawn_side} images (SIS), {units['sits']:,} images (SITS). Mean and standard deviation of "
         f"Spearman's rho over {draws:,} draws, times 100, seed {seed}. Parekh et al., EACL 2021.",
     ]
     if published:
@@ -199,6 +201,7 @@ def _record(row: SampledRow, side: SamplingSide, unit: SamplingUnit) -> dict[str
         "sampled_deviation": figures.deviation if figures else None,
         "units": figures.units if figures else None,
         "draws": figures.draws if figures else None,
+        # SITS draws by image in every case, and SIS has images alone.
         "draw_side": side if row.task != "sits" else None,
         "draw_unit": unit if row.task == "sts" else None,
     }

@@ -101,16 +101,19 @@ def score_eccv(
     CheckError
         If a caption of ECCV Caption was not encoded.
     """
+    # Both directions have 38 million pairs, too many to score one by one.
     if source.spec.pairwise and gate is None:
         full = sum(len(eccv.queries[d]) * len(eccv.gallery(d)) for d in DIRECTIONS)
         problem = f"ranking everything by {source.spec.name} takes {full / 1e6:.0f} million pairs"
         raise UsageError(problem, todo="Name a gate: a label whose best candidates it re-ranks.")
     for opened in (relevance, *((gate.relevance,) if gate else ())):
+        # The captions are ascending, so both ends decide for all of them.
         if eccv.captions[0] < opened.rows.start or eccv.captions[-1] >= opened.rows.stop:
             raise CheckError("not all captions of ECCV Caption are encoded", todo="Encode the test split.")
     ranker = _Ranker(corpus, relevance, max(map(abs, source.spec.bounds)), eccv, ties, gate)
     for direction in DIRECTIONS:
         count = len(eccv.queries[direction])
+        # As on CxC, only a source that scores pair by pair needs points to resume from.
         size = _BATCH if source.spec.pairwise else count
         chunks = [range(a, min(a + size, count)) for a in range(0, count, size)]
         with progress.bar(f"eccv {direction}", count, "queries") as bar:
@@ -159,28 +162,29 @@ class _Ranker:
         for a in range(chunk.start, chunk.stop, _BATCH):
             batch = range(a, min(a + _BATCH, chunk.stop))
             count = queries.positives[batch.start : batch.stop]
+            # No figure looks past rank R, and the largest R of a batch serves all of its queries.
             hits = self.hits(direction, batch, int(count.max()))
             columns.append(
                 np.stack([average_precision_at_r(hits, count), r_precision(hits, count), recall_at_k(hits, 1)])
             )
             bar.advance(len(batch))
         ap_at_r, precision, r_at_1 = np.concatenate(columns, axis=1)
-        inside = slice(chunk.start, chunk.stop)
-        values = [queries.ids[inside], queries.positives[inside], ap_at_r, precision, r_at_1]
+        rows = slice(chunk.start, chunk.stop)
+        values = [queries.ids[rows], queries.positives[rows], ap_at_r, precision, r_at_1]
         return pa.table([pa.array(v, f.type) for v, f in zip(values, SCHEMA, strict=True)], schema=SCHEMA)
 
     def hits(self, direction: Direction, batch: range, length: int) -> NDArray[np.bool_]:
         """Rank the gallery for a batch of queries and mark the positives: (Q, length) bool."""
         queries, items = self.eccv.queries[direction], len(self.eccv.gallery(direction))
         index, positive = queries.index[batch.start : batch.stop], queries.positive(batch, items)
-        own = self._own(direction, index)
+        own_items = self._own(direction, index)
         if self.gate is None:
-            scores = self._quantised(self._block(self.relevance, direction, index), own, self.scale)
+            scores = self._quantised(self._block(self.relevance, direction, index), own_items, self.scale)
             return ranked_hits(scores, positive, length, self.ties)
         # The gate ranks everything; only its best items are scored and re-ranked, and then taken out of its order.
-        coarse = self._quantised(self._block(self.gate.relevance, direction, index), own, self.gate.scale)
+        coarse = self._quantised(self._block(self.gate.relevance, direction, index), own_items, self.gate.scale)
         best = _best(coarse, min(self.gate.top, items))
-        fine = self._quantised(self._pairs(direction, index, best), np.take_along_axis(own, best, 1), self.scale)
+        fine = self._quantised(self._pairs(direction, index, best), np.take_along_axis(own_items, best, 1), self.scale)
         head = ranked_hits(fine, np.take_along_axis(positive, best, 1), min(length, best.shape[1]), self.ties)
         np.put_along_axis(coarse, best, -np.inf, 1)
         np.put_along_axis(positive, best, False, 1)
@@ -193,15 +197,18 @@ class _Ranker:
         queries, gallery = (index, image[eccv.captions]) if direction == "i2t" else (image[index], eccv.images)
         return np.asarray(queries[:, None] == gallery)
 
-    def _quantised(self, scores: Scores, own: NDArray[np.bool_], scale: float) -> Scores:
+    def _quantised(self, scores: Scores, own_items: NDArray[np.bool_], scale: float) -> Scores:
         """Round scores to steps of 1e-5 of the range, with own items half a step above their equals and NaN last."""
         steps = np.round(scores * (1e5 / scale))
         steps[np.isnan(steps)] = -np.inf
-        return steps + own / 2 if self.ties == "pessimistic" else steps
+        # Half a step is less than the distance of two different scores, so it decides among equals alone.
+        return steps + own_items / 2 if self.ties == "pessimistic" else steps
 
     def _block(self, relevance: Relevance, direction: Direction, index: Rows) -> Scores:
         if direction == "i2t":
             return relevance.block(self.corpus.references(index), self.eccv.captions)
+        # The same r(V, T) as in the other direction: image references score the captions, and a transpose makes them
+        # columns.
         return relevance.block(self.corpus.references(self.eccv.images), index).T
 
     def _pairs(self, direction: Direction, index: Rows, best: NDArray[np.int64]) -> Scores:
@@ -212,9 +219,11 @@ class _Ranker:
 
 def _best(scores: Scores, n: int) -> NDArray[np.int64]:
     """Find the n largest of each row, by (-score, column): (Q, n) int64."""
+    # The n-th largest score separates the best from the rest, which need no order.
     worst = kth_largest(scores, n)
     out = np.empty((len(scores), n), np.int64)
     for q, row in enumerate(scores):
         above, level = np.flatnonzero(row > worst[q]), np.flatnonzero(row == worst[q])
+        # Items at the n-th score fill the remaining places in the order of their columns.
         out[q] = np.concatenate([above[np.argsort(-row[above], kind="stable")], level[: n - len(above)]])
     return out

@@ -88,6 +88,7 @@ def read_eccv(corpus: Corpus, data: Path) -> Eccv:
     CheckError
         If the corpus lacks any of its captions or images.
     """
+    # Galleries are ascending: positives are found in them by binary search, and ties by row are ties by id.
     captions = np.sort(_find(coco_test_captions(locate("eccv", GALLERY, data)).tolist(), corpus.row_of, "captions"))
     images = np.unique(corpus.image[captions])
     queries: dict[Direction, Queries] = {
@@ -109,6 +110,7 @@ def read_positives(path: Path) -> dict[str, list[int]]:
     if not isinstance(content, dict):
         raise CheckError("expected an object of lists of ids", where=str(path))
     for query, ids in content.items():
+        # `type` rather than `isinstance`, for which true and false are integers as well.
         if not isinstance(ids, list) or not all(type(i) is int for i in ids):
             raise CheckError(f"query {query[:40]!r}: expected a list of ids", where=str(path))
     return content
@@ -120,6 +122,8 @@ def _queries(path: Path, query_number: Mapping[str, int], item_number: Mapping[s
     items = []
     for ids in positives:
         numbers = np.array([item_number.get(f"{NAMESPACE}:{i}", -1) for i in ids], np.int32)
+        # A positive that the corpus or the gallery lacks can never be ranked. It still counts in R, so a label cannot
+        # reach 100.
         positions = np.minimum(np.searchsorted(gallery, numbers), len(gallery) - 1)
         items.append(positions[gallery[positions] == numbers].astype(np.int64))
     names = [f"{NAMESPACE}:{i}" for i in content]
@@ -127,10 +131,10 @@ def _queries(path: Path, query_number: Mapping[str, int], item_number: Mapping[s
     return Queries(names, _find(list(content), query_number, "queries"), items, counts)
 
 
-def _find(ids: Sequence[int | str], lookup: Mapping[str, int], what: str) -> Rows:
+def _find(ids: Sequence[int | str], lookup: Mapping[str, int], kind: str) -> Rows:
     numbers = np.array([lookup.get(f"{NAMESPACE}:{i}", -1) for i in ids], np.int32)
     if lacking := np.flatnonzero(numbers < 0).tolist():
         first = ", ".join(f"{NAMESPACE}:{ids[i]}" for i in lacking[:3])
-        message = f"the corpus lacks {len(lacking):,} of the {len(ids):,} {what} of ECCV Caption: {first}"
+        message = f"the corpus lacks {len(lacking):,} of the {len(ids):,} {kind} of ECCV Caption: {first}"
         raise CheckError(message, todo="Ingest coco-captions with Karpathy's test split.")
     return numbers

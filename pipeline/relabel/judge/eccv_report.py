@@ -90,6 +90,7 @@ def eccv_report(labels: Sequence[QueryScores]) -> Report:
 
 def _row(scores: QueryScores, direction: Direction) -> RankingRow:
     table, facts = scores.tables[direction], scores.facts
+    # Means over queries: a query of many positives counts as much as one of few.
     map_at_r, precision, r_at_1 = (100 * pc.mean(table[c]).as_py() for c in ("ap_at_r", "r_precision", "r_at_1"))
     return RankingRow(
         scores.label,
@@ -106,18 +107,22 @@ def _row(scores: QueryScores, direction: Direction) -> RankingRow:
 
 
 def _table(rows: list[RankingRow], labels: Sequence[QueryScores], ranked: Sequence[QueryScores]) -> Table:
-    by = {(r.label, r.direction): r for r in rows}
+    row_of = {(r.label, r.direction): r for r in rows}
     compared = any(r.published for r in rows)
     lines, gates = [], {}
     for scores in ranked:
-        both = by[scores.label, "i2t"], by[scores.label, "t2i"]
-        if gate := both[0].gate:
+        directions = row_of[scores.label, "i2t"], row_of[scores.label, "t2i"]
+        # The gate ranks both directions, so either row names it.
+        if gate := directions[0].gate:
             gates[scores.label] = gate
-        cells = [f"{v:.2f}" for r in both for v in (r.map_at_r, r.r_precision, r.r_at_1)]
-        papers = [f"{r.published.map_at_r:.2f} / {r.published.r_precision:.2f}" if r.published else "" for r in both]
+        cells = [f"{v:.2f}" for r in directions for v in (r.map_at_r, r.r_precision, r.r_at_1)]
+        papers = [
+            f"{r.published.map_at_r:.2f} / {r.published.r_precision:.2f}" if r.published else "" for r in directions
+        ]
         name = f"{scores.label} *" if gate else scores.display_name
         lines.append((name, *cells, *(papers if compared else ())))
     header = ["label", "i2t mAP@R", "R-P", "R@1", "t2i mAP@R", "R-P", "R@1"]
+    # Without a published figure for any label, the columns would be empty.
     header += ["S-NDCG i2t", "S-NDCG t2i"] if compared else []
     count = {r.direction: r.n for r in rows}
     unranked = ", ".join(scores.label for scores in labels if not scores.tables)

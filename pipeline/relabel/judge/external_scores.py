@@ -140,6 +140,7 @@ def _check_missing(
     path: Path, pairs: str, names: Sequence[str], values: Sequence[float | None], allow_missing: bool
 ) -> None:
     missing = [name for name, value in zip(names, values, strict=True) if value is None]
+    # A correlation over fewer pairs cannot be compared with that of another label.
     if missing and not allow_missing:
         problem = f"{len(missing):,} of {len(values):,} {pairs} have no score; first: {missing[0]}"
         raise CheckError(problem, where=str(path), todo="Score all pairs, or leave these out with --allow-missing.")

@@ -91,13 +91,13 @@ def set_figures(
     # Pairs of separate collections, such as a dev and a test split, are never ranked against each other.
     pooled = [ALL] if judged.group == ALL else []
     for group in pooled + (names if len(names) > 1 else []):
-        inside = np.full(len(scores), True) if group == ALL else groups == group
-        scored = inside & ~np.isnan(scores)
+        in_group = np.full(len(scores), True) if group == ALL else groups == group
+        scored = in_group & ~np.isnan(scores)
         ratings = judgements.ratings[scored]
         # Every rating of a pair is a judgement by itself.
         x, y = np.repeat(scores[scored], ratings.shape[1]), ratings.ravel()
         cluster = np.repeat(clusters[scored], ratings.shape[1])
-        missing = int(inside.sum() - scored.sum()) * ratings.shape[1]
+        missing = int(in_group.sum() - scored.sum()) * ratings.shape[1]
         ranks = rank_intervals(x, y, cluster, resamples, seed, threads) if len(x) else rank_intervals(x, y, cluster, 0)
         for statistic in judged.statistics:
             value = coefficient(statistic, x, y)
@@ -161,17 +161,17 @@ def _accuracies(
     draws = cluster_counts(count, resamples, seed) if resamples else None
     figures, resampled = [], []
     for name in names:
-        inside = (groups == name) & scored
-        value = float(worth[inside].mean()) if inside.any() else None
+        in_kind = (groups == name) & scored
+        value = float(worth[in_kind].mean()) if in_kind.any() else None
         interval = None
         if draws is not None:
             # Sums per cluster are all that a resample needs.
-            right, n = (np.bincount(clusters[inside], w, count) for w in (worth[inside], np.ones(int(inside.sum()))))
+            right, n = (np.bincount(clusters[in_kind], w, count) for w in (worth[in_kind], np.ones(int(in_kind.sum()))))
             with np.errstate(divide="ignore", invalid="ignore"):
                 resampled.append((draws @ right) / (draws @ n))
             interval = percentile_interval(resampled[-1])
-        missing = int((groups == name).sum() - inside.sum())
-        figures.append(Figure("accuracy", name, int(inside.sum()), missing, value, interval))
+        missing = int((groups == name).sum() - in_kind.sum())
+        figures.append(Figure("accuracy", name, int(in_kind.sum()), missing, value, interval))
     # Kinds count equally, whatever their sizes, as in the papers.
     values = [figure.value for figure in figures]
     mean = None if None in values else float(np.mean([v for v in values if v is not None]))

@@ -38,8 +38,8 @@ def set_report(
     papers = bool(judged.published)
     lines = []
     for label, values in figures.items():
-        by = {(f.statistic, f.group): f for f in values}
-        lines.append((label, *(_cell(by.get(key)) for key, _ in columns), *([""] if papers else [])))
+        figure_of = {(f.statistic, f.group): f for f in values}
+        lines.append((label, *(_cell(figure_of.get(key)) for key, _ in columns), *([""] if papers else [])))
     for row in judged.published:
         # Published correlations are over all pairs, accuracies are by kind.
         cells = [

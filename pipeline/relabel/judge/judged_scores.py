@@ -87,6 +87,7 @@ def score_judgements(
         if len(failed):
             digest = hashlib.sha256(failed.tobytes()).hexdigest()
             work.facts["failed"] = {"rows": len(failed), "sha256": digest, "first": []}
+        # Seconds differ from run to run, so the cost is no part of the identity of the scores.
         work.runtime["cost"] = {"captions": scored.captions, "seconds": scored.seconds, "bytes": scored.bytes}
         runtime.progress.note(f"{folder.name}: {label} scored in {scored.seconds:.1f} s")
 
@@ -106,6 +107,7 @@ def _score(
     if not judgements.both_orders:
         references, candidates = judgements.references, judgements.candidates
         return score_texts(source, references, candidates, runtime, parts, folder=folder, label=label)
+    # Where both orders count, a reference set is one text.
     first = [texts[0] for texts in judgements.references]
     return score_both_orders(source, first, judgements.candidates, runtime, parts, folder=folder, label=label)
 
@@ -151,6 +153,7 @@ def _call(function: ScoreFunction, references: list[list[str]], candidates: list
         scores = np.asarray(function(references, candidates), np.float64)
     except (TypeError, ValueError) as error:
         raise CheckError(f"the function returned no numbers: {error}", todo="Return one number per pair.") from error
+    # A column of shape (P, 1) would later broadcast to P x P.
     if scores.shape != (len(candidates),):
         problem = f"the function returned shape {scores.shape} for {len(candidates):,} pairs"
         raise CheckError(problem, todo="Return one number per pair.")

@@ -47,6 +47,7 @@ class Column:
         >>> Column("vsts", "Pearson", {"sbert": Estimate(0.857), "cider": Estimate(0.57)}).best()
         {'sbert'}
         """
+        # Compared as printed, so that equal figures of the table are marked alike.
         printed = {label: round(one.value, 3) for label, one in self.estimates.items() if one.value is not None}
         # With one label, nothing is the best.
         return (
@@ -111,6 +112,7 @@ def _interval(record: Mapping[str, Any]) -> Interval | None:
 def set_column(judged: JudgedSet, figures: Mapping[str, Sequence[Figure]]) -> Column:
     """Return the column of a judged set of texts, from the figures of at least one label."""
     chosen = {label: headline(judged, values) for label, values in figures.items()}
+    # All labels are compared by the protocol of the set, so any figure names the statistic.
     one = next(iter(chosen.values()))
     statistic = column_title(one.statistic)
     if one.group != ALL:

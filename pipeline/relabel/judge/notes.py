@@ -57,6 +57,7 @@ def basis(label: JudgedLabel) -> Basis:
     if not label.image_vectors:
         return "captions"
     if label.label not in label.image_vectors:
+        # The label itself compares captions, and a part of it or its gate compares images.
         return "parts"
     return "vector alone" if label.params.get("captions") is None else "vector"
 
@@ -83,11 +84,13 @@ def task_notes(task: Task, labels: Sequence[JudgedLabel], include_self: bool) ->
             rule += f" {_SELF if include_self else _NO_SELF}"
         rules.append((rule, label.label))
     grouped = _grouped(rules)
+    # A rule of all labels needs no names.
     return list(grouped) if len(grouped) == 1 else [f"{', '.join(names)}: {rule}" for rule, names in grouped.items()]
 
 
 def first_rank_note(labels: Sequence[JudgedLabel]) -> list[str]:
     """Warn about R@1 on ECCV Caption, for labels under which a caption meets itself."""
+    # An image query of references scores its own captions against themselves; an image's own vector holds none of them.
     meeting = [label.label for label in labels if basis(label) != "vector"]
     if not meeting:
         return []

@@ -66,6 +66,7 @@ def draw(labels: Sequence[PairScores], records: Sequence[Mapping[str, Any]], pat
     panels, bars = 3.1 * math.ceil(len(shown) / _COLUMNS) + 0.6, 0.55 * len(names) + 1.5
     with mpl.rc_context(STYLE):  # type: ignore[arg-type]
         figure = Figure(figsize=(11.5, panels + bars + 0.6), layout=ConstrainedLayoutEngine(h_pad=0.1))
+        # A canvas without pyplot: no display is looked for, and no state of the caller's figures changes.
         FigureCanvasAgg(figure)
         title = f"How labels agree with people: Crisscrossed Captions, {labels[0].split} split"
         figure.suptitle(title, x=0.01, ha="left", fontsize=14, weight="bold")
@@ -118,18 +119,21 @@ def _panel(axes: Axes, scored: PairScores) -> None:
     low, high = _limits(x)
     levels = np.unique(x)
     place = x
-    if len(levels) <= 10:  # a label of few values: spread its columns so that they can be seen
+    # A label of few values has columns of no width: noise spreads them so that they can be seen.
+    if len(levels) <= 10:
         place = x + 0.06 * (high - low) * np.random.default_rng(0).uniform(-1, 1, len(x))
     margin = 0.07 * (high - low)
     extent = (low - margin, high + margin, -0.2, 5.2)
     # Pairs of one image are few and high: drawn last, they stay visible.
-    for inside, colour in ((~same_image, OTHER), (same_image, GT)):
+    for members, colour in ((~same_image, OTHER), (same_image, GT)):
         shades = LinearSegmentedColormap.from_list("shades", [to_rgba(colour, 0.08), to_rgba(colour, 1.0)])
-        visible = inside & (place >= extent[0]) & (place <= extent[1])
+        visible = members & (place >= extent[0]) & (place <= extent[1])
         cells = axes.hexbin(
             place[visible], y[visible], gridsize=(44, 22), extent=extent, mincnt=1, cmap=shades, linewidths=0
         )
         counts = np.asarray(cells.get_array(), np.float64)
+        # Counts span decades: the exponent keeps single pairs visible, and the quantile keeps one crowded cell from
+        # paling all others.
         cells.set_norm(PowerNorm(0.4, 0, float(np.quantile(counts, 0.99)) if len(counts) else 1.0))
     _line(axes, x[~same_image], y[~same_image])
     axes.set_xlim(*extent[:2])
@@ -142,6 +146,7 @@ def _panel(axes: Axes, scored: PairScores) -> None:
 def _line(axes: Axes, x: NDArray[np.float64], y: NDArray[np.float64]) -> None:
     bins = bin_pairs(x, y)
     axes.fill_between(bins.relevance, bins.mean - bins.spread, bins.mean + bins.spread, color=INK, alpha=0.13, lw=0)
+    # A white border separates the line from dark hexagons.
     axes.plot(bins.relevance, bins.mean, color="white", lw=3)
     axes.plot(bins.relevance, bins.mean, color=INK, lw=1.5, marker="o", markersize=3)
 
@@ -168,6 +173,7 @@ def _bars(axes: Axes, task: Task, names: list[str], records: list[Mapping[str, A
             axes.barh(place, r, thick * 0.86, color=colour)
             if record["low"] is not None:
                 axes.plot([record["low"], record["high"]], [place, place], color=INK, lw=1.2, solid_capstyle="butt")
+            # The figure stands to the right of the bar, its interval and the paper's diamond.
             end = max(r, record["high"] or r)
             if record["paper"] is not None:
                 axes.plot(record["paper"], place, marker="D", markersize=4.5, color="white", mec=INK, mew=1)
@@ -176,6 +182,7 @@ def _bars(axes: Axes, task: Task, names: list[str], records: list[Mapping[str, A
     axes.set_title(f"{_TITLES[task]} ({task.upper()})")
     axes.set_xlabel("Pearson's r with human scores")
     axes.set_xlim(min([0.0, *(r["low"] or r["pearson"] or 0.0 for r in records)]), 1.02)
+    # An inverted axis: the first label is on top, as in the table.
     axes.set_ylim(len(names) - 0.45, -0.55)
     axes.set_yticks(range(len(names)), names)
     axes.set_axisbelow(True)

@@ -113,6 +113,7 @@ class Report:
         """Render the tables (text, of at most `width` characters per line; md, latex) or the records (csv)."""
         if style == "csv":
             return tables.csv_text(self.records)
+        # In a terminal all tables are read together; tables of other styles are pasted one by one, each with its notes.
         if style == "text":
             return "\n\n".join(tables.text(table, width) for table in _each_note_once(self.tables))
         render = tables.markdown if style == "md" else tables.latex
@@ -194,6 +195,7 @@ def write_report(out: Path, kind: str, files: ReportFiles, judged: Mapping[str, 
         If the folder is not writable and its files are not up to date.
     """
     try:
+        # Kinds of report share a folder: of two processes, each would copy the other's files as they were.
         with exclusive(out.with_name(f"{out.name}.files"), out.parent / WORK, progress):
             artefact, copied = _spec(out, kind, files, judged)
             build(out, artefact, partial(_fill, out, copied, files), progress)
@@ -211,6 +213,7 @@ def _spec(out: Path, kind: str, files: ReportFiles, judged: Mapping[str, Manifes
         inputs = {name: value for name, value in present.inputs.items() if not name.startswith(f"{kind}/")}
         copied = [name for name in present.files if not name.startswith(f"{kind}.")]
     except (MissingError, CheckError):
+        # Without a valid report there is nothing to keep.
         texts, inputs, copied = {}, {}, []
     texts |= {name: hashlib.sha256(text.encode()).hexdigest() for name, text in files.texts.items()}
     inputs |= {f"{kind}/{label}": manifest.fingerprint for label, manifest in judged.items()}
@@ -221,6 +224,7 @@ def _fill(out: Path, copied: list[str], files: ReportFiles, work: Work) -> None:
     for name in copied:
         work.file(name, lambda path, name=name: shutil.copyfile(out / name, path))  # type: ignore[misc]
     for name, text in files.texts.items():
+        # Bytes, since text mode may change line ends, and with them the sha256 in the spec.
         work.file(name, lambda path, text=text: path.write_bytes(text.encode()))  # type: ignore[misc]
     for name, draw in files.pictures.items():
         work.file(name, draw)

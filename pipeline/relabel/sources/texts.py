@@ -291,14 +291,14 @@ def _open(
 
 def _check(references: Sequence[Sequence[str]], candidates: Sequence[str]) -> None:
     if len(references) != len(candidates):
-        what = f"{len(references):,} reference sets and {len(candidates):,} candidates"
-        raise UsageError(what, todo="Give one reference set per candidate.")
+        problem = f"{len(references):,} reference sets and {len(candidates):,} candidates"
+        raise UsageError(problem, todo="Give one reference set per candidate.")
     if not len(candidates):
         raise UsageError("no texts to score", todo="Give at least one candidate and its references.")
     for p, texts in enumerate(references):
         if isinstance(texts, str):
-            what = "a reference set must be a list of texts, not one text"
-            raise UsageError(what, where=f"pair {p + 1}", todo="Put the text into a list.")
+            problem = "a reference set must be a list of texts, not one text"
+            raise UsageError(problem, where=f"pair {p + 1}", todo="Put the text into a list.")
         if not len(texts):
             raise UsageError("an empty reference set", where=f"pair {p + 1}", todo="Give at least one reference.")
 

@@ -52,6 +52,7 @@ def tune_best(project: Project) -> dict[str, tuple[Manifest, bool, Path]]:
     RelabelError
         As the stages.
     """
+    # Refused before the download, which takes far longer than the check.
     if project.namespace != "coco":
         raise UsageError(
             f"the preset learns from human scores of COCO's captions, not of {project.config.ingest.dataset}'s",
@@ -59,6 +60,7 @@ def tune_best(project: Project) -> dict[str, tuple[Manifest, bool, Path]]:
         )
     project = preset_project(project)
     fetch_and_ingest(project)
+    # The fuse reads the encoding of `tuned`, so the sentence encoder comes first.
     steps: dict[str, tuple[Callable[[Project, Path], tuple[Manifest, bool]], Path]] = {
         "tuned": (tune_sbert, project.sentence_encoder),
         "fuse": (tune_fuse, project.runtime.data / "fuse"),

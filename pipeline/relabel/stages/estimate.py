@@ -127,10 +127,10 @@ def _estimate_encoding(small: _Sample, large: _Sample, rows: range, project: Pro
     index: int | None = 0
     if INDEX in manifest.files:
         index = index_bytes(manifest.semantic["index"], manifest.facts["width"], count)
-    others = _image_files_bytes(artefact, images_of(project.corpus, rows))
-    if shards is not None and index is not None and others is not None:
+    image_files = _image_files_bytes(artefact, images_of(project.corpus, rows))
+    if shards is not None and index is not None and image_files is not None:
         texts = text_digest_bytes(count) if TEXTS in manifest.files else 0
-        return SizeEstimate(count, shards + index + texts + others, exact=True)
+        return SizeEstimate(count, shards + index + texts + image_files, exact=True)
     size = extrapolate((small.captions, small.encoding.bytes), (large.captions, artefact.bytes), count)
     return SizeEstimate(count, int(size), exact=False)
 

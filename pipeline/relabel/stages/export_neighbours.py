@@ -36,6 +36,7 @@ def export_neighbours(project: Project, label: str, within: str, of: Of = "capti
     """
     from relabel.export.neighbours import write_neighbour_ids
 
+    # Called for its error: a label that the parameters lack is refused before any file is read.
     project.config.params(label)
     corpus, folder = project.corpus, project.layout.neighbours(within, of, label)
     todo = f"Run {command('neighbours', '--label', label, '--within', within, '--of', of)}."
@@ -43,6 +44,7 @@ def export_neighbours(project: Project, label: str, within: str, of: Of = "capti
         table = read_manifest(folder, "neighbours")
     except MissingError as error:
         raise MissingError(f"no neighbours of {of} by {label}", where=str(folder), todo=todo) from error
+    # Neighbours are row numbers, which name other captions in another corpus.
     if table.inputs.get("corpus") != corpus.digest:
         raise CheckError("neighbours made from another corpus", where=str(folder), todo=todo)
     semantic: dict[str, Any] = {"of": of, "within": within, "version": 1}
@@ -50,6 +52,7 @@ def export_neighbours(project: Project, label: str, within: str, of: Of = "capti
     artefact = ArtefactSpec("neighbour_ids", label, semantic, inputs)
 
     def fill(work: Work) -> None:
+        # The hashes are compared here, since a large table takes time to read and a current export needs none.
         open_artefact(folder, "neighbours")
         write_neighbour_ids(corpus, folder, table, work)
         names = ("label", "of", "rows", "within", "bounds", "order", "without_encoding")

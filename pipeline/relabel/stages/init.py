@@ -60,11 +60,13 @@ def init(
     check_name("dataset", dataset)
     names = [PARAMS, *([STAGES] if dvc else []), *([EXAMPLES] if examples else [])]
     paths = [folder / name for name in names]
+    # All names are checked before the first file is written.
     if existing := [str(p) for p in paths if p.exists() or p.is_symlink()]:
         todo = f"Remove it, or run {command('init')} in another folder."
         raise UsageError(f"{', '.join(existing)} exists and is not replaced", todo=todo)
     write_text(folder / PARAMS, _params_text(dataset, path))
     if dvc:
+        # Read from the file just written, so that stages and parameters agree.
         body = _dvc_stages(Project(load_config(folder / PARAMS), Runtime(data=Path("data"))))
         write_text(folder / STAGES, _HEAD + yaml.safe_dump(body, sort_keys=False, width=120))
     if examples:
@@ -77,6 +79,7 @@ def _params_text(dataset: str, path: Path | None) -> str:
     text = _template(PARAMS).read_text(encoding="utf-8")
     lines = f"  dataset: {dataset}\n"
     if path is not None:
+        # YAML decides which paths need quotes. Its second line is the end of a document.
         lines += f"  path: {yaml.safe_dump(str(path), default_flow_style=True, width=10_000).splitlines()[0]}\n"
     elif dataset not in FETCHED:
         lines += "  # path: captions.csv # your captions; or `relabel ingest --path FILE`\n"
@@ -114,6 +117,7 @@ def _dvc_stages(project: Project) -> dict[str, Any]:
     corpus = add("ingest", "ingest", captions, ["ingest"], layout.corpus)
     exported = labels_to_export(project, [])
     judgements: list[Path | str] = []
+    # Only judged splits need encodings of every label; elsewhere those to be exported are enough.
     for label in config.sources if judged else exported:
         models: list[Path | str] = []
         for name in config.params(label).tuned_models():

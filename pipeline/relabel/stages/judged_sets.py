@@ -115,6 +115,7 @@ def judge_sets(project: Project, judged: Judged, sets: Sequence[JudgedSet]) -> S
     results = SetResults()
     for one in sets:
         try:
+            # A set without files must not cost the results of the other sets, so errors are listed rather than raised.
             judgements = one.open(project.runtime.data)
         except RelabelError as error:
             results.problems.append((one.name, error))
@@ -134,9 +135,11 @@ def _judge_set(project: Project, judged: Judged, one: JudgedSet, judgements: Jud
         try:
             for name, source, parts in _variants(project, label):
                 reasons = [component.query_blocker() for component in (source, *parts.values())]
+                # A source that cannot take new texts has no fault. The report says why it is left out.
                 if reason := next(filter(None, reasons), None):
                     left_out[name] = reason
                     continue
+                # The name of a variant holds spaces, which the name of a folder must not.
                 folder = _set_folder(project, one.name, label)
                 scored = score_judgements(judgements, source, runtime, parts, folder, name.replace(" ", "-"))
                 figures[name] = compare(scored.scores)

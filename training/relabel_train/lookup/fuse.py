@@ -1,9 +1,9 @@
 """Relevance from other labels (fuse): relevances of the parts, pooled, through a linear function and small trees.
 
-The trees are evaluated after Lucchese et al., "QuickScorer", SIGIR 2015: a node that a pair does not pass to the left
-rules out the leaves of its left subtree, and the first leaf left after all nodes is the pair's leaf. With at most 8
-leaves the leaves of a tree are one byte. The position of a feature's value among its thresholds is looked up once and
-gives the bytes of all trees.
+The trees are evaluated after Lucchese et al., "QuickScorer", SIGIR 2015. A node that a pair does not pass to the left
+rules out the leaves of its left subtree, and the first leaf that remains after all nodes is the pair's leaf. With at
+most 8 leaves the leaves of a tree are one byte. The position of a feature's value among its thresholds is looked up
+once and gives the bytes of all trees.
 """
 
 from __future__ import annotations

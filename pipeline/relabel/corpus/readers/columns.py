@@ -70,6 +70,7 @@ class Columns:
             the option that chooses one.
         """
         split = self.split if self.in_split is None else None
+        # A name that the user gave must exist, even where a usual column would do.
         for option, name in (("caption-id", self.caption_id), ("text", self.text), ("split", split)):
             if name is not None and name not in present:
                 _refuse(f"no column {name!r}", option, name, present, where)
@@ -83,6 +84,7 @@ class Columns:
                 problem = "no column of image ids" if image is None else f"no column {image!r}"
                 _refuse(problem, "image-id", image or "image_id", present, where)
         caption = self.caption_id or _first(CAPTION_ID_NAMES, present)
+        # A column `split` counts only where the user chose neither a column nor a split.
         if split is None and self.in_split is None and "split" in present:
             split = "split"
         in_split = self.in_split if split is not None or self.in_split is not None else "train"
@@ -131,6 +133,7 @@ class Columns:
                 raise CheckError(message, where=where)
         image_id = namespaced(namespace, image)
         if self.caption_id is None:
+            # The captions of an image may lie in several rows or files: positions go on from the last one.
             first = counts.get(image, 0)
             counts[image] = first + len(texts)
             ids: Sequence[str] = [f"{image_id}#{first + k}" if image else "" for k in range(len(texts))]
@@ -163,5 +166,6 @@ def _refuse(problem: str, option: str, name: str, present: Collection[str], wher
     """Raise for a missing column."""
     todo = f"{choices(name, present)} Name the column with --{option}-column."
     if option == "image-id":
+        # A table of captions alone often has no image ids because each row is one image.
         todo += " If every row is an image, give --image-per-row."
     raise CheckError(problem, where=where, todo=todo)

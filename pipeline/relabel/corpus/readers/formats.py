@@ -47,6 +47,7 @@ def guess_format(path: Path) -> tuple[Format, str]:
         if path.name.lower().endswith(endings):
             return _refine(name, path)
     if path.name.endswith((".json", ".json.gz")):
+        # Karpathy's and COCO's files share this ending, so the content decides.
         body = parse_json(read_text(path), str(path))
         if isinstance(body, dict) and isinstance(body.get("images"), list):
             if "annotations" not in body:
@@ -57,6 +58,7 @@ def guess_format(path: Path) -> tuple[Format, str]:
 
 
 def _guess_folder(folder: Path) -> tuple[Format, str]:
+    # The surest signs come first: a saved dataset and COCO's annotations hold files of other formats as well.
     for state in _STATES:
         if is_file(folder / state):
             return "arrow", f"it has a {state}"
@@ -127,7 +129,9 @@ def split_of_name(file: Path, root: Path) -> Split | None:
     >>> split_of_name(Path("mine/00000.tar"), Path("mine")) is None
     True
     """
+    # Folders above `root` are the user's, and their names say nothing about the file.
     inner = file.relative_to(root).parts if root in file.parents else (file.name,)
+    # The nearest name decides: the file, then its folder. A name of two splits decides nothing.
     for part in reversed(inner):
         words = re.split(r"[-_.]", part.lower())
         splits = {SPLIT_NAMES[word] for word in words if word in SPLIT_NAMES}

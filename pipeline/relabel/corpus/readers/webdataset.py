@@ -74,6 +74,7 @@ def read_webdataset(
         name = f"{path.name.split('.')[0]}/{key}" if ids == "shard" else key
         if columns.image_id is None:
             record[_KEY] = name
+            # Keys are image ids by default, so a repeated key would merge two images into one.
             if name in counts:
                 todo = "Give --ids shard, which puts the name of the shard before the key."
                 raise CheckError("this key is also that of another sample", where=where, todo=todo)
@@ -86,6 +87,7 @@ def webdataset_digest(path: Path, columns: Columns) -> str:
     digest = hashlib.sha256()
     for key, ending, body in _members(path, columns.text):
         if body is not None:
+            # Lengths go into the hash, so that no two lists of members have one byte string.
             digest.update(f"{key}.{ending}\0{len(body)}\0".encode())
             digest.update(body)
     return digest.hexdigest()

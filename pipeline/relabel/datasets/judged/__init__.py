@@ -154,6 +154,7 @@ def set_names() -> tuple[str, ...]:
     ('flickr8k-cf', 'flickr8k-expert', 'pascal-50s', 'sick', 'stsb', 'sugarcrepe-pp', 'vsts')
     """
     modules = (module.name for module in pkgutil.iter_modules(__path__))
+    # Modules that begin with an underscore are readers that several sets share.
     return tuple(sorted(name.replace("_", "-") for name in modules if not name.startswith("_")))
 
 
@@ -171,6 +172,7 @@ def judged_set(name: str) -> JudgedSet:
     >>> judged_set("vsts").statistics
     ('pearson',)
     """
+    # Checked against the list first, so that no other module can be imported by its name.
     if name not in set_names():
         raise UsageError(f"no judged set {name!r}", todo=choices(name, set_names()))
     module = import_module(f"{__name__}.{name.replace('-', '_')}")

@@ -33,6 +33,7 @@ def read(find: Find) -> Judgements:
                 ids += [f"{kind}:{number}:{caption}" for caption in (0, 1)]
                 references += [list(entry["references"])] * 2
                 candidates += [first, second]
+                # With one comparison per item, its accuracy is the share of choices that agree with the majority.
                 items.append([(pair + better, pair + 1 - better)])
                 groups.append(kind)
                 images.append(entry["image"])

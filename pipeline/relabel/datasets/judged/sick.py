@@ -27,6 +27,7 @@ def read(find: Find) -> Judgements:
         both_orders=True,
         ratings=np.array(relatedness)[:, None],
         groups=["all"] * len(second),
+        # The file does not name the caption that a sentence was made from, so every pair is a cluster.
         clusters=[str(number) for number in range(len(second))],
     )
 

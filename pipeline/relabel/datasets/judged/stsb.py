@@ -24,6 +24,7 @@ def read(find: Find) -> Judgements:
         candidates=[pair.second for pair in pairs],
         both_orders=True,
         ratings=np.array([[pair.score] for pair in pairs]),
+        # A group per split: the test split stands for the set, and pairs of two splits are never ranked together.
         groups=[split for split, each in splits.items() for _ in each],
         clusters=[str(number) for number in range(len(pairs))],
     )

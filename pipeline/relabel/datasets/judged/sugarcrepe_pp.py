@@ -42,6 +42,7 @@ def read(find: Find) -> Judgements:
                 # Right only where the positives are closer to each other than either is to the negative.
                 items.append([(pair, pair + 1), (pair, pair + 2)])
                 groups.append(kind)
+                # Triples of one image are resampled together.
                 images.append(entry["filename"])
         except (KeyError, TypeError, ValueError) as error:
             problem = f"expected a list of caption, caption2, negative_caption and filename ({error!r})"

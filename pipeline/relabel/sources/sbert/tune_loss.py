@@ -5,9 +5,9 @@ other sentences. The cosine of a caption and an image is the largest one to the 
 without the caption itself. The cosine of two images is the mean, over the captions of both, of the largest cosine to
 the captions of the other one.
 
-- 1 - Pearson's r within the batch. This is the squared error that remains after the best affine map of the cosine. (A
-  map learned by gradient steps disturbs the cosines until it has converged, and gave worse labels.)
-- The same for all pairs of a caption and an image together, with cosine 1 for an image's own captions, because a label
+- 1 - Pearson's r within the batch. This is the squared error that remains after the best affine map of the cosine. A
+  map learned by gradient steps disturbs the cosines until it has converged, and gave worse labels.
+- The same for all pairs of a caption and an image together. The cosine of an image's own caption is 1, because a label
   finds the caption among its references.
 - CoSENT (Su, 2022): log(1 + sum exp(s (cos_j - cos_i))) / s over all pairs that people ordered the other way.
 """

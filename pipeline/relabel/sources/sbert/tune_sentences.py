@@ -62,6 +62,7 @@ def read_sentence_sets(names: Sequence[SentenceSetName], runtime: Runtime) -> li
 def _find(name: SentenceSetName, runtime: Runtime) -> Path:
     """Return the file of a set, fetched if it is missing."""
     try:
+        # A file in a mirror or an installed package needs no download.
         return locate(name, _FILE[name], runtime.data)
     except MissingError:
         fetch(name, runtime.data, None, runtime.progress, [_FILE[name]])
@@ -71,6 +72,7 @@ def _find(name: SentenceSetName, runtime: Runtime) -> Path:
 def _read(name: SentenceSetName, path: Path) -> SentenceSet:
     """Read the file of a set, with scores mapped to 0..1."""
     if name == "stsb":
+        # STS-B rates from 0 to 5 and SICK from 1 to 5. One loss takes both, from 0 to 1.
         pairs = read_stsb(path)
         first, second = [p.first for p in pairs], [p.second for p in pairs]
         score = np.array([p.score for p in pairs]) / 5

@@ -67,8 +67,9 @@ def mark(words: Words, graph: ReferenceGraph) -> None:
                 bits[c, 1 + k] |= of_nodes[node, k]
             for k in range(2 * lr):
                 bits[c, 1 + 2 * la + k] |= of_nodes[node, la + k]
-    # A concept similar to a word of an attribute or relation receives the bit of that attribute or relation, in columns
-    # of their own: the first test of a match is on the node, the last one on the attribute or relation.
+    # A concept similar to a word of an attribute or relation receives the bit of that attribute or relation. These
+    # columns are not those of the nodes: the first test of a match is on the node, the last one on the attribute or
+    # relation.
     for m in range(graph.used[RELATED]):
         word, e = graph.member[m], graph.member_of[m]
         column = 1 + la if graph.target[e] < 0 else 1 + 2 * la + 2 * lr

@@ -1,10 +1,10 @@
 """wmd: word mover's distance between captions, with any GloVe or word2vec text file; exact.
 
 A caption is a normalised bag of its words. The distance of two captions is the least total cost of moving the mass of
-one caption's words to the other's, where the cost is the Euclidean distance of word vectors (Kusner, Sun, Kolkin,
-Weinberger: "From Word Embeddings to Document Distances", ICML 2015). As in the paper, words without a vector and stop
-words are left out. Sets of captions have the set distance of Kim et al., "Deep Metric Learning Beyond Binary
-Supervision", CVPR 2019, eq. 13.
+one caption's words to the other's, where the cost is the Euclidean distance of word vectors. The definition is that of
+Kusner, Sun, Kolkin, Weinberger, "From Word Embeddings to Document Distances", ICML 2015. As in the paper, words without
+a vector and stop words are left out. Sets of captions have the set distance of Kim et al., "Deep Metric Learning Beyond
+Binary Supervision", CVPR 2019, eq. 13.
 
 Relevance is 1 - d / reach, in [0, 1] (see `WmdRelevance`, whose `distances` are not rescaled). A caption without any
 word that has a vector is infinitely far from every caption, itself included, and has relevance 0.
