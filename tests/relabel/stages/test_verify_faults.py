@@ -306,7 +306,10 @@ def test_an_artefact_made_from_others_is_stale_and_no_fault(labels: Path) -> Non
         layout.neighbours("test", "captions", "cider"),
     ]
     assert sorted(stale) == sorted(map(str, made))
-    assert any("made from another encoding than the current one; `relabel judge`" in x for x in findings.stale)
+    assert any(
+        "made from another encoding than the current one; `relabel judge --split test --label cider" in x
+        for x in findings.stale
+    )
 
 
 def test_names_are_shown_as_text_that_can_be_printed(labels: Path) -> None:
