@@ -10,7 +10,7 @@ from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from relabel.core.errors import FailedRowsError
-from relabel.core.tables import WIDTH, align
+from relabel.core.tables import WIDTH, align, duration
 from relabel_cli.streams import write_message
 
 # A verb prints the results of one stage, and the others take seconds to import.
@@ -144,7 +144,7 @@ def verify_text(findings: Findings) -> str:
 
 
 def plan_text(steps: Sequence[Step]) -> str:
-    """List the steps of a run with their state, and the bytes of those that are still to be done."""
+    """List the steps of a run with their state, and the bytes and time of those that are still to be done."""
     cells = [
         (
             step.stage,
@@ -152,19 +152,27 @@ def plan_text(steps: Sequence[Step]) -> str:
             step.state,
             "" if step.rows is None else f"{step.rows:,}",
             "" if step.bytes is None else f"{'' if step.exact else '~'}{size(step.bytes)}",
+            "" if step.seconds is None else f"~{duration(step.seconds)}",
             step.out,
         )
         for step in steps
     ]
-    # Unknown sizes count as 0: the total is a lower bound.
+    # Unknown sizes and times count as 0: the totals are lower bounds.
     to_do = [step for step in steps if step.state != "done"]
-    header = ("stage", "name", "state", "rows", "size", "where")
-    total = ("still", "", "", "", size(sum(step.bytes or 0 for step in to_do)), "")
-    lines = fit([header, *cells, total], right=[3, 4])
-    if any(step.bytes is None for step in to_do):
-        note = "Sizes left empty are not in the sum; most are known once the captions are ingested."
-        lines += textwrap.wrap(note, terminal_width())
-    return "\n".join(lines)
+    mark = "" if all(step.exact for step in to_do) else "~"
+    total_size = mark + size(sum(step.bytes or 0 for step in to_do))
+    timed = [step.seconds for step in to_do if step.seconds is not None]
+    total_time = ("~" if timed else "") + duration(sum(timed))
+    header = ("stage", "name", "state", "rows", "size", "time", "where")
+    lines = fit([header, *cells, ("still", "", "", "", total_size, total_time, "")], right=[3, 4, 5])
+    notes = []
+    if timed:
+        notes.append("~ is approximate. Times are typical of 2 CPU cores and leave out downloads.")
+    if any(step.stage == "ingest" for step in to_do):
+        notes.append("A dry run after `relabel ingest` measures the sizes on a sample of the captions.")
+    if any(step.bytes is None or step.seconds is None for step in to_do):
+        notes.append("Empty cells are unknown and not in the sums.")
+    return "\n".join([*lines, *(textwrap.fill(note, terminal_width()) for note in notes)])
 
 
 def report_outcome(result: EvaluationResult) -> None:

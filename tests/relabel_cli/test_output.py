@@ -1,4 +1,5 @@
-"""Contract: lists that verbs print fit the terminal, and a row stays one line in a pipe."""
+"""Contract: lists that verbs print fit the terminal, and a row stays one line in a pipe. The plan of a
+run marks estimates."""
 
 from __future__ import annotations
 
@@ -10,11 +11,13 @@ import struct
 import subprocess
 import sys
 import termios
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from relabel_cli.output import fit
+from relabel.stages.dry_run import Step
+from relabel_cli.output import fit, plan_text
 
 ROWS = [("coco-captions", "captions.json", "65 MB", "to download", "https://example.org/a/path/of/some/length.zip")]
 
@@ -63,3 +66,17 @@ def test_lists_fit_a_pseudo_terminal(columns: int, arguments: tuple[str, ...], t
     lines = in_terminal(columns, *arguments, cwd=tmp_path)
     # A path or address may be longer than the terminal.
     assert [line for line in lines if len(line) > columns and " " in line.strip()] == []
+
+
+def test_the_table_marks_estimates_and_names_a_better_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    ingest = Step("ingest", "coco", "corpus", "to do", rows=616_767, bytes=32_000_000, seconds=10.5)
+    encode = Step("encode", "sbert", "vectors", "waits", rows=616_767, bytes=1_900_000_000, seconds=608.0)
+    text = plan_text([ingest, encode])
+    assert "~1.9 GB ~10 min 8 s" in " ".join(text.split())
+    assert "~10 min 18 s" in text.split("still")[1]
+    assert "`relabel ingest`" in text
+    assert "Empty cells" not in text
+    done = [replace(step, state="done", exact=True, seconds=None) for step in (ingest, encode)]
+    assert "~" not in plan_text(done)
+    assert "Empty cells" in plan_text([Step("judge", "sbert", "scores")])

@@ -28,7 +28,7 @@ def run(
         Path | None, typer.Option(envvar="RELABEL_MIRROR", help="Folder of files that are used instead of a download.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List the artefacts that would be built, with rows and bytes.")
+        bool, typer.Option("--dry-run", help="List the artefacts that would be built, with rows, bytes and time.")
     ] = False,
 ) -> None:
     """Do everything: fetch, ingest, tune, encode, judge, export; then print the tables."""

@@ -26,7 +26,8 @@ Override these methods to add a capability:
 - exporting lookups: `Relevance.write_lookup`, or override `Source.lookup_blocker`;
 - searching with faiss: `Source.index_blocker`, `Relevance.unit_vectors`;
 - building on other labels: `Source.input_labels`, `Source.check_inputs`;
-- reading tokens from the corpus: `Source.tokenizer`.
+- reading tokens from the corpus: `Source.tokenizer`;
+- estimating costs in a dry run without captions: `Source.typical_cost`.
 
 Examples
 --------
@@ -113,6 +114,7 @@ from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
 from relabel.sources.relevance import LookupArrays, Relevance
+from relabel.sources.typical_cost import TypicalCost
 from relabel.store.manifest import Manifest
 from relabel.store.tasks import Tasks
 from relabel.store.workdir import Work
@@ -295,6 +297,10 @@ class Source(ABC, Generic[P]):
 
     def tokenizer(self) -> str | None:
         """Return the name of the tokenizer whose tokens the source reads from the corpus (`ptb`), or None."""
+        return None
+
+    def typical_cost(self) -> TypicalCost | None:
+        """Return the cost per caption that was measured on COCO; None if these parameters were not measured."""
         return None
 
     def input_labels(self) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from relabel.corpus import Corpus, References
 from relabel.sources.base import OpenEncoding, Source, SourceParams, SourceSpec
 from relabel.sources.relevance import LookupArrays, Relevance
 from relabel.sources.shards import NoTasks
+from relabel.sources.typical_cost import TypicalCost
 from relabel.store.workdir import Work
 
 
@@ -83,6 +84,11 @@ class SameImage(Source[SameImageParams]):
         params=SameImageParams,
         neighbours_blocker="it knows image ids alone",
     )
+
+    @override
+    def typical_cost(self) -> TypicalCost:
+        # The encoding has no files.
+        return TypicalCost(encode_bytes=0, encode_seconds=0)
 
     @override
     def query_blocker(self) -> str | None:

@@ -1,4 +1,4 @@
-"""dry run: the artefacts that `run` would build, with their rows and bytes, before any work."""
+"""dry run: the artefacts that `run` would build, with their rows, bytes and seconds, before any work."""
 
 from __future__ import annotations
 
@@ -11,13 +11,19 @@ from relabel import stages
 from relabel.core.errors import CheckError, MissingError, RelabelError
 from relabel.corpus.params import Expected
 from relabel.neighbours.spec import Within as Split
+from relabel.sources import source_class
+from relabel.sources.typical_cost import COCO_CAPTIONS, TypicalCost
 from relabel.stages import Job, Project
+from relabel.stages.ingest import FETCHED
 from relabel.stages.run import labels_to_export, neighbours_params, resolve_split
 from relabel.store.artefact import is_current
 from relabel.store.manifest import MANIFEST, Manifest, read_manifest
 from relabel_train.lookup.format import DESCRIPTION
 
 _ROWS_OF_CAPTIONS = ("ingest", "encode", "neighbours", "export")
+
+# A caption of COCO's corpus: benchmarks/results/full_run_coco.json.
+_INGEST_COST = TypicalCost(32_470_025 / COCO_CAPTIONS, 10.5 / COCO_CAPTIONS)
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,8 @@ class Step:
         Rows and size of its data files, without the few KB of `manifest.json` and `lookup.json`; None if unknown.
     exact : bool
         Whether `bytes` is exact rather than an estimate.
+    seconds : float or None
+        Typical time of the work on 2 CPU cores; None if unknown or done.
     """
 
     stage: str
@@ -42,12 +50,14 @@ class Step:
     rows: int | None = None
     bytes: int | None = None
     exact: bool = False
+    seconds: float | None = None
 
 
 def plan_run(project: Project, split: Split | None = None, labels: Sequence[str] = ()) -> list[Step]:
     """List the artefacts that `run` would build, with their sizes, and build none of them.
 
-    Sizes are estimated from samples of captions, which are encoded and exported in a temporary folder.
+    Sizes are estimated from samples of captions, which are encoded and exported in a temporary folder. Without a
+    corpus, sizes come from `Source.typical_cost`; times always do.
     """
     project, split, against = resolve_split(project, split)
     layout, dataset = project.layout, project.config.ingest.dataset
@@ -55,6 +65,8 @@ def plan_run(project: Project, split: Split | None = None, labels: Sequence[str]
     has_corpus = (layout.corpus / MANIFEST).exists()
     if has_corpus:
         steps = [_completed(steps[0], read_manifest(layout.corpus, "corpus"))]
+    elif project.config.ingest.path is None and dataset in FETCHED:
+        steps = [*_fetch_steps(project, FETCHED[dataset]), *steps]
     names = list(labels) or (list(project.config.sources) if against else labels_to_export(project, []))
     if any(stages.needs_word2vec(project.config.params(label)) for label in names):
         state: Literal["done", "to do"] = "done" if stages.word2vec_is_current(project) else "to do"
@@ -72,7 +84,39 @@ def plan_run(project: Project, split: Split | None = None, labels: Sequence[str]
             if has_corpus and any(step.state != "done" for step in of_label):
                 of_label = _with_estimates(project, split, label, of_label)
         steps += of_label
-    return [_with_published_rows(step, project.config.ingest.counts, split) for step in steps]
+    counts = project.config.ingest.counts
+    return [_with_typical_cost(_with_published_rows(step, counts, split), project) for step in steps]
+
+
+def _fetch_steps(project: Project, name: str) -> list[Step]:
+    """Return the step that fetches the files of a dataset; none if all of them are there."""
+    from relabel.datasets.registry import load_manifest
+
+    manifest, folder = load_manifest(name), project.runtime.data / name
+    missing = [file for file in manifest.files if not (folder / file.name).exists()]
+    if manifest.alternatives:
+        missing = missing[:1] if len(missing) == len(manifest.files) else []
+    size = sum(file.bytes for file in missing)
+    return [Step("fetch", name, str(folder), "to do", bytes=size)] if missing else []
+
+
+def _with_typical_cost(step: Step, project: Project) -> Step:
+    """Return the step with its typical seconds, and with its typical bytes if they are unknown."""
+    if step.state == "done" or step.rows is None:
+        return step
+    k, index = project.config.neighbours.k, project.config.neighbours.index
+    if step.stage == "ingest":
+        estimate = _INGEST_COST.estimate("encode", step.rows, k)
+    else:
+        # Unresolved parameters name a tuned model; resolved ones hold its folder.
+        params = project.config.params(step.name)
+        cost = source_class(params.source)(params).typical_cost()
+        # The cost of an approximate search depends on its index.
+        approximate = step.stage == "neighbours" and index is not None
+        estimate = None if cost is None or approximate else cost.estimate(step.stage, step.rows, k)
+    if estimate is None:
+        return step
+    return replace(step, bytes=estimate[0] if step.bytes is None else step.bytes, seconds=estimate[1])
 
 
 def _with_published_rows(step: Step, counts: Expected, split: Split) -> Step:

@@ -70,19 +70,6 @@ def test_a_dry_run_says_what_the_run_then_writes(project: Project) -> None:
     assert exact == {("ingest", "mine"), ("encode", "cbow"), ("export", "cbow"), *both}
 
 
-def test_an_empty_project_states_the_rows_of_a_published_dataset(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    steps = by_name(plan_run(Project(load_config(None), Runtime()), "train", ["cider"]))
-    assert {key: step.rows for key, step in steps.items()} == {
-        ("ingest", "coco"): 616_767,
-        ("encode", "cider"): 566_747,
-        ("neighbours", "cider"): 566_747,
-        ("export", "cider"): 566_747,
-    }
-
-
 def test_a_sample_is_whole_images_evenly_spread_and_numbered_anew(coco: Corpus) -> None:
     rows = coco.rows(["val"])
     some = sample_images(coco, rows, 500)

@@ -30,6 +30,7 @@ from relabel.sources.cider.encode import VOCABULARY, CiderTasks
 from relabel.sources.cider.features import Weighting, features_of, idf_of
 from relabel.sources.cider.ngrams import Vocabulary
 from relabel.sources.cider.relevance import BOUNDS, CiderRelevance, gauss_of
+from relabel.sources.typical_cost import COCO_CAPTIONS, TypicalCost
 from relabel.store.manifest import Manifest, read_parts, refuse_replaced
 
 
@@ -97,6 +98,17 @@ class Cider(Source[CiderParams]):
     @override
     def tokenizer(self) -> str | None:
         return "ptb" if self.params.tokenizer == "ptb" else None
+
+    @override
+    def typical_cost(self) -> TypicalCost:
+        # benchmarks/results/full_run_coco.json
+        return TypicalCost(
+            encode_bytes=197,
+            encode_seconds=17 / COCO_CAPTIONS,
+            export_bytes=678,
+            export_seconds=14 / COCO_CAPTIONS,
+            neighbours_seconds=171,
+        )
 
     @override
     def with_documents(self, split: str) -> Cider:

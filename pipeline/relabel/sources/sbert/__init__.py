@@ -32,6 +32,7 @@ from relabel.sources.cosine import (
 from relabel.sources.models.files import DEFAULT_MODEL, ModelFiles, find_model
 from relabel.sources.sbert.encode import SbertTasks
 from relabel.sources.shards import read_failed_rows
+from relabel.sources.typical_cost import COCO_CAPTIONS, TypicalCost
 from relabel.store.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -88,6 +89,20 @@ class Sbert(VectorSource[SbertParams]):
     """Cosine of sentence embeddings."""
 
     spec = make_vector_spec("sbert", SbertParams, version=2)
+
+    @override
+    def typical_cost(self) -> TypicalCost | None:
+        # Other models have other widths and speeds.
+        if self.params.model != DEFAULT_MODEL:
+            return None
+        # benchmarks/results/full_run_coco.json; 384 float32 take 1,536 bytes.
+        return TypicalCost(
+            encode_bytes=3_101,
+            encode_seconds=608 / COCO_CAPTIONS,
+            export_bytes=1_536,
+            export_seconds=12 / COCO_CAPTIONS,
+            neighbours_seconds=300,
+        )
 
     @override
     def model_folder(self) -> Path | None:

@@ -1,0 +1,111 @@
+"""Contract: a dry run in an empty project states the downloads, and rows, bytes and seconds from the published counts
+and the costs measured on COCO. It estimates nothing that was not measured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from relabel.config import load_config
+from relabel.core.runtime import Runtime
+from relabel.datasets.registry import load_manifest
+from relabel.stages import Project
+from relabel.stages.dry_run import Step, plan_run
+
+RESULTS = Path(__file__).parents[3] / "benchmarks/results"
+
+
+def plan(split: str, labels: list[str], *settings: str, data: str = "data") -> dict[tuple[str, str], Step]:
+    project = Project(load_config(None, list(settings)), Runtime(data=Path(data)))
+    return {(step.stage, step.name): step for step in plan_run(project, split, labels)}  # type: ignore[arg-type]
+
+
+@pytest.fixture(autouse=True)
+def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_an_empty_project_states_the_rows_of_a_published_dataset() -> None:
+    steps = plan("train", ["cider"])
+    assert {key: step.rows for key, step in steps.items()} == {
+        ("fetch", "coco-captions"): None,
+        ("ingest", "coco"): 616_767,
+        ("encode", "cider"): 566_747,
+        ("neighbours", "cider"): 566_747,
+        ("export", "cider"): 566_747,
+    }
+
+
+# Flickr30K was not used for the costs. Its captions have more n-grams, and the machine had other work.
+@pytest.mark.parametrize(("dataset", "bytes_factor", "seconds_factor"), [("coco", 1.02, 1.1), ("flickr30k", 1.5, 2.5)])
+def test_an_empty_project_predicts_a_measured_run(dataset: str, bytes_factor: float, seconds_factor: float) -> None:
+    measured = json.loads((RESULTS / f"full_run_{dataset}.json").read_text(encoding="utf-8"))
+    steps = plan("all", [], f"ingest.dataset={dataset}")
+    assert len(measured["steps"]) == len(steps) - 1  # the download is not a step of the benchmark
+    for row in measured["steps"]:
+        step = steps[row["stage"], row["name"]]
+        assert step.rows == row["rows"]
+        assert step.bytes is not None
+        assert step.seconds is not None
+        assert 1 / bytes_factor < step.bytes / row["bytes"] < bytes_factor, row
+        assert 1 / seconds_factor < step.seconds / row["seconds"] < seconds_factor, row
+        assert not step.exact
+
+
+def test_the_bytes_of_neighbours_follow_k() -> None:
+    few, many = (plan("test", ["sbert"], f"neighbours.k={k}")["neighbours", "sbert"].bytes for k in (10, 100))
+    assert few is not None
+    assert many is not None
+    assert many - few == 25_010 * 90 * 8
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "sources={mine: {source: sbert, model: another-model}}",
+        "sources={mine: {source: cbow, vectors: glove}}",
+        "sources={mine: {source: wmd}}",
+    ],
+)
+def test_parameters_that_were_not_measured_have_no_cost(setting: str) -> None:
+    step = plan("train", ["mine"], setting)["encode", "mine"]
+    assert step.rows == 566_747
+    assert (step.bytes, step.seconds) == (None, None)
+
+
+def test_an_approximate_search_has_no_typical_time() -> None:
+    step = plan("train", ["sbert"], "neighbours.index=IVF4,Flat")["neighbours", "sbert"]
+    assert (step.bytes, step.seconds) == (None, None)
+
+
+def test_word_vectors_of_the_dataset_have_a_cost() -> None:
+    assert plan("train", ["cbow"])["encode", "cbow"].seconds is not None
+
+
+def test_downloads_are_the_missing_files() -> None:
+    first, second = load_manifest("coco-captions").files
+    step = plan("test", ["cider"])["fetch", "coco-captions"]
+    assert step.bytes == first.bytes + second.bytes
+    folder = Path("data/coco-captions")
+    folder.mkdir(parents=True)
+    (folder / first.name).touch()
+    assert plan("test", ["cider"])["fetch", "coco-captions"].bytes == second.bytes
+    (folder / second.name).touch()
+    assert ("fetch", "coco-captions") not in plan("test", ["cider"])
+
+
+def test_one_of_several_alternatives_is_downloaded() -> None:
+    files = load_manifest("flickr30k").files
+    step = plan("test", ["cider"], "ingest.dataset=flickr30k")["fetch", "flickr30k"]
+    assert step.bytes == files[0].bytes
+    folder = Path("data/flickr30k")
+    folder.mkdir(parents=True)
+    (folder / files[1].name).touch()
+    assert ("fetch", "flickr30k") not in plan("test", ["cider"], "ingest.dataset=flickr30k")
+
+
+def test_captions_of_a_path_are_not_fetched() -> None:
+    steps = plan("train", ["cider"], "ingest.path=captions.csv", "ingest.format=csv")
+    assert [key for key in steps if key[0] == "fetch"] == []
