@@ -19,7 +19,15 @@ _TITLE = 26  # columns of a bar's title; count and time left take up to 44 of th
 
 
 def make_progress(quiet: bool) -> Progress:
-    """Return no progress if quiet, bars if stderr is a terminal, else lines."""
+    """Return no progress if quiet, bars if stderr is a terminal, else lines.
+
+    Examples
+    --------
+    >>> from relabel.core.progress import SILENT
+    >>> from relabel_cli.progress import make_progress
+    >>> make_progress(quiet=True) is SILENT
+    True
+    """
     if quiet:
         return SILENT
     return Bars() if sys.stderr.isatty() else Lines()

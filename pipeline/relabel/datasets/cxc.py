@@ -87,7 +87,14 @@ class HumanScores:
 
 
 def file_name(task: Task, split: Split) -> str:
-    """Return the name of a shipped file."""
+    """Return the name of a shipped file.
+
+    Examples
+    --------
+    >>> from relabel.datasets.cxc import file_name
+    >>> file_name("sits", "test")
+    'cxc_sits_test.parquet'
+    """
     return f"cxc_{task}_{split}.parquet"
 
 
@@ -98,7 +105,15 @@ def sha256(task: Task, split: Split) -> str:
 
 
 def human_scores(task: Task, split: Split) -> HumanScores:
-    """Read the shipped scores of one task and split; needs no network and no other file."""
+    """Read the shipped scores of one task and split; needs no network and no other file.
+
+    Examples
+    --------
+    >>> from relabel.datasets.cxc import human_scores
+    >>> scores = human_scores("sits", "test")
+    >>> len(scores), scores.left[0].startswith("coco:"), bool((scores.score <= 5).all())
+    (44833, True, True)
+    """
     table = _read(task, split)
     left, right = ([f"{NAMESPACE}:{n}" for n in table[side].to_pylist()] for side in ("left", "right"))
     return HumanScores(task, split, left, right, table["score"].to_numpy(), table["method"].to_pylist())

@@ -195,7 +195,7 @@ def _append_response(response: http.client.HTTPResponse, part: _Part, limit: int
 
 
 def _total(response: http.client.HTTPResponse, part: _Part) -> int | None:
-    """Return the size of the whole file by the server; drops the partial file if the server starts over."""
+    """Return the size of the complete file by the server; drops the partial file if the server starts over."""
     if response.status == 206:
         span, _, total = response.headers.get("Content-Range", "").removeprefix("bytes ").partition("/")
         # Bytes of another range would be appended at the wrong place.
@@ -216,7 +216,7 @@ def _reason(error: Exception) -> str:
 
 
 def save(stream: IO[bytes], out: Path, accepted: Sequence[Content], where: str, bar: ProgressBar) -> None:
-    """Copy a stream into a file while hashing it; the file is written whole and with accepted content, or not at all.
+    """Copy a stream into a file while hashing it; the file is written with accepted content or not at all.
 
     Raises
     ------

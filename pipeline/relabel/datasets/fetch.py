@@ -245,7 +245,7 @@ class FetchJob:
 
     @contextmanager
     def downloaded(self) -> Iterator[None]:
-        """Drop whole downloads at the end, unless an interrupt or a full disk leaves them for the next run."""
+        """Drop complete downloads at the end, unless an interrupt or a full disk leaves them for the next run."""
         try:
             yield
         except (MissingError, CheckError):

@@ -1,4 +1,4 @@
-"""Judgements of one's own: a file of references, candidates and human ratings.
+"""Judgements of the user: a file of references, candidates and human ratings.
 
 One record per rated pair, as JSON Lines, CSV or Parquet: `references` (a list) or `reference` (one text), `candidate`,
 `human` (a number) and, optionally, `group`. A text may be given by its caption id.
@@ -94,12 +94,20 @@ def _read(path: Path, texts: Mapping[str, str]) -> Judgements:
 
 
 def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield `file:line` and the record of every line or row of a JSON Lines, CSV or Parquet file.
+    r"""Yield `file:line` and the record of every line or row of a JSON Lines, CSV or Parquet file.
 
     Raises
     ------
     MissingError, CheckError
         If the file is not there or not of its format.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from relabel.datasets.judged_file import read_records
+    >>> _ = Path("scores.csv").write_text("id,score\n17,0.5")
+    >>> list(read_records(Path("scores.csv")))
+    [('scores.csv:2', {'id': '17', 'score': '0.5'})]
     """
     check_regular(path, todo="Name a file of judgements or scores.")
     if path.suffix == ".parquet":
@@ -177,6 +185,12 @@ def number_of(record: Mapping[str, Any], name: str, where: str) -> float:
     ------
     CheckError
         If there is none.
+
+    Examples
+    --------
+    >>> from relabel.datasets.judged_file import number_of
+    >>> number_of({"human": "4"}, "human", "mine.csv:2")
+    4.0
     """
     value = record.get(name)
     try:

@@ -192,6 +192,12 @@ def load_manifest(name: str) -> Manifest:
         If no dataset has that name.
     CheckError
         If the file is not a manifest.
+
+    Examples
+    --------
+    >>> from relabel.datasets.registry import load_manifest
+    >>> load_manifest("stsb").file("stsb-en-test.csv").name
+    'stsb-en-test.csv'
     """
     # Checked against the list first: a name is never used as a path, and the error can suggest one.
     if name not in names():

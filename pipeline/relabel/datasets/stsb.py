@@ -36,6 +36,14 @@ def read_stsb(path: Path) -> list[SentencePair]:
     CheckError
         If a row does not have three fields, has an empty sentence or no score from 0 to 5, or if the file is not UTF-8
         or has no rows. The message names file and line.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from relabel.datasets.stsb import read_stsb
+    >>> _ = Path("stsb.csv").write_text("a dog,a puppy,4.2")
+    >>> read_stsb(Path("stsb.csv"))
+    [SentencePair(first='a dog', second='a puppy', score=4.2, line=1)]
     """
     pairs: list[SentencePair] = []
     reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)

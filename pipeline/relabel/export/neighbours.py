@@ -83,7 +83,13 @@ def write_neighbours(folder: Path, manifest: Manifest, work: Work) -> dict[str, 
 
 
 def id_schema(of: str) -> pa.Schema:
-    """Return the schema of neighbours by id: one row per caption, or per image, best neighbours first."""
+    """Return the schema of neighbours by id: one row per caption, or per image, best neighbours first.
+
+    Examples
+    --------
+    >>> id_schema("images").names
+    ['image_id', 'neighbours', 'neighbour_images', 'scores', 'same_image']
+    """
     query = [pa.field("caption_id", pa.string())] if of == "captions" else []
     return pa.schema(
         [

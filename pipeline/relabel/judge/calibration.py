@@ -40,6 +40,14 @@ def bin_pairs(relevance: NDArray[np.float64], human: NDArray[np.float64], bins: 
     relevance, human : (P,) float64
         Finite.
     bins : int
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel.judge.calibration import bin_pairs
+    >>> bins = bin_pairs(np.array([0.1, 0.2, 0.8, 0.9]), np.array([0.0, 2.0, 4.0, 4.0]), bins=2)
+    >>> bins.mean, bins.n
+    (array([1., 4.]), array([2, 2]))
     """
     if not len(relevance):
         empty = np.empty(0)

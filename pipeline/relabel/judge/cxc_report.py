@@ -168,7 +168,14 @@ def correlate(
 
 
 def subsets(task: Task) -> tuple[str, ...]:
-    """Return "all", then each sampling method if there is more than one."""
+    """Return "all", then each sampling method if there is more than one.
+
+    Examples
+    --------
+    >>> from relabel.judge.cxc_report import subsets
+    >>> subsets("sits"), subsets("sis")
+    (('all', 'c2i_original', 'c2i_intrasim'), ('all',))
+    """
     return (ALL, *METHODS[task]) if len(METHODS[task]) > 1 else (ALL,)
 
 

@@ -105,6 +105,14 @@ def read_positives(path: Path) -> dict[str, list[int]]:
     ------
     MissingError, CheckError
         If the file cannot be read, or is not an object of lists of ids.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from relabel.judge.eccv_data import read_positives
+    >>> _ = Path("positives.json").write_text('{"12": [3, 4]}')
+    >>> read_positives(Path("positives.json"))
+    {'12': [3, 4]}
     """
     content = read_json(path)
     if not isinstance(content, dict):

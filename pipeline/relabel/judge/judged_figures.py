@@ -78,6 +78,17 @@ def set_figures(
     list of Figure
         Ratings: each statistic over all pairs, then over each group if there are several. Choices: the accuracy of
         each kind, then their mean.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel.datasets.judged import Judgements, judged_set
+    >>> from relabel.judge.judged_figures import set_figures
+    >>> pairs = Judgements(ids=["0", "1", "2"], references=[["a"]] * 3, candidates=["b", "c", "d"],
+    ...                    ratings=np.array([[1.0], [2.0], [3.0]]), groups=["COCO"] * 3, clusters=["0", "1", "2"])
+    >>> (figure,) = set_figures(judged_set("vsts"), pairs, np.array([0.2, 0.4, 0.6]), resamples=0)
+    >>> figure.statistic, figure.n, round(figure.value, 6)
+    ('pearson', 3, 1.0)
     """
     # Equal texts score 1 up to float32 rounding; a rank statistic must see them as ties.
     scores = round_relative_finite(scores)
@@ -135,7 +146,16 @@ def coefficient(statistic: Statistic, x: Vector, y: Vector) -> float | None:
 
 
 def round_relative_finite(scores: Vector) -> Vector:
-    """Round finite scores as `round_relative` does; NaN stays."""
+    """Round finite scores as `round_relative` does; NaN stays.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel.judge.judged_figures import round_relative_finite
+    >>> scores = round_relative_finite(np.array([1.0, 1.0 - 1e-8, np.nan]))
+    >>> bool(scores[0] == scores[1]), bool(np.isnan(scores[2]))
+    (True, True)
+    """
     rounded = np.array(scores, np.float64)
     finite = ~np.isnan(rounded)
     rounded[finite] = round_relative(rounded[finite])
@@ -157,7 +177,7 @@ def _accuracies(
     scored = ~(np.isnan(better) | np.isnan(worse)).any(axis=1)
     names, groups = list(dict.fromkeys(judgements.groups)), np.array(judgements.groups)
     count = int(clusters.max()) + 1
-    # One array of draws serves all kinds, so that the mean over kinds resamples whole images, too.
+    # One array of draws serves all kinds, so that the mean over kinds resamples images, too.
     draws = cluster_counts(count, resamples, seed) if resamples else None
     figures, resampled = [], []
     for name in names:

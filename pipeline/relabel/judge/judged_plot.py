@@ -29,7 +29,7 @@ def draw_summary(columns: Sequence[Column], costs: Mapping[str, Cost], path: Pat
     columns : sequence of Column
     costs : mapping of str to Cost
     path : Path
-        Written whole or not at all.
+        Written completely or not at all.
     """
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg

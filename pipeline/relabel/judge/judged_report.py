@@ -30,6 +30,15 @@ def set_report(
         Labels that cannot score the set, with the reason.
     resamples, seed : int
         Of the intervals, for the notes.
+
+    Examples
+    --------
+    >>> from relabel.datasets.judged import judged_set
+    >>> from relabel.judge.judged_figures import Figure
+    >>> from relabel.judge.judged_report import set_report
+    >>> report = set_report(judged_set("vsts"), {"sbert": [Figure("pearson", "all", 2677, 0, 0.857, None)]})
+    >>> report.tables[0].header, report.tables[0].rows
+    (('label', 'Pearson'), (('sbert', '85.7'),))
     """
     if not figures:
         return Report((), ())

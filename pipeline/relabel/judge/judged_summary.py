@@ -89,7 +89,14 @@ _ENCODED_COLUMNS = (
 
 
 def encoded_columns(records: Sequence[Mapping[str, Any]]) -> list[Column]:
-    """Return the columns of CxC and ECCV Caption from the records of their reports."""
+    """Return the columns of CxC and ECCV Caption from the records of their reports.
+
+    Examples
+    --------
+    >>> from relabel.judge.judged_summary import encoded_columns
+    >>> encoded_columns([{"label": "sbert", "task": "eccv", "subset": "i2t", "map_at_r": 40.0}])
+    [Column(title='ECCV i2t', statistic='mAP@R', estimates={'sbert': Estimate(value=0.4, interval=None)})]
+    """
     columns = []
     for task, subset, figure, title, statistic in _ENCODED_COLUMNS:
         chosen = [record for record in records if (record["task"], record.get("subset")) == (task, subset)]
@@ -162,7 +169,16 @@ def summary_report(columns: Sequence[Column], costs: Mapping[str, Cost], absent:
 
 
 def labels_of(columns: Sequence[Column]) -> list[str]:
-    """Return the labels of all columns, in the order in which they first occur."""
+    """Return the labels of all columns, in the order in which they first occur.
+
+    Examples
+    --------
+    >>> from relabel.judge.judged_summary import Column, Estimate, labels_of
+    >>> sick = Column("sick", "Spearman", {"cider": Estimate(0.4)})
+    >>> vsts = Column("vsts", "Pearson", {"sbert": Estimate(0.8)})
+    >>> labels_of([sick, vsts])
+    ['cider', 'sbert']
+    """
     return list(dict.fromkeys(label for column in columns for label in column.estimates))
 
 

@@ -105,6 +105,12 @@ def missing_notes(missing: Iterable[tuple[str, int, Sequence[str]]]) -> list[str
     ----------
     missing : iterable of (label, count, sequence of str)
         Count of pairs, and the first of them with the reason.
+
+    Examples
+    --------
+    >>> from relabel.judge.notes import missing_notes
+    >>> missing_notes([("sbert", 1, ["coco:1 coco:2 (caption not encoded)"]), ("cider", 0, [])])
+    ['sbert: 1 pairs left out: coco:1 coco:2 (caption not encoded); ...']
     """
     notes = _grouped(
         (f"{count:,} pairs left out: {'; '.join(first)}", label) for label, count, first in missing if count

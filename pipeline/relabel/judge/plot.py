@@ -54,7 +54,7 @@ def draw(labels: Sequence[PairScores], records: Sequence[Mapping[str, Any]], pat
     records : sequence of mapping
         Of `cxc_report`, for the same labels.
     path : Path
-        Written whole or not at all.
+        Written completely or not at all.
     """
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -1,7 +1,7 @@
 """Reports of judgements: their tables and records in every form, and the folder of their files.
 
-The folder is an artefact, so that it is written whole and a changed byte in it is found. Each kind of report (`cxc`,
-`eccv`) is written by itself; the files of the other kinds, named `KIND.*`, are kept.
+The folder is an artefact, so that it is written completely or not at all, and a changed byte in it is found. Each kind
+of report (`cxc`, `eccv`) is written by itself; the files of the other kinds, named `KIND.*`, are kept.
 """
 
 from __future__ import annotations

@@ -85,6 +85,15 @@ def open_sets(project: Project, names: Sequence[str], known: Sequence[str]) -> l
     ------
     UsageError
         If a name is neither a set nor a file.
+
+    Examples
+    --------
+    >>> from relabel.config import load_config
+    >>> from relabel.core.runtime import Runtime
+    >>> from relabel.stages import Project
+    >>> from relabel.stages.judged_sets import open_sets
+    >>> [one.dataset for one in open_sets(Project(load_config(None), Runtime()), ["sick", "vsts"], [])]
+    ['sick', 'vsts']
     """
     opened = []
     for name in names:

@@ -91,7 +91,13 @@ class Columns:
         return Columns(caption, image, text, split, in_split, self.image_per_row)
 
     def describe(self) -> str:
-        """Describe columns that `find` has returned, for the line that `relabel ingest` prints."""
+        """Describe columns that `find` has returned, for the line that `relabel ingest` prints.
+
+        Examples
+        --------
+        >>> Columns().find(["image", "caption"], "my.csv").describe()
+        'images: column image; captions: column caption; caption ids: image and position; splits: all train'
+        """
         image = "one per row" if self.image_per_row else f"column {self.image_id}"
         ids = "image and position" if self.caption_id is None else f"column {self.caption_id}"
         splits = f"column {self.split}" if self.in_split is None else f"all {self.in_split}"
@@ -114,6 +120,13 @@ class Columns:
         ------
         CheckError
             If a value has a wrong type. A null is read as "", which `Corpus.from_captions` rejects.
+
+        Examples
+        --------
+        >>> columns = Columns().find(["image", "caption"], "my.csv")
+        >>> record = {"image": "7.jpg", "caption": "a dog"}
+        >>> [caption[:4] for caption in columns.captions(record, "mine", "my.csv:2", {})]
+        [('mine:7.jpg#0', 'mine:7.jpg', 'train', 'a dog')]
         """
         assert self.text is not None, "the columns are those that `find` returned"
         split = self.in_split or split_name(identifier(record[str(self.split)], str(self.split), where))

@@ -103,6 +103,15 @@ def table_files(path: Path, endings: Sequence[str], *, none_is_error: bool = Tru
         If the file or folder is missing or cannot be read.
     UsageError
         If the folder has no such file.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> Path("mine").mkdir()
+    >>> for name in ("b.csv", "a.csv", "_c.csv"):
+    ...     _ = (Path("mine") / name).write_text("")
+    >>> [file.name for file in table_files(Path("mine"), (".csv",))]
+    ['a.csv', 'b.csv']
     """
     if not is_folder(path):
         return [check_regular(path)]

@@ -73,7 +73,7 @@ def read_csv(
     quotes: bool = True,
     counts: Counts | None = None,
 ) -> Iterator[Caption]:
-    """Read a .csv file, plain or .gz, with one record per image or caption. Blank lines are skipped.
+    r"""Read a .csv file, plain or .gz, with one record per image or caption. Blank lines are skipped.
 
     Parameters
     ----------
@@ -95,6 +95,13 @@ def read_csv(
     CheckError
         If the file is not UTF-8, a column is missing or appears twice, or a record is ragged or badly quoted. The
         message names file and line.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> _ = Path("my.csv").write_text("image,caption\n7.jpg,a dog\n")
+    >>> [caption[:4] for caption in read_csv(Path("my.csv"), "mine", Columns())]
+    [('mine:7.jpg#0', 'mine:7.jpg', 'train', 'a dog')]
     """
     names, chosen = list(header), None
     counts = {} if counts is None else counts

@@ -26,7 +26,7 @@ def read(find: Find) -> Judgements:
     pairs = []
     for image, caption, values, where in read_judgements(find(JUDGEMENTS), 3):
         text = text_of(captions, caption, where)
-        # The judged caption is no reference of its own.
+        # The judged caption is no reference of itself.
         references = [reference for name, reference in captions[image].items() if name != caption]
         # The columns are the share of yes, and the numbers of yes and of no from which it follows.
         pairs.append(RatedPair(image, caption, references, text, values[:1]))
