@@ -56,8 +56,8 @@ class TypicalCost:
         if stage == "encode":
             return round(captions * self.encode_bytes), captions * self.encode_seconds
         if stage == "neighbours" and self.neighbours_seconds is not None:
-            # 70 bytes per caption are its digests. The exponent is below 2 because bounds skip more pairs of a larger
-            # dataset. With it, COCO's seconds predict those of benchmarks/results/full_run_flickr30k.json.
+            # 70 bytes per caption are its digests. The exponent was fitted by eye to sbert and cider on two datasets
+            # (full_run_coco.json and full_run_flickr30k.json in benchmarks/results), and is a guess for other sizes.
             return captions * (lists + 70), self.neighbours_seconds * (captions / COCO_CAPTIONS) ** 1.3
         if stage == "export" and self.export_bytes is not None and self.export_seconds is not None:
             # 50 bytes per caption are its ids and offsets.

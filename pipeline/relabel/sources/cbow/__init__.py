@@ -57,7 +57,7 @@ class Cbow(VectorSource[CbowParams]):
         # Other files of word vectors have other widths, and weighting ladder needs a tagger.
         if not self.params.tuned_models() or self.params.weighting != "mean":
             return None
-        # COCO's 25,010 test captions took 2.6 s and 20.2 MB, with the 100 float32 of `relabel tune cbow`.
+        # COCO's 25,010 test captions took 20.2 MB and, once, 2.6 s, with the 100 float32 of `relabel tune cbow`.
         return TypicalCost(encode_bytes=809, encode_seconds=2.6 / 25_010)
 
     @override

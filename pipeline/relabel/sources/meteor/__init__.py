@@ -53,7 +53,7 @@ class Meteor(Source[MeteorParams]):
 
     @override
     def typical_cost(self) -> TypicalCost:
-        # COCO's 25,010 test captions took 37 s and 1.34 MB.
+        # COCO's 25,010 test captions took 37 s and 1.34 MB, once, on a machine with other work.
         return TypicalCost(encode_bytes=53.5, encode_seconds=37 / 25_010)
 
     @override
