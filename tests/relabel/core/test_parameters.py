@@ -27,7 +27,7 @@ class Params(Parameters):
 @pytest.mark.parametrize(
     ("values", "name", "reason"),
     [
-        ({"n": 1}, "n", "Extra inputs"),
+        ({"n": 1}, "n", "no such parameter"),
         ({"k": True}, "k", "expected no true or false"),
         ({"rate": False}, "rate", "expected no true or false"),
         ({"rate": float("nan")}, "rate", "finite"),
