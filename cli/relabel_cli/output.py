@@ -10,6 +10,7 @@ from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from relabel.core.errors import FailedRowsError
+from relabel.core.hints import command
 from relabel.core.tables import WIDTH, align, duration
 from relabel_cli.streams import write_message
 
@@ -169,7 +170,7 @@ def plan_text(steps: Sequence[Step]) -> str:
     if timed:
         notes.append("~ is approximate. Times are typical of 2 CPU cores and leave out downloads.")
     if any(step.stage == "ingest" for step in to_do):
-        notes.append("A dry run after `relabel ingest` measures the sizes on a sample of the captions.")
+        notes.append(f"A dry run after {command('ingest')} measures the sizes on a sample of the captions.")
     if any(step.bytes is None or step.seconds is None for step in to_do):
         notes.append("Empty cells are unknown and not in the sums.")
     return "\n".join([*lines, *(textwrap.fill(note, terminal_width()) for note in notes)])
