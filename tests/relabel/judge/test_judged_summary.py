@@ -27,7 +27,8 @@ def test_one_row_per_label_with_the_best_marked() -> None:
         ("one", "50.0 *", "", "10", "20"), ("two", "undefined", "25.0", "", ""), ("three", "25.0", "", "", "")
     )  # fmt: skip
     assert table.notes[0].startswith("a: Pearson; b: tau-c.")
-    assert table.notes[-1] == "Not judged: c."
+    assert table.notes[-2] == "Not judged: c."
+    assert table.notes[-1].startswith("undefined: ")
     assert report.records[1] == {
         "label": "two", "task": "summary", "subset": "all", "a": None, "b": 0.25, "captions_per_second": None,
         "bytes_per_caption": None,
