@@ -4,33 +4,11 @@ labels that cannot score the set are named with the reason.
 
 from __future__ import annotations
 
-import numpy as np
+from tests.relabel.judge.rated_pairs import RATED, SCORES, judged
 
-from relabel.datasets.judged import JudgedSet, Judgements, PublishedFigures
+from relabel.datasets.judged import PublishedFigures
 from relabel.judge.judged_figures import set_figures
 from relabel.judge.judged_report import set_report
-
-RNG = np.random.default_rng(3)
-P = 40
-RATINGS = RNG.integers(1, 5, (P, 3)).astype(float)
-SCORES = np.round(RATINGS.mean(axis=1) + RNG.normal(size=P), 1)
-GROUPS = ["x" if p % 2 else "y" for p in range(P)]
-RATED = Judgements(
-    ids=[str(p) for p in range(P)], references=[["a"]] * P, candidates=["b"] * P, ratings=RATINGS, groups=GROUPS,
-    clusters=[str(p // 2) for p in range(P)],
-)  # fmt: skip
-
-
-def judged(**changed: object) -> JudgedSet:
-    fields: dict[str, object] = {
-        "name": "mine",
-        "title": "Mine",
-        "dataset": "mine",
-        "protocol": "P.",
-        "read": None,
-        "pair_ids": "n",
-    }
-    return JudgedSet(**(fields | changed))  # type: ignore[arg-type]
 
 
 def test_the_report_shows_published_figures_and_what_was_left_out() -> None:
