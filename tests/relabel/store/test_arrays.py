@@ -3,15 +3,13 @@ is too small for the file, its last byte included."""
 
 from __future__ import annotations
 
-import resource
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.relabel.store.file_sizes import file_size_limit
 
 from relabel.store.arrays import save_array, save_index
 
@@ -25,26 +23,13 @@ ARRAYS = [
 ]
 
 
-@contextmanager
-def room(size: int) -> Iterator[None]:
-    """Let no file grow beyond `size` bytes."""
-    old = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, old[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, old)
-        signal.signal(signal.SIGXFSZ, handler)
-
-
 def fails_short_of(path: Path, write: Callable[[], Any]) -> None:
     write()
     whole = path.read_bytes()
     for size in {0, 1, 100, len(whole) // 2, len(whole) - 5, len(whole) - 1}:
-        with room(size), pytest.raises(OSError, match="File too large"):
+        with file_size_limit(size), pytest.raises(OSError, match="File too large"):
             write()
-    with room(len(whole)):
+    with file_size_limit(len(whole)):
         write()
     assert path.read_bytes() == whole
 

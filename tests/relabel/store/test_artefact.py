@@ -5,16 +5,14 @@ from __future__ import annotations
 
 import json
 import os
-import resource
-import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.relabel.store.file_sizes import file_size_limit
 
 from relabel.core.errors import CheckError, MissingError, PartialError
 from relabel.core.progress import SilentProgress
@@ -165,19 +163,6 @@ def test_a_reader_refuses_other_kinds_and_formats(tmp_path: Path) -> None:
     (out / "manifest.json").write_text("{")
     with pytest.raises(CheckError, match="not a manifest"):
         open_artefact(out, "encoding")
-
-
-@contextmanager
-def file_size_limit(size: int) -> Iterator[None]:
-    """Let no file grow beyond `size` bytes: what a full disk looks like to a writer."""
-    old = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, old[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, old)
-        signal.signal(signal.SIGXFSZ, handler)
 
 
 def test_a_full_disk_is_one_clear_error_and_loses_nothing(tmp_path: Path) -> None:
