@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -25,13 +25,15 @@ from relabel_train.folder import (
 )
 from relabel_train.ids import Ids
 from relabel_train.lookup.arrays import check_arrays, map_arrays
-from relabel_train.lookup.blocks import Blocks, References, SameImageBlocks
-from relabel_train.lookup.cider import CiderBlocks
+from relabel_train.lookup.blocks import References
 from relabel_train.lookup.format import DESCRIPTION, MISSING, Description, Pooling, parse_description
-from relabel_train.lookup.fuse import FuseBlocks
-from relabel_train.lookup.spice import SpiceBlocks
-from relabel_train.lookup.vectors import VectorBlocks
+from relabel_train.lookup.kinds import open_blocks
 from relabel_train.stamps import identity_of, verify_arrays
+
+if TYPE_CHECKING:
+    import torch
+
+    from relabel_train.lookup.device import DeviceLookup
 
 _CELLS = 1 << 23
 """Largest number of scores of single references in memory; larger blocks are filled in pieces."""
@@ -90,6 +92,8 @@ class Lookup:
         Content of `lookup.json`: coverage, range, pooling, orientation, fingerprints.
     rows : range
         Corpus rows covered.
+    arrays : dict of str to ndarray
+        Read-only maps of all arrays by name, as in relabel_train.lookup.format.
 
     Examples
     --------
@@ -119,12 +123,12 @@ class Lookup:
         self.folder, self.about, self.rows, self._opened = folder, about, range(*about.rows), opened
         _raise_malloc_threshold()
         arrays = {name: array.array for name, array in mapped.items()}
-        self._arrays = arrays
+        self.arrays = arrays
         self._image, self._indptr = arrays["image"], arrays["indptr"]
         self._caption_ids, self._image_ids = Ids.open(arrays, "caption_ids"), Ids.open(arrays, "image_ids")
         check_arrays(about, mapped)
         try:
-            self._blocks = _blocks(about, arrays)
+            self._blocks = open_blocks(about, arrays)
         except (ValueError, IndexError, RecursionError) as error:
             raise LookupFileError(f"{folder}: its arrays do not make a function ({error}). {AGAIN}") from error
         self._failed: NDArray[np.bool_] | None = None
@@ -147,6 +151,12 @@ class Lookup:
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopen, (str(self.folder), *self._opened)
 
+    def to(self, device: str | torch.device) -> DeviceLookup:
+        """Return the lookup with its vectors on a device, where blocks are computed; ValueError without vectors."""
+        from relabel_train.lookup.device import DeviceLookup
+
+        return DeviceLookup(self, device)
+
     def captions(self, pooling: Pooling | None = None) -> Captions:
         """Return the captions whose relevance is a number, for samplers.
 
@@ -157,7 +167,7 @@ class Lookup:
             references has no encoding.
         """
         paired = (pooling or self.about.pooling) == "paired"
-        usable = mark_usable(self._image, self._arrays["failed"], None if paired else self.about.references)
+        usable = mark_usable(self._image, self.arrays["failed"], None if paired else self.about.references)
         return Captions.of(self._image, usable, self.rows.start)
 
     def block(
@@ -287,7 +297,7 @@ class Lookup:
         if len(query) and not 0 <= int(query.min()) <= int(query.max()) < stop - first:
             bad = positions[(query < 0) | (query >= stop - first)][0] + self.rows.start
             raise IndexError(f"row {bad} has no neighbours; rows {first} to {stop - 1} of {about['within']!r} have")
-        indptr = self._arrays["neighbours.indptr"]
+        indptr = self.arrays["neighbours.indptr"]
         slots = indptr[query][:, None] + np.arange(k)
         lacking = slots >= indptr[query + 1][:, None]
         if missing == "raise" and lacking.any():
@@ -299,7 +309,7 @@ class Lookup:
             )
         # Slots behind a short list belong to the next caption; 0 is valid and overwritten below.
         slots[lacking] = 0
-        near, scores = self._arrays["neighbours.rows"][slots], self._arrays["neighbours.scores"][slots]
+        near, scores = self.arrays["neighbours.rows"][slots], self.arrays["neighbours.scores"][slots]
         near[lacking], scores[lacking] = -1, np.nan
         return near, scores, self._same(positions, near)
 
@@ -350,33 +360,6 @@ class Lookup:
                 f"which this lookup of split {self.about.split!r} covers ({self.folder})"
             )
         return positions
-
-
-def _blocks(about: Description, arrays: dict[str, NDArray[Any]]) -> Blocks:
-    """Return the function that fills blocks, of a single source or of several that are fused."""
-    if about.kind != "others":
-        return _source_blocks(about.kind, arrays, about.sizes, about.bounds[1])
-    fuse, parts = about.params["fuse"], []
-    # All parts are about the same captions, so they share image numbers and offsets.
-    shared = {name: arrays[name] for name in ("image", "indptr")}
-    for i, part in enumerate(fuse["parts"]):
-        start = f"part{i}."
-        of_part = {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
-        parts.append(_source_blocks(part["kind"], shared | of_part, part["sizes"], part["bounds"][1]))
-    return FuseBlocks.open(arrays, parts, fuse["heads"])
-
-
-def _source_blocks(kind: str, arrays: dict[str, NDArray[Any]], sizes: dict[str, int], largest: float) -> Blocks:
-    """Return the function that fills blocks of one kind of format.KINDS."""
-    if kind == "vectors":
-        return VectorBlocks(arrays["vectors"])
-    if kind == "image_vectors":
-        return VectorBlocks(arrays["vectors"], arrays["image_vectors"], arrays["image"])
-    if kind == "features":
-        return CiderBlocks.open(arrays, sizes, largest)
-    if kind == "scene_graphs":
-        return SpiceBlocks.open(arrays, sizes)
-    return SameImageBlocks(arrays["image"])
 
 
 def _raise_malloc_threshold() -> None:

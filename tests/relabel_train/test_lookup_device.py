@@ -1,0 +1,94 @@
+"""Contract: a lookup on a device gives the blocks of the mapped lookup for each pooling and refuses the same input."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from relabel.stages import Project
+from relabel_train.lookup import Lookup, open_lookup
+from relabel_train.lookup.format import KINDS
+
+
+@pytest.fixture
+def lookup(small_project: Project) -> Lookup:
+    return open_lookup(small_project.layout.lookup("all", "cbow"))
+
+
+def compare(lookup: Lookup, device: str) -> None:
+    labels, rng = lookup.to(device), np.random.default_rng(3)
+    rows, columns = (rng.integers(lookup.rows.start, lookup.rows.stop, n) for n in (40, 70))
+    for pooling in lookup.about.poolings:
+        for given in (rows, torch.tensor(rows, device=device)):
+            block = labels.block(given, torch.tensor(columns), pooling)
+            assert (block.device.type, block.dtype) == (device, torch.float32)
+            np.testing.assert_allclose(block.cpu(), lookup.block(rows, columns, pooling), rtol=0, atol=1e-6)
+            np.testing.assert_allclose(
+                labels.block(given, None, pooling).cpu(), lookup.block(rows, None, pooling), atol=1e-6
+            )
+    np.testing.assert_array_equal(labels.same_image(rows, columns).cpu(), lookup.same_image(rows, columns))
+
+
+def test_blocks_equal_those_of_the_mapped_lookup(lookup: Lookup, monkeypatch: pytest.MonkeyPatch) -> None:
+    compare(lookup, "cpu")
+    monkeypatch.setattr("relabel_train.lookup.device._CELLS", 100)  # blocks in several pieces
+    compare(lookup, "cpu")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_blocks_on_a_gpu(lookup: Lookup) -> None:
+    compare(lookup, "cuda")
+
+
+def test_autocast_and_gradients_leave_labels_alone(lookup: Lookup) -> None:
+    labels = lookup.to("cpu")
+    expected = labels.block([1, 2, 3])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        torch.testing.assert_close(labels.block([1, 2, 3]), expected, rtol=0, atol=0)
+    assert not expected.requires_grad
+
+
+def test_float16_vectors_are_multiplied_in_float32(lookup: Lookup) -> None:
+    labels, rows = lookup.to("cpu"), torch.arange(80)
+    labels.vectors = labels.vectors.half()
+    rounded = labels.vectors.float()
+    torch.testing.assert_close(labels.block(rows, pooling="paired"), rounded[:80] @ rounded[:80].T, rtol=0, atol=1e-6)
+
+
+def test_bad_input_is_refused(lookup: Lookup, small_project: Project) -> None:
+    labels = lookup.to("cpu")
+    with pytest.raises(IndexError, match="row 100000 is not among rows 0 to"):
+        labels.block([0, 100_000])
+    with pytest.raises(IndexError, match="row -1 "):
+        labels.same_image(torch.tensor([-1]))
+    with pytest.raises(ValueError, match="has no pooling 'refs'"):
+        labels.block([0], pooling="refs")
+    with pytest.raises(ValueError, match="has no vectors to hold"):
+        open_lookup(small_project.layout.lookup("all", "cider")).to("cpu")
+
+
+def test_captions_without_an_encoding(lookup: Lookup) -> None:
+    labels = lookup.to("cpu")
+    labels._failed = torch.zeros(len(lookup), dtype=torch.bool)
+    labels._failed[4] = True
+    labels.vectors[4] = torch.nan
+    name = lookup.caption_ids([4])[0]
+    with pytest.raises(ValueError, match=f"caption {name} .row 4. has no encoding"):
+        labels.block([0, 4], pooling="paired")
+    block = labels.block([0, 4], pooling="paired", missing="nan")
+    assert torch.isnan(block).tolist() == [[False, True], [True, True]]
+
+
+def test_vectors_of_images_are_compared_with_captions(lookup: Lookup, tmp_path: Path) -> None:
+    assert "image_vectors" in KINDS["image_vectors"]
+    images = np.random.default_rng(0).normal(size=(60, lookup.arrays["vectors"].shape[1])).astype(np.float32)
+    labels = lookup.to("cpu")
+    labels._image_vectors = torch.from_numpy(images)
+    object.__setattr__(lookup.about, "poolings", (*lookup.about.poolings, "refs"))
+    rows, columns = np.array([3, 50]), np.array([7, 9, 11])
+    expected = images[lookup.image_of(rows)] @ lookup.arrays["vectors"][columns].T
+    np.testing.assert_allclose(labels.block(rows, columns, "refs"), expected, atol=1e-5)
