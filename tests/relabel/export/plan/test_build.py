@@ -125,6 +125,7 @@ def test_workers_read_what_the_parent_reads(
     plan, _ = write(tmp_path / "plan", outline(corpus, "vectors"), vectors(corpus))
     expected = [plan[n] for n in range(len(plan))]  # maps are open when the workers start
     data = PlanDataset(plan)
+    earlier = set(multiprocessing.active_children())  # of other tests in this process
     loader = torch.utils.data.DataLoader(data, batch_size=None, num_workers=1, multiprocessing_context=start)
     found = list(loader)
     assert len(found) == len(expected)
@@ -135,4 +136,4 @@ def test_workers_read_what_the_parent_reads(
         assert np.array_equal(batch.same_image.numpy(), same_image)
     shares = [PlanDataset(plan, 1, rank, 4, even=False).numbers.tolist() for rank in range(4)]
     assert sorted(n for share in shares for n in share) == plan.epoch(1)
-    assert multiprocessing.active_children() == []
+    assert set(multiprocessing.active_children()) <= earlier
