@@ -1,11 +1,11 @@
-"""CIDEr-D of every COCO test image's references against all 25,000 test captions, the 100 best kept.
+"""CIDEr-D of every COCO test image's references against all 25,000 test captions, with the top 100 of each image.
 
     python benchmarks/cider.py [--peer DIR]
 
-125 million pairs. Beside relabel: pycocoevalcap on two samples of 5,000 pairs (with the document frequencies of the
-whole), the same product by sparse_dot_topn, and ncs_metric (`--peer`: a clone of furkanbiten/ncs_metric) on 100 images.
-Building the index is timed on both sides. Every peer's scores are held against relabel's: a difference above 1e-9 stops
-the run.
+The search covers 125 million pairs. The peers are pycocoevalcap on two samples of 5,000 pairs with the document
+frequencies of the complete split, the same product by sparse_dot_topn, and ncs_metric on 100 images (`--peer` names a
+clone of furkanbiten/ncs_metric). Index construction is timed on both sides. The benchmark stops if a peer's score
+differs from relabel's by more than 1e-9.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def check(name: str, ours: np.ndarray, theirs: np.ndarray) -> float:
 
 
 def by_pycocoevalcap(relevance: CiderRelevance, candidates: np.ndarray) -> Callable[[], np.ndarray]:
-    """One candidate an image, so that the documents are all images; counting n-grams is not timed."""
+    """Score one candidate per image, so that the documents are all images; n-gram counting is not timed."""
     from pycocoevalcap.cider.cider_scorer import CiderScorer
 
     corpus, scorer = relevance.corpus, CiderScorer(n=4, sigma=6.0)
@@ -81,7 +81,7 @@ def by_pycocoevalcap(relevance: CiderRelevance, candidates: np.ndarray) -> Calla
 
 
 def by_sparse_dot_topn(relevance: CiderRelevance, threads: int) -> tuple[np.ndarray, np.ndarray]:
-    """Clipped counts as (n-gram, level) columns, one sparse product a caption length, the best of all merged."""
+    """Multiply clipped counts as (n-gram, level) columns, one sparse product per caption length; merge the top k."""
     from scipy.sparse import csr_matrix
     from sparse_dot_topn import sp_matmul_topn, zip_sp_matmul_topn
 
@@ -94,30 +94,30 @@ def by_sparse_dot_topn(relevance: CiderRelevance, threads: int) -> tuple[np.ndar
     width = int(level.max()) + 1
     _, column = np.unique(features.ids[entry].astype(np.int64) * width + level, return_inverse=True)
     inverse = features.inverse[row, order]
-    owner = np.repeat(np.arange(len(sets)), np.diff(sets.indptr))  # captions are in row order: caption r is of owner[r]
+    owner = np.repeat(np.arange(len(sets)), np.diff(sets.indptr))  # captions are in row order: owner[r] is r's image
     weight = weighting.idf[features.ids[entry]] ** 2 * features.counts[entry] * inverse
     shape = (len(sets), int(column.max()) + 1)
     cells, place = np.unique(owner[row].astype(np.int64) * shape[1] + column, return_inverse=True)
     indptr = np.searchsorted(cells, np.arange(len(sets) + 1) * shape[1])
     products, captions = [], []
     for length in np.unique(features.bigrams):
-        these = np.flatnonzero(features.bigrams == length)
+        rows_of_length = np.flatnonzero(features.bigrams == length)
         gauss = weighting.gauss[np.abs(features.bigrams - length)]
         left = csr_matrix((np.bincount(place, weight * gauss[row]), cells % shape[1], indptr), shape=shape)
         mine = np.flatnonzero(features.bigrams[row] == length)
-        local = np.searchsorted(these, row[mine])
-        right = csr_matrix((inverse[mine], (column[mine], local)), shape=(shape[1], len(these)))
+        local = np.searchsorted(rows_of_length, row[mine])
+        right = csr_matrix((inverse[mine], (column[mine], local)), shape=(shape[1], len(rows_of_length)))
         products.append(sp_matmul_topn(left, right, top_n=K, threshold=0.0, n_threads=threads))
-        captions.append(these)
+        captions.append(rows_of_length)
     best = zip_sp_matmul_topn(K, products)
     scores = np.zeros((len(sets), K))
-    kept = np.repeat(np.arange(len(sets)), np.diff(best.indptr))
-    scores[kept, np.arange(len(best.data)) - best.indptr[kept]] = best.data * 10 / 20
+    image = np.repeat(np.arange(len(sets)), np.diff(best.indptr))
+    scores[image, np.arange(len(best.data)) - best.indptr[image]] = best.data * 10 / 20
     return np.concatenate(captions)[best.indices], -np.sort(-scores, axis=1)
 
 
 def by_ncs_metric(folder: Path, corpus: Corpus) -> Callable[[], np.ndarray]:
-    """Its all-pairs function on a corpus: (captions, images)."""
+    """Compute the (captions, images) scores of a corpus with the peer's all-pairs function."""
     spec = importlib.util.spec_from_file_location("custom_cider", folder / "custom_cider.py")
     if spec is None or spec.loader is None or not (folder / "custom_cider.py").is_file():
         raise SystemExit(f"no custom_cider.py in {folder}")
@@ -141,8 +141,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        os.environ["NUMBA_CACHE_DIR"] = f"{scratch}/numba"  # so that the first call compiles
-        os.environ["TQDM_DISABLE"] = "1"  # ncs_metric's bars
+        os.environ["NUMBA_CACHE_DIR"] = f"{scratch}/numba"  # an empty cache: the first call compiles
+        os.environ["TQDM_DISABLE"] = "1"  # ncs_metric prints progress bars
         run(args, Path(scratch))
 
 
@@ -152,12 +152,12 @@ def run(args: argparse.Namespace, scratch: Path) -> None:
     images, rows, threads = len(corpus.image_ids), np.arange(len(corpus), dtype=np.int32), relevance.threads
     sets = corpus.references(range(images))
     first, _ = timed(lambda: relevance.topk(sets.take(np.arange(1)), rows, K), 1)
-    found, best = relevance.topk(sets, rows, K)
+    nearest, best = relevance.topk(sets, rows, K)
     peak = peak_gib()
 
     rng = np.random.default_rng(0)
     rank = rng.integers(0, K, images)
-    top, some = found[np.arange(images), rank], rng.integers(0, len(corpus), images, dtype=np.int32)
+    top, random_rows = nearest[np.arange(images), rank], rng.integers(0, len(corpus), images, dtype=np.int32)
     single = replace(relevance, threads=1)
     ours, ours_alone = f"relabel, {threads} threads", "relabel, 1 thread"
     top_peer, some_peer, sparse = "pycocoevalcap, of the top 100", "pycocoevalcap, at random", "sparse_dot_topn"
@@ -165,9 +165,9 @@ def run(args: argparse.Namespace, scratch: Path) -> None:
         ours: lambda: relevance.topk(sets, rows, K)[1],
         ours_alone: lambda: single.topk(sets, rows, K)[1],
         top_peer: by_pycocoevalcap(relevance, top),
-        some_peer: by_pycocoevalcap(relevance, some),
+        some_peer: by_pycocoevalcap(relevance, random_rows),
     }
-    expected = {ours_alone: best, top_peer: relevance.pairs(sets, top), some_peer: relevance.pairs(sets, some)}
+    expected = {ours_alone: best, top_peer: relevance.pairs(sets, top), some_peer: relevance.pairs(sets, random_rows)}
     pairs = {ours: images * len(corpus), ours_alone: images * len(corpus), top_peer: images, some_peer: images}
     check("topk", best[np.arange(images), rank], expected[top_peer])
     if importlib.util.find_spec("sparse_dot_topn"):
@@ -181,7 +181,7 @@ def run(args: argparse.Namespace, scratch: Path) -> None:
         pairs["ncs_metric"] = 50_000
 
     timings = rounds(works, args.repeats)
-    seconds = {name: statistics.median(taken) for name, (taken, _) in timings.items()}
+    seconds = {name: statistics.median(times) for name, (times, _) in timings.items()}
     rates = {name: pairs[name] / seconds[name] for name in works}
     differences = {name: check(name, expected[name], timings[name][1]) for name in expected}
     judged = sets.take(np.arange(44_833) % images)

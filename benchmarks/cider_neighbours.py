@@ -1,12 +1,17 @@
-"""Exact CIDEr-D neighbours: captions against themselves, the 100 best of each but itself, and how it grows with N.
+"""Exact CIDEr-D neighbours of captions among themselves, the top 100 of each, for growing numbers of captions.
 
     python benchmarks/cider_neighbours.py [--rows 20000 40000 80000 145000] [--mirror DIR]
 
-Flickr30K's training captions where the mirror has them, else as many of COCO's (they lie inside pycocoevalcap). Every N
-has document frequencies of its own captions. Beside relabel: the same scores of all by its unpruned kernel, on a sample
-of queries (with its heap); sparse_dot_topn, which multiplies unclipped tf-idf cosines and knows no length penalty, so
-an approximation, on the same sample; pycocoevalcap on a sample of pairs found. Samples are scaled to all queries.
-CPU seconds stand beside wall seconds: others may use the machine.
+The data are Flickr30K's training captions if the mirror has them, otherwise COCO's captions inside pycocoevalcap. Every
+run has the document frequencies of its own captions. relabel's search is compared with three computations on samples,
+whose times are scaled to all queries:
+
+- the unpruned kernel of relabel, on a sample of queries;
+- sparse_dot_topn on the same queries: an approximation, since it multiplies unclipped tf-idf cosines and has no length
+  penalty;
+- pycocoevalcap on a sample of the neighbour pairs.
+
+CPU seconds are reported beside wall seconds, since other processes may use the machine.
 """
 
 from __future__ import annotations
@@ -44,14 +49,14 @@ FLICKR = "flickr30k/dataset_flickr30k.json.gz"
 def read_captions(mirror: Path | None, count: int) -> tuple[str, list[Caption]]:
     """Return the name of the data and its first `count` training captions."""
     if mirror is not None and (mirror / FLICKR).is_file():
-        found = (c for c in read_karpathy(mirror / FLICKR, "flickr30k") if c.split == "train")
-        return "Flickr30K train", [c for c, _ in zip(found, range(count), strict=False)]
+        flickr = (c for c in read_karpathy(mirror / FLICKR, "flickr30k") if c.split == "train")
+        return "Flickr30K train", [c for c, _ in zip(flickr, range(count), strict=False)]
     with zipfile.ZipFile(_inside("pycocoevalcap", "spice/spice-1.0.jar")) as jar:
-        both = [
+        coco = [
             json.loads(jar.read(f"coco/annotations/captions_{part}2014.json"))["annotations"]
             for part in ("train", "val")
         ]
-    notes = sorted(both[0] + both[1], key=lambda a: (a["image_id"], a["id"]))[:count]
+    notes = sorted(coco[0] + coco[1], key=lambda a: (a["image_id"], a["id"]))[:count]
     return "COCO", [Caption(f"coco:{a['id']}", f"coco:{a['image_id']}", "train", a["caption"]) for a in notes]
 
 
@@ -63,7 +68,7 @@ def clocked(work: Callable[[], T]) -> tuple[float, float, T]:
 
 
 def by_sparse_dot_topn(relevance: CiderRelevance, queries: np.ndarray, threads: int) -> Callable[[], Any]:
-    """Unclipped cosines of n-grams, all orders joined; its transposed matrix is made beforehand."""
+    """Multiply unclipped cosines of n-grams of all orders; the transposed matrix is built beforehand."""
     from scipy.sparse import csr_matrix
     from sparse_dot_topn import sp_matmul_topn
 
@@ -74,12 +79,12 @@ def by_sparse_dot_topn(relevance: CiderRelevance, queries: np.ndarray, threads: 
     shape = (len(features.bigrams), int(weighting.starts[-1]))
     left = csr_matrix((values, features.ids, features.indptr), shape=shape)
     right = csr_matrix(left.T)
-    some = left[queries]
-    return lambda: sp_matmul_topn(some, right, top_n=K + 1, threshold=0.0, n_threads=threads)
+    sample = left[queries]
+    return lambda: sp_matmul_topn(sample, right, top_n=K + 1, threshold=0.0, n_threads=threads)
 
 
 def by_pycocoevalcap(relevance: CiderRelevance, pairs: list[tuple[int, int]]) -> Callable[[], np.ndarray]:
-    """Score single captions; document frequencies are those of all images."""
+    """Score single captions with the document frequencies of all images."""
     from pycocoevalcap.cider.cider_scorer import CiderScorer
 
     corpus, scorer = relevance.corpus, CiderScorer(n=4, sigma=6.0)
@@ -93,7 +98,7 @@ def by_pycocoevalcap(relevance: CiderRelevance, pairs: list[tuple[int, int]]) ->
         scorer += (tokens[candidate], [tokens[query]])
 
     def work() -> np.ndarray:
-        # its compute_cider takes the number of documents from the pairs at hand
+        # The peer's compute_cider derives the number of documents from its own pairs.
         padded = scorer.crefs
         scorer.crefs = padded + [[]] * (documents - len(padded))
         try:
@@ -113,17 +118,17 @@ def measure(name: str, captions: list[Caption], args: argparse.Namespace, folder
     finder = CiderFinder(relevance, Search(single, rows, rows, K), "refs", runtime)
     compiles = CiderFinder(relevance, Search(single, rows, rows[:100], 1), "refs", runtime)
     compiles.find(Work(folder), range(1), ignore_progress)
-    wall, cpu, (found, scores) = clocked(lambda: finder.find(Work(folder), range(len(rows)), ignore_progress))
+    wall, cpu, (nearest, scores) = clocked(lambda: finder.find(Work(folder), range(len(rows)), ignore_progress))
     peak = peak_gib()
 
     rng = np.random.default_rng(0)
-    some = np.sort(rng.choice(rows, min(args.sample, len(rows)), replace=False)).astype(np.int32)
-    scale = len(rows) / len(some)
+    sample = np.sort(rng.choice(rows, min(args.sample, len(rows)), replace=False)).astype(np.int32)
+    scale = len(rows) / len(sample)
     captions_index = relevance.index(rows)
-    _, plain_cpu, (plain, worth) = clocked(lambda: captions_index.topk(References.single(some), K + 1))
-    keep = plain != some[:, None]
-    keep[keep.all(axis=1), -1] = False  # itself is not among the best where its own relevance is 0
-    ours, expected = (found[some], scores[some]), (plain[keep].reshape(-1, K), worth[keep].reshape(-1, K))
+    _, plain_cpu, (plain, worth) = clocked(lambda: captions_index.topk(References.single(sample), K + 1))
+    keep = plain != sample[:, None]
+    keep[keep.all(axis=1), -1] = False  # the query is outside its own top k where its relevance to itself is 0
+    ours, expected = (nearest[sample], scores[sample]), (plain[keep].reshape(-1, K), worth[keep].reshape(-1, K))
     if not all(np.array_equal(a, b) for a, b in zip(ours, expected, strict=True)):
         raise SystemExit("the finder and the unpruned kernel differ")
     line = {
@@ -135,16 +140,16 @@ def measure(name: str, captions: list[Caption], args: argparse.Namespace, folder
         "unpruned_cpu_seconds": plain_cpu * scale,
     }
     if importlib.util.find_spec("sparse_dot_topn"):
-        work = by_sparse_dot_topn(relevance, some, runtime.threads)
+        work = by_sparse_dot_topn(relevance, sample, runtime.threads)
         sparse_wall, sparse_cpu, product = clocked(work)
         line |= {"sparse_dot_topn_seconds": sparse_wall * scale, "sparse_dot_topn_cpu_seconds": sparse_cpu * scale}
-        same = [
-            len(np.intersect1d(product.indices[product.indptr[i] : product.indptr[i + 1]], found[q])) / K
-            for i, q in enumerate(some)
+        recalls = [
+            len(np.intersect1d(product.indices[product.indptr[i] : product.indptr[i + 1]], nearest[q])) / K
+            for i, q in enumerate(sample)
         ]
-        line["sparse_dot_topn_recall"] = float(np.mean(same))
+        line["sparse_dot_topn_recall"] = float(np.mean(recalls))
     if importlib.util.find_spec("pycocoevalcap"):
-        few = [(int(q), int(found[q, 0])) for q in some]
+        few = [(int(q), int(nearest[q, 0])) for q in sample]
         _, peer_cpu, theirs = clocked(by_pycocoevalcap(relevance, few))
         check("pycocoevalcap", np.array([scores[q, 0] for q, _ in few]), theirs)
         line["pycocoevalcap_pairs_per_cpu_second"] = len(few) / peer_cpu

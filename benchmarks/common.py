@@ -1,4 +1,4 @@
-"""What the benchmarks share: facts of the machine, medians, a table, a JSON file, and COCO's 25,000 test captions."""
+"""Shared helpers of the benchmarks: facts about the machine, timers, tables, JSON files, and COCO's test captions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def machine(*libraries: str) -> dict[str, Any]:
-    """Return what a timing depends on: CPU, cores at hand, OPENBLAS_CORETYPE, versions of Python and `libraries`."""
+    """Return the facts that timings depend on: CPU, usable cores, OPENBLAS_CORETYPE, versions of the software."""
     info = Path("/proc/cpuinfo")
     models = [line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
     affinity = getattr(os, "sched_getaffinity", None)
@@ -37,28 +37,28 @@ def machine(*libraries: str) -> dict[str, Any]:
 
 
 def describe(facts: dict[str, Any]) -> str:
-    """Say the facts of `machine` in one line."""
+    """Format the facts of `machine` as one line."""
     versions = ", ".join(f"{name} {version}" for name, version in facts["libraries"].items())
     openblas = f"OPENBLAS_CORETYPE {facts['OPENBLAS_CORETYPE']}"
     return f"{facts['cpu']}, {facts['cores']} cores, {openblas}, Python {facts['python']}, {versions}"
 
 
 def timed(work: Callable[[], T], repeats: int) -> tuple[float, T]:
-    """Run `work` some times; return the median of the seconds and the last result."""
+    """Run `work` several times; return the median of the seconds and the last result."""
     (seconds, result), *_ = rounds({"": work}, repeats).values()
     return statistics.median(seconds), result
 
 
 def rounds(works: Mapping[str, Callable[[], T]], repeats: int) -> dict[str, tuple[list[float], T]]:
-    """Run all works once a round, so that a busy moment hits each; return the seconds and the last results."""
-    found: dict[str, tuple[list[float], T]] = {}
+    """Run every work once per round, so that load from other processes hits each; return seconds and last results."""
+    timings: dict[str, tuple[list[float], T]] = {}
     for _ in range(repeats):
         for name, work in works.items():
             started = time.perf_counter()
             result = work()
             seconds = time.perf_counter() - started
-            found[name] = ([*found[name][0], seconds] if name in found else [seconds], result)
-    return found
+            timings[name] = ([*timings[name][0], seconds] if name in timings else [seconds], result)
+    return timings
 
 
 def peak_gib() -> float:
@@ -67,7 +67,7 @@ def peak_gib() -> float:
 
 
 def show(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table; the first column to the left, the others to the right."""
+    """Print a table with its first column left-aligned and the others right-aligned."""
     widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
     print(f"\n{title}")
     for row in [head, ["-" * w for w in widths], *rows]:

@@ -1,12 +1,12 @@
-"""A cross-encoder over pairs of COCO's test captions, beside sentence-transformers' `predict` as it comes.
+"""A cross-encoder on pairs of COCO's test captions, compared with sentence-transformers' `predict`.
 
     python benchmarks/cross_encoder.py --model FOLDER_OR_NAME [--images N] [--repeats R]
 
-The work is that of a label: r of every caption of N images against every other, both orders averaged. The peer gets all
-ordered pairs of captions, as one would write it; we are asked for the same and score each distinct unordered pair of
-texts once. The steps between tell what each trick gives: the peer on the distinct pairs alone, our batches of equal
-length on the model's own layers, and packed layers. Scores are compared; float32 further than 1e-4 from its peer stops
-the run. CPU seconds of one thread are given, since other work on the machine adds to a clock and not to them.
+The work is that of a label: the relevance of every caption of N images to every other one, averaged over both orders.
+The peer scores all ordered pairs of captions. relabel gets the same request and scores each distinct unordered pair of
+texts once. Intermediate versions separate the effects: the peer on the distinct pairs, batches of equal length on the
+model's own layers, and packed layers. The benchmark stops if a float32 score differs from the peer's by more than 1e-4.
+Times are CPU seconds of one thread, which load from other processes does not change.
 """
 
 from __future__ import annotations
@@ -75,20 +75,20 @@ def main() -> None:
         "ours, packed layers, float32": lambda: scored(ours["float32"]),
         "ours, packed layers, bfloat16": lambda: scored(ours["bfloat16"]),
     }
-    taken: dict[str, list[float]] = {name: [] for name in works}
-    found: dict[str, Scores] = {}
+    cpu_seconds: dict[str, list[float]] = {name: [] for name in works}
+    scores_of: dict[str, Scores] = {}
     with inner_threads(1):
         predicted(first[:64], second[:64], distinct)
         for _ in range(args.repeats):
             for name, work in works.items():
                 started = time.process_time()
-                found[name] = work()
-                taken[name].append(time.process_time() - started)
-    expected = found["predict, distinct pairs"]
-    apart = {name: float(np.abs(scores - expected).max()) for name, scores in found.items() if name != PEER}
+                scores_of[name] = work()
+                cpu_seconds[name].append(time.process_time() - started)
+    expected = scores_of["predict, distinct pairs"]
+    apart = {name: float(np.abs(scores - expected).max()) for name, scores in scores_of.items() if name != PEER}
     if not max(apart["ours, equal lengths alone"], apart["ours, packed layers, float32"]) < 1e-4:
         raise SystemExit(f"float32 scores differ: {apart}")
-    seconds = {name: statistics.median(times) for name, times in taken.items()}
+    seconds = {name: statistics.median(times) for name, times in cpu_seconds.items()}
     table = []
     for name in works:
         rate, ratio = len(rows) / seconds[name], seconds[PEER] / seconds[name]
@@ -105,7 +105,7 @@ def main() -> None:
         "captions": len(texts),
         "ordered pairs": len(rows),
         "ordered pairs of distinct texts": len(first),
-        "CPU seconds": {name: [round(t, 3) for t in times] for name, times in taken.items()},
+        "CPU seconds": {name: [round(t, 3) for t in times] for name, times in cpu_seconds.items()},
         "times predict": {name: round(seconds[PEER] / s, 3) for name, s in seconds.items()},
         "largest difference": apart,
     }

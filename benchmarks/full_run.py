@@ -1,10 +1,10 @@
-"""All captions of a dataset: corpus, encodings, exact neighbours of every caption, lookups, by one `relabel run`.
+"""All captions of a dataset by one `relabel run`: corpus, encodings, exact neighbours of every caption, lookups.
 
     python benchmarks/full_run.py [--dataset coco] [--split all] [--folder DIR] [-- more options of relabel run]
 
-First fetches and ingests, then asks the dry run what it expects, then runs. Memory is that of the command and all its
-processes, looked at four times a second: resident as a whole, and without pages of files (which the system takes back
-when it needs them). Seconds of a stage are those of its manifest. Results: results/full_run_DATASET.json.
+The benchmark fetches and ingests the dataset, records the estimates of the dry run, and runs. Memory is sampled four
+times per second and summed over the command and its processes: resident memory, and resident memory without file pages,
+which the system can reclaim. Seconds of a stage are those of its manifest. Results: results/full_run_DATASET.json.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Memory(threading.Thread):
         try:
             root = psutil.Process(self.pid)
             while root.is_running():
-                found = [_memory(p) for p in (root, *root.children(recursive=True))]
-                self.resident = max(self.resident, sum(f[0] for f in found))
-                self.anonymous = max(self.anonymous, sum(f[1] for f in found))
+                usages = [_memory(p) for p in (root, *root.children(recursive=True))]
+                self.resident = max(self.resident, sum(f[0] for f in usages))
+                self.anonymous = max(self.anonymous, sum(f[1] for f in usages))
                 time.sleep(0.25)
         except psutil.Error:
             return
@@ -46,8 +46,8 @@ class Memory(threading.Thread):
 
 def _memory(process: psutil.Process) -> tuple[int, int]:
     try:
-        found = process.memory_info()
-        return found.rss, found.rss - found.shared
+        info = process.memory_info()
+        return info.rss, info.rss - info.shared
     except psutil.Error:
         return 0, 0
 
@@ -79,13 +79,13 @@ def main() -> None:
     named = {"coco": "coco-captions"}.get(args.dataset, args.dataset)
     relabel("fetch", named, folder=folder)
     _, ingest, _ = relabel("ingest", "--dataset", args.dataset, folder=folder)
-    said = json.loads(relabel(*asked, "--dry-run", "--json", folder=folder)[0])
+    estimates = json.loads(relabel(*asked, "--dry-run", "--json", folder=folder)[0])
     before = machine(*LIBRARIES)
     _, seconds, memory = relabel(*asked, folder=folder)
-    found = json.loads(relabel(*asked, "--dry-run", "--json", folder=folder)[0])
+    written = json.loads(relabel(*asked, "--dry-run", "--json", folder=folder)[0])
 
     steps: list[dict[str, Any]] = []
-    for expected, step in zip(said, found, strict=True):
+    for expected, step in zip(estimates, written, strict=True):
         manifest = json.loads((folder / step["out"] / "manifest.json").read_text(encoding="utf-8"))
         steps.append(
             {

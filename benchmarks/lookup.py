@@ -1,12 +1,12 @@
-"""A (128, 128) block of labels for random captions: from the lookup, and by what a user would do without it.
+"""A (128, 128) block of labels for random captions, from a lookup and from tables without one.
 
-    python benchmarks/lookup.py --labels labels/coco/exports/all/lookup   # what `relabel export lookup` wrote
-    python benchmarks/lookup.py --rows 50000                              # a dry run: COCO's captions, random vectors
+    python benchmarks/lookup.py --labels labels/coco/exports/all/lookup   # folder written by `relabel export lookup`
+    python benchmarks/lookup.py --rows 50000                              # a trial: COCO's captions, random vectors
 
-Peers: a pandas DataFrame of an encoding in memory (one list or array a row), the same rows read from Parquet for each
-block, and scipy's fancy indexing of CSR rows. Seconds are medians over random batches; `cpu` is this thread's own.
-Cold: a fresh process after posix_fadvise(DONTNEED) on every file; the first block with everything opened. Workers: what
-a batch costs more with labels than without, through a DataLoader.
+The peers are a pandas DataFrame of an encoding in memory (one list or array per row), the same rows read from Parquet
+for each block, and scipy's fancy indexing of CSR rows. Seconds are medians over random batches; `cpu` counts the
+calling thread only. `cold` is the first block of a new process after posix_fadvise(DONTNEED) on every file, opening
+included. `workers` is the additional time per batch of a DataLoader with labels over one without.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Block = Callable[[np.ndarray], np.ndarray]
 
 
 def dry_run(scratch: Path, rows: int | None) -> dict[str, Path]:
-    """COCO's captions from inside pycocoevalcap: cider over words at white space, and 384 random numbers a caption."""
+    """Export lookups of COCO's captions inside pycocoevalcap: cider on lower-case words, and random vectors."""
     from relabel import stages
     from relabel.config import load_config
     from relabel.core.runtime import Runtime
@@ -74,7 +74,7 @@ def dry_run(scratch: Path, rows: int | None) -> dict[str, Path]:
 
 
 def vector_peers(lookup: Lookup, scratch: Path) -> dict[str, Block]:
-    """Paired blocks."""
+    """Return peers that compute paired blocks."""
     import pandas as pd
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -91,19 +91,19 @@ def vector_peers(lookup: Lookup, scratch: Path) -> dict[str, Block]:
         pq.write_table(table, files[-1], compression="none", row_group_size=5_000)
 
     def from_pandas(rows: np.ndarray) -> np.ndarray:
-        some = np.stack(frame.loc[rows, "vector"].to_numpy())
-        return some @ some.T
+        selected = np.stack(frame.loc[rows, "vector"].to_numpy())
+        return selected @ selected.T
 
     def from_parquet(rows: np.ndarray) -> np.ndarray:
         table = pd.read_parquet(files, filters=[("row", "in", rows.tolist())]).set_index("row")
-        some = np.stack(table.loc[rows, "vector"].to_numpy()).astype(np.float32)
-        return some @ some.T
+        selected = np.stack(table.loc[rows, "vector"].to_numpy()).astype(np.float32)
+        return selected @ selected.T
 
     return {"pandas, in memory": from_pandas, "pandas, Parquet": from_parquet}
 
 
 def feature_peers(lookup: Lookup) -> dict[str, Block]:
-    """Blocks of references; cells of an image and its own captions are left to the lookup's table."""
+    """Return a peer for blocks of references; cells of an image and its own captions are left to the lookup's table."""
     from scipy.sparse import csr_matrix
 
     names = ("indptr", "columns", "reference", "candidate", "length", "gauss")
@@ -128,27 +128,27 @@ def feature_peers(lookup: Lookup) -> dict[str, Block]:
 
 
 def timed(block: Block, batches: list[np.ndarray]) -> dict[str, float]:
-    """Medians, each batch asked for twice and the second call timed."""
+    """Return medians over batches; each batch is requested twice and the second call is timed."""
     wall, cpu = [], []
     for rows in batches:
         block(rows)
-        started, own = time.perf_counter(), time.thread_time()
+        started, started_cpu = time.perf_counter(), time.thread_time()
         block(rows)
-        cpu.append(time.thread_time() - own)
+        cpu.append(time.thread_time() - started_cpu)
         wall.append(time.perf_counter() - started)
     return {"wall_us": statistics.median(wall) * 1e6, "cpu_us": statistics.median(cpu) * 1e6}
 
 
 def cold(folder: Path, pooling: str, repeats: int) -> float:
-    """First block of a fresh process that finds no page of the lookup in memory: milliseconds."""
-    found = []
+    """Return the milliseconds until the first block of a new process, with no page of the lookup in memory."""
+    milliseconds = []
     for seed in range(repeats):
         for path in folder.glob("*.npy"):
             with path.open("rb") as handle:
                 os.posix_fadvise(handle.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         command = [sys.executable, __file__, "--first", str(folder), "--pooling", pooling, "--seed", str(seed)]
-        found.append(float(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
-    return statistics.median(found)
+        milliseconds.append(float(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
+    return statistics.median(milliseconds)
 
 
 def first(folder: Path, pooling: str, seed: int) -> None:
@@ -160,19 +160,19 @@ def first(folder: Path, pooling: str, seed: int) -> None:
 
 
 def through_workers(block: Block | None, rows: range, batches: int, workers: int) -> float:
-    """Seconds a batch of a DataLoader whose collate makes the block, or an empty one."""
+    """Return the seconds per batch of a DataLoader whose collate computes the block, or returns an empty one."""
     import torch
     from torch.utils.data import DataLoader
 
     def collate(some: list[int]) -> Any:
-        made = np.zeros((B, B), np.float32) if block is None else block(np.array(some))
-        return torch.from_numpy(np.ascontiguousarray(made))
+        labels = np.zeros((B, B), np.float32) if block is None else block(np.array(some))
+        return torch.from_numpy(np.ascontiguousarray(labels))
 
     warnings.filterwarnings("ignore", message="This DataLoader will create")
     order = np.random.default_rng(1).integers(rows.start, rows.stop, batches * B).tolist()
     loader = DataLoader(order, batch_size=B, num_workers=workers, collate_fn=collate)  # type: ignore[arg-type]
     iterator = iter(loader)
-    next(iterator)  # workers are up
+    next(iterator)  # the workers have started
     started = time.perf_counter()
     count = sum(1 for _ in iterator)
     return (time.perf_counter() - started) / count
@@ -182,7 +182,7 @@ def measure(lookup: Lookup, pooling: str, peers: dict[str, Block], args: argpars
     rng = np.random.default_rng(2)
     batches = [rng.integers(lookup.rows.start, lookup.rows.stop, B) for _ in range(args.repeats)]
     ours: Block = partial(lookup.block, pooling=pooling)  # type: ignore[arg-type]
-    found = []
+    lines = []
     empty = through_workers(None, lookup.rows, args.batches, args.workers) if args.workers else 0.0
     for name, block in {"lookup": ours, **peers}.items():
         off = ~lookup.same_image(batches[0])
@@ -195,16 +195,16 @@ def measure(lookup: Lookup, pooling: str, peers: dict[str, Block], args: argpars
         line["cold_ms"] = cold(lookup.folder, pooling, 5) if name == "lookup" else None
         if args.workers and not slow:
             line["worker_us"] = (through_workers(block, lookup.rows, args.batches, args.workers) - empty) * 1e6
-        found.append(line)
-    return found
+        lines.append(line)
+    return lines
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--labels", type=Path, help="folder of lookups; without, a dry run")
-    parser.add_argument("--rows", type=int, help="captions of the dry run; all by default")
+    parser.add_argument("--labels", type=Path, help="folder of lookups; a trial with random vectors by default")
+    parser.add_argument("--rows", type=int, help="captions of the trial; all by default")
     parser.add_argument("--repeats", type=int, default=300)
-    parser.add_argument("--workers", type=int, default=8, help="of a DataLoader; 0 leaves it out")
+    parser.add_argument("--workers", type=int, default=8, help="workers of a DataLoader; 0 skips it")
     parser.add_argument("--batches", type=int, default=1000)
     parser.add_argument("--first", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--pooling", help=argparse.SUPPRESS)
@@ -219,16 +219,16 @@ def main() -> None:
 
 def run(args: argparse.Namespace, scratch: Path) -> None:
     folders = {p.parent.name: p.parent for p in sorted(args.labels.glob(f"*/{DESCRIPTION}"))} if args.labels else None
-    found: list[dict[str, Any]] = []
+    lines: list[dict[str, Any]] = []
     captions = 0
     for folder in (folders or dry_run(scratch, args.rows)).values():
-        lookup = open_lookup(folder, verify=False)  # the dry run's vectors have no manifest
+        lookup = open_lookup(folder, verify=False)  # the trial's vectors have no manifest
         captions = len(lookup)
         if lookup.about.kind == "vectors":
-            found += measure(lookup, "paired", vector_peers(lookup, scratch), args)
-            found += measure(lookup, "max", {}, args) + measure(lookup, "mean", {}, args)
+            lines += measure(lookup, "paired", vector_peers(lookup, scratch), args)
+            lines += measure(lookup, "max", {}, args) + measure(lookup, "mean", {}, args)
         elif lookup.about.kind == "features":
-            found += measure(lookup, "refs", feature_peers(lookup), args)
+            lines += measure(lookup, "refs", feature_peers(lookup), args)
     title = f"A ({B}, {B}) block over {captions:,} captions"
     table = [
         [
@@ -238,13 +238,13 @@ def run(args: argparse.Namespace, scratch: Path) -> None:
             f"{line['cold_ms']:,.1f}" if line["cold_ms"] is not None else "",
             f"{line['worker_us']:,.0f}" if "worker_us" in line else "",
         ]
-        for line in found
+        for line in lines
     ]
-    show(title, ["", "warm, us", "of it cpu", "cold, ms", f"a batch more, {args.workers} workers, us"], table)
+    show(title, ["", "warm, us", "warm, CPU us", "cold, ms", f"added per batch, {args.workers} workers, us"], table)
     facts = machine("numpy", "pandas", "scipy", "torch")
     print(describe(facts))
     if args.labels:
-        print(save("lookup", {"title": title, "machine": facts, "workers": args.workers, "rows": found}))
+        print(save("lookup", {"title": title, "machine": facts, "workers": args.workers, "rows": lines}))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Losses forward and backward on random batches, beside plain broadcast versions of the same formulas.
+"""Losses forward and backward on random batches, compared with plain broadcast versions of the same formulas.
 
     python benchmarks/losses.py [--sizes 128 512 1024] [--peer DIR] [--threads N] [--device cuda]
 
@@ -8,10 +8,10 @@ tensor. `--peer` is a folder with clones of `ladderloss` (cdluminate), `Listwise
 extracted from their files and run as released. The one exception is SAM's CIDEr, which the release computes in Python
 at every step: it is read from the labels.
 
-Values and gradients are compared with relabel's before anything is timed, except those of S-NDCG and SAM as released,
-which depart from their papers (docs/deviations.md). Pairs of versions take turns. Times are medians of CPU seconds, of
-wall seconds on a GPU; memory is torch's peak allocation in a step. A version that would need more than `--memory` GiB
-is left out.
+Values and gradients are compared with relabel's before times are measured, except those of S-NDCG and SAM as released,
+which depart from their papers (docs/deviations.md). The two versions of a pair run alternately. Times are medians of
+CPU seconds, or of wall seconds on a GPU; memory is torch's peak allocation in one step. A version that needs more than
+`--memory` GiB is skipped.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 def both(query: Loss) -> Loss:
-    """Add the two directions of a loss of rows."""
+    """Add the losses of both directions."""
     return lambda s, r: query(s, r) + query(s.T, r.T)
 
 
@@ -89,9 +89,9 @@ def ladder(s: Tensor, r: Tensor, total: bool = False) -> Tensor:
 
 
 def sam(s: Tensor, r: Tensor) -> Tensor:
-    drawn = s.masked_fill(~off_diagonal(s), -torch.inf).argmax(dim=1)
-    margin = (r.diagonal() - r.gather(1, drawn[:, None])[:, 0]) / 3
-    return (margin + s.gather(1, drawn[:, None])[:, 0] - s.diagonal()).clamp(min=0).sum()
+    hardest_items = s.masked_fill(~off_diagonal(s), -torch.inf).argmax(dim=1)
+    margin = (r.diagonal() - r.gather(1, hardest_items[:, None])[:, 0]) / 3
+    return (margin + s.gather(1, hardest_items[:, None])[:, 0] - s.diagonal()).clamp(min=0).sum()
 
 
 def ndcg(s: Tensor, r: Tensor) -> Tensor:
@@ -157,7 +157,7 @@ UNEQUAL = {("S-NDCG + triplet", "released"), ("SAM", "released")}
 
 
 def load_definitions(path: Path, names: set[str], scope: dict[str, Any]) -> dict[str, Any]:
-    """Execute some definitions of a released file in `scope`, without its imports (spaCy, ZeroMQ) and other code."""
+    """Execute the named definitions of a released file in `scope`, without its imports and other code."""
     if not path.is_file():
         raise SystemExit(f"{path}: not there. Clone the repository to that folder.")
     definitions = [
@@ -169,7 +169,7 @@ def load_definitions(path: Path, names: set[str], scope: dict[str, Any]) -> dict
 
 def released(folder: Path, scores: Tensor, relevance: Tensor) -> dict[str, tuple[Loss, Loss]]:
     """Return relabel's loss and the released code by name."""
-    # Released losses take embeddings: with the identity as captions, scores are the embeddings of images.
+    # Released losses take embeddings. With the identity as captions, scores are the embeddings of images.
     size, device = len(scores), scores.device
     eye = torch.eye(size, device=device)
     path = folder / "ladderloss" / "Code" / "ladderloss.py"
@@ -190,7 +190,7 @@ def released(folder: Path, scores: Tensor, relevance: Tensor) -> dict[str, tuple
         Tensor.cuda = lambda self, *_: self  # type: ignore[method-assign]
     peer = ndcg_class(types.SimpleNamespace(margin=0.2, tau=0.01, sndcg_weight=0.5, batch_size=size))
     ours = SmoothNDCGTripletLoss(weight=0.5, directions="mean")
-    # The loss computes its labels as cosines of caption embeddings: vectors whose cosines are about these labels.
+    # The loss computes its labels as cosines of caption embeddings: these vectors have cosines close to the labels.
     values, vectors = torch.linalg.eigh((relevance.double() + relevance.double().T) / 2 + 0 * eye.double())
     texts = (vectors * values.clamp(min=0).sqrt()).float()
     five = texts[:, None].expand(-1, 5, -1)
@@ -253,7 +253,7 @@ def step(loss: Loss, scores: Tensor, relevance: Tensor) -> tuple[float, Tensor]:
 
 
 def compare(name: str, ours: Loss, theirs: Loss, scores: Tensor, relevance: Tensor) -> float:
-    """Stop if value or gradient differ; return the largest difference of gradients, relative to the largest one."""
+    """Stop if value or gradient differ; return the largest difference of gradients over the largest gradient."""
     (value, gradient), (other, slope) = step(ours, scores, relevance), step(theirs, scores, relevance)
     worst = float((gradient - slope).abs().max() / slope.abs().max().clamp(min=1e-12))
     if abs(value - other) > 1e-4 * max(1.0, abs(other)) or worst > 1e-2:
@@ -313,7 +313,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--memory", type=float, default=4.0, help="GiB that a plain version may need")
-    parser.add_argument("--repeats", type=int, default=7, help="rounds at least; more within a second")
+    parser.add_argument("--repeats", type=int, default=7, help="minimum rounds; more within a second")
     parser.add_argument("--only", nargs="*", help="names of losses")
     parser.add_argument("--no-save", action="store_true", help="write no results file")
     args = parser.parse_args()
@@ -338,15 +338,15 @@ def main() -> None:
                 continue
             if (name, peer) not in UNEQUAL:
                 compare(f"{name}, {size}, {peer}", ours, theirs, scores, relevance)
-            # In turns, so that a slow moment of the machine meets both.
+            # Alternate, so that load from other processes affects both versions.
             rounds: list[list[float]] = [[], []]
             while len(rounds[0]) < args.repeats or sum(map(sum, rounds)) < 1:
                 for times, loss in zip(rounds, (ours, theirs), strict=True):
                     times.append(seconds(loss, scores, relevance))
-            mine, other = (statistics.median(times) for times in rounds)
+            mine, peer_ms = (statistics.median(times) for times in rounds)
             memory = [peak_mib(loss, scores, relevance) for loss in (ours, theirs)]
             rows.append(
-                {"size": size, "name": name, "peer": peer, "seconds": mine, "peer_seconds": other}
+                {"size": size, "name": name, "peer": peer, "seconds": mine, "peer_seconds": peer_ms}
                 | {"mib": memory[0], "peer_mib": memory[1], "rounds": len(rounds[0])}
             )
         for name, ours in left_out:

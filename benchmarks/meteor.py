@@ -1,10 +1,11 @@
-"""METEOR of images' references against captions of other images: pairs a second, beside pycocoevalcap's wrapper.
+"""METEOR of images' references against captions of other images: pairs per second, compared with pycocoevalcap.
 
     python benchmarks/meteor.py
 
-Both run the same jar on the same PTB tokens of COCO's test split. The wrapper normalises every text of every pair anew
-and asks one pair at a time; its start, which loads 5.3 million paraphrases, is timed apart. Scores that differ by more
-than 1e-12 stop the run. No caption is among its own references, where relabel need not ask.
+Both sides run the same jar on the same PTB tokens of COCO's test split. pycocoevalcap's wrapper normalises every text
+of every pair and sends one pair at a time. Its start, which loads 5.3 million paraphrases, is timed separately. The
+benchmark stops if scores differ by more than 1e-12. No caption is among its own references, since relabel scores such
+pairs without the jar.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def wrapper() -> Any:
 
     os.environ["PATH"] = str(find_java().parent) + os.pathsep + os.environ["PATH"]
     scorer = Wrapper()
-    scorer.compute_score({0: ["a dog"]}, {0: ["a cat"]})  # answered once its tables are loaded
+    scorer.compute_score({0: ["a dog"]}, {0: ["a cat"]})  # returns once the tables are loaded
     return scorer
 
 
@@ -76,7 +77,7 @@ def seconds_of(work: Callable[[], Any]) -> tuple[float, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--pairs", type=int, default=5000, help="pairs a round for the wrapper; relabel gets four times"
+        "--pairs", type=int, default=5000, help="pairs per round for the wrapper; relabel gets four times as many"
     )
     parser.add_argument("--repeats", type=int, default=3)
     args = parser.parse_args()
@@ -99,25 +100,25 @@ def run(args: argparse.Namespace, corpus: Corpus, folder: Path) -> None:
     images, rows = draw.integers(0, len(corpus.image_ids), count), draw.integers(0, len(corpus), count, dtype=np.int32)
     rows = np.where(corpus.image[rows] == images, (rows + 10) % len(corpus), rows).astype(np.int32)
     sets = corpus.references(images)
-    some = np.arange(args.pairs)
+    sample = np.arange(args.pairs)
     works: dict[str, Callable[[], np.ndarray]] = {
         "relabel, 2 processes": lambda: two.pairs(sets, rows),
         "relabel, 1 process": lambda: one.pairs(sets, rows),
-        "pycocoevalcap": by_wrapper(scorer, corpus, sets.take(some), rows[: args.pairs]),
+        "pycocoevalcap": by_wrapper(scorer, corpus, sets.take(sample), rows[: args.pairs]),
     }
     pairs = {"relabel, 2 processes": count, "relabel, 1 process": count, "pycocoevalcap": args.pairs}
     timings = rounds(works, args.repeats)
     expected = timings["pycocoevalcap"][1]
-    worst = max(float(np.abs(timings[name][1][some] - expected).max()) for name in works)
+    worst = max(float(np.abs(timings[name][1][sample] - expected).max()) for name in works)
     if not worst <= TOLERANCE:
         raise SystemExit(f"pycocoevalcap and relabel differ by {worst:.3g}")
     for relevance in (one, two):
         relevance.close()
 
-    seconds = {name: statistics.median(taken) for name, (taken, _) in timings.items()}
+    seconds = {name: statistics.median(times) for name, (times, _) in timings.items()}
     rates = {name: pairs[name] / seconds[name] for name in works}
     ratios = {name: rate / rates["pycocoevalcap"] for name, rate in rates.items()}
-    title = "METEOR, five references a pair, COCO's test split"
+    title = "METEOR, five references per pair, COCO's test split"
     table = [
         [
             name,
@@ -133,7 +134,7 @@ def run(args: argparse.Namespace, corpus: Corpus, folder: Path) -> None:
     extra = {
         "encode 25,000 captions, s (once)": encode_seconds,
         "start of a relabel process, s": restart_seconds,
-        "start of pycocoevalcap's, s": start_seconds,
+        "start of pycocoevalcap's process, s": start_seconds,
         "largest difference": worst,
     }
     print("\n" + "\n".join(f"{name}: {value:.3g}" for name, value in extra.items()))

@@ -1,14 +1,14 @@
-"""Retrieval metrics of 5,000 images and 25,000 captions beside eccv_caption, and Kendall's tau beside scipy.
+"""Retrieval metrics of 5,000 images and 25,000 captions compared with eccv_caption, and Kendall's tau with scipy.
 
     python benchmarks/metrics.py [--threads N] [--full-lists] [--graded]
 
-eccv_caption takes ranked lists, so the sorting that its README and example do is its own: `topk(50)` of each row and
-column, then COCO 1K, COCO 5K and CxC recalls and ECCV's R@K, mAP@R and R-Precision. Fifty places hold too few of a
-fold's items for COCO 1K R@10: that recipe is not exact. `--full-lists` gives it whole lists, which are. relabel takes
-the same figures, and median and mean rank and IR recall, from the score matrix. Figures are held against each other
-before times are shown: 1e-9 for all that the lists can give. Scores are seeded noise around a signal, without ties
-among what counts. `--graded` adds what relabel takes from graded labels: all of it, then without Kendall's tau; and
-scipy's kendalltau on some of the queries, for the same figure. Versions take turns; times are medians of CPU seconds.
+eccv_caption takes ranked lists, so the sorting of its README and example is part of its time: `topk(50)` of each row
+and column. It then computes COCO 1K, COCO 5K and CxC recalls and ECCV's R@K, mAP@R and R-Precision. A list of fifty
+holds too few items of a fold for COCO 1K R@10, so that recipe is not exact; `--full-lists` passes complete lists, which
+are. relabel computes the same figures, and median and mean rank and IR recall, from the score matrix. Figures must
+agree within 1e-9 wherever the lists determine them. Scores are a signal with seeded noise, without ties among relevant
+items. `--graded` adds relabel's metrics of graded labels, with and without Kendall's tau, and scipy's kendalltau on a
+sample of queries. Versions run alternately; times are medians of CPU seconds.
 """
 
 from __future__ import annotations
@@ -44,21 +44,23 @@ def gallery(data: Path) -> tuple[list[int], list[int], NDArray[np.int64]]:
 
 
 def theirs(scores: torch.Tensor, images: list[int], captions: list[int], k: int | None) -> dict[str, Any]:
-    """What the package's example does, with K = 50 or whole lists."""
+    """Compute the metrics as the package's example does, with K = 50 or complete lists."""
     from eccv_caption import Metrics
 
     names = {"i2t": captions, "t2i": images}
     lists: dict[str, dict[int, list[int]]] = {}
     for side, asked, matrix in (("i2t", images, scores), ("t2i", captions, scores.T)):
         depth = k or len(names[side])
-        # one int object an id, however many lists it is in: 2 GiB for whole lists, not 10
+        # One int object per id, shared by all lists: 2 GiB instead of 10 for complete lists.
         lists[side] = {q: [*itemgetter(*matrix[i].topk(depth)[1].tolist())(names[side])] for i, q in enumerate(asked)}
-    found: dict[str, Any] = Metrics().compute_all_metrics(lists["i2t"], lists["t2i"], NAMES, (1, 5, 10), verbose=False)
-    return found
+    figures: dict[str, Any] = Metrics().compute_all_metrics(
+        lists["i2t"], lists["t2i"], NAMES, (1, 5, 10), verbose=False
+    )
+    return figures
 
 
 def differences(report: RetrievalReport, found: dict[str, Any]) -> dict[str, float]:
-    """How far their figures are from ours, in percent points."""
+    """Return how far the peer's figures are from relabel's, in percentage points."""
     fields = {"eccv_map_at_r": "eccv.map_at_r_percent", "eccv_rprecision": "eccv.r_precision_percent"}
     out = {}
     for name in found:
@@ -81,7 +83,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--full-lists", action="store_true", help="minutes, and some GiB")
+    parser.add_argument("--full-lists", action="store_true", help="takes minutes and several GiB")
     parser.add_argument("--graded", action="store_true")
     parser.add_argument("--no-save", action="store_true")
     args = parser.parse_args()
@@ -111,17 +113,17 @@ def main() -> None:
     if args.full_lists:
         works["eccv_caption, whole lists"] = (lambda: theirs(tensor, images, captions, None), 1)
     taken: dict[str, list[float]] = {name: [] for name in works}
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for turn in range(args.repeats):
         for name, (work, repeats) in works.items():
             if turn < repeats:
-                (seconds,), found[name] = cpu(work, 1)
+                (seconds,), results[name] = cpu(work, 1)
                 taken[name].append(seconds)
     rows = []
     for name, seconds_all in taken.items():
         row: dict[str, Any] = {"name": name, "seconds": statistics.median(seconds_all), "all_seconds": seconds_all}
         if name != "relabel":
-            row["differences"] = differences(found["relabel"], found[name])
+            row["differences"] = differences(results["relabel"], results[name])
             wrong = {n for n, d in row["differences"].items() if d > 1e-9}
             if wrong - ({"coco_1k_r1", "coco_1k_r5", "coco_1k_r10"} if "top" in name else set()):
                 raise SystemExit(f"{name} and relabel differ: {row['differences']}")
@@ -143,7 +145,7 @@ def main() -> None:
 
 
 def graded(scores: NDArray[np.float32], image: NDArray[np.int64], settings: ReportSettings) -> list[dict[str, Any]]:
-    """Metrics of graded labels, and scipy's tau on one query in a hundred."""
+    """Measure the metrics of graded labels, and scipy's tau on one query in a hundred."""
     from dataclasses import replace
 
     from scipy.stats import kendalltau
@@ -166,8 +168,8 @@ def graded(scores: NDArray[np.float32], image: NDArray[np.int64], settings: Repo
         for name, plan in plans.items()
     ]
     ratios = []
-    for side, some in (("i2t", slice(0, None, 100)), ("t2i", slice(0, None, 100))):
-        x, y = (np.ascontiguousarray((m if side == "i2t" else m.T)[some]) for m in (scores, labels))
+    for side, queries in (("i2t", slice(0, None, 100)), ("t2i", slice(0, None, 100))):
+        x, y = (np.ascontiguousarray((m if side == "i2t" else m.T)[queries]) for m in (scores, labels))
         (mine,), (_, tau_b) = cpu(lambda x=x, y=y: kendall_tau(x, y), 1)
         (other,), wanted = cpu(lambda x=x, y=y: [kendalltau(a, b).statistic for a, b in zip(x, y, strict=True)], 1)
         if not np.allclose(tau_b, wanted, atol=1e-9, rtol=0):

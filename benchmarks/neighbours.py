@@ -1,12 +1,13 @@
-"""The 100 nearest of every vector among all of them, exact, beside sentence-transformers' and faiss's exact searches.
+"""The exact 100 nearest of every vector, compared with the exact searches of sentence-transformers and faiss.
 
     python benchmarks/neighbours.py [--rows N] [--encoding FOLDER] [--repeats R]
 
-145,000 unit vectors of width 384 against themselves, as Flickr30K's training captions would be: those of an encoding if
-a folder is given (`labels/coco/encodings/all/sbert`), else random directions, whose scores lie close together and far
-from 1: their neighbours are harder to tell apart than a caption's. Every contender gets the same vectors and threads;
-a peer whose scores are further than 1e-5 from relabel's stops the run. faiss runs in processes of its own: with
-OPENBLAS_CORETYPE as it was found, and without it where it is set, because OpenBLAS reads it once.
+The vectors are 145,000 unit vectors of width 384, as many as Flickr30K has training captions, searched against
+themselves. They come from an encoding if a folder is given (`labels/coco/encodings/all/sbert`), otherwise they are
+random directions. Scores of random directions are close together and far from 1, so their neighbours are harder to
+separate than those of captions. All contenders get the same vectors and number of threads. The benchmark stops if a
+peer's score differs from relabel's by more than 1e-5. faiss runs in separate processes, with and without
+OPENBLAS_CORETYPE if that is set, because OpenBLAS reads it once per process.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ def vectors_of(folder: Path | None, rows: int) -> np.ndarray:
     from relabel.sources.cosine import read_vectors
     from relabel.store.manifest import read_manifest
 
-    found = read_vectors(folder, read_manifest(folder, "encoding"))
-    return found[np.sort(np.random.default_rng(0).permutation(len(found))[:rows])]
+    encoding = read_vectors(folder, read_manifest(folder, "encoding"))
+    return encoding[np.sort(np.random.default_rng(0).permutation(len(encoding))[:rows])]
 
 
 def relabel(vectors: np.ndarray, threads: int) -> np.ndarray:
@@ -56,10 +57,10 @@ def relabel(vectors: np.ndarray, threads: int) -> np.ndarray:
         group = finder.preliminary(work)
         for task in group.tasks if group else ():
             finder.prepare(work, task, lambda _: None)
-        found = [
+        scores = [
             finder.find(work, range(a, min(a + step, len(rows))), lambda _: None)[1] for a in range(0, len(rows), step)
         ]
-    return np.concatenate(found).astype(np.float32)
+    return np.concatenate(scores).astype(np.float32)
 
 
 def sentence_transformers(vectors: np.ndarray, threads: int) -> np.ndarray:
@@ -68,7 +69,7 @@ def sentence_transformers(vectors: np.ndarray, threads: int) -> np.ndarray:
 
     torch.set_num_threads(threads)
     hits = semantic_search(torch.from_numpy(vectors), torch.from_numpy(vectors), top_k=K)
-    return np.array([[hit["score"] for hit in some] for some in hits], np.float32)
+    return np.array([[hit["score"] for hit in query_hits] for query_hits in hits], np.float32)
 
 
 def faiss_flat(vectors: np.ndarray, threads: int) -> np.ndarray:
@@ -82,7 +83,7 @@ def faiss_flat(vectors: np.ndarray, threads: int) -> np.ndarray:
 
 
 def sgemm_numpy(vectors: np.ndarray, threads: int) -> np.ndarray:
-    """The float32 product's rate, in 1e9 operations a second."""
+    """Return the rate of the float32 product, in 1e9 operations per second."""
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(threads, "blas"):
@@ -93,8 +94,8 @@ def sgemm_torch(vectors: np.ndarray, threads: int) -> np.ndarray:
     import torch
 
     torch.set_num_threads(threads)
-    some = torch.from_numpy(vectors[:PROBE])
-    return rate(lambda: torch.mm(some, some.T), vectors)
+    probe = torch.from_numpy(vectors[:PROBE])
+    return rate(lambda: torch.mm(probe, probe.T), vectors)
 
 
 def rate(product: Callable[[], Any], vectors: np.ndarray) -> np.ndarray:
@@ -111,15 +112,15 @@ CONTENDERS = {f.__name__: f for f in (relabel, sentence_transformers, faiss_flat
 
 
 def alone(name: str, vectors: Path, threads: int, coretype: str | None) -> tuple[dict[str, float], np.ndarray]:
-    """Run a contender in a process of its own; a small search first loads and compiles."""
+    """Run a contender in a separate process; a small search first loads and compiles."""
     environment = {k: v for k, v in os.environ.items() if k != "OPENBLAS_CORETYPE"}
     environment |= {} if coretype is None else {"OPENBLAS_CORETYPE": coretype}
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out.npz"
         command = [sys.executable, __file__, "--child", name, str(vectors), str(threads), str(out)]
         subprocess.run(command, env=environment, check=True)
-        with np.load(out) as found:
-            return {key: float(found[key]) for key in ("seconds", "cpu", "peak")}, found["result"]
+        with np.load(out) as archive:
+            return {key: float(archive[key]) for key in ("seconds", "cpu", "peak")}, archive["result"]
 
 
 def child(name: str, path: str, threads: str, out: str) -> None:
@@ -134,7 +135,7 @@ def child(name: str, path: str, threads: str, out: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=145_000)
-    parser.add_argument("--encoding", type=Path, help="folder of an encoding; random directions without")
+    parser.add_argument("--encoding", type=Path, help="folder of an encoding; random directions by default")
     parser.add_argument("--repeats", type=int, default=3, help="rounds; a round runs every contender once")
     parser.add_argument("--child", nargs=4, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -149,14 +150,14 @@ def run(args: argparse.Namespace, scratch: Path) -> None:
     vectors = vectors_of(args.encoding, args.rows)
     np.save(scratch / "vectors.npy", vectors)
     facts = machine("faiss-cpu", "numba", "numpy", "sentence-transformers", "torch")
-    threads, found = facts["cores"], os.environ.get("OPENBLAS_CORETYPE")
-    plans: dict[str, tuple[str, str | None]] = {"relabel": ("relabel", found)}
-    plans["sentence-transformers"] = ("sentence_transformers", found)
+    threads, coretype_set = facts["cores"], os.environ.get("OPENBLAS_CORETYPE")
+    plans: dict[str, tuple[str, str | None]] = {"relabel": ("relabel", coretype_set)}
+    plans["sentence-transformers"] = ("sentence_transformers", coretype_set)
     plans["faiss IndexFlatIP"] = ("faiss_flat", None)
     plans["sgemm, numpy"], plans["sgemm, torch"] = ("sgemm_numpy", None), ("sgemm_torch", None)
-    if found is not None:
-        plans[f"faiss, OPENBLAS_CORETYPE={found}"] = ("faiss_flat", found)
-        plans[f"sgemm, numpy, OPENBLAS_CORETYPE={found}"] = ("sgemm_numpy", found)
+    if coretype_set is not None:
+        plans[f"faiss, OPENBLAS_CORETYPE={coretype_set}"] = ("faiss_flat", coretype_set)
+        plans[f"sgemm, numpy, OPENBLAS_CORETYPE={coretype_set}"] = ("sgemm_numpy", coretype_set)
     runs: dict[str, list[dict[str, float]]] = {name: [] for name in plans}
     results: dict[str, np.ndarray] = {}
     for _ in range(args.repeats):
@@ -164,14 +165,16 @@ def run(args: argparse.Namespace, scratch: Path) -> None:
             times, results[name] = alone(contender, scratch / "vectors.npy", threads, coretype)
             runs[name].append(times)
 
-    medians = {n: {key: statistics.median(r[key] for r in some) for key in some[0]} for n, some in runs.items()}
+    medians = {
+        n: {key: statistics.median(r[key] for r in measured) for key in measured[0]} for n, measured in runs.items()
+    }
     rates = {name: float(results.pop(name)[0]) for name in plans if name.startswith("sgemm")}
     for name, scores in results.items():
         worst = float(np.abs(scores - results["relabel"]).max())
         if not worst <= TOLERANCE:
             raise SystemExit(f"{name} and relabel differ by {worst:.3g}")
     ours, best = medians["relabel"]["seconds"], max(rates.values())
-    halved = len(vectors) ** 2 * vectors.shape[1] / (best * 1e9)  # each product serves both its vectors
+    halved = len(vectors) ** 2 * vectors.shape[1] / (best * 1e9)  # each product serves both vectors
     lines = [{"name": n, **medians[n], "relabel_is_x_faster": medians[n]["seconds"] / ours} for n in results]
     table = [
         [r["name"], *(f"{r[key]:.2f}" for key in ("seconds", "cpu", "peak")), f"{r['relabel_is_x_faster']:.2f}"]
@@ -181,7 +184,7 @@ def run(args: argparse.Namespace, scratch: Path) -> None:
     title = f"Exact top {K} of {len(vectors):,} x {len(vectors):,} vectors, width {vectors.shape[1]}, {kind}"
     show(title, ["", "seconds", "CPU seconds", "peak GiB", "relabel is x faster"], table)
     print("\n" + "\n".join(f"{name}: {value:,.0f} GFLOP/s" for name, value in rates.items()))
-    print(f"half of all products at the best of these rates: {halved:.2f} s, {halved / ours:.0%} of relabel's seconds")
+    print(f"half of all products at the fastest rate: {halved:.2f} s, {halved / ours:.0%} of relabel's seconds")
     print(f"{describe(facts)}\nmedians of {args.repeats} rounds")
     body = {"title": title, "rounds": args.repeats, "machine": facts, "rows": lines, "sgemm_gflops": rates}
     print(save("neighbours", {**body, "halved_products_seconds": halved, "share_of_sgemm": halved / ours}))

@@ -1,12 +1,12 @@
-"""What safety costs: shards written with sha256, fsync, renames and a manifest, beside the same shards written without.
+"""The cost of safe writes: shards with sha256, fsync, renames and a manifest, compared with shards without them.
 
     python benchmarks/safety.py [--rows N] [--width D] [--k K] [--folder DIR] [--repeats R]
 
-Three ways, in turns, on one disk: `bare` (pyarrow writes each shard and nothing else: a kill leaves half a shard, a
-power cut anything), `synced` (and one fsync a file, the least that keeps data), `safe` (relabel's store). CPU seconds
-tell apart what a busy machine or disk adds. Beside them stands the work of the stage that makes such shards: sentence
-embeddings of as many captions (some of them are timed), and the least that an exact search can take, half of all
-products at this machine's measured rate.
+Three ways run alternately on one disk. `bare`: pyarrow writes each shard and nothing else; a killed process leaves half
+a shard, and a power failure may lose data. `synced`: one fsync per file is added, the minimum that keeps data. `safe`:
+relabel's store. CPU seconds exclude waiting for a busy machine or disk. The table also shows the computation of the
+stages that write such shards: sentence embeddings of as many captions, extrapolated from a sample, and the lower bound
+of an exact search, half of all products at this machine's measured rate.
 """
 
 from __future__ import annotations
@@ -33,37 +33,37 @@ from relabel.store.manifest import ArtefactSpec
 from relabel.store.workdir import Work, part_name
 
 SHARD = 50_000
-TIMED = 2_000  # captions that are encoded to know how long all take
-BLOCK = 4096  # of the product that gives the machine's rate
+TIMED = 2_000  # captions that are encoded; the time of all is extrapolated
+BLOCK = 4096  # rows of the product that measures the machine's rate
 
 Tables = dict[str, pa.Table]
 
 
 def vectors(rows: int, width: int) -> Tables:
-    """Shards of unit vectors, as an encoding has them."""
+    """Return shards of unit vectors, as in an encoding."""
     rng = np.random.default_rng(0)
-    found = {}
+    shards = {}
     for number, start in enumerate(range(0, rows, SHARD)):
         count = min(SHARD, rows - start)
         values = rng.standard_normal((count, width), np.float32)
         values /= np.linalg.norm(values, axis=1, keepdims=True)
         row = pa.array(np.arange(start, start + count, dtype=np.int32))
         column = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), width)
-        found[part_name(number, -(-rows // SHARD))] = pa.table({"row": row, "vector": column})
-    return found
+        shards[part_name(number, -(-rows // SHARD))] = pa.table({"row": row, "vector": column})
+    return shards
 
 
 def neighbours(rows: int, k: int) -> Tables:
-    """Shards of neighbours."""
+    """Return shards of neighbours."""
     rng = np.random.default_rng(0)
-    found = {}
+    shards = {}
     for number, start in enumerate(range(0, rows, SHARD)):
         count = min(SHARD, rows - start)
         near = rng.integers(0, rows, (count, k), np.int32)
         scores = -np.sort(-rng.random((count, k)), axis=1)
         row = np.arange(start, start + count, dtype=np.int32)
-        found[part_name(number, -(-rows // SHARD))] = table_of(row, near, scores, near % 5 == 0)
-    return found
+        shards[part_name(number, -(-rows // SHARD))] = table_of(row, near, scores, near % 5 == 0)
+    return shards
 
 
 def bare(tables: Tables, folder: Path, sync: bool = False) -> None:
@@ -77,7 +77,7 @@ def bare(tables: Tables, folder: Path, sync: bool = False) -> None:
 
 
 def safe(tables: Tables, folder: Path) -> None:
-    """Write each shard as every stage does."""
+    """Write each shard as the stages do."""
 
     def fill(work: Work) -> None:
         for name, table in tables.items():
@@ -90,7 +90,7 @@ WAYS: dict[str, Callable[[Tables, Path], None]] = {"bare": bare, "synced": parti
 
 
 def compare(tables: Tables, home: Path, repeats: int) -> dict[str, dict[str, Any]]:
-    """Write in all ways, in turns; the disk is idle before each."""
+    """Write in all three ways alternately; wait for the disk to be idle before each."""
     seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in WAYS}
     for _ in range(repeats):
         for name, write in WAYS.items():
@@ -101,15 +101,15 @@ def compare(tables: Tables, home: Path, repeats: int) -> dict[str, dict[str, Any
             write(tables, folder)
             seconds[name].append((time.perf_counter() - wall, time.process_time() - cpu))
     size = sum(p.stat().st_size for p in (home / "safe" / "out").iterdir())
-    found = {}
+    medians = {}
     for name, each in seconds.items():
         wall, cpu = (statistics.median(column) for column in zip(*each, strict=True))
-        found[name] = {"wall": wall, "cpu": cpu, "each": each, "bytes": size}
-    return found
+        medians[name] = {"wall": wall, "cpu": cpu, "each": each, "bytes": size}
+    return medians
 
 
 def encode_seconds(rows: int) -> float:
-    """How long sentence embeddings of so many captions take."""
+    """Estimate the seconds that sentence embeddings of `count` captions take."""
     from relabel.core.runtime import Runtime
     from relabel.sources.models.encoder import SentenceEncoder
     from relabel.sources.models.files import DEFAULT_MODEL, find_model
@@ -124,7 +124,7 @@ def encode_seconds(rows: int) -> float:
 
 
 def search_seconds(rows: int, width: int) -> float:
-    """The least that the products of an exact search among so many vectors can take."""
+    """Estimate a lower bound of the seconds that the products of an exact search take."""
     a = np.random.default_rng(0).standard_normal((BLOCK, width), np.float32)
     a @ a.T
     started, times = time.perf_counter(), 3
@@ -143,8 +143,8 @@ def main() -> None:
     options = parser.parse_args()
     facts = machine("pyarrow", "numpy")
     print(describe(facts))
-    said = {name: value for name, value in vars(options).items() if name != "folder"}
-    body: dict[str, Any] = {"machine": facts, "options": said, "tables": {}}
+    settings = {name: value for name, value in vars(options).items() if name != "folder"}
+    body: dict[str, Any] = {"machine": facts, "options": settings, "tables": {}}
     stages = {
         "vectors": (vectors(options.rows, options.width), encode_seconds(options.rows)),
         "neighbours": (neighbours(options.rows, options.k), search_seconds(options.rows, options.width)),
@@ -152,10 +152,14 @@ def main() -> None:
     lines = []
     for name, (tables, stage) in stages.items():
         with tempfile.TemporaryDirectory(dir=options.folder) as home:
-            found = compare(tables, Path(home), options.repeats)
-        plain, whole = found["bare"]["wall"], found["safe"]["wall"]
-        body["tables"][name] = {"ways": found, "stage": stage, "share_of_stage": (whole - plain) / (stage + plain)}
-        for way, figures in found.items():
+            medians = compare(tables, Path(home), options.repeats)
+        plain, safe_seconds = medians["bare"]["wall"], medians["safe"]["wall"]
+        body["tables"][name] = {
+            "ways": medians,
+            "stage": stage,
+            "share_of_stage": (safe_seconds - plain) / (stage + plain),
+        }
+        for way, figures in medians.items():
             more = (figures["wall"] - plain) / (stage + plain)
             lines.append(
                 [

@@ -1,10 +1,10 @@
-"""Sentence embeddings of COCO's 25,000 test captions, beside sentence-transformers' `encode` as it comes.
+"""Sentence embeddings of COCO's 25,000 test captions, compared with sentence-transformers' `encode`.
 
     python benchmarks/sbert.py [--captions N] [--repeats R] [--model NAME]
 
-Both get the same captions, model and threads, and give unit vectors; loading is not timed. Cosines are those between
-both sides' vectors: a float32 vector further than 1e-5 from its peer stops the run. One thread's seconds on the CPU
-(`--one-thread`) tell apart what a busy machine adds: they count work, not waiting.
+Both sides get the same captions, model and number of threads, and return unit vectors. Loading is not timed. The
+benchmark stops if the cosine of a float32 vector and its counterpart is below 0.99999. `--one-thread` measures CPU
+seconds of one thread, which load from other processes does not change.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ def main() -> None:
 
     cpu: dict[str, float] = {}
     if args.one_thread:
-        some = texts[: args.one_thread]
-        alone = {PEER: lambda: peer.encode(some, normalize_embeddings=True)}
+        subset = texts[: args.one_thread]
+        alone = {PEER: lambda: peer.encode(subset, normalize_embeddings=True)}
         for name, dtype in names.items():
             encoder = SentenceEncoder(files.folder, None, None, dtype, Runtime(device="cpu", threads=1))  # type: ignore[arg-type]
-            alone[name] = lambda encoder=encoder: encoder.encode(some)  # type: ignore[misc]
+            alone[name] = lambda encoder=encoder: encoder.encode(subset)  # type: ignore[misc]
         taken = {name: [one_thread_seconds(alone[name]) for _ in range(args.repeats)] for name in alone}
-        cpu = {name: statistics.median(times) / len(some) * 1000 for name, times in taken.items()}
+        cpu = {name: statistics.median(times) / len(subset) * 1000 for name, times in taken.items()}
 
     table = []
     for name in works:

@@ -1,11 +1,11 @@
-"""SPICE without Java: pairs a second from tuples, and the neighbours of all of COCO's test images and captions.
+"""SPICE without Java: pairs per second from tuples, and the neighbours of all of COCO's test images and captions.
 
     python benchmarks/spice.py --mirror DIR [--jar-seconds 14]
 
-The mirror holds the tuples that SPICE's jar gave the 25,000 test captions, and its scores of the 44,833 pairs that CxC
-judged: ours must equal them, but for five pairs of one image where the jar disagrees with itself. The jar is not run
-here, as it parses before it scores; `--jar-seconds` is what its scoring of these pairs took on some machine, start
-included. Timed are CPU seconds of one thread, so that a busy machine says little less.
+The mirror holds the tuples that SPICE's jar extracts from the 25,000 test captions, and the jar's scores of the 44,833
+pairs judged by CxC. relabel's scores must equal them, except for five pairs of one image for which the jar's own
+results vary. The jar is not run, as it parses before it scores; `--jar-seconds` is the time that scoring these pairs
+takes it, start included. Times are CPU seconds of one thread, which load from other processes does not change.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ IMAGE_OF_CHANCE = 58472
 K = 100
 
 
-class Told:
-    """A parser that knows the tuples of every text."""
+class RecordedTuples:
+    """Parser that returns recorded tuples."""
 
     def __init__(self, tuples: dict[str, Any]) -> None:
         self.tuples = tuples
@@ -53,7 +53,7 @@ class Told:
 
 
 def opener(mirror: Path, folder: Path) -> Callable[[], SceneGraphRelevance]:
-    """Encode the captions; return what opens the encoding."""
+    """Encode the captions; return a function that opens the encoding."""
     body = json.loads(gzip.decompress((mirror / "coco/dataset_coco.json.gz").read_bytes()))
     captions = [
         Caption(f"coco:{s['sentid']}", f"coco:{image['cocoid']}", "test", s["raw"])
@@ -63,12 +63,16 @@ def opener(mirror: Path, folder: Path) -> Callable[[], SceneGraphRelevance]:
     corpus = Corpus.from_captions(captions)
     table = pq.read_table(mirror / "spice/coco_test_tuples.parquet", columns=["caption_id", "tuples_raw"])
     tuples = dict(zip(table["caption_id"].to_pylist(), table["tuples_raw"].to_pylist(), strict=True))
-    told = {collapsed(t): tuples[int(n[5:])] for n, t in zip(corpus.caption_ids, corpus.texts, strict=True)}
+    tuples_of_text = {collapsed(t): tuples[int(n[5:])] for n, t in zip(corpus.caption_ids, corpus.texts, strict=True)}
     source, rows, runtime = Spice(SpiceParams()), range(len(corpus)), Runtime(threads=1)
 
     def fill(work: Any) -> None:
         work.facts["rows"] = [0, len(corpus)]
-        make_all(SceneGraphTasks(corpus, rows, 50_000, lambda: corpus.texts, runtime, parser=Told(told)), work, SILENT)
+        make_all(
+            SceneGraphTasks(corpus, rows, 50_000, lambda: corpus.texts, runtime, parser=RecordedTuples(tuples_of_text)),
+            work,
+            SILENT,
+        )
 
     artefact = ArtefactSpec(
         "encoding", "spice", source.fingerprint_params(corpus, rows, runtime), {"corpus": corpus.digest}
@@ -78,7 +82,7 @@ def opener(mirror: Path, folder: Path) -> Callable[[], SceneGraphRelevance]:
 
 
 def cpu(work: Callable[[], Any], repeats: int) -> tuple[float, Any]:
-    """Median CPU seconds, after a first call that compiles; and the result."""
+    """Return the median CPU seconds, after a first call that compiles, and the result."""
     result, seconds = work(), []
     for _ in range(repeats):
         started = time.process_time()
@@ -92,18 +96,18 @@ def main() -> None:
     parser.add_argument("--mirror", type=Path, required=True)
     parser.add_argument("--jar-seconds", type=float, default=14.0)
     parser.add_argument("--repeats", type=int, default=5)
-    given = parser.parse_args()
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        opened = opener(given.mirror, Path(folder) / "encoding")
-        opening, relevance = cpu(opened, given.repeats)
-    table = pq.read_table(given.mirror / "spice/cxc_sits_test_scores.parquet")
+        opened = opener(args.mirror, Path(folder) / "encoding")
+        opening, relevance = cpu(opened, args.repeats)
+    table = pq.read_table(args.mirror / "spice/cxc_sits_test_scores.parquet")
     image, theirs = table["image_id"].to_numpy(), table["raw_all_f"].to_numpy()
     corpus = relevance.corpus
     number = {name: i for i, name in enumerate(corpus.image_ids)}
     row = {name: i for i, name in enumerate(corpus.caption_ids)}
     references = corpus.references(np.array([number[f"coco:{i}"] for i in image.tolist()]))
     captions = np.array([row[f"coco:{c}"] for c in table["caption_id"].to_pylist()], np.int32)
-    pairs, scores = cpu(lambda: relevance.pairs(references, captions), given.repeats)
+    pairs, scores = cpu(lambda: relevance.pairs(references, captions), args.repeats)
     wrong = (np.abs(scores - theirs) > 1e-9) & (image != IMAGE_OF_CHANCE)
     if wrong.any():
         raise SystemExit(f"{int(wrong.sum())} pairs differ from the jar's")
@@ -116,38 +120,38 @@ def main() -> None:
         "images": Search(images, np.full(len(images), -1, np.int32), every, K),
         "captions": Search(References.single(every), every, every, K),
     }
-    found = {}
+    search_seconds = {}
     for name, search in searches.items():
         finder = relevance.finder(search, "refs", Runtime(threads=1))
         finder.find(None, range(1), lambda _: None)  # type: ignore[arg-type]
         started = time.process_time()
         finder.find(None, range(len(search.queries)), lambda _: None)  # type: ignore[arg-type]
-        found[name] = time.process_time() - started
+        search_seconds[name] = time.process_time() - started
     facts = machine("numpy", "numba")
     print(describe(facts))
-    whole = opening + pairs
+    total = opening + pairs
     rows = [
         [
-            "the jar, as told (start included)",
-            f"{given.jar_seconds:.2f}",
-            f"{len(captions) / given.jar_seconds:,.0f}",
+            "the jar, as given (start included)",
+            f"{args.jar_seconds:.2f}",
+            f"{len(captions) / args.jar_seconds:,.0f}",
             "",
         ],
         [
             "relabel, opening included",
-            f"{whole:.3f}",
-            f"{len(captions) / whole:,.0f}",
-            f"{given.jar_seconds / whole:.0f}",
+            f"{total:.3f}",
+            f"{len(captions) / total:,.0f}",
+            f"{args.jar_seconds / total:.0f}",
         ],
-        ["relabel", f"{pairs:.3f}", f"{len(captions) / pairs:,.0f}", f"{given.jar_seconds / pairs:.0f}"],
+        ["relabel", f"{pairs:.3f}", f"{len(captions) / pairs:,.0f}", f"{args.jar_seconds / pairs:.0f}"],
     ]
     show(f"SPICE of {len(captions):,} pairs", ["", "CPU s", "pairs/s", "times"], rows)
     print(f"\nblock 128 x 128: {block * 1e3:.2f} ms")
-    for name, seconds in found.items():
+    for name, seconds in search_seconds.items():
         cells = len(searches[name].queries) * len(every)
         print(f"top {K} of {name}, {cells / 1e6:,.0f} million pairs: {seconds:.2f} CPU s")
-    body = {"machine": facts, "jar_seconds_told": given.jar_seconds, "opening_s": opening, "pairs_s": pairs}
-    save("spice", body | {"pairs": len(captions), "block_128_ms": block * 1e3, "neighbours_s": found})
+    body = {"machine": facts, "jar_seconds_told": args.jar_seconds, "opening_s": opening, "pairs_s": pairs}
+    save("spice", body | {"pairs": len(captions), "block_128_ms": block * 1e3, "neighbours_s": search_seconds})
 
 
 if __name__ == "__main__":

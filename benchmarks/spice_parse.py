@@ -1,11 +1,11 @@
-"""SPICE's parsing: captions a second and peak memory, beside the command line of SPICE's jar on the same captions.
+"""SPICE's parsing: captions per second and peak memory, compared with the command line of SPICE's jar.
 
     python benchmarks/spice_parse.py
 
-The jar gets every caption once, half of them as test, half as reference, one thread, no cache, the heap that
-pycocoevalcap gives it; it parses, then scores, which takes next to nothing. Each side runs once on two captions (its
-start) and once on all. CPU seconds are those of the processes: on a busy machine they say more than the clock.
-CoreNLP must be there (`relabel fetch corenlp`).
+The jar gets every caption once, half of them as candidates and half as references, with one thread, no cache and the
+heap size of pycocoevalcap. It parses and then scores, which takes a negligible part of the time. Each side runs once on
+two captions, which measures its start, and once on all. CPU seconds are those of the processes, which load from other
+processes does not change. CoreNLP must be installed (`relabel fetch corenlp`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ JAR_HEAP = "8G"
 
 
 def ours(texts: list[str], heap: str) -> dict[str, float]:
-    """Parse in a process of its own, whose children's use is known at its end."""
+    """Parse in a separate process, so that the resources of its children are counted when it ends."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "texts.json"
         path.write_text(json.dumps(texts))
@@ -62,7 +62,7 @@ def jar(texts: list[str]) -> dict[str, float]:
 
 
 def spent(command: list[str]) -> dict[str, float]:
-    """Run a program; seconds, CPU seconds and peak memory (GiB) of it and its children."""
+    """Run a program; return seconds, CPU seconds and peak memory (GiB) of it and its children."""
     reader = (
         "import json, resource, subprocess, sys; code = subprocess.run(sys.argv[1:], stdout=2).returncode; "
         "use = resource.getrusage(resource.RUSAGE_CHILDREN); "
@@ -79,21 +79,21 @@ def spent(command: list[str]) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--captions", type=int, default=1000, help="an even number")
-    parser.add_argument("--heap", default="2G", help="of relabel's parser")
+    parser.add_argument("--heap", default="2G", help="Java heap of relabel's parser")
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:
         return child(args.child, args.heap)
     texts = list(dict.fromkeys(collapsed(text) for _, _, text in coco_test_captions()))[: args.captions]
-    found: dict[str, dict[str, Any]] = {}
+    results: dict[str, dict[str, Any]] = {}
     for name, run in {"relabel": lambda t: ours(t, args.heap), "SPICE's jar": jar}.items():
-        start, whole = run(texts[:2]), run(texts)
+        start, complete = run(texts[:2]), run(texts)
         more = len(texts) - 2
         rates = {
-            f"per_{each}": more / (whole[key] - start[key])
+            f"per_{each}": more / (complete[key] - start[key])
             for each, key in (("second", "seconds"), ("cpu_second", "cpu"))
         }
-        found[name] = {"start": start, "all": whole, **rates}
+        results[name] = {"start": start, "all": complete, **rates}
     rows = [
         [
             name,
@@ -102,11 +102,11 @@ def main() -> None:
             f"{each['per_second']:.1f} ({each['per_cpu_second']:.1f})",
             f"{each['all']['peak_gib']:.2f}",
         ]
-        for name, each in found.items()
+        for name, each in results.items()
     ]
     title = f"SPICE's parsing of {len(texts):,} COCO captions, one thread"
-    show(title, ["", "start, s (CPU s)", "all, s (CPU s)", "captions a s (a CPU s)", "peak GiB"], rows)
-    us, jars = found["relabel"], found["SPICE's jar"]
+    show(title, ["", "start, s (CPU s)", "all, s (CPU s)", "captions/s (per CPU s)", "peak GiB"], rows)
+    us, jars = results["relabel"], results["SPICE's jar"]
     ratios = {
         "captions a CPU second, relabel to the jar": us["per_cpu_second"] / jars["per_cpu_second"],
         "peak memory, relabel to the jar": us["all"]["peak_gib"] / jars["all"]["peak_gib"],
@@ -115,7 +115,7 @@ def main() -> None:
     print("\n" + "\n".join(f"{name}: {value:.2f}" for name, value in ratios.items()))
     facts = machine("JPype1", "pycocoevalcap") | {"java": java_version(find_java())}
     print(f"{describe(facts)}, Java {facts['java']}, load {facts['load']}")
-    print(save("spice_parse", {"title": title, "machine": facts, "found": found, "also": ratios}))
+    print(save("spice_parse", {"title": title, "machine": facts, "found": results, "also": ratios}))
     return None
 
 

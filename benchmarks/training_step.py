@@ -1,12 +1,12 @@
-"""A VSE++ training step: what labels and graded losses add to it.
+"""The cost that labels and graded losses add to a VSE++ training step.
 
     python benchmarks/training_step.py --lookup DIR [--lookup DIR ...] [--steps N] [--threads N]
 
-One step as `relabel fit` takes it on real features: 128 pairs, 36 regions of 2,048 numbers, GRU 300 -> 1,024, captions
-of COCO's lengths, Adam, gradients clipped; all losses have the same model, batch and labels and take turns, step by
-step, so that a busy moment hits each. Regions are random: their values change no time. Times are CPU seconds of the
-process, so that other processes disturb little; shares are of the triplet loss's step in the same run. Labels: `block`
-and `same_image` of the batch's rows, from each lookup. Results: results/training_step.json.
+A step is that of `relabel fit` on real features: 128 pairs, 36 regions of 2,048 numbers, GRU 300 -> 1,024, captions of
+COCO's lengths, Adam, clipped gradients. All losses share the model, batch and labels and run alternately, step by step,
+so that load from other processes affects each. Regions are random, since their values do not affect time. Times are CPU
+seconds of the process; shares refer to the triplet loss's step in the same run. Labels are `block` and `same_image` of
+the batch's rows, from each lookup. Results: results/training_step.json.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,54 +41,63 @@ def main() -> None:
     parser.add_argument("--lookup", type=Path, action="append", required=True)
     parser.add_argument("--steps", type=int, default=15)
     parser.add_argument("--threads", type=int, default=1)
-    given = parser.parse_args()
-    torch.set_num_threads(given.threads)
-    lookups = {opened.about.label: opened for opened in map(open_lookup, given.lookup)}
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    lookups = {opened.about.label: opened for opened in map(open_lookup, args.lookup)}
     first = next(iter(lookups.values()))
     rng = np.random.default_rng(0)
-    rows = [np.sort(rng.choice(len(first), B, replace=False)) + first.rows.start for _ in range(given.steps)]
+    rows = [np.sort(rng.choice(len(first), B, replace=False)) + first.rows.start for _ in range(args.steps)]
 
     torch.manual_seed(0)
     model = make_model("vsepp", WIDTH, Vocabulary([f"w{i}" for i in range(WORDS)]), 1024, 300)
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-4)
-    scaler, here = torch.amp.GradScaler("cpu", enabled=False), Processes(0, 1, torch.device("cpu"))
+    scaler, processes = torch.amp.GradScaler("cpu", enabled=False), Processes(0, 1, torch.device("cpu"))
     options = FitOptions(data=Path(), captions=Path())
-    lengths = torch.tensor(rng.integers(10, 17, B))  # COCO's captions: 10 to 11 words, start and end
+    lengths = torch.tensor(rng.integers(10, 17, B))  # COCO's captions: 10 to 11 words, start and end tokens
     features, regions = torch.randn(B, REGIONS, WIDTH), torch.full((B,), REGIONS)
     tokens = torch.tensor(rng.integers(4, WORDS, (B, int(lengths.max()))))
     objectives = {name: Objective([name]) for name in LOSSES}
     seconds: dict[str, list[float]] = {name: [] for name in LOSSES}
     alone: dict[str, list[float]] = {name: [] for name in LOSSES}
     labels: dict[str, list[float]] = {name: [] for name in lookups}
-    for number, some in enumerate(rows):
+    for number, batch_rows in enumerate(rows):
         for name, lookup in lookups.items():
-            labels[name].append(cpu(lambda lookup=lookup, some=some: (lookup.block(some), lookup.same_image(some)))[0])
-        relevance = torch.from_numpy(first.block(some))
-        batch = Batch(features, regions, tokens, lengths, relevance, None, torch.from_numpy(first.same_image(some)))
+            labels[name].append(
+                cpu(
+                    lambda lookup=lookup, batch_rows=batch_rows: (
+                        lookup.block(batch_rows),
+                        lookup.same_image(batch_rows),
+                    )
+                )[0]
+            )
+        relevance = torch.from_numpy(first.block(batch_rows))
+        batch = Batch(
+            features, regions, tokens, lengths, relevance, None, torch.from_numpy(first.same_image(batch_rows))
+        )
         order = [LOSSES[(number + i) % len(LOSSES)] for i in range(len(LOSSES))]
         for name in order:
-            work = lambda o=objectives[name], b=batch, n=number: _step(model, o, b, optimizer, scaler, options, here, n)  # noqa: E731
+            work = partial(_step, model, objectives[name], batch, optimizer, scaler, options, processes, number)
             seconds[name].append(cpu(work)[0])
         with torch.no_grad():
             images, captions = model(features, regions, tokens, lengths)
         for name in order:
             scores = (images @ captions.T).requires_grad_()
             alone[name].append(cpu(lambda o=objectives[name], s=scores, b=batch: one_loss(o, s, b))[0])
-    skip = 2 if given.steps > 4 else 0
+    skip = 2 if args.steps > 4 else 0
     step = statistics.median(seconds["triplet"][skip:])
     triplet = statistics.median(alone["triplet"][skip:])
     body: dict[str, Any] = {"machine": machine(*LIBRARIES), "batch": B, "regions": [REGIONS, WIDTH], "embed": 1024}
-    body |= {"threads": given.threads, "steps": given.steps, "step_seconds": step, "labels": {}, "losses": {}}
+    body |= {"threads": args.threads, "steps": args.steps, "step_seconds": step, "labels": {}, "losses": {}}
     for name, times in labels.items():
-        found = statistics.median(times[skip:])
-        body["labels"][name] = {"seconds": found, "share_of_step": found / step}
+        median_seconds = statistics.median(times[skip:])
+        body["labels"][name] = {"seconds": median_seconds, "share_of_step": median_seconds / step}
     for name in LOSSES:
-        whole, own = statistics.median(seconds[name][skip:]), statistics.median(alone[name][skip:])
+        step_seconds, loss_seconds = statistics.median(seconds[name][skip:]), statistics.median(alone[name][skip:])
         body["losses"][name] = {
-            "step_seconds": whole,
-            "step_over_triplet": whole / step - 1,
-            "loss_seconds": own,
-            "loss_over_triplet_share": (own - triplet) / step,
+            "step_seconds": step_seconds,
+            "step_over_triplet": step_seconds / step - 1,
+            "loss_seconds": loss_seconds,
+            "loss_over_triplet_share": (loss_seconds - triplet) / step,
         }
     print(describe(body["machine"]))
     show(
@@ -119,10 +129,10 @@ def one_loss(objective: Objective, scores: torch.Tensor, batch: Batch) -> None:
 
 
 def cpu(work: Callable[[], Any]) -> tuple[float, Any]:
-    """CPU seconds of the process, and the result."""
+    """Return the CPU seconds of the process, and the result."""
     started = time.process_time()
-    found = work()
-    return time.process_time() - started, found
+    result = work()
+    return time.process_time() - started, result
 
 
 if __name__ == "__main__":

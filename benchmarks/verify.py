@@ -1,10 +1,11 @@
-"""What verifying a lookup and a batch plan costs, and how many single flipped bits it finds.
+"""The cost of verifying a lookup and a batch plan, and the share of single flipped bits that is detected.
 
     python benchmarks/verify.py                       # a lookup of 600,000 captions, a plan of 2,560 batches of 128
     python benchmarks/verify.py --rows 50000 --flips 200
 
-The lookup holds random unit vectors, 384 wide, and ids; it is opened with every value of `verify`, in memory and, for
-the first opening, without stamp. Flips are single random bits of random bytes of all files, on a small lookup and plan.
+The lookup holds random unit vectors of width 384 and ids. It is opened from memory with every value of `verify`; the
+first opening has no stamp of an earlier one. Flips are single random bits in random bytes of all files of a small
+lookup and plan.
 """
 
 from __future__ import annotations
@@ -93,13 +94,13 @@ def make_plan(out: Path, rows: int, size: int, shards: int, per_shard: int) -> N
 
 
 def timed(call: Callable[[], Any], times: int = 5) -> float:
-    """Median milliseconds."""
-    found = []
+    """Return the median in milliseconds."""
+    milliseconds = []
     for _ in range(times):
         started = time.perf_counter()
         call()
-        found.append((time.perf_counter() - started) * 1e3)
-    return statistics.median(found)
+        milliseconds.append((time.perf_counter() - started) * 1e3)
+    return statistics.median(milliseconds)
 
 
 def read_plan(folder: Path, verify: Any) -> None:
@@ -110,8 +111,8 @@ def read_plan(folder: Path, verify: Any) -> None:
 
 
 def share_found(folder: Path, open_it: Callable[[Path, Any], Any], flips: int, verify: Any) -> float:
-    """Share of single flipped bits, in bytes drawn evenly over the files and then within one, that raise."""
-    draws, files, found = random.Random(0), sorted(folder.iterdir()), 0
+    """Return the share of single flipped bits that raise; a byte is drawn from a file, which is drawn uniformly."""
+    draws, files, detected = random.Random(0), sorted(folder.iterdir()), 0
     for _ in range(flips):
         path = draws.choice(files)
         with path.open("r+b") as file:
@@ -124,13 +125,13 @@ def share_found(folder: Path, open_it: Callable[[Path, Any], Any], flips: int, v
         try:
             open_it(folder, verify)
         except LookupFileError:
-            found += 1
-        except (IndexError, UnicodeDecodeError):  # of damaged ids that nobody verified
+            detected += 1
+        except (IndexError, UnicodeDecodeError):  # raised by damaged ids that were not verified
             pass
         with path.open("r+b") as file:
             file.seek(at)
             file.write(bytes([old]))
-    return found / flips
+    return detected / flips
 
 
 def main() -> None:
@@ -163,10 +164,10 @@ def main() -> None:
         shares = []
         for name, folder, reader in (("lookup", "small", open_lookup), ("plan", "small plan", read_plan)):
             for verify in ("once", True, False):
-                found = share_found(root / folder, reader, args.flips, verify)
-                shares.append({"what": f"{name}, verify={verify!r}", "found": found})
+                share = share_found(root / folder, reader, args.flips, verify)
+                shares.append({"what": f"{name}, verify={verify!r}", "found": share})
         show("Milliseconds", ["", "ms"], [[r["what"], f"{r['ms']:,.3f}"] for r in rows])
-        show(f"Of {args.flips:,} flipped bits", ["", "found"], [[r["what"], f"{r['found']:.1%}"] for r in shares])
+        show(f"{args.flips:,} flipped bits", ["", "detected"], [[r["what"], f"{r['found']:.1%}"] for r in shares])
         facts = machine("numpy")
         print(describe(facts))
         if args.save:

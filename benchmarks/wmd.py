@@ -1,11 +1,12 @@
-"""Exact neighbours by word mover's distance, beside POT's exact solver on every pair; and the two solvers alone.
+"""Exact neighbours by word mover's distance, compared with POT's exact solver on every pair; and both solvers alone.
 
     python benchmarks/wmd.py --vectors glove.6B.300d.txt
 
-Captions: COCO's 25,000 test captions (from pycocoevalcap and eccv_caption), lower-case words, function words left out.
-Both sides get the same bags and word vectors. The peer is `ot.emd2` on all words of a pair, its costs looked up in one
-matrix of distances between all words that is made beforehand and not counted. It answers a sample of the queries; its
-distances and ours must agree to 1e-9, and so must the k nearest. CPU seconds of one thread, medians of three rounds.
+The captions are COCO's 25,000 test captions (from pycocoevalcap and eccv_caption) in lower-case words without function
+words. Both sides get the same bags and word vectors. The peer is `ot.emd2` on all words of a pair; its costs are read
+from a matrix of distances between all words, whose computation is not counted. It answers a sample of the queries. Its
+distances and k nearest must agree with relabel's within 1e-9. Times are CPU seconds of one thread, medians of three
+rounds.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ GLOVE = Path("vectors") / "glove.6B.100d.captions-vocabulary.txt.gz"
 
 
 def opened(vectors: Path, count: int, folder: Path) -> WmdRelevance:
-    """Encode the first so many captions, with one thread."""
+    """Encode the first `count` captions with one thread."""
     rows = sorted(coco_test_captions(), key=lambda c: (c[1], c[0]))[:count]
     corpus = Corpus.from_captions([Caption(f"coco:{i}", f"coco:{m}", "test", text) for i, m, text in rows])
     corpus = corpus.with_tokens([" ".join(lower_split(text.strip().rstrip(" ."))) for text in corpus.texts])
@@ -62,14 +63,14 @@ def opened(vectors: Path, count: int, folder: Path) -> WmdRelevance:
 
 
 def clocked(work: Callable[[], T]) -> tuple[float, T]:
-    """CPU seconds and the result."""
+    """Return the CPU seconds and the result."""
     start = time.process_time()
     result = work()
     return time.process_time() - start, result
 
 
 def by_pot(relevance: WmdRelevance, between: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Distances of pairs, one `ot.emd2` each."""
+    """Return the distances of pairs, one `ot.emd2` call per pair."""
     bags, out = relevance.bags, np.empty(len(left))
     spans = [slice(a, b) for a, b in zip(bags.indptr[:-1].tolist(), bags.indptr[1:].tolist(), strict=True)]
     words = [bags.words[s] for s in spans]
@@ -83,7 +84,7 @@ def by_pot(relevance: WmdRelevance, between: np.ndarray, left: np.ndarray, right
 
 
 def neighbours(relevance: WmdRelevance, between: np.ndarray, args: argparse.Namespace, of: str) -> dict[str, Any]:
-    """Time the search for captions, or for images under the set distance; hold a sample of it against POT."""
+    """Time the search for captions, or for images under the set distance; compare a sample of it with POT."""
     rows = np.arange(len(relevance.rows), dtype=np.int32)
     rng = np.random.default_rng(0)
     if of == "captions":
@@ -91,16 +92,16 @@ def neighbours(relevance: WmdRelevance, between: np.ndarray, args: argparse.Name
     else:
         queries = relevance.corpus.references(range(len(relevance.corpus.image_ids)))
         exclude, pooling = np.full(len(queries), -1, np.int32), "refs"
-    some = np.sort(rng.choice(len(queries), min(args.queries, len(queries)), replace=False))
-    search = Search(queries.take(some), exclude[some], rows, args.k)
+    sample = np.sort(rng.choice(len(queries), min(args.queries, len(queries)), replace=False))
+    search = Search(queries.take(sample), exclude[sample], rows, args.k)
     ours = []
     for _ in range(ROUNDS):
         finder = relevance.finder(search, pooling, Runtime(threads=1))
         table, _ = clocked(lambda f=finder: f._candidates)  # type: ignore[misc]
-        each, found = clocked(lambda f=finder: f.find(None, range(len(some)), lambda _: None))  # type: ignore[misc]
-        share = table * len(some) / len(queries)  # the table is made once for all queries
-        ours.append((each + share) / len(some))
-    few = range(min(args.peer if of == "captions" else max(1, args.peer // 5), len(some)))
+        each, nearest_rows = clocked(lambda f=finder: f.find(None, range(len(sample)), lambda _: None))  # type: ignore[misc]
+        share = table * len(sample) / len(queries)  # the table is made once for all queries
+        ours.append((each + share) / len(sample))
+    few = range(min(args.peer if of == "captions" else max(1, args.peer // 5), len(sample)))
     theirs = []
     for q in few:
         refs = search.queries[q]
@@ -108,11 +109,11 @@ def neighbours(relevance: WmdRelevance, between: np.ndarray, args: argparse.Name
         seconds, apart = clocked(lambda a=left, b=right: by_pot(relevance, between, a, b))  # type: ignore[misc]
         theirs.append(seconds)
         cells = apart.reshape(len(refs), -1)
-        whole = cells[0] if pooling == "max" else cells.sum(axis=0) + cells.min(axis=0)
+        set_distances = cells[0] if pooling == "max" else cells.sum(axis=0) + cells.min(axis=0)
         if search.exclude[q] >= 0:
-            whole[search.exclude[q]] = np.inf
-        nearest = np.sort(whole)[: args.k]
-        mine = relevance.distances(search.queries.take(np.full(args.k, q)), found[0][q], pooling)
+            set_distances[search.exclude[q]] = np.inf
+        nearest = np.sort(set_distances)[: args.k]
+        mine = relevance.distances(search.queries.take(np.full(args.k, q)), nearest_rows[0][q], pooling)
         if not np.allclose(mine, nearest, rtol=0, atol=1e-9):
             raise SystemExit(f"query {q}: the {args.k} nearest differ by {np.abs(mine - nearest).max()}")
     return {
@@ -151,8 +152,10 @@ def main() -> None:
     mirror = os.environ.get("RELABEL_MIRROR")
     parser.add_argument("--vectors", type=Path, default=Path(mirror) / GLOVE if mirror else None)
     parser.add_argument("--captions", type=int, default=25_000)
-    parser.add_argument("--queries", type=int, default=1000, help="queries timed here")
-    parser.add_argument("--peer", type=int, default=5, help="queries that POT answers; a fifth of it for images")
+    parser.add_argument("--queries", type=int, default=1000, help="queries that relabel answers")
+    parser.add_argument(
+        "--peer", type=int, default=5, help="queries of captions that POT answers; a fifth as many of images"
+    )
     parser.add_argument("--pairs", type=int, default=20_000)
     parser.add_argument("-k", type=int, default=100)
     args = parser.parse_args()
@@ -170,10 +173,10 @@ def main() -> None:
     lines = [neighbours(relevance, between, args, of) for of in ("captions", "images")]
     facts = machine("numba", "numpy", "pot")
     title = f"Exact top {args.k} by word mover's distance: {args.captions:,} COCO test captions, {args.vectors.name}"
-    head = ["queries", "relabel, CPU ms a query", "POT on every pair, CPU ms a query", "ratio"]
+    head = ["queries", "relabel, CPU ms per query", "POT on every pair, CPU ms per query", "ratio"]
     rows = [[n["of"], f"{n['relabel_ms']:.2f}", f"{n['pot_ms']:,.0f}", f"{n['ratio']:,.0f}"] for n in lines]
     show(title, head, rows)
-    head = ["relabel, CPU us a pair", "POT", "ratio", "largest difference"]
+    head = ["relabel, CPU us per pair", "POT", "ratio", "largest difference"]
     show(
         "Solvers alone, random pairs",
         head,
