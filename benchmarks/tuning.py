@@ -1,0 +1,175 @@
+"""Steps of fine-tuning a sentence encoder, beside those of sentence-transformers' `SentenceTransformerTrainer`.
+
+    python benchmarks/tuning.py [--steps N] [--images M]
+
+Both sides train the last 3 of 6 layers of all-MiniLM-L6-v2 in float32 on the same batches of COCO's test captions (five
+per image) with the same loss and one thread. `relabel tune sbert` computes the frozen layers of a caption once, before
+the first step, and divides a batch by length, so that there is little padding. The trainer runs every layer on the
+padded batch in each step. A difference above 2e-5 between the losses of the first step stops the run. Times are CPU
+seconds per step, the optimizer's update included, medians over the steps after the first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from typing import Any
+
+import numpy as np
+import torch
+from common import coco_test_captions, describe, machine, save, show
+from datasets import Dataset
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from torch import Tensor
+from transformers import TrainerCallback
+
+from relabel.core.runtime import Runtime
+from relabel.sources.models.files import DEFAULT_MODEL, find_model
+from relabel.sources.sbert.tune_backward import GradientModel
+from relabel.sources.sbert.tune_frozen_layers import layer_number
+
+LAYERS = 3
+RATE = 1e-4
+
+
+def loss_of(vectors: Tensor) -> Tensor:
+    """Return the mean squared cosine of all pairs of a batch; any loss of the vectors would do."""
+    return (vectors @ vectors.T).square().mean()
+
+
+class VectorLoss(torch.nn.Module):
+    """`loss_of` as a loss of sentence-transformers."""
+
+    def __init__(self, model: SentenceTransformer) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, features: Any, labels: Any = None) -> Tensor:
+        vectors = self.model(next(iter(features)))["sentence_embedding"]
+        return loss_of(torch.nn.functional.normalize(vectors, dim=-1))
+
+
+class Clock(TrainerCallback):
+    """CPU seconds of each step of the trainer."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self._start = 0.0
+
+    def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
+        self._start = time.process_time()
+
+    def on_step_end(self, *args: Any, **kwargs: Any) -> None:
+        self.seconds.append(time.process_time() - self._start)
+
+
+def relabel_steps(texts: list[str], batches: list[np.ndarray]) -> tuple[float, list[float], list[float]]:
+    """Return the CPU seconds of the frozen layers and of each step, and the losses."""
+    start = time.process_time()
+    model = GradientModel(
+        find_model(DEFAULT_MODEL).folder, texts, Runtime(device="cpu", threads=1), torch.float32, layers=LAYERS
+    )
+    prepared = time.process_time() - start
+    optimizer = torch.optim.AdamW(model.parameters.values(), lr=RATE)
+    seconds, losses = [], []
+    for number, batch in enumerate(batches):
+        start = time.process_time()
+        loss, gradients = model.gradients(batch, loss_of, [0, number])
+        for name, parameter in model.parameters.items():
+            parameter.grad = gradients[name]
+        optimizer.step()
+        seconds.append(time.process_time() - start)
+        losses.append(loss)
+    model.close()
+    return prepared, seconds, losses
+
+
+def trainer_steps(texts: list[str], batches: list[np.ndarray]) -> tuple[list[float], list[float]]:
+    """Return the CPU seconds of each step of `SentenceTransformerTrainer`, and the losses."""
+    model = SentenceTransformer(str(find_model(DEFAULT_MODEL).folder), device="cpu")
+    for name, parameter in model.named_parameters():
+        layer = layer_number(name)
+        parameter.requires_grad_(layer is not None and layer >= 6 - LAYERS)
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0  # relabel's default
+    clock = Clock()
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = SentenceTransformerTrainingArguments(
+            output_dir=folder,
+            per_device_train_batch_size=len(batches[0]),
+            num_train_epochs=1,
+            learning_rate=RATE,
+            lr_scheduler_type="constant",
+            logging_steps=1,
+            save_strategy="no",
+            report_to=[],
+            use_cpu=True,
+            disable_tqdm=True,
+        )
+        data = Dataset.from_dict({"caption": [texts[i] for i in np.concatenate(batches)]})
+        trainer = SentenceTransformerTrainer(model, arguments, data, loss=VectorLoss(model), callbacks=[clock])
+        # The trainer would shuffle: batches are those of the other side, in order.
+        trainer.get_batch_sampler = lambda *_, **__: InOrder(len(batches), len(batches[0]))  # type: ignore[method-assign]
+        trainer.train()
+        losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    return clock.seconds, losses
+
+
+class InOrder(torch.utils.data.Sampler):  # type: ignore[type-arg]
+    """Batches of consecutive rows."""
+
+    def __init__(self, batches: int, size: int) -> None:
+        self.batches, self.size = batches, size
+
+    def __iter__(self) -> Any:
+        return (list(range(n * self.size, (n + 1) * self.size)) for n in range(self.batches))
+
+    def __len__(self) -> int:
+        return self.batches
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--images", type=int, default=64, help="images per batch, five captions each")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    by_image: dict[int, list[str]] = {}
+    for _, image, text in coco_test_captions():
+        by_image.setdefault(image, []).append(text)
+    texts = [text for captions in list(by_image.values())[: args.steps * args.images] for text in captions[:5]]
+    batches = np.split(np.random.default_rng(0).permutation(len(texts) // 5), args.steps)
+    rows = [(images[:, None] * 5 + np.arange(5)).ravel() for images in batches]
+    prepared, seconds, losses = relabel_steps(texts, rows)
+    peer_seconds, peer_losses = trainer_steps(texts, rows)
+    if abs(losses[0] - peer_losses[0]) > 2e-5:  # the trainer logs four digits
+        raise SystemExit(f"the losses of the first step differ: {losses[0]:.5f} and {peer_losses[0]:.5f}")
+    step, peer_step = statistics.median(seconds[1:]), statistics.median(peer_seconds[1:])
+    facts = machine("torch", "sentence-transformers", "transformers")
+    print(describe(facts))
+    table = [
+        ["relabel tune sbert", f"{step:.2f}", f"{prepared / len(texts) * 1000:.1f}", f"{peer_step / step:.2f}"],
+        ["SentenceTransformerTrainer", f"{peer_step:.2f}", "", ""],
+    ]
+    head = ["trainer", "CPU s per step", "frozen layers, ms per caption, once", "ratio"]
+    show(f"{len(rows[0])} captions per step, {args.steps} steps", head, table)
+    body = {
+        "machine": facts,
+        "captions per step": len(rows[0]),
+        "steps": args.steps,
+        "CPU seconds per step": {
+            "relabel": [round(s, 3) for s in seconds],
+            "SentenceTransformerTrainer": [round(s, 3) for s in peer_seconds],
+        },
+        "CPU seconds of the frozen layers": round(prepared, 3),
+        "losses": {"relabel": losses, "SentenceTransformerTrainer": peer_losses},
+        "ratio": round(peer_step / step, 2),
+    }
+    print(f"\nwritten to {save('tuning', body)}")
+
+
+if __name__ == "__main__":
+    main()
