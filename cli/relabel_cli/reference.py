@@ -14,7 +14,8 @@ from pydantic import BaseModel
 from relabel.config import DEFAULT_SOURCES, EncodeParams
 from relabel.core.tables import markdown_row
 from relabel.corpus.params import IngestParams
-from relabel.export.params import ExportLookupParams, ExportPlanParams
+from relabel.export import EXPORTS
+from relabel.export.params import ExportLookupParams, ExportPlanParams, format_params
 from relabel.judge import JudgeParams
 from relabel.neighbours.spec import NeighboursParams
 from relabel.sources import SOURCES, source_class
@@ -71,7 +72,7 @@ def _option_row(parameter: Any) -> str:
 
 def _parameters() -> Iterator[str]:
     yield from ["", "## params.yaml", "", "Every parameter can be set by `--set NAME=VALUE`."]
-    for section, model in (
+    sections: list[tuple[str, type[BaseModel]]] = [
         ("ingest", IngestParams),
         ("tune.cbow", TuneCbowParams),
         ("tune.fuse", TuneFuseParams),
@@ -81,8 +82,10 @@ def _parameters() -> Iterator[str]:
         ("neighbours", NeighboursParams),
         ("export.lookup", ExportLookupParams),
         ("export.plan", ExportPlanParams),
+        *((f"export.{kind}", format_params(kind)) for kind in EXPORTS),
         ("judge", JudgeParams),
-    ):
+    ]
+    for section, model in sections:
         yield from ["", f"### `{section}`", "", *_table(model)]
     yield from [
         "",

@@ -27,7 +27,7 @@ GROUPS = {
         "correlate": "Report how well each label agrees with human judgement.",
         "judge": "Score the human-judged pairs with a source.",
     },
-    "Export": {"export": "Write the files that other code reads: a lookup, a batch plan, or neighbours by id."},
+    "Export": {"export": "Write the files that other code reads: lookups, batch plans, and formats of other tools."},
     "Train": {
         "fit": "Train a retrieval model with graded labels, or resume its training.",
         "eval": "Compute every metric of a trained model.",

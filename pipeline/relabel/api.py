@@ -32,7 +32,7 @@ from relabel.stages.nearest import Hit, find_row, nearest, search_labels
 from relabel.stages.run import run as stages_run
 from relabel.store.manifest import MANIFEST
 
-__all__ = ["Label", "correlate", "encode", "ingest", "load", "run", "score"]
+__all__ = ["Label", "correlate", "encode", "export_label", "ingest", "load", "run", "score"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -354,6 +354,56 @@ def encode(
         stages.fetch_and_ingest(project)
     stages.build_encoding(project, label, split)
     return _open(project, label, split)
+
+
+def export_label(
+    folder: str | Path,
+    kind: str,
+    label: str,
+    split: str | None = None,
+    *,
+    params: str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    runtime: Runtime | None = None,
+    **parameters: Any,
+) -> Path:
+    """Write a label in a format of another tool. Finished work is not repeated.
+
+    Parameters
+    ----------
+    folder, label, params, settings, runtime
+        As for `load`.
+    kind : str
+        Name of the format: "hf", ... (`relabel export --help` lists them).
+    split : {"train", "val", "test", "all"}, optional
+        May be left out where the label is built for one split only.
+    **parameters
+        Parameters of `export.KIND` in the parameter file.
+
+    Returns
+    -------
+    Path
+        Folder of the files.
+
+    Raises
+    ------
+    MissingError
+        If the dataset or the label has not been built.
+    UsageError
+        If there is no such format, label or parameter, or the format cannot hold the label.
+    CheckError
+        If the label was built from other captions or with other parameters, or a file is damaged.
+
+    Examples
+    --------
+    >>> relabel.export_label("labels/coco", "hf", "sbert", split="test").as_posix()  # doctest: +SKIP
+    'labels/coco/exports/test/hf/sbert'
+    """
+    overrides = {f"export.{kind}.{name}": value for name, value in parameters.items()}
+    project = _project(folder, params, {**(settings or {}), **overrides}, runtime)
+    job = stages.export(project, kind, label, split or _only_split(project, label))
+    stages.run_logged(project, job)
+    return job.out
 
 
 def ingest(folder: str | Path, captions: str | Path, *, runtime: Runtime | None = None, **parameters: Any) -> Corpus:

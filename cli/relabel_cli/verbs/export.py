@@ -7,14 +7,15 @@ from typing import Annotated, Any
 
 import typer
 
-from relabel.export.params import ExportLookupParams, ExportPlanParams
+from relabel.export import EXPORTS
+from relabel.export.params import ExportLookupParams, ExportPlanParams, format_params
 from relabel.neighbours.spec import Of, Within
 from relabel_cli.global_options import GlobalOptions
 from relabel_cli.options import Overrides, group, verb
 
 
 def export() -> None:
-    """Write the files that other code reads: a lookup, a batch plan, or neighbours by id."""
+    """Write the files that other code reads: lookups, batch plans, and formats of other tools."""
 
 
 def lookup(
@@ -87,4 +88,34 @@ def plan(
         common.show(manifest.facts, stages.status_line(built, manifest, job.out))
 
 
-app = group(export, lookup=verb(lookup), neighbours=verb(neighbours), plan=verb(plan))
+def format_verb(kind: str) -> typer.Typer:
+    """Return the verb of one of `relabel.export.EXPORTS`, whose options are the parameters of the format."""
+
+    def write(
+        options: dict[str, Any],
+        common: GlobalOptions,
+        label: Annotated[list[str], typer.Option("--label", "-l", help="Label to write. Repeatable.")],
+        split: Annotated[
+            Within | None, typer.Option(help="train, val, test or all. [default: the only split, else train]")
+        ] = None,
+    ) -> None:
+        from relabel import stages
+
+        project = common.project(options)
+        for each in label:
+            job = stages.export(project, kind, each, project.choose_split(split, "train", label))
+            manifest, built = job.run()
+            common.show(manifest.facts, stages.status_line(built, manifest, job.out))
+
+    write.__annotations__["options"] = Annotated[dict[str, Any], Overrides(format_params(kind), f"export.{kind}")]
+    write.__name__, write.__doc__ = kind, EXPORTS[kind][1]
+    return verb(write)
+
+
+app = group(
+    export,
+    lookup=verb(lookup),
+    neighbours=verb(neighbours),
+    plan=verb(plan),
+    **{kind: format_verb(kind) for kind in EXPORTS},
+)

@@ -9,6 +9,8 @@ from pathlib import Path
 from relabel.core.errors import UsageError
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,99}")
+EXPORTS = ("hf",)
+"""Formats of other tools in which labels are exported (see `relabel.export`)."""
 RULE = (
     "A name has at most 100 characters, all of them ASCII letters, digits, '_', '-', '.' or '+', and begins with a "
     "letter or a digit."
@@ -122,6 +124,10 @@ class Layout:
         """Return the folder of a batch plan of one split."""
         return self.root / "exports" / check_name("split", split) / "plan" / check_name("plan", name)
 
+    def export(self, split: str, kind: str, label: str) -> Path:
+        """Return the folder of one label in a format of another tool (one of `EXPORTS`)."""
+        return _labelled(self.root / "exports" / check_name("split", split) / check_name("format", kind), label)
+
     def judged_set(self, name: str) -> Path:
         """Return the folder of all labels' encodings and scores of the texts of one judged set."""
         return self.root / "judged" / check_name("judged set", name)
@@ -140,6 +146,7 @@ _PLACES: dict[str, tuple[str | None, ...]] = {
     "neighbours": ("neighbours", None, None, None),
     "lookup": ("exports", None, "lookup", None),
     "plan": ("exports", None, "plan", None),
+    **{kind: ("exports", None, kind, None) for kind in EXPORTS},
     "encoding": ("encodings", None, None),
     "judgement": ("judgements", None, None),
     "report": ("report", None),

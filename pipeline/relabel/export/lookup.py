@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +11,7 @@ from numpy.typing import NDArray
 from relabel.core.errors import UsageError
 from relabel.core.hints import command
 from relabel.corpus import REFERENCES, Corpus
+from relabel.export.base import ArtefactRef
 from relabel.export.neighbours import write_neighbours
 from relabel.export.params import ExportLookupParams
 from relabel.sources.base import Source
@@ -23,14 +22,6 @@ from relabel.store.manifest import ArtefactSpec, Manifest
 from relabel.store.workdir import Work
 from relabel_train.ids import Ids
 from relabel_train.lookup.format import CAPTIONS, DESCRIPTION, FORMAT, NEIGHBOURS, ArrayEntry, Description, kind_arrays
-
-
-@dataclass(frozen=True)
-class ArtefactRef:
-    """An artefact that a lookup is made from: its folder and its manifest."""
-
-    folder: Path
-    manifest: Manifest
 
 
 def check_lookup_support(source: Source[Any], label: str) -> None:

@@ -114,8 +114,8 @@ def write_neighbour_ids(corpus: Corpus, folder: Path, manifest: Manifest, work: 
         Of the table.
     work : Work
     """
-    schema = id_schema(manifest.facts["of"])
-    caption_ids, image_ids = pa.array(corpus.caption_ids), pa.array(corpus.image_ids)
+    of = manifest.facts["of"]
+    schema = id_schema(of)
 
     def write(path: Path, part: str) -> None:
         # The dictionary of a column holds every id of the split; with the default limit, each use would repeat the id.
@@ -123,29 +123,39 @@ def write_neighbour_ids(corpus: Corpus, folder: Path, manifest: Manifest, work: 
         with pq.ParquetFile(folder / part) as shard, pq.ParquetWriter(path, schema, **options) as writer:
             for group in range(shard.num_row_groups):
                 table = shard.read_row_group(group).combine_chunks()
-                writer.write_table(_with_ids(table, corpus, caption_ids, image_ids, schema))
+                queries = table["row"] if of == "captions" else pa.array(corpus.indptr[table["row"].to_numpy()])
+                columns = {name: corpus.table[name].take(queries) for name in ("caption_id", "image_id")}
+                columns |= neighbour_ids(table, corpus)
+                writer.write_table(pa.table([columns[name] for name in schema.names], schema=schema))
 
     for part in manifest.parts:
         work.file(part, partial(write, part=part), rows=manifest.files[part].rows)
 
 
-def _with_ids(
-    table: pa.Table, corpus: Corpus, caption_ids: pa.Array, image_ids: pa.Array, schema: pa.Schema
-) -> pa.Table:
-    """Return a table of neighbours with the ids of its rows."""
-    row, lists = table["row"].to_numpy(), table["neighbours"].combine_chunks()
-    lists = lists.chunk(0) if isinstance(lists, pa.ChunkedArray) else lists
-    near = lists.flatten()
-    images = image_ids.take(pa.array(corpus.image[near.to_numpy()]))
-    columns: dict[str, Any] = {
-        "caption_id": caption_ids.take(pa.array(row)) if "caption_id" in schema.names else None,
-        "image_id": image_ids.take(pa.array(corpus.image[row] if "caption_id" in schema.names else row)),
-        "neighbours": pa.ListArray.from_arrays(lists.offsets, caption_ids.take(near)),
-        "neighbour_images": pa.ListArray.from_arrays(lists.offsets, images),
+def neighbour_ids(table: pa.Table, corpus: Corpus) -> dict[str, pa.Array]:
+    """Return the columns neighbours, neighbour_images, scores and same_image, with ids in place of rows.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+        Rows of a table of neighbours.
+    corpus : Corpus
+    """
+    lists = _flat(table["neighbours"].combine_chunks())
+    near, offsets = lists.flatten(), pc.subtract(lists.offsets, lists.offsets[0])
+    # Ids are gathered from the columns of the corpus, so that no Python list of all ids is made.
+    captions, images = (corpus.table[name].take(near).combine_chunks() for name in ("caption_id", "image_id"))
+    return {
+        "neighbours": pa.ListArray.from_arrays(offsets, _flat(captions)),
+        "neighbour_images": pa.ListArray.from_arrays(offsets, _flat(images)),
         "scores": table["scores"],
         "same_image": table["same_image"],
     }
-    return pa.table([columns[name] for name in schema.names], schema=schema)
+
+
+def _flat(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    """Return a combined column as one array."""
+    return column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
 
 
 def _column(folder: Path, manifest: Manifest, name: str) -> Iterator[NDArray[Any]]:

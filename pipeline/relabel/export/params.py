@@ -100,6 +100,16 @@ class ExportPlanParams(Parameters):
         return self.model_dump(mode="json", include=shared | specific) | {"batch_size": self.size}
 
 
+class ExportHfParams(Parameters):
+    """Parameters of a dataset folder for Hugging Face's datasets."""
+
+    vectors: Literal["none", "float16", "float32"] = Field(
+        "float32", description="Type of the label's vectors in the files; none leaves them out."
+    )
+    rows_per_shard: int = Field(100_000, ge=1, le=10_000_000, description="Captions per Parquet file.")
+    licence: str | None = Field(None, description="Licence of the captions, for the card; by default that recorded.")
+
+
 class ExportParams(Parameters):
     """Parameters of the exports, one block each."""
 
@@ -109,3 +119,16 @@ class ExportParams(Parameters):
 
     lookup: ExportLookupParams = ExportLookupParams()
     plan: ExportPlanParams = ExportPlanParams()
+    hf: ExportHfParams = ExportHfParams()
+
+
+def format_params(kind: str) -> type[Parameters]:
+    """Return the model of the parameters of one of `relabel.export.EXPORTS`.
+
+    Examples
+    --------
+    >>> format_params("hf").__name__
+    'ExportHfParams'
+    """
+    params: Parameters = getattr(ExportParams(), kind)
+    return type(params)

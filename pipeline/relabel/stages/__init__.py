@@ -6,6 +6,7 @@ not repeated.
 
 from relabel.stages.best import tune_best
 from relabel.stages.encode import build_encoding, build_inputs, encode, find_failed_rows, open_label, read_encoding
+from relabel.stages.export import export
 from relabel.stages.export_lookup import export_lookup
 from relabel.stages.export_neighbours import export_neighbours
 from relabel.stages.export_plan import estimate_plan, export_plan
@@ -32,6 +33,7 @@ __all__ = [
     "encode",
     "ensure_models",
     "estimate_plan",
+    "export",
     "export_lookup",
     "export_neighbours",
     "export_plan",

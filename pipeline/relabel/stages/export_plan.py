@@ -17,10 +17,11 @@ from relabel.export.plan.spec import PlanSpec
 from relabel.sources.relevance import Relevance
 from relabel.sources.shards import read_failed_rows
 from relabel.stages.encode import open_label, read_encoding
+from relabel.stages.export import covering_split
 from relabel.stages.job import Job, run_tasks
 from relabel.stages.project import Project
 from relabel.stages.variants import Values, label_values, variant
-from relabel.store.manifest import MANIFEST, ArtefactSpec, Manifest, read_artefact, read_manifest, refuse_replaced
+from relabel.store.manifest import ArtefactSpec, Manifest, read_artefact, read_manifest, refuse_replaced
 from relabel.store.workdir import Work
 from relabel_train.batches.plan import FORMAT
 
@@ -92,7 +93,7 @@ def _outline(
     pooling = params.pooling or source.params.pooling
     source.check_pooling(pooling)
     rows = corpus.rows(project.splits(split))
-    covering = _covering(lambda s: project.layout.encoding(s, label), split)
+    covering = covering_split(lambda s: project.layout.encoding(s, label), split)
     encoding = read_encoding(project, label, covering)
     inputs = {"corpus": corpus.digest, "encoding": encoding.identity}
     near = (params.neighbours or label) if params.sampler != "random" else None
@@ -128,7 +129,7 @@ class _NeighbourFolder:
 
 def _neighbours(project: Project, label: str, split: str) -> _NeighbourFolder:
     """Return the table of neighbours of captions that covers a split."""
-    covering = _covering(lambda s: project.layout.neighbours(s, "captions", label), split)
+    covering = covering_split(lambda s: project.layout.neighbours(s, "captions", label), split)
     folder = project.layout.neighbours(covering, "captions", label)
     todo = f"Run {command('neighbours', '--label', label, '--within', split)}."
     try:
@@ -152,8 +153,3 @@ def _open_neighbours(table: _NeighbourFolder | None, rows: range, most: int, lea
         return read_neighbours(table.folder, manifest, rows, most, least)
 
     return read_artefact(table.folder, "neighbours", read)
-
-
-def _covering(folder: Callable[[str], Path], split: str) -> str:
-    """Return the split itself if its folder has an artefact, else `all` if that has one."""
-    return "all" if not (folder(split) / MANIFEST).exists() and (folder("all") / MANIFEST).exists() else split

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from relabel.core.errors import CheckError, MissingError
 from relabel.core.hints import command
-from relabel.core.layout import check_name, place_of
+from relabel.core.layout import EXPORTS, check_name, place_of
 from relabel.store.atomic import sha256_file
 
 FORMAT = 2
@@ -231,6 +231,7 @@ VERBS: dict[str, str] = {
     "lookup": "export lookup",
     "neighbour_ids": "export neighbours",
     "plan": "export plan",
+    **{kind: f"export {kind}" for kind in EXPORTS},
 }
 """Kind of artefact to the command that makes it."""
 _OPTIONS = {
@@ -239,6 +240,7 @@ _OPTIONS = {
     "judgement": ("--split", "--label"),
     "lookup": ("--split", "--label"),
     "report": ("--split",),
+    **dict.fromkeys(EXPORTS, ("--split", "--label")),
 }
 """Kind of artefact to the options that name its place (see `relabel.core.layout.Place.names`)."""
 _SPLITS = ("train", "val", "test", "all")

@@ -1,0 +1,159 @@
+"""Contract of an export: a label written as the files of another tool.
+
+A format consists of a subclass of `Export` in a module of its own, a line in `relabel.export.EXPORTS`, the name in
+`relabel.core.layout.EXPORTS`, and a model of its parameters in `relabel.export.params`. The verb, the Python call, the
+folder, resumption and verification follow from these.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from relabel.core.errors import CheckError
+from relabel.core.parameters import Parameters
+from relabel.core.progress import SILENT, Progress
+from relabel.corpus import Corpus
+from relabel.sources.base import Source
+from relabel.sources.relevance import Relevance
+from relabel.store.manifest import Manifest
+from relabel.store.workdir import Work
+
+P = TypeVar("P", bound=Parameters)
+
+
+@dataclass(frozen=True)
+class ArtefactRef:
+    """An artefact that an export is made from: its folder and its manifest."""
+
+    folder: Path
+    manifest: Manifest
+
+    def read_rows(self, rows: range, columns: Sequence[str]) -> pa.Table:
+        """Read some rows of an artefact with one table row per corpus row.
+
+        Only the shards that hold them are read.
+
+        Parameters
+        ----------
+        rows : range
+            Corpus rows, all of them in the artefact.
+        columns : sequence of str
+
+        Raises
+        ------
+        CheckError
+            If the shards do not hold these rows in order.
+        """
+        first, tables = int(self.manifest.facts["rows"][0]), []
+        for name in self.manifest.parts:
+            count = int(self.manifest.files[name].rows or 0)
+            start, stop = max(first, rows.start), min(first + count, rows.stop)
+            if start < stop:
+                table = pq.read_table(self.folder / name, columns=["row", *columns])
+                tables.append(table.slice(start - first, stop - start))
+            first += count
+        table = pa.concat_tables(tables).combine_chunks() if tables else None
+        if table is None or not np.array_equal(table["row"].to_numpy(), np.arange(rows.start, rows.stop)):
+            message = f"expected rows {rows.start} to {rows.stop - 1}, in order"
+            raise CheckError(message, where=str(self.folder), todo="Delete the folder and build it again.")
+        return table.select(list(columns))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportInputs:
+    """Everything that an export may read.
+
+    Attributes
+    ----------
+    corpus : Corpus
+    dataset, namespace : str
+        Name of the dataset, and the prefix of its ids.
+    licence : str or None
+        Licence of the captions; None if it is not recorded.
+    label : str
+    params : mapping
+        Parameters of the label's source.
+    source : Source
+    split : str
+        Name of the split, or "all".
+    splits : dict of str to range
+        Corpus rows of each split to write.
+    encoding : ArtefactRef
+        Covers all rows to write.
+    neighbours : ArtefactRef or None
+        Neighbours of captions that cover all rows to write.
+    figures : tuple of dict of str to str
+        Records of the label's current report, if there is one (see `relabel.judge.report`).
+    open_relevance : callable
+        Opens the encoding.
+    progress : Progress
+    """
+
+    corpus: Corpus
+    dataset: str
+    namespace: str
+    licence: str | None
+    label: str
+    params: Mapping[str, Any]
+    source: Source[Any]
+    split: str
+    splits: Mapping[str, range]
+    encoding: ArtefactRef
+    neighbours: ArtefactRef | None
+    figures: tuple[Mapping[str, str], ...] = ()
+    open_relevance: Callable[[], Relevance]
+    progress: Progress = field(default=SILENT)
+
+    @property
+    def rows(self) -> range:
+        """All rows to write."""
+        parts = list(self.splits.values())
+        return range(parts[0].start, parts[-1].stop)
+
+
+class Export(ABC, Generic[P]):
+    """One format of files for other tools.
+
+    Attributes
+    ----------
+    version : int
+        Increased when the same inputs and parameters give other bytes.
+    neighbours : bool
+        Whether the format reads the neighbours of captions, if these exist.
+    figures : bool
+        Whether the format reads the figures of the label's report.
+
+    Parameters
+    ----------
+    params : Parameters
+        The block of the format in `relabel.export.params`.
+    """
+
+    version: ClassVar[int] = 1
+    neighbours: ClassVar[bool] = False
+    figures: ClassVar[bool] = False
+
+    def __init__(self, params: P) -> None:
+        self.params = params
+
+    def check(self, inputs: ExportInputs) -> None:
+        """Raise if the label cannot be written in this format; called before anything is read or written."""
+
+    @abstractmethod
+    def write(self, inputs: ExportInputs, work: Work) -> None:
+        """Write all files and add the facts that a reader needs. Finished files of an earlier run are kept by `work`.
+
+        Parameters
+        ----------
+        inputs : ExportInputs
+            Artefacts in it are verified.
+        work : Work
+        """

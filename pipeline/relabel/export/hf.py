@@ -1,0 +1,171 @@
+"""Dataset folders for Hugging Face's datasets: Parquet files named by split, and a card with a YAML header."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+from typing_extensions import override
+
+from relabel.core.errors import UsageError
+from relabel.core.hints import command
+from relabel.core.tables import Table, markdown
+from relabel.export.base import Export, ExportInputs
+from relabel.export.neighbours import id_schema, neighbour_ids
+from relabel.export.params import ExportHfParams
+from relabel.store.atomic import write_text
+from relabel.store.workdir import Work, part_ranges
+
+CARD = "README.md"
+SPLIT_NAMES = {"val": "validation"}
+"""Names of splits in Hugging Face's datasets, where they differ."""
+_LICENCES = {"CC BY 4.0": "cc-by-4.0", "CC BY-SA 4.0": "cc-by-sa-4.0", "CC BY-NC-SA 3.0": "cc-by-nc-sa-3.0"}
+_SIZES = (("n<1K", 10**3), ("1K<n<10K", 10**4), ("10K<n<100K", 10**5), ("100K<n<1M", 10**6), ("1M<n<10M", 10**7))
+_COLUMNS = {
+    "caption_id": "id of the caption",
+    "image_id": "id of its image",
+    "text": "the caption",
+    "vector": "unit vector of the caption; the cosine of two vectors is their relevance",
+    "neighbours": "ids of the most relevant captions, best first",
+    "neighbour_images": "ids of their images",
+    "scores": "their relevance",
+    "same_image": "whether they describe the same image",
+}
+
+
+class HfExport(Export[ExportHfParams]):
+    """Dataset folder with one row per caption: ids, text, and the label's vector and neighbours where it has them.
+
+    The files of a split are ``data/SPLIT-00000-of-000NN.parquet``. The header of the card names them, so that
+    `datasets.load_dataset` finds the splits. The split `val` is named `validation` there.
+    """
+
+    neighbours = True
+    figures = True
+
+    @override
+    def check(self, inputs: ExportInputs) -> None:
+        if inputs.neighbours is None and not self._has_vectors(inputs):
+            todo = f"Run {command('neighbours', '--label', inputs.label, '--within', inputs.split)}."
+            raise UsageError(f"{inputs.label} has neither vectors nor neighbours to export", todo=todo)
+
+    @override
+    def write(self, inputs: ExportInputs, work: Work) -> None:
+        schema = self._schema(inputs)
+        for split, rows in inputs.splits.items():
+            shards = part_ranges(rows, self.params.rows_per_shard)
+            for i, shard in enumerate(shards):
+                name = f"data/{SPLIT_NAMES.get(split, split)}-{i:05d}-of-{len(shards):05d}.parquet"
+                work.file(name, partial(self._write_shard, inputs, schema, shard), rows=len(shard))
+        card = render_card(inputs, schema.names, self.params.licence or inputs.licence)
+        work.file(CARD, lambda path: write_text(path, card))
+        work.facts |= {"rows": [inputs.rows.start, inputs.rows.stop], "columns": schema.names}
+
+    def _has_vectors(self, inputs: ExportInputs) -> bool:
+        return self.params.vectors != "none" and inputs.source.spec.kind == "vectors"
+
+    def _schema(self, inputs: ExportInputs) -> pa.Schema:
+        fields = [pa.field(name, pa.string()) for name in ("caption_id", "image_id", "text")]
+        if self._has_vectors(inputs):
+            width = pq.read_schema(inputs.encoding.folder / inputs.encoding.manifest.parts[0]).field("vector").type
+            item = pa.float16() if self.params.vectors == "float16" else pa.float32()
+            fields.append(pa.field("vector", pa.list_(pa.field("element", item), width.list_size)))
+        if inputs.neighbours is not None:
+            fields += [field for field in id_schema("captions") if field.name not in ("caption_id", "image_id")]
+        return pa.schema(fields)
+
+    def _write_shard(self, inputs: ExportInputs, schema: pa.Schema, rows: range, path: Any) -> None:
+        with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+            # Row groups of a bounded size: the lists of neighbours of a shard may be larger than memory.
+            for group in part_ranges(rows, _GROUP):
+                writer.write_table(self._table(inputs, schema, group))
+
+    def _table(self, inputs: ExportInputs, schema: pa.Schema, rows: range) -> pa.Table:
+        texts = inputs.corpus.table.slice(rows.start, len(rows))
+        columns: dict[str, Any] = {name: texts[name] for name in ("caption_id", "image_id", "text")}
+        if "vector" in schema.names:
+            columns["vector"] = inputs.encoding.read_rows(rows, ["vector"])["vector"].cast(schema.field("vector").type)
+        if inputs.neighbours is not None:
+            table = inputs.neighbours.read_rows(rows, ["neighbours", "scores", "same_image"])
+            columns |= neighbour_ids(table, inputs.corpus)
+        return pa.table([columns[name] for name in schema.names], schema=schema)
+
+
+_GROUP = 10_000  # captions per row group
+
+
+def render_card(inputs: ExportInputs, columns: list[str], licence: str | None) -> str:
+    """Return the card of a dataset folder: a YAML header that `datasets` reads, then text for people.
+
+    Parameters
+    ----------
+    inputs : ExportInputs
+    columns : list of str
+    licence : str or None
+        Licence of the captions.
+    """
+    header = yaml.safe_dump(_header(inputs, licence), sort_keys=False, allow_unicode=True)
+    return f"---\n{header}---\n\n" + "\n\n".join(_sections(inputs, columns, licence)) + "\n"
+
+
+def _header(inputs: ExportInputs, licence: str | None) -> dict[str, Any]:
+    """Return the YAML header, with the fields of Hugging Face's dataset cards."""
+    files = [{"split": name, "path": f"data/{name}-*"} for name in (SPLIT_NAMES.get(s, s) for s in inputs.splits)]
+    size = next((name for name, limit in _SIZES if len(inputs.rows) < limit), "n>10M")
+    known = next((name for text, name in _LICENCES.items() if (licence or "").startswith(text)), None)
+    terms = {"license": known} if known else {"license": "other", "license_name": "see-the-section-licence"}
+    return {
+        "pretty_name": f"Relevance of {inputs.dataset} captions by {inputs.label}",
+        **terms,
+        "task_categories": ["sentence-similarity"],
+        "tags": ["relabel", "image-text-retrieval", "graded-relevance"],
+        "size_categories": [size],
+        "configs": [{"config_name": "default", "data_files": files}],
+    }
+
+
+def _sections(inputs: ExportInputs, columns: list[str], licence: str | None) -> Iterator[str]:
+    """Yield the paragraphs and tables of the card."""
+    spec, split = inputs.source.spec, next(iter(inputs.splits))
+    counts = ", ".join(f"{SPLIT_NAMES.get(name, name)} {len(rows):,}" for name, rows in inputs.splits.items())
+    yield f"# Relevance of {inputs.dataset} captions by {inputs.label}"
+    yield (
+        f"Graded relevance between captions of {inputs.dataset}, computed by the source `{spec.name}` of relabel. "
+        f"Relevance lies between {spec.bounds[0]:g} and {spec.bounds[1]:g}. Captions: {counts}."
+    )
+    yield "## Loading"
+    name = SPLIT_NAMES.get(split, split)
+    yield f'```python\nfrom datasets import load_dataset\n\nlabels = load_dataset("FOLDER", split="{name}")\n```'
+    yield markdown(Table("Columns", ("column", "content"), tuple((name, _COLUMNS[name]) for name in columns)))
+    if inputs.neighbours is not None:
+        facts = inputs.neighbours.manifest.facts
+        index = inputs.neighbours.manifest.semantic.get("index")
+        search = "exact" if index is None else f"approximate, by the faiss index {index}"
+        within = inputs.neighbours.manifest.semantic["within"]
+        yield f"Neighbours are {search}, among the captions of `{within}`, {facts['k']} per caption."
+    yield "## Label"
+    values = {"label": inputs.label, **inputs.params, "fingerprint": inputs.encoding.manifest.fingerprint}
+    yield markdown(Table("Parameters", ("parameter", "value"), tuple((k, f"`{v}`") for k, v in values.items())))
+    yield "## Agreement with human judgement"
+    rows = tuple(filter(None, map(_figure_row, inputs.figures)))
+    yield markdown(Table("Figures of the label", _FIGURES, rows)) if rows else "This label was not judged."
+    yield "## Licence of the captions"
+    yield licence or "Not recorded. State the licence of the captions here before you share this folder."
+
+
+_FIGURES = ("set", "pairs", "number", "figure", "value", "95% interval")
+
+
+def _figure_row(record: Mapping[str, str]) -> tuple[str, ...] | None:
+    """Return the row of one record of a report; None for a record without a headline figure."""
+    task, subset = record["task"], record["subset"]
+    if task == "eccv" and record.get("map_at_r"):
+        return ("ECCV Caption", subset, record.get("n", ""), "mAP@R", f"{float(record['map_at_r']):.2f}", "")
+    if record.get("pearson"):
+        interval = " to ".join(f"{float(record[end]):.4f}" for end in ("low", "high") if record.get(end))
+        return (f"CxC {task.upper()}", subset, record["n"], "Pearson's r", f"{float(record['pearson']):.4f}", interval)
+    return None

@@ -1,0 +1,173 @@
+"""export: a label in a format of another tool; and the checks that all exports share."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from relabel.config import Config
+from relabel.core.errors import CheckError, MissingError, RelabelError
+from relabel.core.hints import command
+from relabel.export import export_class
+from relabel.export.base import ArtefactRef, Export, ExportInputs
+from relabel.stages.encode import open_label, read_encoding
+from relabel.stages.ingest import FETCHED
+from relabel.stages.job import Job
+from relabel.stages.judge import judge
+from relabel.stages.project import Project
+from relabel.stages.variants import Values, label_values, variant
+from relabel.store.manifest import MANIFEST, ArtefactSpec, Manifest, open_artefact, read_manifest, refuse_replaced
+from relabel.store.workdir import Work
+
+
+def export(project: Project, kind: str, label: str, split: str) -> Job:
+    """Prepare to write a label in a format of another tool.
+
+    Encoding and neighbours are those of the split if they exist, else those of all captions.
+
+    Parameters
+    ----------
+    project : Project
+    kind : str
+        One of `relabel.export.EXPORTS`. Its parameters are those of `export.KIND`.
+    label, split : str
+
+    Raises
+    ------
+    UsageError
+        If there is no such format, label or split, or the format cannot hold the label.
+    MissingError
+        If the encoding is missing.
+    CheckError
+        If the encoding or the neighbours were made of other captions or under other parameters.
+    """
+    exporter = export_class(kind)(getattr(project.config.export, kind))
+    inputs = export_inputs(project, exporter, label, split)
+    source, encoding, neighbours = inputs.source, inputs.encoding, inputs.neighbours
+    exporter.check(inputs)
+    semantic: dict[str, Any] = {
+        **exporter.params.model_dump(mode="json"),
+        "version": exporter.version,
+        "split": split,
+        "pooling": source.params.pooling,
+    }
+    digests = {"corpus": inputs.corpus.digest, "encoding": encoding.manifest.identity}
+    if neighbours is not None:
+        digests["neighbours"] = neighbours.manifest.identity
+    if exporter.figures:
+        semantic |= {"figures": [dict(record) for record in inputs.figures], "licence of captions": inputs.licence}
+    artefact = ArtefactSpec(kind, label, semantic, digests)
+
+    def fill(work: Work) -> None:
+        with unchanged([part for part in (encoding, neighbours) if part is not None], work):
+            exporter.write(inputs, work)
+        work.facts |= {"label": label, "split": split, "bounds": list(source.spec.bounds)}
+
+    def values(config: Config) -> Values:
+        block = getattr(config.export, kind).model_dump(mode="json")
+        return label_values(config, label) | {f"export.{kind}.{name}": value for name, value in block.items()}
+
+    out = project.layout.export(split, kind, label)
+    return Job(out, artefact, fill, project.runtime.progress, variant=variant(project, values))
+
+
+def export_inputs(project: Project, exporter: Export[Any], label: str, split: str) -> ExportInputs:
+    """Return everything that an export of a label over a split may read; raises as `export`."""
+    source, corpus, layout = project.config.source(label), project.corpus, project.layout
+    covering = covering_split(lambda s: layout.encoding(s, label), split)
+    encoding = ArtefactRef(layout.encoding(covering, label), read_encoding(project, label, covering))
+    within = covering_split(lambda s: layout.neighbours(s, "captions", label), split)
+    near = layout.neighbours(within, "captions", label)
+    table = read_current_neighbours(near, label, within, encoding.manifest) if exporter.neighbours else None
+    neighbours = None if table is None else ArtefactRef(near, table)
+    figures = _figures(project, label) if exporter.figures else ()
+    return ExportInputs(
+        corpus=corpus,
+        dataset=project.config.ingest.dataset,
+        namespace=project.namespace,
+        licence=_licence(project),
+        label=label,
+        params=project.config.params(label).model_dump(mode="json"),
+        source=source,
+        split=split,
+        splits={name: corpus.rows([name]) for name in project.splits(split)},
+        encoding=encoding,
+        neighbours=neighbours,
+        figures=figures,
+        open_relevance=partial(open_label, project, label, covering, encoding.manifest),
+        progress=project.runtime.progress,
+    )
+
+
+def covering_split(folder: Callable[[str], Path], split: str) -> str:
+    """Return the split itself if its folder has an artefact, else `all` if that has one."""
+    return "all" if not (folder(split) / MANIFEST).exists() and (folder("all") / MANIFEST).exists() else split
+
+
+def read_current_neighbours(folder: Path, label: str, within: str, encoding: Manifest) -> Manifest | None:
+    """Return the manifest of neighbours of captions; None if there are none.
+
+    Raises
+    ------
+    CheckError
+        If they were made from another encoding.
+    """
+    try:
+        manifest = read_manifest(folder, "neighbours")
+    except MissingError:
+        return None
+    # Stale neighbours are an error rather than left out: the user expects an export with neighbours.
+    if manifest.inputs.get("encoding") != encoding.identity:
+        again = command("neighbours", "--label", label, "--within", within)
+        todo = f"Run {again} again, or delete them to export without."
+        raise CheckError("neighbours made from another encoding", where=str(folder), todo=todo)
+    return manifest
+
+
+@contextmanager
+def unchanged(inputs: Sequence[ArtefactRef], work: Work) -> Iterator[None]:
+    """Verify the inputs of an export before the body, and drop its files if another run rebuilt an input meanwhile.
+
+    Raises
+    ------
+    CheckError
+        If a file differs from its manifest, or an input was rebuilt.
+    """
+    for part in inputs:
+        open_artefact(part.folder, part.manifest.kind)
+    yield
+    # The files may be of two builds: the next run must not resume from them.
+    try:
+        for part in inputs:
+            refuse_replaced(part.folder, part.manifest)
+    except CheckError:
+        for name in list(work.entries()):
+            work.drop(name)
+        raise
+
+
+def _licence(project: Project) -> str | None:
+    """Return the licence of fetched captions; None for captions of the user's own."""
+    from relabel.datasets import load_manifest
+
+    dataset = project.config.ingest.dataset
+    if dataset not in FETCHED or project.reused_corpus is not None or project.config.ingest.path is not None:
+        return None
+    return load_manifest(FETCHED[dataset]).licence
+
+
+def _figures(project: Project, label: str) -> tuple[dict[str, str], ...]:
+    """Return the records of a label in the current report of the judged split; none if it is missing or stale."""
+    folder, records = project.layout.report(project.config.judge.split), []
+    with suppress(RelabelError):
+        report = open_artefact(folder, "report")
+        current = judge(project, label).artefact.fingerprint
+        for name in ("cxc", "eccv"):
+            if report.inputs.get(f"{name}/{label}") == current:
+                with (folder / f"{name}.csv").open(newline="", encoding="utf-8") as file:
+                    records += [record for record in csv.DictReader(file) if record["label"] == label]
+    return tuple(records)

@@ -1,0 +1,100 @@
+"""Contract: `datasets.load_dataset` opens the folder of `relabel export hf` with its splits, ids, texts, vectors and
+neighbours; the card states label, range, figures, licence and how to load it."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from tests.relabel.export.formats import with_params
+
+from relabel import stages
+from relabel.core.errors import UsageError
+from relabel.export.hf import HfExport, render_card
+from relabel.export.params import ExportHfParams
+from relabel.stages import Project
+from relabel.stages.export import export_inputs
+from relabel_train.lookup import open_lookup
+
+
+@pytest.fixture(scope="module")
+def folder(small_project: Project) -> Path:
+    job = stages.export(with_params(small_project, "hf", rows_per_shard=40), "hf", "cbow", "all")
+    job.run()
+    return job.out
+
+
+def test_datasets_loads_the_folder(small_project: Project, folder: Path, tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    datasets.disable_progress_bars()
+    loaded = datasets.load_dataset(str(folder), cache_dir=str(tmp_path))
+    corpus, lookup = small_project.corpus, open_lookup(small_project.layout.lookup("all", "cbow"))
+    assert {name: len(part) for name, part in loaded.items()} == {
+        {"val": "validation"}.get(split, split): len(rows) for split, rows in corpus.splits.items()
+    }
+    rows = [row for name in ("train", "validation", "test") for row in loaded[name]]
+    assert [row["caption_id"] for row in rows] == corpus.caption_ids
+    assert [row["text"] for row in rows] == corpus.texts
+    assert [row["image_id"] for row in rows] == [corpus.image_ids[m] for m in corpus.image]
+    vectors = np.array([row["vector"] for row in rows], np.float32)
+    np.testing.assert_allclose(vectors @ vectors.T, lookup.block(lookup.rows, pooling="paired"), atol=1e-6)
+    near, scores, same = lookup.neighbours(lookup.rows)
+    assert [row["neighbours"] for row in rows] == [lookup.caption_ids(line) for line in near]
+    assert [row["neighbour_images"] for row in rows] == [lookup.image_ids(line) for line in near]
+    np.testing.assert_array_equal(np.array([row["scores"] for row in rows], np.float32), scores)
+    assert [row["same_image"] for row in rows] == same.tolist()
+
+
+def test_files_are_named_by_split_and_count(folder: Path) -> None:
+    names = sorted(path.name for path in (folder / "data").iterdir())
+    assert all(re.fullmatch(r"(train|validation|test)-\d{5}-of-\d{5}\.parquet", name) for name in names)
+    counts = {name.split("-")[0]: int(name[-13:-8]) for name in names}
+    assert {split: sum(name.startswith(split) for name in names) for split in counts} == counts
+    assert counts["train"] > 1
+
+
+def test_the_card_has_a_header_and_the_facts_of_the_label(folder: Path) -> None:
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    header = yaml.safe_load(text.split("---\n")[1])
+    assert [entry["split"] for entry in header["configs"][0]["data_files"]] == ["train", "validation", "test"]
+    assert header["license"] == "other"
+    assert "between -1 and 1" in text
+    assert "This label was not judged." in text
+    assert "Not recorded." in text
+    assert json.loads((folder / "manifest.json").read_text())["facts"]["bounds"] == [-1.0, 1.0]
+
+
+def test_the_card_shows_figures_and_licence(small_project: Project) -> None:
+    inputs = export_inputs(small_project, HfExport(ExportHfParams()), "cbow", "all")
+    record = {"label": "cbow", "task": "sits", "subset": "all", "n": "44833"}
+    record |= {"pearson": "0.7115", "low": "0.7064", "high": "0.7167"}
+    ranking = {"label": "cbow", "task": "eccv", "subset": "i2t", "map_at_r": "20.5", "n": "1261"}
+    text = render_card(replace(inputs, figures=(record, ranking)), ["text"], "CC BY 4.0 (the annotations)")
+    assert yaml.safe_load(text.split("---\n")[1])["license"] == "cc-by-4.0"
+    assert re.search(r"CxC SITS +\| +all .*0\.7115 .*0\.7064 to 0\.7167", text)
+    assert "20.50" in text
+
+
+def test_a_label_without_vectors_exports_its_neighbours_only(small_project: Project, tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    job = stages.export(small_project, "hf", "cider", "all")
+    job.run()
+    loaded = datasets.load_dataset(str(job.out), split="train", cache_dir=str(tmp_path))
+    assert "vector" not in loaded.column_names
+    assert len(loaded[0]["neighbours"]) == 8
+    with pytest.raises(UsageError, match="neither vectors nor neighbours"):
+        stages.export(small_project, "hf", "same_image", "all")
+
+
+def test_float16_vectors_take_half_of_the_bytes(small_project: Project, tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    job = stages.export(with_params(small_project, "hf", vectors="float16"), "hf", "cbow", "test")
+    job.run()
+    schema = pq.read_schema(next((job.out / "data").iterdir()))
+    assert str(schema.field("vector").type).startswith("fixed_size_list<element: halffloat>")

@@ -1,0 +1,100 @@
+"""Contract: an export is an artefact: resumed after an interruption, verified, and refused if its inputs are stale or
+missing. The table of formats, their parameters, places and commands agree."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.relabel.export.formats import with_params
+
+from relabel import stages
+from relabel.config import load_config
+from relabel.core.errors import CheckError, MissingError, UsageError
+from relabel.core.layout import EXPORTS as PLACES
+from relabel.core.layout import place_of
+from relabel.export import EXPORTS, export_class
+from relabel.export.params import ExportParams
+from relabel.stages import Project
+from relabel.stages.verify import verify
+from relabel.store.manifest import VERBS, build_command
+from relabel.store.workdir import Work
+
+
+@pytest.fixture
+def project(small_project: Project, tmp_path: Path) -> Project:
+    """The small project, with a folder of its own for exports."""
+    labels = tmp_path / "labels"
+    dataset = small_project.config.ingest.dataset
+    (labels / dataset).mkdir(parents=True)
+    for name in ("corpus", "encodings", "neighbours"):
+        (labels / dataset / name).symlink_to(small_project.layout.root.absolute() / name)
+    return replace(small_project, labels=labels)
+
+
+def test_tables_of_formats_agree(tmp_path: Path) -> None:
+    assert tuple(EXPORTS) == PLACES
+    for kind in EXPORTS:
+        assert export_class(kind).__module__ == f"relabel.export.{kind}"
+        assert kind in ExportParams.model_fields
+        assert VERBS[kind] == f"export {kind}"
+        folder = tmp_path / "coco/exports/test" / kind / "sbert"
+        place = place_of(folder)
+        assert place is not None
+        assert (place.kind, place.names) == (kind, ("test", "sbert"))
+        assert f"relabel export {kind} --split test --label sbert" in build_command(kind, folder)
+
+
+def test_a_killed_export_resumes_to_the_same_bytes(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = with_params(project, "hf", rows_per_shard=30)
+    job = stages.export(small, "hf", "cbow", "all")
+    job.run()
+    expected = {p.relative_to(job.out): p.read_bytes() for p in job.out.rglob("*") if p.suffix in (".parquet", ".md")}
+    assert len(expected) > 6
+    for name in expected:
+        (job.out / name).unlink()
+    (job.out / "manifest.json").unlink()
+    (job.out / "data").rmdir()
+    job.out.rmdir()
+
+    written = []
+
+    def stop(self: Work, name: str, *arguments: Any, **options: Any) -> None:
+        if len(written) == 3:
+            raise KeyboardInterrupt
+        written.append(name)
+        original(self, name, *arguments, **options)
+
+    original = Work.file
+    monkeypatch.setattr(Work, "file", stop)
+    with pytest.raises(KeyboardInterrupt):
+        stages.export(small, "hf", "cbow", "all").run()
+    monkeypatch.undo()
+    assert not job.out.exists()
+    manifest, built = stages.export(small, "hf", "cbow", "all").run()
+    assert built
+    assert {Path(name): (job.out / name).read_bytes() for name in manifest.files} == expected
+    assert not stages.export(small, "hf", "cbow", "all").run()[1]
+
+
+def test_verify_finds_a_changed_byte(project: Project) -> None:
+    job = stages.export(project, "hf", "cbow", "val")
+    job.run()
+    assert verify([job.out], project.runtime.data).problems == []
+    card = job.out / "README.md"
+    card.write_bytes(card.read_bytes().replace(b"relevant", b"relevent"))
+    (problem,) = verify([job.out], project.runtime.data).problems
+    assert problem.file.endswith("README.md")
+    assert "relabel export hf" in problem.todo
+
+
+def test_an_unknown_format_and_missing_or_stale_inputs_are_refused(project: Project) -> None:
+    with pytest.raises(UsageError, match="no format 'parquet'"):
+        stages.export(project, "parquet", "cbow", "all")
+    with pytest.raises(MissingError, match="relabel encode --label meteor --split all"):
+        stages.export(project, "hf", "meteor", "all")
+    stale = load_config(None, [], {"sources.cbow.tokenizer": "lower_split", "sources.cbow.vectors": "glove"})
+    with pytest.raises((CheckError, MissingError)):
+        stages.export(replace(project, config=stale), "hf", "cbow", "all")
