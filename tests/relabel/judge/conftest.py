@@ -1,4 +1,4 @@
-"""Corpora with CxC's ids, and a relevance that is cheap and odd: neither symmetric nor free of ties."""
+"""Corpora with CxC's ids, and a cheap test relevance that is asymmetric and has ties."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from relabel.store.workdir import Work
 
 @dataclass(frozen=True, eq=False)
 class Odd(Relevance):
-    """r of a reference and a candidate is a hash of both, asymmetric, with ties; captions of image `nan` give NaN."""
+    """Relevance that hashes reference and candidate: asymmetric, with ties, and NaN for captions of image `nan`."""
 
     corpus: Corpus
     rows: range
@@ -53,26 +53,26 @@ class Odd(Relevance):
 
 
 class OddSource(SameImage):
-    """Facts of Odd."""
+    """Source with the relevance Odd."""
 
     spec = replace(SameImage.spec, name="odd", kind="features", symmetric=False)
 
 
 class OddPairs(OddSource):
-    """The same, as a source whose scores are dear."""
+    """The source Odd, marked as scoring pair by pair."""
 
     spec = replace(OddSource.spec, kind="pairs")
 
 
 class OddSymmetric(OddSource):
-    """The same, said to be symmetric."""
+    """The source Odd, marked as symmetric."""
 
     spec = replace(OddSource.spec, symmetric=True)
 
 
 @pytest.fixture(scope="session")
 def odd() -> SimpleNamespace:
-    """Odd and its sources."""
+    """Return Odd and its sources."""
     return SimpleNamespace(Relevance=Odd, Source=OddSource, Pairs=OddPairs, Symmetric=OddSymmetric)
 
 
@@ -83,28 +83,28 @@ def work(tmp_path: Path) -> Work:
 
 
 def cxc_corpus(split: Split, images: int | None = None) -> Corpus:
-    """Make a corpus of CxC's ids with made-up texts; only the first `images` images if given."""
+    """Make a corpus of CxC's ids with generated texts, of all images or the first `images`."""
     sits, sts = human_scores("sits", split), human_scores("sts", split)
-    own = [(c, i) for c, i, m in zip(sits.left, sits.right, sits.method, strict=True) if m == "c2i_original"]
-    kept = sorted({i for _, i in own})[:images]
-    known = set(kept)
-    assert {*sts.left, *sts.right} == {c for c, _ in own}
-    return Corpus.from_captions(Caption(c, i, split, f"caption {c}") for c, i in own if i in known)
+    own_pairs = [(c, i) for c, i, m in zip(sits.left, sits.right, sits.method, strict=True) if m == "c2i_original"]
+    images_kept = sorted({i for _, i in own_pairs})[:images]
+    selected = set(images_kept)
+    assert {*sts.left, *sts.right} == {c for c, _ in own_pairs}
+    return Corpus.from_captions(Caption(c, i, split, f"caption {c}") for c, i in own_pairs if i in selected)
 
 
 @pytest.fixture(scope="session")
 def cxc_test() -> Corpus:
-    """The ids of CxC's 25,000 test captions."""
+    """Return the ids of CxC's 25,000 test captions."""
     return cxc_corpus("test")
 
 
 @pytest.fixture(scope="session")
 def cxc_val() -> Corpus:
-    """The ids of CxC's 25,000 val captions."""
+    """Return the ids of CxC's 25,000 val captions."""
     return cxc_corpus("val")
 
 
 @pytest.fixture(scope="session")
 def few() -> Corpus:
-    """The first 300 images of the same: most pairs are missing."""
+    """Return the first 300 test images; most judged pairs are missing from them."""
     return cxc_corpus("test", 300)

@@ -1,4 +1,4 @@
-"""Pairs with three ratings each, and a judged set of their form, for the tests of figures and reports."""
+"""Pairs with three ratings each, and a judged set of such pairs, for the tests of figures and reports."""
 
 from __future__ import annotations
 

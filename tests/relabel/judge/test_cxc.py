@@ -1,7 +1,8 @@
-"""Judged pairs are scored by the papers' protocol, each task as an oracle of loops does; what cannot be is named.
+"""Contract: judged pairs are scored by the papers' protocol, each task as an explicit loop does; impossible pairs are
+reported.
 
-SITS: the image's first five captions, the caption itself included unless told. STS: both orders averaged where the
-source is not symmetric. SIS: every caption of one image against the other's set, pooled over both, in both orders.
+SITS: the first five captions of the image, the judged caption included by default. STS: both orders are averaged if the
+source is not symmetric. SIS: every caption of one image against the set of the other, pooled over both, in both orders.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ REDUCE = {"max": max, "mean": lambda v: sum(v) / len(v), "refs": lambda v: sum(v
 
 @pytest.fixture
 def corpus() -> Corpus:
-    """Images with 1, 2, 5, 6 and 7 captions; ids as CxC's."""
+    """Return a corpus of images with 1, 2, 5, 6 and 7 captions and CxC's ids."""
     return Corpus.from_captions(
         Caption(f"coco:{10 * image + k}", f"coco:{image}", "test", f"caption {k} of {image}")
         for image, count in enumerate((1, 2, 5, 6, 7), 1)
@@ -44,13 +45,13 @@ def judged(task: Task, pairs: list[tuple[str, str]]) -> HumanScores:
 def few_pairs(monkeypatch: pytest.MonkeyPatch) -> dict[Task, HumanScores]:
     images = [f"coco:{i}" for i in range(1, 6)]
     captions = ["coco:10", "coco:20", "coco:21", "coco:34", "coco:40", "coco:45", "coco:50", "coco:56"]
-    found: dict[Task, HumanScores] = {
+    scores_of_task: dict[Task, HumanScores] = {
         "sts": judged("sts", [(a, b) for a in captions for b in captions if a < b]),
         "sits": judged("sits", [(c, i) for c in captions for i in images]),
         "sis": judged("sis", [(a, b) for a in images for b in images if a != b]),
     }
-    monkeypatch.setattr(cxc, "human_scores", lambda task, split: found[task])
-    return found
+    monkeypatch.setattr(cxc, "human_scores", lambda task, split: scores_of_task[task])
+    return scores_of_task
 
 
 def by_hand(
@@ -91,16 +92,18 @@ def test_every_task_equals_its_definition(
         assert table["left"].to_pylist() == human.left
         assert table["right"].to_pylist() == human.right
         assert table["human"].to_pylist() == human.score.tolist()
-        wanted = [by_hand(corpus, odd, task, a, b, pooling, own) for a, b in zip(human.left, human.right, strict=True)]
-        found = table["relevance"].to_numpy()
-        assert found == pytest.approx(np.array(wanted), abs=1e-12, nan_ok=True)
-        assert table["relevance"].null_count == int(np.isnan(wanted).sum())
+        expected = [
+            by_hand(corpus, odd, task, a, b, pooling, own) for a, b in zip(human.left, human.right, strict=True)
+        ]
+        relevances = table["relevance"].to_numpy()
+        assert relevances == pytest.approx(np.array(expected), abs=1e-12, nan_ok=True)
+        assert table["relevance"].null_count == int(np.isnan(expected).sum())
     assert np.isnan(by_hand(corpus, odd, "sits", "coco:10", "coco:1", pooling, False))
     assert work.facts["cxc"]["include_self"] is own
     assert work.facts["cxc"]["both_orders"] is True
 
 
-def test_symmetric_sources_are_asked_once(
+def test_symmetric_sources_score_one_order(
     corpus: Corpus, odd: SimpleNamespace, few_pairs: dict[Task, HumanScores], work: Work
 ) -> None:
     relevance = odd.Relevance(corpus, range(len(corpus)))
@@ -115,26 +118,26 @@ def test_same_image_on_real_pairs(cxc_test: Corpus, work: Work) -> None:
     tables = read_cxc(work.folder)
     assert [t.num_rows for t in tables.values()] == [44_045, 44_833, 46_719]
     assert sum(t["relevance"].null_count for t in tables.values()) == 0
-    own = {
+    own_sampling = {
         m
         for m, r in zip(tables["sits"]["method"].to_pylist(), tables["sits"]["relevance"].to_pylist(), strict=True)
         if r
     }
-    assert own == {"c2i_original"}
+    assert own_sampling == {"c2i_original"}
     clusters = [cxc_test.image_ids[i] for i in tables["sits"]["cluster"].to_pylist()[:50]]
     assert clusters == tables["sits"]["right"].to_pylist()[:50]
     left = [cxc_test.image[cxc_test.row_of[c]] for c in tables["sts"]["left"].to_pylist()[:50]]
     assert left == tables["sts"]["cluster"].to_pylist()[:50]
 
 
-def test_missing_ids_are_counted_named_and_null(few: Corpus, odd: SimpleNamespace, work: Work) -> None:
+def test_missing_ids_are_counted_reported_and_null(few: Corpus, odd: SimpleNamespace, work: Work) -> None:
     notes: list[str] = []
 
     class Notes(type(cxc.SILENT)):  # type: ignore[misc]
         def note(self, text: str) -> None:
             notes.append(text)
 
-    encoded = range(0, 500)  # 100 of the 300 images
+    encoded = range(0, 500)  # the captions of 100 of the 300 images
     score_cxc(few, odd.Relevance(few, encoded), odd.Source, "test", work, Notes())
     for task, table in read_cxc(work.folder).items():
         reasons, relevance = table["missing"].to_pylist(), table["relevance"].to_pylist()
@@ -166,7 +169,7 @@ def test_undefined_relevance_is_null_with_a_reason(few: Corpus, odd: SimpleNames
     )
 
 
-def test_pairs_sources_go_on_where_they_were(
+def test_pairwise_sources_resume(
     few: Corpus, odd: SimpleNamespace, work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cxc, "_CHUNK", {"sts": 20_000, "sits": 15_000, "sis": 24_000})
@@ -185,13 +188,13 @@ def test_pairs_sources_go_on_where_they_were(
     score_cxc(few, relevance, odd.Pairs, "test", work)
     assert {n: e.sha256 for n, e in work.entries().items()} == before
     assert 0 < sum(odd.Relevance.calls) < total / 3
-    whole = Work(work.folder.with_name("whole"))
-    (whole.folder / ".done").mkdir(parents=True)
-    score_cxc(few, relevance, odd.Source, "test", whole)
+    complete = Work(work.folder.with_name("whole"))
+    (complete.folder / ".done").mkdir(parents=True)
+    score_cxc(few, relevance, odd.Source, "test", complete)
     for task, table in read_cxc(work.folder).items():
-        assert table.to_pylist() == read_cxc(whole.folder)[task].to_pylist()
+        assert table.to_pylist() == read_cxc(complete.folder)[task].to_pylist()
 
 
-def test_no_scores_is_said_so(work: Work) -> None:
+def test_no_scores_are_reported(work: Work) -> None:
     with pytest.raises(MissingError, match="relabel judge"):
         read_cxc(work.folder)

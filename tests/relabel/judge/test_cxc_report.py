@@ -1,7 +1,8 @@
-"""A row a label, task and subset: the coefficients of the pairs that were scored, the rest counted and named.
+"""Contract: the report has one row per label, task and subset, with the coefficients of the scored pairs; other pairs
+are counted and reported.
 
-same_image is always there, from the sampling methods alone, equal to the source's own scores; a paper's figure stands
-beside the measure, model and protocol that it was published for and no other.
+same_image is always included. It is computed from the sampling methods alone and equals the source's own scores. A
+published figure is shown only for the measure, model and protocol that it was published for.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def same(cxc_test: Corpus, tmp_path_factory: pytest.TempPathFactory) -> PairScor
 
 @pytest.fixture(scope="module")
 def some(few: Corpus, odd: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> PairScores:
-    """A label that scored the pairs of 300 images alone."""
+    """Return a label that scored the pairs of 300 images only."""
     work = new_work(tmp_path_factory.mktemp("odd"), "odd")
     score_cxc(few, odd.Relevance(few, range(len(few))), odd.Source, "test", work)
     return PairScores.open(work.folder, work.facts)
@@ -49,7 +50,7 @@ def find(rows: list[AgreementRow], label: str, task: str, subset: str) -> Agreem
     return row
 
 
-def test_same_image_gives_the_known_figures(same: PairScores) -> None:
+def test_same_image_has_the_known_figures(same: PairScores) -> None:
     rows = correlate([same], resamples=200)
     assert [(r.task, r.subset) for r in rows] == [
         ("sts", "all"),
@@ -60,14 +61,14 @@ def test_same_image_gives_the_known_figures(same: PairScores) -> None:
         ("sits", "c2i_intrasim"),
         ("sis", "all"),
     ]
-    whole = find(rows, "same_image", "sits", "all")
-    assert whole.figures.n == 44_833
-    assert whole.figures.pearson == pytest.approx(0.7115, abs=5e-5)
-    assert whole.figures.interval is not None
-    assert 0.705 < whole.figures.interval.low < 0.7115 < whole.figures.interval.high < 0.718
-    assert whole.published is not None
-    assert (whole.published.value, whole.published.paper) == (0.711, "SAM")
-    assert whole.own_image is None
+    all_pairs = find(rows, "same_image", "sits", "all")
+    assert all_pairs.figures.n == 44_833
+    assert all_pairs.figures.pearson == pytest.approx(0.7115, abs=5e-5)
+    assert all_pairs.figures.interval is not None
+    assert 0.705 < all_pairs.figures.interval.low < 0.7115 < all_pairs.figures.interval.high < 0.718
+    assert all_pairs.published is not None
+    assert (all_pairs.published.value, all_pairs.published.paper) == (0.711, "SAM")
+    assert all_pairs.own_image is None
     other = find(rows, "same_image", "sits", "c2i_intrasim")
     assert (other.figures.n, other.figures.pearson, other.figures.interval) == (19_833, None, None)
     assert other.own_image is False
@@ -82,9 +83,9 @@ def test_val_split(cxc_val: Corpus, tmp_path: Path) -> None:
     score_cxc(cxc_val, relevance, SameImage, "val", work, tasks=("sts", "sits"))
     rows = correlate([PairScores.open(work.folder, work.facts)], resamples=0)
     assert find(rows, "same_image", "sts", "all").figures.pearson == pytest.approx(0.644, abs=5e-4)
-    whole = find(rows, "same_image", "sits", "all")
-    assert (whole.figures.n, whole.missing, whole.published) == (44_722, 0, None)
-    assert whole.figures.pearson == pytest.approx(0.688, abs=5e-4)
+    all_pairs = find(rows, "same_image", "sits", "all")
+    assert (all_pairs.figures.n, all_pairs.missing, all_pairs.published) == (44_722, 0, None)
+    assert all_pairs.figures.pearson == pytest.approx(0.688, abs=5e-4)
 
 
 def test_baseline_equals_the_source(same: PairScores) -> None:
@@ -119,7 +120,7 @@ def test_figures_are_those_of_the_scored_pairs(some: PairScores) -> None:
 
 
 def params_of(source: str, **changed: object) -> dict[str, object]:
-    """All parameters of a label as a judgement records them."""
+    """Return all parameters of a label as a judgement records them."""
     params = source_class(source).spec.params(**{"source": source, **changed})
     return params.model_dump(mode="json")
 
@@ -159,43 +160,43 @@ def params_of(source: str, **changed: object) -> dict[str, object]:
         ("vectors", {"images": "random.npy", "pooling": "refs"}, "all", None),
     ],
 )
-def test_a_papers_figure_stands_beside_its_measure_and_protocol_alone(
+def test_published_figures_require_the_same_measure_and_protocol(
     source: str, changed: dict[str, object], subset: str, value: float | None
 ) -> None:
     params = params_of(source, **changed)
-    found = published_pearson(params, "sits", subset, "test")
-    assert (found.value if found else None) == value
-    assert found is None or found.paper in PAPERS
+    figures = published_pearson(params, "sits", subset, "test")
+    assert (figures.value if figures else None) == value
+    assert figures is None or figures.paper in PAPERS
     assert published_pearson(params, "sits", subset, "val") is None
     assert published_pearson(params, "sts", subset, "test") is None
 
 
-def test_papers_rankings() -> None:
-    found = published_ranking(params_of("sbert"), "t2i")
-    assert found is not None
-    assert (found.map_at_r, found.r_precision, found.paper) == (37.53, 44.94, "S-NDCG")
+def test_published_rankings() -> None:
+    figures = published_ranking(params_of("sbert"), "t2i")
+    assert figures is not None
+    assert (figures.map_at_r, figures.r_precision, figures.paper) == (37.53, 44.94, "S-NDCG")
     assert published_ranking(params_of("cbow"), "t2i") is None
     assert published_ranking(params_of("sbert", model="data/sbert-cxc"), "t2i") is None
 
 
-def test_a_model_of_a_folder_is_no_papers_whatever_the_name_of_the_folder() -> None:
+def test_a_model_of_a_folder_has_no_published_figure() -> None:
     assert published_pearson(params_of("sbert"), "sits", "all", "test", own_model=True) is None
     assert published_ranking(params_of("sbert"), "i2t", own_model=True) is None
     assert published_pearson(params_of("same_image"), "sits", "all", "test", own_model=True) is not None
 
 
-def test_no_papers_figure_without_the_caption_itself(same: PairScores) -> None:
+def test_no_published_figure_without_the_caption_itself(same: PairScores) -> None:
     without = replace(same, include_self=False)
     assert all(row.published is None for row in correlate([without], resamples=0))
 
 
-def test_no_papers_figure_where_pairs_are_missing(same: PairScores) -> None:
+def test_no_published_figure_if_pairs_are_missing(same: PairScores) -> None:
     tables = dict(same.tables)
     table = tables["sits"]
     place = table["method"].to_pylist().index("c2i_original")
-    known = [None if i == place else value for i, value in enumerate(table["relevance"].to_pylist())]
+    relevances = [None if i == place else value for i, value in enumerate(table["relevance"].to_pylist())]
     at = table.schema.get_field_index("relevance")
-    tables["sits"] = table.set_column(at, "relevance", pa.array(known, pa.float64()))
+    tables["sits"] = table.set_column(at, "relevance", pa.array(relevances, pa.float64()))
     rows = correlate([replace(same, tables=tables)], resamples=0)
     assert find(rows, "same_image", "sits", "all").published is None
-    assert find(rows, "same_image", "sits", "c2i_intrasim").published is not None  # all of these pairs are there
+    assert find(rows, "same_image", "sits", "c2i_intrasim").published is not None  # no pair of this subset is missing

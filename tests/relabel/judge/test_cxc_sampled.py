@@ -1,5 +1,5 @@
-"""Contract of CxC's own protocol: units by side and kind, one row per label, task and subset, the known figures of
-same_image, and published models beside test alone.
+"""Contract: CxC's own protocol has units by side and kind, one row per label, task and subset, the known figures of
+same_image, and published models for the test split only.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def test_the_known_figures_of_same_image(same: PairScores) -> None:
     assert sits is not None
     assert 100 * sts.mean == pytest.approx(69.9, abs=0.15)
     assert 100 * sits.mean == pytest.approx(78.4, abs=0.15)
-    assert rows["sis", "all"] is rows["sits", "c2i_intrasim"] is None  # a constant
+    assert rows["sis", "all"] is rows["sits", "c2i_intrasim"] is None  # constant relevance
 
 
 def test_the_report(same: PairScores) -> None:
@@ -66,7 +66,7 @@ def test_the_report(same: PairScores) -> None:
     assert sampled_report([]).tables == ()
 
 
-def test_no_published_models_beside_val(cxc_val: Corpus, tmp_path: Path) -> None:
+def test_no_published_models_for_val(cxc_val: Corpus, tmp_path: Path) -> None:
     (tmp_path / ".done").mkdir()
     work = Work(tmp_path, {"label": "same_image", "params": {"source": "same_image", "pooling": "max"}})
     score_cxc(cxc_val, SameImageRelevance(cxc_val, range(len(cxc_val)), "max"), SameImage, "val", work)

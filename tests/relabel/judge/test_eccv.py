@@ -1,6 +1,6 @@
-"""A label ranks ECCV Caption's galleries by r(V_i, T_j) in both directions, with ties and positives counted as stated.
-
-Figures equal eccv_caption's own code on its own queries; same_image gives the known ones; a gate re-ranks its best.
+"""Contract: a label ranks ECCV Caption's galleries by r(V_i, T_j) in both directions, with the documented ties and
+counts of positives. Figures equal those of eccv_caption's code on its queries, same_image has its known figures, and a
+gate re-ranks its best candidates.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ def eccv(cxc_test: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Eccv:
 
 @pytest.fixture
 def tiny(few: Corpus) -> Eccv:
-    """40 images and their captions; a query has up to 6 positives, one of them outside the gallery."""
+    """Return 40 images and their captions; a query has up to 6 positives, one of them outside the gallery."""
     generator = np.random.default_rng(3)
     images = np.arange(10, 50, dtype=np.int32)
     captions = np.sort(few.references(images).rows)
     queries = {}
     for direction, asked, items in (("i2t", images, len(captions)), ("t2i", captions, len(images))):
         index = np.sort(generator.choice(asked, 9, replace=False))
-        found = [np.sort(generator.choice(items, generator.integers(1, 6), replace=False)) for _ in index]
-        count = np.array([len(f) for f in found]) + (np.arange(9) == 4)
-        queries[direction] = Queries([f"q{i}" for i in index], index, found, count)
+        positives = [np.sort(generator.choice(items, generator.integers(1, 6), replace=False)) for _ in index]
+        count = np.array([len(f) for f in positives]) + (np.arange(9) == 4)
+        queries[direction] = Queries([f"q{i}" for i in index], index, positives, count)
     return Eccv(captions, images, queries)
 
 
@@ -61,23 +61,23 @@ def test_queries_and_galleries(eccv: Eccv, cxc_test: Corpus) -> None:
     assert [cxc_test.caption_ids[i] for i in t2i.index] == t2i.ids
 
 
-def test_same_image_is_the_papers_pairwise(eccv: Eccv, cxc_test: Corpus, work: Work) -> None:
+def test_same_image_equals_the_published_pairwise_figures(eccv: Eccv, cxc_test: Corpus, work: Work) -> None:
     relevance = SameImageRelevance(cxc_test, range(len(cxc_test)), "max")
     score_eccv(cxc_test, relevance, SameImage, eccv, work)
-    found = figures(work)
-    assert found["i2t"][:2] == pytest.approx([31.27, 31.30], abs=0.1)
-    assert found["t2i"][:2] == pytest.approx([13.59, 13.59], abs=0.1)
+    rows = figures(work)
+    assert rows["i2t"][:2] == pytest.approx([31.27, 31.30], abs=0.1)
+    assert rows["t2i"][:2] == pytest.approx([13.59, 13.59], abs=0.1)
     assert work.facts["eccv"] == {"ties": "pessimistic", "pooling": "max", "gate": None, "gate_top": None}
 
 
 def test_equal_to_eccv_caption_without_ties(eccv: Eccv, cxc_test: Corpus, work: Work) -> None:
-    """Random 16-d vectors, close within an image, mean over references; eccv_caption takes ranked id lists."""
+    """Compare random 16-d vectors, close within an image, pooled by mean; eccv_caption takes ranked lists of ids."""
     metrics = pytest.importorskip("eccv_caption").Metrics()
     generator = np.random.default_rng(0)
     vectors = generator.normal(size=(5000, 16))[cxc_test.image] + 0.7 * generator.normal(size=(25_000, 16))
     vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
     relevance = VectorRelevance(cxc_test, range(25_000), "mean", vectors, lambda _: vectors[0])
-    # `row` ties, and ranks of the same rounded scores: eccv_caption has no rule for ties of its own.
+    # Ranks of rounded scores with ties broken by row: eccv_caption defines no rule for ties.
     score_eccv(cxc_test, relevance, SameImage, eccv, work, ties="row")
     ranked: dict[str, dict[int, list[int]]] = {}
     for direction in DIRECTIONS:
@@ -94,15 +94,15 @@ def test_equal_to_eccv_caption_without_ties(eccv: Eccv, cxc_test: Corpus, work: 
     theirs = metrics.compute_all_metrics(
         ranked["i2t"], ranked["t2i"], ("eccv_map_at_r", "eccv_rprecision", "eccv_r1"), (1,), False
     )
-    found = figures(work)
+    rows = figures(work)
     for direction in DIRECTIONS:
-        wanted = [100 * theirs[name][direction] for name in ("eccv_map_at_r", "eccv_rprecision", "eccv_r1")]
-        assert found[direction] == pytest.approx(wanted, abs=1e-9)
-        assert 5 < wanted[0] < 60
+        expected = [100 * theirs[name][direction] for name in ("eccv_map_at_r", "eccv_rprecision", "eccv_r1")]
+        assert rows[direction] == pytest.approx(expected, abs=1e-9)
+        assert 5 < expected[0] < 60
 
 
 def by_hand(corpus: Corpus, relevance: object, eccv: Eccv, direction: Direction, top: int | None) -> list[list[float]]:
-    """Every query's three figures, by sorting. The gate is the same label, pooled by mean."""
+    """Compute the three figures of every query by sorting. The gate is the same label, pooled by mean."""
     queries, gallery, out = eccv.queries[direction], eccv.gallery(direction), []
 
     def order(q: int, items: list[int], pooling: Pooling) -> list[int]:
@@ -110,8 +110,8 @@ def by_hand(corpus: Corpus, relevance: object, eccv: Eccv, direction: Direction,
         for j in items:
             image, caption = (queries.index[q], gallery[j]) if direction == "i2t" else (gallery[j], queries.index[q])
             r = relevance.pairs(corpus.references([image]), np.array([caption], np.int32), pooling)[0]  # type: ignore[attr-defined]
-            own = corpus.image[caption] == image
-            keys.append((-np.round(r * 1e5), not own, j in queries.items[q], j))
+            own_item = corpus.image[caption] == image
+            keys.append((-np.round(r * 1e5), not own_item, j in queries.items[q], j))
         return [j for *_, j in sorted(keys)]
 
     for q in range(len(queries)):
@@ -119,7 +119,7 @@ def by_hand(corpus: Corpus, relevance: object, eccv: Eccv, direction: Direction,
         if top is None:
             ranked = order(q, everything, "max")
         else:
-            # The gate keeps (-score, own, column) order; ties of the rest are pessimistic.
+            # The gate orders by (-score, own, column); ties of the remaining items are pessimistic.
             coarse = order_of_gate(corpus, relevance, eccv, direction, q)[:top]
             ranked = order(q, coarse, "max") + order(q, [j for j in everything if j not in coarse], "mean")
         hits, r = [j in queries.items[q] for j in ranked], int(queries.positives[q])
@@ -139,7 +139,7 @@ def order_of_gate(corpus: Corpus, relevance: object, eccv: Eccv, direction: Dire
 
 @dataclass(frozen=True, eq=False)
 class Always:
-    """A relevance with one pooling, whatever is asked."""
+    """Relevance with a fixed pooling."""
 
     inner: object
     rows: range
@@ -161,8 +161,8 @@ def test_equal_to_plain_sorting(
     table = read_eccv_scores(work.folder)[direction]
     assert table["query"].to_pylist() == tiny.queries[direction].ids
     assert table["positives"].to_pylist() == tiny.queries[direction].positives.tolist()
-    found = np.stack([table[c].to_numpy() for c in ("ap_at_r", "r_precision", "r_at_1")], axis=1)
-    assert found == pytest.approx(np.array(by_hand(few, relevance, tiny, direction, top)), abs=1e-12)
+    rows = np.stack([table[c].to_numpy() for c in ("ap_at_r", "r_precision", "r_at_1")], axis=1)
+    assert rows == pytest.approx(np.array(by_hand(few, relevance, tiny, direction, top)), abs=1e-12)
 
 
 def test_rounding_noise_changes_nothing(few: Corpus, odd: SimpleNamespace, tiny: Eccv, tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_undefined_relevance_ranks_last(few: Corpus, odd: SimpleNamespace, tiny:
     assert not np.isnan(read_eccv_scores(work.folder)["i2t"]["ap_at_r"].to_numpy()).any()
 
 
-def test_pairs_sources_go_on_where_they_were(
+def test_pairwise_sources_resume(
     few: Corpus, odd: SimpleNamespace, eccv: Eccv, cxc_test: Corpus, work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("relabel.judge.eccv._BATCH", 4)

@@ -1,5 +1,5 @@
-"""Contract of scores from elsewhere: pairs are found by their ids or their texts, missing pairs are refused unless they
-are allowed, and errors name file and line.
+"""Contract: pairs of external scores are identified by ids or texts. Missing pairs are refused unless they are allowed,
+and errors name file and line.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def write(path: Path, records: list[dict[str, object]]) -> Path:
     return path
 
 
-def test_scores_stand_beside_labels(tmp_path: Path) -> None:
+def test_scores_are_reported_with_labels(tmp_path: Path) -> None:
     human = human_scores("sits", "test")
     values = [(i * 7919) % 1000 / 1000 for i in range(len(human))]
     records = [
@@ -61,7 +61,7 @@ def test_an_invalid_record_is_named(tmp_path: Path, record: dict[str, object], m
     assert str(error.value.where).endswith("s.jsonl:2")
 
 
-def test_no_judged_pair(tmp_path: Path) -> None:
+def test_records_without_a_judged_pair_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "s.jsonl", [{"left": "coco:1", "right": "coco:2", "score": 1}])
     with pytest.raises(CheckError, match="no judged pair of CxC's test split"):
         read_cxc_scores(path, "test")
@@ -77,7 +77,7 @@ PAIRS = Judgements(
 def test_pairs_by_id_and_by_text(tmp_path: Path) -> None:
     by_id = [{"id": "q", "score": 2}, {"id": "p", "score": 1}, {"id": "nobody", "score": 9}, {"id": "r", "score": 3}]
     by_text = [
-        {"reference": "x", "candidate": "a", "score": 1},  # the other order
+        {"reference": "x", "candidate": "a", "score": 1},  # the reverse order
         {"references": ["b"], "candidate": "y", "score": 1.5},
         {"references": ["y"], "candidate": "b", "score": 2.5},  # both orders: their mean
         {"reference": "c", "candidate": "c", "score": 3},

@@ -1,6 +1,6 @@
-"""Contract of the figures of a judged set: ratings are correlated by the statistics of the set, every rating by itself;
-an item of choices is as right as its worst comparison; pairs without a score are left out and counted; every figure has
-an interval over clusters.
+"""Contract: ratings are correlated by the statistics of the set, each rating as one observation. An item of choices is
+correct if its worst comparison is. Pairs without a score are excluded and counted. Every figure has an interval over
+clusters.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def test_pairs_without_a_score_are_counted() -> None:
 
 
 @pytest.mark.parametrize(("ties", "expected"), [(0.0, [0.5, 0.0, 0.25]), (0.5, [0.5, 0.5, 0.5])])
-def test_an_item_is_as_right_as_its_worst_comparison(ties: float, expected: list[float]) -> None:
+def test_an_item_is_correct_if_its_worst_comparison_is(ties: float, expected: list[float]) -> None:
     items = [[(0, 1), (0, 2)], [(1, 0), (0, 2)], [(0, 3), (0, 1)]]
     choices = Judgements(
         ids=list("abcde"),
@@ -58,7 +58,7 @@ def test_an_item_is_as_right_as_its_worst_comparison(ties: float, expected: list
 
 
 def test_separate_collections_are_not_pooled() -> None:
-    one = judged(statistics=("spearman",), group="x")
-    figures = set_figures(one, RATED, SCORES, 0)
+    rated = judged(statistics=("spearman",), group="x")
+    figures = set_figures(rated, RATED, SCORES, 0)
     assert [f.group for f in figures] == ["y", "x"]
-    assert headline(one, figures) == figures[1]
+    assert headline(rated, figures) == figures[1]

@@ -1,5 +1,5 @@
-"""Contract of the picture of all judged sets: every label has a row in every panel, figures are printed, and labels
-that a set does not score are named as such.
+"""Contract: in the picture of all judged sets, every label has a row in every panel, figures are printed, and labels
+that a set does not score are marked.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Contract of the report on a judged set: published figures stand below the labels in the column they belong to, and
-labels that cannot score the set are named with the reason.
+"""Contract: the report on a judged set shows published figures below the labels, in the matching column, and names
+labels that cannot score the set with the reason.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ from relabel.judge.judged_figures import set_figures
 from relabel.judge.judged_report import set_report
 
 
-def test_the_report_shows_published_figures_and_what_was_left_out() -> None:
-    one = judged(
+def test_the_report_shows_published_figures_and_excluded_labels() -> None:
+    rated = judged(
         statistics=("tau_c",), published=(PublishedFigures("CIDEr", {"tau_c": 43.9}, "CLIPScore"),),
         papers={"CLIPScore": "Hessel et al."},
     )  # fmt: skip
-    figures = set_figures(one, RATED, SCORES, 20)
-    report = set_report(one, {"mine": figures}, {"same_image": "it reads no text"}, 20)
+    figures = set_figures(rated, RATED, SCORES, 20)
+    report = set_report(rated, {"mine": figures}, {"same_image": "it reads no text"}, 20)
     (table,) = report.tables
     assert table.header == ("label", "all tau-c", "y tau-c", "x tau-c", "by")
-    assert table.rows[1] == ("CIDEr", "43.9", "", "", "CLIPScore")  # of all pairs, not of a group
+    assert table.rows[1] == ("CIDEr", "43.9", "", "", "CLIPScore")  # of all pairs, not of one group
     assert "Not scored: same_image (it reads no text)." in table.notes
     assert report.records[0]["tau_c"] == figures[0].value
     assert set(report.records[0]) == {"label", "task", "subset", "n", "missing", "tau_c", "tau_c_low", "tau_c_high"}
-    assert set_report(one, {}).tables == ()
+    assert set_report(rated, {}).tables == ()
 
 
 def test_several_statistics_of_separate_collections() -> None:
-    one = judged(statistics=("spearman", "pearson"), group="x")
-    (table,) = set_report(one, {"mine": set_figures(one, RATED, SCORES, 0)}).tables
+    rated = judged(statistics=("spearman", "pearson"), group="x")
+    (table,) = set_report(rated, {"mine": set_figures(rated, RATED, SCORES, 0)}).tables
     assert table.header == ("label", "y Spearman", "y Pearson", "x Spearman", "x Pearson")
     assert "120 judgements" in table.title  # of both groups

@@ -1,5 +1,5 @@
-"""Contract of the scores of a judged set: both orders count where the set says so; the scores of a label are kept and
-read again, until its texts or parameters change; scores that lack a pair are made again.
+"""Contract: both orders are averaged if the judged set says so. The scores of a label are kept and reused until its
+texts or parameters change. Scores that lack a pair are computed again.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def cider(**params: object) -> Cider:
     return Cider(CiderParams(tokenizer="lower_split", **params))  # type: ignore[arg-type]
 
 
-def test_kept_scores_are_read_and_not_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kept_scores_are_reused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = score_judgements(PAIRS, cider(), Runtime(), folder=tmp_path, label="cider")
     np.testing.assert_array_equal(first.scores, score_judgements(PAIRS, cider(), Runtime()).scores)
     assert {path.name for path in tmp_path.iterdir()} >= {"encodings", "scores"}
@@ -58,14 +58,14 @@ def test_kept_scores_are_read_and_not_computed(tmp_path: Path, monkeypatch: pyte
     assert not calls
     np.testing.assert_array_equal(again.scores, first.scores)
     assert (again.captions, again.seconds, again.bytes) == (first.captions, first.seconds, first.bytes)
-    # The pooling changes scores and no encoding; the range of n-grams changes both.
+    # The pooling changes the scores but not the encoding; the range of n-grams changes both.
     for changed in (cider(pooling="max"), cider(n=2)):
         other = score_judgements(PAIRS, changed, Runtime(), folder=tmp_path, label="cider")
         np.testing.assert_array_equal(other.scores, score_judgements(PAIRS, changed, Runtime()).scores)
     assert len(calls) == 4  # two were kept, two were temporary
 
 
-def test_a_pair_without_a_score_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pair_without_a_score_is_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for values in ([1.0, np.nan], [1.0, 2.0]):
         monkeypatch.setattr(judged_scores, "score_texts", lambda *a, **k: TextScores(np.array(values), 3, 1.0, 9))  # noqa: B023
         scored = score_judgements(PAIRS, cider(), Runtime(), folder=tmp_path, label="cider")

@@ -1,5 +1,5 @@
-"""Contract of the table of all judged sets: one row per label and one column per set, with the best label marked; the
-figures of CxC and ECCV Caption come from their records; costs are sums over sets.
+"""Contract: the table of all judged sets has one row per label and one column per set, with the best label marked. The
+figures of CxC and ECCV Caption come from their records, and costs are sums over sets.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Contract: notes below a table hold for every label in it: an image stands for its captions or for its own vector, a
-caption is among its own references or not; a note that holds for some labels begins with their names."""
+"""Contract: a note below a table holds for every label in the table, or begins with the names of its labels. Notes
+state whether an image is represented by its captions or a vector, and whether a caption is among its own references.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ FUSED = scored("both", "fuse", ("clip",))
     ("label", "expected"),
     [(SBERT, "captions"), (SAME, "captions"), (CLIP, "vector"), (IMAGES, "vector alone"), (FUSED, "parts")],
 )
-def test_what_an_image_stands_for(label: PairScores, expected: str) -> None:
+def test_representation_of_an_image(label: PairScores, expected: str) -> None:
     assert basis(label) == expected
 
 
@@ -53,12 +54,12 @@ def test_what_an_image_stands_for(label: PairScores, expected: str) -> None:
     [
         ({"captions": "c.npy"}, False),
         (OF_BOTH, True),
-        (OF_BOTH | {"pooling": "max"}, False),  # images have vectors that no score reads
+        (OF_BOTH | {"pooling": "max"}, False),  # no score reads the vectors of images
         (OF_IMAGES, True),
         (OF_IMAGES | {"pooling": "refs"}, True),
     ],
 )
-def test_vectors_of_images_count_where_they_are_compared(changed: dict[str, Any], expected: bool) -> None:
+def test_vectors_of_images_matter_only_if_they_are_compared(changed: dict[str, Any], expected: bool) -> None:
     source = source_class("vectors")
     assert source(source.spec.params(source="vectors", **changed)).compares_image_vectors() == expected
 
@@ -103,14 +104,14 @@ def test_a_note_names_its_labels_where_labels_differ() -> None:
     assert len(task_notes("sis", [SBERT, CLIP], include_self=True)) == 2
 
 
-def test_random_image_vectors_get_no_figure_of_a_paper_and_no_note_on_captions() -> None:
+def test_random_image_vectors_have_no_published_figure_and_no_note() -> None:
     table = cxc_report([IMAGES], resamples=0).tables[0]
     rows = {row[0]: row for row in table.rows}
     assert rows["images"][-2:] == ("", "")  # the columns are those of same_image's figure
     assert not any("CLIP" in note or "BCLS" in note or "first five captions" in note for note in table.notes)
 
 
-def test_r_at_1_says_little_for_labels_under_which_a_caption_meets_itself() -> None:
+def test_the_note_on_r_at_1_if_a_caption_meets_itself() -> None:
     assert first_rank_note([SBERT, IMAGES]) == ["R@1 says little here: a caption meets itself."]
     (note,) = first_rank_note([SBERT, CLIP])
     assert note.startswith("sbert: R@1 says little")

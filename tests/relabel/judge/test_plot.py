@@ -1,4 +1,4 @@
-"""The picture is a PNG of every label, drawn without a display; bins and points are means of the pairs they say."""
+"""Contract: the picture is a PNG of every label, drawn without a display. Bins and points are means of their pairs."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def test_png_of_a_size_that_grows_with_the_labels(scored: PairScores, tmp_path: 
         assert pixels.shape[1] == 1725
         levels = (pixels[..., :3] * 255).round().astype(int)
         for colour in ("D55E00", "0072B2") if count > 1 else ("D55E00",):
-            wanted = [int(colour[i : i + 2], 16) for i in (0, 2, 4)]
-            assert (np.abs(levels - wanted).max(axis=2) <= 2).any(), colour
+            rgb = [int(colour[i : i + 2], 16) for i in (0, 2, 4)]
+            assert (np.abs(levels - rgb).max(axis=2) <= 2).any(), colour
     assert heights[0] < heights[1]
     assert sys.modules.get("matplotlib.pyplot") is before
     assert [p.name for p in sorted(tmp_path.iterdir())] == ["1.png", "2.png"]
 
 
-def test_a_label_that_scored_nothing_is_drawn(scored: PairScores, tmp_path: Path) -> None:
+def test_a_label_without_scores_is_drawn(scored: PairScores, tmp_path: Path) -> None:
     at = scored.tables["sits"].schema.get_field_index("relevance")
     tables = {t: v.set_column(at, "relevance", pa.nulls(len(v), pa.float64())) for t, v in scored.tables.items()}
     labels = [replace(scored, label="nothing", tables=tables)]
@@ -63,22 +63,22 @@ def test_a_label_that_scored_nothing_is_drawn(scored: PairScores, tmp_path: Path
 def test_bins_are_means_of_equally_many() -> None:
     generator = np.random.default_rng(0)
     x, y = generator.normal(size=1000), generator.uniform(0, 5, 1000)
-    found = bin_pairs(x, y, 10)
+    bins = bin_pairs(x, y, 10)
     order = np.argsort(x)
-    assert found.n.tolist() == [100] * 10
+    assert bins.n.tolist() == [100] * 10
     for b in range(10):
         rows = order[100 * b : 100 * (b + 1)]
-        assert found.relevance[b] == pytest.approx(x[rows].mean(), abs=1e-12)
-        assert found.mean[b] == pytest.approx(y[rows].mean(), abs=1e-12)
-        assert found.spread[b] == pytest.approx(y[rows].std(), abs=1e-12)
+        assert bins.relevance[b] == pytest.approx(x[rows].mean(), abs=1e-12)
+        assert bins.mean[b] == pytest.approx(y[rows].mean(), abs=1e-12)
+        assert bins.spread[b] == pytest.approx(y[rows].std(), abs=1e-12)
 
 
 def test_ties_share_a_bin() -> None:
     x = np.repeat([0.0, 1.0, 2.0], [70, 20, 10])
-    found = bin_pairs(x, x * 2, 20)
-    assert found.relevance.tolist() == [0, 1, 2]
-    assert found.mean.tolist() == [0, 2, 4]
-    assert found.n.tolist() == [70, 20, 10]
+    bins = bin_pairs(x, x * 2, 20)
+    assert bins.relevance.tolist() == [0, 1, 2]
+    assert bins.mean.tolist() == [0, 2, 4]
+    assert bins.n.tolist() == [70, 20, 10]
     assert not len(bin_pairs(np.empty(0), np.empty(0)).mean)
 
 

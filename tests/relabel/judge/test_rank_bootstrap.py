@@ -1,5 +1,5 @@
-"""Contract of the intervals of rank correlations: percentiles over the resamples of Pearson's interval, each resample
-equal to scipy's coefficients of the repeated pairs, whatever the threads.
+"""Contract: intervals of rank correlations are percentiles over the resamples of Pearson's interval. Each resample
+equals scipy's coefficients of the repeated pairs, for any number of threads.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ def test_equals_scipy_on_repeated_pairs(threads: int) -> None:
         rows = np.repeat(np.arange(P), row[np.searchsorted(names, CLUSTER)])
         x, y = RELEVANCE[rows], HUMAN[rows]
         expected.append((spearmanr(x, y)[0], kendalltau(x, y)[0], kendalltau(x, y, variant="c")[0]))
-    found = rank_intervals(RELEVANCE, HUMAN, CLUSTER, 70, 4, threads)
-    for interval, values in zip(found, np.array(expected).T, strict=True):
+    intervals = rank_intervals(RELEVANCE, HUMAN, CLUSTER, 70, 4, threads)
+    for interval, values in zip(intervals, np.array(expected).T, strict=True):
         assert interval is not None
         assert (interval.low, interval.high) == pytest.approx(np.quantile(values, [0.025, 0.975]), abs=1e-12)
 
 
-def test_none_where_nothing_varies() -> None:
+def test_constant_pairs_have_no_interval() -> None:
     assert rank_intervals(np.ones(P), HUMAN, CLUSTER) == (None, None, None)
     assert rank_intervals(RELEVANCE, np.ones(P), CLUSTER) == (None, None, None)
     assert rank_intervals(RELEVANCE, HUMAN, np.zeros(P, int)) == (None, None, None)

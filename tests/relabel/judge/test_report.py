@@ -1,4 +1,6 @@
-"""A report says the same in every form; a constant reads `undefined`; protocol, gaps and papers stand below it."""
+"""Contract: a report has the same figures in every form. A constant reads `undefined`; protocol, missing pairs and
+papers are noted below.
+"""
 
 from __future__ import annotations
 
@@ -25,18 +27,18 @@ from relabel.store.workdir import Work
 
 @pytest.fixture(scope="module")
 def report(few: Corpus, odd: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> Report:
-    """The pairs of 300 images."""
+    """Return the report on the pairs of 300 images."""
     return reported(few, odd, tmp_path_factory.mktemp("odd"))
 
 
 @pytest.fixture(scope="module")
 def whole(cxc_test: Corpus, odd: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> Report:
-    """All pairs."""
+    """Return the report on all pairs."""
     return reported(cxc_test, odd, tmp_path_factory.mktemp("whole"))
 
 
 def reported(corpus: Corpus, odd: SimpleNamespace, folder: Path) -> Report:
-    """Judge the odd relevance as a label that SAM reports on."""
+    """Judge the test relevance under the name of a label for which SAM publishes figures."""
     (folder / ".done").mkdir()
     work = Work(folder, {"label": "cider_lower", "params": CiderParams(tokenizer="lower_split").model_dump()})
     score_cxc(corpus, odd.Relevance(corpus, range(len(corpus))), odd.Source, "test", work)
@@ -80,14 +82,14 @@ def test_text_fits_terminals(width: int, whole: Report, ranked: list[QueryScores
         assert max(map(len, report.render("text", width).splitlines())) <= width
 
 
-def test_notes_say_protocol_self_interval_missing_and_papers(report: Report, whole: Report) -> None:
+def test_notes_state_protocol_interval_missing_pairs_and_papers(report: Report, whole: Report) -> None:
     notes = " ".join(" ".join(table.notes) for table in report.tables)
     assert "judged caption itself is among the references" in notes
     assert "100 bootstrap resamples of images, seed 0" in notes
     assert "cider_lower: " in notes
     assert "pairs left out: coco:" in notes
     assert "not in the corpus" in notes
-    assert "WACV 2022, arXiv 2110.02623, Table 1" in notes  # of same_image, which is always there
+    assert "WACV 2022, arXiv 2110.02623, Table 1" in notes  # for same_image, which is always included
     assert "left out" not in " ".join(" ".join(table.notes) for table in whole.tables)
     assert "mean for refs" in notes
     shown = report.render("text")
@@ -100,22 +102,22 @@ def test_all_forms_hold_the_same_figures(report: Report, whole: Report) -> None:
     cell = f"{record['pearson']:.4f}"
     for style in ("text", "md", "latex"):
         assert cell in report.render(style)  # type: ignore[arg-type]
-    read = list(csv.DictReader(io.StringIO(report.render("csv"))))
-    assert len(read) == len(report.records) == 14
-    again = next(r for r in read if (r["label"], r["task"], r["subset"]) == ("cider_lower", "sits", "all"))
+    records = list(csv.DictReader(io.StringIO(report.render("csv"))))
+    assert len(records) == len(report.records) == 14
+    again = next(r for r in records if (r["label"], r["task"], r["subset"]) == ("cider_lower", "sits", "all"))
     assert float(again["pearson"]) == record["pearson"]
     assert int(again["missing"]) == record["missing"] > 40_000
     assert again["paper"] == ""
     complete = list(csv.DictReader(io.StringIO(whole.render("csv"))))
     (again,) = [r for r in complete if (r["label"], r["task"], r["subset"]) == ("cider_lower", "sits", "all")]
     assert again["paper"] == "0.734"
-    undefined = next(r for r in read if r["label"] == "same_image" and r["subset"] == "c2i_intrasim")
+    undefined = next(r for r in records if r["label"] == "same_image" and r["subset"] == "c2i_intrasim")
     assert undefined["pearson"] == undefined["low"] == undefined["kendall"] == ""
     data = json.loads(json.dumps(report.data, allow_nan=False))
     assert data["rows"] == list(report.records)
 
 
-def test_metrics_are_one_figure_per_label_and_leave_undefined_out(report: Report) -> None:
+def test_metrics_are_one_defined_figure_per_label(report: Report) -> None:
     figures = {(r["label"], r["task"], r["subset"]): r["pearson"] for r in report.records}
     assert metrics(report.records) == {"cider_lower": round(figures["cider_lower", "sits", "c2i_intrasim"], 4)}
 
@@ -145,7 +147,7 @@ def test_rankings(ranked: list[QueryScores]) -> None:
     assert (report + report).tables == (table, table)
 
 
-def test_columns_and_notes_of_a_paper_are_there_for_its_labels_alone(ranked: list[QueryScores]) -> None:
+def test_columns_and_notes_of_a_paper_require_its_labels(ranked: list[QueryScores]) -> None:
     tuned = replace(ranked[0], own_model=True)
     (table,) = eccv_report([tuned, ranked[1]]).tables
     assert table.header[-1] == "R@1"
@@ -153,7 +155,7 @@ def test_columns_and_notes_of_a_paper_are_there_for_its_labels_alone(ranked: lis
     assert not any("S-NDCG" in note for note in table.notes)
 
 
-def test_word_vectors_stand_beside_the_label_and_models_in_a_note(ranked: list[QueryScores]) -> None:
+def test_word_vectors_follow_the_label_and_models_are_noted(ranked: list[QueryScores]) -> None:
     vectors = replace(ranked[0], label="cbow", uses="glove.6B.100d (400,000 words)")
     model = replace(ranked[0], uses="org/model")
     report = eccv_report([vectors, model, replace(ranked[1], tables={}, facts={})])

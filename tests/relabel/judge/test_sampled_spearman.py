@@ -1,5 +1,5 @@
-"""Contract of the sampled Spearman correlation: each draw takes half of the units and one pair of each, equal to an
-explicit loop over the same random numbers; seeded; undefined where nothing can be correlated.
+"""Contract: each draw of the sampled Spearman correlation takes half of the units and one pair of each, and equals an
+explicit loop over the same random numbers. It is seeded, and undefined if nothing can be correlated.
 """
 
 from __future__ import annotations
@@ -18,36 +18,37 @@ LEFT, RIGHT = RNG.integers(0, 21, P) * 10, RNG.integers(0, 21, P) * 10
 
 
 def by_loop(units: list[np.ndarray], draws: int, seed: int) -> list[float]:
-    """Draw by explicit loops, from the random numbers that a single batch takes."""
+    """Compute the draws by explicit loops, from the random numbers of a single batch."""
     pairs_of = {
         u: [p for p in range(P) if any(side[p] == u for side in units)] for u in sorted({*np.concatenate(units)})
     }
     names, half = list(pairs_of), len(pairs_of) // 2
     generator = np.random.default_rng(seed)
     keys, shares = generator.random((draws, len(names))), generator.random((draws, half))
-    found = []
+    correlations = []
     for d in range(draws):
-        drawn = sorted(sorted(range(len(names)), key=lambda u, d=d: keys[d, u])[:half])
+        units_drawn = sorted(sorted(range(len(names)), key=lambda u, d=d: keys[d, u])[:half])
         picked = [
-            pairs_of[names[u]][int(share * len(pairs_of[names[u]]))] for u, share in zip(drawn, shares[d], strict=True)
+            pairs_of[names[u]][int(share * len(pairs_of[names[u]]))]
+            for u, share in zip(units_drawn, shares[d], strict=True)
         ]
-        found.append(spearmanr(RELEVANCE[picked], HUMAN[picked])[0])
-    return found
+        correlations.append(spearmanr(RELEVANCE[picked], HUMAN[picked])[0])
+    return correlations
 
 
 @pytest.mark.parametrize("units", [[LEFT], [LEFT, RIGHT]])
 def test_equals_an_explicit_loop(units: list[np.ndarray]) -> None:
     expected = by_loop(units, 40, 3)
-    found = sampled_spearman(RELEVANCE, HUMAN, tuple(units), 40, 3)
-    assert found is not None
-    assert found.mean == pytest.approx(np.mean(expected), abs=1e-12)
-    assert found.deviation == pytest.approx(np.std(expected), abs=1e-12)
-    assert (found.units, found.draws) == (len({*np.concatenate(units)}), 40)
+    result = sampled_spearman(RELEVANCE, HUMAN, tuple(units), 40, 3)
+    assert result is not None
+    assert result.mean == pytest.approx(np.mean(expected), abs=1e-12)
+    assert result.deviation == pytest.approx(np.std(expected), abs=1e-12)
+    assert (result.units, result.draws) == (len({*np.concatenate(units)}), 40)
 
 
 def test_a_pair_of_one_unit_on_both_sides_counts_once() -> None:
-    one, two = sampled_spearman(RELEVANCE, HUMAN, LEFT, 30), sampled_spearman(RELEVANCE, HUMAN, (LEFT, LEFT), 30)
-    assert one == two
+    one_side, two = sampled_spearman(RELEVANCE, HUMAN, LEFT, 30), sampled_spearman(RELEVANCE, HUMAN, (LEFT, LEFT), 30)
+    assert one_side == two
 
 
 def test_seeded_and_the_same_in_several_batches(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +72,7 @@ def test_undefined() -> None:
     assert sampled_spearman(RELEVANCE[:3], HUMAN[:3], np.arange(3), 10) is None
 
 
-def test_labels_that_share_draws_equal_labels_by_themselves() -> None:
+def test_shared_draws_equal_separate_draws() -> None:
     reverse = RELEVANCE[::-1].copy()
     both = sampled_spearman_of_labels([RELEVANCE, reverse, np.ones(P)], HUMAN, LEFT, 30, 5)
     assert both == [sampled_spearman(values, HUMAN, LEFT, 30, 5) for values in (RELEVANCE, reverse, np.ones(P))]

@@ -1,4 +1,4 @@
-"""Small corpora of tokens, encoded and opened by the real source; and CIDEr as explicit loops."""
+"""Small corpora of tokens, encoded and opened by the source, and CIDEr as explicit loops."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Words = list[str]
 
 
 def tiny_corpus(images: Sequence[Sequence[str]], split: str = "test") -> Corpus:
-    """Images of captions that are tokens joined by spaces; an empty caption has no tokens."""
+    """Return a function that builds a corpus from tokens joined by spaces; an empty caption has no tokens."""
     captions = [(m, p, c) for m, image in enumerate(images) for p, c in enumerate(image)]
     columns: dict[str, Any] = {
         "row": range(len(captions)),
@@ -41,7 +41,7 @@ def tiny_corpus(images: Sequence[Sequence[str]], split: str = "test") -> Corpus:
 
 @pytest.fixture
 def opened(tmp_path: Path) -> Callable[..., CiderRelevance]:
-    """`opened(images or corpus, rows=None, **params)`: an encoding of all rows (or those given), opened."""
+    """Return `opened(images or corpus, rows=None, **params)`, which encodes all rows, or `rows`, and opens them."""
     runtime = Runtime(threads=2)
 
     def make(given: Corpus | Sequence[Sequence[str]], rows: range | None = None, **params: Any) -> CiderRelevance:
@@ -71,7 +71,7 @@ def loop_cider(
     n: int = 4,
     sigma: float | None = 6.0,
 ) -> float:
-    """CIDEr-D by explicit loops, straight from the formula; plain CIDEr where sigma is None."""
+    """Compute CIDEr-D by explicit loops from the formula, or plain CIDEr if sigma is None."""
 
     def idf(gram: tuple[str, ...]) -> float:
         holding = sum(any(gram in counted(caption, n) for caption in document) for document in documents)
@@ -98,7 +98,7 @@ def loop_cider(
 
 @pytest.fixture(name="loop_cider", scope="session")
 def _loop_cider() -> Callable[..., float]:
-    """CIDEr by explicit loops."""
+    """Return CIDEr as explicit loops."""
     return loop_cider
 
 

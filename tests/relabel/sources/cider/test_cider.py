@@ -1,6 +1,6 @@
-"""Contract of the source cider: its files and facts, equal bytes after a resumed run, and the papers' figures.
-
-Bad input: no PTB tokens, a df split that is not there, one image, captions without words, odd characters.
+"""Contract: the source cider writes the documented files and facts, equal bytes after a resumed run, and reproduces the
+published correlations. It rejects missing PTB tokens and an absent df split, and handles one image, captions without
+words and odd characters.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ def test_shards_hold_every_row_and_spell_its_ngrams(tmp_path: Path) -> None:
     shards = [pq.read_table(tmp_path / "e" / name) for name in manifest.parts]
     assert [row for s in shards for row in s["row"].to_pylist()] == list(corpus.rows(["test"]))
     row = shards[0].slice(0, 1).to_pylist()[0]
-    found = {texts[i]: c for i, c in zip(row["ngrams"], row["counts"], strict=True)}
+    ngram_counts = {texts[i]: c for i, c in zip(row["ngrams"], row["counts"], strict=True)}
     expected = {"a": 2, "man": 1, "on": 1, "horse": 1, "a man": 1, "man on": 1, "on a": 1, "a horse": 1}
-    assert (row["row"], row["words"], found) == (corpus.rows(["test"]).start, 5, expected)
+    assert (row["row"], row["words"], ngram_counts) == (corpus.rows(["test"]).start, 5, expected)
     assert {"🐈", "שלום", "nul\x00 byte"} <= set(texts)
 
 
@@ -101,26 +101,26 @@ def test_facts(tmp_path: Path) -> None:
     ],
 )
 def test_document_frequencies(tmp_path: Path, df: str, documents: int, expected: dict[str, int | None]) -> None:
-    """One document an image, its first five captions; an n-gram that is encoded but in no document has df 0."""
+    """Check that the first five captions of an image are one document, and that an n-gram in no document has df 0."""
     corpus = small_corpus()
     manifest, _ = encoded(corpus, tmp_path / "e", corpus.rows(["test"]), df=df)
-    found = vocabulary(tmp_path / "e")
+    frequencies = vocabulary(tmp_path / "e")
     assert manifest.facts["documents"] == documents
-    assert {word: found.get(word) for word in expected} == expected
+    assert {word: frequencies.get(word) for word in expected} == expected
 
 
 def test_documents_beyond_the_encoded_rows_change_the_relevance(tmp_path: Path) -> None:
     corpus = small_corpus()
     rows = corpus.rows(["test"])
     sets, captions = corpus.references([3]), np.arange(rows.start, rows.stop, dtype=np.int32)
-    _, own = encoded(corpus, tmp_path / "a", rows)
+    _, own_documents = encoded(corpus, tmp_path / "a", rows)
     _, wide = encoded(corpus, tmp_path / "b", rows, df="corpus")
-    assert own.block(sets, captions)[0, 0] != wide.block(sets, captions)[0, 0] > 0
+    assert own_documents.block(sets, captions)[0, 0] != wide.block(sets, captions)[0, 0] > 0
     assert wide.query("a red bus", captions).max() > 0
 
 
 class Interrupting:
-    """A progress that behaves like Ctrl-C after some shards."""
+    """Progress that raises like Ctrl-C after a number of shards."""
 
     def __init__(self, after: int) -> None:
         self.left = after
@@ -138,22 +138,22 @@ class Interrupting:
 
 
 @pytest.mark.parametrize("after", [1, 3])
-def test_an_interrupted_run_continues_and_ends_with_the_same_bytes(tmp_path: Path, after: int) -> None:
+def test_an_interrupted_run_resumes_to_the_same_bytes(tmp_path: Path, after: int) -> None:
     corpus = small_corpus()
     rows = corpus.rows(["test"])
-    whole, _ = encoded(corpus, tmp_path / "whole", rows)
+    complete, _ = encoded(corpus, tmp_path / "whole", rows)
     with pytest.raises(KeyboardInterrupt):
         encoded(corpus, tmp_path / "e", rows, Runtime(progress=Interrupting(after)))
     work = next((tmp_path / ".work").glob("e-*"))
-    kept = {p.name: p.stat().st_mtime_ns for p in work.glob("*.parquet")}
-    assert len(kept) == after  # the vocabulary is the first
+    written = {p.name: p.stat().st_mtime_ns for p in work.glob("*.parquet")}
+    assert len(written) == after  # the vocabulary is the first file
     resumed, _ = encoded(corpus, tmp_path / "e", rows)
-    assert resumed.files == whole.files
-    assert resumed.facts == whole.facts
-    assert all((tmp_path / "e" / name).stat().st_mtime_ns == t for name, t in kept.items())
+    assert resumed.files == complete.files
+    assert resumed.facts == complete.facts
+    assert all((tmp_path / "e" / name).stat().st_mtime_ns == t for name, t in written.items())
 
 
-def test_one_image_warns_and_gives_0(tmp_path: Path) -> None:
+def test_one_image_warns_and_has_relevance_0(tmp_path: Path) -> None:
     corpus = small_corpus({"test": [["a b c d", "a b c d"]]})
     manifest, relevance = encoded(corpus, tmp_path / "e", range(2))
     assert manifest.facts["documents"] == 1
@@ -168,20 +168,20 @@ def test_captions_without_words_are_counted(tmp_path: Path) -> None:
     assert relevance.block(corpus.references(range(5)), np.array([0, 6], np.int32)).max() == 0
 
 
-def test_ptb_without_tokens_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+def test_ptb_without_tokens_is_an_error_with_a_remedy(tmp_path: Path) -> None:
     bare = Corpus.from_captions([Caption("x:1", "x:1", "test", "a"), Caption("x:2", "x:2", "test", "b")])
     with pytest.raises(MissingError, match=r"no PTB tokens.*relabel ingest.*lower_split"):
         encoded(bare, tmp_path / "e", range(2))
     encoded(bare, tmp_path / "e", range(2), tokenizer="lower_split")
 
 
-def test_a_df_split_that_is_not_there(tmp_path: Path) -> None:
+def test_an_absent_df_split_is_refused(tmp_path: Path) -> None:
     corpus = small_corpus()
     with pytest.raises(UsageError, match="no split val"):
         encoded(corpus, tmp_path / "e", corpus.rows(["test"]), df="val")
 
 
-def test_pooling_alone_leaves_the_encoding_as_it_is() -> None:
+def test_pooling_does_not_change_the_encoding() -> None:
     corpus, runtime = small_corpus(), Runtime()
 
     def semantic(**params: Any) -> dict[str, Any]:
@@ -195,23 +195,23 @@ def test_pooling_alone_leaves_the_encoding_as_it_is() -> None:
 
 def test_numba_is_not_imported_with_the_source() -> None:
     code = "import sys, relabel.sources.cider; print([m for m in ('numba', 'torch', 'scipy') if m in sys.modules])"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "[]"
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert process.stdout.strip() == "[]"
 
 
 @pytest.mark.java
-def test_a_new_text_is_tokenised_as_the_captions_were(tmp_path: Path) -> None:
+def test_a_new_text_is_tokenised_as_the_captions(tmp_path: Path) -> None:
     corpus = small_corpus()
     rows = corpus.rows(["test"])
     _, relevance = encoded(corpus, tmp_path / "e", rows)
-    found = relevance.query("A MAN, on a horse!", np.array([rows.start, rows.start + 1], np.int32))
-    assert found[0] == pytest.approx(10, abs=1e-9)
-    assert 0 < found[1] < 5
+    relevances = relevance.query("A MAN, on a horse!", np.array([rows.start, rows.start + 1], np.int32))
+    assert relevances[0] == pytest.approx(10, abs=1e-9)
+    assert 0 < relevances[1] < 5
 
 
 @pytest.fixture(scope="session")
 def coco_5k(mirror: Path) -> Corpus:
-    """The 25,000 captions of Karpathy's test images."""
+    """Return the 25,000 captions of Karpathy's test images."""
     path = mirror / "coco" / "dataset_coco.json.gz"
     if not path.exists():
         pytest.skip("no coco/dataset_coco.json.gz in RELABEL_MIRROR")
@@ -238,7 +238,7 @@ def pearson(a: NDArray[Any], b: NDArray[Any]) -> float:
 
 
 def test_human_agreement_under_lower_split(mirror: Path, coco_5k: Corpus, tmp_path: Path) -> None:
-    """SAM's figures, 0.734 / 0.453."""
+    """Compare with SAM's figures, 0.734 and 0.453."""
     captions, images, human, original = sits(mirror, coco_5k)
     _, relevance = encoded(coco_5k, tmp_path / "e", range(25_000), size=10_000, tokenizer="lower_split")
     scores = relevance.pairs(coco_5k.references(images), captions)
@@ -249,7 +249,9 @@ def test_human_agreement_under_lower_split(mirror: Path, coco_5k: Corpus, tmp_pa
 
 @pytest.mark.java
 def test_human_agreement_under_ptb(mirror: Path, coco_5k: Corpus, tmp_path: Path) -> None:
-    """BCLS's figure, 0.738; without the caption itself among the references it is 0.425. Plain CIDEr likewise."""
+    """Compare with BCLS's 0.738; without the caption among its own references it is 0.425. Plain CIDEr has no
+    paper's.
+    """
     from relabel.corpus.tokenizers import tokenize
 
     corpus = coco_5k.with_tokens(tokenize(coco_5k.texts, Runtime()))
@@ -259,8 +261,8 @@ def test_human_agreement_under_ptb(mirror: Path, coco_5k: Corpus, tmp_path: Path
     scores = relevance.pairs(references, captions)
     assert pearson(scores, human) == pytest.approx(0.7384, abs=5e-4)
     assert pearson(scores[~original], human[~original]) == pytest.approx(0.487, abs=5e-4)
-    others = References.of(references[p][references[p] != c] for p, c in enumerate(captions))
-    assert pearson(relevance.pairs(others, captions), human) == pytest.approx(0.425, abs=5e-4)
+    other_references = References.of(references[p][references[p] != c] for p, c in enumerate(captions))
+    assert pearson(relevance.pairs(other_references, captions), human) == pytest.approx(0.425, abs=5e-4)
     ground_truth = relevance.pairs(corpus.references(corpus.image), np.arange(25_000, dtype=np.int32))
     assert ground_truth.mean() == pytest.approx(2.713, abs=1e-3)
     assert ground_truth.min() == pytest.approx(2.0, abs=1e-9)

@@ -1,5 +1,6 @@
-"""Contract: the columns of a sparse lookup are the (n-gram, level) pairs that captions of two images share and that
-weigh anything, the most frequent first; a caption's entries are those columns, ascending. By explicit loops."""
+"""Contract: the columns of a sparse lookup are the (n-gram, level) pairs with a weight that captions of two images
+share, most frequent first. The entries of a caption are its columns in ascending order. Explicit loops are the oracle.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ Column = tuple[int, int]
 
 
 def loops(relevance: CiderRelevance) -> Iterator[tuple[int, int, int]]:
-    """Caption, n-gram and level of everything a caption has."""
+    """Return caption, n-gram and level of every occurrence."""
     features = relevance.features
     for caption in range(len(relevance.rows)):
         for e in range(features.indptr[caption], features.indptr[caption + 1]):
@@ -44,14 +45,14 @@ def test_columns_and_entries_equal_loops(label: str, small_project: Project) -> 
     number = {c: i for i, c in enumerate(order)}
     expected = sorted((n, number[g, t], g) for n, g, t in loops(relevance) if (g, t) in number)
     assert any(level > 1 for _, level in order) == weighting.clip
-    found = []
+    triples = []
     for rows in (range(0, 100), range(100, len(image))):
         caption, column, place = columns.entries(features, rows, weighting.clip)
-        found += list(zip(caption.tolist(), column.tolist(), features.ids[place].tolist(), strict=True))
-    assert found == expected
+        triples += list(zip(caption.tolist(), column.tolist(), features.ids[place].tolist(), strict=True))
+    assert triples == expected
 
 
-def test_no_captions_with_words_have_no_columns(small_project: Project) -> None:
+def test_captions_without_words_have_no_columns(small_project: Project) -> None:
     relevance = stages.open_label(small_project, "cider", "all")
     assert isinstance(relevance, CiderRelevance)
     none = relevance.features._replace(

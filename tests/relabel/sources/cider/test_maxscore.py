@@ -1,7 +1,7 @@
-"""Contract: neighbours by cider are those of a full sort of `Relevance.pairs`, bit for bit.
+"""Contract: neighbours by cider equal a full sort of `Relevance.pairs`, bit for bit.
 
-Whatever the pooling, k, variant, memory (slabs), threads, share of the sums that is left out at first, and cut into
-tasks; with ties, duplicates, captions without words, and fewer relevant captions than k.
+This holds for every pooling, k, variant, memory limit, number of threads, division into tasks and share of the sums
+that is omitted at first; with ties, duplicates, captions without words, and fewer relevant captions than k.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CAPTIONS = st.lists(st.sampled_from("abcde"), max_size=8).map(" ".join)
 
 @pytest.fixture(autouse=True)
 def small_slabs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Little memory cuts even a small corpus."""
+    """Lower the memory limit until even a small corpus is searched in slabs."""
     monkeypatch.setattr(finders, "_SMALLEST", 7)
 
 
@@ -49,7 +49,9 @@ def images_of(relevance: CiderRelevance) -> Search:
     return Search(relevance.corpus.references(images), np.full(len(images), -1, np.int32), rows, 5)
 
 
-def found(relevance: CiderRelevance, search: Search, pooling: Pooling | None = None, **runtime: Any) -> tuple[Any, Any]:
+def find_all(
+    relevance: CiderRelevance, search: Search, pooling: Pooling | None = None, **runtime: Any
+) -> tuple[Any, Any]:
     finder = relevance.finder(search, pooling, Runtime(**({"threads": 1} | runtime)))
     return finder.find(Work(Path()), range(len(search.queries)), lambda _: None)
 
@@ -73,7 +75,7 @@ def assert_same(ours: tuple[Any, Any], expected: tuple[Any, Any]) -> None:
 
 
 def real(coco: Corpus, tiny_corpus: Callable[..., Corpus], images: int) -> list[list[str]]:
-    """Real captions, every third image twice."""
+    """Return a corpus of real captions in which every third image occurs twice."""
     chosen = list(coco.images(["test"]))[:images]
     texts = [[coco.texts[r].lower().rstrip(". ") for r in coco.references([m])[0]] for m in chosen]
     return texts + texts[::3]
@@ -88,10 +90,10 @@ def test_equals_a_full_sort_on_real_captions(
     for search in (captions_of(relevance), images_of(relevance)):
         chosen = np.arange(0, len(search.queries), 9)
         for k in (1, 20, 250):
-            some = Search(search.queries.take(chosen), search.exclude[chosen], search.candidates, k)
-            expected = full_sort(relevance, some, pooling)
-            assert_same(found(relevance, some, pooling), expected)
-            assert_same(found(relevance, some, pooling, memory=0, threads=2), expected)
+            subset = Search(search.queries.take(chosen), search.exclude[chosen], search.candidates, k)
+            expected = full_sort(relevance, subset, pooling)
+            assert_same(find_all(relevance, subset, pooling), expected)
+            assert_same(find_all(relevance, subset, pooling, memory=0, threads=2), expected)
 
 
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -118,10 +120,10 @@ def test_equals_a_full_sort_on_any_small_corpus(
 ) -> None:
     relevance = opened(images, variant=variant)
     search = images_of(relevance) if of_images else captions_of(relevance)
-    kept = data.draw(st.lists(st.booleans(), min_size=len(search.candidates), max_size=len(search.candidates)))
-    search = replace(search, k=k, candidates=search.candidates[np.array(kept, bool)])
+    mask = data.draw(st.lists(st.booleans(), min_size=len(search.candidates), max_size=len(search.candidates)))
+    search = replace(search, k=k, candidates=search.candidates[np.array(mask, bool)])
     if len(search.candidates) > search.width and len(np.setdiff1d(search.exclude, search.candidates)):
-        search = replace(search, exclude=np.full(len(search.exclude), -1, np.int32))  # one width for all
+        search = replace(search, exclude=np.full(len(search.exclude), -1, np.int32))  # one width for all lists
     runtime = Runtime(threads=1, memory=memory)
     ours = CiderFinder(relevance, search, pooling, runtime, leave_out)
     expected = full_sort(relevance, search, pooling)
@@ -130,19 +132,19 @@ def test_equals_a_full_sort_on_any_small_corpus(
 
 @pytest.mark.parametrize("of_images", [False, True])
 @pytest.mark.parametrize("leave_out", [0.0, 0.2, 0.99])
-def test_nothing_depends_on_what_is_left_out_nor_on_tasks(
+def test_result_is_independent_of_omitted_sums_and_tasks(
     opened: Open, coco: Corpus, tiny_corpus: Callable[..., Corpus], leave_out: float, of_images: bool
 ) -> None:
     relevance = opened(tiny_corpus(real(coco, tiny_corpus, 300)))
     search = replace((images_of if of_images else captions_of)(relevance), k=30)
-    expected = found(relevance, search)
+    expected = find_all(relevance, search)
     count = len(search.queries)
     cuts = [0, 1, 60, count // 2, count]
     for memory in (4 << 30, 600_000):
         finder = CiderFinder(relevance, search, "refs", Runtime(threads=2, memory=memory), leave_out)
-        told: list[int] = []
-        parts = [finder.find(Work(Path()), range(a, b), told.append) for a, b in pairwise(cuts)]
-        assert sum(told) == count
+        progress: list[int] = []
+        parts = [finder.find(Work(Path()), range(a, b), progress.append) for a, b in pairwise(cuts)]
+        assert sum(progress) == count
         assert_same(
             (np.concatenate([rows for rows, _ in parts]), np.concatenate([scores for _, scores in parts])), expected
         )
@@ -151,7 +153,7 @@ def test_nothing_depends_on_what_is_left_out_nor_on_tasks(
 
 def test_captions_without_words_have_the_first_rows_as_neighbours(opened: Open) -> None:
     relevance = opened([["", "a b"], ["", "c d", ""], ["a b c"]])
-    rows, scores = found(relevance, replace(captions_of(relevance), k=3))
+    rows, scores = find_all(relevance, replace(captions_of(relevance), k=3))
     assert rows[0].tolist() == [1, 2, 3]
     assert rows[2].tolist() == [0, 1, 3]
     assert rows[4].tolist() == [0, 1, 2]
@@ -161,7 +163,7 @@ def test_captions_without_words_have_the_first_rows_as_neighbours(opened: Open) 
 
 def test_one_image_has_the_first_rows_as_neighbours(opened: Open) -> None:
     relevance = opened([["a b", "a b", "a b"]])
-    rows, scores = found(relevance, captions_of(relevance))
+    rows, scores = find_all(relevance, captions_of(relevance))
     assert rows.tolist() == [[1, 2], [0, 2], [0, 1]]
     assert not scores.any()
 
@@ -169,11 +171,11 @@ def test_one_image_has_the_first_rows_as_neighbours(opened: Open) -> None:
 def test_no_candidates_and_no_queries(opened: Open) -> None:
     relevance = opened([["a b", "b c"], ["c d"]])
     search = captions_of(relevance)
-    assert found(relevance, replace(search, candidates=np.empty(0, np.int32)))[0].shape == (3, 0)
+    assert find_all(relevance, replace(search, candidates=np.empty(0, np.int32)))[0].shape == (3, 0)
     empty = Search(References.single(np.empty(0, np.int32)), np.empty(0, np.int32), search.candidates, 2)
-    assert found(relevance, empty)[0].shape == (0, 2)
+    assert find_all(relevance, empty)[0].shape == (0, 2)
     assert (
-        found(relevance, replace(search, candidates=np.array([1], np.int32), exclude=np.full(3, -1, np.int32)))[
+        find_all(relevance, replace(search, candidates=np.array([1], np.int32), exclude=np.full(3, -1, np.int32)))[
             0
         ].tolist()
         == [[1]] * 3

@@ -1,4 +1,4 @@
-"""Contract: the n-gram ids, counts and document frequencies are those of a Counter; ids ascend as documented."""
+"""Contract: n-gram ids, counts and document frequencies equal those of a Counter, and ids ascend as documented."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_document_frequency_counts_a_document_once(chunk: int, monkeypatch: pyte
     }
 
 
-def test_captions_without_a_single_word() -> None:
+def test_captions_without_words() -> None:
     ngrams = number_ngrams(["", ""], str.split, 4)
     assert len(ngrams.vocabulary) == 0
     assert ngrams.counts(0, 2)[0].tolist() == [0, 0, 0]
@@ -76,14 +76,14 @@ def test_captions_without_a_single_word() -> None:
 
 @pytest.mark.parametrize("n", [1, 3, 6])
 def test_a_vocabulary_read_from_its_file_finds_the_ngrams_it_holds(n: int, tmp_path: Path) -> None:
-    whole = number_ngrams(TEXTS, str.split, n)
-    pq.write_table(whole.vocabulary.table(np.zeros(len(whole.vocabulary), np.int32)), tmp_path / "v.parquet")
-    vocabulary, texts = Vocabulary.read(tmp_path / "v.parquet"), whole.vocabulary.texts().to_pylist()
-    asked = number_ngrams([*TEXTS[2:5], "b c a b", "unseen a b", ""], str.split, 4).vocabulary
-    found = vocabulary.find(asked)
-    for ngram, id_ in zip(asked.texts().to_pylist(), found.tolist(), strict=True):
+    numbering = number_ngrams(TEXTS, str.split, n)
+    pq.write_table(numbering.vocabulary.table(np.zeros(len(numbering.vocabulary), np.int32)), tmp_path / "v.parquet")
+    vocabulary, texts = Vocabulary.read(tmp_path / "v.parquet"), numbering.vocabulary.texts().to_pylist()
+    queries = number_ngrams([*TEXTS[2:5], "b c a b", "unseen a b", ""], str.split, 4).vocabulary
+    ids = vocabulary.find(queries)
+    for ngram, id_ in zip(queries.texts().to_pylist(), ids.tolist(), strict=True):
         assert id_ == (texts.index(ngram) if ngram in texts else -1)
-    assert (np.diff(found[found >= 0]) > 0).all()
+    assert (np.diff(ids[ids >= 0]) > 0).all()
 
 
 def test_an_empty_vocabulary_finds_nothing(tmp_path: Path) -> None:

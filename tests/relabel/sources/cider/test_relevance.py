@@ -1,8 +1,8 @@
-"""Contract: cider equals CIDEr-D and CIDEr as explicit loops and as pycocoevalcap; block, topk and pairs agree in every
+"""Contract: cider equals explicit loops and pycocoevalcap, as CIDEr-D and as CIDEr; block, topk and pairs agree bit for
 bit. A new text scores as a reference whose unknown n-grams count in its norm with document frequency 0.
 
-Also: poolings, sets of any size, repeated words on both sides, captions shorter than n, captions without words, one
-image (idf 0 everywhere), captions of 2,000 words, rows that are not encoded.
+Cases: poolings, sets of any size, repeated words on both sides, captions shorter than n, captions without words, one
+image (idf 0 everywhere), captions of 2,000 words, and rows that are not encoded.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def test_equals_explicit_loops_on_any_small_corpus(
 
 @pytest.mark.parametrize("pooling", ["refs", "mean", "max", "paired"])
 @pytest.mark.parametrize("variant", ["cider_d", "cider"])
-def test_block_topk_and_pairs_agree_in_every_bit(opened: Open, pooling: Any, variant: str) -> None:
+def test_block_topk_and_pairs_are_bit_identical(opened: Open, pooling: Any, variant: str) -> None:
     rng = np.random.default_rng(5)
     images = [[" ".join(rng.choice(list("abcdefgh"), rng.integers(0, 12))) for _ in range(3)] for _ in range(150)]
     relevance = opened(images, variant=variant)
@@ -89,7 +89,7 @@ def test_block_topk_and_pairs_agree_in_every_bit(opened: Open, pooling: Any, var
         assert np.array_equal(scores[m], block[m][order])
 
 
-def test_topk_breaks_ties_by_row_and_gives_all_where_there_are_fewer(opened: Open) -> None:
+def test_topk_breaks_ties_by_row_and_may_be_shorter_than_k(opened: Open) -> None:
     relevance = opened([["x y", "x y"], ["p q", "p q"], ["x y", "zz"]])
     sets = References.single(np.array([0, 5], np.int32))
     rows, scores = relevance.topk(sets, np.array([5, 4, 3, 1, 0], np.int32), 99)
@@ -160,7 +160,7 @@ def test_rows_outside_the_encoding_are_refused(opened: Open, tiny_corpus: Callab
 
 
 def peer_scores(references: Sequence[list[str]], candidates: Sequence[str]) -> np.ndarray:
-    """pycocoevalcap: one candidate an image, the images' references are the documents."""
+    """Score by pycocoevalcap with one candidate per image; the references of the images are its documents."""
     scorer = pytest.importorskip("pycocoevalcap.cider.cider_scorer").CiderScorer(n=4, sigma=6.0)
     for refs, candidate in zip(references, candidates, strict=True):
         scorer += (candidate, refs)
@@ -173,15 +173,19 @@ def test_equals_pycocoevalcap_on_real_captions(opened: Open, coco: Corpus, tiny_
     relevance = opened(tiny_corpus(texts))
     sets = relevance.corpus.references(range(100))
     rng, worst = np.random.default_rng(0), 0.0
-    own = relevance.corpus.indptr[:-1].astype(np.int32)
-    for chosen in (own, rng.integers(0, 500, 100, dtype=np.int32), rng.integers(0, 500, 100, dtype=np.int32)):
+    first_captions = relevance.corpus.indptr[:-1].astype(np.int32)
+    for chosen in (
+        first_captions,
+        rng.integers(0, 500, 100, dtype=np.int32),
+        rng.integers(0, 500, 100, dtype=np.int32),
+    ):
         expected = peer_scores(texts, [relevance.corpus.texts[j] for j in chosen])
         worst = max(worst, np.abs(relevance.pairs(sets, chosen) - expected).max())
         assert expected.max() > 0.05
     assert worst < 1e-9
 
 
-def test_equals_pycocoevalcap_where_captions_are_odd(opened: Open) -> None:
+def test_equals_pycocoevalcap_on_odd_captions(opened: Open) -> None:
     relevance = opened(TANGLED)
     refs = relevance.corpus.references(range(4))
     for j in everything(relevance):
@@ -201,11 +205,11 @@ def test_a_new_text_equals_explicit_loops(
 ) -> None:
     relevance = opened(ASKED, tokenizer="lower_split", variant=variant)
     documents = [[c.split() for c in image] for image in ASKED]
-    found = relevance.query(text, np.arange(7, dtype=np.int32))
+    relevances = relevance.query(text, np.arange(7, dtype=np.int32))
     for j in range(7):
         words = relevance.corpus.texts[j].split()
         expected = loop_cider([text.split()], words, documents, sigma=6.0 if variant == "cider_d" else None)
-        assert found[j] == pytest.approx(expected, abs=1e-12)
+        assert relevances[j] == pytest.approx(expected, abs=1e-12)
 
 
 def test_the_text_of_an_encoded_caption_scores_as_that_caption(opened: Open) -> None:

@@ -1,5 +1,6 @@
-"""Encodings of spice without its parser: tuples given, or those that its jar gave for COCO's test captions; and SPICE
-as explicit loops over sets of words and of synonym sets."""
+"""Encodings of spice without its parser, from test tuples or from the jar's tuples of COCO's test captions, and SPICE
+as explicit loops over sets of words and of synonym sets.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ RELATIONS = "on be on ride drive with in inside hold carry be behind be"
 
 @pytest.fixture(scope="session")
 def meteor_jar() -> Path:
-    """METEOR's jar, which holds the synonym sets."""
+    """Return METEOR's jar, which holds the synonym sets."""
     try:
         return find_meteor_jar()
     except MissingError as error:
@@ -45,22 +46,22 @@ def meteor_jar() -> Path:
 
 
 class Given:
-    """A parser that was told the tuples of every text; None is a text that it cannot parse."""
+    """Parser with recorded tuples of every text; None marks a text that fails to parse."""
 
     def __init__(self, tuples: dict[str, Tuples | None]) -> None:
         self.tuples = tuples
 
     def parse(self, texts: Sequence[str], advance: Callable[[int], None] = lambda _: None) -> list[Any]:
         advance(len(texts))
-        found = [self.tuples[text] for text in texts]
-        return [ParseFailure("told so") if each is None else each for each in found]
+        parses = [self.tuples[text] for text in texts]
+        return [ParseFailure("told so") if each is None else each for each in parses]
 
     def close(self) -> None:
         pass
 
 
 def drawn(rng: np.random.Generator, most: int = 9) -> Tuples:
-    """Tuples of a caption drawn from words that are synonyms of each other."""
+    """Draw the tuples of a caption from words that are synonyms of each other."""
     objects, attributes, relations = OBJECTS.split(), ATTRIBUTES.split(), ["on", "be on", *RELATIONS.split()]
     out: Tuples = []
     for size in rng.integers(1, 4, int(rng.integers(0, most))):
@@ -72,7 +73,7 @@ def drawn(rng: np.random.Generator, most: int = 9) -> Tuples:
 
 
 def corpus_of(images: Sequence[Sequence[str]], names: Sequence[Sequence[str]] | None = None) -> Corpus:
-    """Images of captions, all in split `test`."""
+    """Return images of captions, all in split `test`."""
     captions = [(m, p, c) for m, image in enumerate(images) for p, c in enumerate(image)]
     columns: dict[str, Any] = {
         "row": range(len(captions)),
@@ -103,7 +104,9 @@ def encoded(corpus: Corpus, parser: Given, folder: Path, runtime: Runtime, **par
 
 @pytest.fixture
 def opened(tmp_path: Path, meteor_jar: Path) -> Callable[..., SceneGraphRelevance]:
-    """`opened(images of tuples, threads=1, **params)`: an encoding, opened; its captions are `caption 0` and so on."""
+    """Return `opened(images of tuples, threads=1, **params)`, which opens an encoding of `caption 0`, `caption 1`,
+    ...
+    """
 
     def make(images: Sequence[Sequence[Tuples | None]], threads: int = 1, **params: Any) -> SceneGraphRelevance:
         texts, tuples = [], {}
@@ -121,30 +124,30 @@ def opened(tmp_path: Path, meteor_jar: Path) -> Callable[..., SceneGraphRelevanc
 def coco(
     mirror: Path, meteor_jar: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str], SceneGraphRelevance]:
-    """`coco("raw" or "ptb")`: COCO's test captions, with the tuples that SPICE's jar gave them."""
+    """Return `coco("raw" or "ptb")`, which opens COCO's test captions with the tuples of SPICE's jar."""
     file = mirror / "spice/coco_test_tuples.parquet"
     if not file.exists():
-        pytest.skip(f"{file} is not there")
+        pytest.skip(f"{file} does not exist")
     table = pq.read_table(file)
     body = json.loads(gzip.decompress((mirror / "coco/dataset_coco.json.gz").read_bytes()))
     images = [[(str(s["sentid"]), s["raw"]) for s in image["sentences"]] for image in body["images"]]
     corpus = corpus_of([[t for _, t in i] for i in images], [[f"coco:{n}" for n, _ in i] for i in images])
-    made: dict[str, SceneGraphRelevance] = {}
+    opened_texts: dict[str, SceneGraphRelevance] = {}
 
     def make(text: str) -> SceneGraphRelevance:
-        if text not in made:
+        if text not in opened_texts:
             tuples = dict(zip(table["caption_id"].to_pylist(), table[f"tuples_{text}"].to_pylist(), strict=True))
-            told = {collapsed(t): tuples[int(n)] for i in images for n, t in i}
+            tuples_of_text = {collapsed(t): tuples[int(n)] for i in images for n, t in i}
             folder, runtime = tmp_path_factory.mktemp("spice") / "encoding", Runtime(threads=2)
-            source, manifest = encoded(corpus, Given(told), folder, runtime, text=text)
-            made[text] = source.open(OpenEncoding(corpus, folder, manifest, runtime))
-        return made[text]
+            source, manifest = encoded(corpus, Given(tuples_of_text), folder, runtime, text=text)
+            opened_texts[text] = source.open(OpenEncoding(corpus, folder, manifest, runtime))
+        return opened_texts[text]
 
     return make
 
 
 class Concept:
-    """Words that were merged, and their synonym sets."""
+    """Merged words and their synonym sets."""
 
     def __init__(self, word: str, sets: frozenset[str]) -> None:
         self.words, self.sets = {word}, set(sets)
@@ -167,7 +170,7 @@ class Concept:
 
 
 class Oracle:
-    """SPICE by loops; of nodes that are equally similar to a word the later one takes it."""
+    """SPICE by loops; among equally similar nodes, a word joins the later one."""
 
     def __init__(self, jar: Path) -> None:
         self.table, self.bases = read_wordnet(jar)
@@ -181,7 +184,7 @@ class Oracle:
         return self.known[word]
 
     def graph(self, captions: Iterable[Tuples]) -> tuple[list[tuple[Concept, ...]], ...]:
-        """Objects, attributes and relations of the captions, merged."""
+        """Return the merged objects, attributes and relations of the captions."""
         nodes: list[Concept] = []
         attributes: list[tuple[Concept, Concept]] = []
         relations: list[tuple[Concept, Concept, Concept]] = []
@@ -192,7 +195,7 @@ class Oracle:
         def node(word: str) -> Concept:
             new, best, most = concept(word), None, 0.0
             for old in nodes:
-                if word in old.words:  # the jar: equal, or similarity 1
+                if word in old.words:  # the jar: equality, or similarity 1
                     return old
             for old in nodes:
                 if new.similarity(old) > 0 and new.similarity(old) >= most:
@@ -226,7 +229,7 @@ class Oracle:
         return [(n,) for n in nodes], attributes, relations  # type: ignore[return-value]
 
     def counts(self, references: Sequence[Tuples], candidate: Tuples) -> list[list[int]]:
-        """Matched, candidate's and references' tuples of each kind."""
+        """Return the number of matched, candidate and reference tuples of each kind."""
         out = []
         for ours, theirs in zip(self.graph([candidate]), self.graph(references), strict=True):
             matched = sum(any(all(a.similar(b) for a, b in zip(c, r, strict=True)) for r in theirs) for c in ours)
@@ -234,12 +237,12 @@ class Oracle:
         return out
 
     def f1(self, references: Sequence[Tuples], candidate: Tuples) -> float:
-        """F1 of all tuples."""
+        """Return F1 of all tuples."""
         return f1(*(sum(column) for column in zip(*self.counts(references, candidate), strict=True)))
 
 
 def f1(matched: int, candidate: int, reference: int, own: bool = False) -> float:
-    """F1 as the jar has it; `own`: of one kind of tuples, NaN where the references have none."""
+    """Compute F1 as the jar does; `own` restricts it to one kind of tuples, NaN if the references have none."""
     if own and reference == 0:
         return math.nan
     if matched == 0:
@@ -265,7 +268,7 @@ def _jar_f1() -> Callable[..., float]:
 
 @pytest.fixture(name="encode_given", scope="session")
 def _encode_given() -> Callable[..., Any]:
-    """`encode_given(tuples by text, corpus, folder)`: source and manifest."""
+    """Return `encode_given(tuples by text, corpus, folder)`, which returns source and manifest."""
 
     def make(tuples: dict[str, Tuples | None], corpus: Corpus, folder: Path) -> tuple[Any, Any]:
         return encoded(corpus, Given(tuples), folder, Runtime(threads=1))

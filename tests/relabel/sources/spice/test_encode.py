@@ -1,8 +1,11 @@
-"""Contract: row r of the encoding holds the tuples of caption r; each distinct text of a shard is parsed once; a run
-that is killed goes on at the chunk it was at and ends with the same bytes; a caption that cannot be parsed is a failed
-row, and only what lies near it is parsed again; a damaged shard is made from its own captions. The words of tuples
-have METEOR's synonym sets, base forms and phrases included; a leading `be ` goes from relations alone; a list that is
-no tuple is refused."""
+"""Contract: row r of the encoding holds the tuples of caption r, and each distinct text of a shard is parsed once.
+
+- A run that is killed resumes at its current chunk and ends with the same bytes.
+- A caption that fails to parse is a failed row. Only its chunk is parsed again.
+- A damaged shard is rebuilt from its own captions.
+- Words of tuples have METEOR's synonym sets, including those of base forms and phrases.
+- A leading `be ` is removed from relations only, and a list that is no tuple is refused.
+"""
 
 from __future__ import annotations
 
@@ -35,21 +38,21 @@ LINES = [f"a {WORDS[i % 5]}  near\n{i // 7} {WORDS[i % 3]}s" for i in range(95)]
 
 
 class Parser:
-    """Gives each word as a tuple of one, counts what it is asked, and fails or stops where told."""
+    """Parser that returns each word as a tuple, counts its requests, and fails or stops on chosen texts."""
 
     def __init__(self, bad: Sequence[str] = (), stop: int | None = None) -> None:
         self.asked: Counter[str] = Counter()
         self.bad, self.stop = bad, stop
 
     def parse(self, texts: list[str], advance: Callable[[int], None]) -> list[Parsed]:
-        found: list[Parsed] = []
+        parses: list[Parsed] = []
         for text in texts:
             if self.stop is not None and self.asked.total() >= self.stop:
                 raise KeyboardInterrupt
             self.asked[text] += 1
-            found.append(ParseFailure("it is odd") if text in self.bad else [[word] for word in text.split()])
+            parses.append(ParseFailure("it is odd") if text in self.bad else [[word] for word in text.split()])
             advance(1)
-        return found
+        return parses
 
 
 @pytest.fixture(autouse=True)
@@ -60,9 +63,9 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 def encode(out: Path, parser: Parser, per_shard: int = 30, lines: Sequence[str] = LINES) -> Manifest:
     corpus = Corpus.from_captions(Caption(f"c:{i}", f"i:{i // 5}", "test", text) for i, text in enumerate(lines))
     rows = range(2, len(lines))
-    made = partial(SpiceTasks, corpus, rows, per_shard, partial(read, corpus), Runtime(), parser=parser)
+    make_tasks = partial(SpiceTasks, corpus, rows, per_shard, partial(read, corpus), Runtime(), parser=parser)
     semantic = {"rows_per_shard": per_shard, "rows": [rows.start, rows.stop]}
-    tasks = with_text_reuse(made, out, semantic)
+    tasks = with_text_reuse(make_tasks, out, semantic)
 
     def fill(work: Work) -> None:
         work.facts["rows"] = [rows.start, rows.stop]
@@ -72,7 +75,7 @@ def encode(out: Path, parser: Parser, per_shard: int = 30, lines: Sequence[str] 
 
 
 def read(corpus: Corpus) -> list[str]:
-    """What goes in is not the caption as written: a full stop alone leaves nothing, as with PTB tokens."""
+    """Return a preprocessed text; a full stop alone leaves an empty text, as with PTB tokens."""
     return [text.replace(".", "") for text in corpus.texts]
 
 
@@ -104,8 +107,8 @@ def test_rows_hold_their_captions_tuples_and_equal_texts_are_parsed_once(tmp_pat
     assert manifest.facts["without_tuples"] == 1
 
 
-def test_bytes_do_not_depend_on_where_a_run_was_stopped(tmp_path: Path) -> None:
-    whole = digests(encode(tmp_path / "whole", Parser()))
+def test_bytes_do_not_depend_on_the_point_of_interruption(tmp_path: Path) -> None:
+    complete = digests(encode(tmp_path / "whole", Parser()))
     out, total, runs = tmp_path / "e", Counter[str](), 0
     while True:
         parser, runs = Parser(stop=11), runs + 1
@@ -114,12 +117,12 @@ def test_bytes_do_not_depend_on_where_a_run_was_stopped(tmp_path: Path) -> None:
             break
         except KeyboardInterrupt:
             total += parser.asked
-    assert digests(manifest) == whole
+    assert digests(manifest) == complete
     assert runs > 5
-    assert (total + parser.asked).total() <= 98 + runs * 8  # a stop costs a chunk at most
+    assert (total + parser.asked).total() <= 98 + runs * 8  # an interruption costs at most one chunk
 
 
-def test_a_caption_that_cannot_be_parsed_fails_alone_and_is_tried_again(tmp_path: Path) -> None:
+def test_only_an_unparsable_caption_fails_and_is_retried(tmp_path: Path) -> None:
     odd = collapsed(LINES[40])
     manifest = encode(tmp_path / "e", Parser(bad=[odd]))
     assert manifest.failed == 1
@@ -131,20 +134,20 @@ def test_a_caption_that_cannot_be_parsed_fails_alone_and_is_tried_again(tmp_path
     again = Parser()
     assert digests(encode(tmp_path / "e", again)) == digests(encode(tmp_path / "whole", Parser()))
     assert odd in again.asked
-    assert again.asked.total() <= 8  # its chunk; the rest of its shard is kept
+    assert again.asked.total() <= 8  # one chunk; the rest of the shard is kept
 
 
-def test_a_failed_text_fails_wherever_it_stands(tmp_path: Path) -> None:
+def test_a_failed_text_fails_in_every_row(tmp_path: Path) -> None:
     manifest = encode(tmp_path / "e", Parser(bad=["a dog"]))
     assert manifest.failed == 4
     assert [id for id, _ in manifest.facts[FAILED]["first"]] == ["c:96", "c:97", "c:98", "c:99"]
 
 
-def test_a_damaged_shard_is_made_from_its_own_captions(tmp_path: Path) -> None:
-    whole = encode(tmp_path / "e", Parser())
-    (tmp_path / "e" / whole.parts[2]).write_bytes(b"damaged")
+def test_a_damaged_shard_is_rebuilt_from_its_own_captions(tmp_path: Path) -> None:
+    encoding = encode(tmp_path / "e", Parser())
+    (tmp_path / "e" / encoding.parts[2]).write_bytes(b"damaged")
     parser = Parser()
-    assert digests(encode(tmp_path / "e", parser)) == digests(whole)
+    assert digests(encode(tmp_path / "e", parser)) == digests(encoding)
     assert set(parser.asked) == {collapsed(LINES[row]) for row in range(62, 92)}
 
 
@@ -158,7 +161,7 @@ def test_captions_that_were_parsed_before_keep_their_tuples(tmp_path: Path) -> N
     assert digests(manifest) == digests(encode(tmp_path / "whole", Parser(), per_shard=40, lines=more))
 
 
-def test_a_shard_without_any_text_and_a_chunk_unknown(tmp_path: Path) -> None:
+def test_an_empty_shard_and_an_unknown_chunk(tmp_path: Path) -> None:
     manifest = encode(tmp_path / "e", Parser(), per_shard=5, lines=["."] * 12)
     assert manifest.facts["without_tuples"] == 10
     corpus = Corpus.from_captions([Caption("c:1", "i:1", "test", "a dog")])
@@ -171,16 +174,16 @@ def test_a_word_has_its_own_sets_and_those_of_its_base_forms(meteor_jar: Path, o
     words = ["men", "man", "dogs", "hot dog", "riding", " Street ", "zzz", "", "children", "glass"]
     table = words_table([*words, "man"], meteor_jar)
     assert table["word"].to_pylist() == sorted(words)
-    found = dict(zip(table["word"].to_pylist(), map(set, table["synsets"].to_pylist()), strict=True))
-    assert found == {word: {int(s) for s in oracle.sets(word)} for word in words}
-    assert found["man"]
-    assert found["man"] <= found["men"]
-    assert found["zzz"] == found[""] == set()
-    assert found["hot dog"]
-    assert not found["hot dog"] & found["zzz"]
+    synsets = dict(zip(table["word"].to_pylist(), map(set, table["synsets"].to_pylist()), strict=True))
+    assert synsets == {word: {int(s) for s in oracle.sets(word)} for word in words}
+    assert synsets["man"]
+    assert synsets["man"] <= synsets["men"]
+    assert synsets["zzz"] == synsets[""] == set()
+    assert synsets["hot dog"]
+    assert not synsets["hot dog"] & synsets["zzz"]
 
 
-def test_tuples_are_taken_apart() -> None:
+def test_tuples_are_split_into_kinds() -> None:
     tuples = [[["be it"], ["man", "be on"], ["be man", "be road", "be on"]], None, [], [["man", "road", "behind"]]]
     column = pa.chunked_array([pa.array(tuples[:2], pa.list_(pa.list_(pa.string()))), pa.array(tuples[2:])])
     start, sizes, words = spelled(column)
@@ -190,6 +193,6 @@ def test_tuples_are_taken_apart() -> None:
 
 
 @pytest.mark.parametrize("wrong", [[[]], [["a", "b", "c", "d"]], [["a", None]]])
-def test_what_is_no_tuple_is_refused(wrong: Any) -> None:
+def test_invalid_tuples_are_refused(wrong: Any) -> None:
     with pytest.raises(CheckError, match="one to three words"):
         spelled(pa.chunked_array([pa.array([wrong], pa.list_(pa.list_(pa.string())))]))

@@ -1,4 +1,6 @@
-"""Contract of a lookup of spice: every block is `Relevance.block`, bit for bit, of any pooling, from numpy alone."""
+"""Contract: every block of a lookup of spice equals `Relevance.block` bit for bit, for any pooling, with numpy
+alone.
+"""
 
 from __future__ import annotations
 
@@ -30,20 +32,20 @@ print([m for m in ("numba", "pyarrow", "relabel", "torch") if m in sys.modules])
 
 @pytest.fixture
 def exported(tmp_path: Path, drawn: Any, opened: Callable[..., SceneGraphRelevance]) -> tuple[Path, Any]:
-    """A lookup of 30 images, one caption of which failed, and the relevance that it was made from."""
+    """Export a lookup of 30 images, one with a failed caption, and return it with the relevance."""
     rng = np.random.default_rng(2)
     images: list[Any] = [[drawn(rng) for _ in range(int(rng.integers(1, 8)))] for _ in range(30)]
     images[20][0] = None
     relevance, source = opened(images), Spice(SpiceParams())
-    made = ArtefactRef(tmp_path / "encoding", read_manifest(tmp_path / "encoding", "encoding"))
-    artefact = lookup_spec(relevance.corpus, source, "spice", made.manifest, None, ExportLookupParams())
-    args = (relevance.corpus, source, artefact, made, None, lambda: relevance)
+    encoding = ArtefactRef(tmp_path / "encoding", read_manifest(tmp_path / "encoding", "encoding"))
+    artefact = lookup_spec(relevance.corpus, source, "spice", encoding.manifest, None, ExportLookupParams())
+    args = (relevance.corpus, source, artefact, encoding, None, lambda: relevance)
     build(tmp_path / "lookup", artefact, lambda work: write_lookup(*args, work))
     return tmp_path / "lookup", relevance
 
 
 @pytest.mark.parametrize("pooling", ["paired", "max", "mean", "refs"])
-def test_every_bit_is_the_relevances(pooling: Any, exported: tuple[Path, Any]) -> None:
+def test_blocks_are_bit_identical_to_the_relevance(pooling: Any, exported: tuple[Path, Any]) -> None:
     folder, relevance = exported
     lookup, corpus = open_lookup(folder, verify=True), relevance.corpus
     assert (lookup.about.kind, lookup.about.source, lookup.about.failed) == ("scene_graphs", "spice", 1)
@@ -58,7 +60,7 @@ def test_every_bit_is_the_relevances(pooling: Any, exported: tuple[Path, Any]) -
     assert lookup.block([1], [], pooling).shape == (1, 0)
 
 
-def test_numpy_is_all_it_takes(exported: tuple[Path, Any], tmp_path: Path) -> None:
+def test_the_lookup_needs_numpy_only(exported: tuple[Path, Any], tmp_path: Path) -> None:
     folder, relevance = exported
     command = [sys.executable, "-c", _ALONE, str(folder), str(tmp_path / "block.npy")]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -1,5 +1,6 @@
-"""Contract: what the jar's own command line makes of captions, parsing them itself, are our counts of the tuples that
-it gave before."""
+"""Contract: the scores that the jar's command line computes by parsing captions equal the counts of its recorded
+tuples.
+"""
 
 from __future__ import annotations
 
@@ -27,28 +28,28 @@ PAIRS = 8
 
 
 def scripting_java() -> Path:
-    """Find a Java with all that Nashorn needs: a runtime in a wheel may lack `jdk.dynalink`."""
+    """Return a Java with the modules that Nashorn needs; the runtime of a wheel may lack `jdk.dynalink`."""
     for java in (str(find_java()), shutil.which("java")):
         listed = [java, "--list-modules"] if java else ["true"]
         if "jdk.dynalink" in subprocess.run(listed, capture_output=True, text=True, check=False).stdout:
             return Path(str(java))
-    pytest.skip("no Java here has the module jdk.dynalink, which Nashorn needs")
+    pytest.skip("no Java on this machine has the module jdk.dynalink, which Nashorn needs")
 
 
 @pytest.fixture
 def jars() -> list[Path]:
     try:
-        found = class_path(default_data())
+        jar_paths = class_path(default_data())
         version = java_version(scripting_java())
     except RelabelError as error:
         pytest.skip(str(error))
     if "1.8" in version or any(f" {v}." in version for v in range(9, 15)):
-        return found
+        return jar_paths
     folder = os.environ.get(NASHORN)
     scripts = sorted(Path(folder).rglob("*.jar")) if folder else []
     if not any("nashorn" in jar.name for jar in scripts):
         pytest.skip(f"{NASHORN} names no folder with org.openjdk.nashorn:nashorn-core:15.4")
-    return [*found, *scripts]
+    return [*jar_paths, *scripts]
 
 
 @pytest.mark.java
@@ -62,11 +63,11 @@ def test_the_jars_command_line_agrees(
     references = corpus.references(images)
     captions = np.array([references[i][1] if i % 2 else rng.integers(0, len(corpus)) for i in range(PAIRS)], np.int32)
     texts = [collapsed(text) for text in corpus.texts]
-    asked = [
+    pairs = [
         {"image_id": i, "test": texts[caption], "refs": [texts[row] for row in references[i]]}
         for i, caption in enumerate(captions.tolist())
     ]
-    (tmp_path / "in.json").write_text(json.dumps(asked))
+    (tmp_path / "in.json").write_text(json.dumps(pairs))
     path = os.pathsep.join(map(str, jars))
     options = ["-out", str(tmp_path / "out.json"), "-subset", "-silent", "-threads", "1"]
     command = [

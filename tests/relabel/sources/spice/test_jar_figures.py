@@ -1,5 +1,6 @@
-"""Contract: on COCO's test captions, parsed by SPICE's jar, all counts and scores are the jar's own, on every pair that
-CxC judged; so are the published correlations. The jar's figures come from the mirror."""
+"""Contract: on COCO's test captions, parsed by SPICE's jar, all counts and scores equal the jar's on every pair judged
+by CxC, and the correlations equal the published ones. The jar's figures come from the mirror.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ is as similar to `commode` as to `bathroom`, and the order of equals is that of 
 
 
 def judged(mirror: Path, relevance: SceneGraphRelevance) -> tuple[Any, Any, dict[str, Any]]:
-    """References and captions of the pairs that CxC judged, and the jar's figures."""
+    """Return references and captions of the pairs judged by CxC, and the jar's figures."""
     table = pq.read_table(mirror / "spice/cxc_sits_test_scores.parquet")
     body = json.loads(gzip.decompress((mirror / "coco/dataset_coco.json.gz").read_bytes()))
     number = {image["cocoid"]: i for i, image in enumerate(body["images"])}
@@ -37,7 +38,7 @@ def judged(mirror: Path, relevance: SceneGraphRelevance) -> tuple[Any, Any, dict
 
 
 @pytest.mark.parametrize("text", ["raw", "ptb"])
-def test_every_judged_pair_is_the_jars(text: str, coco: Coco, mirror: Path, jar_f1: Callable[..., float]) -> None:
+def test_every_judged_pair_equals_the_jar(text: str, coco: Coco, mirror: Path, jar_f1: Callable[..., float]) -> None:
     relevance = coco(text)
     references, captions, figures = judged(mirror, relevance)
     counted, scores = relevance.counts(references, captions), relevance.pairs(references, captions)
@@ -46,8 +47,8 @@ def test_every_judged_pair_is_the_jars(text: str, coco: Coco, mirror: Path, jar_
     every = np.concatenate([counted, counted.sum(axis=1, keepdims=True)], axis=1)
     for k, kind in enumerate(("object", "attribute", "relation", "all")):
         matched, candidate, reference = every[:, k].T
-        found = {"tp": matched, "fp": candidate - matched, "fn": reference - matched}
-        for name, column in found.items():
+        counts = {"tp": matched, "fp": candidate - matched, "fn": reference - matched}
+        for name, column in counts.items():
             theirs = figures[f"{text}_{kind}_{name}"]
             same = column == theirs
             assert same[~tossed].all(), (kind, name)
@@ -57,14 +58,16 @@ def test_every_judged_pair_is_the_jars(text: str, coco: Coco, mirror: Path, jar_
         np.testing.assert_allclose(f[~tossed], figures[f"{text}_{kind}_f"][~tossed], rtol=0, atol=1e-9)
         if kind == "all":
             np.testing.assert_array_equal(scores, f)
-    if text == "raw":  # the same references five times: the jar has 13 relations or 14
+    if text == "raw":  # five equal sets of references, for which the jar has 13 relations or 14
         sizes = (figures["raw_relation_tp"] + figures["raw_relation_fn"])[tossed]
         assert sorted(sizes.tolist()) == [13, 13, 14, 14, 14]
         assert set(counted[tossed, 2, 2].tolist()) == {14}
 
 
 @pytest.mark.parametrize(("text", "every", "others"), [("raw", 0.7295, 0.5337), ("ptb", 0.7279, 0.5329)])
-def test_correlations_are_the_papers(text: str, every: float, others: float, coco: Coco, mirror: Path) -> None:
+def test_correlations_equal_the_published_ones(
+    text: str, every: float, others: float, coco: Coco, mirror: Path
+) -> None:
     relevance = coco(text)
     references, captions, figures = judged(mirror, relevance)
     scores = relevance.pairs(references, captions)
@@ -84,8 +87,8 @@ def test_neighbours_of_images_are_a_sort_of_the_block(coco: Coco) -> None:
     sets = relevance.corpus.references(range(5000))
     search = Search(sets, np.full(5000, -1, np.int32), rows, 100)
     finder = relevance.finder(search, None, Runtime(threads=2))
-    found, scores = finder.find(None, range(1000, 1040), lambda _: None)  # type: ignore[arg-type]
+    neighbours, scores = finder.find(None, range(1000, 1040), lambda _: None)  # type: ignore[arg-type]
     block = relevance.block(sets.take(np.arange(1000, 1040)), rows)
     order = np.argsort(-block, axis=1, kind="stable")[:, :100]
-    np.testing.assert_array_equal(found, order)
+    np.testing.assert_array_equal(neighbours, order)
     np.testing.assert_array_equal(scores, np.take_along_axis(block, order, 1))

@@ -1,7 +1,8 @@
-"""Contract: captions come back in order, whatever dies; a process that ends is started again and loses nothing; the
-caption it dies of twice is named with the reason; one that parses nothing, or has too small a heap, is one clear line.
+"""Contract: captions are returned in order even if processes die. A process that ends is restarted and loses no
+caption. A caption that ends its process twice is reported with the reason. A parser that parses nothing, or has too
+small a heap, is reported in one line.
 
-Most of it is held with a program that stands in for the parser and dies as told; the real one runs where CoreNLP is.
+Most tests use a stand-in program that dies on request; the real parser runs if CoreNLP is present.
 """
 
 from __future__ import annotations
@@ -73,16 +74,16 @@ TEXTS = [f"caption number {i}" for i in range(300)]
 PARSED = [[[word] for word in text.split()] for text in TEXTS]
 
 
-def test_answers_come_in_order_and_empty_texts_are_not_asked(fake: Fake, tmp_path: Path) -> None:
-    told: list[int] = []
+def test_answers_are_in_order_and_empty_texts_are_not_sent(fake: Fake, tmp_path: Path) -> None:
+    progress: list[int] = []
     parser = fake("assert text")
-    assert parser.parse(["", *TEXTS, ""], told.append) == [[], *PARSED, []]
-    assert sum(told) == len(TEXTS) + 2
+    assert parser.parse(["", *TEXTS, ""], progress.append) == [[], *PARSED, []]
+    assert sum(progress) == len(TEXTS) + 2
     assert parser.parse(TEXTS[:2]) == PARSED[:2]
     assert starts(tmp_path) == 1
 
 
-def test_nothing_to_ask_starts_nothing(fake: Fake, tmp_path: Path) -> None:
+def test_no_texts_start_no_process(fake: Fake, tmp_path: Path) -> None:
     assert fake().parse(["", ""]) == [[], []]
     assert not (tmp_path / "starts").exists()
 
@@ -108,20 +109,20 @@ def test_the_caption_that_ends_every_process_is_named_and_the_rest_parsed(
     fake: Fake, tmp_path: Path, end: str, reason: str
 ) -> None:
     parser = fake(f"if text[-3:] in (' 77', ' 78'): {end}", silence=1.0 if "sleep" in end else 30.0)
-    found = parser.parse(TEXTS)
-    for i, each in enumerate(found):
+    parses = parser.parse(TEXTS)
+    for i, each in enumerate(parses):
         if i in (77, 78):
             assert isinstance(each, ParseFailure)
             assert reason in each.reason
         else:
             assert each == PARSED[i]
-    assert starts(tmp_path) == 5  # the first, and two for each of the two
+    assert starts(tmp_path) == 5  # the first start, and two for each of the two captions
 
 
 def test_a_caption_that_java_refuses_fails_without_a_restart(fake: Fake, tmp_path: Path) -> None:
-    found = fake("if text.endswith(' 5'): say({'failed': 'Java says no'}); continue").parse(TEXTS)
-    assert found[5] == ParseFailure("Java says no")
-    assert [*found[:5], *found[6:]] == [*PARSED[:5], *PARSED[6:]]
+    parses = fake("if text.endswith(' 5'): say({'failed': 'Java says no'}); continue").parse(TEXTS)
+    assert parses[5] == ParseFailure("Java says no")
+    assert [*parses[:5], *parses[6:]] == [*PARSED[:5], *PARSED[6:]]
     assert starts(tmp_path) == 1
 
 
@@ -157,11 +158,11 @@ def test_an_interrupted_call_leaves_no_answers_for_the_next(fake: Fake) -> None:
 @pytest.mark.parametrize(
     ("version", "java"), [("17.0.15", 17), ("1.8.0_402", 8), ("25", 25), ("9-internal", 9), ("21.0.2", 21)]
 )
-def test_what_a_java_calls_itself(version: str, java: int) -> None:
+def test_java_version_strings_are_parsed(version: str, java: int) -> None:
     assert spice_parser._major(version) == java
 
 
-def test_an_old_java_and_a_new_jpype_do_not_go_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_java_with_a_new_jpype_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spice_parser.metadata, "version", lambda name: "1.7.1")
     with pytest.raises(MissingError, match=r"JPype1<1\.6"):
         spice_parser._check_jpype(8)
@@ -170,9 +171,7 @@ def test_an_old_java_and_a_new_jpype_do_not_go_together(monkeypatch: pytest.Monk
     spice_parser._check_jpype(8)
 
 
-def test_corenlp_that_is_missing_cut_or_another_is_said_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_truncated_or_other_corenlp_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CORENLP, str(tmp_path))
     with pytest.raises(MissingError, match="relabel fetch corenlp"):
         corenlp_jars(tmp_path)
@@ -188,7 +187,7 @@ def test_corenlp_that_is_missing_cut_or_another_is_said_in_one_line(
         corenlp_jars(tmp_path)
 
 
-def test_what_tuples_depend_on_is_known_without_corenlp(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fingerprint_parameters_need_no_corenlp(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CORENLP, "/nowhere")
     files = parser_files()
     assert set(files) == {"spice", "scene_graphs", "stanford-corenlp-3.6.0", "stanford-corenlp-3.6.0-models"}
@@ -211,7 +210,7 @@ def real() -> Callable[[str], SpiceParser]:
 
 
 @pytest.mark.java
-def test_the_real_parser_gives_the_published_tuples_and_survives_a_kill(
+def test_the_real_parser_returns_the_published_tuples_and_survives_a_kill(
     real: Callable[[str], SpiceParser], mirror: Path
 ) -> None:
     import pyarrow.parquet as pq
@@ -239,24 +238,24 @@ def test_the_real_parser_gives_the_published_tuples_and_survives_a_kill(
 
 @pytest.mark.java
 @pytest.mark.slow
-def test_the_real_parser_bears_any_text_and_says_when_the_heap_is_too_small(
+def test_the_real_parser_accepts_any_text_and_reports_a_small_heap(
     real: Callable[[str], SpiceParser],
 ) -> None:
     odd = ["😀 \ud83d", "a\x00b\u2028c", "...", "!", "Two sentences. The dog runs.", "\\ \" ' ` ||| <b>"]
     parser = real("300M")
     try:
-        found = parser.parse([*odd, "a dog and " * 120 + "a cat", "A dog runs."])
+        parses = parser.parse([*odd, "a dog and " * 120 + "a cat", "A dog runs."])
     finally:
         parser.close()
-    assert [each for each in found[: len(odd)] if isinstance(each, ParseFailure)] == []
-    assert found[-1] == [["dog", "run"], ["dog"]]
-    assert isinstance(found[-2], ParseFailure)
-    assert "the heap is too small" in found[-2].reason
+    assert [each for each in parses[: len(odd)] if isinstance(each, ParseFailure)] == []
+    assert parses[-1] == [["dog", "run"], ["dog"]]
+    assert isinstance(parses[-2], ParseFailure)
+    assert "the heap is too small" in parses[-2].reason
     with pytest.raises(JavaError, match=r"heap.*Raise the heap") as caught:
         real("60M").parse(["A dog runs."])
     assert "\n" not in str(caught.value)
 
 
-def test_lines_hold_any_character() -> None:
+def test_lines_may_hold_any_character() -> None:
     assert json.loads(json.dumps("\ud83d\u2028\x00")) == "\ud83d\u2028\x00"
     assert "\n" not in json.dumps("a\nb\u2028")

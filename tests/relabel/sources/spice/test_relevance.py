@@ -1,5 +1,6 @@
-"""Contract of the relevance of spice: pairs and blocks of any pooling are what loops give, bit for bit, however many
-tuples there are; no tuples is 0, a failed row NaN; a new text is scored as if it were a caption."""
+"""Contract: pairs and blocks of spice equal explicit loops bit for bit, for any pooling and number of tuples. Without
+tuples relevance is 0, and a failed row has NaN. A new text is scored as a caption.
+"""
 
 from __future__ import annotations
 
@@ -33,10 +34,10 @@ def by_loops(oracle: Any, references: list[Any], candidate: Any, pooling: str) -
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("pooling", POOLINGS)
-def test_pairs_and_blocks_are_the_loops(
+def test_pairs_and_blocks_equal_loops(
     pooling: Any, threads: int, opened: Opened, drawn: Any, oracle: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_USUAL", np.ones(4, np.int64))  # buffers grow from call to call
+    monkeypatch.setattr(module, "_USUAL", np.ones(4, np.int64))  # buffers grow with every call
     rng = np.random.default_rng(3)
     images = [[drawn(rng) for _ in range(int(rng.integers(1, 6)))] for _ in range(14)]
     relevance = opened(images, threads)
@@ -46,11 +47,11 @@ def test_pairs_and_blocks_are_the_loops(
     assert 0.1 < (expected > 0).mean() < 1
     np.testing.assert_array_equal(relevance.block(sets, rows, pooling), expected)
     every = sets.take(np.repeat(np.arange(len(images)), len(rows)))
-    found = relevance.pairs(every, np.tile(rows, len(images)), pooling).reshape(expected.shape)
-    np.testing.assert_array_equal(found, expected)
-    some = rng.permutation(len(rows))[:5]
+    scores = relevance.pairs(every, np.tile(rows, len(images)), pooling).reshape(expected.shape)
+    np.testing.assert_array_equal(scores, expected)
+    order = rng.permutation(len(rows))[:5]
     np.testing.assert_array_equal(
-        relevance.block(sets.take(some % 14), rows[some], pooling), expected[some % 14][:, some]
+        relevance.block(sets.take(order % 14), rows[order], pooling), expected[order % 14][:, order]
     )
 
 
@@ -67,11 +68,11 @@ def test_merging_depends_on_the_order_of_tuples(opened: Opened, oracle: Any) -> 
     tie = [["commode"], ["bathroom"], ["toilet"], ["bathroom", "toilet", "with"], ["bathroom", "commode", "with"]]
     relevance = opened([[tie, tie[::-1]]])
     for row, tuples in enumerate((tie, tie[::-1])):
-        found = relevance.counts(References.of([[row]]), np.array([row], np.int32))[0].tolist()
-        assert found == oracle.counts([tuples], tuples)
+        counts = relevance.counts(References.of([[row]]), np.array([row], np.int32))[0].tolist()
+        assert counts == oracle.counts([tuples], tuples)
 
 
-def test_a_leading_be_is_no_part_of_a_relation(opened: Opened) -> None:
+def test_a_leading_be_is_removed_from_a_relation(opened: Opened) -> None:
     relevance = opened([[[["man", "road", "be on"]]], [[["man", "road", "on"]]], [[["man", "road", "behind"]]]])
     block = relevance.block(References.single(np.arange(3, dtype=np.int32)), np.arange(3, dtype=np.int32))
     np.testing.assert_allclose(block, [[1, 1, 2 / 3], [1, 1, 2 / 3], [2 / 3, 2 / 3, 1]], rtol=0, atol=1e-15)
@@ -91,23 +92,23 @@ def test_without_tuples_relevance_is_zero_and_a_failed_row_is_nan(opened: Opened
         sets = relevance.corpus.references(range(3))
         np.testing.assert_array_equal(relevance.block(sets, rows, pooling), expected)  # type: ignore[arg-type]
         every = sets.take(np.repeat(np.arange(3), 5))
-        found = relevance.pairs(every, np.tile(rows, 3), pooling)  # type: ignore[arg-type]
-        np.testing.assert_array_equal(found.reshape(3, 5), expected)
+        scores = relevance.pairs(every, np.tile(rows, 3), pooling)  # type: ignore[arg-type]
+        np.testing.assert_array_equal(scores.reshape(3, 5), expected)
 
 
 def test_a_new_text_is_scored_as_a_caption(opened: Opened, drawn: Any, oracle: Any, meteor_jar: Path) -> None:
     rng = np.random.default_rng(8)
     images = [[drawn(rng)] for _ in range(30)]
-    asked = [["hombre"], ["gentleman", "girl", "be beside"], ["girl", "blue"], ["gentleman", "road", "on"], ["woman"]]
+    tuples = [["hombre"], ["gentleman", "girl", "be beside"], ["girl", "blue"], ["gentleman", "road", "on"], ["woman"]]
     relevance = opened(images)
-    object.__setattr__(relevance, "new_text", lambda text, scenes: rows_of_text(asked, scenes, meteor_jar))
-    found = relevance.query("as told", np.arange(30, dtype=np.int32))
-    expected = [oracle.f1([asked], image[0]) for image in images]
+    object.__setattr__(relevance, "new_text", lambda text, scenes: rows_of_text(tuples, scenes, meteor_jar))
+    scores = relevance.query("as told", np.arange(30, dtype=np.int32))
+    expected = [oracle.f1([tuples], image[0]) for image in images]
     assert max(expected) > 0
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(scores, expected)
 
 
-def test_a_row_outside_is_refused(opened: Opened) -> None:
+def test_a_row_outside_the_encoding_is_refused(opened: Opened) -> None:
     relevance = opened([[[["man"]]]])
     with pytest.raises(IndexError, match="not all among the encoded"):
         relevance.block(References.of([[0]]), np.array([1], np.int32))

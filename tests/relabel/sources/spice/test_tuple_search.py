@@ -1,5 +1,6 @@
-"""Contract of spice's finder: neighbours are a sort of all pairs by (-score, row), the query left out, with the bits of
-`pairs`; nothing depends on slabs, pieces or threads; a failed row comes last with NaN."""
+"""Contract: spice's finder sorts all pairs by (-score, row) without the query itself, with the bits of `pairs`. The
+result does not depend on slabs, task sizes or threads, and a failed row is last with NaN.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ from relabel.sources.spice.relevance import SceneGraphRelevance
 Opened = Callable[..., SceneGraphRelevance]
 
 
-def told(_: int) -> None:
-    """Tell nobody."""
+def ignore_progress(_: int) -> None:
+    """Ignore progress."""
 
 
 @pytest.mark.parametrize("small", [False, True])
@@ -42,7 +43,7 @@ def test_neighbours_are_a_sort_of_all_pairs(
     for k in (1, 12, 10_000):
         search = Search(sets, exclude, candidates, k)
         finder = relevance.finder(search, pooling, Runtime(threads=2, memory=memory))
-        rows, scores = finder.find(None, range(3, 38), told)  # type: ignore[arg-type]
+        rows, scores = finder.find(None, range(3, 38), ignore_progress)  # type: ignore[arg-type]
         block = relevance.block(sets, candidates, pooling)
         for i, m in enumerate(range(3, 38)):
             order = [j for j in np.lexsort((candidates, -block[m])) if candidates[j] != exclude[m]][: search.width]
@@ -54,7 +55,7 @@ def test_failed_rows_come_last(opened: Opened) -> None:
     relevance = opened([[[["man"]], None], [[["dog"]]], [[["man"], ["dog"]]]])
     rows = np.arange(4, dtype=np.int32)
     finder = relevance.finder(Search(References.single(rows), rows, rows, 3), "paired", Runtime(threads=1))
-    found, scores = finder.find(None, range(4), told)  # type: ignore[arg-type]
-    assert found.tolist() == [[3, 2, 1], [0, 2, 3], [3, 0, 1], [0, 2, 1]]
+    neighbours, scores = finder.find(None, range(4), ignore_progress)  # type: ignore[arg-type]
+    assert neighbours.tolist() == [[3, 2, 1], [0, 2, 3], [3, 0, 1], [0, 2, 1]]
     expected = [[2 / 3, 0, np.nan], [np.nan] * 3, [2 / 3, 0, np.nan], [2 / 3, 2 / 3, np.nan]]
     np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-15)
