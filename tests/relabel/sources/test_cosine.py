@@ -1,5 +1,5 @@
-"""Contract of the vectors sources' shared part: relevance is the cosine of an explicit loop, pooled; a zero vector has
-relevance 0; a row that is not encoded is an error; the index holds exactly the vectors, row by row.
+"""Contract: the relevance of vector sources is the cosine of an explicit loop, pooled. A zero vector has relevance 0, a
+row that is not encoded is an error, and the index holds exactly the vectors, row by row.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SETS = [[3, 4, 5, 6, 7], [10], [11, 3], [39, 38, 37, 36, 35, 34, 33], [9, 10]]
 def unit(count: int = N, seed: int = 0) -> NDArray[np.float32]:
     drawn = np.random.default_rng(seed).normal(size=(count, D))
     drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
-    drawn[4] = 0  # a text of which nothing is known
+    drawn[4] = 0  # a text without known words
     return drawn.astype(np.float32)
 
 
@@ -42,7 +42,7 @@ def relevance(vectors: NDArray[np.float32] | None = None, start: int = 0, poolin
 
 
 def cosine(a: NDArray[np.float32], b: NDArray[np.float32]) -> float:
-    """The oracle, for vectors of length 1 or 0."""
+    """Compute the cosine of vectors of length 1 or 0, as the oracle."""
     total = 0.0
     for x, y in zip(a.tolist(), b.tolist(), strict=True):
         total += x * y
@@ -65,11 +65,11 @@ def test_pairs_and_block_equal_explicit_loops(pooling: Pooling, monkeypatch: pyt
     assert pairs.dtype == np.float64
     np.testing.assert_array_equal(relevance(vectors, pooling=pooling).block(references, captions).shape, (5, 6))
     np.testing.assert_allclose(relevance(vectors, pooling=pooling).block(references, captions), expected, atol=1e-6)
-    monkeypatch.setattr(module, "_CELLS", 10)  # many small steps
+    monkeypatch.setattr(module, "_CELLS", 10)  # forces many small steps
     np.testing.assert_allclose(subject.block(references, captions, pooling), expected, atol=1e-6)
 
 
-def test_nothing_asked_is_nothing_answered() -> None:
+def test_empty_queries() -> None:
     none = np.empty(0, np.int32)
     assert relevance().block(References.of([]), rows(1, 2)).shape == (0, 2)
     assert relevance().block(References.of(SETS), none).shape == (5, 0)
@@ -84,9 +84,9 @@ def test_a_zero_vector_has_relevance_zero() -> None:
 
 def test_query_is_the_cosine_with_the_text() -> None:
     vectors, captions = unit(), rows(5, 4, 17)
-    found = relevance().query("7", captions)
-    np.testing.assert_allclose(found, [cosine(vectors[7], vectors[j]) for j in captions], atol=1e-6)
-    assert found.dtype == np.float64
+    scores = relevance().query("7", captions)
+    np.testing.assert_allclose(scores, [cosine(vectors[7], vectors[j]) for j in captions], atol=1e-6)
+    assert scores.dtype == np.float64
 
 
 def test_rows_need_not_start_at_zero_and_a_row_outside_is_an_error() -> None:
@@ -116,25 +116,25 @@ def stored(folder: Path, vectors: NDArray[np.float32], kind: Any = "float32", in
 def test_shards_come_back_in_row_order(kind: str, tmp_path: Path) -> None:
     manifest = stored(tmp_path, unit(), kind)
     assert len(manifest.parts) == 3
-    found = read_vectors(tmp_path / "encoding", manifest)
-    assert found.dtype == np.float32
-    np.testing.assert_array_equal(found, unit().astype(kind).astype(np.float32))
+    vectors = read_vectors(tmp_path / "encoding", manifest)
+    assert vectors.dtype == np.float32
+    np.testing.assert_array_equal(vectors, unit().astype(kind).astype(np.float32))
 
 
 def test_the_index_finds_what_brute_force_finds(tmp_path: Path) -> None:
     stored(tmp_path, unit())
     index = faiss.read_index(str(tmp_path / "encoding" / INDEX))
     assert index.metric_type == faiss.METRIC_INNER_PRODUCT
-    scores, found = index.search(unit(), 5)
+    scores, rows_found = index.search(unit(), 5)
     product = unit() @ unit().T
-    known = np.flatnonzero(unit().any(axis=1))
-    np.testing.assert_array_equal(found[known], np.argsort(-product, axis=1, kind="stable")[known, :5])
+    nonzero = np.flatnonzero(unit().any(axis=1))
+    np.testing.assert_array_equal(rows_found[nonzero], np.argsort(-product, axis=1, kind="stable")[nonzero, :5])
     np.testing.assert_allclose(scores, -np.sort(-product, axis=1)[:, :5], atol=1e-6)
     np.testing.assert_allclose(index.reconstruct(17), unit()[17])
 
 
 @pytest.mark.parametrize("factory", ["IVF4,Flat", "HNSW8"])
-def test_any_index_is_the_same_bytes_again(factory: str, tmp_path: Path) -> None:
+def test_every_index_is_reproducible(factory: str, tmp_path: Path) -> None:
     threads = faiss.omp_get_max_threads()
     vectors = unit(2000)
     first = stored(tmp_path / "a", vectors, index=factory).files[INDEX]

@@ -1,5 +1,6 @@
-"""Contract: the counts of a gated source are those of an undisturbed run, wherever the process is killed and whichever
-file of the finished artefact is damaged; the files of the counts are no part of the artefact."""
+"""Contract: the counts of a gated source equal those of an uninterrupted run, for a kill at any point and for damage to
+any file of the finished artefact. Files with counts are no part of the artefact.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +30,14 @@ def relevance() -> Any:
 
 
 def one(relevance: Any, part: int) -> pa.Table:
-    """A table whose rows a relevance counts."""
+    """Make one table whose rows a relevance counts."""
     relevance.counts["asked"] += 10
     relevance.counts["refined"] += part + 1
     return pa.table({"part": [part]})
 
 
 def judged(work: Work) -> None:
-    """Tables of the artefact, each with counts, as judgements have them."""
+    """Build tables with counts, as judgements have them."""
     counted = relevance()
     counted_work = with_gate_counts(work, counted)
     for part in range(PARTS):
@@ -45,7 +46,7 @@ def judged(work: Work) -> None:
 
 
 def searched(work: Work) -> None:
-    """A table made from tables that are excluded, each with counts, as neighbours and plans have them."""
+    """Build a table from intermediate tables with counts, as neighbours and plans do."""
     counted, shared = relevance(), [f"refined-{part}.parquet" for part in range(PARTS)]
     if not work.done(part_name(0, 1)):
         for part, name in enumerate(shared):
@@ -63,7 +64,7 @@ FILLS = pytest.mark.parametrize("fill", [judged, searched])
 
 
 @FILLS
-def test_the_counts_after_a_kill_at_any_instant_are_those_of_an_undisturbed_run(
+def test_counts_after_a_kill_equal_those_of_an_uninterrupted_run(
     fill: Callable[[Work], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path / "home"
@@ -82,7 +83,7 @@ def test_the_counts_after_a_kill_at_any_instant_are_those_of_an_undisturbed_run(
 
 
 @FILLS
-def test_a_damaged_file_is_made_again_and_the_counts_stay(fill: Callable[[Work], None], tmp_path: Path) -> None:
+def test_a_damaged_file_is_rebuilt_and_the_counts_stay(fill: Callable[[Work], None], tmp_path: Path) -> None:
     out = tmp_path / "out"
     manifest, _ = build(out, DRAFT, fill)
     for name in manifest.files:

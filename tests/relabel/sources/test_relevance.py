@@ -1,5 +1,6 @@
-"""Contract: a source that scores pairs answers all else by the defaults of `Relevance`: blocks of any size equal its
-pairs, positions are those of the encoded rows alone, and only sources of vectors have vectors."""
+"""Contract: a source that only scores pairs gets its other methods from the defaults of `Relevance`. Blocks of any size
+equal its pairs, positions are those of the encoded rows, and only sources of vectors have vectors.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from relabel.store.workdir import Work
 
 
 class Differences(Relevance):
-    """A caption's row minus a reference's, pooled; notes how many pairs of single captions a call scores."""
+    """Difference of caption row and reference row, pooled; records the number of single pairs per call."""
 
     def __init__(self) -> None:
         self.corpus = Corpus.from_captions(Caption(f"c:{i}", f"i:{i // 4}", "test", "text") for i in range(20))
@@ -33,19 +34,19 @@ class Differences(Relevance):
 
 @pytest.mark.parametrize("pooling", ["paired", "max", "mean"])
 @pytest.mark.parametrize("most", [1, 7, 1 << 18])
-def test_a_block_is_its_pairs(pooling: Pooling, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In steps of at most `most` pairs of single captions, but never less than one reference set."""
+def test_a_block_equals_its_pairs(pooling: Pooling, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check steps of at most `most` single pairs, but at least one reference set."""
     monkeypatch.setattr("relabel.sources.relevance._BLOCK", most)
     relevance, captions = Differences(), np.array([5, 4, 19], np.int32)
     sets = References(np.array([0, 1, 4, 6]), np.array([4, 5, 6, 7, 18, 19], np.int32))
-    wanted = [
+    expected = [
         [relevance.pairs(sets.take(np.array([i])), captions[j : j + 1], pooling)[0] for j in range(3)] for i in range(3)
     ]
     relevance.calls.clear()
-    assert relevance.block(sets, captions, pooling).tolist() == wanted
+    assert relevance.block(sets, captions, pooling).tolist() == expected
     assert max(relevance.calls) <= max(most, 3 * len(captions))
-    assert relevance.block_scorer(captions)(sets, pooling).tolist() == wanted
-    assert relevance.rounded_block(sets, captions, pooling).tolist() == np.float32(wanted).tolist()
+    assert relevance.block_scorer(captions)(sets, pooling).tolist() == expected
+    assert relevance.rounded_block(sets, captions, pooling).tolist() == np.float32(expected).tolist()
     assert relevance.block(sets.take(np.array([], np.int64)), captions).shape == (0, 3)
 
 
@@ -61,7 +62,7 @@ def test_positions_are_those_of_encoded_rows() -> None:
     assert relevance.set_positions(sets, "paired").rows.tolist() == [0, 5]
 
 
-def test_a_source_of_pairs_has_no_more_than_that(tmp_path: object) -> None:
+def test_a_source_of_pairs_has_no_vectors(tmp_path: object) -> None:
     relevance = Differences()
     assert relevance.unit_vectors() is None
     assert relevance.gate_counts() is None

@@ -1,4 +1,4 @@
-"""same_image is 1 for a caption of the references' image and 0 for any other, under every pooling."""
+"""Contract: same_image is 1 for a caption of the references' image and 0 for any other, under every pooling."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ POOLINGS: list[Pooling] = ["paired", "max", "mean", "refs"]
 
 @pytest.fixture(scope="module")
 def corpus() -> Corpus:
-    # The same text everywhere: the image decides, never the words.
+    # All texts are equal, so only the image can decide.
     return Corpus.from_captions(
         Caption(f"c:{m}-{k}", f"i:{m}", "test", "a dog") for m, n in enumerate(IMAGES) for k in range(n)
     )
@@ -69,13 +69,13 @@ def test_a_new_text_belongs_to_no_image(corpus: Corpus, relevance: Relevance) ->
     assert relevance.query("a dog", np.arange(len(corpus), dtype=np.int32)).tolist() == [0.0] * 15
 
 
-def test_nothing_asked(corpus: Corpus, relevance: Relevance) -> None:
+def test_empty_queries(corpus: Corpus, relevance: Relevance) -> None:
     none = np.empty(0, np.int32)
     assert relevance.pairs(References.of([]), none).shape == (0,)
     assert relevance.block(corpus.references([0, 1]), none).shape == (2, 0)
 
 
-def test_what_it_says_of_itself() -> None:
+def test_facts() -> None:
     assert (SameImage.spec.kind, SameImage.spec.bounds, SameImage.spec.symmetric) == ("baseline", (0.0, 1.0), True)
     for pooling in POOLINGS:
         assert SameImage(SameImageParams(pooling=pooling)).tokenizer() is None

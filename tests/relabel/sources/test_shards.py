@@ -1,5 +1,6 @@
-"""Contract: a row that a source cannot encode is a failed row with a reason, counted and named in the manifest; the
-next run makes its shard again and no other; then the files are those of a run in which nothing failed."""
+"""Contract: a row that a source cannot encode is a failed row, which the manifest counts and lists with its reason. The
+next run rebuilds only its shard. Once it succeeds, the files equal those of a run without failures.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ SUM = "sum.parquet"
 
 
 class Flaky(ShardTasks):
-    """A shard holds its texts' lengths; texts in `bad` fail. A file made from all shards holds their sum."""
+    """Tasks whose shards hold the lengths of texts and fail for texts in `bad`; a further file holds their sum."""
 
     title = "lengths"
     derived_files = (SUM,)
@@ -61,17 +62,19 @@ def corpus() -> Corpus:
 
 
 def run(out: Path, bad: set[str], stop_at: int = -1) -> tuple[Manifest, list[str]]:
-    made: list[str] = []
-    tasks = Flaky(corpus(), bad, made, stop_at)
-    return build(out, ArtefactSpec("encoding", "flaky", {}, {}), lambda work: make_all(tasks, work, SILENT))[0], made
+    shards_made: list[str] = []
+    tasks = Flaky(corpus(), bad, shards_made, stop_at)
+    return build(out, ArtefactSpec("encoding", "flaky", {}, {}), lambda work: make_all(tasks, work, SILENT))[
+        0
+    ], shards_made
 
 
 BAD = {"x" * 6, "x" * 12}  # rows 5 and 11, in the second and the last of four shards
 
 
-def test_failed_rows_are_counted_named_and_read_back(tmp_path: Path) -> None:
-    manifest, made = run(tmp_path / "e", BAD)
-    assert made == ["2", "5", "8", "11", "sum"]
+def test_failed_rows_are_counted_listed_and_read_back(tmp_path: Path) -> None:
+    manifest, shards_made = run(tmp_path / "e", BAD)
+    assert shards_made == ["2", "5", "8", "11", "sum"]
     assert manifest.failed == 2
     assert manifest.facts["failed"]["first"] == [["t:5", f"no {'x' * 6}"], ["t:11", f"no {'x' * 12}"]]
     assert read_failed_rows(tmp_path / "e", manifest).tolist() == [5, 11]
@@ -80,41 +83,41 @@ def test_failed_rows_are_counted_named_and_read_back(tmp_path: Path) -> None:
     assert open_artefact(tmp_path / "e", "encoding") == manifest
 
 
-def test_the_next_run_makes_their_shards_again_and_no_other(tmp_path: Path) -> None:
-    whole, _ = run(tmp_path / "whole", set())
-    assert "failed" not in whole.facts
-    assert len(read_failed_rows(tmp_path / "whole", whole)) == 0
+def test_the_next_run_rebuilds_their_shards_only(tmp_path: Path) -> None:
+    complete, _ = run(tmp_path / "whole", set())
+    assert "failed" not in complete.facts
+    assert len(read_failed_rows(tmp_path / "whole", complete)) == 0
     first, _ = run(tmp_path / "e", BAD)
     assert not is_current(tmp_path / "e", ArtefactSpec("encoding", "flaky", {}, {}))
     kept = [first.parts[0], first.parts[2]]
     times = {name: (tmp_path / "e" / name).stat().st_mtime_ns for name in kept}
-    second, made = run(tmp_path / "e", {"x" * 12})
-    assert made == ["5", "11", "sum"]
+    second, shards_made = run(tmp_path / "e", {"x" * 12})
+    assert shards_made == ["5", "11", "sum"]
     assert second.failed == 1
-    third, made = run(tmp_path / "e", set())
-    assert made == ["11", "sum"]
-    assert (third.files, third.facts) == (whole.files, whole.facts)
+    third, shards_made = run(tmp_path / "e", set())
+    assert shards_made == ["11", "sum"]
+    assert (third.files, third.facts) == (complete.files, complete.facts)
     assert {name: (tmp_path / "e" / name).stat().st_mtime_ns for name in kept} == times
     assert run(tmp_path / "e", set())[1] == []
 
 
-def test_a_retry_that_is_interrupted_goes_on_where_it_was(tmp_path: Path) -> None:
-    whole, _ = run(tmp_path / "whole", set())
+def test_an_interrupted_retry_resumes(tmp_path: Path) -> None:
+    complete, _ = run(tmp_path / "whole", set())
     run(tmp_path / "e", BAD)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path / "e", set(), stop_at=11)
-    third, made = run(tmp_path / "e", set())
-    assert made == ["11", "sum"]
-    assert third.files == whole.files
+    third, shards_made = run(tmp_path / "e", set())
+    assert shards_made == ["11", "sum"]
+    assert third.files == complete.files
 
 
-def test_what_is_made_from_it_knows_which_rows_failed(tmp_path: Path) -> None:
+def test_later_stages_know_the_failed_rows(tmp_path: Path) -> None:
     identities = [run(tmp_path / f"e{i}", bad)[0].identity for i, bad in enumerate((set(), {"x" * 6}, {"x" * 12}))]
     assert len(set(identities)) == 3
     assert identities[0] == run(tmp_path / "e0", set())[0].fingerprint
 
 
-def test_the_command_is_told(tmp_path: Path) -> None:
+def test_the_command_is_notified(tmp_path: Path) -> None:
     project = stages.Project(load_config(None), Runtime(data=tmp_path), tmp_path / "labels")
     folder = project.layout.encoding("test", "flaky")
     run(folder, BAD)

@@ -1,5 +1,6 @@
-"""Contract: an encoding made where an older one lies encodes new texts alone; a text that was encoded keeps its vector
-to the last bit; where anything that vectors depend on has changed, nothing is kept; its shards are like any others."""
+"""Contract: an encoding that replaces an older one encodes new texts only, and keeps the vectors of known texts bit for
+bit. If anything that vectors depend on has changed, nothing is kept. Its shards are like any others.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ NEW = [*OLD[:20], *OLD[21:], *captions(10, "val", 9), Caption("train:20", "train
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Texts that went through the model, but for the few that tell whether it works."""
+    """Collect the texts that pass through the model, except the few that test it."""
     plain, seen = SentenceEncoder.encode, list[str]()
 
     def encode(self: SentenceEncoder, texts: Any, advance: Any = None) -> Embeddings:
@@ -76,23 +77,23 @@ def test_only_new_texts_are_encoded(model: str, tmp_path: Path, asked: list[str]
     before = read_vectors(tmp_path / "e", old)
     asked.clear()
     new, now = encode(tmp_path / "e", NEW, model=model)
-    known = {line.text for line in OLD}
-    assert sorted(asked) == sorted(line.text for line in NEW if line.text not in known)
-    kept = [i for i, text in enumerate(now.texts) if text in known]
+    old_texts = {line.text for line in OLD}
+    assert sorted(asked) == sorted(line.text for line in NEW if line.text not in old_texts)
+    kept = [i for i, text in enumerate(now.texts) if text in old_texts]
     assert new.runtime["reused"] == {"from": old.fingerprint, "captions": len(kept)}
     after, row_of = read_vectors(tmp_path / "e", new), {text: i for i, text in enumerate(was.texts)}
     assert np.array_equal(after[kept], before[[row_of[now.texts[i]] for i in kept]])
-    whole, _ = encode(tmp_path / "whole", NEW, model=model)
-    assert whole.runtime["reused"] == {"from": None, "captions": 0}
-    assert np.abs(after - read_vectors(tmp_path / "whole", whole)).max() < 1e-6
-    assert whole.facts == new.facts
-    assert {n: e.bytes for n, e in whole.files.items()} == {n: e.bytes for n, e in new.files.items()}
-    assert new.files[TEXTS].sha256 == whole.files[TEXTS].sha256
+    complete, _ = encode(tmp_path / "whole", NEW, model=model)
+    assert complete.runtime["reused"] == {"from": None, "captions": 0}
+    assert np.abs(after - read_vectors(tmp_path / "whole", complete)).max() < 1e-6
+    assert complete.facts == new.facts
+    assert {n: e.bytes for n, e in complete.files.items()} == {n: e.bytes for n, e in new.files.items()}
+    assert new.files[TEXTS].sha256 == complete.files[TEXTS].sha256
     assert new.files[TEXTS].bytes == text_digest_bytes(len(NEW))
 
 
 @pytest.mark.parametrize("changed", [{"stored": "float16"}, {"max_length": 5}, {"prompt": "say: "}])
-def test_nothing_is_kept_where_vectors_depend_on_what_changed(
+def test_nothing_is_kept_if_a_change_affects_vectors(
     model: str, tmp_path: Path, asked: list[str], changed: dict[str, Any]
 ) -> None:
     encode(tmp_path / "e", OLD, model=model)
@@ -109,7 +110,7 @@ def test_another_index_encodes_nothing(model: str, tmp_path: Path, asked: list[s
     assert asked == []
 
 
-def test_a_damaged_encoding_is_not_taken_over(model: str, tmp_path: Path, asked: list[str]) -> None:
+def test_a_damaged_encoding_is_not_reused(model: str, tmp_path: Path, asked: list[str]) -> None:
     manifest, _ = encode(tmp_path / "e", OLD, model=model)
     shard = tmp_path / "e" / manifest.parts[1]
     body = bytearray(shard.read_bytes())
@@ -126,9 +127,9 @@ def test_failed_rows_are_encoded_again(
     plain, bad = SentenceEncoder.encode, OLD[30].text
 
     def broken(self: SentenceEncoder, texts: Any, *more: Any) -> Embeddings:
-        found = plain(self, texts, *more)
-        found.vectors[[i for i, text in enumerate(texts) if text == bad]] = np.nan
-        return found
+        vectors = plain(self, texts, *more)
+        vectors.vectors[[i for i, text in enumerate(texts) if text == bad]] = np.nan
+        return vectors
 
     with monkeypatch.context() as patch:
         patch.setattr(SentenceEncoder, "encode", broken)
@@ -139,14 +140,14 @@ def test_failed_rows_are_encoded_again(
     assert np.isfinite(read_vectors(tmp_path / "e", manifest)).all()
 
 
-def test_a_killed_run_goes_on(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_run_resumes(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old, _ = encode(tmp_path / "e", OLD, model=model)
     with monkeypatch.context() as patch:
-        shard, made = TextTasks.make_shard, list[range]()
+        shard, ranges_made = TextTasks.make_shard, list[range]()
 
         def stop(self: TextTasks, work: Work, rows: range, advance: Any) -> Any:
-            made.append(rows)
-            if len(made) == 3:
+            ranges_made.append(rows)
+            if len(ranges_made) == 3:
                 raise KeyboardInterrupt
             return shard(self, work, rows, advance)
 
@@ -160,7 +161,7 @@ def test_a_killed_run_goes_on(model: str, tmp_path: Path, monkeypatch: pytest.Mo
     assert broken.files == unbroken.files
 
 
-def test_a_vector_is_of_the_text_alone(minilm: Path) -> None:
+def test_a_vector_depends_on_its_text_only(minilm: Path) -> None:
     encoder = SentenceEncoder(minilm, None, None, "float32", Runtime(device="cpu", threads=2))
     texts = sorted({line.text for line in captions(60)})
     together = encoder.encode(texts).vectors
@@ -168,10 +169,10 @@ def test_a_vector_is_of_the_text_alone(minilm: Path) -> None:
     assert np.abs(alone - together[::6]).max() < 1e-6
 
 
-def test_an_interrupted_shard_goes_on_with_its_saved_blocks(
+def test_an_interrupted_shard_resumes_from_its_saved_blocks(
     model: str, tmp_path: Path, asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, _ = encode(tmp_path / "whole", OLD, model=model)
+    complete, _ = encode(tmp_path / "whole", OLD, model=model)
     monkeypatch.setattr(text_reuse, "_FIRST_BLOCK", 4)
     plain, calls = SentenceEncoder.encode, list[int]()
 
@@ -187,7 +188,7 @@ def test_an_interrupted_shard_goes_on_with_its_saved_blocks(
     described = list[str]()
     with monkeypatch.context() as patch:
         patch.setattr(SentenceEncoder, "encode", killed)
-        patch.setattr(text_reuse, "BLOCK_SECONDS", 0.0)  # the blocks after the first one are of one caption
+        patch.setattr(text_reuse, "BLOCK_SECONDS", 0.0)  # every block after the first has one caption
         with pytest.raises(KeyboardInterrupt):
             encode(tmp_path / "out", OLD, model=model)
     assert calls == [4, 1, 1]
@@ -196,7 +197,7 @@ def test_an_interrupted_shard_goes_on_with_its_saved_blocks(
     manifest, _ = encode(tmp_path / "out", OLD, model=model)
     assert asked == [line.text for line in OLD[5:]]
     assert {name: entry.sha256 for name, entry in manifest.files.items()} == {
-        name: entry.sha256 for name, entry in whole.files.items()
+        name: entry.sha256 for name, entry in complete.files.items()
     }
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted([*manifest.files, "manifest.json"])
 

@@ -1,5 +1,5 @@
-"""Contract of score_texts: a source scores texts of no corpus as it scores captions. Equal sets are one document,
-candidates are none, and a candidate that is among the references is encoded once.
+"""Contract: score_texts scores texts outside any corpus as captions. Equal sets are one document, candidates are none,
+and a candidate that is among the references is encoded once.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def test_cider_equals_pycocoevalcap_with_df_of_the_sets() -> None:
     distinct = [SETS[0], SETS[1], SETS[3]]
     expected = []
     for sets, candidate in zip(SETS, TEXTS, strict=True):
-        one = scorer.CiderScorer()  # all distinct sets are its documents; the pair's own set is judged
+        one = scorer.CiderScorer()  # documents are all distinct sets; the pair's own set is judged
         for other in distinct:
             one += (candidate if other == sets else "nothing", other)
         expected.append(one.compute_score()[1][distinct.index(sets)])
@@ -110,7 +110,7 @@ def test_a_part_is_encoded_over_the_same_texts(tmp_path: Path) -> None:
     )
 
 
-def test_what_cannot_be_scored() -> None:
+def test_unsupported_sources_are_refused() -> None:
     source = Cider(CiderParams(tokenizer="lower_split"))
     with pytest.raises(UsageError, match="same_image cannot score texts: a new text belongs to no image"):
         score_texts(SameImage(SameImageParams()), SETS, TEXTS, Runtime())

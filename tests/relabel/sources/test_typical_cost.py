@@ -1,4 +1,4 @@
-"""Contract: a typical cost grows with the captions, and a stage that was not measured has none."""
+"""Contract: a typical cost grows with the number of captions, and a stage that was not measured has none."""
 
 from __future__ import annotations
 

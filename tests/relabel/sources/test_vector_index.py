@@ -1,6 +1,7 @@
-"""Contract: a factory string is checked before any work, and faiss's absence is an error that names both extras. Where
-faiss sees a GPU, an index that needs training is built there and every index that has a GPU version is searched there;
-the stored index is always one of main memory."""
+"""Contract: a factory string is checked before any work, and missing faiss is an error that names both extras. If faiss
+sees a GPU, an index that needs training is built there, and every index with a GPU version is searched there. The
+stored index is always one of main memory.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +97,7 @@ def test_an_index_without_a_gpu_version_stays_in_main_memory(calls: list[str]) -
 
 
 class CosineRelevance:
-    """Relevance of the vectors, as far as the search uses it."""
+    """Relevance with the methods that the search uses."""
 
     def positions(self, rows: Any) -> Any:
         return rows

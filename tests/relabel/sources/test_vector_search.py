@@ -1,6 +1,6 @@
-"""Contract of the exact search by vectors: rows and scores, to the last bit, of `pairs` over all candidates and a sort
-by (-score, row); whatever screens, however memory cuts the work, in whatever order tasks are made and wherever a run
-was interrupted. A vector that is not finite is nobody's neighbour while there are others.
+"""Contract: exact search by vectors returns the rows and scores, bit for bit, of `pairs` over all candidates and a
+sort by (-score, row). The result does not depend on the arithmetic, memory, order of tasks or interruptions. A
+vector that is not finite is a neighbour only after all others.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Vectors = NDArray[np.float32]
 
 
 class Case(NamedTuple):
-    """A search, and what it is to find."""
+    """A search and its expected result."""
 
     vectors: Vectors
     first: int
@@ -40,13 +40,13 @@ class Case(NamedTuple):
     pooling: Pooling
 
     def expected(self) -> tuple[Rows, Scores]:
-        """Score every candidate by `pairs`' kernel, one query at a time."""
+        """Score every candidate with the kernel of `pairs`, one query at a time."""
         search, places = self.search, self.search.candidates.astype(np.int64) - self.first
         rows = np.empty((len(search.queries), search.width), np.int32)
         scores = np.empty(rows.shape)
         for q in range(len(rows)):
-            own = References.of([search.queries[q] - self.first] * len(places))
-            score = score_pairs(self.vectors, own, places, self.pooling)
+            query_members = References.of([search.queries[q] - self.first] * len(places))
+            score = score_pairs(self.vectors, query_members, places, self.pooling)
             itself = search.candidates == search.exclude[q]
             order = np.lexsort((search.candidates, -score, itself))[: search.width]
             rows[q], scores[q] = search.candidates[order], score[order]
@@ -57,7 +57,7 @@ class Case(NamedTuple):
 
 
 def unit(n: int, width: int, seed: int = 0, copies: int = 1, zeros: float = 0, failed: float = 0) -> Vectors:
-    """Random directions, each about `copies` times, some of them zero and some not finite."""
+    """Draw random directions, each about `copies` times, some of them zero and some not finite."""
     rng = np.random.default_rng(seed)
     drawn = rng.standard_normal((n, width))[rng.integers(0, max(1, n // copies), n) if copies > 1 else np.arange(n)]
     drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
@@ -77,14 +77,14 @@ def images(vectors: Vectors, k: int, pooling: Pooling, each: int = 5) -> Case:
     return Case(vectors, 0, Search(sets, np.full(len(sets), -1, np.int32), rows, k), pooling)
 
 
-def found(finder: VectorFinder, folder: Path, order: int = 0) -> tuple[Rows, Scores]:
+def find_all(finder: VectorFinder, folder: Path, order: int = 0) -> tuple[Rows, Scores]:
     work = Work(folder)
     group = finder.preliminary(work)
     tasks = list(group.tasks) if group else []
     for i in np.random.default_rng(order).permutation(len(tasks)):
-        told: list[int] = []
-        finder.prepare(work, tasks[i], told.append)
-        assert sum(told) == tasks[i].size
+        progress: list[int] = []
+        finder.prepare(work, tasks[i], progress.append)
+        assert sum(progress) == tasks[i].size
     return finder.find(work, range(len(finder.search.queries)), lambda _: None)
 
 
@@ -97,7 +97,7 @@ def check(case: Case, got: tuple[Rows, Scores]) -> None:
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make tiles, groups and samples so small that a few hundred vectors take many."""
+    """Shrink tiles, groups and samples, so that a few hundred vectors need many of them."""
     monkeypatch.setattr(tiled_scan, "TILE_EDGE", 64)
     monkeypatch.setattr(tiled_scan, "_SAMPLES_PER_RESULT", 2)
     monkeypatch.setattr(blocking, "_MIN_GROUP", 32)
@@ -107,7 +107,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _no_sync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spare the disk: whether files survive a crash is not asked here."""
+    """Skip fsync: these tests do not examine survival of a crash."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
@@ -131,9 +131,9 @@ SHAPES = {
 
 @pytest.mark.parametrize("arithmetic", ARITHMETIC)
 @pytest.mark.parametrize("name", SHAPES)
-def test_it_finds_what_scoring_all_and_sorting_finds(name: str, arithmetic: Arithmetic, tmp_path: Path) -> None:
+def test_result_equals_scoring_and_sorting_all_candidates(name: str, arithmetic: Arithmetic, tmp_path: Path) -> None:
     case = SHAPES[name]
-    check(case, found(case.finder(arithmetic, threads=2, memory=1 << 17), tmp_path))
+    check(case, find_all(case.finder(arithmetic, threads=2, memory=1 << 17), tmp_path))
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -157,10 +157,10 @@ def test_any_search(tmp_path_factory: pytest.TempPathFactory, data: st.DataObjec
     case = Case(vectors, first, Search(References.of(sets), exclude, candidates, draw(st.integers(1, 60))), pooling)
     threads, memory = draw(st.sampled_from([1, 2])), draw(st.sampled_from([1 << 15, 1 << 18, 1 << 24]))
     finder = case.finder(draw(st.sampled_from(ARITHMETIC)), threads=threads, memory=memory)
-    check(case, found(finder, tmp_path_factory.mktemp("any"), draw(st.integers(0, 9))))
+    check(case, find_all(finder, tmp_path_factory.mktemp("any"), draw(st.integers(0, 9))))
 
 
-def test_a_resumed_run_may_have_another_memory_and_finds_the_same(tmp_path: Path) -> None:
+def test_a_resumed_run_with_another_memory_limit_has_the_same_result(tmp_path: Path) -> None:
     case = SHAPES["copies"]
     work, before = Work(tmp_path), case.finder("float32", memory=1 << 17)
     group = before.preliminary(work)
@@ -168,23 +168,23 @@ def test_a_resumed_run_may_have_another_memory_and_finds_the_same(tmp_path: Path
     assert len(group.tasks) == 10
     for task in group.tasks[3:8]:
         before.prepare(work, task, lambda _: None)
-    for memory, kept in ((1 << 26, True), (1 << 15, False)):  # more keeps what is done, much less cannot
+    for memory, kept in ((1 << 26, True), (1 << 15, False)):  # more memory keeps finished work, much less cannot
         finder = case.finder("bfloat16", memory=memory)
         again = finder.preliminary(work)
         assert again is not None
         assert (again.tasks == group.tasks) == kept
         assert [work.done(u.file) for u in again.tasks[3:8]] == [kept] * 5
-        check(case, found(finder, tmp_path))
+        check(case, find_all(finder, tmp_path))
 
 
-def test_a_part_of_the_queries_is_found_alone(tmp_path: Path) -> None:
+def test_a_part_of_the_queries_has_the_same_result(tmp_path: Path) -> None:
     case = SHAPES["images, max"]
     finder = case.finder("bfloat16", memory=1 << 17)
-    whole = found(finder, tmp_path)
-    for some in (range(0, 1), range(17, 40), range(59, 60)):
-        part = finder.find(Work(tmp_path), some, lambda _: None)
-        np.testing.assert_array_equal(part[0], whole[0][some.start : some.stop])
-        np.testing.assert_array_equal(part[1], whole[1][some.start : some.stop])
+    all_queries = find_all(finder, tmp_path)
+    for piece in (range(0, 1), range(17, 40), range(59, 60)):
+        part = finder.find(Work(tmp_path), piece, lambda _: None)
+        np.testing.assert_array_equal(part[0], all_queries[0][piece.start : piece.stop])
+        np.testing.assert_array_equal(part[1], all_queries[1][piece.start : piece.stop])
 
 
 MEASURED = """
@@ -219,17 +219,17 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10)
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("k", "memory"), [(20, 64 << 20), (20, 256 << 20), (400, 64 << 20), (400, 256 << 20)])
-def test_memory_is_obeyed_whatever_k(k: int, memory: int) -> None:
+def test_memory_limit_holds_for_every_k(k: int, memory: int) -> None:
     command = [sys.executable, "-c", MEASURED, "24000", str(k), str(memory)]
     took = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     assert took <= memory
 
 
 @pytest.mark.slow
-def test_groups_of_full_size_with_samples_and_whole_tiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_of_full_size_with_samples_and_full_tiles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     case = among_themselves(unit(9000, 48, copies=2), 30)
-    rows, scores = found(case.finder("bfloat16", memory=64 << 20), tmp_path)
-    some = np.random.default_rng(0).integers(0, 9000, 200)
-    asked = Search(case.search.queries.take(some), case.search.exclude[some], case.search.candidates, 30)
-    check(case._replace(search=asked), (rows[some], scores[some]))
+    rows, scores = find_all(case.finder("bfloat16", memory=64 << 20), tmp_path)
+    sample = np.random.default_rng(0).integers(0, 9000, 200)
+    subset = Search(case.search.queries.take(sample), case.search.exclude[sample], case.search.candidates, 30)
+    check(case._replace(search=subset), (rows[sample], scores[sample]))

@@ -1,4 +1,4 @@
-"""The corpus of the tests of batch plans."""
+"""Corpus of the tests of batch plans."""
 
 from __future__ import annotations
 

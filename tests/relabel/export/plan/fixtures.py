@@ -29,7 +29,7 @@ POOLINGS: list[Pooling] = ["paired", "max", "mean"]
 
 @dataclass(eq=False)
 class Counting(Relevance):
-    """Pair by pair: a number of both rows, pooled by max; remembers what it was asked, and can be interrupted."""
+    """Relevance of pairs: a hash of both rows, pooled by max; counts its requests and can be interrupted."""
 
     corpus: Corpus
     rows: range
@@ -44,9 +44,9 @@ class Counting(Relevance):
         for p, caption in enumerate(captions.tolist()):
             if self.stop_at is not None and self.asked.total() >= self.stop_at:
                 raise KeyboardInterrupt
-            own = tuple(references[p].tolist())
-            self.asked[own, caption] += 1
-            each = [np.sin(12.9898 * r + 78.233 * caption) for r in (own[:1] if pooling == "paired" else own)]
+            own_rows = tuple(references[p].tolist())
+            self.asked[own_rows, caption] += 1
+            each = [np.sin(12.9898 * r + 78.233 * caption) for r in (own_rows[:1] if pooling == "paired" else own_rows)]
             out[p] = np.mean(each) if pooling == "mean" else max(each)
         return out
 
@@ -58,7 +58,7 @@ class Counting(Relevance):
 
 
 class Fake:
-    """What an outline asks of a source."""
+    """Source with the properties that an outline reads."""
 
     def __init__(self, kind: Kind) -> None:
         self.spec = SourceSpec("fake", kind, (-1.0, 1.0), False, 1, SourceParams)
@@ -70,7 +70,7 @@ class Fake:
 def vectors(corpus: Corpus) -> VectorRelevance:
     values = np.random.default_rng(0).normal(size=(len(corpus), 48))
     values = (values / np.linalg.norm(values, axis=1, keepdims=True)).astype(np.float32)
-    values[7] = 0  # nothing known of the text
+    values[7] = 0  # a text without known words
     return VectorRelevance(corpus, range(len(corpus)), "max", values, lambda _: values[0])
 
 
@@ -94,14 +94,14 @@ def write(folder: Path, made: PlanSpec, relevance: Relevance) -> tuple[Plan, Man
 
 
 def check(plan: Plan, corpus: Corpus, relevance: Relevance, pooling: Pooling) -> None:
-    """Hold a plan against Relevance.pairs, one pair a call."""
+    """Compare a plan with Relevance.pairs, one pair per call."""
     for batch in map(plan.__getitem__, range(len(plan))):
         size = len(batch.rows)
         assert (batch.relevance.shape, batch.relevance.dtype) == ((size, size), np.float32)
         for i, row in enumerate(batch.rows.tolist()):
-            own = [row] if pooling == "paired" else corpus.references([corpus.image[row]])[0]
+            references_of_row = [row] if pooling == "paired" else corpus.references([corpus.image[row]])[0]
             for j, caption in enumerate(batch.rows.tolist()):
-                score = relevance.pairs(References.of([own]), np.array([caption], np.int32), pooling)[0]
+                score = relevance.pairs(References.of([references_of_row]), np.array([caption], np.int32), pooling)[0]
                 assert batch.relevance[i, j] == np.float32(score), (row, caption)
                 assert batch.same_image[i, j] == (corpus.image[row] == corpus.image[caption])
 

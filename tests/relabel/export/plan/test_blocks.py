@@ -1,4 +1,4 @@
-"""Contract of blocks: they are what Relevance.pairs gives for each pair, rounded to float32 once, whatever BLAS does; a
+"""Contract: a block holds the value of Relevance.pairs for each pair, rounded to float32 once, independent of BLAS. A
 distinct pair is scored once per plan.
 """
 
@@ -36,27 +36,27 @@ def test_every_distinct_pair_is_scored_once(
     monkeypatch.setattr(blocks, "_PART", 60)
     monkeypatch.setattr(blocks, "_STEP", 7)
     relevance = Counting(corpus, range(len(corpus)))
-    made = outline(corpus, "pairs", pooling, epochs=6)
-    plan, _ = write(tmp_path / "plan", made, relevance)
+    plan_outline = outline(corpus, "pairs", pooling, epochs=6)
+    plan, _ = write(tmp_path / "plan", plan_outline, relevance)
     expected, cells = set(), 0
     for number in range(len(plan)):
         rows = plan.rows(number).tolist()
         for row in rows:
-            own = (row,) if pooling == "paired" else tuple(corpus.references([corpus.image[row]])[0].tolist())
-            expected |= {(own, caption) for caption in rows}
+            own_rows = (row,) if pooling == "paired" else tuple(corpus.references([corpus.image[row]])[0].tolist())
+            expected |= {(own_rows, caption) for caption in rows}
             cells += len(rows)
     assert relevance.asked == Counter(dict.fromkeys(expected, 1))
-    assert cells > 1.3 * len(expected)  # so that there was something to share
+    assert cells > 1.3 * len(expected)  # some pairs occur in several batches
     assert relevance.largest <= 7
     assert not list((tmp_path / "plan").glob("pairs-*"))
-    assert Pairs(corpus, made.batches, pooling).distinct == len(expected)
-    assert len(Pairs(corpus, made.batches, pooling).tasks) > 5
+    assert Pairs(corpus, plan_outline.batches, pooling).distinct == len(expected)
+    assert len(Pairs(corpus, plan_outline.batches, pooling).tasks) > 5
 
 
-def test_sums_that_stand_between_two_float32_are_rounded_as_pairs_does(
+def test_sums_between_two_float32_numbers_are_rounded_as_by_pairs(
     corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """0.5 + 2**-25 is half-way between two float32; one ulp of float64 in a BLAS's order would tip it."""
+    """Check 0.5 + 2**-25, half-way between two float32 numbers: one ulp of float64 in another order would change it."""
     relevance = vectors(corpus)
     relevance.vectors[:] = 0
     relevance.vectors[0, :3] = 0.5, 2.0**-25, 2.0**-80
@@ -72,14 +72,14 @@ def test_sums_that_stand_between_two_float32_are_rounded_as_pairs_does(
     block = block_of(relevance, np.array([0, 1], np.int32), "paired")
     assert {(0, 1), (1, 0)} <= set(asked)
     assert block[0, 1] == np.float32(relevance.pairs(References.of([[0]]), np.array([1], np.int32), "paired")[0])
-    assert len(set(asked)) < 4  # sums that are clear are not asked again
+    assert len(set(asked)) < 4  # unambiguous sums are not computed again
 
 
 def test_a_large_batch_is_scored_in_pieces(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
     relevance, rows = vectors(corpus), np.arange(len(corpus), dtype=np.int32)
-    whole = block_of(relevance, rows, "max")
+    block = block_of(relevance, rows, "max")
     monkeypatch.setattr("relabel.sources.cosine._ROUNDED_CELLS", 200)
-    assert np.array_equal(block_of(relevance, rows, "max"), whole)
+    assert np.array_equal(block_of(relevance, rows, "max"), block)
 
 
 def test_threads_change_no_byte(tmp_path: Path, corpus: Corpus) -> None:

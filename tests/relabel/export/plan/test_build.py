@@ -1,4 +1,4 @@
-"""Contract of building a plan: any size of batch works, and a run that was killed or damaged ends in the same bytes."""
+"""Contract: a plan may have any batch size, and a run that is interrupted or damaged ends with the same bytes."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def test_odd_sizes(tmp_path: Path, corpus: Corpus, kind: Kind, given: dict[str, 
 
 
 @pytest.mark.parametrize("stop_at", [0, 1, 100, 212])
-def test_a_killed_run_goes_on_to_the_same_bytes(
+def test_a_killed_run_resumes_to_the_same_bytes(
     tmp_path: Path, corpus: Corpus, stop_at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(blocks, "_PART", 60)
-    monkeypatch.setattr(spec, "_SHARD", 4 * 36 * 5)  # five batches
-    whole = Counting(corpus, range(len(corpus)))
-    write(tmp_path / "whole", outline(corpus), whole)
-    assert whole.asked.total() > 212
+    monkeypatch.setattr(spec, "_SHARD", 4 * 36 * 5)  # five batches per shard
+    uninterrupted = Counting(corpus, range(len(corpus)))
+    write(tmp_path / "whole", outline(corpus), uninterrupted)
+    assert uninterrupted.asked.total() > 212
     first = Counting(corpus, range(len(corpus)), stop_at=stop_at)
     with pytest.raises(KeyboardInterrupt):
         write(tmp_path / "killed", outline(corpus), first)
@@ -52,11 +52,11 @@ def test_a_killed_run_goes_on_to_the_same_bytes(
     write(tmp_path / "killed", outline(corpus), second)
     assert files(tmp_path / "killed") == files(tmp_path / "whole")
     again = set(first.asked) & set(second.asked)
-    assert len(again) <= 66  # no more than the part that was being scored
+    assert len(again) <= 66  # at most the part that was being scored
 
 
 @pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.slow)])
-def test_a_run_killed_between_any_two_files_goes_on(
+def test_a_run_killed_between_any_two_files_resumes(
     tmp_path: Path, corpus: Corpus, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(blocks, "_PART", 100)
@@ -89,22 +89,22 @@ def test_a_run_killed_between_any_two_files_goes_on(
         write(folder, outline(corpus), after)
         assert files(folder) == expected
         if stop_at > len(expected) + len(Pairs(corpus, outline(corpus).batches, "max").tasks):
-            assert not after.asked  # all blocks were there: no pair is scored again for files that are only dropped
+            assert not after.asked  # all blocks existed: no pair is scored again for files that are only dropped
 
 
-def test_a_damaged_block_is_made_again_with_its_pairs(tmp_path: Path, corpus: Corpus) -> None:
-    relevance, made = Counting(corpus, range(len(corpus))), outline(corpus)
+def test_a_damaged_block_is_rebuilt_with_its_pairs(tmp_path: Path, corpus: Corpus) -> None:
+    relevance, plan_outline = Counting(corpus, range(len(corpus))), outline(corpus)
     work = Work(tmp_path / "work")
     (work.folder / ".done").mkdir(parents=True)
-    make_all(PlanTasks(made, lambda: relevance), work, SILENT)
+    make_all(PlanTasks(plan_outline, lambda: relevance), work, SILENT)
     before = files(work.folder)
     name = next(n for n in before if n.startswith("blocks-"))
     (work.folder / name).write_bytes(before[name][:-1] + b"?")
-    make_all(PlanTasks(made, lambda: relevance), Work(tmp_path / "work"), SILENT)
+    make_all(PlanTasks(plan_outline, lambda: relevance), Work(tmp_path / "work"), SILENT)
     assert files(work.folder) == before
 
 
-def test_what_is_no_plan_is_refused(tmp_path: Path, corpus: Corpus) -> None:
+def test_invalid_plans_are_refused(tmp_path: Path, corpus: Corpus) -> None:
     with pytest.raises(FileNotFoundError, match="relabel export plan"):
         open_plan(tmp_path)
     plan, _ = write(tmp_path / "plan", outline(corpus, "vectors"), vectors(corpus))
@@ -115,7 +115,7 @@ def test_what_is_no_plan_is_refused(tmp_path: Path, corpus: Corpus) -> None:
 
 
 @pytest.mark.parametrize("start", ["fork", "spawn"])
-def test_workers_read_what_the_parent_reads(
+def test_workers_read_the_same_batches_as_the_parent(
     tmp_path: Path, corpus: Corpus, start: Literal["fork", "spawn"], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch = pytest.importorskip("torch")
@@ -123,13 +123,13 @@ def test_workers_read_what_the_parent_reads(
 
     monkeypatch.setattr(spec, "_SHARD", 4 * 36 * 5)
     plan, _ = write(tmp_path / "plan", outline(corpus, "vectors"), vectors(corpus))
-    expected = [plan[n] for n in range(len(plan))]  # maps are open when the workers start
+    expected = [plan[n] for n in range(len(plan))]  # the files are mapped before the workers start
     data = PlanDataset(plan)
-    earlier = set(multiprocessing.active_children())  # of other tests in this process
+    earlier = set(multiprocessing.active_children())  # processes of other tests
     loader = torch.utils.data.DataLoader(data, batch_size=None, num_workers=1, multiprocessing_context=start)
-    found = list(loader)
-    assert len(found) == len(expected)
-    for batch, (rows, relevance, same_image) in zip(found, expected, strict=True):
+    batches = list(loader)
+    assert len(batches) == len(expected)
+    for batch, (rows, relevance, same_image) in zip(batches, expected, strict=True):
         assert (batch.rows.dtype, batch.relevance.dtype) == (torch.int64, torch.float32)
         assert batch.rows.tolist() == rows.tolist()
         assert np.array_equal(batch.relevance.numpy(), relevance)

@@ -1,4 +1,4 @@
-"""Contract of the estimate: bytes and pairs are exact, and a plan that is too large is refused before any work."""
+"""Contract: the estimate of bytes and pairs is exact, and a plan that is too large is refused before any work."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from relabel.sources.base import Kind
 @pytest.mark.parametrize("kind", ["pairs", "vectors"])
 def test_the_estimate_is_exact_in_bytes_and_pairs(tmp_path: Path, corpus: Corpus, kind: Kind) -> None:
     relevance = Counting(corpus, range(len(corpus))) if kind == "pairs" else vectors(corpus)
-    made = outline(corpus, kind, batches=4, drop_last=False)
-    found = estimate(made, relevance)
-    plan, _ = write(tmp_path / "plan", made, relevance)
-    assert found.bytes == sum(len(content) for content in files(tmp_path / "plan").values())
-    assert (found.batches, found.shards, found.batch_size) == (len(plan), 1, 6)
+    plan_outline = outline(corpus, kind, batches=4, drop_last=False)
+    estimated = estimate(plan_outline, relevance)
+    plan, _ = write(tmp_path / "plan", plan_outline, relevance)
+    assert estimated.bytes == sum(len(content) for content in files(tmp_path / "plan").values())
+    assert (estimated.batches, estimated.shards, estimated.batch_size) == (len(plan), 1, 6)
     if kind == "vectors":
-        assert (found.pairs, found.work_bytes) == (sum(len(plan.rows(n)) ** 2 for n in range(len(plan))), 0)
+        assert (estimated.pairs, estimated.work_bytes) == (sum(len(plan.rows(n)) ** 2 for n in range(len(plan))), 0)
     else:
-        assert found.pairs == len(relevance.asked)  # type: ignore[attr-defined]
-        assert found.work_bytes == 16 * found.pairs
-    assert f"{len(plan)} batches of 6 in 1 shards" in found.describe()
+        assert estimated.pairs == len(relevance.asked)  # type: ignore[attr-defined]
+        assert estimated.work_bytes == 16 * estimated.pairs
+    assert f"{len(plan)} batches of 6 in 1 shards" in estimated.describe()
 
 
 def test_absurd_sizes_are_refused_before_any_work(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spec, "planned", None)  # drawing would fail
+    monkeypatch.setattr(spec, "planned", None)  # sampling batches would fail
     with pytest.raises(UsageError, match=r"6,000,000 batches of 6 take 8\d\d.\d MB, more than 1.0 MB.*--max-bytes"):
         check_size_limit(outline(corpus, epochs=1_000_000, max_bytes="1MB"))
     check_size_limit(outline(corpus, epochs=1_000_000, max_bytes="1GiB"))
@@ -41,12 +41,12 @@ def test_absurd_sizes_are_refused_before_any_work(corpus: Corpus, monkeypatch: p
 
 
 def test_a_disk_without_room_is_refused(tmp_path: Path, corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = estimate(outline(corpus), Counting(corpus, range(len(corpus))))
-    needed = found.bytes + found.work_bytes
+    estimated = estimate(outline(corpus), Counting(corpus, range(len(corpus))))
+    needed = estimated.bytes + estimated.work_bytes
     free = {"free": needed}
     monkeypatch.setattr(plan_estimate.shutil, "disk_usage", lambda _: type("Usage", (), free))
-    check_disk_space(found, tmp_path / "not" / "there", 0)
+    check_disk_space(estimated, tmp_path / "not" / "there", 0)
     free["free"] = needed - 100
-    check_disk_space(found, tmp_path / "not" / "there", 100)
+    check_disk_space(estimated, tmp_path / "not" / "there", 100)
     with pytest.raises(PartialError, match="are free"):
-        check_disk_space(found, tmp_path / "not" / "there", 0)
+        check_disk_space(estimated, tmp_path / "not" / "there", 0)

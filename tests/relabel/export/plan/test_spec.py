@@ -1,5 +1,5 @@
-"""Contract of the specification of a plan: it knows batches, shards, ids and plan.json before any pair is scored, and
-leaves out captions without labels.
+"""Contract: the specification of a plan determines batches, shards, ids and plan.json before any pair is scored, and
+excludes captions without labels.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from relabel.export.plan.build import check_size_limit
 from relabel.export.plan.spec import Shape
 
 
-def test_a_batch_larger_than_the_corpus_is_refused_where_a_short_one_is_left_out(corpus: Corpus) -> None:
+def test_a_batch_larger_than_the_corpus_needs_drop_last_false(corpus: Corpus) -> None:
     with pytest.raises(UsageError, match="34 captions fill no batch of 500"):
         check_size_limit(outline(corpus, batch_size=500, drop_last=True))
 
 
-def test_captions_whose_labels_are_no_numbers_are_left_out(tmp_path: Path, corpus: Corpus) -> None:
+def test_captions_with_nan_labels_are_excluded(tmp_path: Path, corpus: Corpus) -> None:
     bad = (int(corpus.indptr[2]),)
     for pooling, lost in (("max", 6), ("paired", 1)):
         plan, manifest = write(tmp_path / pooling, outline(corpus, "vectors", pooling, failed=bad), vectors(corpus))  # type: ignore[arg-type]
         used = set(np.concatenate([plan.rows(n) for n in plan.epoch(0)]).tolist())
         assert manifest.facts["left_out"] == lost
         assert used == set(corpus.rows(["train"])) - set(range(bad[0], bad[0] + lost))
-    sixth = int(corpus.indptr[2]) + 5  # stands for no image: only its own labels are no numbers
+    sixth = int(corpus.indptr[2]) + 5  # not a reference of its image: only its own labels are NaN
     plan, manifest = write(tmp_path / "sixth", outline(corpus, "vectors", failed=(sixth,)), vectors(corpus))
     used = set(np.concatenate([plan.rows(n) for n in plan.epoch(0)]).tolist())
     assert used == set(corpus.rows(["train"])) - {sixth}
@@ -42,7 +42,7 @@ def test_a_large_plan_has_few_shards() -> None:
     assert Shape(128, (300,)).per_shard == 1024
 
 
-def test_ids_and_what_plan_json_says(tmp_path: Path, corpus: Corpus) -> None:
+def test_ids_and_plan_json(tmp_path: Path, corpus: Corpus) -> None:
     plan, manifest = write(tmp_path / "plan", outline(corpus, "vectors"), vectors(corpus))
     for number in (0, 7):
         rows = plan.rows(number)

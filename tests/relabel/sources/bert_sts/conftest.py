@@ -1,4 +1,4 @@
-"""Tiny cross-encoders with random weights, and a project whose labels are gated by word vectors; no network."""
+"""Tiny cross-encoders with random weights, and a project whose labels are gated by word vectors, without network."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ MakeCross = Callable[..., Path]
 
 @pytest.fixture(scope="session")
 def make_cross(tmp_path_factory: pytest.TempPathFactory, minilm: Path) -> MakeCross:
-    """Make a cross-encoder of two layers: `make_cross(labels=2)`, `make_cross(kind="roberta")`."""
-    made: dict[str, Path] = {}
+    """Return a function that makes a cross-encoder of two layers: `make_cross(labels=2)`,
+    `make_cross(kind="roberta")`.
+    """
+    folders: dict[str, Path] = {}
 
     def make(kind: str = "bert", labels: int = 1, activation: str | None = None) -> Path:
         key = f"{kind}-{labels}-{activation}"
-        if key not in made:
-            made[key] = _make(tmp_path_factory.mktemp("cross"), minilm, kind, labels, activation)
-        return made[key]
+        if key not in folders:
+            folders[key] = _make(tmp_path_factory.mktemp("cross"), minilm, kind, labels, activation)
+        return folders[key]
 
     return make
 
@@ -51,10 +53,10 @@ def _make(folder: Path, minilm: Path, kind: str, labels: int, activation: str | 
 
 @pytest.fixture
 def gated(tmp_path: Path, make_cross: MakeCross) -> Callable[..., Project]:
-    """Make a project of 24 images with 1 to 4 captions each; label `fine` behind label `near`.
+    """Return a function that makes a project of 24 images with 1 to 4 captions each, with label `fine` gated by `near`.
 
-    One caption in four repeats an earlier text; one reads like another but for capitals, which a cross-encoder that
-    lowers them does not see and the gate does.
+    One caption in four repeats an earlier text. One differs from another by capitals only, which a lower-casing
+    cross-encoder ignores and the gate does not.
     """
 
     def make(threshold: float = 0.5, images: int = 24, **params: Any) -> Project:
@@ -78,7 +80,7 @@ def gated(tmp_path: Path, make_cross: MakeCross) -> Callable[..., Project]:
         settings += ["ingest.expected={}"]
         settings += ["encode.rows_per_shard=20", "neighbours.k=6", "ingest.namespace=mine"]
         settings += [f"sources={json.dumps({'near': near, 'fine': fine})}"]
-        config = Config(**load_config(None, settings).model_dump())  # as a file gives it
+        config = Config(**load_config(None, settings).model_dump())  # values count as those of the parameter file
         project = Project(config, Runtime(data=tmp_path / "data", threads=1), tmp_path / "labels")
         stages.ingest(project)
         stages.build_encoding(project, "fine", "all")

@@ -1,6 +1,7 @@
-"""Contract of bert_sts: the gate decides, by its own exact score, which pairs a cross-encoder scores; what stays below
-is 0 or the gate's value; both orders are averaged, each distinct unordered pair of texts is scored once a call; a text
-against itself is 1; what was gated and refined is recorded, whatever was killed on the way; too many pairs are refused.
+"""Contract: the gate decides by its exact score which pairs the cross-encoder scores. Pairs below it have relevance
+0 or the gate's score. Both orders are averaged, each distinct unordered pair of texts is scored once per call, and a
+text scores 1 against itself. The numbers of gated and refined pairs are recorded, also after a kill. Too many pairs
+are refused.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ Gated = Callable[..., Project]
 
 
 def opened(project: Project) -> BertStsRelevance:
-    found = stages.open_label(project, "fine", "all")
-    assert isinstance(found, BertStsRelevance)
-    return found
+    label = stages.open_label(project, "fine", "all")
+    assert isinstance(label, BertStsRelevance)
+    return label
 
 
 def loop(project: Project, cross: Path) -> np.ndarray:
-    """The oracle: every pair of captions, (N, N), one after another."""
+    """Score every pair of captions in turn, (N, N), as the oracle."""
     params: Any = project.config.sources["fine"]
     texts, n = project.corpus.texts, len(project.corpus)
     model = CrossEncoder(str(cross), device="cpu")
@@ -67,25 +68,25 @@ def test_every_pair_against_an_explicit_loop(gated: Gated, make_cross: Any, para
     relevance, expected = opened(project), loop(project, make_cross())
     n = len(project.corpus)
     left, right = (np.asarray(a.reshape(-1), np.int32) for a in np.mgrid[:n, :n])
-    found = relevance.pairs(References.single(left), right, "paired").reshape(n, n)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    scores = relevance.pairs(References.single(left), right, "paired").reshape(n, n)
+    np.testing.assert_allclose(scores, expected, atol=1e-5)
     if params.get("gate", "near") is not None and params.get("threshold", 0) < 1:
-        assert 0.1 < np.mean(found == 0) < 0.9 or params.get("below") == "gate", "the gate decides nothing"
+        assert 0.1 < np.mean(scores == 0) < 0.9 or params.get("below") == "gate", "the gate decides nothing"
     if params.get("orders") != "one":
-        np.testing.assert_array_equal(found, found.T)
+        np.testing.assert_array_equal(scores, scores.T)
     sets = project.corpus.references(range(len(project.corpus.image_ids)))
     captions = np.arange(0, n, 3, dtype=np.int32)
     how: list[tuple[Pooling, Any]] = [("max", np.max), ("mean", np.mean), ("paired", lambda x, axis: x[0])]
     for pooling, reduce in how:
         block = relevance.block(sets, captions, pooling)
         for m in range(len(sets)):
-            want = reduce(found[sets[m]][:, captions], axis=0)
-            np.testing.assert_allclose(block[m], want, atol=1e-12)
+            expected_column = reduce(scores[sets[m]][:, captions], axis=0)
+            np.testing.assert_allclose(block[m], expected_column, atol=1e-12)
             again = relevance.pairs(sets.take(np.full(len(captions), m)), captions, pooling)
             np.testing.assert_array_equal(again, block[m])
 
 
-def test_each_distinct_unordered_pair_once_a_call(gated: Gated, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_distinct_unordered_pair_is_scored_once_per_call(gated: Gated, monkeypatch: pytest.MonkeyPatch) -> None:
     project = gated()
     relevance, asked = opened(project), list[tuple[int, int]]()
     scored = PairScorer.score
@@ -117,7 +118,7 @@ def test_a_new_text(gated: Gated, make_cross: Any) -> None:
     assert relevance.query("\udc80 dog", rows).shape == (n,)
 
 
-def test_what_a_source_says_of_itself(make_cross: Any) -> None:
+def test_facts_of_the_source(make_cross: Any) -> None:
     both, one = (BertSts(BertStsParams(model=str(make_cross()), orders=o)) for o in ("both", "one"))  # type: ignore[arg-type]
     assert (both.spec.symmetric, one.spec.symmetric, BertSts.spec.symmetric) == (True, False, True)
     assert both.input_labels() == ("cbow",)
@@ -126,7 +127,7 @@ def test_what_a_source_says_of_itself(make_cross: Any) -> None:
         BertSts(BertStsParams(pooling="refs"))
 
 
-def test_bad_input_is_one_clear_line(gated: Gated, make_cross: Any, tmp_path: Path) -> None:
+def test_bad_input_is_a_one_line_error(gated: Gated, make_cross: Any, tmp_path: Path) -> None:
     project = gated()
 
     def changed(**params: Any) -> Project:
@@ -152,7 +153,7 @@ def test_bad_input_is_one_clear_line(gated: Gated, make_cross: Any, tmp_path: Pa
         relevance.pairs(References.single(np.array([10_000], np.int32)), np.array([0], np.int32))
 
 
-def test_another_model_than_the_encoding_was_made_with(gated: Gated, make_cross: Any, tmp_path: Path) -> None:
+def test_a_model_other_than_the_encodings_is_refused(gated: Gated, make_cross: Any, tmp_path: Path) -> None:
     folder = tmp_path / "copy"
     folder.mkdir()
     for path in make_cross().iterdir():
@@ -184,16 +185,20 @@ def test_facts_of_the_encoding_and_bytes_after_a_kill(gated: Gated) -> None:
     assert read_manifest(job.out, "encoding").fingerprint == manifest.fingerprint
 
 
-def test_a_plan_records_what_was_refined_and_max_pairs_refuses_it(gated: Gated) -> None:
+def test_a_plan_records_refined_pairs_and_max_pairs_limits_it(gated: Gated) -> None:
     settings = {"batch_size": 8, "batches": 4}
     project = gated(threshold=0.0)
     plan = project.config.export.plan.model_copy(update=settings)
     config = project.config.model_copy(update={"export": project.config.export.model_copy(update={"plan": plan})})
     project = replace(project, config=config)
     manifest, _ = stages.export_plan(project, "fine", "test" if (project.layout.root / "x").exists() else "all").run()
-    said = manifest.facts["refined"]
-    assert {k: said[k] for k in ("label", "threshold", "below")} == {"label": "near", "threshold": 0.0, "below": "zero"}
-    assert said["asked"] >= said["passed"] >= said["refined"] > 0
+    counts = manifest.facts["refined"]
+    assert {k: counts[k] for k in ("label", "threshold", "below")} == {
+        "label": "near",
+        "threshold": 0.0,
+        "below": "zero",
+    }
+    assert counts["asked"] >= counts["passed"] >= counts["refined"] > 0
     assert not [name for name in manifest.files if "tally" in name or name.startswith("pairs-")]
     fine = project.config.sources["fine"].model_copy(update={"max_pairs": 3})
     sources = {**project.config.sources, "fine": fine}

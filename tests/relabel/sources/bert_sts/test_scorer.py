@@ -1,5 +1,5 @@
-"""Contract of the scorer: CrossEncoder.predict's own scores, whatever the architecture and length; the score of a pair
-depends on that pair alone, not on batch, order or threads; a model that gives no one score is refused in one line.
+"""Contract: the scorer returns the scores of CrossEncoder.predict for any architecture and length. The score of a pair
+depends on that pair only, not on batch, order or threads. A model without a single score is refused in one line.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def load(
 
 
 def own(folder: Path, **options: Any) -> np.ndarray:
-    """The oracle: sentence-transformers, one pair a batch."""
+    """Score by sentence-transformers, one pair per batch, as the oracle."""
     model = CrossEncoder(str(folder), device="cpu", **options)
     pairs = [(TEXTS[a].strip(), TEXTS[b].strip()) for a, b in zip(FIRST, SECOND, strict=True)]
     return np.asarray(model.predict(pairs, batch_size=1, show_progress_bar=False), np.float64)
@@ -56,7 +56,7 @@ def scores(subject: PairScorer) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta", "distilbert"])
-def test_as_by_sentence_transformers(make_cross: Any, kind: str) -> None:
+def test_equals_sentence_transformers(make_cross: Any, kind: str) -> None:
     folder = make_cross(kind)
     subject = load(folder)
     assert subject.backend == FASTEST, subject.left_out
@@ -69,7 +69,7 @@ def test_as_by_sentence_transformers(make_cross: Any, kind: str) -> None:
     assert np.abs(scores(half) - expected).max() > 1e-6, "this was not computed in bfloat16"
 
 
-def test_long_pairs_are_cut_as_tokenizers_do(make_cross: Any) -> None:
+def test_long_pairs_are_truncated_as_by_tokenizers(make_cross: Any) -> None:
     folder = make_cross()
     subject = load(folder, max_length=21)
     np.testing.assert_allclose(scores(subject), own(folder, max_length=21), atol=1e-5)
@@ -77,11 +77,11 @@ def test_long_pairs_are_cut_as_tokenizers_do(make_cross: Any) -> None:
         load(folder, max_length=67)
 
 
-def test_cut_against_an_explicit_loop() -> None:
+def test_truncation_equals_an_explicit_loop() -> None:
     first, second = (a.reshape(-1).astype(np.int64) for a in np.mgrid[:12, :12])
     for room in (5, 8, 9):
-        found = truncated_lengths(first, second, room)
-        for a, b, x, y in zip(first.tolist(), second.tolist(), *(f.tolist() for f in found), strict=True):
+        lengths = truncated_lengths(first, second, room)
+        for a, b, x, y in zip(first.tolist(), second.tolist(), *(f.tolist() for f in lengths), strict=True):
             if a + b <= room:
                 assert (x, y) == (a, b)
             else:
@@ -90,7 +90,7 @@ def test_cut_against_an_explicit_loop() -> None:
                 assert y >= min(b, room // 2)
 
 
-def test_what_the_configuration_says_of_the_output(make_cross: Any) -> None:
+def test_output_of_the_configuration(make_cross: Any) -> None:
     raw = make_cross(activation="torch.nn.modules.linear.Identity")
     subject = load(raw)
     assert (subject.output, subject.scale) == ("raw", 5.0)
@@ -101,7 +101,7 @@ def test_what_the_configuration_says_of_the_output(make_cross: Any) -> None:
         load(make_cross(activation="torch.nn.modules.activation.Tanh"))
 
 
-def test_a_score_depends_on_its_pair_alone(make_cross: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_score_depends_on_its_pair_only(make_cross: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     subject = load(make_cross(), threads=1)
     texts, expected = Texts.of(subject.tokenize(TEXTS)), scores(subject)
     order = np.random.default_rng(0).permutation(len(FIRST))
@@ -112,7 +112,7 @@ def test_a_score_depends_on_its_pair_alone(make_cross: Any, monkeypatch: pytest.
     np.testing.assert_array_equal(scores(load(make_cross(), threads=3)), expected)
 
 
-def test_what_gives_no_one_score_is_refused_in_one_line(make_cross: Any, minilm: Path, tmp_path: Path) -> None:
+def test_models_without_a_single_score_are_refused(make_cross: Any, minilm: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="2 labels") as caught:
         load(make_cross(labels=2))
     assert "\n" not in str(caught.value)
@@ -130,7 +130,7 @@ def test_what_gives_no_one_score_is_refused_in_one_line(make_cross: Any, minilm:
 
 
 @pytest.mark.skipif(not can_pack(), reason="this torch has no oneDNN operators to pack with")
-def test_layers_that_answer_wrongly_are_left_out(make_cross: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_incorrect_packed_layers_are_not_used(make_cross: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(model: Any, dtype: Any) -> int:
         model.classifier.weight.data.neg_()
         return 1
@@ -142,7 +142,7 @@ def test_layers_that_answer_wrongly_are_left_out(make_cross: Any, monkeypatch: p
     np.testing.assert_allclose(scores(subject), own(make_cross()), atol=1e-5)
 
 
-def test_cuda_that_is_not_there(make_cross: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_cuda_is_an_error(make_cross: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(MissingError, match="no CUDA device"):
         PairScorer(make_cross(), None, None, None, "float32", Runtime(device="cuda"))
@@ -155,7 +155,7 @@ def test_nothing_is_printed(make_cross: Any, capfd: pytest.CaptureFixture[str]) 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-4), ("bfloat16", 0.05)])
-def test_a_gpu_gives_the_same(make_cross: Any, dtype: ComputeType, tolerance: float) -> None:
+def test_gpu_equals_cpu(make_cross: Any, dtype: ComputeType, tolerance: float) -> None:
     import torch
 
     if not torch.cuda.is_available():

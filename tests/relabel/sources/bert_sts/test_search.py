@@ -1,5 +1,5 @@
-"""Contract of neighbours behind a gate: the lists of a sort of all candidates by `pairs`, to the bit, whatever lies
-below the gate, the pooling and the order; pairs are refined once, in units that survive a kill; too many are refused.
+"""Contract: neighbours behind a gate equal a sort of all candidates by `pairs`, bit for bit, for every value below the
+gate, pooling and order. Pairs are refined once, in units that survive a kill, and too many pairs are refused.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Gated = Callable[..., Project]
 
 
 def brute(relevance: Any, search: Search, pooling: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The oracle: score all candidates, sort by (-score, row)."""
+    """Score all candidates and sort by (-score, row), as the oracle."""
     rows, scores = [], []
     for q in range(len(search.queries)):
         copies = search.queries.take(np.full(len(search.candidates), q))
@@ -40,12 +40,12 @@ def brute(relevance: Any, search: Search, pooling: Any) -> tuple[np.ndarray, np.
 
 def searched(relevance: Any, search: Search, pooling: Any, folder: Path, runtime: Any) -> tuple[Any, Any]:
     (folder / DONE).mkdir(parents=True)
-    work, finder, told = Work(folder), relevance.finder(search, pooling, runtime), [0]
+    work, finder, progress = Work(folder), relevance.finder(search, pooling, runtime), [0]
     group = finder.preliminary(work)
     for task in group.tasks if group else ():
-        told = [0]
-        finder.prepare(work, task, lambda n, told=told: told.__setitem__(0, told[0] + n))  # type: ignore[misc]
-        assert told[0] == task.size
+        progress = [0]
+        finder.prepare(work, task, lambda n, progress=progress: progress.__setitem__(0, progress[0] + n))  # type: ignore[misc]
+        assert progress[0] == task.size
     return finder.find(work, range(len(search.queries)), lambda _: None)
 
 
@@ -59,7 +59,7 @@ def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "params", [{}, {"below": "gate"}, {"orders": "one"}, {"gate": None}, {"threshold": 2.0}], ids=str
 )
-def test_lists_are_those_of_a_sort(gated: Gated, small_tasks: None, tmp_path: Path, params: dict[str, Any]) -> None:
+def test_lists_equal_a_sort(gated: Gated, small_tasks: None, tmp_path: Path, params: dict[str, Any]) -> None:
     project = gated(**params)
     relevance, n = stages.open_label(project, "fine", "all"), len(project.corpus)
     every = np.arange(n, dtype=np.int32)
@@ -97,18 +97,18 @@ def test_failed_rows_come_last_and_have_no_neighbours(gated: Gated, small_tasks:
     assert (rows[[3, 8]] != np.array([[3], [8]])).all()
 
 
-class Killed(Exception):  # noqa: N818
+class KilledError(Exception):
     pass
 
 
-def test_a_killed_search_goes_on_and_records_what_was_refined(
+def test_a_killed_search_resumes_and_records_refined_pairs(
     gated: Gated, small_tasks: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project = gated()
-    whole, _ = stages.neighbours(project, "fine").run()
+    complete, _ = stages.neighbours(project, "fine").run()
     out = stages.neighbours(project, "fine").out
     table = read_parts(out, read_manifest(out, "neighbours"))
-    assert not [name for name in whole.files if "refined" in name or "tally" in name]
+    assert not [name for name in complete.files if "refined" in name or "tally" in name]
     out.rename(out.with_name("first"))
     calls, refine = [0], BertStsRelevance.refine
     refined: list[int] = []
@@ -116,18 +116,18 @@ def test_a_killed_search_goes_on_and_records_what_was_refined(
     def dying(self: Any, keys: Any, *more: Any) -> Any:
         calls[0] += 1
         if calls[0] == 6:
-            raise Killed
-        refined.extend(keys.tolist() if calls[0] > 2 else [])  # the first two are the estimate's
+            raise KilledError
+        refined.extend(keys.tolist() if calls[0] > 2 else [])  # the first two calls are those of the estimate
         return refine(self, keys, *more)
 
     monkeypatch.setattr(BertStsRelevance, "refine", dying)
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         stages.neighbours(project, "fine").run()
     first = len(refined)
     assert first
     again, _ = stages.neighbours(project, "fine").run()
     assert read_parts(out, read_manifest(out, "neighbours")).equals(table)
-    assert again.facts["refined"] == whole.facts["refined"]
+    assert again.facts["refined"] == complete.facts["refined"]
     assert again.facts["refined"]["refined"] > 0
     assert again.facts["refined"]["label"] == "near"
 

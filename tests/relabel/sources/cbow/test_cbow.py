@@ -1,6 +1,6 @@
-"""Contract of cbow: the cosine of mean word vectors as an explicit loop computes it; words without a vector change
-nothing, captions without any are zero with relevance 0, and both are counted; a label says which vectors it used, and
-other vectors are another fingerprint. On COCO's test captions with GloVe it agrees with people as was measured.
+"""Contract: cbow is the cosine of mean word vectors, equal to an explicit loop. Words without a vector change nothing;
+captions without any have a zero vector and relevance 0; both are counted. A label records its vectors, and other
+vectors change the fingerprint. On COCO's test captions with GloVe, the correlation with human scores is as measured.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def encode(
 
 
 def mean_vector(words: list[str], known: dict[str, NDArray[np.float64]]) -> NDArray[np.float64]:
-    """The oracle: mean over all tokens, unknown ones counted as zeros; unit length."""
+    """Compute the unit mean over all tokens, with unknown tokens as zeros, as the oracle."""
     total = np.zeros(7)
     for word in words:
         for d in range(7):
@@ -88,10 +88,10 @@ def mean_vector(words: list[str], known: dict[str, NDArray[np.float64]]) -> NDAr
 
 @pytest.mark.parametrize("tokenizer", ["ptb", "lower_split"])
 def test_equals_an_explicit_loop(tokenizer: str, tmp_path: Path) -> None:
-    path, known = glove(tmp_path)
+    path, vectors_of = glove(tmp_path)
     relevance, _ = encode(tmp_path, corpus(), vectors=str(path), tokenizer=tokenizer)
     tokens = [t.split() for t in PTB] if tokenizer == "ptb" else [t.lower().split() for t in TEXTS]
-    expected = np.array([mean_vector(t, known) for t in tokens])
+    expected = np.array([mean_vector(t, vectors_of) for t in tokens])
     np.testing.assert_allclose(relevance.vectors, expected, atol=1e-7)
     n = len(TEXTS)
     every = np.arange(n, dtype=np.int32)
@@ -134,31 +134,31 @@ def test_a_caption_without_tokens_is_zero(tmp_path: Path) -> None:
 
 def test_shards_and_rows_do_not_change_a_vector(tmp_path: Path) -> None:
     path, _ = glove(tmp_path)
-    whole, _ = encode(tmp_path, corpus(), vectors=str(path))
+    complete, _ = encode(tmp_path, corpus(), vectors=str(path))
     part, manifest = encode(tmp_path, corpus(), range(2, 8), 4, vectors=str(path))
     assert manifest.parts == ["part-00000-of-00002.parquet", "part-00001-of-00002.parquet"]
     np.testing.assert_array_equal(read_vectors(tmp_path / "encoding", manifest), part.vectors)
-    np.testing.assert_array_equal(part.vectors, whole.vectors[2:8])
-    np.testing.assert_array_equal(whole.vectors[0], whole.vectors[4])  # equal tokens
+    np.testing.assert_array_equal(part.vectors, complete.vectors[2:8])
+    np.testing.assert_array_equal(complete.vectors[0], complete.vectors[4])  # equal tokens
 
 
-def test_a_new_text_is_what_a_caption_would_be(tmp_path: Path) -> None:
+def test_a_new_text_scores_as_a_caption(tmp_path: Path) -> None:
     path, _ = glove(tmp_path)
-    some = corpus()
-    relevance, manifest = encode(tmp_path, some, range(2), vectors=str(path), tokenizer="lower_split")
-    whole, _ = encode(tmp_path / "whole", some, vectors=str(path), tokenizer="lower_split")
+    captions = corpus()
+    relevance, manifest = encode(tmp_path, captions, range(2), vectors=str(path), tokenizer="lower_split")
+    complete, _ = encode(tmp_path / "whole", captions, vectors=str(path), tokenizer="lower_split")
     at = np.arange(2, dtype=np.int32)
-    for row, text in enumerate(TEXTS):  # `sofa` and others are not words of the encoded rows
-        np.testing.assert_allclose(relevance.query(text, at), whole.vectors[:2] @ whole.vectors[row], atol=1e-7)
+    for row, text in enumerate(TEXTS):  # `sofa` and other words do not occur in the encoded rows
+        np.testing.assert_allclose(relevance.query(text, at), complete.vectors[:2] @ complete.vectors[row], atol=1e-7)
     assert not relevance.query("qwx \udc80", at).any()
     source = Cbow(CbowParams(vectors=str(path), tokenizer="lower_split"))
-    reopened = source.open(OpenEncoding(some, tmp_path / "encoding", manifest, Runtime()))
+    reopened = source.open(OpenEncoding(captions, tmp_path / "encoding", manifest, Runtime()))
     glove(tmp_path, seed=1)[0].replace(path)
     with pytest.raises(CheckError, match="not the word vectors that the encoding was made with"):
         reopened.query("a new dog", at)
 
 
-def test_the_label_names_its_vectors_and_other_vectors_are_another_fingerprint(tmp_path: Path) -> None:
+def test_the_label_records_its_vectors_in_the_fingerprint(tmp_path: Path) -> None:
     def semantic(**params: Any) -> dict[str, Any]:
         source = Cbow(CbowParams(**params))
         return source.fingerprint_params(corpus(), range(8), Runtime(data=tmp_path))
@@ -168,19 +168,19 @@ def test_the_label_names_its_vectors_and_other_vectors_are_another_fingerprint(t
     assert base["vectors"]["name"] == "glove.6.7d"
     json.dumps(base)
     assert semantic(vectors=str(one), pooling="mean") == base  # not stored in the encoding
-    others = [
+    variants = [
         semantic(vectors=str(two)),
         semantic(vectors=str(one), tokenizer="lower_split"),
         semantic(vectors=str(one), stored="float16"),
         semantic(vectors=str(one), index=None),
     ]
     two.replace(one)
-    others.append(semantic(vectors=str(one)))
-    assert all(o != base for o in others)
+    variants.append(semantic(vectors=str(one)))
+    assert all(o != base for o in variants)
     assert encode(tmp_path, corpus(), vectors=str(one))[1].facts["vectors"]["name"] == "glove.6.7d"
 
 
-def test_what_is_missing_comes_with_the_command_that_gets_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_vectors_name_the_command_that_gets_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RELABEL_MIRROR", raising=False)
     path, _ = glove(tmp_path)
     with pytest.raises(MissingError, match="relabel tune cbow"):
@@ -193,7 +193,7 @@ def test_what_is_missing_comes_with_the_command_that_gets_it(tmp_path: Path, mon
         Cbow(CbowParams(pooling="refs"))
 
 
-def test_glove_that_was_put_there_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_glove_placed_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RELABEL_MIRROR", raising=False)
     (tmp_path / "data" / "glove").mkdir(parents=True)
     glove(tmp_path / "data" / "glove", 6)
@@ -204,7 +204,7 @@ def test_glove_that_was_put_there_by_hand(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 class FakeSpacy(ModuleType):
-    """Tags `dog`, `cats` and `sofa` as nouns; knows one model, and one that does not tag."""
+    """Tagger that marks `dog`, `cats` and `sofa` as nouns; knows one model, and one that does not tag."""
 
     __version__ = "0"
 
@@ -239,10 +239,10 @@ def spacy(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.mark.usefixtures("spacy")
 def test_ladder_counts_nouns_twice(tmp_path: Path) -> None:
-    path, known = glove(tmp_path)
+    path, vectors_of = glove(tmp_path)
     relevance, manifest = encode(tmp_path, corpus(None), vectors=str(path), weighting="ladder", tagger="tagger")
     doubled = [[w for w in t.split() for _ in range(2 if w in ("dog", "cats", "sofa") else 1)] for t in PTB]
-    expected = np.array([mean_vector(words, known) for words in doubled])
+    expected = np.array([mean_vector(words, vectors_of) for words in doubled])
     np.testing.assert_allclose(relevance.vectors, expected, atol=1e-7)
     assert manifest.facts["tokenizer"] == "spacy"
     assert manifest.semantic["tagger"] == "tagger 1.0, spacy 0"
@@ -251,7 +251,7 @@ def test_ladder_counts_nouns_twice(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("spacy")
-def test_ladder_says_what_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ladder_names_missing_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, _ = glove(tmp_path)
     with pytest.raises(MissingError, match="python -m spacy download en_core_web_lg"):
         encode(tmp_path, corpus(), vectors=str(path), weighting="ladder")
@@ -264,7 +264,7 @@ def test_ladder_says_what_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 @pytest.fixture
 def coco_test(coco: Corpus) -> Corpus:
-    """COCO's test captions with PTB tokens."""
+    """Return COCO's test captions with PTB tokens."""
     from relabel.corpus.tokenizers import tokenize
 
     rows = coco.rows(["test"])
@@ -274,13 +274,13 @@ def coco_test(coco: Corpus) -> Corpus:
 
 
 def agreement(relevance: VectorRelevance, split: Literal["val", "test"]) -> tuple[float, float, float]:
-    """Pearson's r with people on CxC: SITS over all pairs, over pairs of other images, and STS."""
-    some = relevance.corpus
+    """Return Pearson's r on CxC: SITS over all pairs, SITS over pairs of other images, and STS."""
+    coco = relevance.corpus
     sits, sts = human_scores("sits", split), human_scores("sts", split)
-    caption = np.array([some.row_of[c] for c in sits.left], np.int32)
-    image = np.array([some.image_of[i] for i in sits.right])
-    label, other = relevance.pairs(some.references(image.tolist()), caption), some.image[caption] != image
-    left, right = (np.array([some.row_of[c] for c in side], np.int32) for side in (sts.left, sts.right))
+    caption = np.array([coco.row_of[c] for c in sits.left], np.int32)
+    image = np.array([coco.image_of[i] for i in sits.right])
+    label, other = relevance.pairs(coco.references(image.tolist()), caption), coco.image[caption] != image
+    left, right = (np.array([coco.row_of[c] for c in side], np.int32) for side in (sts.left, sts.right))
     both = relevance.pairs(References.single(left), right)
     return (
         pearsonr(label, sits.score).statistic,
@@ -290,8 +290,8 @@ def agreement(relevance: VectorRelevance, split: Literal["val", "test"]) -> tupl
 
 
 @pytest.mark.java
-def test_coco_test_agrees_with_people_as_measured(mirror: Path, tmp_path: Path, coco_test: Corpus) -> None:
-    """GloVe 6B 100-d, PTB tokens, plain mean, max of five."""
+def test_coco_test_has_the_measured_correlations(mirror: Path, tmp_path: Path, coco_test: Corpus) -> None:
+    """Check GloVe 6B 100-d with PTB tokens, plain mean and pooling max."""
     vectors = mirror / "vectors" / "glove.6B.100d.captions-vocabulary.txt.gz"
     if not vectors.exists():
         pytest.skip(f"the mirror has no {vectors.relative_to(mirror)}")

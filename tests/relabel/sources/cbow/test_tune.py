@@ -1,5 +1,5 @@
-"""Contract of `tune cbow`: word2vec on a corpus gives one GloVe-format file, the same bytes on every run, named after
-what it was trained on and found by cbow; a word's context is its image unless told otherwise.
+"""Contract: `tune cbow` trains word2vec on a corpus and writes one file in GloVe's format, with the same bytes on every
+run, named after its training data and read by cbow. The default context of a word is its image.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ FILLERS = ["a", "the", "of", "on", "red", "big", "near", "some"]
 
 
 def make_corpus(images: int = 1500, seed: int = 0) -> Corpus:
-    """Images show one thing; each of its captions calls it by one of three names, so no two ever share a caption."""
+    """Return images of one thing each, which every caption calls by one of three names; no two names share a
+    caption.
+    """
     draw = random.Random(seed)
     captions = []
     for image in range(images):
@@ -63,7 +65,7 @@ def cosine(found: WordVectors, a: str, b: str) -> float:
     return float(x @ y / np.linalg.norm(x) / np.linalg.norm(y))
 
 
-def test_a_file_that_cbow_finds_and_names(tmp_path: Path) -> None:
+def test_the_file_is_read_and_recorded_by_cbow(tmp_path: Path) -> None:
     pytest.importorskip("gensim")
     corpus = make_corpus()
     manifest, built = tune_cbow(TuneCbowParams(**PARAMS), corpus, tmp_path / "word2vec", Runtime())
@@ -75,11 +77,11 @@ def test_a_file_that_cbow_finds_and_names(tmp_path: Path) -> None:
     counts = Counter(w for t in corpus.texts[train.start : train.stop] for w in t.lower().split())
     assert manifest.facts["tokens"] == counts.total()
     assert manifest.facts["documents"] == 1350
-    found = read_word_vectors(find_vectors(str(tmp_path / "word2vec"), tmp_path))
-    assert found.index.keys() == counts.keys()
-    frequencies = [counts[w] for w in found.index]
+    table = read_word_vectors(find_vectors(str(tmp_path / "word2vec"), tmp_path))
+    assert table.index.keys() == counts.keys()
+    frequencies = [counts[w] for w in table.index]
     assert frequencies == sorted(frequencies, reverse=True)
-    mean = np.array(frequencies) @ found.vectors / sum(frequencies)  # subtracted before writing six digits
+    mean = np.array(frequencies) @ table.vectors / sum(frequencies)  # subtracted before writing six digits
     np.testing.assert_allclose(mean, 0, atol=1e-5)
     again, built = tune_cbow(TuneCbowParams(**PARAMS), corpus, tmp_path / "word2vec", Runtime())
     assert (again, built) == (manifest, False)
@@ -88,17 +90,17 @@ def test_a_file_that_cbow_finds_and_names(tmp_path: Path) -> None:
     assert other.files != manifest.files
 
 
-def test_names_of_one_thing_meet_in_an_image_and_not_in_a_caption(tmp_path: Path) -> None:
+def test_synonyms_share_images_but_no_captions(tmp_path: Path) -> None:
     pytest.importorskip("gensim")
     images = tune(tmp_path / "image")
     captions = tune(tmp_path / "caption", context="caption")
     for (a, b, _), (other, *_) in zip(SYNONYMS, SYNONYMS[1:] + SYNONYMS[:1], strict=True):
         assert cosine(images, a, b) > 0.95
         assert cosine(images, a, other) < 0.75
-        assert abs(cosine(captions, a, b) - cosine(captions, a, other)) < 0.1  # who could tell?
+        assert abs(cosine(captions, a, b) - cosine(captions, a, other)) < 0.1  # captions do not separate the things
 
 
-def test_the_same_bytes_whatever_the_hash_seed(tmp_path: Path) -> None:
+def test_bytes_do_not_depend_on_the_hash_seed(tmp_path: Path) -> None:
     pytest.importorskip("gensim")
     code = (
         "import sys; sys.path[:0] = sys.argv[2:]\n"
@@ -110,11 +112,13 @@ def test_the_same_bytes_whatever_the_hash_seed(tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONHASHSEED": "4711"}
     command = [sys.executable, "-c", code, str(tmp_path / "there"), str(Path(__file__).parent)]
     subprocess.run(command, check=True, env=environment, timeout=120)
-    here, there = (find_vectors(str(tmp_path / n / "word2vec"), tmp_path).path.read_bytes() for n in ("here", "there"))
-    assert here == there
+    first, second = (
+        find_vectors(str(tmp_path / n / "word2vec"), tmp_path).path.read_bytes() for n in ("here", "there")
+    )
+    assert first == second
 
 
-def test_centring_moves_every_word_alike(tmp_path: Path) -> None:
+def test_centring_moves_every_word_equally(tmp_path: Path) -> None:
     pytest.importorskip("gensim")
     params = {"architecture": "skip_gram", "negative": 3, "centre": False, "epochs": 1}
     plain = tune(tmp_path / "plain", **params)
@@ -133,12 +137,12 @@ def test_lower_split_needs_no_ptb_tokens(tmp_path: Path) -> None:
     )
     with pytest.raises(MissingError, match="no PTB tokens"):
         tune(tmp_path, bare)
-    found = tune(tmp_path, bare, tokenizer="lower_split")
-    assert set(found.index) <= {w for t in bare.texts for w in t.lower().split()}
+    result = tune(tmp_path, bare, tokenizer="lower_split")
+    assert set(result.index) <= {w for t in bare.texts for w in t.lower().split()}
     assert not (tmp_path / "word2vec" / ".done").exists()
 
 
-def test_what_cannot_be_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_untrainable_corpora_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="no split val"):
         tune(tmp_path, splits=("val",))
     pytest.importorskip("gensim")
@@ -154,7 +158,9 @@ def test_what_cannot_be_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.slow
 @pytest.mark.java
 def test_coco_train_vectors_beat_glove_on_the_test_captions(coco: Corpus, tmp_path: Path) -> None:
-    """Measured: SITS 0.871 all pairs, 0.725 other images; STS 0.722. Another machine's sums may round otherwise."""
+    """Check the measured correlations: SITS 0.871 and 0.725, STS 0.722; sums may round differently on another
+    machine.
+    """
     pytest.importorskip("gensim")
     from scipy.stats import pearsonr
 

@@ -1,4 +1,4 @@
-"""A small corpus with two labels, and fuses of them, made by hand."""
+"""A small corpus with two labels, and hand-made fuses of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PART = {"near": Part("cbow", "vectors", False, {"source": "cbow"}), "far": Part(
 
 
 class Table(Relevance):
-    """A source without symmetry that takes sets itself: any numbers, and 1 more of a set for each of its captions."""
+    """Asymmetric source of sets: tabulated numbers, increased by 1 per further caption of a set."""
 
     def __init__(self, corpus: Corpus, seed: int = 0) -> None:
         self.corpus, self.rows, self.pooling = corpus, range(len(corpus)), "refs"
@@ -45,7 +45,7 @@ class Table(Relevance):
 
 
 def small_corpus(images: int = 12) -> Corpus:
-    """Images of 1 to 6 captions each."""
+    """Return images of 1 to 6 captions each."""
     captions = [
         Caption(f"c:{m * 10 + p}", f"c:{m}", "test", f"caption {p} of {m}", "")
         for m in range(images)
@@ -55,7 +55,7 @@ def small_corpus(images: int = 12) -> Corpus:
 
 
 def opened(corpus: Corpus, seed: int = 0) -> dict[str, Relevance]:
-    """Vectors, and a table."""
+    """Return a label of vectors and a table."""
     vectors = np.random.default_rng(seed).normal(size=(len(corpus), 40)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     near = VectorRelevance(corpus, range(len(corpus)), "max", vectors, lambda text: vectors[len(text)])
@@ -63,7 +63,7 @@ def opened(corpus: Corpus, seed: int = 0) -> dict[str, Relevance]:
 
 
 def fitted_head(features: tuple[Feature, ...], seed: int = 0) -> Head:
-    """A linear function and trees of any numbers."""
+    """Return a linear function and trees of random numbers."""
     from sklearn.ensemble import HistGradientBoostingRegressor
     from threadpoolctl import threadpool_limits
 
@@ -77,7 +77,7 @@ def fitted_head(features: tuple[Feature, ...], seed: int = 0) -> Head:
 
 
 def small_model(seed: int = 0) -> FuseModel:
-    """Both heads, over all poolings."""
+    """Return a model with both heads, over all poolings."""
     looks = [("near", "max"), ("near", "second"), ("near", "mean"), ("far", "refs"), ("far", "max"), ("far", "second")]
     heads: dict[HeadName, Head] = {
         "set": fitted_head(tuple(Feature(*look) for look in looks), seed),
@@ -87,12 +87,12 @@ def small_model(seed: int = 0) -> FuseModel:
 
 
 def small_fuse(pooling: Pooling = "refs", gate: str | None = None, gate_top: int = 1000) -> FuseRelevance:
-    """The model over the corpus."""
+    """Return the model over the corpus."""
     corpus = small_corpus()
     parts = opened(corpus)
     return FuseRelevance(corpus, range(len(corpus)), pooling, parts, small_model(), 1, gate, gate_top)
 
 
 def write_fuse_model(folder: Path, model: FuseModel) -> None:
-    """Put a model where a label finds it."""
+    """Write a model into the folder that labels read."""
     build(folder, ArtefactSpec("fuse_model", "fuse", {"of": sorted(model.parts)}, {}), model.write)

@@ -1,5 +1,6 @@
-"""Contract: the lookup of a fuse answers what its relevance does, for every pooling and shape of batch, from its parts'
-own arrays; small trees give the pipeline's bits; what cannot be in a lookup is refused by name."""
+"""Contract: the lookup of a fuse equals its relevance for every pooling and shape of batch, computed from the arrays
+of its parts. Small trees have the pipeline's bits. A fuse that a lookup cannot represent is refused by name.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ from relabel_train.lookup.fuse import SmallTrees
 
 @pytest.fixture(scope="module")
 def project(small_project: Project, tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """A fuse with trees of vectors, n-grams and same_image, encoded and exported with neighbours."""
+    """Return a fuse with trees of vectors, n-grams and same_image, encoded and exported with neighbours."""
     folder = tmp_path_factory.mktemp("fuse")
     labels = ["cbow", "cider", "same_image"]
     parts = {}
@@ -40,22 +41,22 @@ def project(small_project: Project, tmp_path_factory: pytest.TempPathFactory) ->
         "single": fitted_head(tuple(Feature(label, "max") for label in labels), 1),
     }
     write_fuse_model(folder / "model", FuseModel(parts, heads))
-    found = fuse_project(folder, small_project, {"lookedup": {"source": "fuse", "model": str(folder / "model")}})
-    stages.encode(found, "lookedup", "all").run()
-    stages.neighbours(found, "lookedup").run()
-    stages.export_lookup(found, "lookedup", "all").run()
-    return found
+    fuse = fuse_project(folder, small_project, {"lookedup": {"source": "fuse", "model": str(folder / "model")}})
+    stages.encode(fuse, "lookedup", "all").run()
+    stages.neighbours(fuse, "lookedup").run()
+    stages.export_lookup(fuse, "lookedup", "all").run()
+    return fuse
 
 
 @pytest.mark.parametrize("pooling", ["refs", "paired", "max", "mean"])
-def test_blocks_are_those_of_the_pipeline(project: Project, pooling: Pooling) -> None:
-    """Images with 1 to 7 captions; a batch of one; float32 and float64."""
+def test_blocks_equal_those_of_the_pipeline(project: Project, pooling: Pooling) -> None:
+    """Compare images with 1 to 7 captions, a batch of one, float32 and float64."""
     lookup = open_lookup(project.layout.lookup("all", "lookedup"), verify=True)
     fuse = stages.open_label(project, "lookedup", "all")
     corpus, random = project.corpus, np.random.default_rng(0)
     for count in (1, 3, 64):
         rows, columns = random.integers(0, len(corpus), (2, count))
-        found = lookup.block(rows, columns, pooling=pooling, dtype=np.float64)
+        block = lookup.block(rows, columns, pooling=pooling, dtype=np.float64)
         images = corpus.image[rows]
         if pooling == "paired":
             from relabel.corpus import References
@@ -63,35 +64,35 @@ def test_blocks_are_those_of_the_pipeline(project: Project, pooling: Pooling) ->
             references = References.single(rows.astype(np.int32))
         else:
             references = corpus.references(images)
-        wanted = fuse.block(references, columns.astype(np.int32), pooling)
-        assert found == pytest.approx(wanted, abs=1e-9)
-        assert lookup.block(rows, columns, pooling=pooling) == pytest.approx(wanted, abs=1e-6)
+        expected = fuse.block(references, columns.astype(np.int32), pooling)
+        assert block == pytest.approx(expected, abs=1e-9)
+        assert lookup.block(rows, columns, pooling=pooling) == pytest.approx(expected, abs=1e-6)
 
 
-def test_neighbours_come_along(project: Project) -> None:
+def test_neighbours_are_exported(project: Project) -> None:
     lookup = open_lookup(project.layout.lookup("all", "lookedup"))
     rows, scores, _ = lookup.neighbours([0, 5], 3)
     fuse = stages.open_label(project, "lookedup", "all")
     from relabel.corpus import References
 
-    wanted = fuse.pairs(References.single(np.repeat([0, 5], 3).astype(np.int32)), rows.reshape(-1).astype(np.int32))
-    assert scores.reshape(-1) == pytest.approx(wanted, abs=1e-6)
+    expected = fuse.pairs(References.single(np.repeat([0, 5], 3).astype(np.int32)), rows.reshape(-1).astype(np.int32))
+    assert scores.reshape(-1) == pytest.approx(expected, abs=1e-6)
     assert lookup.about.kind == "others"
     assert lookup.about.params["fuse"]["heads"]["single"] == [[0, "max"], [1, "max"], [2, "max"]]
 
 
-def test_small_trees_give_the_pipelines_bits() -> None:
+def test_small_trees_are_bit_identical_to_the_pipeline() -> None:
     head = fitted_head(tuple(Feature("a", look) for look in ("max", "second", "mean")), 5)
     random = np.random.default_rng(2)
     values = random.random((40_000, 3)) * 3 - 1
     thresholds = head.trees.values[head.trees.nodes[:, 0] == 1]
-    values[: len(thresholds), 1] = thresholds  # what is not larger goes left
-    wanted = np.full(len(values), 0.25)
-    add_trees(head.trees, values, wanted)
+    values[: len(thresholds), 1] = thresholds  # values equal to a threshold go left
+    expected = np.full(len(values), 0.25)
+    add_trees(head.trees, values, expected)
     small = SmallTrees.of(*head.trees, features=3)
     out = np.full(len(values), 0.25)
     small.add(list(values.T), out)
-    assert np.array_equal(out, wanted)
+    assert np.array_equal(out, expected)
 
 
 def test_a_larger_tree_is_refused(tmp_path: Path) -> None:

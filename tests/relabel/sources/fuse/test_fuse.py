@@ -1,5 +1,7 @@
-"""Contract: a fuse is an elementwise function of its parts: `pairs` equals loops, `block` and neighbours have its bits;
-a failed row of a part is one of the fuse; labels made of themselves, unlike parts and lacking models are refused."""
+"""Contract: a fuse is an elementwise function of its parts. `pairs` equals loops; `block` and neighbours have its
+bits. A failed row of a part is a failed row of the fuse. Circular labels, changed parts and missing models are
+refused.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ POOLINGS: tuple[Pooling, ...] = ("refs", "paired", "max", "mean")
 
 
 def one_score(fuse: FuseRelevance, references: list[int], caption: int, pooling: str) -> float:
-    """r of one set and caption, from the parts' scores of single references."""
+    """Return r of one set and caption from the parts' scores of single references."""
     if pooling == "paired":
         references, pooling = references[:1], "refs"
     if pooling in ("max", "mean"):
@@ -50,18 +52,20 @@ def one_score(fuse: FuseRelevance, references: list[int], caption: int, pooling:
 def test_pooled_equals_loops(how: str) -> None:
     random = np.random.default_rng(0)
     indptr = np.array([0, 1, 6, 8, 11, 12])
-    values = random.normal(size=(12, 4)).round(1)  # with ties
+    values = random.normal(size=(12, 4)).round(1)  # rounding makes ties
     values[3, 2] = np.nan
-    found = pool_scores(values, indptr, how)  # type: ignore[arg-type]
+    pooled = pool_scores(values, indptr, how)  # type: ignore[arg-type]
     for s, j in product(range(5), range(4)):
-        some = values[indptr[s] : indptr[s + 1], j].tolist()
-        if any(np.isnan(v) for v in some):
-            assert np.isnan(found[s, j])
+        column = values[indptr[s] : indptr[s + 1], j].tolist()
+        if any(np.isnan(v) for v in column):
+            assert np.isnan(pooled[s, j])
             continue
-        ranked = sorted(some)
-        wanted = {"max": ranked[-1], "second": ranked[max(0, len(ranked) - 2)], "mean": sum(some) / len(some)}[how]
-        assert found[s, j] == pytest.approx(wanted, abs=1e-15)
-        assert np.array_equal(pool_scores(values[:, j], indptr, how), found[:, j], equal_nan=True)  # type: ignore[arg-type]
+        ranked = sorted(column)
+        expected = {"max": ranked[-1], "second": ranked[max(0, len(ranked) - 2)], "mean": sum(column) / len(column)}[
+            how
+        ]
+        assert pooled[s, j] == pytest.approx(expected, abs=1e-15)
+        assert np.array_equal(pool_scores(values[:, j], indptr, how), pooled[:, j], equal_nan=True)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("pooling", POOLINGS)
@@ -81,12 +85,12 @@ def test_pairs_equal_loops_and_block_has_their_bits(pooling: Pooling) -> None:
 def test_a_block_is_the_same_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     fuse = small_fuse()
     references, captions = fuse.corpus.references(range(12)), np.arange(20, dtype=np.int32)
-    whole = fuse.block(references, captions)
+    complete = fuse.block(references, captions)
     monkeypatch.setattr("relabel.sources.fuse.relevance._CELLS", 1)
     monkeypatch.setattr("relabel.sources.fuse.relevance._PAIRS", 3)
-    assert np.array_equal(fuse.block(references, captions), whole)
+    assert np.array_equal(fuse.block(references, captions), complete)
     every = references.take(np.repeat(np.arange(12), 20))
-    assert np.array_equal(fuse.pairs(every, np.tile(captions, 12)).reshape(12, 20), whole)
+    assert np.array_equal(fuse.pairs(every, np.tile(captions, 12)).reshape(12, 20), complete)
 
 
 def test_a_new_text_is_a_single_reference() -> None:
@@ -97,7 +101,7 @@ def test_a_new_text_is_a_single_reference() -> None:
     assert np.array_equal(fuse.query("abc", captions), head.score(values))
 
 
-def test_a_row_outside_is_no_other_row() -> None:
+def test_a_row_outside_the_encoding_is_refused() -> None:
     fuse = small_fuse()
     with pytest.raises(IndexError):
         fuse.block(fuse.corpus.references([0]), np.array([-1], np.int32))
@@ -106,7 +110,7 @@ def test_a_row_outside_is_no_other_row() -> None:
 @pytest.mark.parametrize(("pooling", "gate"), [("refs", None), ("max", None), ("refs", "near"), ("paired", "near")])
 @pytest.mark.parametrize("of", ["captions", "images"])
 def test_neighbours_equal_sorted_pairs(tmp_path: Path, pooling: Pooling, gate: str | None, of: str) -> None:
-    """Behind a gate that lets all through they are exact, too."""
+    """Check that neighbours behind a gate that passes every pair are exact."""
     fuse = small_fuse(gate=gate)
     corpus = fuse.corpus
     rows = np.arange(len(corpus), dtype=np.int32)
@@ -119,14 +123,14 @@ def test_neighbours_equal_sorted_pairs(tmp_path: Path, pooling: Pooling, gate: s
     for task in group.tasks if group else ():
         finder.prepare(work, task, lambda _: None)
     counted: list[int] = []
-    found, scores = finder.find(work, range(2, len(queries)), counted.append)
+    rows_found, scores = finder.find(work, range(2, len(queries)), counted.append)
     assert sum(counted) == len(queries) - 2
     for i in range(len(queries) - 2):
         q = i + 2
         mine = fuse.pairs(queries.take(np.full(len(rows), q)), rows, pooling)
-        wanted = sorted((-s, r) for s, r in zip(mine.tolist(), rows.tolist(), strict=True) if r != exclude[q])[:7]
-        assert found[i].tolist() == [r for _, r in wanted]
-        assert scores[i].tolist() == [-s for s, _ in wanted]
+        expected = sorted((-s, r) for s, r in zip(mine.tolist(), rows.tolist(), strict=True) if r != exclude[q])[:7]
+        assert rows_found[i].tolist() == [r for _, r in expected]
+        assert scores[i].tolist() == [-s for s, _ in expected]
 
 
 def test_a_gate_decides_what_is_scored(tmp_path: Path) -> None:
@@ -139,12 +143,12 @@ def test_a_gate_decides_what_is_scored(tmp_path: Path) -> None:
     for task in group.tasks if group else ():
         finder.prepare(work, task, lambda _: None)
     fuse.parts["far"].asked = 0  # type: ignore[attr-defined]
-    found, _ = finder.find(work, range(len(rows)), lambda _: None)
+    rows_found, _ = finder.find(work, range(len(rows)), lambda _: None)
     assert fuse.parts["far"].asked == 4 * len(rows)  # type: ignore[attr-defined]
     near = fuse.parts["near"].block(References.single(rows), rows)
     np.fill_diagonal(near, -2)
     for i in rows:
-        assert set(found[i]) <= set(np.argsort(-near[i])[:4].tolist())
+        assert set(rows_found[i]) <= set(np.argsort(-near[i])[:4].tolist())
 
 
 def test_a_part_that_scores_pair_by_pair_needs_a_gate() -> None:
@@ -165,7 +169,7 @@ def test_best_of_puts_ties_by_row_and_nan_last() -> None:
     assert select_best(scores, rows, -1, 2)[0].tolist() == [12, 10]
 
 
-# Labels in a project.
+# Labels in a project
 
 
 def fuse_project(folder: Path, small: Project, sources: dict[str, dict[str, object]]) -> Project:
@@ -176,7 +180,7 @@ def fuse_project(folder: Path, small: Project, sources: dict[str, dict[str, obje
 
 
 def model_for(small: Project, labels: list[str], folder: Path) -> FuseModel:
-    """A linear fuse of labels of a project, as it would be fitted."""
+    """Return a linear fuse of the labels of a project, as `tune fuse` fits it."""
     from relabel.sources.fuse.model import without_rows
 
     parts = {}
@@ -191,7 +195,7 @@ def model_for(small: Project, labels: list[str], folder: Path) -> FuseModel:
 
 
 def test_a_label_of_a_project(small_project: Project, tmp_path: Path) -> None:
-    """Encoded, opened and searched through the stages; neighbours are exact, behind a gate they do not say so."""
+    """Encode, open and search through the stages; only neighbours without a gate are marked exact."""
     model_for(small_project, ["cbow", "cider"], tmp_path / "model")
     sources = {"both": {"source": "fuse", "model": str(tmp_path / "model")}}
     sources["gated"] = sources["both"] | {"gate": "cbow", "gate_top": 20}
@@ -204,8 +208,8 @@ def test_a_label_of_a_project(small_project: Project, tmp_path: Path) -> None:
     rows = np.arange(10, dtype=np.int32)
     cbow, cider = (stages.open_label(project, label, "all") for label in ("cbow", "cider"))
     images = project.corpus.references(range(3))
-    wanted = 0.1 + 0.05 * cbow.block(images, rows, "max") + 0.05 * cider.block(images, rows, "max")
-    assert fuse.block(images, rows) == pytest.approx(np.clip(wanted, 0, 1), abs=1e-6)
+    expected = 0.1 + 0.05 * cbow.block(images, rows, "max") + 0.05 * cider.block(images, rows, "max")
+    assert fuse.block(images, rows) == pytest.approx(np.clip(expected, 0, 1), abs=1e-6)
 
 
 def test_other_parameters_of_a_part_are_refused(small_project: Project, tmp_path: Path) -> None:
@@ -218,7 +222,7 @@ def test_other_parameters_of_a_part_are_refused(small_project: Project, tmp_path
 
 
 def _with(project: Project, label: str, other: str, small: Project) -> Project:
-    """The same project, `label` encoded as `other` is."""
+    """Return the project with `label` encoded under the parameters of `other`."""
     import shutil
 
     labels = project.labels.parent / "copy"
@@ -228,8 +232,8 @@ def _with(project: Project, label: str, other: str, small: Project) -> Project:
     return copy
 
 
-def test_a_label_made_of_itself_is_refused(small_project: Project, tmp_path: Path) -> None:
-    """Whatever the way round: a -> b -> a, and a label that gates itself."""
+def test_a_circular_label_is_refused(small_project: Project, tmp_path: Path) -> None:
+    """Check the cycle a -> b -> a and a label that gates itself."""
     nothing = Part("fuse", "others", False, {})
     head = Head((Feature("b", "max"),), 0.0, np.array([1.0]))
     other = Head((Feature("a", "max"),), 0.0, np.array([1.0]))
@@ -245,7 +249,7 @@ def test_a_label_made_of_itself_is_refused(small_project: Project, tmp_path: Pat
                 verb(label)
 
 
-def test_a_part_that_is_no_label(small_project: Project, tmp_path: Path) -> None:
+def test_a_part_must_be_a_label(small_project: Project, tmp_path: Path) -> None:
     write_fuse_model(tmp_path / "model", small_model())
     project = fuse_project(tmp_path, small_project, {"fuse": {"source": "fuse", "model": str(tmp_path / "model")}})
     with pytest.raises(UsageError, match="no label 'near'"):

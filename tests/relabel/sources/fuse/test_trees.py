@@ -1,5 +1,6 @@
-"""Contract: trees read from scikit-learn give its predictions to the bit, whatever is asked together and by how many
-threads; a head is a fixed sum; a model comes back from disk as it was, and a damaged one is refused."""
+"""Contract: trees read from scikit-learn give its predictions bit for bit, for any batch and number of threads. A
+head is a sum in fixed order. A model read from disk equals the written one, and a damaged one is refused.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from relabel.sources.fuse.trees import add_trees, export_trees
 
 @pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    """OpenMP's threads wait for each other, for long where others use the cores."""
+    """Limit OpenMP to one thread: its threads wait for each other if other processes use the cores."""
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(1):
@@ -28,30 +29,30 @@ def one_thread() -> Iterator[None]:
 
 @pytest.mark.parametrize("monotone", [True, False])
 @pytest.mark.parametrize("trees", [1, 60])
-def test_trees_are_sklearns_to_the_bit(monotone: bool, trees: int) -> None:
+def test_trees_are_bit_identical_to_sklearn(monotone: bool, trees: int) -> None:
     from sklearn.ensemble import HistGradientBoostingRegressor
 
     random = np.random.default_rng(trees)
     train, human = random.normal(size=(3000, 7)), random.random(3000)
-    train[:, 3] = np.round(train[:, 3])  # few distinct values: thresholds between them
+    train[:, 3] = np.round(train[:, 3])  # few distinct values: thresholds fall between them
     constraint = [1] * 7 if monotone else None
     booster = HistGradientBoostingRegressor(max_iter=trees, min_samples_leaf=3, monotonic_cst=constraint)
     booster.fit(train, human + train[:, 0] / 5)
     exported = export_trees(booster)
     thresholds = exported.values[exported.nodes[:, 0] == 2]
     asked = random.normal(size=(20_000, 7))
-    asked[: len(thresholds), 2] = thresholds  # a feature that is a threshold goes left
+    asked[: len(thresholds), 2] = thresholds  # a value equal to a threshold goes left
     for threads in (1, 3):
         out = np.full(len(asked), float(np.ravel(booster._baseline_prediction)[0]))
         add_trees(exported, asked, out, threads)
         assert np.array_equal(out, booster.predict(asked))
 
 
-def test_a_head_is_a_fixed_sum_cut_to_0_and_1() -> None:
+def test_a_head_is_a_fixed_sum_clipped_to_0_and_1() -> None:
     head = fitted_head((Feature("a", "max"), Feature("a", "mean"), Feature("b", "refs")))
     values = np.random.default_rng(1).random((500, 3)) * 3 - 1
     values[7, 1] = np.nan
-    found = head.score(values, threads=2)
+    scores = head.score(values, threads=2)
     for p, row in enumerate(values):
         total = head.intercept
         for f in range(3):
@@ -62,8 +63,8 @@ def test_a_head_is_a_fixed_sum_cut_to_0_and_1() -> None:
                 feature, left, right = head.trees.nodes[n]
                 n = left if row[feature] <= head.trees.values[n] else right
             total += head.trees.values[n]
-        assert np.isnan(found[p]) if p == 7 else found[p] == min(1.0, max(0.0, total))
-    assert np.array_equal(found, np.concatenate([head.score(values[i : i + 1]) for i in range(500)]), equal_nan=True)
+        assert np.isnan(scores[p]) if p == 7 else scores[p] == min(1.0, max(0.0, total))
+    assert np.array_equal(scores, np.concatenate([head.score(values[i : i + 1]) for i in range(500)]), equal_nan=True)
 
 
 def test_a_linear_head_has_no_trees() -> None:
@@ -72,13 +73,13 @@ def test_a_linear_head_has_no_trees() -> None:
     assert len(head.trees.roots) == len(export_trees(SimpleNamespace(_predictors=[])).roots) == 0
 
 
-def test_a_model_comes_back(tmp_path: Path) -> None:
+def test_a_model_is_restored(tmp_path: Path) -> None:
     model = small_model()
     write_fuse_model(tmp_path / "fuse", model)
-    found: FuseModel = read_model(tmp_path / "fuse")
-    assert found.parts == model.parts
+    restored: FuseModel = read_model(tmp_path / "fuse")
+    assert restored.parts == model.parts
     for name, head in model.heads.items():
-        again = found.heads[name]
+        again = restored.heads[name]
         assert (again.features, again.intercept) == (head.features, head.intercept)
         for a, b in zip((again.weights, *again.trees), (head.weights, *head.trees), strict=True):
             assert np.array_equal(a, b)
@@ -86,7 +87,7 @@ def test_a_model_comes_back(tmp_path: Path) -> None:
     assert not list((tmp_path / "fuse").glob("*.pkl"))
 
 
-def test_no_model_says_how_to_make_one(tmp_path: Path) -> None:
+def test_a_missing_model_names_the_command(tmp_path: Path) -> None:
     with pytest.raises(MissingError, match="relabel tune fuse --on cxc-val"):
         read_model(tmp_path)
 

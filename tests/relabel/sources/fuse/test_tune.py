@@ -1,6 +1,8 @@
-"""Contract: a fuse is fitted to val's judged pairs by the judge's protocol and to nothing else; weights are the optimum
-that scikit-learn finds, trees rise with every feature; no pair is cross-validated by a head that saw its images; parts
-tuned on val come by their out-of-fold predictions; a killed fit keeps what was scored; a fuse of itself is refused."""
+"""Contract: a fuse is fitted to val's judged pairs only, by the judge's protocol. Linear weights are the optimum that
+scikit-learn finds, and trees increase with every feature. Cross-validation scores no pair with a head that saw its
+images. Parts that were tuned on val contribute out-of-fold predictions. A killed fit keeps its scores. A fuse of itself
+is refused.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ def one_thread() -> Iterator[None]:
 
 
 def test_val_and_test_share_no_image() -> None:
-    """Neither in what SITS names, nor in what the captions of the other tasks are of."""
+    """Check the images of SITS and the images of the captions of the other tasks."""
     val, test = cxc.image_ids("val"), cxc.image_ids("test")
     assert len(val) == len(test) == 5000
     assert not np.intersect1d(val, test).size
@@ -55,7 +57,7 @@ def test_val_and_test_share_no_image() -> None:
     assert not (captions[0] | captions[1]) & (captions[2] | captions[3])
 
 
-# The fit.
+# Fit
 
 
 def sample(seed: int = 0, pairs: int = 900, ways: int = 1, images: int = 60) -> Sample:
@@ -68,7 +70,9 @@ def sample(seed: int = 0, pairs: int = 900, ways: int = 1, images: int = 60) -> 
 
 @pytest.mark.parametrize("penalty", [0.0, 1e-3, 1.0])
 def test_weights_are_the_optimum(penalty: float) -> None:
-    """Against scikit-learn's positive ridge, on standardised features; the negative one is 0, a constant gets none."""
+    """Compare with scikit-learn's positive ridge on standardised features; negative and constant features have
+    weight 0.
+    """
     from sklearn.linear_model import Ridge
 
     one = sample()
@@ -80,7 +84,7 @@ def test_weights_are_the_optimum(penalty: float) -> None:
     assert standard @ ridge.coef_ + ridge.intercept_ == pytest.approx(values @ weights + intercept, abs=1e-5)
 
 
-def test_a_head_rises_with_every_feature() -> None:
+def test_a_head_increases_with_every_feature() -> None:
     head = fit_head(sample(), FitParams(trees=40))
     random = np.random.default_rng(1)
     for f in range(4):
@@ -89,8 +93,8 @@ def test_a_head_rises_with_every_feature() -> None:
         assert (np.diff(head.score(values)) >= 0).all()
 
 
-def test_the_trunk_is_a_share_of_the_linear_fit() -> None:
-    """trunk=1 and trees that learn nothing are the linear fit; linear has no trees."""
+def test_the_trunk_scales_the_linear_fit() -> None:
+    """Check that trunk=1 with untrained trees equals the linear fit, and that a linear head has no trees."""
     one = sample()
     straight = fit_head(one, FitParams(model="linear"))
     assert not len(straight.trees.roots)
@@ -100,7 +104,7 @@ def test_the_trunk_is_a_share_of_the_linear_fit() -> None:
     assert half.weights == pytest.approx(straight.weights / 2)
 
 
-def test_a_fit_is_the_same_again_whatever_the_threads() -> None:
+def test_a_fit_is_reproducible_for_any_number_of_threads() -> None:
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(4):
@@ -130,18 +134,18 @@ def test_no_pair_is_scored_by_a_head_that_saw_its_images(monkeypatch: pytest.Mon
     assert sum(scored) == 300
 
 
-def test_a_pair_scored_both_ways_counts_by_the_mean() -> None:
+def test_a_pair_scored_in_both_orders_has_the_mean() -> None:
     two = sample(ways=2)
     head = fit_head(two, FitParams(**FAST))
     assert two.score(head) == pytest.approx((head.score(two.values[0]) + head.score(two.values[1])) / 2)
 
 
-# The pairs.
+# Pairs
 
 
 @pytest.fixture
 def judged(monkeypatch: pytest.MonkeyPatch) -> Corpus:
-    """40 images of val with 5 captions each, and 200 judged pairs of each task."""
+    """Return 40 images of val with 5 captions each, and 200 judged pairs of each task."""
     captions = [
         Caption(f"coco:{m * 10 + p}", f"coco:{m}", "val", f"caption {p} of {m}", "")
         for m in range(40)
@@ -152,11 +156,11 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> Corpus:
     def scores(task: str, split: str) -> HumanScores:
         assert split == "val", "a fit may read nothing but val"
         left = [f"coco:{m * 10 + p}" for m, p in zip(*random_pairs(task), strict=True)]
-        others = random.integers(0, 40, 200)
-        right = [f"coco:{m}" if task == "sits" else f"coco:{m * 10}" for m in others]
-        own = [a.rstrip("0123456789") and int(a[5:]) // 10 == int(m) for a, m in zip(left, others, strict=True)]
+        images = random.integers(0, 40, 200)
+        right = [f"coco:{m}" if task == "sits" else f"coco:{m * 10}" for m in images]
+        own_image = [a.rstrip("0123456789") and int(a[5:]) // 10 == int(m) for a, m in zip(left, images, strict=True)]
         names = ("c2i_original", "c2i_intrasim") if task == "sits" else ("c2c_cocaption", "c2c_isim")
-        return HumanScores(task, "val", left, right, values[task], [names[0] if o else names[1] for o in own])  # type: ignore[arg-type]
+        return HumanScores(task, "val", left, right, values[task], [names[0] if o else names[1] for o in own_image])  # type: ignore[arg-type]
 
     values = {task: np.random.default_rng(4).random(200) * 5 for task in ("sits", "sts")}
 
@@ -182,7 +186,7 @@ def parts_of(corpus: Corpus) -> dict[str, FuseInput]:
     }
 
 
-def test_features_are_asked_as_the_judge_asks(judged: Corpus, tmp_path: Path) -> None:
+def test_features_follow_the_protocol_of_the_judge(judged: Corpus, tmp_path: Path) -> None:
     parts = parts_of(judged)
     params = TuneFuseParams(parts=tuple(parts), **FAST)
     manifest, built = tune_fuse(params, parts, judged, tmp_path / "fuse", Runtime(threads=1))
@@ -212,19 +216,19 @@ def test_features_are_asked_as_the_judge_asks(judged: Corpus, tmp_path: Path) ->
         rows = judged.references([int(pairs.right[p])]).rows
         assert len(rows) == 5
         each = sorted(relevance.values[rows, pairs.left[p]].tolist())
-        found = [table[f"{look} 0"][p].as_py() for look in ("max", "second", "mean")]
-        assert found == pytest.approx([each[-1], each[-2], sum(each) / 5])
+        features = [table[f"{look} 0"][p].as_py() for look in ("max", "second", "mean")]
+        assert features == pytest.approx([each[-1], each[-2], sum(each) / 5])
     table, pairs = pq.read_table(tmp_path / "fuse" / "sts-sbert.parquet"), JudgedPairs.of("sts", judged)
     assert table["max 0"].to_numpy() == pytest.approx(relevance.values[pairs.left, pairs.right])
     assert table["max 1"].to_numpy() == pytest.approx(relevance.values[pairs.right, pairs.left])
-    said = manifest.facts["tasks"]["sits"]
-    assert said["pairs"] == 200
-    assert [step["parts"] for step in said["cross_validated"]][-1] == list(parts)
+    facts = manifest.facts["tasks"]["sits"]
+    assert facts["pairs"] == 200
+    assert [step["parts"] for step in facts["cross_validated"]][-1] == list(parts)
     assert set(manifest.inputs) >= {"cxc sits val", "cxc sts val", "encoding sbert"}
     assert not any("test" in name for name in manifest.inputs)
 
 
-def test_how_a_part_is_looked_at() -> None:
+def test_poolings_of_a_part() -> None:
     assert poolings_of(Sbert(SbertParams()), "sits") == ("max", "second", "mean")
     assert poolings_of(Cider(CiderParams()), "sits") == ("refs", "max", "second")
     assert poolings_of(Meteor(MeteorParams()), "sits") == ("refs",)
@@ -232,7 +236,7 @@ def test_how_a_part_is_looked_at() -> None:
 
 
 def out_of_fold(folder: Path, corpus: Corpus, change: Callable[[dict[str, list[Any]]], None] = lambda _: None) -> Path:
-    """What a part leaves that was tuned on val: some pairs, in another order."""
+    """Write the out-of-fold predictions of a part tuned on val: some pairs, in another order."""
     columns: dict[str, list[Any]] = {"task": [], "left": [], "right": [], "max": [], "second": [], "mean": []}
     for task in ("sts", "sits"):
         pairs = JudgedPairs.of(task, corpus)  # type: ignore[arg-type]
@@ -251,8 +255,8 @@ def out_of_fold(folder: Path, corpus: Corpus, change: Callable[[dict[str, list[A
     return folder
 
 
-def test_a_part_tuned_on_val_comes_out_of_fold(judged: Corpus, tmp_path: Path) -> None:
-    """It is not asked at all; pairs that its folds cut through are left out."""
+def test_a_part_tuned_on_val_is_read_out_of_fold(judged: Corpus, tmp_path: Path) -> None:
+    """Check that the part itself is not scored, and that pairs across its folds are excluded."""
 
     def never() -> Relevance:
         raise AssertionError("a model tuned on val was asked about val")
@@ -262,18 +266,18 @@ def test_a_part_tuned_on_val_comes_out_of_fold(judged: Corpus, tmp_path: Path) -
     params = TuneFuseParams(parts=tuple(parts), **FAST)
     manifest, _ = tune_fuse(params, parts, judged, tmp_path / "fuse", Runtime(threads=1))
     table, pairs = pq.read_table(tmp_path / "fuse" / "sits-tuned.parquet"), JudgedPairs.of("sits", judged)
-    known = {(a, b): p for p, (a, b) in enumerate(zip(pairs.human.left, pairs.human.right, strict=True)) if p % 3}
+    position = {(a, b): p for p, (a, b) in enumerate(zip(pairs.human.left, pairs.human.right, strict=True)) if p % 3}
     for p, key in enumerate(zip(pairs.human.left, pairs.human.right, strict=True)):
         value = table["max 0"][p].as_py()
-        assert np.isnan(value) if key not in known else value > 0
-    missing = sum(key not in known for key in zip(pairs.human.left, pairs.human.right, strict=True))
+        assert np.isnan(value) if key not in position else value > 0
+    missing = sum(key not in position for key in zip(pairs.human.left, pairs.human.right, strict=True))
     assert manifest.facts["tasks"]["sits"]["left_out"] == missing > 50
     assert read_model(tmp_path / "fuse").parts["tuned"].out_of_fold is not None
     assert read_model(tmp_path / "fuse").parts["cider"].out_of_fold is None
 
 
 def test_out_of_fold_predictions_without_a_column(judged: Corpus, tmp_path: Path) -> None:
-    folder = out_of_fold(tmp_path / "tuned", judged, lambda columns: void(columns.pop("second")))
+    folder = out_of_fold(tmp_path / "tuned", judged, lambda columns: ignore(columns.pop("second")))
     parts = {"tuned": ingredient(judged, Sbert(SbertParams(model=str(folder))))}
     with pytest.raises(CheckError, match=r"out_of_fold.parquet: no column second"):
         tune_fuse(TuneFuseParams(parts=("tuned",)), parts, judged, tmp_path / "fuse", Runtime(threads=1))
@@ -288,11 +292,11 @@ def test_a_part_tuned_on_val_without_folds_is_refused(tmp_path: Path) -> None:
     assert find_out_of_fold(Sbert(SbertParams())) is None
 
 
-def void(_: Any) -> None:
-    """Take anything."""
+def ignore(_: Any) -> None:
+    """Ignore all arguments."""
 
 
-def test_a_killed_fit_keeps_what_was_scored(judged: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_fit_keeps_its_scores(judged: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
     def opened(seed: int) -> Callable[[], Relevance]:
@@ -321,7 +325,7 @@ def test_a_killed_fit_keeps_what_was_scored(judged: Corpus, tmp_path: Path, monk
 
 
 @pytest.mark.parametrize("parts", [(), ("cider", "cider")])
-def test_parts_are_some_labels_each_once(judged: Corpus, tmp_path: Path, parts: tuple[str, ...]) -> None:
+def test_parts_are_distinct_labels(judged: Corpus, tmp_path: Path, parts: tuple[str, ...]) -> None:
     with pytest.raises(UsageError, match="each once"):
         tune_fuse(TuneFuseParams(parts=parts), {}, judged, tmp_path / "fuse", Runtime())
 
@@ -333,7 +337,7 @@ def test_a_corpus_without_val(judged: Corpus, tmp_path: Path) -> None:
 
 
 def test_a_fuse_of_itself_is_refused(small_project: Any, tmp_path: Path) -> None:
-    """Refused before anything is built: the label's model is the very folder that is written."""
+    """Check the refusal before any work: the label's model is the output folder itself."""
     from tests.relabel.sources.fuse.test_fuse import model_for
 
     from relabel.config import load_config
@@ -341,9 +345,9 @@ def test_a_fuse_of_itself_is_refused(small_project: Any, tmp_path: Path) -> None
     from relabel.stages.tune_fuse import check_excludes_fuse
 
     model_for(small_project, ["cider"], tmp_path / "model")
-    known = {label: params.model_dump() for label, params in small_project.config.sources.items()}
+    sources = {label: params.model_dump() for label, params in small_project.config.sources.items()}
     fuse = {"source": "fuse", "model": str(tmp_path / "model")}
-    config = load_config(None, [], {"sources": known | {"fuse": fuse}, "tune.fuse.parts": ["cider", "fuse"]})
+    config = load_config(None, [], {"sources": sources | {"fuse": fuse}, "tune.fuse.parts": ["cider", "fuse"]})
     ingest = small_project.config.ingest.model_copy(update={"dataset": "coco"})
     layout = small_project.labels
     project = Project(config.model_copy(update={"ingest": ingest}), small_project.runtime, layout)

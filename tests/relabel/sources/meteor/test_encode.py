@@ -1,4 +1,6 @@
-"""Contract: METEOR's cut tables keep every entry that can match within the texts, in the same order, and no other."""
+"""Contract: METEOR's reduced tables keep every entry that can match within the texts, in the same order, and no
+other.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ def test_paraphrases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
 
 
 @pytest.mark.slow
-def test_no_phrase_is_longer_than_the_cut_looks() -> None:
+def test_no_phrase_is_longer_than_the_reduction_assumes() -> None:
     with gzip.open(paraphrase_table("en")) as file:
         assert max(phrase.count(b" ") + 1 for i, phrase in enumerate(file) if i % 3) == LONGEST
 
@@ -62,14 +64,14 @@ def tables(synsets: bytes, exceptions: bytes) -> tuple[dict[str, set[str]], dict
 
 
 def sets_of(word: str, synsets: Mapping[str, set[str]], inflected: Mapping[str, list[str]]) -> set[str]:
-    """METEOR's rule: a word's own sets, and those of its exceptional base forms or else of its base form."""
-    found = set(synsets.get(word, ()))
+    """Apply METEOR's rule: a word's own sets, and those of its exceptional base forms or else of its base form."""
+    sets_found = set(synsets.get(word, ()))
     if word in inflected:
         for base in inflected[word]:
-            found |= synsets.get(base, set())
-        return found
+            sets_found |= synsets.get(base, set())
+        return sets_found
     if word.endswith("ss") or len(word) <= 2:
-        return found
+        return sets_found
     suffixes = [
         "s",
         "ses",
@@ -92,25 +94,25 @@ def sets_of(word: str, synsets: Mapping[str, set[str]], inflected: Mapping[str, 
     for suffix, ending in zip([*suffixes, "er", "est", "er", "est"], [*endings, "", "", "e", "e"], strict=True):
         form = word[: len(word) - len(suffix)] + ending
         if word.endswith(suffix) and form in synsets:
-            return found | synsets[form]
-    return found
+            return sets_found | synsets[form]
+    return sets_found
 
 
 def test_the_same_words_are_synonyms() -> None:
     with ZipFile(find_meteor_jar()) as file:
-        whole = tables(file.read(f"synonym/{SYNSETS}"), file.read(f"synonym/{EXCEPTIONS}"))
+        complete = tables(file.read(f"synonym/{SYNSETS}"), file.read(f"synonym/{EXCEPTIONS}"))
     common = (
         "man guys adult dogs hound cars auto automobiles bus buses coaches women lady children kid kids mice ss is us"
     )
     texts = [
         common,
-        " ".join(sorted(whole[0])[40_000:40_600]),
-        " ".join(sorted(whole[1])[1000:1300]),
+        " ".join(sorted(complete[0])[40_000:40_600]),
+        " ".join(sorted(complete[1])[1000:1300]),
         "spoonful café 😀",
     ]
     words = sorted({w for t in texts for w in t.split()})
     cut = tables(*cut_synonyms(find_meteor_jar(), texts))
-    before = {w: sets_of(w, *whole) for w in words}
+    before = {w: sets_of(w, *complete) for w in words}
     after = {w: sets_of(w, *cut) for w in words}
     pairs = list(combinations(words, 2))
     synonyms = {p for p in pairs if before[p[0]] & before[p[1]]}

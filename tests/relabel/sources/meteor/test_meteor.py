@@ -1,5 +1,6 @@
-"""Contract: METEOR equals pycocoevalcap's to 1e-12 for any captions and poolings; each question is sent once; a Java
-that dies, hangs or prints garbage ends in an error that names the pair."""
+"""Contract: METEOR equals pycocoevalcap's to 1e-12 for any captions and poolings, and sends each question once. A Java
+process that dies, hangs or prints garbage ends in an error that names the pair.
+"""
 
 from __future__ import annotations
 
@@ -46,10 +47,10 @@ ODD = [
 
 
 def corpus_of(images: list[list[str]], tokens: Callable[[list[str]], list[str]]) -> Corpus:
-    made = Corpus.from_captions(
+    captions = Corpus.from_captions(
         Caption(f"c:{i}-{k}", f"i:{i}", "test", text) for i, texts in enumerate(images) for k, text in enumerate(texts)
     )
-    return made.with_tokens(tokens(made.texts))
+    return captions.with_tokens(tokens(captions.texts))
 
 
 def opened(corpus: Corpus, folder: Path, **params: object) -> MeteorRelevance:
@@ -67,11 +68,11 @@ def opened(corpus: Corpus, folder: Path, **params: object) -> MeteorRelevance:
     return source.open(OpenEncoding(corpus, folder, open_artefact(folder, "encoding"), runtime))
 
 
-# ---- against the original
+# Comparison with the original
 
 
 def synonyms(count: int) -> list[list[str]]:
-    """Images whose captions are made of each other's WordNet synonyms, inflected."""
+    """Make images whose captions consist of each other's WordNet synonyms, inflected."""
     with ZipFile(find_meteor_jar()) as file:
         lines = file.read("synonym/english.synsets").decode().splitlines()
     members: dict[str, list[str]] = {}
@@ -106,7 +107,7 @@ def meteor(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.fixture(scope="module")
 def original() -> Iterator[Callable[[list[list[str]], list[str]], list[float]]]:
-    """pycocoevalcap's own wrapper, which runs whatever `java` is on PATH, on tokens."""
+    """Score tokens by pycocoevalcap's wrapper, which runs the `java` on PATH."""
     from pycocoevalcap.meteor.meteor import Meteor as Wrapper
 
     with pytest.MonkeyPatch.context() as patch:
@@ -143,11 +144,11 @@ def test_equals_pycocoevalcap(
     assert tokens is not None
     references, captions = sample(corpus, 300)
     expected = original([[tokens[r] for r in group] for group in references], [tokens[c] for c in captions])
-    found = meteor.pairs(references, captions)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
-    assert len(set(np.round(found, 6))) > 100  # not all alike
-    assert found.min() >= 0
-    assert found.max() <= 1
+    scores = meteor.pairs(references, captions)
+    np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-12)
+    assert len(set(np.round(scores, 6))) > 100  # the sample covers many values
+    assert scores.min() >= 0
+    assert scores.max() <= 1
 
 
 @pytest.mark.java
@@ -172,7 +173,7 @@ def test_not_symmetric(meteor: MeteorRelevance) -> None:
 
 @pytest.mark.java
 def test_a_text_against_itself_is_one_exactly(meteor: MeteorRelevance) -> None:
-    """What lets a caption among its own references score 1 without a question."""
+    """Check the value 1 that a caption among its own references gets without a question."""
     texts = [w for w in meteor.words[1:] if w.count(" ") < 40]
     texts += ["a", ".", "a " * 39 + "a", "a b " * 19 + "a b", "a a b " * 13 + "a", "running runs run ran " * 9 + "run"]
     assert len(texts) > 200
@@ -198,7 +199,7 @@ def test_block_and_query_equal_pairs(corpus: Corpus, meteor: MeteorRelevance, mo
 @pytest.mark.slow
 @pytest.mark.java
 def test_cxc_anchor(coco: Corpus, tmp_path: Path) -> None:
-    """SITS test, references of the image, the caption itself among them: the papers' 0.757, without GT 0.524."""
+    """Check SITS test with the caption among its references: the published 0.757, and 0.524 over non-GT pairs."""
     from relabel.datasets.cxc import human_scores
 
     rows = coco.rows(["test"])
@@ -208,14 +209,14 @@ def test_cxc_anchor(coco: Corpus, tmp_path: Path) -> None:
     human = human_scores("sits", "test")
     captions = np.array([test.row_of[c] for c in human.left], np.int32)
     references = test.references([test.image_of[i] for i in human.right])
-    found = opened(test, tmp_path / "meteor").pairs(references, captions)
+    scores = opened(test, tmp_path / "meteor").pairs(references, captions)
     other = np.array([m != "c2i_original" for m in human.method])
-    assert len(found) == 44_833
-    assert np.corrcoef(found, human.score)[0, 1] == pytest.approx(0.757, abs=0.001)
-    assert np.corrcoef(found[other], human.score[other])[0, 1] == pytest.approx(0.524, abs=0.001)
+    assert len(scores) == 44_833
+    assert np.corrcoef(scores, human.score)[0, 1] == pytest.approx(0.757, abs=0.001)
+    assert np.corrcoef(scores[other], human.score[other])[0, 1] == pytest.approx(0.524, abs=0.001)
 
 
-# ---- with a Java that misbehaves
+# A Java that fails
 
 FAKE = """
 if "-stdio" not in sys.argv:  # the tokenizer, the normaliser
@@ -281,7 +282,7 @@ def many(count: int) -> list[list[str]]:
 
 
 def against_next(relevance: MeteorRelevance) -> tuple[References, np.ndarray, list[float]]:
-    """Every caption against the next, and what FAKE makes of it."""
+    """Return every caption paired with the next, and the scores that FAKE returns."""
     rows = np.arange(len(relevance.corpus) - 1, dtype=np.int32)
     texts = relevance.corpus.texts
     lines = [f"SCORE ||| {a} ||| {b}" for a, b in pairwise(texts)]
@@ -306,10 +307,10 @@ def test_each_question_is_asked_once(fake: Fake) -> None:
     assert fake.lines("SCORE") == ["SCORE ||| a dog ||| a cat ||| a cow"]
     relevance.pairs(first.take(np.zeros(9, np.int64)), rows.repeat(9))
     assert len(fake.lines("SCORE")) == 2
-    assert len(fake.lines("EVAL |||")) == 1  # the same statistics, the same score
+    assert len(fake.lines("EVAL |||")) == 1  # equal statistics have one score
 
 
-def test_no_words_no_question(fake: Fake) -> None:
+def test_texts_without_words_send_no_question(fake: Fake) -> None:
     relevance = fake.opened([["a dog", "..."], ["."], ["..", "..."]])
     corpus = relevance.corpus
     assert not relevance.block(corpus.references([1, 2]), np.arange(5, dtype=np.int32)).any()
@@ -319,7 +320,7 @@ def test_no_words_no_question(fake: Fake) -> None:
     assert not fake.lines("start")
 
 
-def test_a_process_that_dies_now_and_then_is_replaced(fake: Fake) -> None:
+def test_an_unreliable_process_is_replaced(fake: Fake) -> None:
     relevance = fake.opened(many(200), "if n == 60: sys.exit(1)")
     references, captions, expected = against_next(relevance)
     np.testing.assert_array_equal(relevance.pairs(references, captions), expected)
@@ -337,7 +338,7 @@ def test_a_process_that_dies_now_and_then_is_replaced(fake: Fake) -> None:
         ("if 'poison' in line: print('garbage', flush=True); continue", "'garbage', which is no answer"),
     ],
 )
-def test_the_pair_at_fault_is_named(
+def test_the_fatal_pair_is_named(
     fake: Fake, trouble: str, reason: str, processes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker_pool, "LINES_PER_PROCESS", 20)
@@ -346,33 +347,33 @@ def test_the_pair_at_fault_is_named(
     relevance = fake.opened(images, trouble, processes=processes, silence=1.5 if silent else 60.0)
     references = relevance.corpus.references(range(60))
     captions = np.roll(np.arange(60, dtype=np.int32), -1)
-    captions[[29, 30]] = 5  # the pills are references alone, of one question
-    with pytest.raises(PartialError, match=reason) as found:
+    captions[[29, 30]] = 5  # the fatal texts are references only, of one question
+    with pytest.raises(PartialError, match=reason) as raised:
         relevance.pairs(references, captions)
-    assert found.value.exit_code == 5
-    assert found.value.where == "references c:30-0, c:30-1; caption c:5-0"
-    assert "\n" not in str(found.value)
+    assert raised.value.exit_code == 5
+    assert raised.value.where == "references c:30-0, c:30-1; caption c:5-0"
+    assert "\n" not in str(raised.value)
     assert fake.all_gone()
     if not silent:
         with pytest.raises(PartialError, match=r"reference 'a caption'; caption c:30-0"):
             relevance.query("a caption", np.array([1, 30], np.int32))
-    assert relevance.pairs(references.take(np.array([0])), captions[:1]) > 0  # what is fine still is
+    assert relevance.pairs(references.take(np.array([0])), captions[:1]) > 0  # other pairs still have scores
     relevance.close()
 
 
-def test_a_score_that_cannot_be_got_names_its_pair(fake: Fake) -> None:
+def test_a_missing_score_names_its_pair(fake: Fake) -> None:
     relevance = fake.opened([["a dog"], ["a cat"], ["a mouse in a house"]], "if '38.0' in line: sys.exit(9)")
-    with pytest.raises(PartialError, match="exit code 9") as found:
+    with pytest.raises(PartialError, match="exit code 9") as raised:
         relevance.pairs(References.of([[0], [0]]), np.array([1, 2], np.int32))
-    assert found.value.where == "references c:0-0; caption c:2-0"
+    assert raised.value.where == "references c:0-0; caption c:2-0"
 
 
-def test_java_that_dies_half_way_is_not_restarted_for_ever(fake: Fake) -> None:
+def test_restarts_of_java_are_limited(fake: Fake) -> None:
     relevance = fake.opened(many(1000), "if n == 20: sys.exit(1)")
     references, captions, _ = against_next(relevance)
-    with pytest.raises(PartialError, match="of 10 processes that ended") as found:
+    with pytest.raises(PartialError, match="of 10 processes that ended") as raised:
         relevance.pairs(references, captions)
-    assert "caption c:" in str(found.value.where)
+    assert "caption c:" in str(raised.value.where)
     assert len(fake.lines("start")) == 10
     assert fake.all_gone()
 
@@ -385,22 +386,22 @@ def test_java_that_dies_half_way_is_not_restarted_for_ever(fake: Fake) -> None:
         ("[print('garbage', flush=True) for _ in range(1000)]", "does not start: Java said 'garbage'"),
     ],
 )
-def test_a_meteor_that_does_not_start(fake: Fake, start: str, reason: str) -> None:
+def test_a_failed_start_is_an_error(fake: Fake, start: str, reason: str) -> None:
     relevance = fake.opened(many(10), start=start, silence=0.5)
     references, captions, _ = against_next(relevance)
-    with pytest.raises(PartialError, match=reason) as found:
+    with pytest.raises(PartialError, match=reason) as raised:
         relevance.pairs(references, captions)
-    assert found.value.where == "references c:0-0; caption c:1-0"
+    assert raised.value.where == "references c:0-0; caption c:1-0"
     assert fake.all_gone()
 
 
-def test_a_few_foreign_lines_at_the_start_are_borne(fake: Fake) -> None:
+def test_foreign_lines_at_the_start_are_ignored(fake: Fake) -> None:
     relevance = fake.opened(many(10), start="print('Picked up a warning', flush=True)")
     references, captions, expected = against_next(relevance)
     np.testing.assert_array_equal(relevance.pairs(references, captions), expected)
 
 
-def test_answers_of_a_broken_call_are_not_taken_for_the_next(fake: Fake) -> None:
+def test_answers_of_a_failed_call_are_discarded(fake: Fake) -> None:
     relevance = fake.opened([*many(20), ["a poison pill"]], "if 'poison' in line: sys.exit(1)")
     references, captions, expected = against_next(relevance)
     with pytest.raises(PartialError):
@@ -413,19 +414,19 @@ def test_threads_take_turns(fake: Fake) -> None:
     relevance = fake.opened(many(300))
     references, captions, expected = against_next(relevance)
     with ThreadPoolExecutor(4) as threads:
-        for found in threads.map(lambda _: relevance.pairs(references, captions), range(8)):
-            np.testing.assert_array_equal(found, expected)
+        for scores in threads.map(lambda _: relevance.pairs(references, captions), range(8)):
+            np.testing.assert_array_equal(scores, expected)
 
 
-def test_a_normaliser_that_fails(fake: Fake) -> None:
+def test_a_failed_normaliser_is_an_error(fake: Fake) -> None:
     with pytest.raises(PartialError, match="METEOR's normaliser fails: 3 lines went in, 2 came out"):
         fake.opened(many(3), normaliser="sys.exit(print('a', 'b', sep='\\n'))")
 
 
-# ---- contract
+# Contract of a source
 
 
-def test_rows_that_are_not_encoded(fake: Fake) -> None:
+def test_rows_outside_the_encoding(fake: Fake) -> None:
     relevance = fake.opened(many(10))
     for bad in (-1, 10):
         with pytest.raises(IndexError, match="encoded rows 0 to 10"):
@@ -436,9 +437,9 @@ def test_rows_that_are_not_encoded(fake: Fake) -> None:
 
 def test_no_tokens(tmp_path: Path) -> None:
     bare = Corpus.from_captions([Caption("c:1", "i:1", "test", "a dog")])
-    with pytest.raises(MissingError, match=r"no PTB tokens.*relabel ingest") as found:
+    with pytest.raises(MissingError, match=r"no PTB tokens.*relabel ingest") as raised:
         opened(bare, tmp_path / "meteor")
-    assert found.value.exit_code == 3
+    assert raised.value.exit_code == 3
 
 
 def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -447,7 +448,7 @@ def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         opened(corpus_of(many(2), words), tmp_path / "meteor")
 
 
-def test_what_can_change_a_score_is_in_the_fingerprint(fake: Fake) -> None:
+def test_parameters_of_scores_are_in_the_fingerprint(fake: Fake) -> None:
     corpus, runtime = corpus_of(many(2), words), Runtime()
 
     def semantic(**params: object) -> dict[str, object]:
@@ -463,11 +464,11 @@ def test_what_can_change_a_score_is_in_the_fingerprint(fake: Fake) -> None:
 @pytest.mark.parametrize(
     "bad", [{"heap": "2"}, {"heap": "x -jar"}, {"processes": 0}, {"language": "xx"}, {"silence": 0}]
 )
-def test_parameters_that_make_no_sense(bad: dict[str, object]) -> None:
+def test_invalid_parameters(bad: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         MeteorParams(**bad)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("pooling", ["paired", "max", "mean", "refs"])
-def test_every_pooling_is_taken(pooling: Pooling) -> None:
+def test_every_pooling_is_accepted(pooling: Pooling) -> None:
     assert Meteor(MeteorParams(pooling=pooling)).tokenizer() == "ptb"

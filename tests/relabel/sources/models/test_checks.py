@@ -1,5 +1,6 @@
-"""Contract: a model folder is data. Whatever its files name, nothing in it runs and nothing is unpickled: it is refused
-with the file and the type before a loader sees it, wherever it was found and whichever command asked for it."""
+"""Contract: a model folder is data. No code that its files name is run and nothing is unpickled: the folder is
+refused with the file and the type before a loader reads it, for every way of finding it and every command.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ Poison = Callable[[Path], None]
 
 
 class Pickled:
-    """An object whose unpickling makes a folder."""
+    """Object whose unpickling creates a folder."""
 
     def __init__(self, mark: Path) -> None:
         self.mark = mark
@@ -49,13 +50,13 @@ class Pickled:
 
 @pytest.fixture(scope="session")
 def clean(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model that loads."""
+    """Return a model that loads."""
     return tiny_encoder(tmp_path_factory.mktemp("clean"), layers=1)
 
 
 @pytest.fixture
 def folder(clean: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy with code beside it, which can be imported from here as well."""
+    """Return a copy with a code file in it, whose module can be imported."""
     shutil.copytree(clean, tmp_path / "model")
     (tmp_path / "model" / "evil.py").write_text(CODE)
     monkeypatch.setenv("MARK", str(tmp_path / "model" / "mark"))
@@ -66,7 +67,7 @@ def folder(clean: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 
 def change(file: str, **values: Any) -> Poison:
-    """Set keys of a JSON file, which may be new."""
+    """Set keys of a JSON file; they may be new."""
 
     def poison(folder: Path) -> None:
         path = folder / file
@@ -78,7 +79,7 @@ def change(file: str, **values: Any) -> Poison:
 
 
 def module(kind: Any, path: Any = "", at: int | None = None) -> Poison:
-    """List one module more, or another one in the place of the first."""
+    """Add a module to the list, or replace the first one."""
 
     def poison(folder: Path) -> None:
         listed = json.loads((folder / "modules.json").read_text())
@@ -94,7 +95,7 @@ def write(file: str, text: str) -> Poison:
 
 
 def with_dense(**values: Any) -> Poison:
-    """Add a dense layer, which is whole but for what it names."""
+    """Add a dense layer that is valid except for the type that it names."""
 
     def poison(folder: Path) -> None:
         from sentence_transformers.models import Dense
@@ -210,7 +211,7 @@ POISONS: dict[str, tuple[Poison, str, str]] = {
 
 
 def check(folder: Path, file: str, message: str, act: Callable[[], object]) -> None:
-    """Hold that an act is refused, naming the file, and that no code ran."""
+    """Check that an action is refused with the name of the file and that no code ran."""
     with pytest.raises(CheckError, match=message) as caught:
         act()
     assert caught.value.where == str(folder / file)
@@ -219,7 +220,7 @@ def check(folder: Path, file: str, message: str, act: Callable[[], object]) -> N
 
 
 @pytest.mark.parametrize("name", POISONS)
-def test_code_is_refused_where_a_model_is_found_and_where_it_is_loaded(name: str, folder: Path) -> None:
+def test_code_is_refused_when_a_model_is_found_and_when_it_is_loaded(name: str, folder: Path) -> None:
     poison, file, message = POISONS[name]
     poison(folder)
     check(folder, file, message, lambda: find_model(str(folder)))
@@ -258,7 +259,7 @@ def test_every_command_that_takes_a_model_refuses_it(folder: Path, tmp_path: Pat
     assert not out.exists()
 
 
-def test_the_hubs_cache_is_refused_too(clean: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_in_the_hub_cache_is_refused(clean: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SENTENCE_TRANSFORMERS_HOME", str(tmp_path))
     snapshot = tmp_path / "models--acme--mini" / "snapshots" / ("c" * 40)
     shutil.copytree(clean, snapshot)
@@ -270,8 +271,8 @@ def test_the_hubs_cache_is_refused_too(clean: Path, tmp_path: Path, monkeypatch:
     check(snapshot, "modules.json", "'evil.Evil'", lambda: find_model("acme/mini"))
 
 
-def test_models_that_name_no_code_are_taken(clean: Path, folder: Path) -> None:
-    for path in (clean, folder):  # code that no file names is not looked at
+def test_models_that_name_no_code_are_accepted(clean: Path, folder: Path) -> None:
+    for path in (clean, folder):  # code that no file names is ignored
         assert load_model(path, "cpu", None).encode(["a dog"]).shape == (1, 32)
     with_dense()(folder)
     change("sentence_bert_config.json", model_args={"attn_implementation": "eager"})(folder)
@@ -294,7 +295,7 @@ def test_without_the_checks_the_code_would_run(name: str, folder: Path, monkeypa
     assert (folder / "mark").exists()
 
 
-def test_what_may_be_loaded_is_there() -> None:
+def test_allowed_classes_exist() -> None:
     from sentence_transformers import models
 
     for name in checks.MODULES:

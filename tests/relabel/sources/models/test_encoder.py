@@ -1,5 +1,6 @@
-"""Contract of the encoder: sentence-transformers' own vectors, to 1e-5 of cosine in float32, whatever the model; each
-distinct text once; the same bytes on any number of threads; what a model does not take is left out and named.
+"""Contract: the encoder returns sentence-transformers' vectors, within 1e-5 of cosine in float32, for every model. Each
+distinct text is encoded once, and the bytes are the same for any number of threads. Tokens beyond a model's maximum
+length are dropped and counted.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def encoder(
 
 
 def own(folder: Path, texts: list[str], **options: Any) -> NDArray[np.float32]:
-    """The oracle: sentence-transformers, one text a batch."""
+    """Encode by sentence-transformers, one text per batch, as the oracle."""
     model = SentenceTransformer(str(folder), device="cpu")
     stripped = [text.strip() for text in texts]
     return np.asarray(model.encode(stripped, batch_size=1, normalize_embeddings=True, **options), np.float32)
@@ -63,20 +64,20 @@ def apart(a: NDArray[np.float32], b: NDArray[np.float32]) -> float:
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-6), ("bfloat16", 1e-4)])
-def test_minilm_as_by_sentence_transformers(
+def test_minilm_equals_sentence_transformers(
     minilm: Path, coco_slice: list[str], dtype: ComputeType, tolerance: float
 ) -> None:
     subject = encoder(minilm, dtype)
-    found = subject.encode(coco_slice)
+    encoded = subject.encode(coco_slice)
     assert subject.backend == fastest(dtype)
     assert subject.left_out == []
     assert (subject.width, subject.max_length, subject.prompt) == (384, 256, "")
-    assert found.vectors.dtype == np.float32
-    np.testing.assert_allclose(np.linalg.norm(found.vectors, axis=1), 1, atol=1e-6)
+    assert encoded.vectors.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(encoded.vectors, axis=1), 1, atol=1e-6)
     expected = SentenceTransformer(str(minilm), device="cpu").encode(coco_slice)
-    assert apart(found.vectors, expected) < tolerance
+    assert apart(encoded.vectors, expected) < tolerance
     if dtype == "bfloat16":
-        assert apart(found.vectors, expected) > 1e-7, "this was not computed in bfloat16"
+        assert apart(encoded.vectors, expected) > 1e-7, "this was not computed in bfloat16"
 
 
 @pytest.mark.parametrize("kind", ["bert", "mpnet", "xlm-roberta", "distilbert", "modernbert", "albert"])
@@ -88,18 +89,18 @@ def test_any_architecture(make_model: Any, kind: str) -> None:
         assert apart(subject.encode(ODD).vectors, own(folder, ODD)) < tolerance
 
 
-def test_a_model_without_a_transformer_takes_its_own_way(make_model: Any) -> None:
+def test_a_model_without_a_transformer_uses_its_own_modules(make_model: Any) -> None:
     folder = make_model("static")
     subject = encoder(folder)
     assert subject.backend == "sentence-transformers"
     assert len(subject.left_out) == 1
     done: list[int] = []
-    found = subject.encode(ODD[:4], done.append)
-    assert apart(found.vectors, own(folder, ODD[:4])) < 1e-6
+    encoded = subject.encode(ODD[:4], done.append)
+    assert apart(encoded.vectors, own(folder, ODD[:4])) < 1e-6
     assert sum(done) == 4
 
 
-def test_a_model_that_pools_without_the_prompt_takes_its_own_way(minilm: Path, tmp_path: Path) -> None:
+def test_a_model_that_pools_without_the_prompt_uses_its_own_modules(minilm: Path, tmp_path: Path) -> None:
     model = SentenceTransformer(str(minilm), device="cpu", prompts={"short": "caption: "}, default_prompt_name="short")
     model[1].include_prompt = False
     model.save(str(tmp_path / "model"))
@@ -113,21 +114,21 @@ def test_a_model_that_pools_without_the_prompt_takes_its_own_way(minilm: Path, t
 
 def test_prompts(make_model: Any) -> None:
     folder = make_model("bert", prompts={"short": "caption: "}, default_prompt_name="short")
-    by_default, given, none = encoder(folder), encoder(folder, prompt="query: "), encoder(folder, prompt="")
-    assert [e.prompt for e in (by_default, given, none)] == ["caption: ", "query: ", ""]
+    by_default, explicit, none = encoder(folder), encoder(folder, prompt="query: "), encoder(folder, prompt="")
+    assert [e.prompt for e in (by_default, explicit, none)] == ["caption: ", "query: ", ""]
     assert apart(by_default.encode(ODD).vectors, own(folder, ODD)) < 1e-6
-    assert apart(given.encode(ODD).vectors, own(folder, ODD, prompt="query: ")) < 1e-6
+    assert apart(explicit.encode(ODD).vectors, own(folder, ODD, prompt="query: ")) < 1e-6
     assert apart(none.encode(ODD).vectors, own(folder, ODD, prompt="")) < 1e-6
     assert apart(none.encode(ODD).vectors, by_default.encode(ODD).vectors) > 1e-4
 
 
-def test_long_texts_are_cut_and_counted(minilm: Path) -> None:
+def test_long_texts_are_truncated_and_counted(minilm: Path) -> None:
     texts = ["two " * count for count in (1, 6, 7, 2000)]
     for max_length, cut in ((8, [False, False, True, True]), (None, [False, False, False, True])):
         subject = encoder(minilm, max_length=max_length)
-        found = subject.encode(texts)
-        assert found.truncated.tolist() == cut
-        assert np.isfinite(found.vectors).all()
+        encoded = subject.encode(texts)
+        assert encoded.truncated.tolist() == cut
+        assert np.isfinite(encoded.vectors).all()
     cut_to_eight = encoder(minilm, max_length=8).encode(texts[1:]).vectors  # six words and two special tokens
     np.testing.assert_allclose(cut_to_eight, cut_to_eight[[0, 0, 0]], atol=1e-6)
     with pytest.raises(UsageError, match="512 positions"):
@@ -135,19 +136,21 @@ def test_long_texts_are_cut_and_counted(minilm: Path) -> None:
     assert encoder(minilm, max_length=512).max_length == 512
 
 
-def test_positions_that_roberta_keeps_for_padding_are_none(make_model: Any) -> None:
+def test_positions_reserved_by_roberta_are_not_used(make_model: Any) -> None:
     folder = make_model("xlm-roberta")
     with pytest.raises(UsageError, match="64 positions"):
         encoder(folder, max_length=65)
 
 
-def test_each_distinct_text_once(make_model: Any) -> None:
+def test_each_distinct_text_is_encoded_once(make_model: Any) -> None:
     subject, rows = encoder(make_model()), []
     inner = subject._model
 
     class Counting(nn.Module):
         def forward(self, features: dict[str, Any]) -> Any:
-            rows.append(len({tuple(ids) for ids in features["input_ids"].tolist()}))  # a small batch is repeated
+            rows.append(
+                len({tuple(ids) for ids in features["input_ids"].tolist()})
+            )  # rows of a small batch are repeated
             return inner(features)
 
         def __getattr__(self, name: str) -> Any:
@@ -156,11 +159,11 @@ def test_each_distinct_text_once(make_model: Any) -> None:
     subject._model = Counting()
     Counting.__getitem__ = lambda self, i: inner[i]  # type: ignore[attr-defined]
     done: list[int] = []
-    found = subject.encode(["two dogs", "a cat", "two dogs", " two dogs ", "a cat"], done.append)
+    encoded = subject.encode(["two dogs", "a cat", "two dogs", " two dogs ", "a cat"], done.append)
     assert sum(rows) == 2
     assert sum(done) == 5
     for other in (2, 3):
-        np.testing.assert_array_equal(found.vectors[0], found.vectors[other])
+        np.testing.assert_array_equal(encoded.vectors[0], encoded.vectors[other])
 
 
 def test_threads_do_not_change_a_byte(minilm: Path, coco_slice: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,12 +179,12 @@ def test_order_changes_no_vector_by_much(minilm: Path, coco_slice: list[str]) ->
 
 
 def test_no_texts(make_model: Any) -> None:
-    found = encoder(make_model()).encode([])
-    assert found.vectors.shape == (0, 32)
-    assert found.truncated.shape == (0,)
+    encoded = encoder(make_model()).encode([])
+    assert encoded.vectors.shape == (0, 32)
+    assert encoded.truncated.shape == (0,)
 
 
-def test_a_machine_that_cannot_pack_does_without(make_model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packing_is_optional(make_model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sentence_encoder, "can_pack", lambda dtype: False)
     subject = encoder(make_model())
     assert subject.backend == "batches of equal length"
@@ -189,7 +192,7 @@ def test_a_machine_that_cannot_pack_does_without(make_model: Any, monkeypatch: p
 
 
 @pytest.mark.skipif(not can_pack(), reason="this torch has no oneDNN operators to pack with")
-def test_layers_that_answer_wrongly_are_left_out(make_model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_incorrect_packed_layers_are_not_used(make_model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(module: nn.Module, dtype: torch.dtype) -> int:
         for linear in [m for m in module.modules() if isinstance(m, nn.Linear)]:
             linear.weight.data.neg_()
@@ -207,7 +210,7 @@ def test_layers_that_answer_wrongly_are_left_out(make_model: Any, monkeypatch: p
         assert apart(subject.encode(ODD).vectors, own(make_model(), ODD)) < 1e-6
 
 
-def test_what_is_no_model_is_refused_in_one_line(make_model: Any, tmp_path: Path) -> None:
+def test_invalid_models_are_refused_in_one_line(make_model: Any, tmp_path: Path) -> None:
     folder = tmp_path / "model"
     folder.mkdir()
     for path in make_model().iterdir():
@@ -220,7 +223,7 @@ def test_what_is_no_model_is_refused_in_one_line(make_model: Any, tmp_path: Path
     assert "\n" not in str(caught.value)
 
 
-def test_cuda_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_cuda_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(MissingError, match="no CUDA device"):
         pick_device("cuda")
@@ -234,7 +237,7 @@ def test_nothing_is_printed(minilm: Path, capfd: pytest.CaptureFixture[str]) -> 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("bfloat16", 1e-3)])
-def test_a_gpu_gives_the_same(minilm: Path, dtype: ComputeType, tolerance: float) -> None:
+def test_gpu_equals_cpu(minilm: Path, dtype: ComputeType, tolerance: float) -> None:
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     subject = SentenceEncoder(minilm, None, None, dtype, Runtime(device="cuda"))

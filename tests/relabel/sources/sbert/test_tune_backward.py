@@ -1,5 +1,6 @@
-"""Contract of gradients: those of the plain computation, whatever the pieces, on any number of threads to the bit;
-layers that do not learn are run once and change nothing; dropout follows its seed."""
+"""Contract: gradients equal those of the plain computation for any division into pieces, bit for bit on any number of
+threads. Frozen layers run once and change nothing. Dropout follows its seed.
+"""
 
 from __future__ import annotations
 
@@ -47,9 +48,9 @@ def test_the_plain_gradient(folder: Path) -> None:
 
 
 def test_the_same_bits_on_any_number_of_threads(folder: Path) -> None:
-    found = [make(folder, threads, dropout=0.2).gradients(WHICH, loss, [1, 2]) for threads in (1, 3)]
-    assert found[0][0] == found[1][0]
-    assert all(torch.equal(found[0][1][name], found[1][1][name]) for name in found[0][1])
+    gradients = [make(folder, threads, dropout=0.2).gradients(WHICH, loss, [1, 2]) for threads in (1, 3)]
+    assert gradients[0][0] == gradients[1][0]
+    assert all(torch.equal(gradients[0][1][name], gradients[1][1][name]) for name in gradients[0][1])
 
 
 def test_dropout_follows_its_seed(folder: Path) -> None:
@@ -59,22 +60,22 @@ def test_dropout_follows_its_seed(folder: Path) -> None:
     assert first != make(folder).gradients(WHICH, loss, [1, 2])[0]
 
 
-def test_layers_that_do_not_learn(folder: Path) -> None:
-    """Split or whole: the same vectors, the same gradients; the whole model again at the end."""
-    whole, cut = make(folder), make(folder, layers=1)
+def test_frozen_layers(folder: Path) -> None:
+    """Check that split and complete models have equal vectors and gradients, and that the model is restored."""
+    complete, cut = make(folder), make(folder, layers=1)
     assert cut.hidden is not None
     assert cut.parameters
     assert all(".layer.2." in name for name in cut.parameters)
-    np.testing.assert_allclose(cut.vectors(WHICH), whole.vectors(WHICH), atol=1e-6)
-    (value, found), (other, expected) = (model.gradients(WHICH, loss, [0]) for model in (cut, whole))
+    np.testing.assert_allclose(cut.vectors(WHICH), complete.vectors(WHICH), atol=1e-6)
+    (value, gradients), (other, expected) = (model.gradients(WHICH, loss, [0]) for model in (cut, complete))
     assert value == pytest.approx(other, rel=1e-5)
-    for name, gradient in found.items():
+    for name, gradient in gradients.items():
         torch.testing.assert_close(gradient, expected[name], rtol=1e-4, atol=1e-7)
     shared = make(folder, layers=1, hidden=cut.hidden)
     np.testing.assert_array_equal(shared.vectors(WHICH), cut.vectors(WHICH))
     cut.close()
     again = cut.model.encode(TEXTS[:9], normalize_embeddings=True)
-    np.testing.assert_allclose(again, whole.vectors(np.arange(9)), atol=1e-6)
+    np.testing.assert_allclose(again, complete.vectors(np.arange(9)), atol=1e-6)
 
 
 def test_pieces_hold_every_text_once_and_few_tokens() -> None:

@@ -1,5 +1,6 @@
-"""Contract of batches: every caption once an epoch, every pair whose images meet once, none of an image left out; the
-references of a caption's own image lack the caption; of sentence pairs, each epoch's share."""
+"""Contract: an epoch has every caption once and every pair whose images meet once, and omits no pair of one image. The
+references of a caption's own image exclude the caption. Sentence pairs are spread over the epochs.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ def judged(monkeypatch: pytest.MonkeyPatch) -> JudgedSet:
     return read_judged_set(small_corpus())
 
 
-def test_captions_once_and_pairs_where_their_images_meet(judged: JudgedSet) -> None:
+def test_captions_occur_once_and_pairs_if_their_images_meet(judged: JudgedSet) -> None:
     images = np.arange(2, IMAGES)
     batches = Batches(judged, images, 6, seed=3)
     epoch = batches.epoch(0)
@@ -47,7 +48,7 @@ def test_captions_once_and_pairs_where_their_images_meet(judged: JudgedSet) -> N
             assert batch.own[row] == (judged.image[caption] == image) == (-1 in expected)
 
 
-def test_a_pair_that_a_border_cuts_comes_in_another_epoch(judged: JudgedSet) -> None:
+def test_a_pair_across_batches_occurs_in_another_epoch(judged: JudgedSet) -> None:
     batches = Batches(judged, np.arange(IMAGES), 8, seed=0)
     seen = set()
     counts = []
@@ -69,8 +70,8 @@ def test_an_epoch_follows_seed_and_number(judged: JudgedSet) -> None:
     assert order(0, 1) != order(1, 1)
 
 
-def test_a_share_of_the_sentence_pairs_comes_in_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each drawn pair is in one batch, by the numbers of its sentences; a repeated sentence has one number."""
+def test_an_epoch_has_its_share_of_sentence_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check that each sampled pair is in one batch, by the numbers of its sentences; equal sentences share a number."""
     use_small_scores(monkeypatch)
     first, second = ["a man"] * 8, [f"dog {i}" for i in range(8)]
     sentences = SentenceSet("sick", first, second, np.arange(8) / 8, "")

@@ -1,4 +1,6 @@
-"""Contract of groups and folds: every image is in one; images that are judged together meet; folds keep most pairs."""
+"""Contract: every image is in one group and one fold; images that are judged together share a group, and folds keep
+most pairs.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,7 @@ def test_folds_cover_and_follow_the_seed(judged: JudgedSet) -> None:
 
 
 def test_few_pairs_of_cxc_cross_folds() -> None:
-    """The real graph of val's pairs: measured 5.5 and 4.3% of five folds."""
+    """Check the graph of val's pairs: 5.5% and 4.3% of the pairs cross five folds, as measured."""
     from relabel.corpus import Corpus
     from relabel.corpus.build import Caption
     from relabel.datasets.cxc import human_scores

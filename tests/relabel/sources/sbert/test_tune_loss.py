@@ -1,4 +1,4 @@
-"""Contract of the loss: its terms against explicit loops; 0 and no gradient where nothing is to be learned."""
+"""Contract: the terms of the loss equal explicit loops; batches without information have loss 0 and no gradient."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ ZERO = LossWeights(0.0, 20.0, 0.5)
 
 def make_batch(pairs: int = 12, seed: int = 0) -> Batch:
     draw = np.random.default_rng(seed)
-    own = np.arange(pairs) % 3 == 0
+    own_image = np.arange(pairs) % 3 == 0
     references = draw.integers(0, 20, (pairs, 5))
-    references[own, 2] = -1
+    references[own_image, 2] = -1
     return Batch(
         np.arange(20),
         draw.integers(0, 20, (pairs, 2)),
@@ -26,7 +26,7 @@ def make_batch(pairs: int = 12, seed: int = 0) -> Batch:
         draw.integers(0, 20, pairs),
         references,
         draw.random(pairs, np.float32),
-        own,
+        own_image,
         draw.integers(0, 20, (pairs, 2, 5)),
         draw.random(pairs, np.float32),
         ((draw.integers(0, 20, (pairs, 2)), draw.random(pairs, np.float32)),),
@@ -39,7 +39,7 @@ def vectors(seed: int = 0) -> torch.Tensor:
 
 
 def cosines(batch: Batch, v: torch.Tensor) -> tuple[list[float], list[float], list[float]]:
-    """STS, SITS of other images, and the scores of those."""
+    """Return the cosines of STS and of SITS of other images, and their scores."""
     sts = [float(v[a] @ v[b]) for a, b in batch.sts]
     rows = [i for i in range(len(batch.sits)) if not batch.own[i]]
     sits = [max(float(v[batch.sits[i]] @ v[r]) for r in batch.references[i] if r >= 0) for i in rows]
@@ -53,10 +53,10 @@ def value(batch: Batch, v: torch.Tensor, weights: LossWeights) -> float:
 def test_pearson_counts_own_captions_at_cosine_one() -> None:
     batch, v = make_batch(), vectors()
     sts, sits, score = cosines(batch, v)
-    own = [float(s) for s, o in zip(batch.sits_score, batch.own, strict=True) if o]
+    own_scores = [float(s) for s, o in zip(batch.sits_score, batch.own, strict=True) if o]
     expected = 1 - np.corrcoef(sts, batch.sts_score)[0, 1]
     expected += 0.5 * (1 - np.corrcoef(sits, score)[0, 1])
-    expected += 0.5 * (1 - np.corrcoef([*sits, *[1.0] * len(own)], [*score, *own])[0, 1])
+    expected += 0.5 * (1 - np.corrcoef([*sits, *[1.0] * len(own_scores)], [*score, *own_scores])[0, 1])
     assert value(batch, v, ZERO) == pytest.approx(expected, abs=1e-6)
 
 
@@ -71,12 +71,12 @@ def test_ranking() -> None:
         )
 
     expected = disorder(sts, batch.sts_score.tolist()) + 0.5 * disorder(sits, score)
-    found = value(batch, v, ZERO._replace(ranking=1.0)) - value(batch, v, ZERO)
-    assert found == pytest.approx(expected, abs=1e-6)
+    ranking = value(batch, v, ZERO._replace(ranking=1.0)) - value(batch, v, ZERO)
+    assert ranking == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize("pairs", [0, 1, 3])
-def test_too_little_to_learn_from(pairs: int) -> None:
+def test_batches_without_information(pairs: int) -> None:
     batch, v = make_batch(pairs), vectors().requires_grad_()
     loss = compute_loss(v, batch, LossWeights(1.0, 20.0, 1.0, 1.0, 1.0))
     assert math.isfinite(float(loss.detach()))

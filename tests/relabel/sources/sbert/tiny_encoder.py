@@ -1,4 +1,4 @@
-"""A tiny random BERT as a folder that sentence-transformers loads, and a few judged captions to tune it on."""
+"""A tiny random BERT as a folder for sentence-transformers, and a few judged captions to tune it on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ IMAGES = 24
 
 
 def tiny_encoder(folder: Path, layers: int = 3) -> Path:
-    """Make 32-dimensional BERT of a few words; the same bytes every time."""
+    """Make a 32-dimensional BERT with a small vocabulary and the same bytes on every call."""
     import torch
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.models import Pooling, Transformer
@@ -38,13 +38,13 @@ def tiny_encoder(folder: Path, layers: int = 3) -> Path:
 
 
 def texts(count: int, seed: int = 0) -> list[str]:
-    """Captions of two to eleven words."""
+    """Return captions of two to eleven words."""
     draw = np.random.default_rng(seed)
     return [" ".join(draw.choice(WORDS, int(draw.integers(2, 12)))) for _ in range(count)]
 
 
 def small_corpus(images: int = IMAGES) -> Corpus:
-    """COCO-like ids: `images` of val, one of test with captions that no test may read."""
+    """Return `images` of val with COCO-like ids, and one image of test whose captions no tuning may read."""
     captions = [
         Caption(f"coco:{1000 + i}", f"coco:{1 + i // 5}", "val", text) for i, text in enumerate(texts(5 * images))
     ]
@@ -53,7 +53,7 @@ def small_corpus(images: int = IMAGES) -> Corpus:
 
 
 def small_scores(images: int = IMAGES) -> Callable[[Task, Split], HumanScores]:
-    """Judged pairs of `small_corpus`: a score is the share of words in common. Asking for test is an error."""
+    """Return judged pairs of `small_corpus`, scored by the share of common words; a request for test raises."""
     corpus, draw = small_corpus(images), np.random.default_rng(1)
     words = {c: set(t.split()) for c, t in zip(corpus.caption_ids, corpus.texts, strict=True)}
     ids = [f"coco:{1000 + i}" for i in range(5 * images)]
@@ -61,7 +61,7 @@ def small_scores(images: int = IMAGES) -> Callable[[Task, Split], HumanScores]:
     def alike(a: str, b: str) -> float:
         return 5 * len(words[a] & words[b]) / len(words[a] | words[b])
 
-    def near() -> tuple[int, int]:  # images are judged with those that come next, as in CxC: a graph with places in it
+    def near() -> tuple[int, int]:  # images are judged with the next ones, so that the graph has communities as CxC's
         a = int(draw.integers(images))
         return a, (a + int(draw.integers(1, 4))) % images
 
@@ -89,17 +89,17 @@ def small_scores(images: int = IMAGES) -> Callable[[Task, Split], HumanScores]:
         draw.random(images) * 5,
         ["i2i_csim"] * images,
     )
-    found = {"sts": scored("sts", sts), "sits": scored("sits", sits), "sis": sis}
+    scores = {"sts": scored("sts", sts), "sits": scored("sits", sits), "sis": sis}
 
     def human_scores(task: Task, split: Split) -> HumanScores:
         assert split == "val", "test is what labels are judged by"
-        return found[task]
+        return scores[task]
 
     return human_scores
 
 
 def use_small_scores(monkeypatch: pytest.MonkeyPatch, images: int = IMAGES) -> None:
-    """Have tuning read these instead of CxC's."""
+    """Replace CxC's scores by these for tuning."""
     scores = small_scores(images)
     monkeypatch.setattr("relabel.sources.sbert.tune_data.human_scores", scores)
     monkeypatch.setattr("relabel.sources.sbert.tune_evaluate.human_scores", scores)

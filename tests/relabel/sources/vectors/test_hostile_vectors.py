@@ -1,6 +1,6 @@
-"""Contract: files of vectors that are damaged, of another kind or lie about their size are refused with their name.
+"""Contract: damaged files of vectors, files of another kind, and files that misstate their size are refused by name.
 
-Nothing is allocated for a shape, a header or a line that the file does not hold.
+No memory is allocated for a shape, header or line that the file does not contain.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ DAMAGED_NPY: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("name", DAMAGED_NPY)
-def test_an_array_that_is_none_is_refused(name: str, tmp_path: Path) -> None:
+def test_an_invalid_array_is_refused(name: str, tmp_path: Path) -> None:
     path = tmp_path / "a.npy"
     path.write_bytes(DAMAGED_NPY[name])
     (tmp_path / "a.ids.txt").write_text("1\n2\n3\n")
@@ -81,18 +81,18 @@ def test_an_array_that_is_none_is_refused(name: str, tmp_path: Path) -> None:
     good = tmp_path / "b.npy"
     good.write_bytes(saved(VECTORS))
     with pytest.raises(CheckError) as caught:
-        read_vector_file(good, ids=path)  # as a file of ids
+        read_vector_file(good, ids=path)  # the same file as a file of ids
     assert str(path) in str(caught.value) or name == "text"
 
 
 @pytest.mark.parametrize(
     "array", [np.asfortranarray(VECTORS), VECTORS.astype(">f8"), VECTORS.astype(">i2"), VECTORS[::2]]
 )
-def test_any_layout_of_numbers_is_read(array: Any, tmp_path: Path) -> None:
+def test_every_layout_of_numbers_is_read(array: Any, tmp_path: Path) -> None:
     (tmp_path / "a.npy").write_bytes(saved(array))
     (tmp_path / "a.ids.json").write_text(json.dumps([f"ç{i}" for i in range(len(array))]))
-    given = read_vector_file(tmp_path / "a.npy")
-    assert np.array_equal(given.vectors, array)
+    vectors = read_vector_file(tmp_path / "a.npy")
+    assert np.array_equal(vectors.vectors, array)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_any_layout_of_numbers_is_read(array: Any, tmp_path: Path) -> None:
         ("a.txt", "1\nç\udcff\n3\n"),
     ],
 )
-def test_ids_that_are_none_are_refused(name: str, content: str, tmp_path: Path) -> None:
+def test_invalid_ids_are_refused(name: str, content: str, tmp_path: Path) -> None:
     (tmp_path / "v.npy").write_bytes(saved(VECTORS))
     (tmp_path / name).write_bytes(content.encode(errors="surrogateescape"))
     with pytest.raises(CheckError):
@@ -139,7 +139,7 @@ def test_only_line_feeds_separate_ids(tmp_path: Path) -> None:
         ({"id": pa.array(["a", "a"])}, "id a is there twice"),
     ],
 )
-def test_a_table_that_holds_no_vectors_is_refused(columns: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_a_table_without_vectors_is_refused(columns: dict[str, Any], message: str, tmp_path: Path) -> None:
     good = {"id": pa.array(["a", "b"]), "vector": pa.array([[1.0], [2.0]])}
     pq.write_table(pa.table(good | columns), tmp_path / "a.parquet")
     with pytest.raises(CheckError, match=message):
@@ -157,20 +157,31 @@ def test_a_table_with_a_doubled_column_or_without_rows_is_refused(tmp_path: Path
             read_vector_file(tmp_path / "a.parquet")
 
 
-def test_a_safetensors_header_that_lies_is_refused(tmp_path: Path) -> None:
+def test_a_false_safetensors_header_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.ids.txt").write_text("1\n2\n3\n")
     path = tmp_path / "a.safetensors"
     save_file({"x": VECTORS}, path)
-    whole = path.read_bytes()
-    lies = [whole[:-1], b"", b"\xff" * 8, struct.pack("<Q", 1 << 62) + whole[8:], whole.replace(b"[3,3]", b"[9,9]")]
-    for lie in [*lies, whole.replace(b"F32", b"F64"), whole.replace(b"F32", b"Q32"), whole.replace(b'"x"', b"[[[")]:
+    contents = path.read_bytes()
+    lies = [
+        contents[:-1],
+        b"",
+        b"\xff" * 8,
+        struct.pack("<Q", 1 << 62) + contents[8:],
+        contents.replace(b"[3,3]", b"[9,9]"),
+    ]
+    for lie in [
+        *lies,
+        contents.replace(b"F32", b"F64"),
+        contents.replace(b"F32", b"Q32"),
+        contents.replace(b'"x"', b"[[["),
+    ]:
         path.write_bytes(lie)
         with pytest.raises(CheckError) as caught:
             read_vector_file(path)
         assert caught.value.where == str(path)
 
 
-def test_paths_of_vectors_that_are_no_files_are_refused(tmp_path: Path) -> None:
+def test_paths_that_are_not_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "folder.npy").mkdir()
     (tmp_path / "null.npy").symlink_to("/dev/zero")
     with pytest.raises(MissingError):
@@ -226,7 +237,7 @@ WORDS: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("name", WORDS)
-def test_word_vectors_that_are_none_are_refused(name: str, tmp_path: Path) -> None:
+def test_invalid_word_vectors_are_refused(name: str, tmp_path: Path) -> None:
     path = tmp_path / "v.txt"
     path.write_bytes(WORDS[name])
     tracemalloc.start()

@@ -1,5 +1,7 @@
-"""Contract: vectors of captions, images or both, from any of three formats, become cosines of the corpus's own rows;
-blocks, pairs, neighbours equal loops; missing ids, unequal widths, NaN, zero and odd lengths are refused by name."""
+"""Contract: vectors of captions, images or both, from any of three formats, become cosines of the corpus's rows.
+Blocks, pairs and neighbours equal loops. Missing ids, unequal widths, NaN, zero vectors and lengths other than 1 are
+refused by name.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ def as_npy_json(folder: Path, ids: list[str], vectors: NDArray[Any]) -> Path:
 def as_npy_npy(folder: Path, ids: list[str], vectors: NDArray[Any]) -> Path:
     path = as_npy(folder, ids, vectors)
     (folder / "given.ids.txt").unlink()
-    np.save(folder / "given.ids.npy", np.array([int(i.partition(":")[2]) for i in ids]))  # plain numbers do, too
+    np.save(folder / "given.ids.npy", np.array([int(i.partition(":")[2]) for i in ids]))  # plain numbers are valid
     return path
 
 
@@ -88,33 +90,33 @@ def encoded(corpus: Corpus, folder: Path, rows: range | None = None, **params: A
 
 
 def unit(vectors: NDArray[Any]) -> NDArray[np.float64]:
-    found = vectors.astype(np.float64)
-    return found / np.linalg.norm(found, axis=1, keepdims=True)
+    widened = vectors.astype(np.float64)
+    return widened / np.linalg.norm(widened, axis=1, keepdims=True)
 
 
 @pytest.mark.parametrize("write", FORMATS)
 def test_captions_from_every_format(tmp_path: Path, write: Write) -> None:
-    """In any order, with more ids than the corpus has; every pooling equals a loop."""
+    """Check ids in any order, with more ids than the corpus has; every pooling equals a loop."""
     corpus = small_corpus()
     ids = [*reversed(corpus.caption_ids), "c:99999"]
-    given = vectors_of(ids)
-    label = encoded(corpus, tmp_path, captions=str(write(tmp_path, ids, given)))
-    known = dict(zip(ids, unit(given), strict=True))
+    vectors = vectors_of(ids)
+    label = encoded(corpus, tmp_path, captions=str(write(tmp_path, ids, vectors)))
+    vector_of = dict(zip(ids, unit(vectors), strict=True))
     captions = np.array([4, 0, 17], np.int32)
     poolings: tuple[Pooling, ...] = ("paired", "max", "mean")
     for how in poolings:
         block = label.block(corpus.references(range(12)), captions, how)
         for m, j in product(range(12), range(3)):
             rows = corpus.references([m]).rows
-            each = [float(known[corpus.caption_ids[r]] @ known[corpus.caption_ids[captions[j]]]) for r in rows]
-            wanted = {"paired": each[0], "max": max(each), "mean": sum(each) / len(each)}[how]
-            assert block[m, j] == pytest.approx(wanted, abs=1e-6)
-            assert label.pairs(References.of([rows]), captions[j : j + 1], how)[0] == pytest.approx(wanted, abs=1e-6)
+            each = [float(vector_of[corpus.caption_ids[r]] @ vector_of[corpus.caption_ids[captions[j]]]) for r in rows]
+            expected = {"paired": each[0], "max": max(each), "mean": sum(each) / len(each)}[how]
+            assert block[m, j] == pytest.approx(expected, abs=1e-6)
+            assert label.pairs(References.of([rows]), captions[j : j + 1], how)[0] == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize("rows", [None, range(6, 31)])
 def test_images_and_captions_are_cross_modal(tmp_path: Path, rows: range | None) -> None:
-    """refs is the cosine of image and caption; neighbours of images and captions stand by it."""
+    """Check that refs is the cosine of image and caption, also for neighbours of images and captions."""
     corpus = small_corpus()
     rows = rows or range(len(corpus))
     (tmp_path / "images").mkdir()
@@ -134,9 +136,9 @@ def test_images_and_captions_are_cross_modal(tmp_path: Path, rows: range | None)
     pairs = label.pairs(corpus.references(np.repeat(owners, len(every))), np.tile(every, len(owners)))
     for m, image in enumerate(owners):
         for j, row in enumerate(every):
-            wanted = float(left[image] @ right[row])
-            assert block[m, j] == pytest.approx(wanted, abs=1e-6)
-            assert pairs[m * len(every) + j] == pytest.approx(wanted, abs=1e-6)
+            expected = float(left[image] @ right[row])
+            assert block[m, j] == pytest.approx(expected, abs=1e-6)
+            assert pairs[m * len(every) + j] == pytest.approx(expected, abs=1e-6)
     rounded = label.rounded_block(corpus.references(owners), every)
     assert rounded.tolist() == pairs.reshape(rounded.shape).astype(np.float32).tolist()
     assert label.block(corpus.references(owners), every, "max")[0, 1] == pytest.approx(
@@ -152,27 +154,27 @@ def test_images_and_captions_are_cross_modal(tmp_path: Path, rows: range | None)
         group = finder.preliminary(work)
         for one in group.tasks if group else ():
             finder.prepare(work, one, lambda _: None)
-        found, scores = finder.find(work, range(len(search.queries)), lambda _: None)
+        neighbours, scores = finder.find(work, range(len(search.queries)), lambda _: None)
         for q in range(len(search.queries)):
             mine = label.pairs(search.queries.take(np.full(len(every), q)), every)
             order = sorted((-s, r) for s, r in zip(mine.tolist(), every.tolist(), strict=True))
             wanted_rows = [r for _, r in order if r != search.exclude[q]][:5]
-            assert found[q].tolist() == wanted_rows
+            assert neighbours[q].tolist() == wanted_rows
             assert scores[q].tolist() == [mine[r - rows.start] for r in wanted_rows]
 
 
-def test_images_alone_stand_for_their_captions(tmp_path: Path) -> None:
+def test_vectors_of_images_alone_represent_their_captions(tmp_path: Path) -> None:
     corpus = small_corpus()
     images = vectors_of(corpus.image_ids)
     path = as_npy(tmp_path, corpus.image_ids, images)
     label = encoded(corpus, tmp_path, pooling="refs", images=str(path), stored="float16")
-    wanted = unit(images) @ unit(images)[corpus.image].T
+    expected = unit(images) @ unit(images)[corpus.image].T
     every = np.arange(len(corpus), dtype=np.int32)
-    assert label.block(corpus.references(range(12)), every) == pytest.approx(wanted, abs=2e-3)
+    assert label.block(corpus.references(range(12)), every) == pytest.approx(expected, abs=2e-3)
 
 
 def test_a_row_that_is_not_encoded_has_no_score(tmp_path: Path) -> None:
-    """Image vectors lie behind the captions': no row may read one."""
+    """Check that no row reads one of the image vectors, which are stored after those of the captions."""
     corpus = small_corpus()
     path = as_npy(tmp_path, corpus.image_ids, vectors_of(corpus.image_ids))
     label = encoded(corpus, tmp_path, range(0, 10), pooling="refs", images=str(path))
@@ -277,10 +279,10 @@ BAD: dict[str, tuple[type[RelabelError], str, Prepare]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_input_is_named(tmp_path: Path, name: str) -> None:
-    error, said, prepare = BAD[name]
+def test_bad_input_is_refused_by_name(tmp_path: Path, name: str) -> None:
+    error, message, prepare = BAD[name]
     corpus = small_corpus()
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         encoded(corpus, tmp_path, **prepare(corpus, tmp_path))
 
 
@@ -303,12 +305,12 @@ def test_one_of_several_tensors_must_be_named(tmp_path: Path) -> None:
     vectors = vectors_of(corpus.caption_ids)
     save_file({"text": vectors, "other": vectors[:2]}, tmp_path / "v.safetensors")
     (tmp_path / "names.json").write_text(json.dumps(corpus.caption_ids))
-    given = {"captions": str(tmp_path / "v.safetensors"), "caption_ids": str(tmp_path / "names.json")}
+    params = {"captions": str(tmp_path / "v.safetensors"), "caption_ids": str(tmp_path / "names.json")}
     with pytest.raises(UsageError, match=r"it holds .*other.*tensor"):
-        encoded(corpus, tmp_path, **given)
+        encoded(corpus, tmp_path, **params)
     with pytest.raises(UsageError, match="no tensor image"):
-        encoded(corpus, tmp_path, **given, tensor="image")
-    label = encoded(corpus, tmp_path, **given, tensor="text", index=None)
+        encoded(corpus, tmp_path, **params, tensor="image")
+    label = encoded(corpus, tmp_path, **params, tensor="text", index=None)
     assert label.vectors == pytest.approx(unit(vectors), abs=1e-6)
 
 

@@ -10,5 +10,5 @@ from tests.relabel.sources.wmd.oracle import Encode, encode_in
 
 @pytest.fixture
 def encode(tmp_path: Path) -> Encode:
-    """See `encode_in`."""
+    """Return `encode_in`."""
     return lambda *given, **params: encode_in(tmp_path, *given, **params)

@@ -1,4 +1,4 @@
-"""Opened encodings of wmd over a few captions, and distances by POT's or SciPy's solver from the words themselves."""
+"""Opened encodings of wmd for a few captions, and distances by the solvers of POT or SciPy, computed from the words."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ Encode = Callable[..., Any]
 
 
 def write_vectors(path: Path, words: Sequence[str], seed: int = 0, width: int = 7) -> Vectors:
-    """Draw a vector a word and write them as GloVe does."""
+    """Draw a vector per word and write them in GloVe's format."""
     drawn = np.random.default_rng(seed).normal(size=(len(words), width)).round(4)
     path.write_text("".join(f"{w} {' '.join(map(str, v))}\n" for w, v in zip(words, drawn.tolist(), strict=True)))
     return dict(zip(words, drawn.astype(np.float32).astype(np.float64), strict=True))
 
 
 def corpus_of(texts: Sequence[str], an_image: int = 2) -> Corpus:
-    """Captions, so many an image."""
+    """Return a corpus with a fixed number of captions per image."""
     return Corpus.from_captions([Caption(f"t:{i}", f"t:{i // an_image}", "test", t) for i, t in enumerate(texts)])
 
 
@@ -54,7 +54,7 @@ def encode_in(folder: Path, corpus: Corpus, rows: range | None = None, size: int
 
 
 def by_the_book(left: Sequence[str], right: Sequence[str], vectors: Vectors) -> float:
-    """Word mover's distance of two lists of words, by a solver that is not ours; words without a vector are dropped."""
+    """Compute the word mover's distance of two lists of words by an independent solver, without unknown words."""
     a, b = (Counter(w for w in side if w in vectors) for side in (left, right))
     if not a or not b:
         return float("inf")

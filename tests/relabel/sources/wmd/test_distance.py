@@ -1,7 +1,8 @@
 """Contract: distances of captions equal those of another exact solver over all words, to 1e-9. They are a metric on
-bags, with the same bits for both orders of a pair and any number of threads. `transport` gives the least cost of a
-transportation problem, as a linear program and POT (where it is installed) find it, for any supplies and demands of
-equal sums and both assignments of the sides."""
+bags, with the same bits for both orders of a pair and any number of threads. `transport` returns the least cost of a
+transportation problem, equal to a linear program and to POT (if installed), for all supplies and demands of equal
+sums and for both assignments of the sides.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from relabel.sources.words.vectors import WordVectorsFile, read_word_vectors
 
 
 def drawn(bags: int = 60, words: int = 12, seed: int = 0) -> tuple[Bags, np.ndarray]:
-    """Random bags of up to 8 words, repeats among them, and one that is empty."""
+    """Return random bags of up to 8 words with repeats, and an empty one."""
     rng = np.random.default_rng(seed)
     lists = [np.unique(rng.integers(0, words, rng.integers(1, 9))) for _ in range(bags - 1)] + [np.empty(0, np.int64)]
     indptr = np.concatenate([[0], np.cumsum([len(one) for one in lists])])
@@ -41,30 +42,30 @@ def test_it_is_a_metric_on_bags() -> None:
     bags, vectors = drawn()
     left, right = all_pairs(bags)
     count = len(bags.totals)
-    found = distances(bags, vectors, left, right).reshape(count, count)
-    np.testing.assert_array_equal(found, found.T)
-    assert np.isinf(found[-1]).all()  # the empty bag, to itself too
-    whole = found[:-1, :-1]
+    metric = distances(bags, vectors, left, right).reshape(count, count)
+    np.testing.assert_array_equal(metric, metric.T)
+    assert np.isinf(metric[-1]).all()  # the empty bag, also to itself
+    nonempty = metric[:-1, :-1]
     for i in range(count - 1):
         for j in range(count - 1):
-            assert (whole[i, j] == 0.0) == (shares(bags, i) == shares(bags, j))
-        assert (whole <= whole[i][:, None] + whole[i][None] + 1e-12).all()
+            assert (nonempty[i, j] == 0.0) == (shares(bags, i) == shares(bags, j))
+        assert (nonempty <= nonempty[i][:, None] + nonempty[i][None] + 1e-12).all()
 
 
 def shares(bags: Bags, number: int) -> dict[int, Fraction]:
-    """Share of each word in a bag."""
-    some = range(bags.indptr[number], bags.indptr[number + 1])
-    return {int(bags.words[e]): Fraction(int(bags.counts[e]), int(bags.totals[number])) for e in some}
+    """Return the share of each word in a bag."""
+    span = range(bags.indptr[number], bags.indptr[number + 1])
+    return {int(bags.words[e]): Fraction(int(bags.counts[e]), int(bags.totals[number])) for e in span}
 
 
-def test_bits_depend_on_the_pair_alone() -> None:
+def test_bits_depend_on_the_pair_only() -> None:
     bags, vectors = drawn(200)
     left, right = all_pairs(bags)
-    one = distances(bags, vectors, left, right)
-    np.testing.assert_array_equal(one, distances(bags, vectors, left, right, threads=3))
-    np.testing.assert_array_equal(one, distances(bags, vectors, right, left))
-    some = np.random.default_rng(0).permutation(len(left))[:500]
-    np.testing.assert_array_equal(one[some], distances(bags, vectors, left[some], right[some]))
+    single = distances(bags, vectors, left, right)
+    np.testing.assert_array_equal(single, distances(bags, vectors, left, right, threads=3))
+    np.testing.assert_array_equal(single, distances(bags, vectors, right, left))
+    sample = np.random.default_rng(0).permutation(len(left))[:500]
+    np.testing.assert_array_equal(single[sample], distances(bags, vectors, left[sample], right[sample]))
 
 
 def test_real_captions_against_another_solver(mirror: Path, encode: Encode, coco_slice: list[str]) -> None:
@@ -80,10 +81,10 @@ def test_real_captions_against_another_solver(mirror: Path, encode: Encode, coco
     words = {w: read.vectors[i].astype(np.float64) for w, i in read.index.items()}
     pairs = np.random.default_rng(1).integers(0, len(texts), (3000, 2))
     pairs[:20, 1] = pairs[:20, 0]
-    found = distances(relevance.bags, relevance.wide, pairs[:, 0], pairs[:, 1])
+    computed = distances(relevance.bags, relevance.wide, pairs[:, 0], pairs[:, 1])
     expected = [by_the_book(tokens[a], tokens[b], words) for a, b in pairs.tolist()]
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-9)
-    assert (found[:20] == 0.0).all()
+    np.testing.assert_allclose(computed, expected, rtol=0, atol=1e-9)
+    assert (computed[:20] == 0.0).all()
 
 
 Problem = tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]
@@ -91,7 +92,7 @@ Problem = tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]
 
 @st.composite
 def problems(draw: st.DrawFn) -> Problem:
-    """Bags of 1 to 7 words with counts, as supplies and demands; costs with many ties, or none."""
+    """Draw bags of 1 to 7 words with counts as supplies and demands; costs with many ties, or none."""
     left = np.array(draw(st.lists(st.integers(1, 4), min_size=1, max_size=7)))
     right = np.array(draw(st.lists(st.integers(1, 4), min_size=1, max_size=7)))
     tied = st.integers(0, 3).map(float)
@@ -110,14 +111,14 @@ def by_linear_program(problem: Problem) -> float:
     m, n = cost.shape
     rows = [np.eye(m)[i].repeat(n) for i in range(m)]
     columns = [np.tile(np.eye(n)[j], m) for j in range(n)]
-    found = linprog(cost.reshape(-1), A_eq=np.array(rows + columns), b_eq=np.concatenate([supply, demand]))
-    assert found.success
-    return float(found.fun)
+    solution = linprog(cost.reshape(-1), A_eq=np.array(rows + columns), b_eq=np.concatenate([supply, demand]))
+    assert solution.success
+    return float(solution.fun)
 
 
 @settings(max_examples=150, deadline=None)
 @given(problems())
-def test_the_cost_is_that_of_a_linear_program(problem: Problem) -> None:
+def test_the_cost_equals_a_linear_program(problem: Problem) -> None:
     expected = by_linear_program(problem)
     assert solved(problem) == pytest.approx(expected, rel=1e-9, abs=1e-7)
     cost, supply, demand = problem
@@ -126,7 +127,7 @@ def test_the_cost_is_that_of_a_linear_program(problem: Problem) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(problems())
-def test_the_cost_is_what_pot_finds(problem: Problem) -> None:
+def test_the_cost_equals_pot(problem: Problem) -> None:
     ot = pytest.importorskip("ot")
     cost, supply, demand = problem
     mass = float(supply.sum())

@@ -1,5 +1,7 @@
-"""Contract of neighbours by wmd: those that scoring every candidate and sorting by (-score, row) gives, bit for bit,
-under every pooling, with ties, captions without a known word and few candidates, in parts and by any threads."""
+"""Contract: neighbours by wmd equal scoring every candidate and sorting by (-score, row), bit for bit, under every
+pooling, with ties, captions without known words and few candidates, for any division into tasks and number of
+threads.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,14 @@ WORDS = [f"w{i}" for i in range(40)]
 
 
 def texts(count: int, seed: int = 0) -> list[str]:
-    """Captions of a few words; one in four is an earlier one, and some have no known word."""
-    rng, found = np.random.default_rng(seed), list[str]()
+    """Return captions of a few words; one in four is an earlier one, and some have no known word."""
+    rng, captions = np.random.default_rng(seed), list[str]()
     for i in range(count):
         text = " ".join(rng.choice(WORDS, int(rng.integers(1, 8))))
         if i % 4 == 3:
-            text = found[int(rng.integers(len(found)))]
-        found.append("unknown words" if i % 37 == 5 else text)
-    return found
+            text = captions[int(rng.integers(len(captions)))]
+        captions.append("unknown words" if i % 37 == 5 else text)
+    return captions
 
 
 @pytest.fixture
@@ -40,11 +42,11 @@ def questions(corpus: Corpus, k: int) -> dict[str, Search]:
     rows = np.arange(len(corpus), dtype=np.int32)
     images = corpus.references(range(len(corpus.image_ids)))
     nothing = np.full(len(images), -1, np.int32)
-    some = rows[rows % 3 == 1]
+    candidates = rows[rows % 3 == 1]
     return {
         "captions": Search(References.single(rows), rows, rows, k),
         "images": Search(images, nothing, rows, k),
-        "some of them": Search(References.single(rows[10:60]), rows[10:60], some, k),
+        "some of them": Search(References.single(rows[10:60]), rows[10:60], candidates, k),
     }
 
 
@@ -58,33 +60,33 @@ def by_sorting(relevance: WmdRelevance, search: Search, number: int, pooling: Po
 
 @pytest.mark.parametrize("pooling", get_args(Pooling))
 @pytest.mark.parametrize("k", [1, 7, 500])
-def test_the_neighbours_are_those_of_a_sort_of_all(relevance: WmdRelevance, pooling: Pooling, k: int) -> None:
+def test_neighbours_equal_a_sort_of_all_candidates(relevance: WmdRelevance, pooling: Pooling, k: int) -> None:
     for search in questions(relevance.corpus, k).values():
-        told: list[int] = []
+        progress: list[int] = []
         finder = relevance.finder(search, pooling, Runtime(threads=1))
-        rows, scores = finder.find(None, range(len(search.queries)), told.append)  # type: ignore[arg-type]
+        rows, scores = finder.find(None, range(len(search.queries)), progress.append)  # type: ignore[arg-type]
         assert rows.shape == (len(search.queries), search.width)
-        assert sum(told) == len(search.queries)
+        assert sum(progress) == len(search.queries)
         for number in range(len(search.queries)):
             expected = by_sorting(relevance, search, number, pooling)
             np.testing.assert_array_equal(rows[number], expected[0])
             np.testing.assert_array_equal(scores[number], expected[1])
 
 
-def test_threads_and_parts_change_nothing(relevance: WmdRelevance) -> None:
+def test_threads_and_tasks_change_nothing(relevance: WmdRelevance) -> None:
     search = questions(relevance.corpus, 9)["images"]
     every = range(len(search.queries))
 
-    whole = relevance.finder(search, "refs", Runtime(threads=1)).find(None, every, lambda _: None)  # type: ignore[arg-type]
+    complete = relevance.finder(search, "refs", Runtime(threads=1)).find(None, every, lambda _: None)  # type: ignore[arg-type]
     for runtime in (Runtime(threads=3), Runtime(threads=1)):
         finder = relevance.finder(search, "refs", runtime)
         for part in (every[40:], every[:3], every[3:40]):
             rows, scores = finder.find(None, part, lambda _: None)  # type: ignore[arg-type]
-            np.testing.assert_array_equal(rows, whole[0][part.start : part.stop])
-            np.testing.assert_array_equal(scores, whole[1][part.start : part.stop])
+            np.testing.assert_array_equal(rows, complete[0][part.start : part.stop])
+            np.testing.assert_array_equal(scores, complete[1][part.start : part.stop])
 
 
-def test_nothing_to_find(relevance: WmdRelevance) -> None:
+def test_no_candidates(relevance: WmdRelevance) -> None:
     one = np.array([3], np.int32)
     search = Search(References.single(one), one, one, 4)
     rows, scores = relevance.finder(search, "max", Runtime(threads=1)).find(None, range(1), lambda _: None)  # type: ignore[arg-type]

@@ -1,7 +1,8 @@
-"""Contract of wmd: relevance is linear in word mover's distance, pooled as the papers pool; stop words and words
-without a vector are left out and counted; a caption without a known word has relevance 0 and harms no set it is in; an
-encoding is made again to the byte after a kill; neighbours and batch plans come of it as of any source; bad input is
-refused in one line. On COCO's test captions with GloVe it agrees with people as was measured."""
+"""Contract: the relevance of wmd is linear in word mover's distance and pooled as in the papers. Stop words and words
+without a vector are excluded and counted. A caption without a known word has relevance 0 and changes no set. A killed
+run resumes to the same bytes. Neighbours and batch plans work as for any source, and bad input is refused in one line.
+On COCO's test captions with GloVe, the correlation with human scores is as measured.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ TEXTS = [
     "qwx zzz",  # no known word
     "a red bus",
     "The Dog runs the unseen",
-    "on the of",  # stop words alone
+    "on the of",  # only stop words
     "cat cat dog",
 ]
 
@@ -53,15 +54,15 @@ def bag(text: str) -> list[str]:
 
 
 def expected_distances(vectors: Path) -> np.ndarray:
-    known = write_vectors(vectors, WORDS)
-    return np.array([[by_the_book(bag(a), bag(b), known) for b in TEXTS] for a in TEXTS])
+    vector_of = write_vectors(vectors, WORDS)
+    return np.array([[by_the_book(bag(a), bag(b), vector_of) for b in TEXTS] for a in TEXTS])
 
 
-def test_relevance_is_linear_in_the_distance_and_pooled_like_it(tmp_path: Path, vectors: Path) -> None:
+def test_relevance_is_linear_in_the_pooled_distance(tmp_path: Path, vectors: Path) -> None:
     corpus, apart = corpus_of(TEXTS, 4), expected_distances(vectors)
     relevance, manifest = encode_in(tmp_path, corpus, vectors=str(vectors))
-    known = write_vectors(vectors, WORDS)
-    reach = 2 * max(np.linalg.norm(known[w]) for w in WORDS if w != "the")
+    vector_of = write_vectors(vectors, WORDS)
+    reach = 2 * max(np.linalg.norm(vector_of[w]) for w in WORDS if w != "the")
     assert relevance.reach == manifest.facts["reach"] == pytest.approx(reach)
     sets = References.of([[0, 1, 2, 3], [4, 5], [3, 6]])
     captions = np.arange(len(TEXTS), dtype=np.int32)
@@ -87,26 +88,26 @@ def test_sets_of_captions_by_the_papers_sum(tmp_path: Path, vectors: Path) -> No
     relevance, _ = encode_in(tmp_path, corpus, vectors=str(vectors))
     sets = References.of([[0, 1, 2], [4, 5, 7, 2], [7], [0, 5], [3]])
     left, right = (sets.take(i.reshape(-1)) for i in np.indices((5, 5)))
-    found = relevance.set_distances(left, right, "refs").reshape(5, 5)
+    set_distances = relevance.set_distances(left, right, "refs").reshape(5, 5)
     worth = relevance.set_pairs(left, right, "refs").reshape(5, 5)
     for i in range(5):
         for j in range(5):
             x, y = sets[i], sets[j]
             total = sum(min(apart[a, b] for b in y) for a in x) + sum(min(apart[a, b] for a in x) for b in y)
-            assert found[i, j] == pytest.approx(total, abs=1e-9)
+            assert set_distances[i, j] == pytest.approx(total, abs=1e-9)
             assert worth[i, j] == pytest.approx(max(0.0, 1 - total / relevance.reach / (len(x) + len(y))), abs=1e-9)
-    np.testing.assert_array_equal(found, found.T)
-    assert (found.diagonal()[:4] == 0).all()
-    # to one caption, the same as a reference set and a caption
+    np.testing.assert_array_equal(set_distances, set_distances.T)
+    assert (set_distances.diagonal()[:4] == 0).all()
+    # A set and one caption: the same as a reference set and a caption.
     single = References.single(np.array([7] * 5, np.int32))
     np.testing.assert_array_equal(relevance.set_pairs(sets, single, "refs"), relevance.pairs(sets, single.rows, "refs"))
     for pooling, of_all in (("max", np.min), ("mean", np.mean)):
         cells = [of_all(apart[np.ix_(sets[i], sets[j])]) for i, j in pairwise(range(4))]
-        some = relevance.set_distances(sets.take(np.arange(3)), sets.take(np.arange(1, 4)), pooling)
-        np.testing.assert_allclose(some, cells, atol=1e-9)
+        pooled = relevance.set_distances(sets.take(np.arange(3)), sets.take(np.arange(1, 4)), pooling)
+        np.testing.assert_allclose(pooled, cells, atol=1e-9)
 
 
-def test_a_caption_without_a_known_word_is_relevant_to_nothing_and_harms_no_set(tmp_path: Path, vectors: Path) -> None:
+def test_a_caption_without_a_known_word_has_relevance_0_and_changes_no_set(tmp_path: Path, vectors: Path) -> None:
     relevance, manifest = encode_in(tmp_path, corpus_of(TEXTS, 4), vectors=str(vectors))
     rows = np.arange(8, dtype=np.int32)
     for row in (3, 6):
@@ -126,39 +127,39 @@ def test_a_caption_without_a_known_word_is_relevant_to_nothing_and_harms_no_set(
     assert facts["vocabulary"] == 9
 
 
-def test_stop_words_are_a_list_of_ones_own_or_none(tmp_path: Path, vectors: Path) -> None:
-    own = tmp_path / "stop.txt"
-    own.write_text("dog\n\nRed\n")
+def test_stop_words_are_a_file_or_none(tmp_path: Path, vectors: Path) -> None:
+    stop_words = tmp_path / "stop.txt"
+    stop_words.write_text("dog\n\nRed\n")
     corpus, rows = corpus_of(TEXTS, 4), np.arange(8, dtype=np.int32)
-    known = write_vectors(vectors, WORDS)
-    for named, left_out in (("none", set()), (str(own), {"dog", "red"})):
+    vector_of = write_vectors(vectors, WORDS)
+    for named, left_out in (("none", set()), (str(stop_words), {"dog", "red"})):
         relevance, manifest = encode_in(tmp_path / Path(named).stem, corpus, vectors=str(vectors), stop_words=named)
         assert manifest.facts["stop_words"]["words"] == len(left_out)
         bags = [[w for w in t.lower().split() if w not in left_out] for t in TEXTS]
-        expected = [by_the_book(bags[0], one, known) for one in bags]
+        expected = [by_the_book(bags[0], one, vector_of) for one in bags]
         np.testing.assert_allclose(relevance.distances(References.single(np.zeros(8, np.int32)), rows), expected)
-    own.write_text("two words\n")
+    stop_words.write_text("two words\n")
     with pytest.raises(CheckError, match="expected one word, found 'two words'"):
-        encode_in(tmp_path / "bad", corpus, vectors=str(vectors), stop_words=str(own))
+        encode_in(tmp_path / "bad", corpus, vectors=str(vectors), stop_words=str(stop_words))
     with pytest.raises(MissingError, match="no file of stop words"):
         encode_in(tmp_path / "bad", corpus, vectors=str(vectors), stop_words="klingon")
 
 
 def test_unit_vectors(tmp_path: Path, vectors: Path) -> None:
     relevance, _ = encode_in(tmp_path, corpus_of(TEXTS, 4), vectors=str(vectors), unit_vectors=True)
-    known = {w: v / np.linalg.norm(v) for w, v in write_vectors(vectors, WORDS).items()}
-    expected = [by_the_book(bag(TEXTS[1]), bag(t), known) for t in TEXTS]
-    found = relevance.distances(References.single(np.ones(8, np.int32)), np.arange(8, dtype=np.int32))
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    vector_of = {w: v / np.linalg.norm(v) for w, v in write_vectors(vectors, WORDS).items()}
+    expected = [by_the_book(bag(TEXTS[1]), bag(t), vector_of) for t in TEXTS]
+    distances_found = relevance.distances(References.single(np.ones(8, np.int32)), np.arange(8, dtype=np.int32))
+    np.testing.assert_allclose(distances_found, expected, atol=1e-6)
     assert relevance.reach == pytest.approx(2)
 
 
-def test_a_new_text_is_what_a_caption_would_be(tmp_path: Path, vectors: Path) -> None:
+def test_a_new_text_scores_as_a_caption(tmp_path: Path, vectors: Path) -> None:
     corpus = corpus_of(TEXTS, 4)
     part, manifest = encode_in(tmp_path, corpus, range(4), vectors=str(vectors))
-    known, rows = write_vectors(vectors, WORDS), np.arange(4, dtype=np.int32)
-    for text in TEXTS:  # `bus` and others are not words of the encoded rows
-        d = np.array([by_the_book(bag(text), bag(t), known) for t in TEXTS[:4]])
+    vector_of, rows = write_vectors(vectors, WORDS), np.arange(4, dtype=np.int32)
+    for text in TEXTS:  # `bus` and other words do not occur in the encoded rows
+        d = np.array([by_the_book(bag(text), bag(t), vector_of) for t in TEXTS[:4]])
         np.testing.assert_allclose(part.query(text, rows), np.maximum(0, 1 - d / part.reach), atol=1e-9)
     assert not part.query("qwx \udc80", rows).any()
     with pytest.raises(IndexError, match="encoded rows 0 to 4"):
@@ -172,12 +173,12 @@ def test_a_new_text_is_what_a_caption_would_be(tmp_path: Path, vectors: Path) ->
 
 def test_shards_and_rows_change_no_distance(tmp_path: Path, vectors: Path) -> None:
     corpus = corpus_of(TEXTS, 4)
-    whole, _ = encode_in(tmp_path / "whole", corpus, vectors=str(vectors))
+    complete, _ = encode_in(tmp_path / "whole", corpus, vectors=str(vectors))
     part, manifest = encode_in(tmp_path / "part", corpus, range(2, 8), 4, vectors=str(vectors))
     assert manifest.parts == ["part-00000-of-00002.parquet", "part-00001-of-00002.parquet"]
     rows = np.arange(2, 8, dtype=np.int32)
     sets = References.single(np.full(6, 7, np.int32))
-    np.testing.assert_array_equal(part.distances(sets, rows), whole.distances(sets, rows))
+    np.testing.assert_array_equal(part.distances(sets, rows), complete.distances(sets, rows))
 
 
 def test_vectors_without_any_of_the_words_are_refused(tmp_path: Path) -> None:
@@ -191,15 +192,13 @@ def test_vectors_without_any_of_the_words_are_refused(tmp_path: Path) -> None:
 
 
 class Killed(BaseException):
-    """The process is gone."""
+    """Stand-in for the end of the process."""
 
 
-def test_a_killed_run_goes_on_and_gives_the_same_bytes(
-    tmp_path: Path, vectors: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_run_resumes_to_the_same_bytes(tmp_path: Path, vectors: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from relabel.sources.wmd.encode import WmdTasks
 
-    corpus, made = corpus_of(TEXTS, 4), WmdTasks.make
+    corpus, make_task = corpus_of(TEXTS, 4), WmdTasks.make
     encode_in(tmp_path / "whole", corpus, size=3, vectors=str(vectors))
     for after in range(7):  # three lists of words, the vectors, three shards
         with monkeypatch.context() as patch:
@@ -209,7 +208,7 @@ def test_a_killed_run_goes_on_and_gives_the_same_bytes(
                 if not left[0]:
                     raise Killed
                 left[0] -= 1
-                made(self, work, task, advance)
+                make_task(self, work, task, advance)
 
             patch.setattr(WmdTasks, "make", make)
             with pytest.raises(Killed):
@@ -224,7 +223,7 @@ def test_a_killed_run_goes_on_and_gives_the_same_bytes(
 
 @pytest.fixture
 def project(tmp_path: Path, vectors: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
-    """Captions of 12 images in a project with a label of each pooling."""
+    """Return captions of 12 images in a project with a label per pooling."""
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(3)
     lines = [
@@ -239,10 +238,10 @@ def project(tmp_path: Path, vectors: Path, monkeypatch: pytest.MonkeyPatch) -> P
     settings += [f"sources={{{sources}}}"]
     settings += ["neighbours.k=6", "export.plan.batch_size=10"]
     stages.ingest(Project(load_config(None, settings), Runtime(threads=1)))
-    made = Project(load_config(None, settings), Runtime(threads=1))
+    project_of = Project(load_config(None, settings), Runtime(threads=1))
     for label in ("max", "refs"):
-        stages.encode(made, label, "test").run()
-    return made
+        stages.encode(project_of, label, "test").run()
+    return project_of
 
 
 @pytest.mark.parametrize("label", ["max", "refs"])
@@ -254,9 +253,9 @@ def test_neighbours_and_a_batch_plan_of_distinct_pairs(
     job.run()
     table = read_parts(job.out, read_manifest(job.out, "neighbours"))
     rows = np.arange(60, dtype=np.int32)
-    for row, found in enumerate(table["neighbours"].to_pylist()):
+    for row, neighbours in enumerate(table["neighbours"].to_pylist()):
         scores = relevance.pairs(References.single(np.full(60, row, np.int32)), rows)
-        assert found == np.lexsort((rows, -scores, rows == row))[:6].tolist()
+        assert neighbours == np.lexsort((rows, -scores, rows == row))[:6].tolist()
 
     asked: list[tuple[Any, ...]] = []
     pairs = WmdRelevance.pairs
@@ -277,10 +276,10 @@ def test_neighbours_and_a_batch_plan_of_distinct_pairs(
         scored |= {(*images[i].tolist(), int(c)) for i in range(len(images)) for c in batch.rows}
     assert len(plan) == 6
     assert set(asked) == scored
-    assert len(asked) <= len(scored) + 1000  # all but a sample, scored for the estimate, are asked for once
+    assert len(asked) <= len(scored) + 1000  # every pair once, and a sample for the estimate
 
 
-def test_the_label_says_what_it_is_made_of(tmp_path: Path, vectors: Path) -> None:
+def test_the_label_records_its_inputs(tmp_path: Path, vectors: Path) -> None:
     def semantic(**params: Any) -> dict[str, Any]:
         source = Wmd(WmdParams(vectors=str(vectors), **params))
         return source.fingerprint_params(corpus_of(TEXTS), range(8), Runtime(data=tmp_path))
@@ -288,10 +287,10 @@ def test_the_label_says_what_it_is_made_of(tmp_path: Path, vectors: Path) -> Non
     base = semantic()
     json.dumps(base)
     assert semantic(pooling="refs") == base
-    others = [semantic(stop_words="none"), semantic(tokenizer="lower_split"), semantic(unit_vectors=True)]
+    variants = [semantic(stop_words="none"), semantic(tokenizer="lower_split"), semantic(unit_vectors=True)]
     write_vectors(vectors, WORDS, 9)
-    others.append(semantic())
-    assert all(other != base for other in others)
+    variants.append(semantic())
+    assert all(other != base for other in variants)
     params = WmdParams(vectors="words.txt", stop_words="stop.txt").with_absolute_paths()
     assert Path(params.vectors).is_absolute()
     assert Path(params.stop_words).is_absolute()
@@ -299,8 +298,8 @@ def test_the_label_says_what_it_is_made_of(tmp_path: Path, vectors: Path) -> Non
 
 
 @pytest.mark.java
-def test_coco_test_agrees_with_people_as_measured(mirror: Path, tmp_path: Path, coco: Corpus) -> None:
-    """GloVe 6B 100-d, PTB tokens, function words left out, the nearest of five."""
+def test_coco_test_has_the_measured_correlations(mirror: Path, tmp_path: Path, coco: Corpus) -> None:
+    """Check GloVe 6B 100-d with PTB tokens, without stop words, pooled by max over five references."""
     from relabel.corpus.tokenizers import tokenize
 
     if not (mirror / GLOVE).exists():
@@ -316,5 +315,5 @@ def test_coco_test_agrees_with_people_as_measured(mirror: Path, tmp_path: Path, 
     images = np.array([part.image_of[i] for i in sits.right])
     other = part.image[captions] != images
     label = relevance.pairs(part.references(images.tolist()), captions)
-    found = pearsonr(label, sits.score).statistic, pearsonr(label[other], sits.score[other]).statistic
-    assert found == pytest.approx((0.812, 0.606), abs=0.002)
+    correlations = pearsonr(label, sits.score).statistic, pearsonr(label[other], sits.score[other]).statistic
+    assert correlations == pytest.approx((0.812, 0.606), abs=0.002)

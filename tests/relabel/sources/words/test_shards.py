@@ -1,5 +1,6 @@
-"""Contract of word bags: each caption's words with their weights, whatever the text holds; the vector of a bag is the
-weighted sum of its words' vectors, scaled to length 1."""
+"""Contract: a word bag holds a caption's words with their weights for any text. The vector of a bag is the weighted
+sum of its words' vectors, scaled to length 1.
+"""
 
 from __future__ import annotations
 

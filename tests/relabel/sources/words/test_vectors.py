@@ -1,5 +1,5 @@
-"""Contract of word vectors files: plain, .gz and .zip give the same vectors, with or without a header; only words asked
-for are kept; the first of two equal words counts; a GloVe word may hold spaces; whatever is wrong names file and line.
+"""Contract: word vectors are the same from plain, .gz and .zip files, with or without a header. Only requested words
+are kept, and the first of two equal words counts. A GloVe word may contain spaces. Errors name file and line.
 """
 
 from __future__ import annotations
@@ -71,17 +71,17 @@ def make(kind: str, folder: Path) -> Path | str:
     ],
 )
 def test_every_form_gives_the_same_vectors(kind: str, tmp_path: Path) -> None:
-    found = read(make(kind, tmp_path))
-    assert list(found.index) == list(EXPECTED)
-    assert as_dict(found) == {w: np.float32(v).tolist() for w, v in EXPECTED.items()}
-    assert (found.words, found.duplicates, found.width, found.vectors.dtype) == (5, 1, 3, np.float32)
+    vectors = read(make(kind, tmp_path))
+    assert list(vectors.index) == list(EXPECTED)
+    assert as_dict(vectors) == {w: np.float32(v).tolist() for w, v in EXPECTED.items()}
+    assert (vectors.words, vectors.duplicates, vectors.width, vectors.vectors.dtype) == (5, 1, 3, np.float32)
 
 
-def test_only_words_asked_for_are_kept(tmp_path: Path) -> None:
-    found = read(write(tmp_path, LINES), {"café", "dog", "unicorn"})
-    assert list(found.index) == ["dog", "café"]
-    assert found.vectors.shape == (2, 3)
-    assert (found.words, found.duplicates) == (5, 1)
+def test_only_requested_words_are_kept(tmp_path: Path) -> None:
+    vectors = read(write(tmp_path, LINES), {"café", "dog", "unicorn"})
+    assert list(vectors.index) == ["dog", "café"]
+    assert vectors.vectors.shape == (2, 3)
+    assert (vectors.words, vectors.duplicates) == (5, 1)
 
 
 def test_no_word_found_keeps_the_width(tmp_path: Path) -> None:
@@ -94,8 +94,8 @@ def test_one_column_whose_first_word_is_a_number_is_no_header(tmp_path: Path) ->
 
 def test_white_space_of_unicode_belongs_to_the_word(tmp_path: Path) -> None:
     words = ["\x85", " ", "a b", "\x0c"]  # glove.twitter and glove.840B have such words
-    found = read(write(tmp_path, "".join(f"{w} 1 2\n" for w in words)))
-    assert list(found.index) == words
+    vectors = read(write(tmp_path, "".join(f"{w} 1 2\n" for w in words)))
+    assert list(vectors.index) == words
 
 
 BAD = {
@@ -126,17 +126,17 @@ BAD = {
 
 @pytest.mark.parametrize("case", BAD)
 def test_bad_files_are_refused_by_file_and_line(case: str, tmp_path: Path) -> None:
-    text, line, what = BAD[case]
+    text, line, problem = BAD[case]
     path = write(tmp_path, text)
     with pytest.raises(CheckError) as caught:
         read(path)
     assert caught.value.where == (f"{path}, line {line}" if line else str(path))
-    assert what in str(caught.value)
+    assert problem in str(caught.value)
     assert "\n" not in str(caught.value)
     assert caught.value.exit_code == 4
 
 
-def test_every_line_is_measured_but_only_words_asked_for_are_parsed(tmp_path: Path) -> None:
+def test_every_line_is_checked_but_only_requested_words_are_parsed(tmp_path: Path) -> None:
     path = write(tmp_path, "dog 1 2\ncat x y\n")
     assert as_dict(read(path, {"dog"})) == {"dog": [1.0, 2.0]}
     with pytest.raises(CheckError, match="line 2: a ragged line"):
@@ -155,7 +155,7 @@ def test_damaged_archives_are_refused(tmp_path: Path) -> None:
         read(cut)
 
 
-def test_what_is_not_there_is_said(tmp_path: Path) -> None:
+def test_missing_files_are_reported(tmp_path: Path) -> None:
     make("zip member", tmp_path)
     archive = tmp_path / "vectors.zip"
     cases: list[tuple[Path | str, type[RelabelError], str]] = [
@@ -197,7 +197,7 @@ def test_real_glove(mirror: Path) -> None:
     path = mirror / "vectors" / "glove.6B.100d.captions-vocabulary.txt.gz"
     if not path.exists():
         pytest.skip("the mirror has no vectors/glove.6B.100d.captions-vocabulary.txt.gz")
-    found = read(path, {"the", "a", "skateboarder"})
-    assert list(found.index) == ["the", "skateboarder"]
-    assert (found.words, found.width, found.duplicates) == (32493, 100, 0)
-    np.testing.assert_array_equal(found.vectors[0, :3], np.float32([-0.038194, -0.24487, 0.72812]))
+    vectors = read(path, {"the", "a", "skateboarder"})
+    assert list(vectors.index) == ["the", "skateboarder"]
+    assert (vectors.words, vectors.width, vectors.duplicates) == (32493, 100, 0)
+    np.testing.assert_array_equal(vectors.vectors[0, :3], np.float32([-0.038194, -0.24487, 0.72812]))
