@@ -1,4 +1,4 @@
-"""A small dataset that can be changed, a search that is plainly right, and a project over both."""
+"""A small dataset that tests change, a search by sorting, and a project over both."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class BlockFinder(Finder):
 
 
 class Line(NamedTuple):
-    """One caption of the dataset."""
+    """A caption of the dataset."""
 
     caption: str
     image: str
@@ -60,7 +60,7 @@ class Line(NamedTuple):
 
 @dataclass
 class Dataset:
-    """Captions in a file, and projects over them; labels `near` (vectors), `cider` (features), `words`, `same`."""
+    """Captions in a file, and projects with the labels `near` (vectors), `cider` (features), `words` and `same`."""
 
     folder: Path
     settings: list[str] = field(default_factory=list)
@@ -80,10 +80,10 @@ class Dataset:
     def encoded(self, lines: Iterable[Line], split: str = "all", labels: Iterable[str] = ("near",)) -> Project:
         self.write(lines)
         stages.ingest(self.project())
-        made = self.project()
+        project_of = self.project()
         for label in labels:
-            stages.encode(made, label, split).run()
-        return made
+            stages.encode(project_of, label, split).run()
+        return project_of
 
 
 SETTINGS = [
@@ -101,7 +101,7 @@ SETTINGS = [
 
 @pytest.fixture
 def dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dataset:
-    """An empty dataset in a folder of its own, and word vectors for its captions."""
+    """Return an empty dataset in a new folder, and word vectors for its captions."""
     monkeypatch.chdir(tmp_path)
     vectors = np.random.default_rng(5).standard_normal((len(WORDS), 6))
     rows = [f"{word} {' '.join(f'{x:.4f}' for x in row)}" for word, row in zip(WORDS, vectors, strict=True)]
@@ -110,7 +110,7 @@ def dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Dataset:
 
 
 def lines_of(images: int, split: str, first: int = 0, seed: int = 0) -> list[Line]:
-    """Captions of random words, 4 to 6 an image; one in five repeats an earlier text, so that many are ties."""
+    """Draw captions of random words, 4 to 6 per image; one in five repeats an earlier text, which makes ties."""
     rng, lines = np.random.default_rng(seed + first), list[Line]()
     for image in range(first, first + images):
         for position in range(int(rng.integers(4, 7))):
@@ -123,13 +123,13 @@ def lines_of(images: int, split: str, first: int = 0, seed: int = 0) -> list[Lin
 
 @pytest.fixture
 def make_lines() -> Callable[..., list[Line]]:
-    """See `lines_of`."""
+    """Return `lines_of`."""
     return lines_of
 
 
 @pytest.fixture
 def block_finder(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Search by BlockFinder, whatever the source."""
+    """Search by BlockFinder for every source."""
     from relabel.sources.cider.relevance import CiderRelevance
     from relabel.sources.cosine import VectorRelevance
 
@@ -139,7 +139,7 @@ def block_finder(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(params=["plain", "own"])
 def finders(request: pytest.FixtureRequest) -> str:
-    """Once with BlockFinder, once with what the sources themselves find with."""
+    """Run a test with BlockFinder and with the finders of the sources."""
     if request.param == "plain":
         request.getfixturevalue("block_finder")
     else:
@@ -151,13 +151,13 @@ def finders(request: pytest.FixtureRequest) -> str:
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    """Every file of an artefact but the manifest, which holds times."""
+    """Return the bytes of all files of an artefact except the manifest, which holds times."""
     return {p.name: p.read_bytes() for p in sorted(folder.iterdir()) if p.name != "manifest.json"}
 
 
 @pytest.fixture
 def read_files() -> Callable[[Path], dict[str, bytes]]:
-    """See `files_of`."""
+    """Return `files_of`."""
     return files_of
 
 

@@ -1,5 +1,7 @@
-"""Contract: the table of neighbours holds, for every caption or image of a split, its k best captions by (-score, row)
-of float64 scores, itself left out, siblings marked by id; whatever was interrupted, its bytes are the same."""
+"""Contract: the table of neighbours holds the k best captions by (-score, row) of float64 scores for every caption
+or image of a split, without the query itself and with siblings marked by id. An interruption does not change the
+bytes.
+"""
 
 from __future__ import annotations
 
@@ -91,20 +93,20 @@ def test_one_caption_has_no_neighbours(finders: str, dataset: Any, make_lines: A
     assert as_lists(read_table(job)) == [(0, [], [], [])]
 
 
-def test_an_interrupted_run_ends_with_the_same_bytes(
+def test_an_interrupted_run_resumes_to_the_same_bytes(
     finders: str, dataset: Any, make_lines: Any, read_files: Callable[[Path], dict[str, bytes]]
 ) -> None:
     project = dataset.encoded(make_lines(30, "train"))
     job = stages.neighbours(project, "near")
     job.run()
-    whole = read_files(job.out)
-    assert len(whole) > 3
+    complete = read_files(job.out)
+    assert len(complete) > 3
 
     class StopError(Exception):
         pass
 
     class Stopping:
-        """A progress that stops the run after so many captions."""
+        """Progress that raises after a number of captions."""
 
         def __init__(self, left: int) -> None:
             self.left = left
@@ -130,10 +132,10 @@ def test_an_interrupted_run_ends_with_the_same_bytes(
         work = job.out.parent / ".work" / f"{job.out.name}-{job.artefact.fingerprint[:16]}"
         assert work.is_dir()
         assert stages.neighbours(dataset.project(), "near").run()[1]
-        assert read_files(job.out) == whole
+        assert read_files(job.out) == complete
 
 
-def test_a_source_without_neighbours_says_so_in_one_line(dataset: Any, make_lines: Any) -> None:
+def test_a_source_without_neighbours_is_a_one_line_error(dataset: Any, make_lines: Any) -> None:
     project = dataset.encoded(make_lines(2, "test"))
     with pytest.raises(UsageError, match="words has no neighbours: it scores pair by pair"):
         stages.neighbours(project, "words")
@@ -142,7 +144,7 @@ def test_a_source_without_neighbours_says_so_in_one_line(dataset: Any, make_line
     assert stages.labels_with_neighbours(project) == ["cider", "near"]
 
 
-def test_only_this_labels_own_encoding_is_searched(dataset: Any, make_lines: Any) -> None:
+def test_only_the_encoding_of_the_label_is_searched(dataset: Any, make_lines: Any) -> None:
     project = dataset.encoded(make_lines(5, "test"))
     folder = project.layout.encoding("all", "near")
     with pytest.raises(MissingError, match="relabel encode --label cider --split all"):
@@ -152,26 +154,24 @@ def test_only_this_labels_own_encoding_is_searched(dataset: Any, make_lines: Any
         stages.neighbours(project, "cider")
 
 
-def test_the_encoding_is_that_of_the_split_else_of_all(block_finder: None, dataset: Any, make_lines: Any) -> None:
+def test_the_encoding_of_the_split_precedes_that_of_all(block_finder: None, dataset: Any, make_lines: Any) -> None:
     project = dataset.encoded(make_lines(5, "train") + make_lines(5, "test", 10))
 
     def encoding(**params: str) -> str:
         job = stages.neighbours(project, "near", NeighboursParams(**params))
         return job.artefact.inputs["encoding"]
 
-    whole = read_manifest(project.layout.encoding("all", "near"), "encoding").fingerprint
-    assert {encoding(), encoding(within="test"), encoding(within="all")} == {whole}
+    fingerprint = read_manifest(project.layout.encoding("all", "near"), "encoding").fingerprint
+    assert {encoding(), encoding(within="test"), encoding(within="all")} == {fingerprint}
     stages.encode(project, "near", "test").run()
     test = read_manifest(project.layout.encoding("test", "near"), "encoding").fingerprint
-    assert (encoding(), encoding(within="test"), encoding(within="train")) == (whole, test, whole)
-    assert (encoding(within="test", split="all"), encoding(split="test")) == (whole, test)
+    assert (encoding(), encoding(within="test"), encoding(within="train")) == (fingerprint, test, fingerprint)
+    assert (encoding(within="test", split="all"), encoding(split="test")) == (fingerprint, test)
     with pytest.raises(UsageError, match="lacks captions of train"):
         encoding(within="train", split="test")
 
 
-def test_a_semantic_parameter_makes_another_table_and_a_runtime_one_does_not(
-    block_finder: None, dataset: Any, make_lines: Any
-) -> None:
+def test_only_semantic_parameters_make_another_table(block_finder: None, dataset: Any, make_lines: Any) -> None:
     project = dataset.encoded(make_lines(5, "train"))
     base = stages.neighbours(project, "near").artefact.fingerprint
     for setting in ("neighbours.k=8", "neighbours.of=images", "sources.near.pooling=mean"):

@@ -1,5 +1,6 @@
-"""Contract: an index that looks everywhere finds what the exact search finds; one that does not has its recall measured
-and recorded; scores and order are exact, rows are as many as asked for, and the same at every run."""
+"""Contract: an exhaustive index finds the neighbours of the exact search; the recall of any other is measured and
+recorded. Scores and order are exact, and the number of neighbours is k. Repeated runs are equal.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +19,12 @@ from relabel.sources.finder import Search
 
 @pytest.mark.parametrize("of", ["captions", "images"])
 @pytest.mark.parametrize("pooling", ["max", "mean", "paired"])
-def test_an_index_that_looks_everywhere_is_exact(
+def test_an_exhaustive_index_is_exact(
     finders: str, dataset: Any, make_lines: Any, read_table: Any, pooling: str, of: str
 ) -> None:
     dataset.settings = [f"sources.near.pooling={pooling}"]
     texts = {line.text: line for line in make_lines(25, "train")}
-    project = dataset.encoded(list(texts.values()))  # no two texts alike: among equals an index may take any
+    project = dataset.encoded(list(texts.values()))  # distinct texts: an index may choose any of equal ones
     exact = stages.neighbours(project, "near", NeighboursParams(k=9, of=of))
     exact.run()
     table = read_table(exact)
@@ -34,7 +35,7 @@ def test_an_index_that_looks_everywhere_is_exact(
     assert read_table(job).equals(table)
 
 
-def test_recall_is_measured_and_rows_are_as_many_as_asked_for(
+def test_recall_is_measured_and_lists_have_k_rows(
     finders: str, dataset: Any, make_lines: Any, read_table: Any, read_files: Any
 ) -> None:
     project = dataset.encoded(make_lines(40, "train"))
@@ -44,9 +45,9 @@ def test_recall_is_measured_and_rows_are_as_many_as_asked_for(
     params = NeighboursParams(k=20, index="IVF16,Flat")
     job = stages.neighbours(project, "near", params)
     facts = job.run()[0].facts
-    found = read_table(job).to_pylist()
+    lists = read_table(job).to_pylist()
     hits = []
-    for ours, theirs in zip(found, best, strict=True):
+    for ours, theirs in zip(lists, best, strict=True):
         assert len(set(ours["neighbours"])) == 20
         assert ours["row"] not in ours["neighbours"]
         order = list(zip([-s for s in ours["scores"]], ours["neighbours"], strict=True))
@@ -64,7 +65,7 @@ def test_recall_is_measured_and_rows_are_as_many_as_asked_for(
     assert read_files(job.out) == first
 
 
-def test_the_sample_is_of_the_seed() -> None:
+def test_the_sample_follows_the_seed() -> None:
     rows = np.arange(5000, dtype=np.int32)
     search = Search(References.single(rows), rows, rows, 3)
     sample, again = RecallSample.of(search), RecallSample.of(search)
@@ -74,7 +75,7 @@ def test_the_sample_is_of_the_seed() -> None:
     assert np.array_equal(sample.search.exclude, sample.numbers)
 
 
-def test_what_takes_no_index_is_refused(dataset: Any, make_lines: Any, block_finder: None) -> None:
+def test_an_index_for_other_sources_is_refused(dataset: Any, make_lines: Any, block_finder: None) -> None:
     project = dataset.encoded(make_lines(3, "train"), labels=["near", "cider"])
     with pytest.raises(UsageError, match="cider takes no index: faiss searches vectors"):
         stages.neighbours(project, "cider", NeighboursParams(index="Flat"))

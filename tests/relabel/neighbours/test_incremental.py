@@ -1,5 +1,6 @@
-"""Contract: a table made where an older one lies is, to the byte, what a search of everything gives; what still stands
-is kept, found by caption id and by what encodes it; nothing is kept where what all values share has changed."""
+"""Contract: an updated table has the bytes of a new search. Lists that are still valid are kept, matched by caption
+id and by the inputs of the encoding. If an input that all values share has changed, nothing is kept.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +25,11 @@ def grown(make_lines: Any) -> list[Any]:
 
 def one_more_percent(make_lines: Any) -> list[Any]:
     lines = make_lines(TRAIN, "train")
-    return [*lines[:40], *make_lines(1, "train", first=7, seed=90), *lines[40:]]  # image 7 gets more, in the middle
+    return [
+        *lines[:40],
+        *make_lines(1, "train", first=7, seed=90),
+        *lines[40:],
+    ]  # more captions of image 7, in the middle
 
 
 def without_one(make_lines: Any) -> list[Any]:
@@ -39,19 +44,19 @@ def with_another_text(make_lines: Any) -> list[Any]:
 
 
 def renamed(make_lines: Any) -> list[Any]:
-    """One caption goes, another comes, and all rows between them move by one."""
+    """Replace one caption by another, and move all rows between them by one."""
     lines = make_lines(TRAIN, "train")
     return [lines[0]._replace(caption="c99999", image="i99999", text="a dog a dog water"), *lines[1:]]
 
 
 def copied(make_lines: Any) -> list[Any]:
-    """New captions, before all others in row order, of texts that are there already: ties with older neighbours."""
+    """Put new captions with existing texts before all others in row order: ties with older neighbours."""
     lines = make_lines(TRAIN, "train")
     return [*(lines[i]._replace(caption=f"a{i}", image="a0") for i in (10, 30, 50, 70)), *lines]
 
 
 def other_references(make_lines: Any) -> list[Any]:
-    """An image of four captions gets a fifth, one of six loses its first: their other references are as they were."""
+    """Add a fifth caption to an image of four, and remove the first of an image of six."""
     lines = make_lines(TRAIN, "train")
     of = {line.image: [other for other in lines if other.image == line.image] for line in lines}
     four, six = (next(found for found in of.values() if len(found) == n) for n in (4, 6))
@@ -62,7 +67,7 @@ CHANGES = [copied, other_references, grown, one_more_percent, without_one, with_
 
 
 class Notes:
-    """A progress that remembers what it was told."""
+    """Progress that records its messages."""
 
     def __init__(self) -> None:
         self.said: list[str] = []
@@ -107,15 +112,15 @@ def test_an_update_is_a_rebuild_to_the_byte(
 
 
 @pytest.mark.parametrize("gone", [0, -1])
-def test_an_image_that_lost_a_reference_is_another_query(
+def test_an_image_that_lost_a_reference_is_a_new_query(
     dataset: Any, make_lines: Any, read_table: Any, block_finder: None, gone: int
 ) -> None:
     dataset.settings = ["sources.near.pooling=mean"]
     lines, params = make_lines(TRAIN, "train"), NeighboursParams(k=1, of="images")
     of = {line.image: [other for other in lines if other.image == line.image] for line in lines}
-    some = [found[gone] for found in of.values() if len(found) == (6 if gone == 0 else 5)]
+    lists = [found[gone] for found in of.values() if len(found) == (6 if gone == 0 else 5)]
     stages.neighbours(dataset.encoded(lines), "near", params).run()
-    dataset.encoded([line for line in lines if line not in some])
+    dataset.encoded([line for line in lines if line not in lists])
     job = stages.neighbours(dataset.project(), "near", params)
     assert job.run()[0].runtime["update"]["kept"] > 0
     updated = read_table(job)
@@ -151,7 +156,7 @@ def no_finder(*_: Any) -> Finder:
         (["sources.near.stored=float16"], "parameters, model or document frequencies have changed"),
     ],
 )
-def test_another_question_is_asked_anew(
+def test_other_parameters_are_a_new_search(
     dataset: Any, make_lines: Any, block_finder: None, settings: list[str], why: str
 ) -> None:
     lines, notes = make_lines(TRAIN, "train"), Notes()
@@ -178,7 +183,7 @@ def test_document_frequencies_change_every_value_of_cider(
     assert read_files(job.out) == updated
 
 
-def test_too_much_that_is_new_is_a_rebuild(dataset: Any, make_lines: Any, block_finder: None) -> None:
+def test_too_many_new_captions_are_a_rebuild(dataset: Any, make_lines: Any, block_finder: None) -> None:
     notes = Notes()
     stages.neighbours(dataset.encoded(make_lines(10, "train")), "near").run()
     dataset.encoded(make_lines(10, "train") + make_lines(40, "val", 100))
@@ -204,20 +209,20 @@ def test_captions_in_another_order_are_a_rebuild(
     assert read_files(job.out) == updated
 
 
-def test_a_damaged_older_table_is_not_trusted(dataset: Any, make_lines: Any, block_finder: None) -> None:
+def test_a_damaged_older_table_is_not_used(dataset: Any, make_lines: Any, block_finder: None) -> None:
     job = stages.neighbours(dataset.encoded(make_lines(TRAIN, "train")), "near")
     manifest, _ = job.run()
     shard = job.out / manifest.parts[0]
     body = bytearray(shard.read_bytes())
     body[len(body) // 2] ^= 1
     shard.write_bytes(body)
-    made, built = stages.neighbours(dataset.encoded(grown(make_lines)), "near").run()
+    updated, built = stages.neighbours(dataset.encoded(grown(make_lines)), "near").run()
     assert built
-    assert made.runtime["update"]["from"] is None
+    assert updated.runtime["update"]["from"] is None
 
 
 @pytest.mark.parametrize("left", [0, 41, 90])
-def test_a_killed_update_goes_on(finders: str, dataset: Any, make_lines: Any, read_files: Any, left: int) -> None:
+def test_a_killed_update_resumes(finders: str, dataset: Any, make_lines: Any, read_files: Any, left: int) -> None:
     stages.neighbours(dataset.encoded(make_lines(TRAIN, "train")), "near").run()
     dataset.encoded(grown(make_lines))
 
@@ -234,7 +239,7 @@ def test_a_killed_update_goes_on(finders: str, dataset: Any, make_lines: Any, re
     job = stages.neighbours(dataset.project(progress=stopping), "near")
     with pytest.raises(KeyboardInterrupt):
         job.run()
-    assert (job.out / "manifest.json").exists()  # the older table is there until the new one is whole
+    assert (job.out / "manifest.json").exists()  # the older table exists until the new one is complete
     manifest, built = stages.neighbours(dataset.project(), "near").run()
     assert built
     assert manifest.runtime["update"]["kept"] > 0
@@ -244,7 +249,7 @@ def test_a_killed_update_goes_on(finders: str, dataset: Any, make_lines: Any, re
     assert read_files(job.out) == updated
 
 
-def test_all_bytes_are_known_before(dataset: Any, make_lines: Any, block_finder: None) -> None:
+def test_all_bytes_are_estimated_exactly(dataset: Any, make_lines: Any, block_finder: None) -> None:
     project = dataset.encoded(make_lines(TRAIN, "train"))
     manifest, _ = stages.neighbours(project, "near").run()
     width = manifest.facts["width"]

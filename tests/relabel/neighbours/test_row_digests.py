@@ -1,5 +1,6 @@
-"""Contract: two rows have one digest exactly if their values are equal, whatever the type of a column and however it is
-chunked, sliced or stored; digests of flat columns are those of a loop over bytes."""
+"""Contract: two rows have equal digests exactly if their values are equal, for every column type, chunking, slicing and
+encoding. Digests of flat columns equal those of a loop over bytes.
+"""
 
 from __future__ import annotations
 
@@ -58,25 +59,25 @@ NESTED = {
 }
 
 
-def of(*columns: pa.ChunkedArray | pa.Array) -> list[bytes]:
+def digests_of(*columns: pa.ChunkedArray | pa.Array) -> list[bytes]:
     return list(digests(c if isinstance(c, pa.ChunkedArray) else pa.chunked_array([c]) for c in columns))
 
 
 @pytest.mark.parametrize("name", NESTED)
-def test_equal_values_and_no_others_have_one_digest(name: str) -> None:
+def test_exactly_equal_values_have_equal_digests(name: str) -> None:
     kind, values = NESTED[name]
-    found = of(pa.array([*values, *values], kind))
-    assert found[: len(values)] == found[len(values) :]
-    assert len(set(found)) == len(values)
+    digests = digests_of(pa.array([*values, *values], kind))
+    assert digests[: len(values)] == digests[len(values) :]
+    assert len(set(digests)) == len(values)
 
 
 @pytest.mark.parametrize("name", NESTED)
 def test_chunks_slices_and_other_rows_do_not_matter(name: str) -> None:
     kind, values = NESTED[name]
-    whole = pa.array(values, kind)
-    expected = of(whole)
-    assert [of(whole.slice(i, 1))[0] for i in range(len(values))] == expected
-    assert [of(pa.array([value], kind))[0] for value in values] == expected
+    array = pa.array(values, kind)
+    expected = digests_of(array)
+    assert [digests_of(array.slice(i, 1))[0] for i in range(len(values))] == expected
+    assert [digests_of(pa.array([value], kind))[0] for value in values] == expected
     rng = np.random.default_rng(0)
     for _ in range(10):
         order = rng.permutation(len(values)).tolist()
@@ -84,9 +85,9 @@ def test_chunks_slices_and_other_rows_do_not_matter(name: str) -> None:
         shuffled = [values[i] for i in order]
         chunks = [pa.array(shuffled[a:b], kind) for a, b in itertools.pairwise([0, *cuts, len(values)])]
         column = pa.chunked_array(chunks, kind)
-        assert of(column) == [expected[i] for i in order]
+        assert digests_of(column) == [expected[i] for i in order]
         first = int(rng.integers(0, len(values)))
-        assert of(column.slice(first)) == [expected[i] for i in order[first:]]
+        assert digests_of(column.slice(first)) == [expected[i] for i in order[first:]]
 
 
 @pytest.mark.parametrize(
@@ -99,7 +100,7 @@ def test_chunks_slices_and_other_rows_do_not_matter(name: str) -> None:
 )
 def test_a_text_is_one_value_in_every_encoding_of_it(one: Any, other: Any) -> None:
     values = [["a", "b"], ["ab"], [], ["a", None]]
-    assert of(pa.array(values, one)) == of(pa.array(values, other))
+    assert digests_of(pa.array(values, one)) == digests_of(pa.array(values, other))
 
 
 def test_bytes_under_a_null_do_not_matter() -> None:
@@ -107,14 +108,14 @@ def test_bytes_under_a_null_do_not_matter() -> None:
     for hidden in (b"\x01\x02\x03\x04", b"\0\0\0\0"):
         data = b"\x05\0\0\0" + hidden + b"\x06\0\0\0"
         column = pa.Array.from_buffers(pa.int32(), 3, [valid, pa.py_buffer(data)])
-        assert of(column) == of(pa.array([5, None, 6], pa.int32()))
+        assert digests_of(column) == digests_of(pa.array([5, None, 6], pa.int32()))
 
 
-def test_columns_are_kept_apart() -> None:
+def test_columns_are_separated() -> None:
     a, b = pa.array([[1], [1, 2]], pa.list_(pa.int32())), pa.array([[2], []], pa.list_(pa.int32()))
-    first, second = of(a, b)
+    first, second = digests_of(a, b)
     assert first != second
-    assert of(b, a) != [first, second]
+    assert digests_of(b, a) != [first, second]
 
 
 @pytest.mark.parametrize(
@@ -133,10 +134,10 @@ def test_flat_columns_are_hashed_as_length_and_bytes(kind: Any, values: list[Any
     for value in values:
         data = np.asarray(value, dtype).tobytes()
         expected.append(hashlib.blake2b(len(data).to_bytes(4, "little") + data, digest_size=16).digest())
-    assert of(column) == expected
+    assert digests_of(column) == expected
 
 
 def test_a_type_without_a_layout_is_refused() -> None:
     union = pa.UnionArray.from_sparse(pa.array([0, 1], pa.int8()), [pa.array([1, 2]), pa.array(["a", "b"])])
     with pytest.raises(TypeError, match="no digest"):
-        of(union)
+        digests_of(union)

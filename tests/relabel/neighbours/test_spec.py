@@ -1,4 +1,4 @@
-"""Contract: a shard's bytes follow from its rows and neighbours alone; anything that reads Parquet reads it."""
+"""Contract: the bytes of a shard follow from its rows and neighbours only, and any Parquet reader reads it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from relabel.store.fixed_parquet import write_plain
 
 
 @pytest.mark.parametrize(("rows", "width"), [(0, 5), (1, 0), (1, 1), (9, 3), (2_000, 100), (50_000, 10), (300, 9_999)])
-def test_the_size_is_known_before(tmp_path: Path, rows: int, width: int) -> None:
+def test_the_size_is_estimated_exactly(tmp_path: Path, rows: int, width: int) -> None:
     rng, path = np.random.default_rng(rows), tmp_path / "part.parquet"
     numbers = np.arange(rows, dtype=np.int32) + 500_000
     drawn = [
@@ -27,15 +27,15 @@ def test_the_size_is_known_before(tmp_path: Path, rows: int, width: int) -> None
         path, (table_of(numbers[p], drawn[0][p].astype(np.int32), drawn[1][p], drawn[2][p]) for p in pieces), SCHEMA
     )
     assert path.stat().st_size == shard_bytes(rows, width)
-    found = pq.read_table(path)
-    assert found.schema.equals(SCHEMA)
-    assert found["row"].to_pylist() == numbers.tolist()
+    table = pq.read_table(path)
+    assert table.schema.equals(SCHEMA)
+    assert table["row"].to_pylist() == numbers.tolist()
     for name, values in zip(SCHEMA.names[1:], drawn, strict=True):
-        flat = found[name].combine_chunks().flatten().to_numpy(zero_copy_only=False)
+        flat = table[name].combine_chunks().flatten().to_numpy(zero_copy_only=False)
         assert np.array_equal(flat, values.astype(flat.dtype).reshape(-1))
 
 
-def test_what_is_held_at_once_does_not_grow_with_k_or_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_does_not_grow_with_k_or_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_ENTRIES", 1000)
     for width in (0, 1, 7, 999, 5000):
         assert group_rows(width) * width <= max(1000, width)

@@ -1,5 +1,6 @@
-"""Contract: `relabel neighbours` takes a label by any of its names, makes the table and says what it holds; what a user
-can cause ends in one line."""
+"""Contract: `relabel neighbours` accepts a label by any of its names, builds the table and describes it. User errors
+end in one line.
+"""
 
 from __future__ import annotations
 
@@ -26,15 +27,15 @@ def run(dataset: Any, *arguments: str) -> Any:
     return CliRunner().invoke(app, ["--quiet", *arguments])
 
 
-def test_the_table_is_made_and_said(dataset: Any, make_lines: Any, block_finder: None) -> None:
+def test_the_table_is_built_and_described(dataset: Any, make_lines: Any, block_finder: None) -> None:
     dataset.encoded(make_lines(6, "train") + make_lines(4, "val", 50), labels=["near", "cider"])
     for flag in ("--source", "--label", "-l"):
-        made = run(dataset, flag, "near", "-k", "3", "--of", "images", "--within", "val")
-        assert made.exit_code == 0, made.output
-        assert "3 neighbours of each of 4 images; exact" in made.stdout
+        result = run(dataset, flag, "near", "-k", "3", "--of", "images", "--within", "val")
+        assert result.exit_code == 0, result.output
+        assert "3 neighbours of each of 4 images; exact" in result.stdout
     assert Path("labels/coco/neighbours/val/images/near/manifest.json").exists()
-    made = run(dataset, "-k", "3", "--json", "--source", "near", "--index", "IVF2,Flat")
-    facts = json.loads(made.stdout)
+    result = run(dataset, "-k", "3", "--json", "--source", "near", "--index", "IVF2,Flat")
+    facts = json.loads(result.stdout)
     assert 0 < facts["recall"]["value"] <= 1
     assert facts["exact"] is False
     kept = run(dataset)
@@ -44,9 +45,9 @@ def test_the_table_is_made_and_said(dataset: Any, make_lines: Any, block_finder:
     assert [line.split(":")[0] for line in every.stdout.splitlines()[::2]] == ["neighbours cider", "neighbours near"]
 
 
-def test_a_source_without_neighbours_ends_in_one_line(dataset: Any, make_lines: Any) -> None:
+def test_a_source_without_neighbours_is_a_one_line_error(dataset: Any, make_lines: Any) -> None:
     dataset.encoded(make_lines(2, "train"))
-    made = run(dataset, "--source", "words")
-    assert made.exit_code == 2
-    assert made.stderr.strip().count("\n") == 0
-    assert "words has no neighbours: it scores pair by pair" in made.stderr
+    result = run(dataset, "--source", "words")
+    assert result.exit_code == 2
+    assert result.stderr.strip().count("\n") == 0
+    assert "words has no neighbours: it scores pair by pair" in result.stderr

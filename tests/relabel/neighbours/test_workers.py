@@ -1,4 +1,4 @@
-"""Contract: workers make the same table, to the byte, as this process does; an update as well."""
+"""Contract: workers build and update the same table as this process, byte for byte."""
 
 from __future__ import annotations
 

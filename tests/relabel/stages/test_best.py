@@ -1,5 +1,7 @@
-"""Contract of `tune best`: both models of the recommended label from captions alone, in the folders where labels find
-them; nothing is repeated by a second call; a killed fit leaves the encoder in place; COCO alone."""
+"""Contract: `tune best` makes both models of the recommended label from captions alone, in the folders that labels
+read. A second call repeats nothing, a killed fit leaves the encoder in place, and datasets other than COCO are
+refused.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ from relabel.store.manifest import open_artefact
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
-    """24 captioned images with invented scores, a tiny encoder, and files of sentence pairs in the data folder."""
+    """Return 24 captioned images with generated scores, a tiny encoder, and files of sentence pairs in the data
+    folder.
+    """
     pytest.importorskip("gensim")
     use_small_scores(monkeypatch)
     # Fewer trees: the cross-validation fits 90 heads.
@@ -87,19 +91,19 @@ def test_a_killed_fit_leaves_the_encoder(project: Project, monkeypatch: pytest.M
     assert [built for _, built, _ in stages.tune_best(project).values()] == [False, True]
 
 
-def test_the_preset_is_of_parameters_that_exist() -> None:
+def test_the_preset_has_existing_parameters() -> None:
     for params, values in ((TuneSbertParams, preset.SBERT), (TuneFuseParams, preset.FUSE)):
         assert params(**values) != params()
         assert params(**values).model_dump().items() >= values.items()
 
 
-def test_another_dataset(project: Project) -> None:
+def test_another_dataset_is_refused(project: Project) -> None:
     ingest = project.config.ingest.model_copy(update={"dataset": "mine"})
     with pytest.raises(UsageError, match="human scores of COCO's captions, not of mine's"):
         stages.tune_best(replace(project, config=project.config.model_copy(update={"ingest": ingest})))
 
 
-def test_the_label_before_its_model(project: Project) -> None:
+def test_the_label_without_its_model(project: Project) -> None:
     stages.fetch_and_ingest(project)
     with pytest.raises(MissingError, match="relabel tune sbert"):
         stages.build_encoding(project, "tuned", "val")

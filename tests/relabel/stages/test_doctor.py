@@ -28,7 +28,7 @@ def test_every_check_passes_or_has_a_cost_and_a_fix(tmp_path: Path) -> None:
         assert sum(f"  {name} " in line for line in lines) == 1
 
 
-def test_gaps_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gaps_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "find_spec", lambda name: None)
     monkeypatch.setattr(doctor, "NEEDED_DISK", 1 << 62)
     groups = doctor.run_checks(Runtime(data=tmp_path), tmp_path)
@@ -38,9 +38,7 @@ def test_gaps_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert f"gensim: {gaps['gensim'].cost}\n  {gaps['gensim'].fix}" in doctor.report(groups)
 
 
-def test_a_missing_or_cut_corenlp_is_a_gap_with_the_command_that_closes_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_or_truncated_corenlp_names_its_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("jpype")
     monkeypatch.setenv("RELABEL_CORENLP", str(tmp_path))
     for cut in (None, b"half"):

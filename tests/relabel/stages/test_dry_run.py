@@ -42,7 +42,7 @@ def test_an_empty_project_states_the_rows_of_a_published_dataset() -> None:
 # dataset, except the growth of neighbours' seconds, which was fitted to both. Its wide factors admit the known errors:
 # its captions have more n-grams, and encoding with sbert took 2.2 times as long per caption on a busier machine.
 @pytest.mark.parametrize(("dataset", "bytes_factor", "seconds_factor"), [("coco", 1.02, 1.1), ("flickr30k", 1.5, 2.5)])
-def test_an_empty_project_comes_near_a_measured_run(dataset: str, bytes_factor: float, seconds_factor: float) -> None:
+def test_an_empty_project_is_close_to_a_measured_run(dataset: str, bytes_factor: float, seconds_factor: float) -> None:
     measured = json.loads((RESULTS / f"full_run_{dataset}.json").read_text(encoding="utf-8"))
     steps = plan("all", [], f"ingest.dataset={dataset}")
     assert len(measured["steps"]) == len(steps) - 1  # the download is not a step of the benchmark

@@ -27,7 +27,7 @@ LABELS = {
 
 @pytest.fixture
 def project(tmp_path: Path, coco: Corpus, monkeypatch: pytest.MonkeyPatch) -> Project:
-    """COCO's first 700 val images in shards of 1,000 captions, with word vectors drawn at random."""
+    """Return COCO's first 700 val images in shards of 1,000 captions, with random word vectors."""
     monkeypatch.chdir(tmp_path)
     images = coco.images(["val"])
     rows = range(int(coco.indptr[images.start]), int(coco.indptr[images.start + 700]))
@@ -48,46 +48,46 @@ def by_name(steps: list[Step]) -> dict[tuple[str, str], Step]:
     return {(step.stage, step.name): step for step in steps}
 
 
-def test_a_dry_run_says_what_the_run_then_writes(project: Project) -> None:
+def test_a_dry_run_estimates_the_sizes_of_the_run(project: Project) -> None:
     from relabel import stages
 
     stages.ingest(project)
-    said = by_name(plan_run(project, "all"))
+    estimates = by_name(plan_run(project, "all"))
     left = sorted(p.name for p in Path("labels/mine").iterdir() if p.name != ".work")
-    assert left == ["corpus"]  # nothing that a dry run built stays
+    assert left == ["corpus"]  # the dry run leaves nothing else
     assert run(project, "all").problems == []
-    found = by_name(plan_run(project, "all"))
-    assert {step.state for step in found.values()} == {"done"}
-    assert len(found) == 7
-    for key, step in found.items():
-        assert said[key].rows == step.rows, key
-        if said[key].exact:
-            assert said[key].bytes == step.bytes, key
-        else:  # n-grams: the sample is most of this corpus, but not all
-            assert said[key].bytes == pytest.approx(step.bytes, rel=0.2), key
-    exact = {key for key, step in said.items() if step.exact}
+    written = by_name(plan_run(project, "all"))
+    assert {step.state for step in written.values()} == {"done"}
+    assert len(written) == 7
+    for key, step in written.items():
+        assert estimates[key].rows == step.rows, key
+        if estimates[key].exact:
+            assert estimates[key].bytes == step.bytes, key
+        else:  # n-grams: the sample covers most of this corpus, but not all
+            assert estimates[key].bytes == pytest.approx(step.bytes, rel=0.2), key
+    exact = {key for key, step in estimates.items() if step.exact}
     both = {("neighbours", "cider"), ("neighbours", "cbow")}
     assert exact == {("ingest", "mine"), ("encode", "cbow"), ("export", "cbow"), *both}
 
 
-def test_a_sample_is_whole_images_evenly_spread_and_numbered_anew(coco: Corpus) -> None:
+def test_a_sample_has_complete_images_spread_evenly(coco: Corpus) -> None:
     rows = coco.rows(["val"])
-    some = sample_images(coco, rows, 500)
-    assert 450 <= len(some) <= 550
-    known = {coco.image_ids[m]: m for m in coco.images(["val"])}
-    places = [known[name] for name in some.image_ids]
+    sample = sample_images(coco, rows, 500)
+    assert 450 <= len(sample) <= 550
+    image_of = {coco.image_ids[m]: m for m in coco.images(["val"])}
+    places = [image_of[name] for name in sample.image_ids]
     assert places[0] == coco.images(["val"]).start
     assert places[-1] == coco.images(["val"]).stop - 1
     assert np.ptp(np.diff(places)) <= 1
-    for m, name in enumerate(some.image_ids):
-        of = slice(int(coco.indptr[known[name]]), int(coco.indptr[known[name] + 1]))
-        mine = slice(int(some.indptr[m]), int(some.indptr[m + 1]))
-        assert some.caption_ids[mine] == coco.caption_ids[of]
-    assert some.table["row"].to_pylist() == list(range(len(some)))
+    for m, name in enumerate(sample.image_ids):
+        of = slice(int(coco.indptr[image_of[name]]), int(coco.indptr[image_of[name] + 1]))
+        mine = slice(int(sample.indptr[m]), int(sample.indptr[m + 1]))
+        assert sample.caption_ids[mine] == coco.caption_ids[of]
+    assert sample.table["row"].to_pylist() == list(range(len(sample)))
     assert len(sample_images(coco, range(rows.start, rows.start + int(coco.indptr[1])), 10**9)) >= 5
 
 
-def test_a_flat_index_is_as_large_as_said_and_others_are_not_guessed() -> None:
+def test_the_size_of_a_flat_index_is_exact_and_of_others_unknown() -> None:
     import faiss
 
     index = make_index("Flat", 33)
@@ -97,6 +97,6 @@ def test_a_flat_index_is_as_large_as_said_and_others_are_not_guessed() -> None:
     assert index_bytes("IVF4,Flat", 33, 123) is None
 
 
-def test_growth_is_extrapolated_along_two_measurements() -> None:
+def test_growth_is_extrapolated_from_two_measurements() -> None:
     assert extrapolate((10, 5 * 10**0.5), (40, 5 * 40**0.5), 10_000) == pytest.approx(500)
-    assert extrapolate((10, 9.0), (30, 90.0), 60) == pytest.approx(180.0)  # noise: never faster than the count
+    assert extrapolate((10, 9.0), (30, 90.0), 60) == pytest.approx(180.0)  # noise: at most linear growth

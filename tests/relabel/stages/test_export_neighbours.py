@@ -27,7 +27,7 @@ WIDTH = 4
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
-    """Nine images with 1 to 3 captions each."""
+    """Return nine images with 1 to 3 captions each."""
     entries = [Caption(f"x:{m}-{i}", f"x:{m}", "train", "a dog") for m in range(9) for i in range(1 + m % 3)]
     project = Project(load_config(None), Runtime(threads=1), tmp_path / "labels")
     project.__dict__["corpus"] = Corpus.from_captions(entries)  # the value of the cached property

@@ -1,5 +1,6 @@
-"""Contract: a plan of real captions is what its label, sampler and seed say, is made again for no other reason;
-graded batches hold more of every level than random ones."""
+"""Contract: a plan of real captions follows its label, sampler and seed and is rebuilt for no other reason. Graded
+batches contain more captions of every level than random ones.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ SETTINGS = [
 
 
 def write_captions(coco: Corpus, images: int, split: str) -> None:
-    """Write captions of COCO's first images: the last tenth of them are the val split."""
+    """Write captions of COCO's first images; the last tenth of them are the val split."""
     first = coco.images([split]).start
     with Path("captions.jsonl").open("w", encoding="utf-8") as file:
         for number in range(images):
@@ -50,14 +51,14 @@ def find_neighbours(made: Project, k: int) -> None:
 
 @pytest.fixture
 def small(tmp_path: Path, coco: Corpus, monkeypatch: pytest.MonkeyPatch) -> Project:
-    """400 images of COCO, ingested and encoded."""
+    """Return 400 images of COCO, ingested and encoded."""
     monkeypatch.chdir(tmp_path)
     write_captions(coco, 400, "test")
-    made = project("ingest.tokenizer=none")
-    stages.ingest(made)
+    project_of = project("ingest.tokenizer=none")
+    stages.ingest(project_of)
     for label in ("same_image", "cider"):
-        stages.encode(made, label, "train").run()
-    return made
+        stages.encode(project_of, label, "train").run()
+    return project_of
 
 
 def plan_of(made: Project, label: str) -> tuple[Plan, dict[str, Any]]:
@@ -110,18 +111,18 @@ def test_blocks_of_real_captions_equal_pairs(small: Project, pooling: str) -> No
     assert facts["pooling"] == pooling
     for batch in (plan[0], plan[1]):
         for i, row in enumerate(batch.rows.tolist()):
-            own = [row] if pooling == "paired" else corpus.references([corpus.image[row]])[0]
+            references = [row] if pooling == "paired" else corpus.references([corpus.image[row]])[0]
             for j in range(24):
-                score = relevance.pairs(References.of([own]), batch.rows[j : j + 1], pooling)[0]  # type: ignore[arg-type]
+                score = relevance.pairs(References.of([references]), batch.rows[j : j + 1], pooling)[0]  # type: ignore[arg-type]
                 assert batch.relevance[i, j] == np.float32(score)
 
 
-def test_a_plan_is_made_again_only_for_what_decides_it(small: Project) -> None:
+def test_a_plan_is_rebuilt_only_if_its_parameters_change(small: Project) -> None:
     assert stages.export_plan(again(), "same_image", "train").run()[1]
     assert not stages.export_plan(again("export.plan.max_bytes=1GiB"), "same_image", "train").run()[1]
     assert not stages.export_plan(again("export.plan.k=2", "export.plan.group=3"), "same_image", "train").run()[1]
     for change in ("batch_size=20", "epochs=2", "seed=1", "batches=3", "drop_last=false", "one_caption_an_image=true"):
-        made = replace(again(f"export.plan.{change}"), runtime=Runtime(threads=1, replace=True))  # as --replace does
+        made = replace(again(f"export.plan.{change}"), runtime=Runtime(threads=1, replace=True))  # as by --replace
         assert stages.export_plan(made, "same_image", "train", "one-name").run()[1], change
     assert stages.export_plan(again("export.plan.pooling=paired"), "same_image", "train").run()[1]
 
@@ -138,16 +139,16 @@ def test_the_encoding_of_all_captions_serves_a_split(small: Project) -> None:
 
 def test_the_estimate_writes_nothing_and_absurd_plans_are_refused(small: Project) -> None:
     before = sorted(small.layout.root.rglob("*"))
-    found = stages.estimate_plan(small, "cider", "train")
+    estimated = stages.estimate_plan(small, "cider", "train")
     assert sorted(small.layout.root.rglob("*")) == before
     job = stages.export_plan(small, "cider", "train")
     manifest, _ = job.run()
-    assert found.bytes == sum(entry.bytes for entry in manifest.files.values())
+    assert estimated.bytes == sum(entry.bytes for entry in manifest.files.values())
     with pytest.raises(UsageError, match="--max-bytes"):
         stages.export_plan(again("export.plan.epochs=5", "export.plan.max_bytes=100kB"), "cider", "train").run()
 
 
-def test_what_is_not_there_is_named(small: Project) -> None:
+def test_missing_inputs_are_named(small: Project) -> None:
     with pytest.raises(MissingError, match=r"relabel neighbours --label cider --within train.*--neighbours"):
         stages.export_plan(again("export.plan.sampler=graded"), "cider", "train")
     with pytest.raises(MissingError, match="relabel encode --label cider --split val"):
@@ -156,7 +157,7 @@ def test_what_is_not_there_is_named(small: Project) -> None:
     with pytest.raises(UsageError, match=r"20 neighbours per caption are needed, the table has 10.*--depth"):
         stages.export_plan(again("export.plan.sampler=graded", "export.plan.depth=20"), "cider", "train").run()
     _, facts = plan_of(again("export.plan.sampler=graded"), "cider")
-    assert facts["sampler"]["depth"] == 10  # as many as there are, where nothing is said
+    assert facts["sampler"]["depth"] == 10  # all available neighbours, by default
     lines = Path("captions.jsonl").read_text().replace(" a ", " one ", 1)
     Path("captions.jsonl").write_text(lines)
     stages.ingest(again())
@@ -169,12 +170,12 @@ def test_what_is_not_there_is_named(small: Project) -> None:
 def test_meteor_is_planned_pair_by_pair(tmp_path: Path, coco: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write_captions(coco, 12, "test")
-    made = project("ingest.tokenizer=ptb", "export.plan.batch_size=8", "export.plan.epochs=2")
-    stages.ingest(made)
-    stages.encode(made, "meteor", "train").run()
-    job = stages.export_plan(made, "meteor", "train")
+    project_of = project("ingest.tokenizer=ptb", "export.plan.batch_size=8", "export.plan.epochs=2")
+    stages.ingest(project_of)
+    stages.encode(project_of, "meteor", "train").run()
+    job = stages.export_plan(project_of, "meteor", "train")
     job.run()
-    plan, relevance, corpus = open_plan(job.out), stages.open_label(made, "meteor", "train"), made.corpus
+    plan, relevance, corpus = open_plan(job.out), stages.open_label(project_of, "meteor", "train"), project_of.corpus
     try:
         for number in range(0, len(plan), 3):
             batch = plan[number]

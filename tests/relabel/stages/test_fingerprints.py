@@ -1,5 +1,6 @@
-"""Contract: every parameter changes the fingerprint of the artefact whose values it can change, or is listed here with
-the reason why it cannot; what a run may use (device, threads, memory) changes none; a changed caption changes all."""
+"""Contract: every parameter changes the fingerprint of the artefact whose values it can affect, or is listed with
+the reason why it cannot. Resources (device, threads, memory) change none. A changed caption changes all.
+"""
 
 from __future__ import annotations
 
@@ -172,15 +173,15 @@ SAME: dict[tuple[str, str], str] = {
 
 
 def fake(job: Job) -> None:
-    """Put an artefact into place that has the fingerprint and none of the files."""
+    """Write a folder that has the fingerprint of an artefact and none of its files."""
     dataclasses.replace(job, fill=lambda work: work.facts.update({"width": 8, "kind": "vectors"})).run()
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Ten captions of five images in three splits, two files of word vectors, encodings of all labels without files.
+    """Return ten captions of five images in three splits, two files of word vectors, and encodings without files.
 
-    The tagger and the model of sentences are stood in for: they are known by name.
+    Stand-ins with fixed names replace the tagger and the sentence encoder.
     """
     folder = tmp_path_factory.mktemp("made")
     with pytest.MonkeyPatch.context() as patch:
@@ -200,7 +201,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 def folder(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy, and the place where the test works."""
+    """Copy the project into the working folder of the test."""
     shutil.copytree(made, tmp_path / "folder")
     monkeypatch.chdir(tmp_path / "folder")
     return tmp_path / "folder"
@@ -219,16 +220,16 @@ def _make() -> None:
         for i, name in enumerate((side, f"{side}2")):
             np.save(f"{name}.npy", np.full((10, 2), i + 1.0))
             Path(f"{name}.ids.txt").write_text("\n".join(map(str, range(i, 10 + i))))
-    whole = project(base())
-    stages.ingest(whole)
-    near = Part("cbow", "vectors", False, without_rows(stages.encode(whole, "near", "train").artefact.semantic))
+    project_of = project(base())
+    stages.ingest(project_of)
+    near = Part("cbow", "vectors", False, without_rows(stages.encode(project_of, "near", "train").artefact.semantic))
     for i, name in enumerate(("fuse", "fuse2")):
         head = Head((Feature("near", "max"),), 0.0, np.array([i + 1.0]))
         model = FuseModel({"near": near}, {"set": head, "single": head})
         build(Path(name), ArtefactSpec("fuse_model", name, {"weight": i}, {}), model.write)
-    for label in whole.config.sources:
+    for label in project_of.config.sources:
         for split in ("train", "val", "test", "all"):
-            fake(stages.encode(whole, label, split))
+            fake(stages.encode(project_of, label, split))
 
 
 @dataclasses.dataclass
@@ -259,7 +260,7 @@ def project(config: Config, **runtime: Any) -> Project:
 
 
 def changed(config: Config, place: str, field: str, value: Any) -> Config:
-    """A copy with one field of one model changed, and validated."""
+    """Return a validated copy with one field of one model changed."""
 
     def put(model: Any, names: list[str]) -> Any:
         if not names:
@@ -274,7 +275,7 @@ def changed(config: Config, place: str, field: str, value: Any) -> Config:
 
 
 def other_values(place: str, field: str, info: FieldInfo, value: Any) -> list[Any]:
-    """Every other value of a small type, one other value of a large one."""
+    """Return all other values of a small type, or one other value of a large one."""
     if (place, field) in VALUES:
         return VALUES[place, field]
     kind = info.annotation
@@ -292,7 +293,7 @@ def other_values(place: str, field: str, info: FieldInfo, value: Any) -> list[An
 
 
 def captured(monkeypatch: pytest.MonkeyPatch, module: Any, work: Callable[[], Any]) -> ArtefactSpec:
-    """The spec that a stage would build."""
+    """Return the spec that a stage would build."""
     artefacts: list[ArtefactSpec] = []
 
     class Seen(Exception):  # noqa: N818
@@ -313,7 +314,7 @@ Make = Callable[[Project], ArtefactSpec]
 
 
 def makers(place: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Config, Make]]:
-    """The artefact that a model's parameters belong to, in every situation in which some of them count."""
+    """Return the artefact that a model's parameters belong to, in every situation in which some of them matter."""
     config = base()
     if place == "ingest":
         formats = {"jsonl": "captions.jsonl", "csv": "captions.csv", "scan": "scan"}
@@ -349,20 +350,20 @@ def makers(place: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Config, Ma
 
 
 def models() -> dict[str, type[BaseModel]]:
-    """Every parameter model by its place in params.yaml."""
-    found: dict[str, type[BaseModel]] = {}
+    """Return every parameter model by its location in params.yaml."""
+    models_by_place: dict[str, type[BaseModel]] = {}
 
     def walk(place: str, model: type[BaseModel]) -> None:
         inner = {n: i.annotation for n, i in model.model_fields.items()}
-        own = [n for n, kind in inner.items() if not (isinstance(kind, type) and issubclass(kind, BaseModel))]
-        if own and place:
-            found[place] = model
+        own_fields = [n for n, kind in inner.items() if not (isinstance(kind, type) and issubclass(kind, BaseModel))]
+        if own_fields and place:
+            models_by_place[place] = model
         for name, kind in inner.items():
             if isinstance(kind, type) and issubclass(kind, BaseModel):
                 walk(f"{place}.{name}".lstrip("."), kind)
 
     walk("", Config)
-    return found | {f"sources.{name}": source_class(name).spec.params for name in SOURCES}
+    return models_by_place | {f"sources.{name}": source_class(name).spec.params for name in SOURCES}
 
 
 def fields() -> Iterator[tuple[str, str, FieldInfo]]:
@@ -390,15 +391,15 @@ def test_a_parameter_changes_the_fingerprint_or_is_listed(
             for value in other_values(place, field, info, getattr(model, field)):
                 try:
                     now = make(project(changed(config, at, field, value))).fingerprint
-                except (ValidationError, RelabelError):  # it makes no sense in this situation
+                except (ValidationError, RelabelError):  # invalid in this situation
                     continue
                 moved += now != before
     assert bool(moved) != ((place, field) in SAME), SAME.get((place, field), "not listed as changing nothing")
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_pooling_belongs_to_what_pools(name: str, folder: Path) -> None:
-    """An encoding is the same under every pooling; a judgement, neighbours and a lookup are not."""
+def test_pooling_changes_only_artefacts_that_pool(name: str, folder: Path) -> None:
+    """Check that pooling changes a judgement, neighbours and a lookup, but no encoding."""
     config = base()
     refused = source_class(name).spec.refused_poolings
     now = config.sources[name].pooling
@@ -427,7 +428,7 @@ RUNTIME: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("field", [f.name for f in dataclasses.fields(Runtime)])
-def test_what_a_run_may_use_changes_no_fingerprint(field: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resources_change_no_fingerprint(field: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for place in models():
         for config, make in makers(place, monkeypatch):
             plain, other = project(config), project(config, **{field: RUNTIME[field]})
@@ -439,7 +440,7 @@ def test_what_a_run_may_use_changes_no_fingerprint(field: str, folder: Path, mon
     [{"text": "a sky!"}, {"caption_id": "77"}, {"image_id": "77"}, {"split": "val", "image_id": "78"}],
     ids=["text", "id", "image", "split"],
 )
-def test_one_changed_caption_is_noticed(change: dict[str, str], folder: Path) -> None:
+def test_one_changed_caption_changes_every_fingerprint(change: dict[str, str], folder: Path) -> None:
     before = project(base())
     artefacts = [stages.encode(before, label, "train").artefact.fingerprint for label in SOURCES]
     write_captions("captions.jsonl", TEXTS, **change)

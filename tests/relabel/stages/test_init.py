@@ -36,13 +36,13 @@ def test_captions_of_the_user_are_in_the_file(path: str, tmp_path: Path) -> None
     assert config.model_copy(update={"ingest": Config().ingest}) == Config()
 
 
-def test_without_a_path_the_file_says_where_to_give_one(tmp_path: Path) -> None:
+def test_without_a_path_the_file_shows_where_to_set_one(tmp_path: Path) -> None:
     init(tmp_path, "mine")
     assert load_config(tmp_path / "params.yaml").ingest.path is None
     assert "  # path: captions.csv" in (tmp_path / "params.yaml").read_text(encoding="utf-8")
 
 
-def test_nothing_is_replaced_and_nothing_half_written(tmp_path: Path) -> None:
+def test_nothing_is_replaced_or_partly_written(tmp_path: Path) -> None:
     (tmp_path / "dvc.yaml").write_text("mine", encoding="utf-8")
     with pytest.raises(UsageError, match=r"dvc.yaml exists"):
         init(tmp_path, dvc=True, examples=True)
@@ -58,7 +58,9 @@ def test_examples_are_copied(tmp_path: Path) -> None:
 
 
 def test_the_stages_are_those_of_the_checkout(tmp_path: Path) -> None:
-    """Commands and outputs agree; dependencies on code are left out, and those on judgements are named singly."""
+    """Check that commands and outputs agree; dependencies on code are omitted, and those on judgements listed
+    singly.
+    """
     init(tmp_path, dvc=True)
     checkout: dict[str, Any] = {}
     for name, stage in stages(ROOT).items():

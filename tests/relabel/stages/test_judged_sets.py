@@ -1,5 +1,5 @@
-"""Contract of `correlate` on judged sets of texts: "all" takes the sets at hand and names the others, a set that
-is asked for by name must be there, and a file of scores belongs to one set.
+"""Contract: `correlate` with "all" evaluates the available judged sets and names the others. A set requested by name
+must be available, and a file of scores belongs to one set.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     return Project(config, Runtime(data=tmp_path / "data"), tmp_path / "labels")
 
 
-def test_all_takes_the_sets_at_hand_and_names_the_others(project: Project, tmp_path: Path) -> None:
+def test_all_evaluates_available_sets_and_names_the_others(project: Project, tmp_path: Path) -> None:
     result = correlate(project, ["cider"], ["all"])
     assert result.problems == []
     table = result.report.tables[-1]
@@ -67,7 +67,7 @@ def test_all_takes_the_sets_at_hand_and_names_the_others(project: Project, tmp_p
     assert (tmp_path / "picture.png").is_file()
 
 
-def test_a_set_asked_for_by_name_must_be_there(project: Project) -> None:
+def test_a_set_requested_by_name_must_be_available(project: Project) -> None:
     with pytest.raises(MissingError, match="no file"):
         correlate(project, ["cider"], ["sick"])
     result = correlate(project, ["cider"], ["sick", "vsts"])
@@ -75,12 +75,12 @@ def test_a_set_asked_for_by_name_must_be_there(project: Project) -> None:
     assert result.report.tables
 
 
-def test_a_label_that_reads_no_text_has_nothing_to_say(project: Project) -> None:
+def test_a_label_without_texts_is_not_scored(project: Project) -> None:
     with pytest.raises(UsageError, match="same_image: cannot score texts"):
         correlate(project, ["same_image"], ["vsts"])
 
 
-def test_a_file_of_scores_stands_beside_labels(project: Project, tmp_path: Path) -> None:
+def test_a_file_of_scores_is_reported_with_labels(project: Project, tmp_path: Path) -> None:
     path = tmp_path / "mine.jsonl"
     path.write_text("\n".join(json.dumps({"id": str(n + 1), "score": row[2]}) for n, row in enumerate(TEXTS)))
     result = correlate(project, ["cider"], ["vsts"], [path])

@@ -1,5 +1,6 @@
-"""Contract: finished work is found where nothing may be written, by every stage; work that is not finished ends with an
-error that names the folder and the permission, and never with the advice to free space."""
+"""Contract: every stage finds finished work in folders without write permission. Unfinished work ends with an error
+that names the folder and the permission, and never advises to free space.
+"""
 
 from __future__ import annotations
 

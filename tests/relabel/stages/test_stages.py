@@ -1,5 +1,6 @@
-"""Contract: the stages make labels and judgements of any corpus, repeat no finished work, never serve what was made
-under other parameters, leave out what cannot be built and say so; on all of COCO they reproduce the papers' table."""
+"""Contract: the stages make labels and judgements of any corpus, repeat no finished work, never read an artefact of
+other parameters, and report labels that cannot be built. On all of COCO they reproduce the papers' table.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ SMALL = [
 
 @pytest.fixture
 def small(tmp_path: Path, coco: Corpus, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the captions of COCO's first 40 val images."""
+    """Return a folder with the captions of COCO's first 40 val images."""
     monkeypatch.chdir(tmp_path)
     images = coco.images(["val"])
     rows = range(int(coco.indptr[images.start]), int(coco.indptr[images.start + 40]))
@@ -50,7 +51,7 @@ def small(tmp_path: Path, coco: Corpus, monkeypatch: pytest.MonkeyPatch) -> Path
 
 
 def project(*settings: str) -> Project:
-    """Return a project of parameters as a file gives them: it may be edited, and is no trial."""
+    """Return a project whose parameters count as those of a file: they may change, and the project is no trial."""
     return Project(Config(**load_config(None, [*SMALL, *settings]).model_dump()), Runtime())
 
 
@@ -59,7 +60,7 @@ def records(found: Any) -> dict[tuple[str, str, str], dict[str, Any]]:
 
 
 def pearson_of_a_loop(made: Project) -> float:
-    """Pearson's r of cider over the judged caption-image pairs whose ids the corpus has."""
+    """Compute Pearson's r of cider over the judged pairs of caption and image whose ids the corpus has."""
     relevance, corpus, human = stages.open_label(made, "cider", "val"), made.corpus, human_scores("sits", "val")
     ours, theirs = [], []
     for caption, image, score in zip(human.left, human.right, human.score, strict=True):
@@ -70,11 +71,11 @@ def pearson_of_a_loop(made: Project) -> float:
     return float(np.corrcoef(ours, theirs)[0, 1])
 
 
-def test_the_main_road_on_a_small_corpus(small: Path) -> None:
+def test_a_complete_run_on_a_small_corpus(small: Path) -> None:
     steps = plan_run(project())
     stages_ahead = {"encode", "judge", "neighbours", "export"}
     assert {(s.stage, s.state) for s in steps} == {("ingest", "to do"), *((name, "waits") for name in stages_ahead)}
-    assert {s.rows for s in steps if s.stage != "judge"} == {None}  # captions of another dataset than a published one
+    assert {s.rows for s in steps if s.stage != "judge"} == {None}  # the captions are not a published dataset
     outcome = run(project())
     assert outcome.problems == []
     rows = records(outcome)
@@ -87,18 +88,18 @@ def test_the_main_road_on_a_small_corpus(small: Path) -> None:
         assert (outcome.paths["tables, pictures"] / name).stat().st_size > 0
 
 
-def test_finished_work_is_not_repeated_and_a_parameter_touches_its_label_alone(small: Path) -> None:
+def test_a_parameter_rebuilds_its_label_only(small: Path) -> None:
     run(project())
     before = {p: p.stat().st_mtime_ns for p in small.rglob("manifest.json")}
     run(project())
     assert {p: p.stat().st_mtime_ns for p in small.rglob("manifest.json")} == before
     run(project("sources.cider.sigma=3"))
     changed = {p.parent.relative_to(small).as_posix() for p, t in before.items() if p.stat().st_mtime_ns != t}
-    made = {p.parent.relative_to(small).as_posix() for p in before}
-    assert changed == {name for name in made if name.endswith("/cider")} | {"labels/coco/report/val"}
+    artefacts = {p.parent.relative_to(small).as_posix() for p in before}
+    assert changed == {name for name in artefacts if name.endswith("/cider")} | {"labels/coco/report/val"}
 
 
-def test_a_report_of_some_labels_or_of_a_trial_lies_beside_that_of_all(small: Path) -> None:
+def test_reports_of_trials_are_separate(small: Path) -> None:
     outcome = run(project())
     assert outcome.paths["tables, pictures"] == Path("labels/coco/report/val")
     before = {p: p.read_bytes() for p in Path("labels").rglob("*") if p.is_file() and p.suffix != ".lock"}
@@ -120,7 +121,7 @@ def test_a_report_of_some_labels_or_of_a_trial_lies_beside_that_of_all(small: Pa
     assert correlate(project(), ["cider", "same_image"], ["cxc"]).paths["tables, pictures"].name == "val"
 
 
-def test_pooling_alone_judges_again_and_encodes_nothing(small: Path) -> None:
+def test_pooling_repeats_the_judgement_and_not_the_encoding(small: Path) -> None:
     run(project())
     assert not stages.encode(project("sources.cider.pooling=max"), "cider", "val").run()[1]
     assert stages.judge(project("sources.cider.pooling=max"), "cider").run()[1]
@@ -137,7 +138,7 @@ def test_an_encoding_of_other_parameters_or_captions_is_never_opened(small: Path
         stages.open_label(project(), "cider", "val")
 
 
-def test_what_cannot_be_built_is_left_out_and_said(small: Path) -> None:
+def test_labels_that_cannot_be_built_are_reported(small: Path) -> None:
     broken = "sources={good: {source: same_image}, bad: {source: cbow, vectors: gone.txt, tokenizer: lower_split}}"
     outcome = run(project(broken))
     assert [label for label, _ in outcome.problems] == ["bad"]
@@ -157,26 +158,28 @@ def test_only_coco_is_judged(small: Path) -> None:
 
 
 def test_nearest_equals_a_loop_over_all_captions(small: Path) -> None:
-    made = project()
-    run(made)
-    asked = made.corpus.caption_ids[7]
-    text, hits, _ = search_labels(made, None, asked, ["cider"], 5, "val")
-    assert text == made.corpus.texts[7]
-    relevance = stages.open_label(made, "cider", "val")
+    built = project()
+    run(built)
+    asked = built.corpus.caption_ids[7]
+    text, hits, _ = search_labels(built, None, asked, ["cider"], 5, "val")
+    assert text == built.corpus.texts[7]
+    relevance = stages.open_label(built, "cider", "val")
     scores = []
-    for row in range(len(made.corpus)):
+    for row in range(len(built.corpus)):
         if row != 7:
             one = relevance.pairs(References.single(np.array([7], np.int32)), np.array([row], np.int32))
             scores.append((-float(one[0]), row))
     best = sorted(scores)[:5]
-    assert [h.caption_id for h in hits["cider"]] == [made.corpus.caption_ids[row] for _, row in best]
+    assert [h.caption_id for h in hits["cider"]] == [built.corpus.caption_ids[row] for _, row in best]
     assert [h.score for h in hits["cider"]] == [-score for score, _ in best]
-    assert [h.same_image for h in hits["cider"]] == [made.corpus.image[row] == made.corpus.image[7] for _, row in best]
+    assert [h.same_image for h in hits["cider"]] == [
+        built.corpus.image[row] == built.corpus.image[7] for _, row in best
+    ]
     with pytest.raises(UsageError, match="no such caption"):
-        search_labels(made, None, "coco:0", ["cider"], 5, "val")
+        search_labels(built, None, "coco:0", ["cider"], 5, "val")
 
 
-ANCHORS = {  # label: SITS all and non-GT, with tolerances; figures of the papers, CxC test
+ANCHORS = {  # label: SITS all and non-GT, with tolerances; published figures, CxC test
     "same_image": (0.7115, None, 0.0005),
     "cider": (0.738, 0.487, 0.001),
     "cider_lower_split": (0.7346, 0.4537, 0.0005),

@@ -1,4 +1,4 @@
-"""Contract: a tuned model is not replaced by a trial with another base model, wherever that lies."""
+"""Contract: a trial with another base model does not replace a tuned model, whatever the location of the base."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CONTENT = {"base": "0", "copy": "0", "other": "1"}
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Overridden:
-    """Return a function of overrides, to a project whose parameter file tunes `base`."""
+    """Return a function from overrides to a project whose parameter file tunes `base`."""
     path = tmp_path / "params.yaml"
     path.write_text("tune: {bert_sts: {base: base}, sbert: {base: base}}")
 
@@ -36,10 +36,10 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Overridden:
 
 @pytest.mark.parametrize("section", ["bert_sts", "sbert"])
 def test_a_trial_with_another_base_is_refused(section: str, project: Overridden) -> None:
-    made = project({})
-    semantic = getattr(made.config.tune, section).model_dump(mode="json", exclude={"base", "revision"})
+    project_of = project({})
+    semantic = getattr(project_of.config.tune, section).model_dump(mode="json", exclude={"base", "revision"})
     previous = Manifest("model", "tuned", "0", semantic, {"base": "0"}, {"base": "base"}, {}, {})
-    assert model_guard(made, section) is None  # the file may be edited
+    assert model_guard(project_of, section) is None  # the file may be edited
     same = model_guard(project({f"tune.{section}.base": "copy"}), section)
     assert same is not None
     same(previous)

@@ -1,5 +1,6 @@
-"""Contract: `verify` reads everything back and names every file in which a single byte has changed. Missing and unknown
-files are named, too. Unfinished work is reported and is no fault."""
+"""Contract: `verify` reads all files and names every file with a changed byte. Missing and unknown files are named,
+too. Unfinished work is reported and is no fault.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +28,12 @@ FETCHED = "eccv"
 
 @pytest.fixture
 def tree(made: Path, tmp_path: Path) -> Path:
-    """A copy that may be changed."""
+    """Return a copy that tests may change."""
     return shutil.copytree(made, tmp_path / "tree")
 
 
-def found(tree: Path) -> list[tuple[str, str]]:
-    """Fault and file of every problem."""
+def faults_of(tree: Path) -> list[tuple[str, str]]:
+    """Return fault and file of every problem."""
     problems = verify([tree / "labels", tree / "data"], tree / "data").problems
     return [(p.fault, Path(p.file).relative_to(tree).as_posix()) for p in problems]
 
@@ -42,7 +43,7 @@ def files_of(tree: Path) -> list[Path]:
     return [p for p in below if p.is_file() and p.parent.name != WORK]
 
 
-def test_a_whole_tree_is_whole(tree: Path) -> None:
+def test_an_intact_tree_has_no_faults(tree: Path) -> None:
     findings = verify([tree / "labels", tree / "data"], tree / "data")
     files = files_of(tree)
     assert findings.problems == []
@@ -56,37 +57,37 @@ def test_a_whole_tree_is_whole(tree: Path) -> None:
     assert kinds == every
 
 
-def test_any_changed_byte_is_found_and_its_file_named(tree: Path) -> None:
-    """Of every file at least one; a file of each of some folders at a time, and all are named, and no other.
+def test_any_changed_byte_is_detected_and_its_file_named(tree: Path) -> None:
+    """Change files of all kinds, one file per folder in one call; exactly these are named.
 
-    Not two files of one folder: a manifest that is no longer to be trusted says nothing of the files beside it.
+    Two files of one folder would not be independent: a damaged manifest says nothing of the files beside it.
     """
     chance, files = random.Random(0), files_of(tree)
     assert len(files) < FLIPS
     left = [*files, *(chance.choice(files) for _ in range(FLIPS - len(files)))]
     while left:
         chance.shuffle(left)
-        some = {path.parent: path for path in left}.values()
-        before = {path: path.read_bytes() for path in some}
+        one_per_folder = {path.parent: path for path in left}.values()
+        before = {path: path.read_bytes() for path in one_per_folder}
         for path, body in before.items():
             at = chance.randrange(len(body))
             path.write_bytes(body[:at] + bytes([body[at] ^ chance.randrange(1, 256)]) + body[at + 1 :])
             left.remove(path)
-        assert sorted(found(tree)) == sorted(("damaged", p.relative_to(tree).as_posix()) for p in some)
+        assert sorted(faults_of(tree)) == sorted(("damaged", p.relative_to(tree).as_posix()) for p in one_per_folder)
         for path, body in before.items():
             path.write_bytes(body)
-    assert found(tree) == []
+    assert faults_of(tree) == []
 
 
-def test_a_changed_byte_anywhere_in_a_manifest_is_found(tmp_path: Path) -> None:
-    """All of them, three ways each: a digit, a brace, a line's end that becomes another kind of line's end."""
+def test_a_changed_byte_anywhere_in_a_manifest_is_detected(tmp_path: Path) -> None:
+    """Change every byte in three ways: a digit, a brace, a line end that becomes another kind of line end."""
     build(
         tmp_path / "out", ArtefactSpec("demo", "demo", {"size": 3, "text": "ä"}, {"corpus": "abc"}), lambda work: None
     )
     path = tmp_path / "out" / "manifest.json"
     body = path.read_bytes()
     for at in range(len(body)):
-        for change in (0x01, 0x07, 0x80):  # 0x07 makes \r of \n
+        for change in (0x01, 0x07, 0x80):  # 0x07 turns \n into \r
             path.write_bytes(body[:at] + bytes([body[at] ^ change]) + body[at + 1 :])
             with pytest.raises(CheckError, match=r"manifest\.json"):
                 read_manifest(path.parent)
@@ -104,7 +105,7 @@ def test_the_same_facts_in_another_form_are_refused(tmp_path: Path) -> None:
         read_manifest(path.parent)
 
 
-def test_what_lacks_is_cut_or_is_too_much_is_named(tree: Path) -> None:
+def test_missing_truncated_and_extra_files_are_named(tree: Path) -> None:
     corpus, lookup = tree / "labels/coco/corpus", tree / "labels/coco/exports/val/lookup/cider"
     shards = sorted(corpus.glob("part-*"))
     shards[0].unlink()
@@ -113,7 +114,7 @@ def test_what_lacks_is_cut_or_is_too_much_is_named(tree: Path) -> None:
     (tree / "labels/notes.txt").write_text("mine")
     (tree / "data/vectors.txt").write_text("mine, and no fault")
     (tree / "labels/coco/.gitignore").write_text("/corpus")
-    assert sorted(found(tree)) == [
+    assert sorted(faults_of(tree)) == [
         ("damaged", "labels/coco/corpus/part-00001-of-00004.parquet"),
         ("missing", "labels/coco/corpus/part-00000-of-00004.parquet"),
         ("stray", "labels/coco/exports/val/lookup/cider/mine.npy"),
@@ -122,30 +123,30 @@ def test_what_lacks_is_cut_or_is_too_much_is_named(tree: Path) -> None:
 
 
 def test_any_deleted_manifest_is_named(tree: Path) -> None:
-    """Of an artefact without other files as well, whose folder is empty then."""
+    """Delete manifests, also that of an artefact without other files, whose folder is then empty."""
     manifests = [path for path in files_of(tree) if path.name == "manifest.json"]
     assert not all(read_manifest(path.parent).files for path in manifests)
     assert len(manifests) > 8
     for path in manifests:
         body = path.read_bytes()
         path.unlink()
-        assert found(tree) == [("missing", path.relative_to(tree).as_posix())]
+        assert faults_of(tree) == [("missing", path.relative_to(tree).as_posix())]
         path.write_bytes(body)
-    assert found(tree) == []
+    assert faults_of(tree) == []
 
 
-def test_any_deleted_artefact_that_others_were_made_from_is_named(tree: Path) -> None:
-    """All but leaves (lookups, plans, the report), and models, whose folder no manifest names."""
+def test_any_deleted_input_is_named(tree: Path) -> None:
+    """Delete all but leaves (lookups, plans, the report) and models, whose folder no manifest names."""
     for folder in [path.parent for path in files_of(tree) if path.name == "manifest.json"]:
         inner = read_manifest(folder).kind in ("corpus", "encoding", "neighbours", "judgement")
         shutil.move(folder, tree / "away")
-        assert found(tree) == ([("missing", folder.relative_to(tree).as_posix())] if inner else [])
+        assert faults_of(tree) == ([("missing", folder.relative_to(tree).as_posix())] if inner else [])
         shutil.move(tree / "away", folder)
-    assert found(tree) == []
+    assert faults_of(tree) == []
 
 
 def test_an_input_that_may_be_a_damaged_artefact_is_not_called_absent(tmp_path: Path) -> None:
-    """A lookup of all captions does not say that its neighbours were found within train."""
+    """Check a lookup of all captions, whose manifest does not say that its neighbours were found within train."""
     root = tmp_path / "labels" / "mine"
     lookup = Manifest("lookup", "cider", "a", {}, {"neighbours": "b"}, {}, {}, {})
     folder = root / "exports" / "all" / "lookup" / "cider"
@@ -155,7 +156,7 @@ def test_an_input_that_may_be_a_damaged_artefact_is_not_called_absent(tmp_path: 
     assert len(check_references({folder: lookup}, [tmp_path], [near / "sbert"])[0]) == 1
 
 
-def test_unfinished_work_is_told_and_is_no_fault(tree: Path) -> None:
+def test_unfinished_work_is_reported_and_no_fault(tree: Path) -> None:
     def stop(work: Work) -> None:
         work.file("a.txt", lambda path: path.write_text("a") and None)
         (work.folder / ".b.txt-00000000-1.part").write_text("half")
@@ -169,7 +170,7 @@ def test_unfinished_work_is_told_and_is_no_fault(tree: Path) -> None:
     assert "1 of 2 files are complete" in findings.unfinished[0]
 
 
-def test_a_fetched_file_is_held_against_its_dataset(tree: Path) -> None:
+def test_a_fetched_file_is_compared_with_its_dataset(tree: Path) -> None:
     findings = verify([tree / "data"], tree / "data")
     assert findings.fetched == len(datasets.load_manifest(FETCHED).files)
     path = tree / "data" / FETCHED / datasets.load_manifest(FETCHED).files[0].name
@@ -179,13 +180,13 @@ def test_a_fetched_file_is_held_against_its_dataset(tree: Path) -> None:
     assert f"relabel fetch {FETCHED}" in problem.todo
 
 
-def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(MissingError, match="no such folder"):
         verify([tmp_path / "none"], tmp_path)
 
 
-def test_a_damaged_shard_is_made_again_and_no_other(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What `verify` says to do mends what it found."""
+def test_a_damaged_shard_is_rebuilt_and_no_other(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check that the remedy named by `verify` repairs the fault."""
     monkeypatch.chdir(tree)
     encoding = tree / "labels/coco/encodings/val/cider"
     shards = sorted(encoding.glob("part-*"))
@@ -196,4 +197,4 @@ def test_a_damaged_shard_is_made_again_and_no_other(tree: Path, monkeypatch: pyt
     assert stages.encode(project, "cider", "val").run()[1]
     assert shards[1].read_bytes() == body
     assert shards[0].stat().st_ino == kept
-    assert found(tree) == []
+    assert faults_of(tree) == []

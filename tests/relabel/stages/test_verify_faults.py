@@ -1,6 +1,7 @@
-"""Contract: `verify` names every fault it meets and goes on with the rest: folders that cannot be read, paths that are
-too long, links in circles, pipes and devices, manifests and inputs that were deleted. A whole artefact that was made
-from others than those that are there is stale, which is no fault."""
+"""Contract: `verify` names every fault and continues: unreadable folders, paths that are too long, circular links,
+pipes and devices, deleted manifests and inputs. An intact artefact that was made from earlier versions of its inputs
+is stale, which is no fault.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ def make(folder: Path, kind: str, name: str, inputs: dict[str, str], facts: dict
 
 @pytest.fixture
 def labels(tmp_path: Path) -> Path:
-    """One artefact of most kinds, each made from the ones before it."""
+    """Return one artefact of most kinds, each made from the ones before it."""
     return lay(tmp_path / "labels")
 
 
@@ -47,10 +48,12 @@ def lay(labels: Path) -> Path:
     cbow = make(layout.encoding("all", "cbow"), "encoding", "cbow", corpus, {"label": "cbow", "split": "all"}, size=2)
     parts = corpus | {"encoding cider": cider}
     make(layout.encoding("test", "fuse"), "encoding", "fuse", parts, {"label": "fuse", "split": "test"})
-    made = corpus | {"encoding": cider}
-    near = make(layout.neighbours("test", "captions", "cider"), "neighbours", "cider", made, {"split": "test"})
-    make(layout.lookup("test", "cider"), "lookup", "cider", made | {"neighbours": near}, {"split": "test"})
-    judged = make(layout.judgement("test", "cider"), "judgement", "cider", made | {"cxc sts": "x"}, {"label": "cider"})
+    identities = corpus | {"encoding": cider}
+    near = make(layout.neighbours("test", "captions", "cider"), "neighbours", "cider", identities, {"split": "test"})
+    make(layout.lookup("test", "cider"), "lookup", "cider", identities | {"neighbours": near}, {"split": "test"})
+    judged = make(
+        layout.judgement("test", "cider"), "judgement", "cider", identities | {"cxc sts": "x"}, {"label": "cider"}
+    )
     make(layout.report("test"), "report", "test", {"cxc/cider": judged})
     facts = {"label": "cbow", "split": "test", "neighbours": "cider"}
     make(layout.plan("test", "p"), "plan", "p", corpus | {"encoding": cbow, "neighbours": near}, facts)
@@ -76,13 +79,13 @@ LOOKUP = "mine/exports/test/lookup/cider"
 
 
 def spoil(labels: Path) -> tuple[str, str]:
-    """Damage a file that is read late; return the fault that is to be found beside others."""
+    """Damage a file that is read late; return the fault that must be reported besides others."""
     (labels / LOOKUP / SHARD).write_text("x")
     return ("damaged", f"{LOOKUP}/{SHARD}")
 
 
 def test_links_in_circles_end(labels: Path) -> None:
-    """Links to a folder above are strays; a link to another folder that is verified is no fault."""
+    """Check that links to a parent folder are strays, and that a link to another verified folder is no fault."""
     for name in ("a", "b"):
         (labels / name).symlink_to(".")
     (labels / "mine" / "up").symlink_to(labels.parent)
@@ -114,7 +117,7 @@ def test_a_dataset_on_another_disk_is_verified_through_its_link(labels: Path) ->
     assert ("missing", "mine/encodings/test/cider") in faults(labels)
 
 
-def test_what_cannot_be_read_is_named(
+def test_unreadable_files_are_named(
     public_folder: Path, unprivileged: Callable[[], AbstractContextManager[None]]
 ) -> None:
     labels = lay(public_folder / "labels")
@@ -125,16 +128,16 @@ def test_what_cannot_be_read_is_named(
     (encodings / "test/cider" / SHARD).chmod(0)
     (labels / "mine/judgements/test/cider" / MANIFEST).chmod(0)
     with unprivileged():
-        found = faults(labels)
+        fault_files = faults(labels)
     for path in (encodings / "test/fuse", encodings / "all/cbow"):
         path.chmod(0o755)
     unreadable = [f"mine/encodings/all/cbow/{name}" for name in (MANIFEST, SHARD)]
     unreadable += ["mine/encodings/test/fuse", f"mine/encodings/test/cider/{SHARD}"]
     unreadable += [f"mine/judgements/test/cider/{MANIFEST}"]
-    assert sorted(found) == sorted([damaged, *(("unreadable", name) for name in unreadable)])
+    assert sorted(fault_files) == sorted([damaged, *(("unreadable", name) for name in unreadable)])
 
 
-def test_a_root_that_cannot_be_read_is_named(
+def test_an_unreadable_root_is_named(
     public_folder: Path, unprivileged: Callable[[], AbstractContextManager[None]]
 ) -> None:
     for name in ("closed", "labels"):
@@ -144,12 +147,12 @@ def test_a_root_that_cannot_be_read_is_named(
     with unprivileged():
         problems = verify([public_folder / "closed", public_folder / "labels"], public_folder / "data").problems
     (public_folder / "closed").chmod(0o755)
-    found = [(p.fault, Path(p.file).relative_to(public_folder).as_posix()) for p in problems]
-    assert found == [("unreadable", "closed"), (damaged[0], f"labels/{damaged[1]}")]
+    fault_files = [(p.fault, Path(p.file).relative_to(public_folder).as_posix()) for p in problems]
+    assert fault_files == [("unreadable", "closed"), (damaged[0], f"labels/{damaged[1]}")]
 
 
 def test_paths_that_are_too_long_are_named(labels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tree that is deeper than a path may be long; and a manifest that names such a file."""
+    """Check a tree deeper than the longest path, and a manifest that names such a file."""
     monkeypatch.chdir(labels / "mine")
     for _ in range(20):
         Path("x" * 250).mkdir()
@@ -162,15 +165,15 @@ def test_paths_that_are_too_long_are_named(labels: Path, monkeypatch: pytest.Mon
         manifest.files[name] = FileEntry("0", 1)
     (folder / MANIFEST).write_text(manifest.to_json())
     damaged = spoil(labels)
-    found = sorted(faults(labels))
-    (deep,) = [file for fault, file in found if "xxx" in file]
+    fault_files = sorted(faults(labels))
+    (deep,) = [file for fault, file in fault_files if "xxx" in file]
     assert len(str(labels / deep)) > 4000
     named = [("unreadable", f"mine/encodings/all/cbow/{name}") for name in ("a\\x00b", "y" * 300)]
-    assert found == sorted([damaged, ("unreadable", deep), *named])
+    assert fault_files == sorted([damaged, ("unreadable", deep), *named])
     shutil.rmtree(labels / "mine" / ("x" * 250))
 
 
-def test_a_path_that_cannot_be_is_an_error(tmp_path: Path, labels: Path) -> None:
+def test_an_invalid_path_is_an_error(tmp_path: Path, labels: Path) -> None:
     with pytest.raises(UsageError, match="File name too long"):
         check(tmp_path / ("x" * 300))
     with pytest.raises(MissingError, match="no such folder"):
@@ -203,7 +206,7 @@ def test_pipes_sockets_devices_and_broken_links_are_named_and_never_opened(
     expected += [("missing", f"mine/corpus/{SHARD}"), ("stray", "pipe"), ("stray", "mine/exports/test/plan/p/pipe")]
     expected += [("missing", f"mine/encodings/all/cbow/{MANIFEST}")]
     with socket.socket(socket.AF_UNIX) as server:
-        monkeypatch.chdir(labels)  # the path of a socket is short
+        monkeypatch.chdir(labels)  # the path of a socket must be short
         server.bind("socket")
         assert sorted(faults(labels)) == sorted([*expected, ("stray", "socket")])
 
@@ -211,7 +214,7 @@ def test_pipes_sockets_devices_and_broken_links_are_named_and_never_opened(
 def test_files_that_vanish_are_missing_and_folders_that_vanish_are_no_error(
     labels: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another process removes a file between the walk and the reading, and a work folder during the walk."""
+    """Let another process remove a file between the walk and the reading, and a work folder during the walk."""
     import relabel.stages.verify as module
 
     real, work = module._read, labels / "mine/exports/test/lookup/.work/cider-0123456789abcdef"
@@ -247,13 +250,13 @@ def test_a_deleted_manifest_is_named_once_and_not_the_files_beside_it(labels: Pa
     assert faults(labels) == [("missing", f"mine/report/val/{MANIFEST}")]
 
 
-def test_a_model_without_its_manifest_is_named_among_files_of_the_users_own(tmp_path: Path, labels: Path) -> None:
+def test_a_model_without_its_manifest_is_named_among_the_users_files(tmp_path: Path, labels: Path) -> None:
     data = tmp_path / "data"
     for name in ("word2vec/word2vec.coco-train.100d.txt", "sbert-cxc/training.json", "own/GoogleNews.bin"):
         (data / name).parent.mkdir(parents=True)
         (data / name).write_text("x")
-    found = [(p.fault, Path(p.file).relative_to(data).as_posix()) for p in check(labels, data).problems]
-    assert found == [("missing", f"sbert-cxc/{MANIFEST}"), ("missing", f"word2vec/{MANIFEST}")]
+    fault_files = [(p.fault, Path(p.file).relative_to(data).as_posix()) for p in check(labels, data).problems]
+    assert fault_files == [("missing", f"sbert-cxc/{MANIFEST}"), ("missing", f"word2vec/{MANIFEST}")]
 
 
 def test_a_training_is_no_artefact_and_no_stray(labels: Path) -> None:
@@ -274,8 +277,8 @@ def test_a_training_is_no_artefact_and_no_stray(labels: Path) -> None:
         ("mine/judgements/test/cider", 1),
     ],
 )
-def test_a_deleted_artefact_is_known_from_those_made_from_it(folder: str, referrers: int, labels: Path) -> None:
-    """Where a manifest does not name the split of an encoding (test or all), the first is named."""
+def test_a_deleted_artefact_is_detected_by_its_successors(folder: str, referrers: int, labels: Path) -> None:
+    """Check the first encoding if a manifest does not say which split (test or all) it used."""
     shutil.rmtree(labels / folder.replace("test/cbow", "all/cbow"))
     (problem,) = check(labels).problems
     assert (problem.fault, problem.file, problem.found) == ("missing", str(labels / folder), "nothing")
@@ -286,7 +289,7 @@ def test_a_deleted_artefact_is_known_from_those_made_from_it(folder: str, referr
     assert "ignore this if you deleted it" in problem.todo
 
 
-def test_only_below_the_folders_that_are_verified_is_anything_missing(labels: Path) -> None:
+def test_only_files_in_verified_folders_can_be_missing(labels: Path) -> None:
     shutil.rmtree(labels / "mine/encodings")
     assert check(labels / "mine/exports").problems == []
     assert len(check(labels).problems) == 2
@@ -299,20 +302,20 @@ def test_an_artefact_made_from_others_is_stale_and_no_fault(labels: Path) -> Non
     findings = check(labels)
     assert findings.problems == []
     stale = [line.split(": ")[1] for line in findings.stale]
-    made = [
+    artefacts = [
         layout.encoding("test", "fuse"),
         layout.lookup("test", "cider"),
         layout.judgement("test", "cider"),
         layout.neighbours("test", "captions", "cider"),
     ]
-    assert sorted(stale) == sorted(map(str, made))
+    assert sorted(stale) == sorted(map(str, artefacts))
     assert any(
         "made from another encoding than the current one; `relabel judge --split test --label cider" in x
         for x in findings.stale
     )
 
 
-def test_names_are_shown_as_text_that_can_be_printed(labels: Path) -> None:
+def test_names_are_shown_as_printable_text(labels: Path) -> None:
     os.close(os.open(os.fsencode(labels) + b"/\xff\x1b[2J\n", os.O_CREAT))
     (problem,) = check(labels).problems
     assert str(problem).encode().isascii()
