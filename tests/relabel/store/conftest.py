@@ -1,4 +1,4 @@
-"""A disk that remembers: what is on it at every instant of a build, and what a power cut at that instant may leave."""
+"""A simulated disk: its contents at every call of a build, and the states that a power cut at that call may leave."""
 
 from __future__ import annotations
 
@@ -22,50 +22,49 @@ Tree = dict[str, bytes | None]
 
 @dataclass
 class Disk:
-    """Watches a folder. Before each call of CALLS it notes what the disk holds.
+    """Watch a folder, and record the contents of the disk before each call of CALLS.
 
-    A killed process leaves what is there at that instant. A power cut leaves of each file its content at its last
-    fsync, or anything if there was none; and of each folder the names at its last fsync, or those of now, each folder
-    for itself.
+    A killed process leaves the current contents. After a power cut, each file has its content at its last fsync, or any
+    content if there was none; each folder has, independently of the others, its names at its last fsync or the current
+    ones.
 
     Attributes
     ----------
-    root : Path
-    killed, cut : list of Tree
-        What is left, without repetition.
+    root : Path killed, cut : list of Tree
+        Remaining states, without repetition.
     calls : int
-        Instants that were looked at.
+        Number of recorded calls.
     """
 
     root: Path
     killed: list[Tree] = field(default_factory=list)
     cut: list[Tree] = field(default_factory=list)
     calls: int = 0
-    _last: dict[int, bytes] = field(default_factory=dict)  # of every file that was ever there
+    _last: dict[int, bytes] = field(default_factory=dict)  # of every file that ever existed
     _contents: dict[int, bytes] = field(default_factory=dict)
     _names: dict[int, dict[str, int]] = field(default_factory=dict)
-    _held: dict[int, int] = field(default_factory=dict)  # open, so that no inode's number comes again
+    _held: dict[int, int] = field(default_factory=dict)  # open descriptors, so that no inode number is reused
     _seen: set[int] = field(default_factory=set)
 
     def look(self) -> None:
-        """Note what is there, and what a power cut would leave."""
+        """Record the current contents, and the states after a power cut."""
         self.calls += 1
         live: dict[int, dict[str, int]] = {}
         contents: dict[int, bytes] = {}
         self._scan(self.root, live, contents)
-        here = self.root.stat().st_ino
-        self._keep(self.killed, _tree(here, live, contents))
-        doubtful = [i for i, names in live.items() if names != self._names.get(i, {}) and i != here]
-        doubtful = [here, *doubtful] if live[here] != self._names.get(here, {}) else doubtful
+        root_inode = self.root.stat().st_ino
+        self._keep(self.killed, _tree(root_inode, live, contents))
+        doubtful = [i for i, names in live.items() if names != self._names.get(i, {}) and i != root_inode]
+        doubtful = [root_inode, *doubtful] if live[root_inode] != self._names.get(root_inode, {}) else doubtful
         for lost in itertools.product([False, True], repeat=len(doubtful)):
             names = live | {i: self._names.get(i, {}) for i, gone in zip(doubtful, lost, strict=True) if gone}
             names = self._names | names
             for garbage in (lambda _: b"", lambda body: bytes(len(body)), lambda body: body[: len(body) // 2]):
                 bodies = {i: self._contents.get(i, garbage(body)) for i, body in self._last.items()}
-                self._keep(self.cut, _tree(here, names, bodies))
+                self._keep(self.cut, _tree(root_inode, names, bodies))
 
     def synced(self, handle: int) -> None:
-        """Note that a file or a folder was made durable."""
+        """Record that a file or a folder is durable."""
         path = Path(f"/proc/self/fd/{handle}").readlink()
         if self.root not in (path, *path.parents):
             return
@@ -75,7 +74,7 @@ class Disk:
             self._contents[path.stat().st_ino] = path.read_bytes()
 
     def close(self) -> None:
-        """Let go of all inodes."""
+        """Close all inodes."""
         for handle in self._held.values():
             os.close(handle)
 
@@ -98,14 +97,14 @@ class Disk:
 
 
 def _tree(folder: int, names: dict[int, dict[str, int]], contents: dict[int, bytes], above: str = "") -> Tree:
-    found: Tree = {}
+    tree: Tree = {}
     for name, number in names.get(folder, {}).items():
         if number in contents:
-            found[above + name] = contents[number]
+            tree[above + name] = contents[number]
         else:
-            found[above + name] = None
-            found |= _tree(number, names, contents, f"{above}{name}/")
-    return found
+            tree[above + name] = None
+            tree |= _tree(number, names, contents, f"{above}{name}/")
+    return tree
 
 
 @contextmanager
@@ -140,7 +139,7 @@ def watched(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
 
 
 def lay(tree: Tree, folder: Path) -> Path:
-    """Put a tree on the disk."""
+    """Write a tree to the disk."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for name, body in tree.items():
@@ -154,11 +153,11 @@ def lay(tree: Tree, folder: Path) -> Path:
 
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], Any]:
-    """Watch a folder: ``with disk(folder) as seen: ...``."""
+    """Return a context manager that watches a folder: ``with disk(folder) as seen: ...``."""
     return lambda root: watched(root, monkeypatch)
 
 
 @pytest.fixture
 def lay_tree() -> Callable[[Tree, Path], Path]:
-    """See `lay`."""
+    """Return `lay`."""
     return lay

@@ -1,4 +1,4 @@
-"""A limit on the size of files, which stands for a full disk."""
+"""A limit on the size of files, which simulates a full disk."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def file_size_limit(size: int) -> Iterator[None]:
-    """Let no file grow beyond `size` bytes: what a full disk looks like to a writer."""
+    """Limit all files to `size` bytes, which a writer sees as a full disk."""
     old = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, old[1]))

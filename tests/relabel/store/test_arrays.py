@@ -1,5 +1,6 @@
-"""Contract: arrays and indexes are the bytes that numpy and faiss write, and a full disk is an error at every size that
-is too small for the file, its last byte included."""
+"""Contract: arrays and indexes have the bytes that numpy and faiss write. A full disk is an error at every size
+below that of the file, the last byte included.
+"""
 
 from __future__ import annotations
 
@@ -25,17 +26,17 @@ ARRAYS = [
 
 def fails_short_of(path: Path, write: Callable[[], Any]) -> None:
     write()
-    whole = path.read_bytes()
-    for size in {0, 1, 100, len(whole) // 2, len(whole) - 5, len(whole) - 1}:
+    contents = path.read_bytes()
+    for size in {0, 1, 100, len(contents) // 2, len(contents) - 5, len(contents) - 1}:
         with file_size_limit(size), pytest.raises(OSError, match="File too large"):
             write()
-    with file_size_limit(len(whole)):
+    with file_size_limit(len(contents)):
         write()
-    assert path.read_bytes() == whole
+    assert path.read_bytes() == contents
 
 
 @pytest.mark.parametrize("array", ARRAYS, ids=lambda a: f"{a.dtype}{a.shape}")
-def test_an_array_is_what_numpy_writes(array: Any, tmp_path: Path) -> None:
+def test_an_array_equals_the_file_of_numpy(array: Any, tmp_path: Path) -> None:
     np.save(tmp_path / "theirs.npy", np.asarray(array, order="C"))
     save_array(tmp_path / "ours.npy", array)
     assert (tmp_path / "ours.npy").read_bytes() == (tmp_path / "theirs.npy").read_bytes()
@@ -47,7 +48,7 @@ def test_an_array_without_room_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("factory", ["Flat", "IVF4,Flat", "HNSW8"])
-def test_an_index_is_what_faiss_writes_and_without_room_an_error(factory: str, tmp_path: Path) -> None:
+def test_an_index_equals_the_file_of_faiss_or_is_an_error(factory: str, tmp_path: Path) -> None:
     faiss = pytest.importorskip("faiss")
     vectors = np.random.default_rng(0).standard_normal((400, 8)).astype(np.float32)
     index = faiss.index_factory(8, factory, faiss.METRIC_INNER_PRODUCT)

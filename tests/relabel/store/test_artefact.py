@@ -1,5 +1,7 @@
-"""Contract: an artefact is whole or absent, is reused only under the same fingerprint, resumes file by file, and a
-reader refuses what is not as the manifest says, naming the file. One run at a time works on it; a second one waits."""
+"""Contract: an artefact is complete or absent, is reused only under the same fingerprint, and resumes file by file.
+A reader refuses files that differ from the manifest and names them. One run at a time works on an artefact; a second
+one waits.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ def bytes_of(folder: Path) -> dict[str, bytes]:
     return {p.name: p.read_bytes() for p in folder.iterdir() if p.name != "manifest.json"}
 
 
-def test_shards_have_fixed_rows_and_say_how_many_there_are() -> None:
+def test_shards_have_fixed_rows_and_their_number_in_the_name() -> None:
     assert part_ranges(ROWS, 3) == [range(3, 6), range(6, 9), range(9, 10)]
     assert part_name(2, 13) == "part-00002-of-00013.parquet"
 
@@ -66,48 +68,50 @@ def test_build_then_read(tmp_path: Path) -> None:
 
 def test_the_second_build_does_nothing(tmp_path: Path) -> None:
     build(tmp_path / "out", artefact(), filler([]))
-    made: list[int] = []
-    _, built = build(tmp_path / "out", artefact(), filler(made))
-    assert (built, made) == (False, [])
+    files_made: list[int] = []
+    _, built = build(tmp_path / "out", artefact(), filler(files_made))
+    assert (built, files_made) == (False, [])
 
 
-def test_another_parameter_or_input_builds_anew(tmp_path: Path) -> None:
+def test_another_parameter_or_input_is_a_new_build(tmp_path: Path) -> None:
     build(tmp_path / "out", artefact(), filler([]))
     for other in (artefact(sigma=6.0), ArtefactSpec("encoding", "demo", {"size": 3}, {"corpus": "abd"})):
-        made: list[int] = []
-        manifest, built = build(tmp_path / "out", other, filler(made))
-        assert (built, made) == (True, [0, 1, 2])
+        files_made: list[int] = []
+        manifest, built = build(tmp_path / "out", other, filler(files_made))
+        assert (built, files_made) == (True, [0, 1, 2])
         assert manifest.fingerprint == other.fingerprint
 
 
-def test_the_name_of_a_label_changes_no_value_and_no_fingerprint() -> None:
+def test_the_name_of_a_label_does_not_change_the_fingerprint() -> None:
     assert artefact().fingerprint == ArtefactSpec("encoding", "other", {"size": 3}, {"corpus": "abc"}).fingerprint
 
 
-def test_an_interrupted_build_leaves_the_old_one_and_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_an_interrupted_build_keeps_the_old_artefact_and_resumes(tmp_path: Path) -> None:
     build(tmp_path / "out", artefact(), filler([]))
     old = bytes_of(tmp_path / "out")
     with pytest.raises(KeyboardInterrupt):
         build(tmp_path / "out", artefact(new=1), filler([], stop_at=2))
     assert bytes_of(tmp_path / "out") == old
-    made: list[int] = []
-    build(tmp_path / "out", artefact(new=1), filler(made))
-    assert made == [2]
+    files_made: list[int] = []
+    build(tmp_path / "out", artefact(new=1), filler(files_made))
+    assert files_made == [2]
     build(tmp_path / "whole", artefact(new=1), filler([]))
     assert bytes_of(tmp_path / "out") == bytes_of(tmp_path / "whole")
 
 
 def test_a_deleted_out_is_built_again(tmp_path: Path) -> None:
-    """DVC deletes a stage's outs before it runs the stage."""
+    """Check a rebuild after DVC deleted the outs of a stage, as it does before a run."""
     with pytest.raises(KeyboardInterrupt):
         build(tmp_path / "out", artefact(), filler([], stop_at=1))
-    made: list[int] = []
-    build(tmp_path / "out", artefact(), filler(made))
-    assert made == [1, 2]
+    files_made: list[int] = []
+    build(tmp_path / "out", artefact(), filler(files_made))
+    assert files_made == [1, 2]
 
 
 def test_unfinished_work_under_other_parameters_is_kept_until_the_artefact_is_built(tmp_path: Path) -> None:
-    """A run that finds the artefact leaves it, so that it may go on; a run that builds the artefact removes it."""
+    """Check that a run which finds the artefact keeps such work, and that a run which builds the artefact removes
+    it.
+    """
     out = tmp_path / "out"
     build(out, artefact(), filler([]))
     for other in (out, tmp_path / "out-longer"):
@@ -118,19 +122,19 @@ def test_unfinished_work_under_other_parameters_is_kept_until_the_artefact_is_bu
     assert sorted(path for path in (tmp_path / ".work").iterdir() if path.is_dir()) == sorted(unfinished)
     build(out, artefact(new=2), filler([]))
     assert [path for path in (tmp_path / ".work").iterdir() if path.is_dir()] == unfinished[1:]
-    made: list[int] = []
-    build(tmp_path / "out-longer", artefact(new=1), filler(made))
-    assert made == [2]
+    files_made: list[int] = []
+    build(tmp_path / "out-longer", artefact(new=1), filler(files_made))
+    assert files_made == [2]
 
 
-def test_a_damaged_finished_shard_is_not_trusted_on_resume(tmp_path: Path) -> None:
+def test_a_damaged_finished_shard_is_rebuilt_on_resume(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         build(tmp_path / "out", artefact(), filler([], stop_at=2))
     (shard,) = (tmp_path / ".work").glob(f"*/{part_name(0, 3)}")
     shard.write_bytes(shard.read_bytes()[:-1])
-    made: list[int] = []
-    build(tmp_path / "out", artefact(), filler(made))
-    assert made == [0, 2]
+    files_made: list[int] = []
+    build(tmp_path / "out", artefact(), filler(files_made))
+    assert files_made == [0, 2]
 
 
 def test_a_damaged_artefact_is_refused_by_name_and_rebuilt(tmp_path: Path) -> None:
@@ -165,7 +169,7 @@ def test_a_reader_refuses_other_kinds_and_formats(tmp_path: Path) -> None:
         open_artefact(out, "encoding")
 
 
-def test_a_full_disk_is_one_clear_error_and_loses_nothing(tmp_path: Path) -> None:
+def test_a_full_disk_is_an_error_and_loses_nothing(tmp_path: Path) -> None:
     big = pa.table({"text": [str(hash((i, "x"))) for i in range(50_000)]})
 
     def fill(work: Work) -> None:
@@ -187,16 +191,16 @@ def test_a_full_disk_is_one_clear_error_and_loses_nothing(tmp_path: Path) -> Non
         RuntimeError("Error while serializing: I/O error: File too large (os error 27)"),
     ],
 )
-def test_a_full_disk_that_a_library_reports_in_words_is_one(error: Exception, tmp_path: Path) -> None:
+def test_a_full_disk_reported_as_a_message_is_recognised(error: Exception, tmp_path: Path) -> None:
     def fill(work: Work) -> None:
         raise error
 
-    with pytest.raises(PartialError, match="could not write") as told:
+    with pytest.raises(PartialError, match="could not write") as raised:
         build(tmp_path / "out", ArtefactSpec("encoding", "demo", {}, {}), fill)
-    assert "Free some space" in str(told.value)
+    assert "Free some space" in str(raised.value)
 
 
-def test_another_error_of_a_library_stays_what_it_is(tmp_path: Path) -> None:
+def test_other_errors_of_a_library_are_unchanged(tmp_path: Path) -> None:
     def fill(work: Work) -> None:
         raise RuntimeError("shapes do not match")
 

@@ -1,4 +1,6 @@
-"""Contract: a file is written whole or not at all, and a failed write leaves the old file and no litter."""
+"""Contract: a file is written completely or not at all; a failed write keeps the old file and leaves no temporary
+file.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ def test_a_failed_write_changes_nothing(tmp_path: Path, error: BaseException) ->
     assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
 
 
-def test_sha256_is_of_the_whole_file(tmp_path: Path) -> None:
+def test_sha256_covers_the_complete_file(tmp_path: Path) -> None:
     body = bytes(range(256)) * 9000
     (tmp_path / "a").write_bytes(body)
     assert sha256_file(tmp_path / "a") == hashlib.sha256(body).hexdigest()

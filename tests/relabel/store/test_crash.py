@@ -1,5 +1,6 @@
-"""Contract: whatever a kill or a power cut at any instant of a build leaves on the disk, what is in the artefact's
-place is whole or absent, the next run ends with the same bytes, and what a run said was built outlives the cut."""
+"""Contract: after a kill or a power cut at any call of a build, the artefact is complete or absent and the next run
+ends with the same bytes. An artefact that a run reported as built survives the power cut.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ def artefact(size: int) -> ArtefactSpec:
 
 
 def fill(size: int) -> Callable[[Work], None]:
-    """Two groups: a file that is no part of the artefact, and shards made from it. A fact is read from that file."""
+    """Build two groups: a file outside the artefact, and shards made from it, with a fact read from that file."""
 
     def write(work: Work) -> None:
         if not all(work.done(part_name(i, SHARDS)) for i in range(SHARDS)):
@@ -41,13 +42,13 @@ def fill(size: int) -> Callable[[Work], None]:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Every file but the locks, and the manifest, which holds timings."""
+    """Return every file except the locks and the manifest, which holds timings."""
     files = [p for p in folder.rglob("*") if p.is_file() and p.suffix != ".lock" and p.name != MANIFEST]
     return {p.relative_to(folder).as_posix(): p.read_bytes() for p in files}
 
 
 def state_of(out: Path) -> int | None:
-    """The size that an artefact was built with, None if there is none; anything half there is an error."""
+    """Return the size of the built artefact, or None if there is none; a partial artefact is an error."""
     try:
         return int(open_artefact(out, "encoding").semantic["size"])
     except MissingError:
@@ -56,7 +57,7 @@ def state_of(out: Path) -> int | None:
 
 @pytest.mark.parametrize("way", ["killed", "cut"])
 @pytest.mark.parametrize("old", [None, 4])
-def test_whatever_is_left_the_next_run_ends_with_the_same_bytes(
+def test_the_next_run_ends_with_the_same_bytes_from_every_state(
     way: str,
     old: int | None,
     tmp_path: Path,
@@ -67,7 +68,7 @@ def test_whatever_is_left_the_next_run_ends_with_the_same_bytes(
     home = tmp_path / "home"
     home.mkdir()
     build(tmp_path / "unbroken" / "out", artefact(5), fill(5))
-    whole = contents(tmp_path / "unbroken")
+    complete = contents(tmp_path / "unbroken")
     with disk(home) as seen:
         if old is not None:
             build(home / "out", artefact(old), fill(old))
@@ -75,18 +76,18 @@ def test_whatever_is_left_the_next_run_ends_with_the_same_bytes(
     left = getattr(seen, way)
     assert seen.calls > 60
     assert len(left) > 20
-    monkeypatch.setattr(os, "fsync", lambda _: None)  # the runs from here on are not cut
-    found = set()
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # the following runs are not interrupted
+    states = set()
     for tree in left:
         folder = lay_tree(tree, tmp_path / "left")
-        found.add(state_of(folder / "out"))
+        states.add(state_of(folder / "out"))
         manifest, _ = build(folder / "out", artefact(5), fill(5))
         assert manifest.facts == {"seed": 5}
-        assert contents(folder) == whole, sorted(tree)
-    assert found == {None, 5} | ({old} if old else set())
+        assert contents(folder) == complete, sorted(tree)
+    assert states == {None, 5} | ({old} if old else set())
 
 
-def test_what_is_said_to_be_built_outlives_a_power_cut(
+def test_a_reported_artefact_survives_a_power_cut(
     tmp_path: Path, disk: Callable[[Path], Any], lay_tree: Callable[..., Path]
 ) -> None:
     home = tmp_path / "home"
@@ -95,16 +96,16 @@ def test_what_is_said_to_be_built_outlives_a_power_cut(
         build(home / "deep" / "out", artefact(5), fill(5))
         seen.cut.clear()
         seen._seen.clear()
-        (home / "later").mkdir()  # any call: the disk is looked at
+        (home / "later").mkdir()  # any call makes the disk record its contents
     assert seen.cut
     for tree in seen.cut:
         assert state_of(lay_tree(tree, tmp_path / "left") / "deep" / "out") == 5
 
 
-def test_the_watched_disk_loses_what_is_not_synced(
+def test_the_simulated_disk_loses_unsynced_data(
     tmp_path: Path, disk: Callable[[Path], Any], lay_tree: Callable[..., Path]
 ) -> None:
-    """The simulation finds the classic mistake: a rename before the content is durable."""
+    """Check that the simulation detects a rename before the content is durable."""
     with disk(tmp_path) as seen:
         (tmp_path / "a.part").write_text("new")
         (tmp_path / "a.part").rename(tmp_path / "a")
@@ -128,8 +129,8 @@ def test_a_work_folder_with_shards_of_another_count_is_refused(tmp_path: Path) -
         build(out, artefact(5), fill(5))
 
 
-def test_work_on_other_inputs_or_another_count_is_never_met(tmp_path: Path) -> None:
-    """A work folder is named by the fingerprint, so nothing made for one spec is seen by another."""
+def test_work_on_other_inputs_or_counts_is_not_used(tmp_path: Path) -> None:
+    """Check that a work folder, which is named by its fingerprint, is used for no other spec."""
     names = set()
     for other in (artefact(5), artefact(4), ArtefactSpec("encoding", "demo", {"size": 5}, {"corpus": "abd"})):
 

@@ -1,5 +1,6 @@
-"""Contract: what is read of an artefact is of one build. A rebuild that lands while it is read is read in its place; if
-its values are other ones than were asked for, that is said."""
+"""Contract: everything read from an artefact belongs to one build. If a rebuild finishes during a read, the read is
+repeated; if the new values have other parameters than requested, that is an error.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ from relabel.store.workdir import Work
 
 
 def make(out: Path, value: int, shards: int = 3) -> Manifest:
-    """An artefact whose shards all hold one value."""
+    """Build an artefact whose shards all hold one value."""
 
     def fill(work: Work) -> None:
         for i in range(shards):
@@ -39,7 +40,7 @@ def make(out: Path, value: int, shards: int = 3) -> Manifest:
 def rebuilding(
     out: Path, at: int, values: list[int], seen: list[list[int]]
 ) -> Callable[[Manifest], tuple[int, list[int]]]:
-    """Reads the shards one by one; before number `at` is read, another value is built."""
+    """Return a reader of shards during which, before number `at`, another value is built."""
 
     def read(manifest: Manifest) -> tuple[int, list[int]]:
         found: list[int] = []
@@ -54,20 +55,20 @@ def rebuilding(
 
 
 @pytest.mark.parametrize("at", [0, 1, 2])
-def test_a_build_that_lands_meanwhile_is_read_in_its_place(tmp_path: Path, at: int) -> None:
+def test_a_read_is_repeated_after_a_rebuild(tmp_path: Path, at: int) -> None:
     make(tmp_path / "x", 1)
     seen: list[list[int]] = []
     assert read_artefact(tmp_path / "x", "encoding", rebuilding(tmp_path / "x", at, [2], seen)) == (2, [2, 2, 2])
-    assert seen == [[1] * at + [2] * (3 - at), [2, 2, 2]]  # the first reading was a mixture
+    assert seen == [[1] * at + [2] * (3 - at), [2, 2, 2]]  # the first read mixed two builds
 
 
-def test_builds_that_land_again_and_again_are_named(tmp_path: Path) -> None:
+def test_repeated_rebuilds_are_an_error(tmp_path: Path) -> None:
     make(tmp_path / "x", 1)
     with pytest.raises(CheckError, match="rebuilt by another run while it was read"):
         read_artefact(tmp_path / "x", "encoding", rebuilding(tmp_path / "x", 1, [9, 8, 7, 6, 5, 4], []))
 
 
-def test_a_damaged_artefact_is_no_rebuilt_one(tmp_path: Path) -> None:
+def test_damage_is_not_mistaken_for_a_rebuild(tmp_path: Path) -> None:
     manifest = make(tmp_path / "x", 1)
     (tmp_path / "x" / manifest.parts[1]).write_bytes(b"damaged")
     with pytest.raises(CheckError, match=r"expected .* bytes, found 7"):
@@ -82,11 +83,11 @@ def test_a_damaged_artefact_is_no_rebuilt_one(tmp_path: Path) -> None:
         read_artefact(tmp_path / "y", "encoding", lambda m: m)
 
 
-def test_values_of_another_build_are_refused_later_on(tmp_path: Path) -> None:
+def test_values_of_another_build_are_refused(tmp_path: Path) -> None:
     manifest = make(tmp_path / "x", 1)
     shutil.rmtree(tmp_path / "x")
     make(tmp_path / "x", 1)
-    refuse_replaced(tmp_path / "x", manifest)  # built again with the same values
+    refuse_replaced(tmp_path / "x", manifest)  # rebuilt with the same values
     make(tmp_path / "x", 2)
     with pytest.raises(CheckError, match="rebuilt by another run after it was opened"):
         refuse_replaced(tmp_path / "x", manifest)
@@ -95,10 +96,10 @@ def test_values_of_another_build_are_refused_later_on(tmp_path: Path) -> None:
 def project(folder: Path, *settings: str) -> Project:
     sources = "sources={given: {source: cbow, vectors: %s, tokenizer: lower_split}}" % (folder / "words.txt")
     config = load_config(None, ["ingest.tokenizer=none", "encode.rows_per_shard=4", sources, *settings])
-    made = Project(config, Runtime(data=folder / "data", threads=1), folder / "labels")
+    project_of = Project(config, Runtime(data=folder / "data", threads=1), folder / "labels")
     captions = [Caption(f"x:{i}", f"x:{i // 2}", "train", f"a{i % 5} b") for i in range(12)]
-    made.__dict__["corpus"] = Corpus.from_captions(captions)
-    return made
+    project_of.__dict__["corpus"] = Corpus.from_captions(captions)
+    return project_of
 
 
 def write_words(folder: Path, scale: float) -> None:
@@ -106,9 +107,7 @@ def write_words(folder: Path, scale: float) -> None:
     (folder / "words.txt").write_text("\n".join([*words, f"b 1 0 {scale}"]) + "\n")
 
 
-def test_an_encoding_that_is_rebuilt_under_other_parameters_while_it_is_opened_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_encoding_rebuilt_with_other_parameters_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_words(tmp_path, 1.0)
     old = project(tmp_path)
     stages.encode(old, "given", "train").run()
@@ -129,9 +128,7 @@ def test_an_encoding_that_is_rebuilt_under_other_parameters_while_it_is_opened_i
     assert (changed != expected).any()
 
 
-def test_a_lookup_of_an_encoding_that_is_rebuilt_meanwhile_is_not_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lookup_of_a_rebuilt_encoding_is_discarded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from relabel_train.lookup import open_lookup
 
     write_words(tmp_path, 1.0)
@@ -156,5 +153,5 @@ def test_a_lookup_of_an_encoding_that_is_rebuilt_meanwhile_is_not_kept(
     write_words(tmp_path, 1.0)
     again = project(tmp_path)
     stages.encode(again, "given", "train").run()
-    stages.export_lookup(again, "given", "train").run()  # under the fingerprint of the run that was refused
+    stages.export_lookup(again, "given", "train").run()  # with the fingerprint of the refused run
     assert (open_lookup(out).block(range(12)) == expected).all()

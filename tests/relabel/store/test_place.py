@@ -1,5 +1,6 @@
-"""Contract: a build replaces an older artefact of the same kind and name, and nothing else; whatever else lies in the
-artefact's place is refused before any work, is named, and stays as it was."""
+"""Contract: a build replaces an older artefact of the same kind and name, and nothing else. Anything else at the
+artefact's path is refused by name before any work and stays unchanged.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def never(work: Work) -> None:
 
 
 def tree(folder: Path) -> dict[str, bytes | str | None]:
-    """Everything below a folder: contents of files, targets of links, None for folders."""
+    """Return everything below a folder: contents of files, targets of links, None for folders."""
     entries: dict[str, bytes | str | None] = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
@@ -120,7 +121,7 @@ def notes_in_a_damaged_one(out: Path) -> None:
         (notes_in_a_damaged_one, r"found notes\.txt, which relabel did not write"),
     ],
 )
-def test_anything_else_is_refused_and_stays(lay: Callable[[Path], None], message: str, tmp_path: Path) -> None:
+def test_anything_else_is_refused_and_unchanged(lay: Callable[[Path], None], message: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
     lay(out)
     before = tree(tmp_path)
@@ -140,7 +141,7 @@ def test_a_path_without_a_name_is_refused(path: str, tmp_path: Path, monkeypatch
     assert tree(tmp_path) == {"here": None, "here/deep": None}
 
 
-def test_an_older_one_and_an_empty_folder_are_replaced(tmp_path: Path) -> None:
+def test_older_artefacts_and_empty_folders_are_replaced(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     for size in (1, 2, 3):
@@ -149,7 +150,7 @@ def test_an_older_one_and_an_empty_folder_are_replaced(tmp_path: Path) -> None:
     assert [p.name for p in (tmp_path / ".work").iterdir()] == ["out.lock"]
 
 
-def test_what_relabel_and_dvc_leave_in_a_folder_does_not_stop_a_build(tmp_path: Path) -> None:
+def test_files_of_relabel_and_dvc_do_not_stop_a_build(tmp_path: Path) -> None:
     out = tmp_path / "out"
     build(out, artefact(size=2), fill)
     (out / ".gitignore").write_text("/a.txt")
@@ -159,15 +160,15 @@ def test_what_relabel_and_dvc_leave_in_a_folder_does_not_stop_a_build(tmp_path: 
     assert sorted(p.name for p in out.iterdir()) == ["a.txt", "deep", MANIFEST]
 
 
-def test_a_model_replaces_a_model_of_the_same_kind_whatever_its_name(tmp_path: Path) -> None:
+def test_a_model_replaces_a_model_of_the_same_kind(tmp_path: Path) -> None:
     build(tmp_path / "out", artefact("fuse_model", "fuse of cider, cbow"), fill)
     assert build(tmp_path / "out", artefact("fuse_model", "fuse of cider", size=2), fill)[1]
     with pytest.raises(CheckError, match="found fuse_model fuse of cider, where only an older cross_encoder may"):
         build(tmp_path / "out", artefact("cross_encoder", "fuse of cider"), never)
 
 
-def test_any_byte_of_the_manifest_may_be_damaged_and_the_next_build_mends_it(tmp_path: Path) -> None:
-    """One byte at a time: the artefact is recognised by its fingerprint, or by its kind and name."""
+def test_the_next_build_repairs_any_damaged_byte_of_the_manifest(tmp_path: Path) -> None:
+    """Damage one byte at a time: the artefact is recognised by its fingerprint, or by its kind and name."""
     out = tmp_path / "out"
     build(out, artefact(), fill)
     body = (out / MANIFEST).read_bytes()
@@ -190,7 +191,7 @@ def test_a_damaged_manifest_that_names_another_artefact_is_refused(tmp_path: Pat
 
 
 def test_notes_beside_a_damaged_manifest_stay(tmp_path: Path) -> None:
-    """Which files are the artefact's is known when it is made again; then the notes stop it, and the work is kept."""
+    """Check that foreign files, recognised once the artefact is rebuilt, stop the build and keep its work."""
     out = tmp_path / "out"
     build(out, artefact(), fill)
     body = (out / MANIFEST).read_bytes()
@@ -203,7 +204,7 @@ def test_notes_beside_a_damaged_manifest_stay(tmp_path: Path) -> None:
     assert build(out, artefact(), never)[1]
 
 
-def test_notes_laid_down_during_a_build_stay(tmp_path: Path) -> None:
+def test_notes_written_during_a_build_stay(tmp_path: Path) -> None:
     out = tmp_path / "out"
     build(out, artefact(size=2), fill)
 
@@ -217,8 +218,8 @@ def test_notes_laid_down_during_a_build_stay(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("same", [True, False])
-def test_a_linked_folder_is_replaced_as_a_name_and_its_target_stays(same: bool, tmp_path: Path) -> None:
-    """DVC may link an output to its cache. A damaged artefact behind a link is made anew, its files are not moved."""
+def test_a_linked_folder_is_replaced_and_its_target_stays(same: bool, tmp_path: Path) -> None:
+    """Check a link, as DVC makes to its cache: a damaged artefact behind it is rebuilt, and its files are not moved."""
     cache, out = tmp_path / "cache", tmp_path / "labels" / "out"
     build(cache, artefact(size=1 if same else 2), fill)
     (cache / "a.txt").write_text("damaged")

@@ -1,5 +1,6 @@
-"""Contract of a work folder: a file counts only with its record, is made once, and is made again if it is damaged;
-shards of another count are rejected; files that no manifest names are found."""
+"""Contract: a file of a work folder counts only with its record, is written once, and is rewritten if it is damaged.
+Shards of another count are rejected, and files that no manifest names are found.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ def never(path: Path) -> None:
     raise AssertionError(f"{path.name} is made again")
 
 
-def test_a_file_is_made_once(tmp_path: Path) -> None:
+def test_a_file_is_written_once(tmp_path: Path) -> None:
     Work(tmp_path).file("a.txt", lambda path: path.write_text("a dog"), rows=1)
     work = Work(tmp_path)
     assert work.done("a.txt")
@@ -26,7 +27,7 @@ def test_a_file_is_made_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["longer", "same size", "missing", "no record", "torn record"])
-def test_a_damaged_file_is_made_again(tmp_path: Path, damage: str) -> None:
+def test_a_damaged_file_is_rewritten(tmp_path: Path, damage: str) -> None:
     Work(tmp_path).file("a.txt", lambda path: path.write_text("a dog"))
     path, record = tmp_path / "a.txt", tmp_path / DONE / "a.txt.json"
     if damage == "missing":

@@ -1,4 +1,4 @@
-"""Vectors with ties and zeros, and the reference implementation of the search: score everything, sort, cut."""
+"""Vectors with ties and zeros, and the reference implementation of the search: score all, sort, truncate."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Contract of the division into groups: it covers every number once, fits into memory, and is kept by a resumed run
-as long as it fits.
+"""Contract: the division into groups covers every number once, fits into memory, and is kept by a resumed run as
+long as it fits.
 """
 
 from __future__ import annotations

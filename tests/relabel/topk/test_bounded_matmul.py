@@ -30,7 +30,7 @@ def test_the_error_of_every_score_is_within_its_bound(arithmetic: Arithmetic) ->
     half_step = products.rounding * 2.0 ** np.floor(np.log2(np.maximum(np.abs(scores), 1e-30)))
     error = np.abs(scores - exact)
     assert (error <= slack + half_step).all()
-    assert error.max() > (0 if arithmetic != "bfloat16" else 1e-3)  # it does round
+    assert error.max() > (0 if arithmetic != "bfloat16" else 1e-3)  # the arithmetic does round
 
 
 def test_one_of_the_arithmetics_is_chosen() -> None:

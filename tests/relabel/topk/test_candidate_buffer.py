@@ -1,5 +1,5 @@
-"""Contract of the buffer of candidates: a score is rejected only if its upper bound lies below the floor, ties go to
-the lowest numbers, and `floor` never exceeds the exact score of the k-th best.
+"""Contract: the buffer of candidates rejects a score only if its upper bound lies below the floor. Ties go to the
+lowest numbers, and `floor` never exceeds the exact score of the k-th best.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from relabel.topk.exact_scores import PAIRED, ExactOperands
 @pytest.mark.parametrize("slack", [1e-30, 1e-6, 1e-3, 0.3])
 def test_only_scores_whose_upper_bound_is_below_the_floor_are_rejected(floor: float, slack: float) -> None:
     buffer = make_buffer(np.array([slack]), np.array([floor]), 10, np.dtype(np.int16), 2.0**-8)
-    bits = np.arange(-(1 << 15), 1 << 15).astype(np.int16)  # every bfloat16
+    bits = np.arange(-(1 << 15), 1 << 15).astype(np.int16)  # every bfloat16 number
     keys = np.where(bits < 0, bits ^ np.int16(0x7FFF), bits)
     with np.errstate(invalid="ignore"):  # signalling NaN among the bits
         scores = as_floats(bits).astype(np.float64)

@@ -13,14 +13,14 @@ from relabel.topk.llvm_kernels import LANES
 
 
 @pytest.mark.parametrize("width", [1, 31, 32, 77])
-def test_a_score_depends_on_its_pair_alone(width: int) -> None:
+def test_a_score_depends_on_its_pair_only(width: int) -> None:
     vectors = np.random.default_rng(0).standard_normal((50, width)).astype(np.float32)
     a, b = np.arange(25), np.arange(25, 50)
     scores = score_pairs(vectors, References.single(a), b, "max")
     one_by_one = [score_pairs(vectors, References.single(a[i : i + 1]), b[i : i + 1], "mean")[0] for i in range(25)]
     swapped = score_pairs(vectors, References.single(b), a, "paired")
     assert scores.tolist() == one_by_one == swapped.tolist()
-    for i in range(25):  # the order of additions that `llvm_kernels.dot` states
+    for i in range(25):  # the order of additions that `llvm_kernels.dot` documents
         lanes = [0.0] * LANES
         for d in range(width):
             lanes[d % LANES] += float(vectors[a[i], d]) * float(vectors[b[i], d])

@@ -1,5 +1,5 @@
-"""Contract of the search on a GPU: the lists of the search on a processor, to the last bit, for sets of any size;
-queries with too many equals to be sure of are handed to the processor. "cpu" computes the same here, a GPU by `-m gpu`.
+"""Contract: the search on a GPU returns the lists of the search on a processor, bit for bit, for sets of any size.
+Queries with too many ties are passed to the processor. Device "cpu" runs the same code; `-m gpu` uses a GPU.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ Vectors = NDArray[np.float32]
 
 def drawn(n: int, width: int, zeros: float = 0.0, copies: int = 0) -> Vectors:
     rng = np.random.default_rng(n + width)
-    found = rng.standard_normal((n, width))
-    found /= np.linalg.norm(found, axis=1, keepdims=True)
-    found[rng.random(n) < zeros] = 0
-    found[: copies + 1] = found[0]
-    return found.astype(np.float32)
+    vectors = rng.standard_normal((n, width))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    vectors[rng.random(n) < zeros] = 0
+    vectors[: copies + 1] = vectors[0]
+    return vectors.astype(np.float32)
 
 
 @pytest.mark.parametrize("pooling", ["paired", "mean"])
 @pytest.mark.parametrize(("zeros", "copies"), [(0.0, 0), (0.1, 0), (0.0, 300)])
-def test_lists_are_those_of_the_processor(
+def test_lists_equal_those_of_the_processor(
     pooling: Pooling, zeros: float, copies: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(query_search, "_QUERIES", 50)
     monkeypatch.setattr(query_search, "_CANDIDATES", 170)
     vectors, places = drawn(700, 24, zeros, copies), np.arange(3, 700, dtype=np.int64)
     sets = References.of([np.arange(a, a + 1 + a % 4 * (pooling == "mean")) for a in range(0, 600, 3)])
-    want = QuerySearch(vectors, places, 11, pooling, Runtime()).search(sets)
+    expected = QuerySearch(vectors, places, 11, pooling, Runtime()).search(sets)
     gpu = GpuSearch(QuerySearch(vectors, places, 11, pooling, Runtime(), "float32"), "cpu")
     asked: list[int] = []
     real = QuerySearch.search
@@ -51,30 +51,30 @@ def test_lists_are_those_of_the_processor(
         return real(self, some)
 
     monkeypatch.setattr(QuerySearch, "search", counted)
-    found = gpu.search(sets)
-    for ours, theirs in zip(found, want, strict=True):
+    lists = gpu.search(sets)
+    for ours, theirs in zip(lists, expected, strict=True):
         np.testing.assert_array_equal(ours, theirs)
-    assert bool(asked) == (zeros > 0 or copies > 0)  # the processor is asked for what is not sure, and for no more
+    assert bool(asked) == (zeros > 0 or copies > 0)  # the processor gets the uncertain queries only
     assert sum(asked) < len(sets)
 
 
 @pytest.mark.gpu
-def test_a_gpu_finds_what_a_processor_finds(tmp_path: Path) -> None:
+def test_gpu_equals_cpu(tmp_path: Path) -> None:
     import torch
 
     if not torch.cuda.is_available():
         pytest.skip("torch sees no CUDA device")
     vectors, rows = drawn(5000, 96, 0.01, 400), np.arange(5000, dtype=np.int32)
     search = Search(References.single(rows), rows, rows, 20)
-    found = [
+    lists = [
         VectorFinder(vectors, 0, search, "max", Runtime(device=device))  # type: ignore[arg-type]
         for device in ("cuda", "cpu")
     ]
     work = Work(tmp_path)
-    assert found[0].preliminary(work) is None
-    group = found[1].preliminary(work)
+    assert lists[0].preliminary(work) is None
+    group = lists[1].preliminary(work)
     for task in group.tasks if group is not None else ():
-        found[1].prepare(work, task, lambda _: None)
-    ours, theirs = (finder.find(work, range(5000), lambda _: None) for finder in found)
+        lists[1].prepare(work, task, lambda _: None)
+    ours, theirs = (finder.find(work, range(5000), lambda _: None) for finder in lists)
     np.testing.assert_array_equal(ours[0], theirs[0])
     np.testing.assert_array_equal(ours[1], theirs[1])

@@ -1,4 +1,4 @@
-"""Contract of the comparison: bit j of the mask is set exactly if score j is no less than its limit."""
+"""Contract: bit j of a comparison's mask is set exactly if score j is not below its limit."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_masks_are_comparisons_of_keys(dtype: Any) -> None:
         assert mask(row, start, each) == expected
 
 
-def test_keys_are_ordered_as_scores_are() -> None:
+def test_keys_are_ordered_as_scores() -> None:
     scores = np.sort(np.random.default_rng(0).standard_normal(1000).astype(np.float32))
     assert (np.diff(keys_of(scores.view(np.int32)).astype(np.int64)) >= 0).all()
 

@@ -1,4 +1,6 @@
-"""Contract of merging: the first entries of the union by (-score, number), each candidate once at its highest score."""
+"""Contract: merging returns the first entries of the union by (-score, number), each candidate once at its highest
+score.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ def test_merged_lists_are_the_best_of_both(seed: int) -> None:
     rng = np.random.default_rng(seed)
     best = sorted_lists(rng, [0, 3, 5, 5], 5, 10)
     more = sorted_lists(rng, [4, 0, 2, 5], 5, 10)
-    more.numbers[:] += 10  # no candidate is in both
+    more.numbers[:] += 10  # no candidate is in both lists
     expected = [sorted(entries(best, i) + entries(more, i))[:5] for i in range(4)]
     offsets = np.concatenate([[0], np.cumsum(more.sizes)])
     flat = [np.concatenate([values[i, : more.sizes[i]] for i in range(4)]) for values in (more.numbers, more.scores)]

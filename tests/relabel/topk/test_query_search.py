@@ -1,5 +1,5 @@
-"""Contract of the search of some queries: the lists of the reference implementation, to the last bit, for sets of any
-size and for any division into batches and slabs.
+"""Contract: the search of some queries returns the lists of the reference implementation, bit for bit, for sets of
+any size and any division into batches and slabs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from relabel.topk.query_search import QuerySearch
 @pytest.mark.parametrize("arithmetic", ["bfloat16", "float32", "numpy"])
 @pytest.mark.parametrize("pooling", ["paired", "mean"])
 @pytest.mark.parametrize("memory", [1 << 15, 1 << 26])
-def test_lists_are_those_of_the_reference(
+def test_lists_equal_those_of_the_reference(
     arithmetic: Arithmetic,
     pooling: Pooling,
     memory: int,

@@ -1,5 +1,5 @@
-"""Contract of the self-join: the lists of the reference implementation, to the last bit, however memory divides the
-work and in whatever order its tasks run.
+"""Contract: the self-join returns the lists of the reference implementation, bit for bit, for any division by memory
+and any order of tasks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from relabel.topk.self_join import SelfJoin
 
 @pytest.mark.parametrize("arithmetic", ["bfloat16", "float32", "numpy"])
 @pytest.mark.parametrize(("copies", "zeros"), [(1, 0.0), (40, 0.1)])
-def test_lists_are_those_of_the_reference(
+def test_lists_equal_those_of_the_reference(
     arithmetic: Arithmetic,
     copies: int,
     zeros: float,

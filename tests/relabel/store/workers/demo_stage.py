@@ -1,4 +1,4 @@
-"""A stage of ten small files that worker processes import by name: it counts its models and can wait or fail."""
+"""A stage of ten small files that worker processes import by name; it counts its models and can wait or fail."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FILES = 8
 
 
 class DemoTasks(Tasks):
-    """One file, then eight that need it."""
+    """One file, and eight files that depend on it."""
 
     def __init__(self, notes: Path, how: str) -> None:
         self.notes, self.how = notes, how
@@ -57,7 +57,7 @@ class DemoTasks(Tasks):
         work.facts["rows"] = sum(entry.rows or 0 for entry in work.entries().values())
 
     def _wait(self) -> None:
-        """Say who has come here, and wait till told to go on."""
+        """Record the arrival of a process, and wait for permission to continue."""
         (self.notes / "here.part").write_text(str(os.getpid()))
         (self.notes / "here.part").rename(self.notes / "here")
         while not (self.notes / "go").exists():
@@ -76,7 +76,7 @@ def demo(project: Project, out: str, how: str = "plain", value: int = 0) -> Job:
 
 
 def other_here(project: Project, out: str, pid: int) -> Job:
-    """A stage that comes out differently in any other process: what another corpus or model looks like."""
+    """Return a stage with another result in any other process, as with another corpus or model."""
     artefact = ArtefactSpec("demo", "demo", {"same": os.getpid() == pid}, {"corpus": "abc"})
     tasks = partial(DemoTasks, project.labels, "plain")
 

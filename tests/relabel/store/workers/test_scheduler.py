@@ -1,5 +1,6 @@
-"""Contract: `--scheduler` takes the address of a Dask scheduler in a process of its own, over TCP or TLS: the files are
-the bytes of a local run, and whatever is wrong with scheduler or workers ends in one line with exit code 2 to 5."""
+"""Contract: `--scheduler` takes the address of a Dask scheduler in another process, over TCP or TLS. The files have
+the bytes of a local run, and every fault of scheduler or workers ends in one line with exit code 2 to 5.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ Start = Callable[..., subprocess.Popen[bytes]]
 
 @pytest.fixture
 def stage(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The demo stage, where other processes find it."""
+    """Put the demo stage where other processes import it."""
     monkeypatch.syspath_prepend(str(HERE))
     import demo_stage
 
@@ -42,7 +43,7 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Start processes of Dask, which end with the test."""
+    """Start Dask processes that end with the test."""
     with ExitStack() as stack:
 
         def begin(program: str, *options: str, path: str = str(HERE), **env: str) -> subprocess.Popen[bytes]:
@@ -133,9 +134,7 @@ def test_the_command_line_over_tcp(start: Start, tmp_path: Path) -> None:
     assert "Traceback" not in gone.stderr
 
 
-def test_a_port_that_never_answers_is_given_up(
-    stage: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_port_times_out(stage: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("relabel.store.workers.dask_run._TIMEOUT", 2.0)
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
@@ -144,29 +143,27 @@ def test_a_port_that_never_answers_is_given_up(
 
 
 @pytest.mark.parametrize("address", ["nonsense://127.0.0.1:1", "tls://127.0.0.1:1", "tcp://127.0.0.1:port", ""])
-def test_an_address_that_dask_does_not_take_is_a_mistake_in_use(
-    address: str, stage: ModuleType, tmp_path: Path
-) -> None:
+def test_an_invalid_address_is_a_usage_error(address: str, stage: ModuleType, tmp_path: Path) -> None:
     with pytest.raises((UsageError, MissingError)) as caught:
         stage.demo(project(tmp_path / "notes", address), str(tmp_path / "out")).run()
     assert "\n" not in str(caught.value)
 
 
-def test_a_scheduler_that_goes_away_in_the_middle(
+def test_a_scheduler_that_ends_during_a_run(
     stage: ModuleType, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dask_run, "PATIENCE", 5.0)
     process, address = scheduler(start, tmp_path)
     notes = tmp_path / "notes"
     worker(start, address)
-    here = project(notes, address)
+    remote = project(notes, address)
     with once_there(notes / "here", process.kill), pytest.raises(PartialError) as caught:
-        stage.demo(here, str(tmp_path / "out"), "waits").run()
+        stage.demo(remote, str(tmp_path / "out"), "waits").run()
     assert "\n" not in str(caught.value)
     assert caught.value.todo == "Run it again; finished files are kept."
 
 
-def test_a_worker_that_is_killed_is_replaced_by_another(stage: ModuleType, start: Start, tmp_path: Path) -> None:
+def test_a_killed_worker_is_replaced(stage: ModuleType, start: Start, tmp_path: Path) -> None:
     _, address = scheduler(start, tmp_path)
     notes = tmp_path / "notes"
     first = worker(start, address)
@@ -209,19 +206,19 @@ def test_a_worker_without_relabel_is_named(stage: ModuleType, start: Start, tmp_
 
 @pytest.fixture
 def certificates(tmp_path: Path) -> dict[str, str]:
-    """Dask's settings of TLS, with a certificate that signs itself."""
+    """Return Dask's settings of TLS, with a self-signed certificate."""
     if shutil.which("openssl") is None:
         pytest.skip("no openssl command")
     key, certificate = str(tmp_path / "key.pem"), str(tmp_path / "cert.pem")
     new = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=relabel"]
     subprocess.run([*new, "-keyout", key, "-out", certificate], check=True, capture_output=True)
     settings = {"REQUIRE_ENCRYPTION": "true", "TLS__CA_FILE": certificate}
-    for who in ("CLIENT", "SCHEDULER", "WORKER"):
-        settings |= {f"TLS__{who}__CERT": certificate, f"TLS__{who}__KEY": key}
+    for role in ("CLIENT", "SCHEDULER", "WORKER"):
+        settings |= {f"TLS__{role}__CERT": certificate, f"TLS__{role}__KEY": key}
     return {f"DASK_DISTRIBUTED__COMM__{name}": value for name, value in settings.items()}
 
 
-def test_tls_takes_certificates_from_dasks_configuration(
+def test_tls_reads_certificates_from_dasks_configuration(
     start: Start, tmp_path: Path, certificates: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = captions(tmp_path)

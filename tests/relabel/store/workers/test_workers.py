@@ -1,6 +1,7 @@
-"""Contract: whoever makes the tasks, the files are the same bytes; a worker loads what it needs once; a lost worker's
-tasks are made by others; what a task raises reaches the user as itself; a worker that would make something else, or
-sees other files, is refused; nothing is left running."""
+"""Contract: the files have the same bytes for every kind of worker. A worker loads its inputs once, and the tasks of
+a lost worker are done by others. Errors of tasks reach the user unchanged. A worker that would compute other values,
+or sees other files, is refused. No process remains.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ pytestmark = pytest.mark.timeout(90)
 
 @pytest.fixture
 def stage(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The demo stage, where other processes find it."""
+    """Put the demo stage where other processes import it."""
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
     import demo_stage
 
@@ -44,7 +45,7 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 class Seen:
-    """A progress that remembers its tasks."""
+    """Progress that records its tasks."""
 
     def __init__(self) -> None:
         self.bars: list[tuple[str, int, str, list[int]]] = []
@@ -76,7 +77,7 @@ def alone(stage: ModuleType, tmp_path: Path) -> Manifest:
 
 @contextmanager
 def cluster(workers: int = 1) -> Iterator[Any]:
-    """A scheduler with an address, whose workers are threads of this process."""
+    """Start a scheduler with an address, whose workers are threads of this process."""
     from distributed import LocalCluster
 
     options = {
@@ -85,8 +86,8 @@ def cluster(workers: int = 1) -> Iterator[Any]:
         "dashboard_address": "127.0.0.1:0",
         "silence_logs": logging.CRITICAL,
     }
-    with LocalCluster(n_workers=workers, threads_per_worker=2, **options) as found:
-        yield found
+    with LocalCluster(n_workers=workers, threads_per_worker=2, **options) as dask_cluster:
+        yield dask_cluster
 
 
 def test_two_local_workers_one_of_them_killed(stage: ModuleType, tmp_path: Path) -> None:
@@ -97,9 +98,9 @@ def test_two_local_workers_one_of_them_killed(stage: ModuleType, tmp_path: Path)
         os.kill(int((notes / "here").read_text()), signal.SIGKILL)
         (notes / "go").touch()
 
-    here = project(notes, workers=2, progress=seen)
+    with_workers = project(notes, workers=2, progress=seen)
     with once_there(notes / "here", kill):
-        manifest, _ = stage.demo(here, str(tmp_path / "out"), "waits").run()
+        manifest, _ = stage.demo(with_workers, str(tmp_path / "out"), "waits").run()
     assert (notes / "go").exists()
     assert manifest.files == expected.files
     assert manifest.facts == expected.facts
@@ -108,7 +109,7 @@ def test_two_local_workers_one_of_them_killed(stage: ModuleType, tmp_path: Path)
         ("second, 2 workers", 36, "rows"),
     ]
     assert [sum(done) for *_, done in seen.bars] == [1, 36]
-    assert Counter(seen.bars[1][3]) == Counter(range(9))  # what was done before, and each task as it ended
+    assert Counter(seen.bars[1][3]) == Counter(range(9))  # finished tasks, then each task as it ends
     models = Counter((notes / "models").read_text().split())
     assert 2 <= len(models) <= 3
     assert set(models.values()) == {1}
@@ -119,7 +120,7 @@ def test_two_local_workers_one_of_them_killed(stage: ModuleType, tmp_path: Path)
 
 @contextmanager
 def killing_at_start(times: int) -> Iterator[list[int]]:
-    """Kill the first worker processes as soon as they are seen, long before any of them has started."""
+    """Kill the first worker processes as soon as they appear, long before any of them has started."""
     killed: list[int] = []
     over = threading.Event()
 
@@ -139,14 +140,14 @@ def killing_at_start(times: int) -> Iterator[list[int]]:
     thread.join(20)
 
 
-def test_a_worker_that_is_killed_while_it_starts_is_begun_again(stage: ModuleType, tmp_path: Path) -> None:
+def test_a_worker_killed_at_its_start_is_restarted(stage: ModuleType, tmp_path: Path) -> None:
     with killing_at_start(1) as killed:
         manifest, _ = stage.demo(project(tmp_path / "notes", workers=1), str(tmp_path / "out")).run()
     assert len(killed) == 1
     assert manifest.files == alone(stage, tmp_path).files
 
 
-def test_workers_that_never_start_are_given_up_in_one_line(stage: ModuleType, tmp_path: Path) -> None:
+def test_workers_that_never_start_end_in_one_line(stage: ModuleType, tmp_path: Path) -> None:
     with killing_at_start(100) as killed, pytest.raises(PartialError, match="no worker process could be") as caught:
         stage.demo(project(tmp_path / "notes", workers=1), str(tmp_path / "out")).run()
     assert len(killed) == 3
@@ -157,18 +158,16 @@ def test_workers_that_never_start_are_given_up_in_one_line(stage: ModuleType, tm
 
 def test_any_cluster_by_its_address(stage: ModuleType, tmp_path: Path) -> None:
     expected, notes = alone(stage, tmp_path), tmp_path / "notes"
-    with cluster(2) as found:
-        here = project(notes, scheduler=found.scheduler_address)
-        manifest, _ = stage.demo(here, str(tmp_path / "out")).run()
+    with cluster(2) as dask_cluster:
+        with_workers = project(notes, scheduler=dask_cluster.scheduler_address)
+        manifest, _ = stage.demo(with_workers, str(tmp_path / "out")).run()
         assert manifest.files == expected.files
-        assert len((notes / "models").read_text().split()) == 1  # both are this process
+        assert len((notes / "models").read_text().split()) == 1  # both workers are threads of this process
 
 
-def test_done_tasks_are_not_sent_and_no_cluster_is_called_for_nothing(
-    stage: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    here = project(tmp_path / "notes", scheduler="tcp://127.0.0.1:1")
-    job = stage.demo(here, str(tmp_path / "out"))
+def test_finished_tasks_are_not_sent(stage: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_workers = project(tmp_path / "notes", scheduler="tcp://127.0.0.1:1")
+    job = stage.demo(with_workers, str(tmp_path / "out"))
     tasks = job.tasks()
     monkeypatch.setattr(tasks, "finish", lambda work: None)
 
@@ -178,7 +177,9 @@ def test_done_tasks_are_not_sent_and_no_cluster_is_called_for_nothing(
 
         make_all(tasks, work, Seen())
         make_on_cluster(
-            tasks, work, remote_job.RemoteJob(here, stage.demo, (str(tmp_path / "out"),), job.artefact, work.folder)
+            tasks,
+            work,
+            remote_job.RemoteJob(with_workers, stage.demo, (str(tmp_path / "out"),), job.artefact, work.folder),
         )
 
     from relabel.store.artefact import build
@@ -186,9 +187,11 @@ def test_done_tasks_are_not_sent_and_no_cluster_is_called_for_nothing(
     assert len(build(job.out, job.artefact, fill)[0].files) == 9
 
 
-def test_what_a_task_raises_reaches_the_user_as_itself(stage: ModuleType, tmp_path: Path) -> None:
-    with cluster() as found, pytest.raises(LineError, match="nobody takes") as caught:
-        stage.demo(project(tmp_path / "notes", scheduler=found.scheduler_address), str(tmp_path / "out"), "fails").run()
+def test_errors_of_tasks_reach_the_user_unchanged(stage: ModuleType, tmp_path: Path) -> None:
+    with cluster() as dask_cluster, pytest.raises(LineError, match="nobody takes") as caught:
+        stage.demo(
+            project(tmp_path / "notes", scheduler=dask_cluster.scheduler_address), str(tmp_path / "out"), "fails"
+        ).run()
     assert (caught.value.index, caught.value.todo) == (5, "Look at it.")
     manifest, _ = stage.demo(project(tmp_path / "notes"), str(tmp_path / "out")).run()
     assert manifest.files == alone(stage, tmp_path).files
@@ -198,22 +201,22 @@ def test_what_a_task_raises_reaches_the_user_as_itself(stage: ModuleType, tmp_pa
     "error",
     [LineError("a", 3, None), PartialError("a", where="b", todo="c"), CheckError("x")],
 )
-def test_errors_travel_whole(error: RelabelError) -> None:
+def test_errors_are_pickled_completely(error: RelabelError) -> None:
     again = pickle.loads(pickle.dumps(error))
     assert (type(again), str(again), again.__dict__) == (type(error), str(error), error.__dict__)
 
 
-def test_a_worker_that_would_make_something_else_is_refused(
+def test_a_worker_with_other_values_is_refused(
     stage: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with cluster() as found:
-        here = project(tmp_path / "notes", scheduler=found.scheduler_address)
+    with cluster() as dask_cluster:
+        with_workers = project(tmp_path / "notes", scheduler=dask_cluster.scheduler_address)
         with pytest.raises(CheckError, match=r"worker tcp://.*expected same True, found False"):
-            stage.other_here(here, str(tmp_path / "out"), os.getpid()).run()
-        told = remote_job.versions()
+            stage.other_here(with_workers, str(tmp_path / "out"), os.getpid()).run()
+        versions = remote_job.versions()
         monkeypatch.setattr(remote_job.RemoteJob, "for_worker", _older(remote_job.RemoteJob.for_worker))
-        with pytest.raises(CheckError, match=rf"expected relabel 0\.0, found {told}"):
-            stage.demo(here, str(tmp_path / "out")).run()
+        with pytest.raises(CheckError, match=rf"expected relabel 0\.0, found {versions}"):
+            stage.demo(with_workers, str(tmp_path / "out")).run()
 
 
 def test_a_worker_that_sees_another_folder_is_refused(
@@ -225,8 +228,8 @@ def test_a_worker_that_sees_another_folder_is_refused(
         return remote_job.replace(sent, folder=tmp_path / "mounted")
 
     monkeypatch.setattr(remote_job.RemoteJob, "for_worker", elsewhere_mounted)
-    with cluster() as found, pytest.raises(MissingError, match="does not see the work folder"):
-        stage.demo(project(tmp_path / "notes", scheduler=found.scheduler_address), str(tmp_path / "out")).run()
+    with cluster() as dask_cluster, pytest.raises(MissingError, match="does not see the work folder"):
+        stage.demo(project(tmp_path / "notes", scheduler=dask_cluster.scheduler_address), str(tmp_path / "out")).run()
     assert not list((tmp_path / "mounted").iterdir())
 
 
@@ -238,19 +241,19 @@ def test_no_scheduler_no_worker_and_all_workers_lost(
     notes = tmp_path / "notes"
     with pytest.raises(MissingError, match="no Dask scheduler answers"):
         stage.demo(project(notes, scheduler="tcp://127.0.0.1:1"), str(tmp_path / "out")).run()
-    with cluster(0) as found:
-        here = project(notes, scheduler=found.scheduler_address)
+    with cluster(0) as dask_cluster:
+        with_workers = project(notes, scheduler=dask_cluster.scheduler_address)
         with pytest.raises(MissingError, match="no worker came"):
-            stage.demo(here, str(tmp_path / "out")).run()
-        found.scale(1)
-        found.sync(found._correct_state)
+            stage.demo(with_workers, str(tmp_path / "out")).run()
+        dask_cluster.scale(1)
+        dask_cluster.sync(dask_cluster._correct_state)
 
         def lose() -> None:
-            (address,) = found.scheduler.workers
-            found.sync(found.scheduler.remove_worker, address, stimulus_id="test")
+            (address,) = dask_cluster.scheduler.workers
+            dask_cluster.sync(dask_cluster.scheduler.remove_worker, address, stimulus_id="test")
 
         with once_there(notes / "here", lose), pytest.raises(PartialError, match="all workers are lost"):
-            stage.demo(here, str(tmp_path / "out"), "waits").run()
+            stage.demo(with_workers, str(tmp_path / "out"), "waits").run()
         (notes / "go").touch()
 
 
@@ -260,7 +263,7 @@ def test_a_task_that_ends_every_worker_is_named(stage: ModuleType, tmp_path: Pat
         stage.demo(project(tmp_path / "notes", workers=1), str(tmp_path / "out"), "deadly").run()
 
 
-def test_without_dask_the_error_says_how_to_get_it(
+def test_without_dask_the_error_names_the_extra(
     stage: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
@@ -268,25 +271,25 @@ def test_without_dask_the_error_says_how_to_get_it(
         stage.demo(project(tmp_path / "notes", workers=2), str(tmp_path / "out")).run()
 
 
-def test_local_workers_share_threads_and_memory_and_others_have_their_own() -> None:
+def test_local_workers_share_threads_and_memory() -> None:
     assert worker_budget(Runtime(threads=8, memory=4000, workers=3)) == (2, 1333)
     assert worker_budget(Runtime(threads=1, memory=4000, workers=3)) == (1, 1333)
     assert worker_budget(Runtime(threads=8, memory=4000, scheduler="tcp://x:1")) == (0, 4000)
 
 
-def test_gpus_are_those_that_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    for visible, found in (("2,GPU-5a", ["2", "GPU-5a"]), ("", [])):
+def test_gpus_are_the_visible_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    for visible, expected in (("2,GPU-5a", ["2", "GPU-5a"]), ("", [])):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-        assert gpus() == found
+        assert gpus() == expected
 
 
-def test_what_is_sent_means_the_same_in_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sent_projects_have_absolute_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("model").mkdir()
     sources = "sources={a: {source: sbert, model: model}, b: {source: cbow, vectors: v.txt}, c: {source: cbow}}"
-    here = Project(load_config(None, [sources]), Runtime(data=Path("data"), progress=Seen()), Path("labels"))
+    local = Project(load_config(None, [sources]), Runtime(data=Path("data"), progress=Seen()), Path("labels"))
     artefact = remote_job.ArtefactSpec("demo", "demo", {}, {})
-    sent = remote_job.RemoteJob(here, _older, (), artefact, Path("work")).for_worker("t", 1, 5)
+    sent = remote_job.RemoteJob(local, _older, (), artefact, Path("work")).for_worker("t", 1, 5)
     params: dict[str, Any] = dict(sent.project.config.sources)
     assert params["a"].model == str(tmp_path / "model")
     assert params["b"].vectors == str(tmp_path / "v.txt")

@@ -1,4 +1,4 @@
-"""Acting at the moment when a run has written a file."""
+"""A helper that acts as soon as a run has written a file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 @contextmanager
 def once_there(file: Path, act: Callable[[], None]) -> Iterator[None]:
-    """Act when a file appears."""
+    """Act as soon as a file exists."""
 
     def wait() -> None:
         while not file.exists():
