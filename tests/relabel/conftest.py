@@ -1,4 +1,4 @@
-"""A Java that misbehaves, and a project with an artefact of every kind."""
+"""A stand-in for Java that fails on request, and a project with an artefact of every kind."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ sources:
 
 @pytest.fixture
 def fake_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
-    """Install a `java` that answers `-version` and otherwise runs the given Python, through $RELABEL_JAVA."""
+    """Install a `java` through $RELABEL_JAVA that answers `-version` and otherwise runs the given Python code."""
 
     def install(code: str) -> Path:
         folder = tmp_path / "fake-java"
@@ -49,7 +49,7 @@ def fake_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str]
 
 @pytest.fixture(scope="session")
 def made(coco: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with an artefact of every kind, and fetched files; nobody may change it."""
+    """Return a folder with an artefact of every kind and fetched files; tests must not change it."""
     from relabel import datasets, stages
     from relabel.config import load_config
     from relabel.core.runtime import Runtime

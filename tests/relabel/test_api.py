@@ -24,8 +24,8 @@ CIDER = {"sources.cider": {"source": "cider", "tokenizer": "lower_split"}}
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A dataset of nine captions, ingested through the front door."""
-    monkeypatch.chdir(tmp_path)  # no params.yaml there
+    """Return a dataset of nine captions, ingested through `import relabel`."""
+    monkeypatch.chdir(tmp_path)  # a folder without params.yaml
     lines = [
         {"caption_id": f"{image}{i}", "image_id": image, "split": "test", "text": text}
         for image, texts in TEXTS.items()
@@ -55,7 +55,7 @@ def test_the_front_door_imports_neither_torch_nor_faiss(name: str) -> None:
     assert shown == "False False\n"
 
 
-def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'scores'"):
         relabel.scores  # noqa: B018
     assert set(relabel.__all__) <= set(dir(relabel))
@@ -63,23 +63,23 @@ def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
 
 def test_block_is_the_relevance_of_each_image_and_caption(labels: relabel.Label) -> None:
     images, captions = ["mine:c", "mine:a"], ["mine:b1", "mine:a0", "mine:c2", "mine:a2"]
-    found = labels.block(images, captions)
+    block = labels.block(images, captions)
     corpus = labels.corpus
     for i, image in enumerate(images):
         references = corpus.references([corpus.image_of[image]])
         for j, caption in enumerate(captions):
             row = np.array([corpus.row_of[caption]], np.int32)
-            assert found[i, j] == labels.relevance.pairs(references, row)[0]
+            assert block[i, j] == labels.relevance.pairs(references, row)[0]
     pairs = labels.pairs(images, captions[:2])
-    np.testing.assert_array_equal(pairs, found[[0, 1], [0, 1]])
+    np.testing.assert_array_equal(pairs, block[[0, 1], [0, 1]])
 
 
-def test_ids_are_those_that_the_label_covers(labels: relabel.Label) -> None:
+def test_ids_must_be_covered_by_the_label(labels: relabel.Label) -> None:
     assert labels.image_ids == ["mine:a", "mine:b", "mine:c"]
     assert labels.caption_ids == [f"mine:{image}{i}" for image in "abc" for i in range(3)]
 
 
-def test_nearest_by_id_leaves_the_caption_out_and_orders_by_score(labels: relabel.Label) -> None:
+def test_nearest_by_id_excludes_the_caption_and_orders_by_score(labels: relabel.Label) -> None:
     hits = labels.nearest("mine:c0", k=8)
     assert [hit.caption_id for hit in hits if hit.same_image] == ["mine:c1", "mine:c2"] or len(hits) == 8
     assert "mine:c0" not in {hit.caption_id for hit in hits}
@@ -106,7 +106,7 @@ def test_load_opens_the_only_split_and_equals_encode(folder: Path, labels: relab
     assert repr(opened) == "<Label cider of mine (test): 9 captions, relevance 0 to 10>"
 
 
-def test_mistakes_are_named(folder: Path, labels: relabel.Label) -> None:
+def test_usage_errors_are_named(folder: Path, labels: relabel.Label) -> None:
     with pytest.raises(MissingError, match="no dataset"):
         relabel.load("labels/yours", "cider")
     with pytest.raises(MissingError, match="same_image is not encoded"):
@@ -151,9 +151,9 @@ def test_score_is_cider_over_the_given_documents() -> None:
         ["a surfing dog", "two cats", "a dog on a board"],
     )
     documents = [["two cats on a sofa", "cats sleep"], ["a man on a board"], ["a dog sleeps"]]
-    found = relabel.score(references, captions, "cider", tokenizer="lower_split", documents=documents)
+    scores = relabel.score(references, captions, "cider", tokenizer="lower_split", documents=documents)
     # The tool counts the document frequencies of all sets that it is given and scores one candidate per set.
-    for score, caption in zip(found, captions, strict=True):
+    for score, caption in zip(scores, captions, strict=True):
         oracle = scorer.CiderScorer()
         oracle += (caption, references)
         for document in documents:

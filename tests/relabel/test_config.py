@@ -1,5 +1,6 @@
-"""Contract: parameters come from the defaults, then the file, then settings, then options; what is no parameter is
-refused with its name and where it stood."""
+"""Contract: parameters come from the defaults, the file, settings and options, in this order. An unknown parameter
+is refused with its name and origin.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_no_file_means_the_defaults() -> None:
+def test_without_a_file_the_defaults_apply() -> None:
     assert load_config(None) == Config() == Config(sources=DEFAULT_SOURCES)
 
 
@@ -34,7 +35,9 @@ def test_python_reads_the_file_of_the_folder_unless_parameters_are_given(tmp_pat
         Config()
 
 
-def test_the_file_beside_the_labels_counts_in_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_beside_the_labels_applies_from_another_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "params.yaml").write_text("judge: {seed: 5}\n")
     (tmp_path / "notebooks").mkdir()
     monkeypatch.chdir(tmp_path / "notebooks")
@@ -52,7 +55,7 @@ def test_a_config_is_shown_in_a_line_or_two() -> None:
     assert len(repr(many)) < 3 * 80
 
 
-def test_later_wins(tmp_path: Path) -> None:
+def test_later_values_override_earlier_ones(tmp_path: Path) -> None:
     (tmp_path / "params.yaml").write_text("judge: {seed: 1, resamples: 10}\n")
     assert load_config(None).judge.seed == 1
     config = load_config(None, ["judge.seed=2", "sources.cbow.vectors=glove"], {"judge.seed": 3, "judge.split": None})
@@ -61,7 +64,7 @@ def test_later_wins(tmp_path: Path) -> None:
     assert set(config.sources) == set(Config().sources)
 
 
-def test_sources_of_the_file_are_all_there_is(tmp_path: Path) -> None:
+def test_sources_of_the_file_replace_the_defaults(tmp_path: Path) -> None:
     (tmp_path / "params.yaml").write_text("sources: {mine: {source: cider, sigma: 3}}\n")
     config = load_config(None)
     assert list(config.sources) == ["mine"]
@@ -73,7 +76,7 @@ def test_the_name_of_a_source_is_a_label_with_its_defaults(tmp_path: Path) -> No
     config = load_config(None)
     assert config.params("cider").model_dump()["sigma"] == 6.0
     assert config.params("mine").model_dump()["sigma"] == 3.0
-    assert list(config.sources) == ["mine"]  # it is built only where it is asked for
+    assert list(config.sources) == ["mine"]  # the label of a source is built on request only
     with pytest.raises(UsageError, match="no label 'ciderr'"):
         config.params("ciderr")
 
@@ -103,7 +106,7 @@ def test_the_name_of_a_source_is_a_label_with_its_defaults(tmp_path: Path) -> No
         ("#" * 2_000_000, "at most 1,048,576 bytes"),
     ],
 )
-def test_what_is_no_parameter_is_refused(body: str, said: str, tmp_path: Path) -> None:
+def test_unknown_parameters_are_refused(body: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "params.yaml").write_text(body)
     with pytest.raises(UsageError, match=said):
         load_config(None)
@@ -128,7 +131,7 @@ def test_a_setting_names_a_parameter(setting: str) -> None:
         load_config(None, [setting])
 
 
-def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "latin.yaml").write_bytes(b"judge: {gate: caf\xe9}")
     for path, error, message in (
@@ -143,12 +146,12 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
             load_config(path)
 
 
-def test_a_named_file_must_be_there() -> None:
+def test_a_named_file_must_exist() -> None:
     with pytest.raises(MissingError, match=r"gone\.yaml"):
         load_config(Path("gone.yaml"))
 
 
-def test_a_label_without_a_source_and_a_pooling_without_sense_are_refused() -> None:
+def test_a_label_without_a_source_and_an_invalid_pooling_are_refused() -> None:
     with pytest.raises(UsageError, match="no label 'nothing'"):
         Config().source("nothing")
     with pytest.raises(UsageError, match="no pooling 'refs'"):

@@ -1,5 +1,6 @@
-"""Contract: objects that a notebook shows are described in at most three lines of 80 columns, with the facts that tell
-them apart; no table or array is printed."""
+"""Contract: the repr of an object in a notebook has at most three lines of 80 columns with its identifying facts,
+and prints no table or array.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Contract: an error of the operating system becomes an error whose advice and exit code fit its number.
+"""Contract: an error of the operating system becomes an error with the matching advice and exit code.
 
-A message says where, what and what to do, and quotes at most 1,500 characters of each.
+A message states the problem, its place and the remedy, and quotes at most 1,500 characters of each.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from relabel.store.manifest import ArtefactSpec
         (errno.ESTALE, 5, "Run it again; finished files are kept"),
     ],
 )
-def test_the_advice_fits(number: int, code: int, advice: str) -> None:
+def test_the_advice_matches_the_error(number: int, code: int, advice: str) -> None:
     error = system_error(OSError(number, os.strerror(number), "some/file"), "folder")
     assert error.exit_code == code
     assert str(error).startswith("some/file: ")
@@ -42,13 +42,13 @@ def test_the_advice_fits(number: int, code: int, advice: str) -> None:
     assert ("space" in str(error)) == (advice.startswith("Free some space"))
 
 
-def test_an_error_that_names_no_file_is_told_of_the_folder() -> None:
+def test_an_error_without_a_file_names_the_folder() -> None:
     assert str(system_error(OSError(errno.EIO, "Input/output error"), Path("folder"))).startswith("folder: Input")
     assert "out of reach" in str(system_error(OSError("out of reach"), "folder"))
 
 
 @pytest.mark.parametrize(("path", "message"), [("x" * 300, "File name too long"), ("file/out", "Not a directory")])
-def test_a_build_at_a_path_that_cannot_be_is_told(path: str, message: str, tmp_path: Path) -> None:
+def test_a_build_at_an_invalid_path_is_an_error(path: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(Exception, match=message) as error:
         build(tmp_path / path, ArtefactSpec("fuse_model", "fuse", {}, {}), lambda work: None)

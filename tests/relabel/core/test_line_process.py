@@ -1,4 +1,6 @@
-"""A program that takes and gives lines never blocks its caller, never outlives it, and fails with its last words."""
+"""Contract: a program that reads and writes lines never blocks or outlives its caller; its last output explains a
+failure.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ ECHO = python("import sys\nfor line in sys.stdin.buffer: sys.stdout.buffer.write
 
 
 def gone(pid: int, seconds: float = 10.0) -> bool:
-    """Whether a process ends in time; one nobody reaps shows as a zombie."""
+    """Return whether a process ends in time; an unreaped one is a zombie."""
     for _ in range(int(seconds * 20)):
         try:
             os.kill(pid, 0)
@@ -38,7 +40,7 @@ def gone(pid: int, seconds: float = 10.0) -> bool:
     return False
 
 
-def test_more_than_any_pipe_holds_goes_through_both_ways() -> None:
+def test_more_data_than_a_pipe_holds_in_both_directions() -> None:
     lines = [f"{i} " + "x" * 1000 for i in range(20_000)]  # 20 MB; a pipe holds 64 KiB
     assert map_lines(ECHO, lines, silence=60) == lines
 
@@ -57,33 +59,33 @@ def test_windows_line_ends() -> None:
     assert map_lines(python("print('a\\r')"), []) == ["a"]
 
 
-def test_a_silent_program_is_given_up_and_killed() -> None:
+def test_a_silent_program_is_killed() -> None:
     started = time.monotonic()
     with pytest.raises(SilentError, match=r"said nothing for 0.3 s.*thinking"):
         map_lines(python("import sys, time\nprint('thinking', file=sys.stderr, flush=True)\ntime.sleep(60)"), [], 0.3)
     assert time.monotonic() - started < 20
 
 
-def test_exit_code_and_last_words() -> None:
-    with pytest.raises(JavaError, match=r"exit code 3 .*out of memory") as found:
+def test_exit_code_and_last_output() -> None:
+    with pytest.raises(JavaError, match=r"exit code 3 .*out of memory") as raised:
         map_lines(python("import sys\nprint('out of memory', file=sys.stderr)\nsys.exit(3)"), ["a"] * 100_000)
-    assert isinstance(found.value, PartialError)
-    assert found.value.exit_code == 5
+    assert isinstance(raised.value, PartialError)
+    assert raised.value.exit_code == 5
 
 
-def test_a_program_that_is_not_there() -> None:
+def test_a_missing_program() -> None:
     with pytest.raises(MissingError, match="No such file"):
         LineProcess(["/nowhere/java"])
 
 
-def test_its_whole_group_is_killed() -> None:
+def test_its_process_group_is_killed() -> None:
     process = LineProcess(["/bin/sh", "-c", "sleep 600 & echo $!; wait"])
     (child,) = process.receive(10) or []
     process.kill()
     assert gone(int(child))
 
 
-def test_killed_when_nobody_refers_to_it() -> None:
+def test_killed_when_garbage_collected() -> None:
     process = LineProcess(python("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)"))
     (pid,) = process.receive(20) or []
     del process
@@ -106,7 +108,7 @@ def test_ends_with_its_parent(end: str) -> None:
     assert (done.returncode == -signal.SIGKILL) == (end == "killed")
 
 
-def test_a_forked_child_ends_nothing() -> None:
+def test_a_forked_child_does_not_end_the_program() -> None:
     process = LineProcess(ECHO)
     pid = os.fork()
     if pid == 0:

@@ -1,5 +1,6 @@
-"""Contract of parameter models: unknown fields, booleans as numbers, numbers that are not finite, and text that cannot
-be written are rejected; the description of an error names the field, the reason and a short value."""
+"""Contract: parameter models reject unknown fields, booleans as numbers, numbers that are not finite, and text that
+cannot be written. The description of an error names the field, the reason and a shortened value.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ def test_a_long_value_is_shortened() -> None:
     assert len(describe(caught.value)) < 200
 
 
-def test_valid_values_pass_and_are_fixed() -> None:
+def test_valid_values_are_accepted_and_frozen() -> None:
     params = Params(k=3, rate=0.5, strict=True, inner=Inner(names=("a", "b")))
     assert params.model_dump()["inner"] == {"name": "a", "names": ("a", "b")}
     with pytest.raises(ValidationError, match="frozen"):

@@ -1,4 +1,6 @@
-"""Contract: files are strict UTF-8; what is not is refused with file and line, or byte for JSON, and the reason."""
+"""Contract: files are strict UTF-8; anything else is refused with the file, the line (the byte for JSON) and the
+reason.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ def test_last_line_feed_starts_no_line(tmp_path: Path, raw: bytes, lines: list[s
     assert [line for _, line in read_lines(path)] == lines
 
 
-def test_gzip_and_byte_order_mark_are_taken_off(tmp_path: Path) -> None:
+def test_gzip_and_byte_order_mark_are_removed(tmp_path: Path) -> None:
     path = tmp_path / "a.txt.gz"
     path.write_bytes(gzip.compress(b"\xef\xbb\xbfhello\xef\xbb\xbf"))
     assert read_text(path) == "hello\ufeff"
@@ -115,7 +117,7 @@ def test_ids_are_strings_or_whole_numbers() -> None:
             identifier(value, "id", "f:1")
 
 
-def test_namespace_is_put_before_once() -> None:
+def test_namespace_is_prepended_once() -> None:
     assert [namespaced("coco", v) for v in ("7", "coco:7", "cocoa:7", "")] == ["coco:7", "coco:7", "coco:cocoa:7", ""]
 
 

@@ -1,4 +1,6 @@
-"""Contract: YAML is read by the core schema of YAML 1.2; anything else is a ValueError that names line and column."""
+"""Contract: YAML is read by the core schema of YAML 1.2; any other syntax is a ValueError that names line and
+column.
+"""
 
 from __future__ import annotations
 

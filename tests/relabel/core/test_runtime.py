@@ -1,4 +1,4 @@
-"""Contract: an amount of memory is read as people write it, and anything else is refused with what to write."""
+"""Contract: an amount of memory is parsed with its unit, and anything else is refused with an example."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def test_amounts(text: str, found: int) -> None:
 @pytest.mark.parametrize(
     "text", ["", "GiB", "4 gigs", "-4GiB", "4GiBs", "inf", "nan", "1e9", "4,5GiB", "9" * 400, "9" * 5000 + ".", "٤GiB"]
 )
-def test_what_is_no_amount_is_refused(text: str) -> None:
+def test_invalid_amounts_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="4GiB or 512MiB") as caught:
         parse_memory(text)
     assert caught.value.exit_code == 2
 
 
 @pytest.mark.parametrize("text", ["0", "4", "255MiB"])
-def test_too_little_is_a_mistake(text: str) -> None:
+def test_too_little_memory_is_an_error(text: str) -> None:
     with pytest.raises(UsageError, match="at least 256MiB"):
         parse_memory(text)

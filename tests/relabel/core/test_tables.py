@@ -1,4 +1,4 @@
-"""Contract: a table says the same in every form; cells are escaped where a form gives them a meaning."""
+"""Contract: a table has the same content in every format, and characters with a meaning in a format are escaped."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def test_a_wide_table_is_divided_into_blocks_that_fit() -> None:
     assert sum(line.startswith("label") for line in text(table, 100).splitlines()) == 1
 
 
-def test_a_cell_that_is_wider_than_the_table_stays_whole() -> None:
+def test_a_cell_wider_than_the_table_is_not_cut() -> None:
     table = Table("T", ("label", "all"), (("sbert", "0.123456789"),))
     assert "sbert  0.123456789" in text(table, 10)
 
 
-def test_csv_takes_records_of_different_keys() -> None:
+def test_csv_accepts_records_of_different_keys() -> None:
     assert csv_text([{"a": 1, "b": None}, {"c": 'x,"y'}]) == 'a,b,c\n1,,\n,,"x,""y"'
 
 
@@ -56,7 +56,7 @@ def test_columns_are_padded_to_the_left_or_to_the_right() -> None:
     assert align([]) == []
 
 
-def test_a_markdown_row_escapes_what_would_end_a_cell() -> None:
+def test_a_markdown_row_escapes_cell_separators() -> None:
     assert markdown_row(["a|b", ""]) == r"| a\|b |  |"
 
 

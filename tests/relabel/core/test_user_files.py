@@ -1,5 +1,6 @@
-"""Contract of the checks of a user's paths: a file that can be read is returned; a missing file, a folder, a loop of
-links and a file without permission are missing; a pipe is a wrong use, and is not opened."""
+"""Contract: the checks of a user's paths return a readable file. A missing file, a folder, a loop of links and a
+file without permission are missing; a pipe is a usage error and is not opened.
+"""
 
 from __future__ import annotations
 
@@ -34,13 +35,13 @@ def test_a_missing_file_has_the_message_of_the_caller(tmp_path: Path) -> None:
     assert caught.value.todo == "Write one."
 
 
-def test_a_folder_is_no_file(tmp_path: Path) -> None:
+def test_a_folder_is_not_a_file(tmp_path: Path) -> None:
     with pytest.raises(MissingError, match="found a folder"):
         check_regular(tmp_path)
 
 
 @pytest.mark.timeout(10)
-def test_a_pipe_is_rejected_unopened(tmp_path: Path) -> None:
+def test_a_pipe_is_rejected_without_opening_it(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")  # opening it would wait for a writer
     with pytest.raises(UsageError, match="not a regular file"):
         check_regular(tmp_path / "pipe")

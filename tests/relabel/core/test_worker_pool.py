@@ -1,5 +1,7 @@
-"""Contract: every question gets its own answer whatever ends a process; one that ends two processes is given up; a
-program that never gets ready is not the question's fault; no process outlives `close` or an interrupted call."""
+"""Contract: every question gets its own answer even if processes end, and a question that ends two processes is
+given up. A program that never becomes ready is not blamed on a question. No process outlives `close` or an
+interrupted call.
+"""
 
 from __future__ import annotations
 
@@ -56,25 +58,25 @@ def test_a_process_that_ends_once_loses_nothing(
 ) -> None:
     monkeypatch.setattr("relabel.core.worker_pool.LINES_PER_PROCESS", 100)
     workers = pool(tmp_path, "if line == 'question 3' and count == 1: os._exit(3)", processes=processes)
-    told: list[int] = []
-    assert workers.ask(QUESTIONS, upper, given_up, told.append) == ANSWERS
-    assert sum(told) == len(QUESTIONS)
+    progress: list[int] = []
+    assert workers.ask(QUESTIONS, upper, given_up, progress.append) == ANSWERS
+    assert sum(progress) == len(QUESTIONS)
     workers.close()
 
 
 def test_a_question_that_ends_two_processes_is_given_up_and_the_others_are_answered(tmp_path: Path) -> None:
     workers = pool(tmp_path, "if line == 'question 3': print('nonsense', flush=True); continue")
-    found = workers.ask(QUESTIONS, upper, given_up)
-    assert found[3] == "3 True 2 Java said 'nonsense', which is no answer"
-    assert [*found[:3], *found[4:]] == [*ANSWERS[:3], *ANSWERS[4:]]
+    answers = workers.ask(QUESTIONS, upper, given_up)
+    assert answers[3] == "3 True 2 Java said 'nonsense', which is no answer"
+    assert [*answers[:3], *answers[4:]] == [*ANSWERS[:3], *ANSWERS[4:]]
     assert starts(tmp_path) == 3
     workers.close()
 
 
-def test_a_program_that_never_gets_ready(tmp_path: Path) -> None:
+def test_a_program_that_never_becomes_ready(tmp_path: Path) -> None:
     workers = pool(tmp_path, start="sys.exit('no such class')")
-    found = workers.ask(["a"], upper, given_up)
-    assert found == ["0 False 2 Java ended with exit code 1 (its last words: no such class)"]
+    answers = workers.ask(["a"], upper, given_up)
+    assert answers == ["0 False 2 Java ended with exit code 1 (its last words: no such class)"]
     assert workers.ask([], upper, given_up) == []
     assert starts(tmp_path) == 2
 

@@ -1,7 +1,7 @@
-"""Contract: `relabel ingest` refuses an input that it cannot read with an error that names the file and the reason.
+"""Contract: `relabel ingest` refuses an unreadable input with an error that names the file and the reason.
 
-The inputs are paths that are no files, archives that are no archives, and files of valid syntax with values that no
-corpus can hold. None ends in another exception, and none is read without end.
+The inputs are paths that are not files, invalid archives, and files of valid syntax with values that no corpus can
+hold. None raises another exception, and none is read endlessly.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def refusal(path: Path, kind: str, **more: Any) -> RelabelError:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_a_path_that_is_no_file_is_refused(kind: str, tmp_path: Path) -> None:
+def test_a_path_that_is_not_a_file_is_refused(kind: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "empty").mkdir()
@@ -68,14 +68,19 @@ def test_pipes_inside_a_folder_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content",
     [b"", b"x", gzip.compress(b"x" * 999)[:-9], gzip.compress(b"x")[:3]],
-    ids=["empty", "other", "cut", "header"],  # an archive holds the time: processes would name the tests differently
+    ids=[
+        "empty",
+        "other",
+        "cut",
+        "header",
+    ],  # an archive contains the time, so its bytes would name each run differently
 )
 def test_a_damaged_archive_is_refused(kind: str, content: bytes, tmp_path: Path) -> None:
     (tmp_path / "a.gz").write_bytes(content)
     assert isinstance(refusal(tmp_path / "a.gz", kind), CheckError)
 
 
-def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_archive_with_too_large_content_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parsing, "MAX_BYTES", 1 << 23)
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b"\n" * (1 << 24)))
     assert "unpacks to more than" in refusal(tmp_path / "a.jsonl.gz", "jsonl").problem
@@ -102,7 +107,7 @@ def test_a_bad_json_line_is_named(line: str, tmp_path: Path) -> None:
     assert refusal(tmp_path / "a.jsonl", "jsonl").where == f"{tmp_path / 'a.jsonl'}:2"
 
 
-def test_ids_of_any_length_are_ids(tmp_path: Path) -> None:
+def test_ids_of_any_length_are_valid(tmp_path: Path) -> None:
     ids = [2**70, "9" * 5000, "a" + "0" * 5000 + "7"]
     lines = [json.dumps(RECORD | {"caption_id": name, "image_id": name}) for name in ids]
     (tmp_path / "a.jsonl").write_text("\r\n".join(lines))
@@ -186,13 +191,13 @@ def test_parquet_strings_of_every_layout_are_read(tmp_path: Path) -> None:
     run(tmp_path / "a.parquet", "parquet")
 
 
-def test_a_file_without_permission_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_without_permission_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.jsonl").write_text(json.dumps(RECORD))
 
     def refuse(*args: Any, **more: Any) -> Any:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "open", refuse)  # root may read everything
+    monkeypatch.setattr(Path, "open", refuse)  # the superuser may read every file
     error = refusal(tmp_path / "a.jsonl", "jsonl")
     assert isinstance(error, MissingError)
     assert "Permission denied" in error.problem

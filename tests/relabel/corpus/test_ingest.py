@@ -1,5 +1,6 @@
-"""Contract: ingest turns captions of any format into one verified corpus; a second run does nothing; a changed file or
-parameter is read again; counts that are not those expected, and odd bytes, never get through in silence."""
+"""Contract: ingest turns captions of any format into one verified corpus. A second run does nothing, and a changed
+file or parameter is read again. Unexpected counts and undecodable bytes are errors.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ def state(folder: Path) -> dict[str, tuple[int, bytes]]:
 
 
 class FakePtb:
-    """Replacement of the PTB tokenizer: upper-cases its texts and records them."""
+    """Replacement for the PTB tokenizer, which upper-cases its texts and records them."""
 
     def __init__(self) -> None:
         self.calls: list[list[str]] = []
@@ -118,7 +119,7 @@ def test_changed_caption_is_read_again(tmp_path: Path, runtime: Runtime) -> None
     [{"namespace": "e"}, {"rows_per_shard": 2}, {"in_split": "val"}, {"image_id_column": "caption_id"}],
     ids=str,
 )
-def test_changed_parameter_is_never_served_from_the_old(tmp_path: Path, runtime: Runtime, change: Any) -> None:
+def test_a_changed_parameter_is_a_new_corpus(tmp_path: Path, runtime: Runtime, change: Any) -> None:
     out, path = tmp_path / "corpus", write(tmp_path / "a.jsonl")
     ingest(params(path), out, runtime)
     manifest, built = ingest(params(path, **change), out, runtime)
@@ -126,7 +127,7 @@ def test_changed_parameter_is_never_served_from_the_old(tmp_path: Path, runtime:
     assert manifest.facts["digest"] == Corpus.open(out).digest
 
 
-def test_damaged_corpus_is_made_again(tmp_path: Path, runtime: Runtime) -> None:
+def test_damaged_corpus_is_rebuilt(tmp_path: Path, runtime: Runtime) -> None:
     out, path = tmp_path / "corpus", write(tmp_path / "a.jsonl")
     ingest(params(path), out, runtime)
     part = out / "part-00000-of-00001.parquet"
@@ -140,10 +141,10 @@ def test_damaged_corpus_is_made_again(tmp_path: Path, runtime: Runtime) -> None:
 def test_shards_have_fixed_rows(tmp_path: Path, runtime: Runtime) -> None:
     path = write(tmp_path / "a.jsonl", [f"text {n}" for n in range(23)])
     digests = set()
-    for size, wanted in ((10, [10, 10, 3]), (23, [23]), (50, [23])):
+    for size, sizes in ((10, [10, 10, 3]), (23, [23]), (50, [23])):
         out = tmp_path / f"corpus{size}"
         manifest, _ = ingest(params(path, rows_per_shard=size), out, runtime)
-        assert [pq.read_metadata(out / name).num_rows for name in manifest.parts] == wanted
+        assert [pq.read_metadata(out / name).num_rows for name in manifest.parts] == sizes
         assert Corpus.open(out).texts == [f"text {n}" for n in range(23)]
         digests.add(manifest.facts["digest"])
     assert len(digests) == 1
@@ -161,7 +162,7 @@ def test_tokens_are_stored_in_row_order(tmp_path: Path, runtime: Runtime, ptb: F
     assert bare.facts["digest"] != corpus.digest
 
 
-def test_death_half_way_loses_no_finished_shard(tmp_path: Path, runtime: Runtime, ptb: FakePtb) -> None:
+def test_a_killed_run_keeps_its_finished_shards(tmp_path: Path, runtime: Runtime, ptb: FakePtb) -> None:
     path = write(tmp_path / "a.jsonl", [f"text {n}" for n in range(23)])
     asked = params(path, tokenizer="ptb", rows_per_shard=10)
     ptb.fail_at = 2
@@ -171,9 +172,9 @@ def test_death_half_way_loses_no_finished_shard(tmp_path: Path, runtime: Runtime
     resumed, built = ingest(asked, tmp_path / "corpus", runtime)
     assert built
     assert [len(call) for call in ptb.calls] == [10, 10, 3]
-    whole, _ = ingest(asked, tmp_path / "whole", runtime)
-    assert resumed.files == whole.files
-    assert resumed.facts == whole.facts
+    complete, _ = ingest(asked, tmp_path / "whole", runtime)
+    assert resumed.files == complete.files
+    assert resumed.facts == complete.facts
 
 
 def test_refused_captions_leave_nothing_behind(tmp_path: Path, runtime: Runtime) -> None:
@@ -206,16 +207,16 @@ def test_other_counts_than_expected_are_refused(tmp_path: Path, runtime: Runtime
     assert not out.exists()
     assert "{} for none" in str(caught.value)
     ingest(params(path, expected={"all": {"captions": 5, "images": 1}, "test": {}}), out, runtime)
-    with pytest.raises(CheckError, match=re.escape(message)):  # a corpus that is there already is no way round
+    with pytest.raises(CheckError, match=re.escape(message)):  # an existing corpus does not avoid the check
         ingest(params(path, expected=expected), out, runtime)
     assert (out / MANIFEST).exists()
 
 
-def test_known_counts_are_expected_of_known_datasets() -> None:
+def test_published_counts_are_expected_of_published_datasets() -> None:
     assert IngestParams().counts == PUBLISHED_COUNTS["coco"]
     assert IngestParams().counts["all"] == Counts(images=123_287, captions=616_767)
     assert IngestParams(dataset="flickr30k", format="karpathy").counts == PUBLISHED_COUNTS["flickr30k"]
-    assert IngestParams(format="csv").counts == PUBLISHED_COUNTS["coco"]  # of other captions, whatever their format
+    assert IngestParams(format="csv").counts == PUBLISHED_COUNTS["coco"]  # expected of every format
     for other in ({"expected": {}}, {"dataset": "mine"}):
         assert IngestParams(**other).counts == {}
 
@@ -240,17 +241,17 @@ def test_known_counts_are_expected_of_known_datasets() -> None:
     ],
     ids=str,
 )
-def test_parameters_that_make_no_sense_are_refused(bad: Any) -> None:
+def test_invalid_parameters_are_refused(bad: Any) -> None:
     with pytest.raises(ValidationError):
         IngestParams(**bad)
 
 
-def test_parameters_survive_json() -> None:
+def test_parameters_round_trip_through_json() -> None:
     full = IngestParams(dataset="mine", path=Path("a"), expected={"all": Counts(images=1)})
     assert IngestParams(**full.model_dump(mode="json")) == full
 
 
-def test_path_is_needed_unless_fetch_knows_it(tmp_path: Path, runtime: Runtime) -> None:
+def test_path_is_required_unless_the_dataset_is_fetched(tmp_path: Path, runtime: Runtime) -> None:
     with pytest.raises(UsageError, match="the format jsonl needs a path"):
         ingest(params(None), tmp_path / "corpus", runtime)
     with pytest.raises(UsageError, match=r"d is not among the datasets that are fetched .*--path"):
@@ -285,7 +286,7 @@ def write_coco(folder: Path) -> Path:
 
 
 def test_same_rows_of_every_format(tmp_path: Path, runtime: Runtime) -> None:
-    """COCO's annotations with splits of a Karpathy file, that file itself, and the corpus itself read back are one."""
+    """Compare COCO's annotations with splits of a Karpathy file, that file itself, and the corpus read back."""
     splits = {1: "train", 2: "restval", 3: "val", 4: "test"}
     karpathy = tmp_path / "dataset_coco.json"
     sentences = {i: [{"raw": f"{i} {k}", "sentid": 100 * i + k} for k in range(6)] for i in splits}
@@ -299,14 +300,14 @@ def test_same_rows_of_every_format(tmp_path: Path, runtime: Runtime) -> None:
     assert corpus.caption_ids[0] == "coco:100"
     assert corpus.image_ids == ["coco:1", "coco:2", "coco:3", "coco:4"]
     digests = [manifest.facts["digest"]]
-    others = [params(karpathy, format="karpathy", **common), params(tmp_path / "a", format="parquet", **common)]
+    variants = [params(karpathy, format="karpathy", **common), params(tmp_path / "a", format="parquet", **common)]
     scan = tmp_path / "scan"
     scan.mkdir()
     for split in corpus.splits:
         rows = corpus.rows([split])
         (scan / f"{split}_caps.txt").write_text("".join(f"{corpus.texts[r]}\n" for r in rows))
         (scan / f"{split}_ids.txt").write_text("".join(f"{corpus.image_ids[corpus.image[r]]}\n" for r in rows))
-    for n, other in enumerate(others):
+    for n, other in enumerate(variants):
         digests.append(ingest(other, tmp_path / f"b{n}", runtime)[0].facts["digest"])
     assert len(set(digests)) == 1
     ingest(params(scan, format="scan", **common), tmp_path / "c", runtime)
@@ -335,8 +336,8 @@ def test_scan_ids_are_an_input(tmp_path: Path, runtime: Runtime) -> None:
     (tmp_path / "test_ids.txt").write_text("8\n")
     assert ingest(asked, tmp_path / "out" / "corpus", runtime)[1]
     assert Corpus.open(tmp_path / "out" / "corpus").image_ids == ["d:8"]
-    made = params(tmp_path, format="scan", ids="position", captions_per_image=2)
-    manifest, _ = ingest(made, tmp_path / "out" / "corpus", runtime)
+    by_position = params(tmp_path, format="scan", ids="position", captions_per_image=2)
+    manifest, _ = ingest(by_position, tmp_path / "out" / "corpus", runtime)
     assert list(manifest.inputs) == ["test_caps.txt"]
 
 
@@ -357,7 +358,7 @@ def test_odd_captions_pass_the_real_tokenizer(tmp_path: Path, runtime: Runtime) 
 
 @pytest.mark.slow
 def test_all_of_coco(tmp_path: Path, runtime: Runtime, coco: Corpus, coco_folder: Path) -> None:
-    """What fetch takes out of the jar, and an official annotations folder: the same 616,767 rows."""
+    """Compare the captions fetched from the jar with an official annotations folder: the same 616,767 rows."""
     from relabel.datasets import fetch
 
     fetch("coco-captions", runtime.data)
@@ -387,11 +388,11 @@ def test_flickr30k(tmp_path: Path, runtime: Runtime, mirror: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("typed", ["\\t", "\t", "tab"])
-def test_a_tab_may_be_typed_as_in_a_shell(typed: str) -> None:
+def test_a_tab_may_be_written_as_in_a_shell(typed: str) -> None:
     assert IngestParams(delimiter=typed).delimiter == "\t"
 
 
-def test_the_format_is_guessed_and_said_and_splits_follow_names_of_files(tmp_path: Path) -> None:
+def test_the_format_is_guessed_and_reported(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
     for split in ("train", "validation"):

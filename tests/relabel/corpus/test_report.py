@@ -1,4 +1,4 @@
-"""Contract: the report's figures are what an explicit loop over the captions counts."""
+"""Contract: the figures of the report equal an explicit loop over the captions."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def loop_duplicates(texts: list[str], images: list[str]) -> dict[str, dict[str, 
 
 
 @pytest.mark.parametrize("tokens", [False, True], ids=["lower_split", "ptb"])
-def test_report_is_what_a_loop_counts(tokens: bool) -> None:
+def test_report_equals_a_loop(tokens: bool) -> None:
     corpus = make(tokens)
     images = corpus.table["image_id"].to_pylist()
     split_of = dict(zip(images, corpus.table["split"].to_pylist(), strict=True))
@@ -95,7 +95,7 @@ def test_report_is_what_a_loop_counts(tokens: bool) -> None:
     assert json.loads(json.dumps(report)) == report
 
 
-def test_lines_say_the_figures() -> None:
+def test_lines_state_the_figures() -> None:
     report = describe(make(tokens=True))
     lines = dict(report_lines(report))
     assert list(lines)[:3] == ["train", "test", "all"]
@@ -125,8 +125,8 @@ def test_coco(coco: Corpus) -> None:
         Caption(*values)
         for values in zip(*(test[c].to_pylist() for c in ("caption_id", "image_id", "split", "text")), strict=True)
     )
-    found = describe(small)["duplicates"]["as_written"]
-    assert found == loop_duplicates(small.texts, small.table["image_id"].to_pylist())
-    assert (found["across_images"]["texts"], found["across_images"]["captions"]) == (109, 261)
-    assert found["within_images"]["images"] == 3
+    duplicates = describe(small)["duplicates"]["as_written"]
+    assert duplicates == loop_duplicates(small.texts, small.table["image_id"].to_pylist())
+    assert (duplicates["across_images"]["texts"], duplicates["across_images"]["captions"]) == (109, 261)
+    assert duplicates["within_images"]["images"] == 3
     assert np.array_equal(small.image, test["image"].to_numpy() - test["image"][0].as_py())

@@ -1,5 +1,6 @@
-"""Contract: every COCO image gets Karpathy's split, from his file or from ECCV Caption's and CxC's ids; an id that is
-not there is refused, never dropped."""
+"""Contract: every COCO image gets Karpathy's split, from his file or from the ids of ECCV Caption and CxC. An
+unknown id is refused, never dropped.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ def ids(*values: int) -> NDArray[np.int64]:
 CAPTIONS, IMAGES = ids(10, 11, 12, 13, 14), ids(5, 3, 5, 4, 9)
 
 
-def test_test_is_of_captions_val_of_images_train_the_rest() -> None:
+def test_test_follows_captions_val_follows_images_train_is_the_rest() -> None:
     split = split_by_ids(ids(12, 10), ids(9))(CAPTIONS, IMAGES)
     assert dict(split) == {3: "train", 4: "train", 5: "test", 9: "val"}
 
@@ -38,12 +39,12 @@ def test_test_is_of_captions_val_of_images_train_the_rest() -> None:
         (ids(12), ids(5), "image 5 is both in test and in val"),
     ],
 )
-def test_ids_that_do_not_fit_are_refused(test: NDArray[np.int64], val: NDArray[np.int64], message: str) -> None:
+def test_mismatched_ids_are_refused(test: NDArray[np.int64], val: NDArray[np.int64], message: str) -> None:
     with pytest.raises(CheckError, match=re.escape(message)):
         split_by_ids(test, val)(CAPTIONS, IMAGES)
 
 
-def test_no_annotations_lack_every_id() -> None:
+def test_empty_annotations_lack_every_id() -> None:
     with pytest.raises(CheckError, match="test caption 12 is not in the annotations"):
         split_by_ids(ids(12), ids(9))(ids(), ids())
 
@@ -76,7 +77,7 @@ def test_bad_files_are_refused(tmp_path: Path, bad: Any, message: str) -> None:
         split_by_file(path)
 
 
-def test_extract_of_the_test_images_is_no_split_of_all(mirror: Path, coco: Corpus) -> None:
+def test_a_split_of_the_test_images_does_not_cover_all(mirror: Path, coco: Corpus) -> None:
     path = mirror / "coco" / "dataset_coco.json.gz"
     if not path.exists():
         pytest.skip(f"no {path.name} in the mirror")
@@ -87,7 +88,7 @@ def test_extract_of_the_test_images_is_no_split_of_all(mirror: Path, coco: Corpu
     assert dict(split_by_file(path)(test, test)) == dict.fromkeys(test.tolist(), "test")
 
 
-def test_ids_at_hand(coco_test_ids: NDArray[np.int64], tmp_path: Path) -> None:
+def test_ids_of_installed_packages(coco_test_ids: NDArray[np.int64], tmp_path: Path) -> None:
     np.save(tmp_path / "ids.npy", coco_test_ids)
     assert np.array_equal(coco_test_captions(tmp_path / "ids.npy"), coco_test_ids)
     val = image_ids("val")

@@ -1,5 +1,6 @@
-"""Contract: a corpus has one row a caption, sorted by split, image id and caption id in natural order; whatever it
-cannot number is refused with the place where it stands; its digest names its values and nothing else."""
+"""Contract: a corpus has one row per caption, sorted by split, image id and caption id in natural order. Invalid
+captions are refused with their position. The digest depends on the values only.
+"""
 
 from __future__ import annotations
 
@@ -27,40 +28,40 @@ ODD = {
 
 
 def make(images: int = 13, seed: int = 0) -> list[Caption]:
-    """Captions of images 0, 1, ... with 1 to 7 captions each, shuffled."""
+    """Make captions of images 0, 1, ... with 1 to 7 captions each, shuffled."""
     draw = random.Random(seed)
-    found = []
+    captions = []
     for image in range(images):
         split = SPLITS[image % 3]
         for k in range(draw.randint(1, 7)):
             number = 1000 - 7 * image - k
-            found.append(Caption(f"d:{number}", f"d:{image}", split, f"text {number}", f"f:{number}"))
-    draw.shuffle(found)
-    return found
+            captions.append(Caption(f"d:{number}", f"d:{image}", split, f"text {number}", f"f:{number}"))
+    draw.shuffle(captions)
+    return captions
 
 
 def test_rows_are_in_natural_order() -> None:
     captions = make()
     corpus = Corpus.from_captions(captions)
-    wanted = sorted(captions, key=lambda c: (SPLITS.index(c.split), int(c.image_id[2:]), int(c.caption_id[2:])))
+    expected = sorted(captions, key=lambda c: (SPLITS.index(c.split), int(c.image_id[2:]), int(c.caption_id[2:])))
     assert corpus.table.schema == SCHEMA
-    assert corpus.caption_ids == [c.caption_id for c in wanted]
-    assert corpus.texts == [c.text for c in wanted]
-    assert corpus.table["row"].to_pylist() == list(range(len(wanted)))
+    assert corpus.caption_ids == [c.caption_id for c in expected]
+    assert corpus.texts == [c.text for c in expected]
+    assert corpus.table["row"].to_pylist() == list(range(len(expected)))
     images: list[str] = []
-    for row, caption in enumerate(wanted):
+    for row, caption in enumerate(expected):
         if caption.image_id not in images:
             images.append(caption.image_id)
-        position = sum(c.image_id == caption.image_id for c in wanted[:row])
-        got = {k: corpus.table[k][row].as_py() for k in ("image_id", "image", "split", "position")}
-        assert got == {
+        position = sum(c.image_id == caption.image_id for c in expected[:row])
+        values = {k: corpus.table[k][row].as_py() for k in ("image_id", "image", "split", "position")}
+        assert values == {
             "image_id": caption.image_id,
             "image": images.index(caption.image_id),
             "split": caption.split,
             "position": position,
         }
     assert corpus.image_ids == images
-    assert corpus.row_of[wanted[5].caption_id] == 5
+    assert corpus.row_of[expected[5].caption_id] == 5
     assert corpus.image_of[images[-1]] == len(images) - 1
 
 
@@ -82,14 +83,14 @@ def check_rank(ids: list[str]) -> None:
             assert (a == b) == (x == y)
 
 
-def test_leading_zeros_and_huge_numbers_are_ids_of_their_own() -> None:
+def test_leading_zeros_and_huge_numbers_are_distinct_ids() -> None:
     ids = ["d:7", "d:07", "d:007", f"d:{2**64}", f"d:{2**64 + 1}", "d:10"]
     corpus = Corpus.from_captions([Caption(i, "d:1", "test", "x") for i in ids])
     assert corpus.caption_ids == ["d:007", "d:07", "d:7", "d:10", f"d:{2**64}", f"d:{2**64 + 1}"]
 
 
 @pytest.mark.parametrize("text", ODD.values(), ids=ODD.keys())
-def test_odd_text_stays_as_written(text: str) -> None:
+def test_unusual_text_is_unchanged(text: str) -> None:
     assert Corpus.from_captions([Caption("d:1", "d:1", "test", text)]).texts == [text]
 
 
@@ -112,7 +113,7 @@ def test_bad_captions_are_refused_with_their_place(what: str) -> None:
     assert caught.value.exit_code == 4
 
 
-def test_no_caption_is_no_corpus() -> None:
+def test_an_empty_corpus_is_refused() -> None:
     with pytest.raises(CheckError, match="no captions at all"):
         Corpus.from_captions(iter(()))
 
@@ -123,7 +124,7 @@ def test_first_bad_caption_is_named() -> None:
         Corpus.from_captions(bad)
 
 
-def test_digest_names_the_values_and_not_the_chunks() -> None:
+def test_digest_depends_on_values_and_not_on_chunks() -> None:
     corpus = Corpus.from_captions(make())
     pieces = [corpus.table.slice(a, 7) for a in range(0, len(corpus), 7)]
     assert Corpus.from_table(pa.concat_tables(pieces)).digest == corpus.digest
@@ -136,7 +137,7 @@ def test_digest_names_the_values_and_not_the_chunks() -> None:
     assert len(digests) == 7
 
 
-def test_digest_tells_where_a_value_ends() -> None:
+def test_digest_separates_values() -> None:
     one = Corpus.from_captions([Caption("1", "1", "test", "ab"), Caption("2", "1", "test", "c")])
     two = Corpus.from_captions([Caption("1", "1", "test", "a"), Caption("2", "1", "test", "bc")])
     assert one.digest != two.digest

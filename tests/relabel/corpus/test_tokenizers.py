@@ -1,4 +1,4 @@
-"""PTB tokens are pycocoevalcap's, depend on nothing but the caption, and a tokenizer that fails names the caption."""
+"""Contract: PTB tokens equal pycocoevalcap's and depend on the caption only; a failing tokenizer names the caption."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ ODD = {
 
 
 def original(captions: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """pycocoevalcap's own tokenizer, which runs whatever `java` is on PATH."""
+    """Tokenize by pycocoevalcap, which runs the `java` on PATH."""
     from pycocoevalcap.tokenizer import ptbtokenizer
 
     if not os.access(Path(ptbtokenizer.__file__).parent, os.W_OK):
-        pytest.skip("pycocoevalcap's tokenizer writes into its own folder, which is read-only here")
+        pytest.skip("pycocoevalcap's tokenizer writes into its own folder, which is read-only on this machine")
     monkeypatch.setenv("PATH", str(find_java().parent) + os.pathsep + os.environ["PATH"])
-    found = ptbtokenizer.PTBTokenizer().tokenize({i: [{"caption": c}] for i, c in enumerate(captions)})
-    return [found[i][0] for i in range(len(captions))]
+    tokens = ptbtokenizer.PTBTokenizer().tokenize({i: [{"caption": c}] for i, c in enumerate(captions)})
+    return [tokens[i][0] for i in range(len(captions))]
 
 
 @pytest.mark.java
@@ -52,17 +52,17 @@ def test_equals_pycocoevalcap(coco: Corpus, monkeypatch: pytest.MonkeyPatch) -> 
         t for t in coco.texts if re.search(r" [A-Z]\. *$", t)
     ]
     assert len(captions) > 4000
-    found, expected = tokenize(captions, Runtime()), original(captions, monkeypatch)
-    differ = [i for i, (a, b) in enumerate(zip(found, expected, strict=True)) if a != b]
+    tokens, expected = tokenize(captions, Runtime()), original(captions, monkeypatch)
+    differ = [i for i, (a, b) in enumerate(zip(tokens, expected, strict=True)) if a != b]
     assert len(differ) < 40
-    # Where they differ, the original looked at the next caption: give it one that starts as most do.
+    # They differ if the original read on into the next caption: append one that starts as most do.
     alone = original([c for i in differ for c in (captions[i], "A dog")], monkeypatch)[::2]
-    assert alone == [found[i] for i in differ]
+    assert alone == [tokens[i] for i in differ]
 
 
 @pytest.mark.java
-def test_a_caption_alone_decides(coco: Corpus) -> None:
-    """Whatever surrounds it, in whatever order, however often."""
+def test_tokens_depend_on_the_caption_only(coco: Corpus) -> None:
+    """Check independence of surrounding captions, order and repetition."""
     captions = [*coco.texts[:500], *ODD, "The letter K.", "See No.", "5 dogs", "about 10 p.m.", "<a", "b>"]
     expected = dict(zip(captions, tokenize(captions, Runtime()), strict=True))
     mixed = captions + captions[:100]
@@ -72,24 +72,24 @@ def test_a_caption_alone_decides(coco: Corpus) -> None:
 
 @pytest.mark.java
 @pytest.mark.parametrize("text", ODD)
-def test_odd_text(text: str) -> None:
+def test_unusual_text(text: str) -> None:
     assert tokenize(["before", text, "after"], Runtime()) == ["before", ODD[text], "after"]
 
 
 @pytest.mark.java
 def test_a_caption_of_two_thousand_words() -> None:
-    (found,) = tokenize(["A red dog. " * 700], Runtime())
-    assert found == " ".join(["a red dog"] * 700)
+    (tokens,) = tokenize(["A red dog. " * 700], Runtime())
+    assert tokens == " ".join(["a red dog"] * 700)
 
 
-def test_one_line_leaves_no_end_of_line() -> None:
+def test_a_single_line_has_no_line_end() -> None:
     for code in range(0x110000):
         if len(f"a{chr(code)}b".splitlines()) > 1 or code < 32 or 0xD800 <= code < 0xE000:
             assert one_line(f"a{chr(code)}b") == "a b"
     assert one_line("é 😀\u00a0ß") == "é 😀\u00a0ß"
 
 
-def test_nothing_to_do_needs_no_java(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_captions_need_no_java(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("relabel.core.java.java_candidates", lambda: iter(()))
     assert tokenize([], Runtime()) == []
     assert tokenize(["", " \n"], Runtime()) == ["", ""]
@@ -124,31 +124,31 @@ def test_chunks_and_duplicates(
         ("line = 'garbage' if any('poison' in x for x in lines) and line == 'A' else line", "not those that went in"),
     ],
 )
-def test_the_caption_at_fault_is_named(fake_java: Callable[[str], Path], trouble: str, reason: str) -> None:
+def test_the_failing_caption_is_named(fake_java: Callable[[str], Path], trouble: str, reason: str) -> None:
     fake_java(TOKENIZER.format(trouble=trouble))
     captions = [*(f"caption {i}" for i in range(9)), "a poison pill", "the last"]
-    with pytest.raises(PartialError, match=reason) as found:
+    with pytest.raises(PartialError, match=reason) as raised:
         tokenize(captions, Runtime())
-    assert found.value.exit_code == 5
-    assert found.value.where == "caption 10 of 11 ('a poison pill')"
-    assert "\n" not in str(found.value)
+    assert raised.value.exit_code == 5
+    assert raised.value.where == "caption 10 of 11 ('a poison pill')"
+    assert "\n" not in str(raised.value)
 
 
-def test_a_tokenizer_that_never_works_blames_no_caption(fake_java: Callable[[str], Path]) -> None:
+def test_a_tokenizer_that_always_fails_names_no_caption(fake_java: Callable[[str], Path]) -> None:
     fake_java("sys.exit('Error: could not find or load main class')")
     with pytest.raises(PartialError, match=r"could not find or load main class\), whatever the caption"):
         tokenize([f"caption {i}" for i in range(1000)], Runtime())
 
 
-def test_a_silent_tokenizer_is_given_up(fake_java: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_tokenizer_times_out(fake_java: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
     fake_java("time.sleep(600)")
     monkeypatch.setattr(tokenizers, "SILENCE", 0.3)
-    with pytest.raises(PartialError, match=r"said nothing for 0.3 s") as found:
+    with pytest.raises(PartialError, match=r"said nothing for 0.3 s") as raised:
         tokenize(["first", "second", "third"], Runtime())
-    assert found.value.where == "caption 1 of 3 ('first', or one of the 2 after it)"
+    assert raised.value.where == "caption 1 of 3 ('first', or one of the 2 after it)"
 
 
-def test_one_that_fails_once_is_asked_again(fake_java: Callable[[str], Path], tmp_path: Path) -> None:
+def test_a_tokenizer_that_fails_once_is_retried(fake_java: Callable[[str], Path], tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     once = f"if not os.path.exists({str(mark)!r}): open({str(mark)!r}, 'w').close(); sys.exit(1)"
     fake_java(f"{once}\n{TOKENIZER.format(trouble='pass')}")

@@ -1,6 +1,8 @@
-"""The shipped human scores are CxC's, cell by cell: counts, means and images as published, exact decimals, small files.
+"""Contract: the shipped human scores equal CxC's cell by cell, with the published counts, means and images, exact
+decimals and small files.
 
-`check_originals` takes the originals and names file and line of all else; `convert` makes the shipped values again.
+`check_originals` accepts the originals and names file and line of any difference; `convert` reproduces the shipped
+values.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ def originals(mirror: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def only_sits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look at one task alone, for speed."""
+    """Restrict the check to one task, for speed."""
     monkeypatch.setattr(cxc, "TASKS", ("sits",))
 
 
@@ -51,9 +53,9 @@ def put(path: Path, content: bytes) -> None:
 @pytest.mark.parametrize(("task", "split"), COUNTS)
 def test_counts_and_ranges(task: cxc.Task, split: cxc.Split) -> None:
     scores = cxc.human_scores(task, split)
-    found = {m: scores.method.count(m) for m in cxc.METHODS[task]}
-    assert found == COUNTS[task, split]
-    assert len(scores) == len(scores.right) == len(scores.score) == sum(found.values())
+    counts = {m: scores.method.count(m) for m in cxc.METHODS[task]}
+    assert counts == COUNTS[task, split]
+    assert len(scores) == len(scores.right) == len(scores.score) == sum(counts.values())
     assert scores.score.dtype == np.float64
     assert (scores.score.min(), scores.score.max()) == (0.0, 5.0)
     assert all(i.startswith("coco:") and i[5:].isdecimal() for i in scores.left[:100] + scores.right[:100])
@@ -63,9 +65,9 @@ def test_first_row_and_exact_decimals() -> None:
     scores = cxc.human_scores("sits", "test")
     assert (scores.left[0], scores.right[0], scores.method[0]) == ("coco:732091", "coco:365325", "c2i_intrasim")
     assert [repr(s) for s in scores.score[:3].tolist()] == ["2.2", "4.97", "2.72"]
-    own = np.array(scores.method) == "c2i_original"
-    assert scores.score[own].mean() == pytest.approx(4.891, abs=5e-4)
-    assert scores.score[~own].mean() == pytest.approx(2.906, abs=5e-4)
+    own_caption = np.array(scores.method) == "c2i_original"
+    assert scores.score[own_caption].mean() == pytest.approx(4.891, abs=5e-4)
+    assert scores.score[~own_caption].mean() == pytest.approx(2.906, abs=5e-4)
 
 
 @pytest.mark.parametrize("split", ["val", "test"])
@@ -79,7 +81,7 @@ def test_image_ids(split: cxc.Split) -> None:
     assert {*sis.left, *sis.right} == named
 
 
-def test_files_are_small_and_say_where_they_come_from() -> None:
+def test_files_are_small_and_name_their_origin() -> None:
     files = sorted(DATA.glob("*.parquet"))
     assert len(files) == 6
     assert all(f.stat().st_size < 2**20 for f in files)
@@ -128,7 +130,7 @@ def test_a_changed_cell_is_named_with_file_and_line(originals: Path, line: int, 
 
 
 @pytest.mark.usefixtures("only_sits")
-def test_lost_and_added_lines_are_found(originals: Path) -> None:
+def test_lost_and_added_lines_are_detected(originals: Path) -> None:
     path = originals / "sits_val.csv"
     lines = path.read_text().rstrip("\n").split("\n")
     put(path, "\n".join(lines[:-1]).encode())
@@ -139,7 +141,7 @@ def test_lost_and_added_lines_are_found(originals: Path) -> None:
         cxc.check_originals(originals)
 
 
-def test_what_is_no_text_or_not_there(originals: Path) -> None:
+def test_invalid_and_missing_files(originals: Path) -> None:
     put(originals / "sts_val.csv", b"caption1,caption2\xff")
     with pytest.raises(CheckError, match="not UTF-8"):
         cxc.check_originals(originals)

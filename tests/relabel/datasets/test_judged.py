@@ -1,5 +1,5 @@
-"""Contract of the judged sets of texts: each is found by the name of its module and read as its authors publish it; a
-malformed line is named; a set without its file says how to get it.
+"""Contract: each judged set of texts is found by the name of its module and read as its authors publish it. A
+malformed line is named, and a set without its file names the command or folder for it.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ def test_every_set_names_its_manifest_protocol_and_papers(name: str) -> None:
     assert {row.paper for row in judged.published} <= set(judged.papers)
 
 
-def test_flickr8k_expert_leaves_out_the_images_own_captions(tmp_path: Path) -> None:
+def test_flickr8k_expert_excludes_the_images_own_captions(tmp_path: Path) -> None:
     lines = "a.jpg\tb.jpg#1\t1\t2\t1\na.jpg\ta.jpg#0\t4\t4\t4\nb.jpg\ta.jpg#2\t3\t4\t3\n"
-    found = read("flickr8k-expert", tmp_path, Flickr8k__token__txt=CAPTIONS, ExpertAnnotations__txt=lines)
-    assert found.candidates == ["b caption 1 .", "a caption 2 ."]
-    assert found.references[0] == [f"a caption {k} ." for k in range(5)]
-    assert found.clusters == ["a.jpg", "b.jpg"]
-    assert found.ids == ["a.jpg b.jpg#1", "b.jpg a.jpg#2"]
-    np.testing.assert_array_equal(found.ratings, [[1, 2, 1], [3, 4, 3]])
+    pairs = read("flickr8k-expert", tmp_path, Flickr8k__token__txt=CAPTIONS, ExpertAnnotations__txt=lines)
+    assert pairs.candidates == ["b caption 1 .", "a caption 2 ."]
+    assert pairs.references[0] == [f"a caption {k} ." for k in range(5)]
+    assert pairs.clusters == ["a.jpg", "b.jpg"]
+    assert pairs.ids == ["a.jpg b.jpg#1", "b.jpg a.jpg#2"]
+    np.testing.assert_array_equal(pairs.ratings, [[1, 2, 1], [3, 4, 3]])
 
 
-def test_flickr8k_cf_takes_the_judged_caption_out_of_the_references(tmp_path: Path) -> None:
+def test_flickr8k_cf_removes_the_judged_caption_from_the_references(tmp_path: Path) -> None:
     lines = "a.jpg\tb.jpg#1\t0.25\t1\t3\na.jpg\ta.jpg#0\t1\t3\t0\n"
-    found = read("flickr8k-cf", tmp_path, Flickr8k__token__txt=CAPTIONS, CrowdFlowerAnnotations__txt=lines)
-    assert [len(texts) for texts in found.references] == [5, 4]
-    assert "a caption 0 ." not in found.references[1]
-    np.testing.assert_array_equal(found.ratings, [[0.25], [1]])
+    pairs = read("flickr8k-cf", tmp_path, Flickr8k__token__txt=CAPTIONS, CrowdFlowerAnnotations__txt=lines)
+    assert [len(texts) for texts in pairs.references] == [5, 4]
+    assert "a caption 0 ." not in pairs.references[1]
+    np.testing.assert_array_equal(pairs.ratings, [[0.25], [1]])
 
 
 @pytest.mark.parametrize(
@@ -72,13 +72,13 @@ def test_a_malformed_line_of_flickr8k_is_named(
 def test_vsts_and_sick(tmp_path: Path) -> None:
     header = "id\tsource\tsent1\timage1\tsent2\timage2\tsim\n"
     row = "coco-1\tcoco\ta dog\tx.jpg\ta puppy\ty.jpg\t4.6\n"
-    found = read("vsts", tmp_path, **{"visual_sts.v2.0.all.tsv": header + row + "\n"})
-    assert (found.references, found.candidates, found.groups) == ([["a dog"]], ["a puppy"], ["coco"])
-    assert found.both_orders
-    assert found.ids == ["coco-1"]
+    pairs = read("vsts", tmp_path, **{"visual_sts.v2.0.all.tsv": header + row + "\n"})
+    assert (pairs.references, pairs.candidates, pairs.groups) == ([["a dog"]], ["a puppy"], ["coco"])
+    assert pairs.both_orders
+    assert pairs.ids == ["coco-1"]
     header = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
-    found = read("sick", tmp_path, SICK_test_annotated__txt=header + "6\ta dog\ta puppy\t3.3\tNEUTRAL\n")
-    np.testing.assert_array_equal(found.ratings, [[3.3]])
+    pairs = read("sick", tmp_path, SICK_test_annotated__txt=header + "6\ta dog\ta puppy\t3.3\tNEUTRAL\n")
+    np.testing.assert_array_equal(pairs.ratings, [[3.3]])
     with pytest.raises(CheckError, match="expected the columns pair_ID") as error:
         read("sick", tmp_path, SICK_test_annotated__txt=row)
     assert str(error.value.where).endswith(":1")
@@ -90,11 +90,11 @@ def test_vsts_and_sick(tmp_path: Path) -> None:
 def test_pascal_50s_puts_the_better_caption_first(tmp_path: Path) -> None:
     entry = {"image": "i.jpg", "captions": ["one", "two"], "label": 1, "references": ["r"] * 5}
     body = {kind: [entry] for kind in ("HC", "HI", "HM", "MM")}
-    found = read("pascal-50s", tmp_path, pascal_50s__json=json.dumps(body))
-    assert found.choices is not None
-    assert found.choices.tolist()[:2] == [[[1, 0]], [[3, 2]]]
-    assert found.groups == ["HC", "HI", "HM", "MM"]
-    assert found.ids[:3] == ["HC:0:0", "HC:0:1", "HI:0:0"]
+    pairs = read("pascal-50s", tmp_path, pascal_50s__json=json.dumps(body))
+    assert pairs.choices is not None
+    assert pairs.choices.tolist()[:2] == [[[1, 0]], [[3, 2]]]
+    assert pairs.groups == ["HC", "HI", "HM", "MM"]
+    assert pairs.ids[:3] == ["HC:0:0", "HC:0:1", "HI:0:0"]
     with pytest.raises(CheckError, match="expected the kinds HC"):
         read("pascal-50s", tmp_path, pascal_50s__json="{}")
 
@@ -102,17 +102,17 @@ def test_pascal_50s_puts_the_better_caption_first(tmp_path: Path) -> None:
 def test_sugarcrepe_compares_the_positives_with_the_negative(tmp_path: Path) -> None:
     entry = {"id": 0, "filename": "i.jpg", "caption": "p", "caption2": "q", "negative_caption": "n"}
     kinds = ("replace_obj", "replace_rel", "replace_att", "swap_att", "swap_obj")
-    found = read("sugarcrepe-pp", tmp_path, **{f"{kind}__json": json.dumps([entry]) for kind in kinds})
-    assert found.references[:3] == [["p"], ["p"], ["q"]]
-    assert found.candidates[:3] == ["q", "n", "n"]
-    assert found.choices is not None
-    assert found.choices[1].tolist() == [[3, 4], [3, 5]]
-    assert found.ids[:4] == [
+    pairs = read("sugarcrepe-pp", tmp_path, **{f"{kind}__json": json.dumps([entry]) for kind in kinds})
+    assert pairs.references[:3] == [["p"], ["p"], ["q"]]
+    assert pairs.candidates[:3] == ["q", "n", "n"]
+    assert pairs.choices is not None
+    assert pairs.choices[1].tolist() == [[3, 4], [3, 5]]
+    assert pairs.ids[:4] == [
         "replace_obj:0:positives", "replace_obj:0:caption", "replace_obj:0:caption2", "replace_rel:0:positives"
     ]  # fmt: skip
 
 
-def test_stsb_keeps_its_splits_apart(tmp_path: Path) -> None:
+def test_stsb_separates_its_splits(tmp_path: Path) -> None:
     files = {"stsb-en-dev__csv": "a dog,a puppy,4.2\n", "stsb-en-test__csv": "a cat,a bird,1\na boat,a ship,4\n"}
     pairs = read("stsb", tmp_path, **files)
     assert pairs.groups == ["dev", "test", "test"]
@@ -122,7 +122,7 @@ def test_stsb_keeps_its_splits_apart(tmp_path: Path) -> None:
     assert judged_set("stsb").group == "test"
 
 
-def test_names_and_files_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_names_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RELABEL_MIRROR", raising=False)
     with pytest.raises(UsageError, match=r"no judged set 'mine'"):
         judged_set("mine")
@@ -148,8 +148,8 @@ def test_a_file_without_a_known_sha256_is_read_from_the_folder(tmp_path: Path, m
 def test_the_published_files(mirror: Path, name: str, pairs: int, judged: int) -> None:
     if not (mirror / "judged").is_dir():
         pytest.skip("the mirror has no judged sets")
-    found = judged_set(name).open(Path("nowhere"))
-    assert (len(found.candidates), len(found)) == (pairs, judged)
-    assert len(found.references) == pairs
-    assert len(found.clusters) == judged
-    assert len(set(found.ids)) == pairs
+    opened_set = judged_set(name).open(Path("nowhere"))
+    assert (len(opened_set.candidates), len(opened_set)) == (pairs, judged)
+    assert len(opened_set.references) == pairs
+    assert len(opened_set.clusters) == judged
+    assert len(set(opened_set.ids)) == pairs

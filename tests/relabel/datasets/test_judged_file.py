@@ -1,5 +1,5 @@
-"""Contract of files of judgements: JSON Lines, CSV and Parquet say the same; caption ids stand for captions; an
-invalid record is named by file and line.
+"""Contract: files of judgements have equal content as JSON Lines, CSV and Parquet. Caption ids are replaced by
+captions, and an invalid record is named by file and line.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ def write(folder: Path, ending: str) -> Path:
 
 
 @pytest.mark.parametrize("ending", [".jsonl", ".csv", ".parquet"])
-def test_three_formats_say_the_same(tmp_path: Path, ending: str) -> None:
+def test_three_formats_are_equal(tmp_path: Path, ending: str) -> None:
     judged = judged_file(write(tmp_path, ending), "tau_b")
-    found = judged.open(tmp_path)
-    assert found.references == [["a dog", "a puppy"], ["two cats"]]
-    assert found.candidates == ["a dog runs"] * 2
-    assert found.ratings is not None
-    assert found.ratings.tolist() == [[4.5], [1.0]]
-    assert found.groups == ["x", "y"]
+    pairs = judged.open(tmp_path)
+    assert pairs.references == [["a dog", "a puppy"], ["two cats"]]
+    assert pairs.candidates == ["a dog runs"] * 2
+    assert pairs.ratings is not None
+    assert pairs.ratings.tolist() == [[4.5], [1.0]]
+    assert pairs.groups == ["x", "y"]
     assert judged.statistics == ("tau_b",)
 
 
 def test_one_reference_no_group_and_caption_ids(tmp_path: Path) -> None:
     path = tmp_path / "ids.jsonl"
     path.write_text('{"reference": "coco:1", "candidate": "coco:2", "human": 3}')
-    found = judged_file(path, texts={"coco:1": "a cat", "coco:2": "a dog"}).open(tmp_path)
-    assert (found.references, found.candidates, found.groups) == ([["a cat"]], ["a dog"], ["all"])
+    pairs = judged_file(path, texts={"coco:1": "a cat", "coco:2": "a dog"}).open(tmp_path)
+    assert (pairs.references, pairs.candidates, pairs.groups) == ([["a cat"]], ["a dog"], ["all"])
 
 
 @pytest.mark.parametrize(

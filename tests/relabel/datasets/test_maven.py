@@ -1,5 +1,6 @@
-"""Contract: a jar named by its Maven coordinate is taken from this machine's Maven folder, else downloaded from the
-repositories that jgo knows, resumed and checked as any download; without jgo the one line says how to get it."""
+"""Contract: a jar named by its Maven coordinate comes from the local Maven folder, or is downloaded from the
+repositories of jgo with the resumption and checks of any download. Without jgo, one line names the extra.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ PLACE = "org/some/thing/1.2/thing-1.2-models.jar"
 
 
 class Repository:
-    """What a local server gives, and the ranges it was asked for."""
+    """Content of a local server, and the requested ranges."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
@@ -32,7 +33,9 @@ class Repository:
 
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Repository]:
-    """Two repositories, the first without the file; an empty Maven folder; a manifest `tiny`."""
+    """Serve two repositories, the first without the file; return them with an empty Maven folder and a manifest
+    `tiny`.
+    """
     core = pytest.importorskip("jgo.maven._core")
     state = Repository()
 
@@ -57,8 +60,8 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Repo
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        here = f"http://127.0.0.1:{server.server_address[1]}"
-        monkeypatch.setattr(core, "DEFAULT_REMOTE_REPOS", {"first": f"{here}/first/", "second": f"{here}/second"})
+        address = f"http://127.0.0.1:{server.server_address[1]}"
+        monkeypatch.setattr(core, "DEFAULT_REMOTE_REPOS", {"first": f"{address}/first/", "second": f"{address}/second"})
         monkeypatch.setenv("M2_REPO", str(tmp_path / "m2"))
         monkeypatch.setenv("HOME", str(tmp_path / "home"))
         monkeypatch.setenv("no_proxy", "127.0.0.1")
@@ -74,7 +77,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Repo
         server.shutdown()
 
 
-def test_the_first_repository_that_has_it_gives_it(repository: Repository, tmp_path: Path) -> None:
+def test_the_first_repository_with_the_file_is_used(repository: Repository, tmp_path: Path) -> None:
     repository.files[f"/second/{PLACE}"] = JAR
     assert [s.state for s in status(tmp_path / "data")] == ["remote"]
     (path,) = fetch("tiny", tmp_path / "data")
@@ -82,7 +85,7 @@ def test_the_first_repository_that_has_it_gives_it(repository: Repository, tmp_p
     assert [asked for asked, _ in repository.asked] == [f"/first/{PLACE}", f"/second/{PLACE}"]
 
 
-def test_half_a_download_goes_on(repository: Repository, tmp_path: Path) -> None:
+def test_a_partial_download_resumes(repository: Repository, tmp_path: Path) -> None:
     repository.files[f"/first/{PLACE}"] = JAR
     part = tmp_path / "data/.downloads" / f"{sha256(JAR).hexdigest()[:16]}.part"
     part.parent.mkdir(parents=True)
@@ -92,9 +95,7 @@ def test_half_a_download_goes_on(repository: Repository, tmp_path: Path) -> None
     assert repository.asked == [(f"/first/{PLACE}", "bytes=1000-")]
 
 
-def test_the_maven_folder_of_this_machine_comes_first_but_not_half_a_jar(
-    repository: Repository, tmp_path: Path
-) -> None:
+def test_the_local_maven_folder_precedes_unless_its_jar_is_partial(repository: Repository, tmp_path: Path) -> None:
     kept = tmp_path / "m2" / PLACE
     kept.parent.mkdir(parents=True)
     kept.write_bytes(JAR)
@@ -107,7 +108,7 @@ def test_the_maven_folder_of_this_machine_comes_first_but_not_half_a_jar(
     assert len(repository.asked) == 1
 
 
-def test_another_file_is_refused_and_a_missing_one_explained(repository: Repository, tmp_path: Path) -> None:
+def test_a_wrong_file_is_refused_and_a_missing_one_explained(repository: Repository, tmp_path: Path) -> None:
     with pytest.raises(MissingError, match=r"404[\s\S]*from Maven org\.some:thing:1\.2:models"):
         fetch("tiny", tmp_path / "data")
     repository.files[f"/first/{PLACE}"] = repository.files[f"/second/{PLACE}"] = JAR[::-1]

@@ -1,5 +1,5 @@
-"""Contract: every dataset has a complete manifest; every file has a sha256, which equals that of the file if this
-machine has one; manifests are found in a checkout and in an installed wheel.
+"""Contract: every dataset has a complete manifest. Every file has a sha256, which equals that of the file on this
+machine, if any. Manifests are found in a checkout and in an installed wheel.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def test_every_dataset_has_a_manifest() -> None:
 
 
 @pytest.mark.parametrize("name", DATASETS)
-def test_a_manifest_says_all_it_should(name: str) -> None:
+def test_a_manifest_is_complete(name: str) -> None:
     manifest = load_manifest(name)
     for text in (manifest.title, manifest.purpose, manifest.licence, manifest.citation):
         assert len(text) > 5
@@ -54,35 +54,37 @@ def test_a_manifest_says_all_it_should(name: str) -> None:
             assert re.fullmatch("[0-9a-f]{64}", content.sha256)
             assert content.bytes > 0
         kinds = [(PackageSource, UrlSource, MavenSource, MirrorSource).index(type(s)) for s in file.sources]
-        assert kinds == sorted(kinds)  # package, URL, mirror
+        assert kinds == sorted(kinds)  # order: package, URL, mirror
         assert MirrorSource in map(type, file.sources)
 
 
-def test_every_file_is_another_one() -> None:
+def test_files_are_distinct() -> None:
     hashes = [c.sha256 for d in DATASETS for f in load_manifest(d).files for c in f.contents]
     assert len(set(hashes)) == len(hashes)
 
 
 @pytest.mark.parametrize(("name", "file"), PACKAGED)
-def test_hashes_are_those_of_the_packages(name: str, file: str) -> None:
-    found = load_manifest(name).file(file)
-    for source in found.sources:
+def test_hashes_equal_those_of_the_packages(name: str, file: str) -> None:
+    manifest_file = load_manifest(name).file(file)
+    for source in manifest_file.sources:
         if isinstance(source, PackageSource):
             path = packaged(source)
             if name == "corenlp" and not path.is_file():
                 pytest.skip("the package's own downloader, which puts it there, has not run")
             raw = path.read_bytes() if source.member is None else zipfile.ZipFile(path).read(source.member)
-            assert (len(raw), sha256(raw).hexdigest()) == (found.bytes, found.sha256)
+            assert (len(raw), sha256(raw).hexdigest()) == (manifest_file.bytes, manifest_file.sha256)
 
 
-def test_hashes_are_those_of_the_mirror(mirror: Path) -> None:
+def test_hashes_equal_those_of_the_mirror(mirror: Path) -> None:
     compared = []
     for name, file in FILES:
-        found = load_manifest(name).file(file)
-        for source in found.sources:
+        manifest_file = load_manifest(name).file(file)
+        for source in manifest_file.sources:
             if isinstance(source, MirrorSource) and (mirror / source.mirror).is_file():
                 raw = (mirror / source.mirror).read_bytes()
-                assert (len(raw), sha256(raw).hexdigest()) in {(c.bytes, c.sha256) for c in found.contents}, file
+                assert (len(raw), sha256(raw).hexdigest()) in {(c.bytes, c.sha256) for c in manifest_file.contents}, (
+                    file
+                )
                 compared.append(file)
     if not compared:
         pytest.skip("the mirror has none of the files")
@@ -90,7 +92,7 @@ def test_hashes_are_those_of_the_mirror(mirror: Path) -> None:
 
 @pytest.mark.parametrize(("split", "crc"), [("train", 0x35A1FCDB), ("val", 0x8EF135F3)])
 def test_both_editions_of_coco_hold_the_same_captions(split: str, crc: int) -> None:
-    """The edition of 2017 is the one in the jar but for `info`, `coco_url` and the space after a comma: byte by byte.
+    """Compare the jar's edition with that of 2017, which differs in `info`, `coco_url` and the space after commas.
 
     The CRC-32 is that of the member in cocodataset.org's archive.
     """
@@ -163,7 +165,7 @@ def test_a_bad_manifest_is_refused(
 
 
 def test_a_wheel_carries_the_manifests(tmp_path: Path) -> None:
-    """As `force-include` in pyproject.toml lays it out: the manifests lie inside the package."""
+    """Check the layout that `force-include` in pyproject.toml makes, with the manifests inside the package."""
     package = Path(relabel.__file__).parent
     shutil.copytree(package, tmp_path / "relabel", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(manifests_folder(), tmp_path / "relabel" / "data_manifests", dirs_exist_ok=True)

@@ -1,5 +1,5 @@
-"""Contract of the STS-B reader: quoted fields are read as CSV has them. A row that is not two sentences and a score
-from 0 to 5 is refused; the message names file and line.
+"""Contract: the STS-B reader parses quoted fields as CSV. A row without two sentences and a score from 0 to 5 is
+refused, with file and line.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ BAD = {
 
 @pytest.mark.parametrize("case", BAD)
 def test_bad_rows_are_refused_by_file_and_line(case: str, tmp_path: Path) -> None:
-    content, line, what = BAD[case]
+    content, line, problem = BAD[case]
     path = tmp_path / "stsb-en-dev.csv"
     path.write_bytes(content)
     with pytest.raises(CheckError) as caught:
         read_stsb(path)
     assert caught.value.where == (f"{path}:{line}" if line else str(path))
-    assert what in str(caught.value)
+    assert problem in str(caught.value)

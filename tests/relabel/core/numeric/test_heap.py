@@ -1,5 +1,6 @@
-"""Contract: compiled code works where its machine code cannot be kept, and is kept where it can; selection by heaps
-equals a full sort."""
+"""Contract: compiled code works with and without a writable cache, and is cached where possible; selection by heaps
+equals a full sort.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ numba.njit = njit
 
 
 @pytest.mark.parametrize(("before", "kept"), [("", True), (NO_ROOM, False), (NO_FOLDER, False)])
-def test_machine_code_is_kept_where_it_can_be(tmp_path: Path, before: str, kept: bool) -> None:
+def test_machine_code_is_cached_where_possible(tmp_path: Path, before: str, kept: bool) -> None:
     if before == NO_ROOM:
         pytest.importorskip("resource", reason="no RLIMIT_FSIZE on this system")
     env = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -55,9 +56,9 @@ def test_selection_equals_a_full_sort(scores: list[float], data: st.DataObject) 
     rows = np.array(data.draw(st.permutations(range(count))), np.int32)
     k = data.draw(st.integers(1, count))
     values = np.array([scores, scores[::-1]])
-    found, best = np.empty((2, k), np.int32), np.empty((2, k))
-    select_top(values, rows, found, best)
+    best_rows, best = np.empty((2, k), np.int32), np.empty((2, k))
+    select_top(values, rows, best_rows, best)
     for m in range(2):
         order = sorted(range(count), key=lambda i: (-values[m, i], rows[i]))[:k]
-        assert found[m].tolist() == rows[order].tolist()
+        assert best_rows[m].tolist() == rows[order].tolist()
         assert best[m].tolist() == values[m, order].tolist()

@@ -1,4 +1,4 @@
-"""Contract: compiled functions are kept between processes; an index that names types which are gone is replaced."""
+"""Contract: compiled functions are cached between processes; an index that names removed types is replaced."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ print(double({name}(21.0)), sum(double.stats.cache_hits.values()))
 
 
 def call(folder: Path, module: str, name: str) -> str:
-    """Write both modules, call the function in a process of its own, and return its result and its cache hits."""
+    """Write both modules, call the function in a new process, and return its result and its cache hits."""
     (folder / f"{module}.py").write_text(TYPES.format(name=name))
     (folder / "kernel.py").write_text(KERNEL.format(module=module, name=name))
     code = f"import sys; sys.path.insert(0, {str(folder)!r})" + CALL.format(module=module, name=name)

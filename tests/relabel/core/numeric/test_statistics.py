@@ -1,4 +1,6 @@
-"""Coefficients equal their definitions; a constant is undefined, never NaN; the interval is a cluster bootstrap."""
+"""Contract: coefficients equal their definitions, a constant is undefined and never NaN, and the interval is a cluster
+bootstrap.
+"""
 
 from __future__ import annotations
 
@@ -53,15 +55,15 @@ def test_perfect_agreement_is_one() -> None:
 def test_a_constant_is_undefined_without_a_warning(x: np.ndarray) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for found in (agreement(x, Y, np.arange(10)), agreement(Y, np.full(10, 5.0), np.arange(10))):
-            assert (found.pearson, found.spearman, found.kendall, found.interval) == (None, None, None, None)
-            assert found.n == 10
+        for figures in (agreement(x, Y, np.arange(10)), agreement(Y, np.full(10, 5.0), np.arange(10))):
+            assert (figures.pearson, figures.spearman, figures.kendall, figures.interval) == (None, None, None, None)
+            assert figures.n == 10
 
 
 @pytest.mark.parametrize("n", [0, 1])
 def test_fewer_than_two_pairs_are_undefined(n: int) -> None:
-    found = agreement(X[:n], Y[:n], np.arange(n))
-    assert (found.n, found.pearson, found.kendall, found.interval) == (n, None, None, None)
+    figures = agreement(X[:n], Y[:n], np.arange(n))
+    assert (figures.n, figures.pearson, figures.kendall, figures.interval) == (n, None, None, None)
 
 
 def test_rounding_noise_makes_no_order() -> None:
@@ -87,10 +89,10 @@ def test_interval_is_a_bootstrap_over_clusters() -> None:
         rows = [i for d in drawn for i in range(len(X)) if cluster[i] == names[d]]
         if len({X[i] for i in rows}) > 1 and len({Y[i] for i in rows}) > 1:
             oracle.append(by_hand_pearson([X[i] for i in rows], [Y[i] for i in rows]))
-    found = bootstrap(X, Y, cluster, resamples, seed)
-    assert found is not None
+    interval = bootstrap(X, Y, cluster, resamples, seed)
+    assert interval is not None
     low, high = np.quantile(oracle, [0.025, 0.975])
-    assert (found.low, found.high) == (pytest.approx(low, abs=1e-9), pytest.approx(high, abs=1e-9))
+    assert (interval.low, interval.high) == (pytest.approx(low, abs=1e-9), pytest.approx(high, abs=1e-9))
 
 
 def test_interval_is_seeded_wider_when_clustered_and_none_for_one_cluster() -> None:

@@ -1,5 +1,6 @@
-"""Contract of the thread helpers: every chunk and every item is worked on once; an error comes out and ends the rest.
-Items have one torch thread inside, and torch's setting is afterwards the one before."""
+"""Contract: the thread helpers process every chunk and every item once; an error is raised and stops the rest. Items
+run with one torch thread, and torch's setting is restored afterwards.
+"""
 
 from __future__ import annotations
 
@@ -49,8 +50,8 @@ def test_every_item_once_with_one_torch_thread(workers: int) -> None:
         seen.add(threading.get_ident())
         return item * item, torch.get_num_threads()
 
-    found = list(one_thread_each(work, range(20), workers))
-    assert sorted(found) == [(i * i, 1) for i in range(20)]
+    results = list(one_thread_each(work, range(20), workers))
+    assert sorted(results) == [(i * i, 1) for i in range(20)]
     assert len(seen) <= workers
     assert torch.get_num_threads() == before
     fresh: list[int] = []
@@ -64,7 +65,7 @@ def test_no_items_are_no_work() -> None:
     assert list(one_thread_each(lambda item: item, [], 4)) == []
 
 
-def test_an_error_ends_the_rest() -> None:
+def test_an_error_stops_the_rest() -> None:
     before, worked = torch.get_num_threads(), []
 
     def work(item: int) -> int:
@@ -80,7 +81,7 @@ def test_an_error_ends_the_rest() -> None:
     assert torch.get_num_threads() == before
 
 
-def test_inner_threads_are_lent() -> None:
+def test_inner_threads_are_restored() -> None:
     before = torch.get_num_threads()
     with inner_threads(before + 1):
         assert torch.get_num_threads() == before + 1

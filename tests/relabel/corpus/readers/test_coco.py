@@ -1,6 +1,7 @@
-"""Contract: the official annotations and Karpathy's JSON give the same rows, with ids of COCO's own; whatever is not of
-the format is refused with file and record. Karpathy's ids are cocoid or the filename's stem, and sentid; restval is
-train. Real data: pycocoevalcap's jar holds all of COCO's captions."""
+"""Contract: the official annotations and Karpathy's JSON give the same rows with COCO's ids; invalid content is
+refused with file and record. Karpathy's image ids are cocoid or the stem of the filename, his caption ids are
+sentid, and restval is train. Real data: pycocoevalcap's jar contains all of COCO's captions.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +66,7 @@ def test_folder_may_hold_the_annotations_folder(tmp_path: Path) -> None:
     assert coco_files(tmp_path) == coco_files(tmp_path / "annotations")
 
 
-def test_missing_file_says_how_to_get_it(tmp_path: Path) -> None:
+def test_a_missing_file_names_the_command(tmp_path: Path) -> None:
     write(tmp_path / FILES[0], {})
     with pytest.raises(MissingError, match=rf"{FILES[1]}: no such file. `relabel fetch coco-captions`"):
         coco_files(tmp_path)
@@ -92,7 +93,7 @@ def test_missing_file_says_how_to_get_it(tmp_path: Path) -> None:
         (annotations(record(), images=(1, 7, 8)), ": image 7 has no caption, nor have 1 others"),
     ],
 )
-def test_what_is_not_of_the_format_is_refused(tmp_path: Path, body: Any, message: str) -> None:
+def test_invalid_content_is_refused(tmp_path: Path, body: Any, message: str) -> None:
     path = write(tmp_path / "captions.json", body)
     with pytest.raises(CheckError, match=re.escape(f"{path}{message}")):
         list(read_coco([path], train_alone))
@@ -163,7 +164,7 @@ def test_karpathy_ids_of_filename_and_sentid(tmp_path: Path, name: str) -> None:
     ]
 
 
-def test_cocoid_goes_before_filename(tmp_path: Path) -> None:
+def test_cocoid_precedes_filename(tmp_path: Path) -> None:
     path = write_karpathy(
         tmp_path / "dataset_coco.json", karpathy_image("COCO_val2014_000000391895.jpg", cocoid=391895)
     )

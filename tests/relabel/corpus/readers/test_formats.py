@@ -1,5 +1,6 @@
-"""Contract: the format of captions follows from the suffix or content of their path, and splits from names of files;
-a path that shows no format, or several, is refused with all formats."""
+"""Contract: the format of captions follows from the suffix or content of their path, and splits from names of files.
+A path of no format, or of several, is refused with a list of all formats.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +65,7 @@ def test_an_unclear_path_is_refused(tmp_path: Path) -> None:
         guess_format(tmp_path / "none.csv")
 
 
-def test_folder_stands_for_its_files_of_the_format(tmp_path: Path) -> None:
+def test_a_folder_contains_files_of_the_format(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     for name in ("b.csv", "a.csv.gz", "c.txt", ".d.csv", "data/e.csv", "cache-1.csv"):
         (tmp_path / name).touch()
@@ -93,5 +94,5 @@ def test_the_split_of_a_name(name: str, split: str | None) -> None:
     assert split_of_name(Path("mine") / name, Path("mine")) == split
 
 
-def test_folders_above_the_given_one_name_no_split() -> None:
+def test_parent_folders_name_no_split() -> None:
     assert split_of_name(Path("train/mine/a.csv"), Path("train/mine")) is None

@@ -1,5 +1,6 @@
-"""Contract: SCAN's files become captions by what their ids name; no id is made of a position unasked; files whose lines
-do not go together are refused."""
+"""Contract: SCAN's files become captions with the ids that their parameter names; ids are never derived from
+positions by default. Files with mismatched numbers of lines are refused.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ def names(path: Path, ids: Ids = "image", size: int | None = None) -> list[tuple
     return [(c.caption_id, c.image_id) for c in read_scan(path, "d", ids, size)]
 
 
-def test_text_split_and_place(tmp_path: Path) -> None:
+def test_text_split_and_line(tmp_path: Path) -> None:
     path = write(tmp_path, "dev", 2, [7])
     assert list(read_scan(path, "d", "image", None)) == [
         Caption("d:7#0", "d:7", "val", "text 0 ", f"{path}:1"),
@@ -34,24 +35,24 @@ def test_text_split_and_place(tmp_path: Path) -> None:
     ]
 
 
-def test_ids_of_images_one_an_image_or_one_a_caption(tmp_path: Path) -> None:
-    wanted = [("d:9#0", "d:9"), ("d:9#1", "d:9"), ("d:4#0", "d:4"), ("d:4#1", "d:4")]
-    assert names(write(tmp_path, "test", 4, [9, 4])) == wanted
-    assert names(write(tmp_path, "test", 4, [9, 9, 4, 4])) == wanted
-    assert names(write(tmp_path, "test", 4, [9, 9, 4, 4]), size=2) == wanted
-    assert names(write(tmp_path, "test", 3, [9, 9, 4])) == wanted[:3]
+def test_ids_of_images_one_per_image_or_per_caption(tmp_path: Path) -> None:
+    expected = [("d:9#0", "d:9"), ("d:9#1", "d:9"), ("d:4#0", "d:4"), ("d:4#1", "d:4")]
+    assert names(write(tmp_path, "test", 4, [9, 4])) == expected
+    assert names(write(tmp_path, "test", 4, [9, 9, 4, 4])) == expected
+    assert names(write(tmp_path, "test", 4, [9, 9, 4, 4]), size=2) == expected
+    assert names(write(tmp_path, "test", 3, [9, 9, 4])) == expected[:3]
 
 
 def test_ids_of_captions(tmp_path: Path) -> None:
     path = write(tmp_path, "test", 4, [30, 10, 20, 40])
-    wanted = [("d:30", "d:test-0"), ("d:10", "d:test-0"), ("d:20", "d:test-1"), ("d:40", "d:test-1")]
-    assert names(path, "caption", 2) == wanted
+    expected = [("d:30", "d:test-0"), ("d:10", "d:test-0"), ("d:20", "d:test-1"), ("d:40", "d:test-1")]
+    assert names(path, "caption", 2) == expected
 
 
 def test_ids_of_positions(tmp_path: Path) -> None:
     path = write(tmp_path, "dev", 4)
-    wanted = [("d:dev-0#0", "d:dev-0"), ("d:dev-0#1", "d:dev-0"), ("d:dev-1#0", "d:dev-1"), ("d:dev-1#1", "d:dev-1")]
-    assert names(path, "position", 2) == wanted
+    expected = [("d:dev-0#0", "d:dev-0"), ("d:dev-0#1", "d:dev-0"), ("d:dev-1#0", "d:dev-1"), ("d:dev-1#1", "d:dev-1")]
+    assert names(path, "position", 2) == expected
 
 
 def test_order_of_lines_is_order_of_rows(tmp_path: Path) -> None:
@@ -61,7 +62,7 @@ def test_order_of_lines_is_order_of_rows(tmp_path: Path) -> None:
     assert len(corpus.image_ids) == 12
 
 
-def test_no_ids_unasked(tmp_path: Path) -> None:
+def test_ids_must_be_requested(tmp_path: Path) -> None:
     path = write(tmp_path, "test", 5)
     with pytest.raises(MissingError, match=r"test_ids\.txt: no such file of ids.*set ids to position"):
         names(path)
@@ -86,15 +87,13 @@ def test_no_ids_unasked(tmp_path: Path) -> None:
         (None, "position", 5, "test_caps.txt: 4 captions are not 5 per image"),
     ],
 )
-def test_lines_that_do_not_go_together(
-    tmp_path: Path, ids: list[object] | None, kind: Ids, size: int | None, message: str
-) -> None:
+def test_mismatched_lines(tmp_path: Path, ids: list[object] | None, kind: Ids, size: int | None, message: str) -> None:
     path = write(tmp_path, "test", 4, ids)
     with pytest.raises(CheckError, match=re.escape(message)):
         names(path, kind, size)
 
 
-def test_one_caption_an_image_when_said(tmp_path: Path) -> None:
+def test_one_caption_per_image_on_request(tmp_path: Path) -> None:
     path = write(tmp_path, "test", 2, ["a", "b"])
     assert names(path, "image", 1) == [("d:a#0", "d:a"), ("d:b#0", "d:b")]
 
@@ -106,7 +105,7 @@ def test_empty_line_is_refused_with_its_line(tmp_path: Path) -> None:
         Corpus.from_captions(read_scan(path, "d", "image", None))
 
 
-def test_finds_one_file_a_split(tmp_path: Path) -> None:
+def test_finds_one_file_per_split(tmp_path: Path) -> None:
     with pytest.raises(MissingError, match=r"no \*_caps\.txt"):
         scan_files(tmp_path)
     paths = [write(tmp_path, split, 1) for split in ("dev", "testall", "train")]

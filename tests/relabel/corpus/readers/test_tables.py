@@ -1,5 +1,6 @@
-"""Contract: JSON lines, CSV and Parquet give the same captions, text as written; ragged, mistyped and undecodable
-records are refused with file, line (or row) and reason."""
+"""Contract: JSON lines, CSV and Parquet give the same captions with unchanged text. Ragged, mistyped and undecodable
+records are refused with file, line (or row) and reason.
+"""
 
 from __future__ import annotations
 
@@ -56,11 +57,11 @@ FORMATS = {
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_text_stays_as_written(tmp_path: Path, name: str) -> None:
+def test_text_is_unchanged(tmp_path: Path, name: str) -> None:
     write, read = FORMATS[name]
-    found = list(read(write(tmp_path / f"a.{name}", NAMES, ROWS), "d", Columns()))
+    captions = list(read(write(tmp_path / f"a.{name}", NAMES, ROWS), "d", Columns()))
     splits = ("train", "train", "val", "test")
-    assert [c[:4] for c in found] == [
+    assert [c[:4] for c in captions] == [
         (f"d:{row[0].removeprefix('d:')}", f"d:{row[1]}", split, row[2])
         for row, split in zip(ROWS, splits, strict=True)
     ]
@@ -235,7 +236,7 @@ def test_parquet_of_dictionaries_and_large_strings(tmp_path: Path) -> None:
     assert [c.text for c in read_parquet(path, "d", Columns())] == ["x", "y"]
 
 
-def test_what_is_not_parquet_is_refused(tmp_path: Path) -> None:
+def test_other_files_than_parquet_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     path.write_bytes(b"PAR1 and so on")
     with pytest.raises(CheckError, match=re.escape(f"{path}: not Parquet")):
@@ -245,7 +246,7 @@ def test_what_is_not_parquet_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_ids_are_made_from_image_and_position(tmp_path: Path, name: str) -> None:
+def test_ids_are_derived_from_image_and_position(tmp_path: Path, name: str) -> None:
     write, read = FORMATS[name]
     path = write(tmp_path / f"a.{name}", ("image", "caption"), [("a.jpg", "x"), ("b.jpg", "y"), ("a.jpg", "z")])
     assert [c[:4] for c in read(path, "d", Columns())] == [
@@ -284,7 +285,7 @@ def test_cc3m_has_no_header(tmp_path: Path) -> None:
         list(read_csv(path, "d", Columns(), "\t", ("caption", "url")))
 
 
-def test_img2dataset_rows_that_failed_are_left_out_and_counted(tmp_path: Path) -> None:
+def test_failed_img2dataset_rows_are_skipped_and_counted(tmp_path: Path) -> None:
     path = tmp_path / "00000.parquet"
     status = ["success", "failed_to_download", "failed_to_resize", "failed_to_download"]
     keys = [f"{n:09}" for n in range(4)]
@@ -320,7 +321,7 @@ def test_an_image_without_a_path_names_the_option(tmp_path: Path) -> None:
         list(read_parquet(path, "d", Columns()))
 
 
-def test_what_is_not_arrow_is_refused(tmp_path: Path) -> None:
+def test_other_files_than_arrow_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.arrow"
     path.write_bytes(b"no arrow at all")
     with pytest.raises(CheckError, match="not Arrow"):

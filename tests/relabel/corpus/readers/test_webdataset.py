@@ -1,5 +1,6 @@
-"""Contract: captions of webdataset's shards come from .txt or .json members under the key of their sample; images are
-skipped, memory does not grow with a shard, and keys that come back are refused."""
+"""Contract: captions of webdataset's shards come from .txt or .json members under the key of their sample. Images
+are skipped, memory does not grow with a shard, and repeated keys are refused.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ TRAIN = Columns(in_split="train")
 
 
 def write_shard(path: Path, members: Sequence[tuple[str, bytes]]) -> Path:
-    """Write a shard as webdataset's TarWriter does: the members of a sample follow each other."""
+    """Write a shard as webdataset's TarWriter does, with adjacent members of a sample."""
     with tarfile.open(path, "w:gz" if path.suffix == ".gz" else "w") as tar:
         for name, body in members:
             info = tarfile.TarInfo(name)
@@ -51,7 +52,7 @@ def test_json_members(tmp_path: Path) -> None:
     assert [c[:4] for c in read_webdataset(path, "d", columns)] == [("d:im7#0", "d:im7", "val", "z")]
 
 
-def test_img2dataset_writes_text_beside_its_metadata(tmp_path: Path) -> None:
+def test_img2dataset_writes_text_and_metadata(tmp_path: Path) -> None:
     meta = json.dumps({"caption": "a dog", "url": "u", "key": "000", "status": "success"}).encode()
     path = write_shard(tmp_path / "0.tar", [("000.jpg", b"1"), ("000.json", meta), ("000.txt", b"a dog")])
     assert [c[:4] for c in read_webdataset(path, "d", TRAIN)] == [("d:000#0", "d:000", "train", "a dog")]
@@ -64,7 +65,7 @@ def test_another_ending_can_be_named(tmp_path: Path) -> None:
         list(read_webdataset(path, "d", TRAIN))
 
 
-def test_keys_that_come_back_are_refused_or_named_by_their_shard(tmp_path: Path) -> None:
+def test_repeated_keys_are_refused_or_prefixed_by_their_shard(tmp_path: Path) -> None:
     first, second = (write_shard(tmp_path / f"{n}.tar", sample("1", "x")) for n in range(2))
     counts: dict[str, int] = {}
     list(read_webdataset(first, "d", TRAIN, counts=counts))
@@ -73,7 +74,7 @@ def test_keys_that_come_back_are_refused_or_named_by_their_shard(tmp_path: Path)
     assert next(read_webdataset(second, "d", TRAIN, "shard")).image_id == "d:1/1"
 
 
-def test_images_are_no_input_and_captions_are(tmp_path: Path) -> None:
+def test_captions_are_inputs_and_images_are_not(tmp_path: Path) -> None:
     path = tmp_path / "a.tar"
     digests = []
     for image, text in ((b"1", b"x"), (b"2", b"x"), (b"2", b"y")):
