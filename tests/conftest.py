@@ -1,4 +1,4 @@
-"""What all tests share: where real data is, COCO's captions, and a small corpus."""
+"""Shared fixtures: real data, COCO's captions, and a small corpus."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session", autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Folder in which lookups note that they were verified: none of the user's."""
+    """Set a new cache folder, in which lookups record that they were verified."""
     folder = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RELABEL_CACHE", str(folder))
@@ -40,7 +40,7 @@ def no_repeated_options() -> None:
 
 @pytest.fixture(scope="session")
 def mirror() -> Path:
-    """Folder of mirrored real data (`RELABEL_MIRROR`); tests that need it skip where there is none."""
+    """Return the folder of real data (`RELABEL_MIRROR`); tests that need it are skipped without it."""
     folder = os.environ.get("RELABEL_MIRROR")
     if not folder or not Path(folder).is_dir():
         pytest.skip("RELABEL_MIRROR names no folder of real data")
@@ -49,21 +49,21 @@ def mirror() -> Path:
 
 def package_file(package: str, path: str) -> Path:
     spec = find_spec(package)
-    found = [Path(f) / path for f in (spec.submodule_search_locations or ())] if spec else []
-    if not found or not found[0].is_file():
+    paths = [Path(f) / path for f in (spec.submodule_search_locations or ())] if spec else []
+    if not paths or not paths[0].is_file():
         pytest.skip(f"{package} with its {path} is not installed")
-    return found[0]
+    return paths[0]
 
 
 @pytest.fixture(scope="session")
 def coco_test_ids() -> NDArray[np.int64]:
-    """The 25,000 caption ids of COCO's test images, from eccv_caption."""
+    """Return the 25,000 caption ids of COCO's test images, from eccv_caption."""
     return np.load(package_file("eccv_caption", "data/coco_test_ids.npy"), allow_pickle=False)
 
 
 @pytest.fixture(scope="session")
 def coco_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with `annotations/captions_{train,val}2014.json`, from the SPICE jar of pycocoevalcap."""
+    """Write `annotations/captions_{train,val}2014.json` from the SPICE jar of pycocoevalcap; return the folder."""
     folder = tmp_path_factory.mktemp("coco")
     with zipfile.ZipFile(package_file("pycocoevalcap", "spice/spice-1.0.jar")) as jar:
         for name in ("train", "val"):
@@ -73,7 +73,7 @@ def coco_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def coco(coco_folder: Path, coco_test_ids: NDArray[np.int64]) -> Corpus:
-    """All of COCO's captions, not tokenised."""
+    """Return all of COCO's captions without tokens."""
     from relabel.corpus import Corpus
     from relabel.corpus.readers.coco import coco_files, read_coco
     from relabel.corpus.splits import split_by_ids
@@ -84,7 +84,7 @@ def coco(coco_folder: Path, coco_test_ids: NDArray[np.int64]) -> Corpus:
 
 @pytest.fixture
 def public_folder() -> Iterator[Path]:
-    """A folder that every user of the machine may enter, which `tmp_path` is not."""
+    """Return a folder that every user of the machine may enter, unlike `tmp_path`."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)
@@ -92,7 +92,7 @@ def public_folder() -> Iterator[Path]:
 
 @pytest.fixture
 def unprivileged() -> Callable[[], AbstractContextManager[None]]:
-    """Make permissions hold for this process: ``with unprivileged(): ...`` gives root's rights up for as long."""
+    """Return a context manager in which root's privileges are dropped: ``with unprivileged(): ...``."""
 
     @contextmanager
     def lowered() -> Iterator[None]:
@@ -160,7 +160,7 @@ def small_project(tmp_path_factory: pytest.TempPathFactory) -> Project:
         "meteor": {"source": "meteor"},
     }
     settings += ["encode.rows_per_shard=50", "neighbours.k=8", f"sources={json.dumps(sources)}"]
-    config = Config(**load_config(None, settings).model_dump())  # as a file gives it
+    config = Config(**load_config(None, settings).model_dump())  # values count as those of the parameter file
     project = stages.Project(config, Runtime(data=folder / "data", threads=1), folder / "labels")
     stages.ingest(project)
     for label in ("same_image", "cbow", "cider", "cider_plain"):
@@ -172,7 +172,7 @@ def small_project(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 
 def _write_neighbours(project: Project, label: str, k: int) -> None:
-    """Neighbours by a sort of all pairs, in the layout that `relabel neighbours` writes."""
+    """Write neighbours from a sort of all pairs, in the layout of `relabel neighbours`."""
     import pyarrow as pa
 
     from relabel import stages

@@ -33,7 +33,7 @@ def system(number: int, filename: str | None = "labels/x") -> OSError:
 
 
 def raised(error: Exception) -> Exception:
-    """Give an error a traceback."""
+    """Raise an error, which gives it a traceback, and return it."""
     try:
         raise error
     except Exception as caught:
@@ -41,7 +41,7 @@ def raised(error: Exception) -> Exception:
 
 
 class OutOfMemoryError(RuntimeError):
-    """As torch calls its own."""
+    """Error with the name of torch's."""
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_a_bug_is_one_line_that_names_the_traceback(
     assert str(error).strip("'") in text
 
 
-def test_a_traceback_that_finds_no_place_goes_to_stderr(
+def test_a_traceback_that_cannot_be_written_goes_to_stderr(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def full(**_: Any) -> None:

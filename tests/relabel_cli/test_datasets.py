@@ -1,6 +1,7 @@
-"""Contract: captions and parameters belong to a dataset. A corpus is replaced by its own source, or with --replace;
-captions that are not a published dataset's do not take its name, and the parameter file's captions are read for the
-dataset that the file names and for no other."""
+"""Contract: captions and parameters belong to a dataset. A corpus is replaced by captions of its own source, or with
+--replace. Other captions cannot take the name of a published dataset, and the captions of the parameter file apply
+only to the dataset that the file names.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ LOWER = ("--label", "cider_lower_split", "--threads", "1")
 
 @pytest.fixture(autouse=True)
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A checkout: this repository's params.yaml, and two files of captions."""
+    """Return a folder with this repository's params.yaml and two files of captions."""
     folder = tmp_path / "checkout"
     folder.mkdir()
     shutil.copy(Path(__file__).parents[2] / "params.yaml", folder)
@@ -72,7 +73,7 @@ def test_captions_of_a_user_do_not_take_a_published_name() -> None:
     assert not Path("labels/flickr30k/corpus").exists()
 
 
-def test_a_corpus_is_replaced_by_its_own_source_alone() -> None:
+def test_a_corpus_is_replaced_by_its_own_source_only() -> None:
     assert captions("mine") == 12
     before = files("labels/mine")
     for other in (["--path", "others.csv"], ["--format", "jsonl", "--path", "captions.jsonl"]):
@@ -105,7 +106,7 @@ def test_the_same_source_may_change(checkout: Path, monkeypatch: pytest.MonkeyPa
     assert captions("mine") == 14
 
 
-def test_captions_remaining_beside_proxy_features_do_not_replace_a_corpus() -> None:
+def test_captions_of_proxy_features_do_not_replace_a_corpus() -> None:
     assert captions("mine") == 12
     assert captions("mine_proxy") == 12
     before = files("labels/mine_proxy")
@@ -117,7 +118,7 @@ def test_captions_remaining_beside_proxy_features_do_not_replace_a_corpus() -> N
     assert files("labels/mine_proxy") == before
 
 
-def test_the_file_speaks_of_its_own_dataset() -> None:
+def test_the_file_applies_to_its_own_dataset() -> None:
     config = load_config(None, [], {"ingest.dataset": "flickr30k"})
     assert config.ingest.format == "karpathy"
     assert load_config(None).ingest.format == "coco"
@@ -130,9 +131,9 @@ def test_the_file_speaks_of_its_own_dataset() -> None:
     ):
         other = load_config(None, settings, options).ingest
         assert (other.dataset, other.format, other.path, other.tokenizer) == ("coco", "coco", None, "none")
-    given = load_config(None, ["ingest.path=a.csv"], {"ingest.dataset": "b", "ingest.format": "csv"}).ingest
-    assert (given.dataset, given.format, given.path) == ("b", "csv", Path("a.csv"))
-    Path("params.yaml").write_text("ingest: {format: csv, path: captions.csv}\n")  # of whatever dataset is named
+    overridden = load_config(None, ["ingest.path=a.csv"], {"ingest.dataset": "b", "ingest.format": "csv"}).ingest
+    assert (overridden.dataset, overridden.format, overridden.path) == ("b", "csv", Path("a.csv"))
+    Path("params.yaml").write_text("ingest: {format: csv, path: captions.csv}\n")  # for any dataset
     assert load_config(None, [], {"ingest.dataset": "b"}).ingest.path == Path("captions.csv")
 
 
@@ -156,7 +157,7 @@ def test_an_ingested_dataset_keeps_its_namespace() -> None:
     assert remaining_project(project).config.ingest.namespace == "coco"
 
 
-def test_the_format_is_asked_for_where_nothing_tells_it() -> None:
+def test_an_unknown_format_must_be_given() -> None:
     code, output = relabel("ingest", "--dataset", "mine", "--path", "params.yaml")
     assert code == 2
     assert "--format" in output

@@ -1,4 +1,6 @@
-"""Contract: `relabel export plan --dry-run` estimates and writes nothing; without it, writes what was estimated."""
+"""Contract: `relabel export plan --dry-run` estimates and writes nothing; without it, the plan has the estimated
+size.
+"""
 
 from __future__ import annotations
 
@@ -30,19 +32,19 @@ def test_dry_run_then_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert relabel("ingest")[0] == 0
     assert relabel("encode", "--label", "cider", "--split", "train")[0] == 0
     plan = ["export", "plan", "--label", "cider", "--batch-size", "8", "--epochs", "2", "--seed", "3"]
-    code, said = relabel(*plan, "--dry-run", "--json")
-    assert code == 0, said
-    estimate = json.loads(said)
+    code, output = relabel(*plan, "--dry-run", "--json")
+    assert code == 0, output
+    estimate = json.loads(output)
     assert (estimate["batches"], estimate["batch_size"], estimate["pairs"]) == (14, 8, 14 * 64)
     assert not Path("labels/mine/exports").exists()
-    code, said = relabel(*plan)
-    assert code == 0, said
+    code, output = relabel(*plan)
+    assert code == 0, output
     folder = Path("labels/mine/exports/train/plan/cider-random-b8-e2-s3")
     assert sum(p.stat().st_size for p in folder.iterdir() if p.name != "manifest.json") == estimate["bytes"]
     assert (len(open_plan(folder)), open_plan(folder).epochs) == (14, 2)
     assert "up to date" in relabel(*plan)[1]
-    code, said = relabel(*plan, "--sampler", "graded")
-    assert (code, "relabel neighbours --label cider --within train" in said) == (3, True)
-    code, said = relabel(*plan, "--max-bytes", "1kB", "--name", "other")
-    assert (code, "--max-bytes" in said) == (2, True)
+    code, output = relabel(*plan, "--sampler", "graded")
+    assert (code, "relabel neighbours --label cider --within train" in output) == (3, True)
+    code, output = relabel(*plan, "--max-bytes", "1kB", "--name", "other")
+    assert (code, "--max-bytes" in output) == (2, True)
     assert not (folder.parent / "other").exists()

@@ -1,4 +1,4 @@
-"""Contract: the options of every verb reach the runtime, and those that make no sense are refused."""
+"""Contract: the options of every verb reach the runtime, and invalid values are refused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_options_reach_the_runtime() -> None:
     assert (runtime.memory, runtime.workers, runtime.scheduler) == (4 << 30, 0, "tcp://here:8786")
 
 
-def test_what_makes_no_sense_is_refused() -> None:
+def test_invalid_values_are_refused() -> None:
     with pytest.raises(UsageError, match="not an amount of memory"):
         GlobalOptions(memory="much").runtime()
     with pytest.raises(UsageError, match="exclude each other"):

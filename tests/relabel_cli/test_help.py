@@ -1,5 +1,6 @@
-"""Contract: no line of any verb's help is wider than the terminal, and a wider terminal is used; options of a verb come
-before those that verbs share; `relabel` alone shows the help; the shell completes verbs and options."""
+"""Contract: no line of any verb's help is wider than the terminal, and a wider terminal is used. Options of a verb
+precede those that verbs share. `relabel` alone shows the help, and the shell completes verbs and options.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from relabel_cli.root import VERBS, app
 
 
 def commands() -> dict[str, Any]:
-    """Return every command and group, by its words."""
+    """Return every command and group by its words."""
     commands: dict[str, Any] = {"": typer.main.get_command(app)}
     for verb in VERBS:
         command: Any = typer.main.get_command(import_module(f"relabel_cli.verbs.{verb}").app)
@@ -68,7 +69,7 @@ def test_the_module_without_arguments_shows_the_help(tmp_path: Path) -> None:
 
 
 def completions(line: str, cwd: Path) -> list[str]:
-    """Return the words that bash is offered after a line."""
+    """Return the completions that bash offers for a line."""
     code = "import sys; sys.argv[0] = 'relabel'; from relabel_cli.main import main; main()"
     env = {"_RELABEL_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)}
     run = subprocess.run([sys.executable, "-c", code], cwd=cwd, env=os.environ | env, capture_output=True, text=True)

@@ -1,6 +1,7 @@
-"""Contract: Ctrl-C at any instant after the entry point has started ends a command with exit code 130 and one line;
-a command that had ended before is not touched. The same command then ends with the bytes of one that
-was never interrupted. No process of it goes on."""
+"""Contract: Ctrl-C at any point after the entry point has started ends a command with exit code 130 and one line,
+unless the command has already ended. Rerunning it ends with the bytes of an uninterrupted run, and no process
+remains.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +64,7 @@ sources:
 
 @dataclass
 class Folder:
-    """A project in which commands are interrupted, beside one in which they are not."""
+    """A project in which commands are interrupted, and one in which they are not."""
 
     path: Path
     chance: random.Random
@@ -71,12 +72,15 @@ class Folder:
     interrupted: int = 0
 
     def start(self, command: Sequence[str], cwd: Path) -> subprocess.Popen[str]:
-        """Start a command; return when Ctrl-C is handled."""
+        """Start a command; return once Ctrl-C is handled."""
         read, write = os.pipe()
-        env = os.environ | {"NUMBA_CACHE_DIR": str(cwd / "numba"), "READY": str(write)}  # kernels are compiled anew
-        whole, pipe = [sys.executable, "-c", START, *command, "--threads", "1", "--quiet"], subprocess.PIPE
+        env = os.environ | {
+            "NUMBA_CACHE_DIR": str(cwd / "numba"),
+            "READY": str(write),
+        }  # an empty cache: kernels are compiled
+        arguments, pipe = [sys.executable, "-c", START, *command, "--threads", "1", "--quiet"], subprocess.PIPE
         process = subprocess.Popen(
-            whole, cwd=cwd, env=env, stdout=pipe, stderr=pipe, text=True, process_group=0, pass_fds=[write]
+            arguments, cwd=cwd, env=env, stdout=pipe, stderr=pipe, text=True, process_group=0, pass_fds=[write]
         )
         os.close(write)
         os.read(read, 1)
@@ -91,7 +95,7 @@ class Folder:
         self.seconds.setdefault(command, time.monotonic() - started)
 
     def interrupt(self, command: tuple[str, ...], cwd: Path) -> None:
-        """Send SIGINT at a random instant, to the command alone or as a terminal does, to all of its group."""
+        """Send SIGINT at a random time, to the command alone or, as a terminal does, to its process group."""
         process, started = self.start(command, cwd), time.monotonic()
         wait = self.chance.uniform(0, self.seconds[command])
         send = self.chance.choice([os.kill, os.killpg])
@@ -103,7 +107,7 @@ class Folder:
         assert (process.returncode, stderr) == (0, "") or (process.returncode == 130 and is_interrupt(stderr)), stderr
         self.interrupted += process.returncode == 130
         if process.returncode == 0:
-            # The command has become faster than it was measured: later waits shall meet it.
+            # The command has become faster than measured: shorten later waits.
             self.seconds[command] = min(self.seconds[command], time.monotonic() - started)
         deadline = time.monotonic() + 10
         while left := list(processes_of_group(process.pid)):
@@ -123,7 +127,7 @@ def processes_of_group(group: int) -> Iterator[int]:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Every file but locks, and of manifests all but what differs between any two runs."""
+    """Return every file except locks, without the facts of manifests that differ between any two runs."""
     files = {}
     for path in sorted((folder / "labels").rglob("*")):
         if path.is_file() and path.suffix != ".lock":
@@ -136,10 +140,10 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def drill(folder: Path, commands: Sequence[tuple[str, ...]], times: int, seed: int) -> int:
-    """Interrupt each command `times` times, then let it end; return how many interrupts met a running one."""
-    whole, broken = folder / "whole", folder / "broken"
+    """Interrupt each command `times` times, then let it end; return the number of interrupts that met a running one."""
+    complete, broken = folder / "whole", folder / "broken"
     project = Folder(folder, random.Random(seed))
-    for place in (whole, broken):
+    for place in (complete, broken):
         place.mkdir()
         (place / "params.yaml").write_text(PARAMS)
         with (place / "captions.jsonl").open("w") as file:
@@ -148,17 +152,17 @@ def drill(folder: Path, commands: Sequence[tuple[str, ...]], times: int, seed: i
                 line = {"caption_id": str(row), "image_id": str(row // 5), "split": "test", "text": text}
                 file.write(json.dumps(line) + "\n")
     for command in commands:
-        project.finish(command, whole)
+        project.finish(command, complete)
         for _ in range(times):
             project.interrupt(command, broken)
         project.finish(command, broken)
-    assert contents(broken) == contents(whole)
+    assert contents(broken) == contents(complete)
     return project.interrupted
 
 
-def test_an_interrupted_command_says_so_and_the_next_one_ends_with_the_same_bytes(tmp_path: Path) -> None:
+def test_an_interrupted_command_resumes_to_the_same_bytes(tmp_path: Path) -> None:
     assert drill(tmp_path, CIDER, times=3, seed=0) >= 6
-    # A KeyboardInterrupt in one of numba's callbacks is ignored: interrupt while it compiles.
+    # numba ignores a KeyboardInterrupt in its callbacks: interrupt it while it compiles.
     process = Folder(tmp_path, random.Random()).start(("neighbours", "--label", "cider"), tmp_path / "whole")
     while process.poll() is None and not list((tmp_path / "whole" / "numba").rglob("*.nbi")):
         time.sleep(0.01)
@@ -191,7 +195,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("wait", [0.0, 0.3, 0.8])
-def test_trials_that_are_starting_say_nothing(wait: float, tmp_path: Path) -> None:
+def test_starting_trials_print_nothing(wait: float, tmp_path: Path) -> None:
     (tmp_path / "trials.py").write_text(TRIALS)
     command, pipe = [sys.executable, "trials.py"], subprocess.PIPE
     process = subprocess.Popen(command, cwd=tmp_path, stdout=pipe, stderr=pipe, text=True, process_group=0)

@@ -1,5 +1,6 @@
-"""Contract: `relabel --help` imports nothing heavy and lists every verb in its group with the first line of its
-docstring. An error that a user can cause ends in one line on stderr and the documented exit code."""
+"""Contract: `relabel --help` imports no heavy module and lists every verb in its group with the first line of its
+docstring. A user error ends in one line on stderr and the documented exit code.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ def test_the_entry_point_imports_next_to_nothing_before_ctrl_c_is_handled(tmp_pa
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_says_what_the_list_says(verb: str) -> None:
+def test_every_verb_has_the_summary_of_the_list(verb: str) -> None:
     name = verb.replace("-", "_")
     module = import_module(f"relabel_cli.verbs.{name}")
     docstring = getattr(module, name).__doc__
@@ -59,7 +60,7 @@ def test_every_verb_says_what_the_list_says(verb: str) -> None:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_every_option_has_a_word_of_help(verb: str, tmp_path: Path) -> None:
+def test_every_option_has_a_help_text(verb: str, tmp_path: Path) -> None:
     run = relabel(verb, "--help", cwd=tmp_path, COLUMNS="200")
     assert run.returncode == 0, run.stderr
     options = [line.split() for line in run.stdout.splitlines() if line.startswith("  -")]
@@ -85,9 +86,7 @@ def test_every_option_has_a_word_of_help(verb: str, tmp_path: Path) -> None:
         (["run", "--set", "ingest.dataset=mine"], 2, "ingest.path"),
     ],
 )
-def test_what_a_user_can_cause_is_one_line_and_an_exit_code(
-    arguments: list[str], code: int, said: str, tmp_path: Path
-) -> None:
+def test_user_errors_are_one_line_and_an_exit_code(arguments: list[str], code: int, said: str, tmp_path: Path) -> None:
     run = relabel(*arguments, cwd=tmp_path)
     assert run.returncode == code, run.stderr
     assert said in run.stderr

@@ -1,5 +1,6 @@
-"""Contract: a pydantic model's fields are a verb's options, by name, type, default and help, after the verb's own
-options. A section's options are unset by default. Errors become exit codes."""
+"""Contract: the fields of a pydantic model are options of a verb, with name, type, default and help, after the
+verb's own options. Options of a section are unset by default, and errors become exit codes.
+"""
 
 from __future__ import annotations
 
@@ -46,12 +47,12 @@ def run() -> Any:
     return lambda *arguments: CliRunner().invoke(app, list(arguments))
 
 
-def test_defaults_are_the_models(run: Any) -> None:
+def test_defaults_are_those_of_the_model(run: Any) -> None:
     assert run().exit_code == 0
     assert seen == {"shared": Shared(), "options": {}, "more": "x"}
 
 
-def test_given_options_arrive_typed(run: Any) -> None:
+def test_options_are_typed(run: Any) -> None:
     result = run(
         "--out", "o", "--names", "a", "--names", "b", "-q", "--rows-per-shard", "7", "--no-include-self", "--limit", "2"
     )
@@ -60,10 +61,10 @@ def test_given_options_arrive_typed(run: Any) -> None:
     assert seen["options"] == {"part.rows_per_shard": 7, "part.include_self": False, "part.limit": 2.0}
 
 
-def test_help_shows_the_models_words_and_defaults(run: Any) -> None:
+def test_help_shows_the_descriptions_and_defaults_of_the_model(run: Any) -> None:
     text = run("--help").output
-    for said in ("Where to.", "Rows. [default: 50]", "--no-include-self", "[default: a]"):
-        assert said in text
+    for fragment in ("Where to.", "Rows. [default: 50]", "--no-include-self", "[default: a]"):
+        assert fragment in text
     assert "nested" not in text
 
 

@@ -1,5 +1,6 @@
-"""Contract: lists that verbs print fit the terminal, and a row stays one line in a pipe. The plan of a
-run marks estimates."""
+"""Contract: lists that verbs print fit the terminal, and a row is one line in a pipe. The plan of a run marks
+estimates.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ def test_a_row_is_one_line_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def in_terminal(columns: int, *arguments: str, cwd: Path) -> list[str]:
-    """Run a verb with a pseudo terminal as its standard output and error; return the lines that it leaves."""
+    """Run a verb with a pseudo terminal as its standard output and error; return the visible lines."""
     terminal, stream = pty.openpty()
     env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
     fcntl.ioctl(stream, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
@@ -48,14 +49,14 @@ def in_terminal(columns: int, *arguments: str, cwd: Path) -> list[str]:
     while True:
         try:
             chunk = os.read(terminal, 1 << 16)
-        except OSError:  # the other side is closed
+        except OSError:  # the other end is closed
             break
         output += chunk
         if not chunk:
             break
     os.close(terminal)
     assert process.wait(timeout=60) == 0, output.decode()[-2000:]
-    # Colours and movements of the cursor take no column; a bar is drawn again over itself.
+    # Colours and cursor movements take no column; a bar overwrites itself.
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", output.decode())
     return [part for line in text.splitlines() for part in line.split("\r")]
 

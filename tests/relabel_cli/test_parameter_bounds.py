@@ -1,7 +1,8 @@
-"""Contract: every number of every parameter model is finite and has a lower and an upper bound; nothing else passes.
+"""Contract: every number of every parameter model is finite and has a lower and an upper bound; other values are
+refused.
 
-The models are found by walking from the root model, the sources and the command line's own options, so that a new
-field without bounds fails here.
+The models are found from the root model, the sources and the options of the command line, so that a new field
+without bounds fails this test.
 """
 
 from __future__ import annotations
@@ -62,24 +63,24 @@ def test_every_model_is_closed_frozen_and_finite(name: str) -> None:
 
 
 def number_fields() -> list[tuple[type[BaseModel], str]]:
-    found = []
+    fields_found = []
     for model in (inner for outer in models().values() for inner in reached(outer)):
         for name, schema in model.model_json_schema()["properties"].items():
             if any(True for _ in numbers({k: v for k, v in schema.items() if k != "$ref"}, name)):
-                found.append((model, name))
-    return found
+                fields_found.append((model, name))
+    return fields_found
 
 
 @pytest.mark.parametrize(("model", "field"), number_fields(), ids=lambda value: getattr(value, "__name__", value))
-def test_a_field_of_numbers_takes_nothing_but_numbers_in_its_bounds(model: type[BaseModel], field: str) -> None:
+def test_a_field_of_numbers_accepts_only_numbers_in_its_bounds(model: type[BaseModel], field: str) -> None:
     for value in (10**19, -(10**19), float("nan"), float("inf"), True, "x", "0b1", "nan", 10**400, "9" * 400, {}):
-        for given in (value, [value]):
+        for field_value in (value, [value]):
             with pytest.raises(ValidationError, match=rf"(?m)^{field}"):
-                model(**{field: given})
+                model(**{field: field_value})
 
 
 @pytest.mark.parametrize("text", ["a\0b", "a\ud800b"])
-def test_text_that_no_file_can_hold_is_refused(text: str) -> None:
+def test_text_that_cannot_be_written_is_refused(text: str) -> None:
     with pytest.raises(ValidationError, match=r"NUL|surrogate"):
         source_class("cbow").spec.params(vectors=text)
     with pytest.raises(ValidationError, match=r"NUL|surrogate"):
@@ -88,7 +89,7 @@ def test_text_that_no_file_can_hold_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("options", [FitOptions, EvalOptions])
 def test_the_trainer_checks_its_own_bounds(options: type) -> None:
-    """`relabel_train` is used without the command line as well."""
+    """Check the options of `relabel_train`, which is also used without the command line."""
     default = options(run=None, data=None, captions=None) if options is EvalOptions else options()
     bounded = [one for one in fields(options) if one.metadata["least"] is not None]
     assert bounded

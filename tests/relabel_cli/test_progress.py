@@ -1,5 +1,6 @@
-"""Contract: on a terminal a task is a bar with its count and time left in 80 columns. Elsewhere it is one line at its
-end and one every ten seconds before; a task within another is silent."""
+"""Contract: on a terminal, a task is a bar with its count and remaining time in 80 columns. Otherwise it is one line
+at its end, and one every ten seconds before. A nested task is silent.
+"""
 
 from __future__ import annotations
 
@@ -37,14 +38,14 @@ def test_a_bar_has_its_count_and_time_left_in_80_columns(monkeypatch: pytest.Mon
     ("count", "unit", "said"),
     [(1, "models", "1 model"), (1, "queries", "1 query"), (2, "queries", "2 queries"), (12_345, "runs", "12,345 runs")],
 )
-def test_a_line_says_how_many(count: int, unit: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_line_has_the_count(count: int, unit: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     with make_progress(quiet=False).bar("work", count, unit) as bar:
         bar.advance(count)
     out, err = capsys.readouterr()
     assert (out, err.rpartition(" in ")[0]) == ("", f"work: {said}")
 
 
-def test_long_work_says_what_is_left(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_long_work_reports_the_rest(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     now = [0.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     shown = make_progress(quiet=False)
@@ -59,7 +60,7 @@ def test_long_work_says_what_is_left(monkeypatch: pytest.MonkeyPatch, capsys: py
     ]
 
 
-def test_quiet_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_quiet_prints_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     quiet = make_progress(quiet=True)
     quiet.note("done")
     with quiet.bar("work", 1, "files") as bar:
@@ -70,7 +71,7 @@ def test_quiet_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("finished", [0, 300])
 @pytest.mark.parametrize("delay", [0.0, 40.0])
 def test_estimates_are_right_after_five_seconds_or_absent(finished: int, delay: float) -> None:
-    """Work of an earlier run and the time before the first unit do not count; the rate varies by a third."""
+    """Exclude the work of an earlier run and the time before the first unit; let the rate vary by a third."""
     total, done, now = 1000, finished, delay
     time_left, shown = TimeLeft(total), list[float]()
     seconds = [0.07 if (unit // 50) % 2 else 0.13 for unit in range(total - finished)]

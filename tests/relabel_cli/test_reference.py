@@ -1,4 +1,4 @@
-"""Contract: docs/reference.md and params.yaml say what the parameter models say."""
+"""Contract: docs/reference.md and params.yaml agree with the parameter models."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from relabel_cli.reference import reference
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_reference_page_is_of_these_models() -> None:
+def test_the_reference_page_matches_the_models() -> None:
     page = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
     assert page == reference(), "run: python -m relabel_cli.reference > docs/reference.md"
 

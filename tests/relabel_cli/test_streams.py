@@ -1,5 +1,6 @@
-"""Contract: a result that cannot be written to stdout is an error with an exit code, never a traceback; a closed or
-full stderr changes no exit code; characters that an encoding lacks are written as escapes, in JSON as JSON's."""
+"""Contract: a result that cannot be written to stdout is an error with an exit code, never a traceback. A closed or
+full stderr changes no exit code. Characters that an encoding lacks are escaped, in JSON by JSON's escapes.
+"""
 
 from __future__ import annotations
 
@@ -58,14 +59,14 @@ def test_lost_messages_change_nothing(redirection: str, tmp_path: Path) -> None:
     assert "corpus mine: built" in run.stdout
 
 
-def test_a_reader_that_goes_away_ends_the_command_as_sigpipe_does(tmp_path: Path) -> None:
+def test_a_closed_pipe_ends_the_command_as_sigpipe_does(tmp_path: Path) -> None:
     long = f"{RELABEL} fetch --list --data {'x' * 200} --json"
     run = shell(f"( {long}; echo $? > code ) | true", tmp_path, RELABEL_MIRROR="")
     assert (tmp_path / "code").read_text() == "141\n"
     assert run.stderr == ""
 
 
-def test_no_file_takes_the_number_of_a_closed_stream(tmp_path: Path) -> None:
+def test_the_descriptor_of_a_closed_stream_is_not_reused(tmp_path: Path) -> None:
     code = (
         "import sys\nfrom relabel_cli.streams import open_streams\nopen_streams()\n"
         "with open('data', 'w') as file:\n    print('noise', file=sys.stderr)\n    file.write(str(file.fileno()))"
@@ -75,7 +76,7 @@ def test_no_file_takes_the_number_of_a_closed_stream(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
-def test_json_is_the_same_value_in_every_encoding(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_has_the_same_value_in_every_encoding(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
     value = {"id": "图", "text": "café \udcff"}
     stream = io.BytesIO()
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(stream, encoding=encoding, errors="backslashreplace"))
@@ -107,7 +108,7 @@ def test_text_that_an_encoding_lacks_is_escaped(encoding: str, written: str, tmp
     assert run.stdout == f"machine\n  {written}\n"
 
 
-def test_tables_have_boxes_that_the_encoding_has(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_use_characters_of_the_encoding(monkeypatch: pytest.MonkeyPatch) -> None:
     from rich.table import Table
 
     from relabel_cli.output import plain

@@ -1,4 +1,4 @@
-"""Contract: options of training are checked against the bounds that the trainer declares, before anything is read."""
+"""Contract: training options are checked against the trainer's bounds before any file is read."""
 
 from __future__ import annotations
 

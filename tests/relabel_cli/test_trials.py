@@ -1,6 +1,7 @@
-"""Contract: results are those of the parameter file. A trial, which overrides the file by options or --set, replaces no
-result and is replaced by none, unless --replace is given; the refusal names a label for it. Results follow an edited
-file and changed captions. `nearest` leaves out labels that cannot answer, and says why."""
+"""Contract: results belong to the parameter file. A trial, which overrides the file by options or --set, neither
+replaces a result nor is replaced by one unless --replace is given; the refusal suggests another label. Results
+follow an edited file and changed captions. `nearest` excludes labels that cannot answer, with the reason.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ OTHER = ("--set", "sources.words.vectors=other.txt")
 
 @pytest.fixture(autouse=True)
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with parameters, captions of 24 images and two files of word vectors, ingested."""
+    """Return a folder with parameters, 24 ingested images with captions, and two files of word vectors."""
     monkeypatch.chdir(tmp_path)
     write_params(PARAMS)
     write_captions(24)
@@ -70,7 +71,7 @@ def done(*arguments: str) -> str:
 
 
 def refused(*arguments: str) -> str:
-    """Run what has to be refused, and see that it changes no file; return what it says."""
+    """Run a command that must be refused and change no file; return its message."""
     before = files()
     code, output = relabel(*arguments)
     assert code == 2, output
@@ -87,7 +88,7 @@ def encode(label: str, *more: str) -> tuple[str, ...]:
     return ("encode", "--label", label, "--split", "train", *more)
 
 
-def test_a_trial_takes_a_label_of_its_own() -> None:
+def test_a_trial_needs_another_label() -> None:
     done(*encode("words"))
     before = files()
     output = refused(*encode("words", *OTHER))
@@ -97,14 +98,16 @@ def test_a_trial_takes_a_label_of_its_own() -> None:
     assert advice[1] == "words-other"
     done(*encode(advice[1], *shlex.split(advice[2])))
     assert {name: body for name, body in files().items() if name in before} == before
-    made, trial = (json.loads(files()[f"labels/mine/encodings/train/{n}/manifest.json"]) for n in ("words", advice[1]))
-    assert made["semantic"]["vectors"]["name"] == "words"
+    trained, trial = (
+        json.loads(files()[f"labels/mine/encodings/train/{n}/manifest.json"]) for n in ("words", advice[1])
+    )
+    assert trained["semantic"]["vectors"]["name"] == "words"
     assert trial["semantic"]["vectors"]["name"] == "other"
     refused(*encode(advice[1], "--set", f"sources.{advice[1]}={{source: cbow, vectors: words.txt}}"))
     done(*encode("words", *OTHER, "--replace"))
 
 
-def test_the_file_may_be_edited_and_captions_may_be_added() -> None:
+def test_results_follow_an_edited_file_and_added_captions() -> None:
     trial = ("--set", "sources.trial={source: cider, tokenizer: lower_split, sigma: 2}")
     done(*encode("cider"))
     done(*encode("trial", *trial))
@@ -116,7 +119,7 @@ def test_the_file_may_be_edited_and_captions_may_be_added() -> None:
     assert "built" in done(*encode("trial", *trial))
 
 
-def test_the_file_does_not_replace_a_trial_either() -> None:
+def test_the_file_does_not_replace_a_trial() -> None:
     done(*encode("words", *OTHER))
     assert "of a trial" in refused(*encode("words"))
     assert "up to date" in done(*encode("words", *OTHER))
@@ -152,12 +155,12 @@ def test_exports_of_other_parameters_are_a_trial() -> None:
     done(*plan, "--batches", "3", "--name", "few")
 
 
-def test_a_dry_run_refuses_what_a_run_refuses() -> None:
+def test_a_dry_run_refuses_the_same_as_a_run() -> None:
     done("run", "--split", "train", "--label", "words")
     assert "sources.words.vectors" in refused("run", "--split", "train", "--label", "words", *OTHER, "--dry-run")
 
 
-def test_nearest_leaves_out_stale_labels() -> None:
+def test_nearest_excludes_stale_labels() -> None:
     for label in ("cider", "words"):
         done(*encode(label))
     nearest = ("nearest", "a dog on a hill", "--split", "train", "-k", "2")

@@ -1,5 +1,6 @@
-"""Contract: word vectors that are trained here belong to a dataset and to its captions as they are. A label takes no
-others: it names the command that trains them. Models are looked for in the folder that --data names."""
+"""Contract: word vectors trained by relabel belong to a dataset and to its current captions. A label accepts no
+others and names the command that trains them. Models are read from the folder of --data.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +74,7 @@ def test_every_dataset_has_its_own_word_vectors() -> None:
         assert "up to date" in encode(dataset)[1]
 
 
-def test_word_vectors_of_captions_that_have_changed_are_trained_again() -> None:
+def test_word_vectors_of_changed_captions_are_trained_again() -> None:
     ingest("first", 8)
     assert relabel("first", "tune", "cbow")[0] == 0
     assert encode("first")[0] == 0
@@ -88,25 +89,25 @@ def test_word_vectors_of_captions_that_have_changed_are_trained_again() -> None:
 
 
 @pytest.mark.parametrize("params", [CbowParams(), WmdParams()], ids=lambda p: p.source)
-def test_captions_remaining_beside_proxy_features_take_the_word_vectors_of_the_dataset(params: SourceParams) -> None:
+def test_captions_of_proxy_features_use_the_word_vectors_of_the_dataset(params: SourceParams) -> None:
     ingest("first", 8)
     settings = [f"sources={{one: {{source: {params.source}}}}}"]
     config = load_config(None, settings, {"ingest.dataset": "first"})
     remaining = remaining_project(Project(config, Runtime(data=Path("there"))))
     assert remaining.word2vec == Path("there/word2vec/first")
     assert remaining.config.source("one").params.vectors == "there/word2vec/first"
-    assert remaining.config.params("one").model_dump()["vectors"] == "word2vec"  # as it is recorded, on every machine
+    assert remaining.config.params("one").model_dump()["vectors"] == "word2vec"  # the recorded value, on every machine
     assert stages.needs_word2vec(params)
 
 
-def test_a_fuse_is_looked_for_where_it_was_written() -> None:
+def test_a_fuse_is_read_from_the_folder_that_it_was_written_to() -> None:
     ingest("first", 8)
     code, output = relabel("first", "encode", "--label", "fuse", "--split", "train", "--data", "there")
     assert code == 3
     assert "there/fuse" in output
 
 
-def test_a_model_of_other_parameters_is_kept_unless_it_is_to_be_replaced() -> None:
+def test_a_model_of_other_parameters_is_kept_without_replace() -> None:
     ingest("mine", 8)
     assert relabel("mine", "tune", "cbow")[0] == 0
     vectors = next(Path("data/word2vec/mine").glob("*.txt"))
@@ -119,4 +120,4 @@ def test_a_model_of_other_parameters_is_kept_unless_it_is_to_be_replaced() -> No
     assert relabel("mine", "tune", "cbow", "--width", "5", "--replace")[0] == 0
     assert not vectors.exists()
     Path("params.yaml").write_text(yaml.safe_dump(PARAMS | {"tune": {"cbow": PARAMS["tune"]["cbow"] | {"width": 6}}}))
-    assert relabel("mine", "tune", "cbow")[0] == 0  # an edited file replaces
+    assert relabel("mine", "tune", "cbow")[0] == 0  # an edited file replaces the model

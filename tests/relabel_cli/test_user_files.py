@@ -1,5 +1,6 @@
-"""Contract: no command replaces, moves or deletes a file that relabel did not write, whatever path, name or label it is
-given; it ends with exit code 2 or 4 and a line that names the path or the name."""
+"""Contract: no command replaces, moves or deletes a file that relabel did not write, for any path, name or label. It
+ends with exit code 2 or 4 and a line that names the path or the name.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ def relabel(*arguments: str) -> tuple[int, str]:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project with an encoding and lookups, in a folder of the user's files."""
+    """Return a project with an encoding and lookups, in a folder with files of the user."""
     home = tmp_path_factory.mktemp("home")
     folder = home / "project"
     for name in ("d", "models", "project"):
@@ -49,14 +50,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def home(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy that may be changed; the project in it is the working directory."""
+    """Return a copy that tests may change; the project in it is the working directory."""
     home = shutil.copytree(made, tmp_path / "home")
     monkeypatch.chdir(home / "project")
     return home
 
 
 def files(folder: Path) -> dict[str, bytes | None]:
-    """Everything below a folder but locks."""
+    """Return everything below a folder except locks."""
     below = [path for path in folder.rglob("*") if path.suffix != ".lock" and path.name != ".work"]
     return {p.relative_to(folder).as_posix(): p.read_bytes() if p.is_file() else None for p in below}
 
@@ -102,14 +103,14 @@ PLAN = ("export", "plan", "--label", "cider", "--batch-size", "8", "--epochs", "
 )
 def test_a_command_leaves_every_file_as_it_was(command: tuple[str, ...], code: int, message: str, home: Path) -> None:
     before = files(home)
-    found, said = relabel(*(part.format(home=home) for part in command))
-    assert (found, message.format(home=home) in said) == (code, True), said
-    assert len(said.splitlines()) < 8
+    exit_code, output = relabel(*(part.format(home=home) for part in command))
+    assert (exit_code, message.format(home=home) in output) == (code, True), output
+    assert len(output.splitlines()) < 8
     assert files(home) == before
 
 
 @pytest.mark.parametrize("label", [".", "../../../../evil", "/tmp/evil"])
-def test_labels_of_params_yaml_lead_nowhere(label: str, home: Path) -> None:
+def test_labels_of_params_yaml_cannot_leave_the_folder(label: str, home: Path) -> None:
     Path("params.yaml").write_text(f"{PARAMS}  '{label}': {{source: cider, tokenizer: lower_split}}\n")
     before = files(home)
     for command in (
@@ -117,8 +118,8 @@ def test_labels_of_params_yaml_lead_nowhere(label: str, home: Path) -> None:
         ("export", "lookup", "--label", label),
         ("run", "--split", "train", "--label", label),
     ):
-        code, said = relabel(*command)
-        assert (code, f"'{label}' cannot name a label" in said) == (2, True), said
+        code, output = relabel(*command)
+        assert (code, f"'{label}' cannot name a label" in output) == (2, True), output
     assert files(home) == before
 
 
@@ -138,20 +139,20 @@ def test_labels_of_params_yaml_lead_nowhere(label: str, home: Path) -> None:
         ("labels/other/corpus", ("ingest", "--dataset", "other", *OTHER)),
     ],
 )
-def test_files_in_the_place_of_an_artefact_stay(folder: str, command: tuple[str, ...], home: Path) -> None:
+def test_files_at_the_path_of_an_artefact_stay(folder: str, command: tuple[str, ...], home: Path) -> None:
     Path(folder).mkdir(parents=True)
     (Path(folder) / "GoogleNews.bin").write_text("mine")
     before = files(home)
-    code, said = relabel(*command)
-    assert (code, f"{folder}: found files that relabel did not write (GoogleNews.bin)" in said) == (4, True), said
+    code, output = relabel(*command)
+    assert (code, f"{folder}: found files that relabel did not write (GoogleNews.bin)" in output) == (4, True), output
     assert files(home) == before
 
 
-def test_notes_in_an_artefact_stay_when_other_parameters_would_replace_it(home: Path) -> None:
+def test_foreign_files_in_an_artefact_stop_its_replacement(home: Path) -> None:
     corpus = Path("labels/mine/corpus")
     (corpus / "notes.txt").write_text("mine")
     before = files(home)
-    code, said = relabel("ingest", "--rows-per-shard", "7")
-    assert (code, "found notes.txt, which relabel did not write" in said) == (4, True), said
+    code, output = relabel("ingest", "--rows-per-shard", "7")
+    assert (code, "found notes.txt, which relabel did not write" in output) == (4, True), output
     assert files(home) == before
     assert relabel("ingest")[0] == 0

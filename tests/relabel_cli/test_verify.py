@@ -1,6 +1,7 @@
-"""Contract: `relabel verify` ends with exit code 0 where all is whole, stale or not, 4 where anything is not as it was
-written, 3 where there is no such folder, and 2 where there can be none; each line names the file as the user named its
-folder."""
+"""Contract: `relabel verify` ends with exit code 0 if all files are intact, stale or not, 4 if any file differs, 3
+if the folder does not exist, and 2 if the path is invalid. Each line names a file below the folder as the user wrote
+it.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ def relabel(*arguments: str) -> tuple[int, str]:
 
 @pytest.fixture
 def layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
-    """A corpus and an encoding of it, in the working directory."""
+    """Return a corpus and an encoding of it in the working directory."""
     monkeypatch.chdir(tmp_path)
     layout = Layout(Path("labels"), "mine")
     build(layout.corpus, ArtefactSpec("corpus", "mine", {}, {}), lambda work: work.facts.update(digest="abc"))
@@ -33,26 +34,26 @@ def layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Layout:
 
 
 @pytest.mark.usefixtures("layout")
-def test_all_is_whole() -> None:
-    code, said = relabel("labels")
+def test_intact_files() -> None:
+    code, output = relabel("labels")
     assert code == 0
-    assert "2 artefacts" in said
-    assert "all as written" in said
+    assert "2 artefacts" in output
+    assert "all as written" in output
 
 
-def test_whole_and_stale(layout: Layout) -> None:
+def test_intact_and_stale_files(layout: Layout) -> None:
     build(layout.corpus, ArtefactSpec("corpus", "mine", {"size": 2}, {}), lambda work: work.facts.update(digest="new"))
-    code, said = relabel("labels")
+    code, output = relabel("labels")
     assert code == 0
-    assert "stale: labels/mine/encodings/test/cider: intact, but made from another corpus" in said
+    assert "stale: labels/mine/encodings/test/cider: intact, but made from another corpus" in output
 
 
-def test_not_as_written(layout: Layout) -> None:
+def test_damaged_files(layout: Layout) -> None:
     (layout.encoding("test", "cider") / "a").write_text("x")
     (layout.corpus / "manifest.json").unlink()
     layout.corpus.rmdir()
     os.mkfifo("labels/pipe")
-    code, said = relabel("labels")
+    code, output = relabel("labels")
     assert code == 4
     for line in (
         "damaged: labels/mine/encodings/test/cider/a: expected sha256",
@@ -60,12 +61,12 @@ def test_not_as_written(layout: Layout) -> None:
         "stray: labels/pipe: ",
         "3 problems",
     ):
-        assert line in said
+        assert line in output
 
 
 @pytest.mark.usefixtures("layout")
-def test_no_such_folder() -> None:
+def test_missing_folder() -> None:
     assert relabel("none")[0] == 3
     assert relabel("labels/mine/corpus/manifest.json")[0] == 3
-    code, said = relabel("x" * 300)
-    assert (code, "File name too long" in said) == (2, True)
+    code, output = relabel("x" * 300)
+    assert (code, "File name too long" in output) == (2, True)

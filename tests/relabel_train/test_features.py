@@ -1,5 +1,6 @@
-"""Contract: features are read by image id, as written, from all shapes of SCAN's files and from proxy features;
-invalid files are named, with the expected and the actual content."""
+"""Contract: features are read by image id, with unchanged values, from all shapes of SCAN's files and from proxy
+features. Invalid files are named, with the expected and the actual content.
+"""
 
 from __future__ import annotations
 
@@ -29,34 +30,34 @@ def regions(images: int, width: int = 4) -> NDArray[np.float32]:
 def test_images_of_all_files_by_id(tmp_path: Path) -> None:
     train, dev = regions(4), regions(2)
     scan(tmp_path, "train", train, ["7", "9", "1", "5"])
-    scan(tmp_path, "dev", np.repeat(dev, 5, axis=0), ["30"] * 5 + ["20"] * 5)  # each image once a caption
-    found = open_features(tmp_path, namespace="coco")
-    assert (len(found), found.most, found.width, found.stand_in) == (6, 3, 4, None)
-    vectors, lengths = found[["coco:20", "coco:9", "coco:5", "coco:20"]]
+    scan(tmp_path, "dev", np.repeat(dev, 5, axis=0), ["30"] * 5 + ["20"] * 5)  # each image once per caption
+    features = open_features(tmp_path, namespace="coco")
+    assert (len(features), features.most, features.width, features.stand_in) == (6, 3, 4, None)
+    vectors, lengths = features[["coco:20", "coco:9", "coco:5", "coco:20"]]
     np.testing.assert_array_equal(vectors, np.stack([dev[1], train[1], train[3], dev[1]]))
     assert vectors.dtype == np.float32
     assert lengths.tolist() == [3] * 4
-    again = pickle.loads(pickle.dumps(found))
+    again = pickle.loads(pickle.dumps(features))
     np.testing.assert_array_equal(again[["coco:1"]][0][0], train[2])
-    assert "coco:1" in found
-    assert "1" not in found
+    assert "coco:1" in features
+    assert "1" not in features
     with pytest.raises(KeyError, match="no features of 2 of 3 images; the first are coco:8"):
-        found[["coco:8", "coco:7", "x"]]
+        features[["coco:8", "coco:7", "x"]]
 
 
-def test_one_id_a_caption_goes_with_one_row_an_image(tmp_path: Path) -> None:
+def test_one_id_per_caption_with_one_row_per_image(tmp_path: Path) -> None:
     array = regions(2).astype(np.float16)
     scan(tmp_path, "test", array, ["a"] * 5 + ["b"] * 5)
-    found = open_features(tmp_path)
-    np.testing.assert_array_equal(found[["b"]][0][0], array[1].astype(np.float32))
+    features = open_features(tmp_path)
+    np.testing.assert_array_equal(features[["b"]][0][0], array[1].astype(np.float32))
 
 
-def test_positions_name_images_and_testall_goes_before_test(tmp_path: Path) -> None:
-    whole = regions(3)
-    scan(tmp_path, "testall", whole, None)
-    scan(tmp_path, "test", whole[:1], None)
-    found = open_features(tmp_path, ids="position")
-    assert found.image_ids == ["testall-0", "testall-1", "testall-2"]
+def test_ids_of_positions_and_testall_precedes_test(tmp_path: Path) -> None:
+    array = regions(3)
+    scan(tmp_path, "testall", array, None)
+    scan(tmp_path, "test", array[:1], None)
+    features = open_features(tmp_path, ids="position")
+    assert features.image_ids == ["testall-0", "testall-1", "testall-2"]
 
 
 @pytest.mark.parametrize(
@@ -70,14 +71,14 @@ def test_positions_name_images_and_testall_goes_before_test(tmp_path: Path) -> N
         (np.zeros((2, 3, 4)), ["a", ""], "line 2 is an empty id"),
     ],
 )
-def test_files_that_are_wrong_are_named(tmp_path: Path, array: NDArray[np.floating], ids: list[str], said: str) -> None:
+def test_invalid_files_are_named(tmp_path: Path, array: NDArray[np.floating], ids: list[str], said: str) -> None:
     scan(tmp_path, "train", array, ids)
     with pytest.raises(FeaturesError, match=said) as error:
         open_features(tmp_path)
     assert "train_i" in str(error.value)
 
 
-def test_files_that_are_not_there_or_not_whole(tmp_path: Path) -> None:
+def test_missing_and_truncated_files(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"features\.json"):
         open_features(tmp_path)
     scan(tmp_path, "train", regions(2), None)
@@ -89,7 +90,7 @@ def test_files_that_are_not_there_or_not_whole(tmp_path: Path) -> None:
         open_features(tmp_path, ids="position")
 
 
-def test_widths_must_agree_and_images_be_there_once(tmp_path: Path) -> None:
+def test_widths_must_agree_and_images_must_be_distinct(tmp_path: Path) -> None:
     scan(tmp_path, "train", regions(2), ["a", "b"])
     scan(tmp_path, "dev", regions(1, width=5), ["c"])
     with pytest.raises(FeaturesError, match="differ"):
@@ -117,10 +118,10 @@ def proxy(folder: Path, **changed: object) -> Features:
     return open_features(folder)
 
 
-def test_proxy_features_say_that_they_stand_in(tmp_path: Path) -> None:
-    found = proxy(tmp_path)
-    assert found.stand_in == "no image was seen"
-    vectors, lengths = found[["c", "b"]]
+def test_proxy_features_are_marked(tmp_path: Path) -> None:
+    features = proxy(tmp_path)
+    assert features.stand_in == "no image was seen"
+    vectors, lengths = features[["c", "b"]]
     np.testing.assert_array_equal(vectors[0], np.load(tmp_path / "f1.npy")[0].astype(np.float32))
     assert lengths.tolist() == [2, 1]
 
@@ -134,6 +135,6 @@ def test_proxy_features_say_that_they_stand_in(tmp_path: Path) -> None:
         ({"files": None}, "not a description"),
     ],
 )
-def test_descriptions_that_do_not_fit(tmp_path: Path, changed: dict[str, object], said: str) -> None:
+def test_mismatched_descriptions(tmp_path: Path, changed: dict[str, object], said: str) -> None:
     with pytest.raises(FeaturesError, match=said):
         proxy(tmp_path, **changed)

@@ -1,6 +1,7 @@
-"""Contract: an exported folder is read as one export or refused. A reader gets all files of one export, whatever is
-written to the same place meanwhile; any changed byte is found before it is used; whatever else lies in the folder, the
-error is a LookupFileError that names the file."""
+"""Contract: an exported folder is read as one export or refused. A reader gets all files of one export even if
+another one replaces it meanwhile. Any changed byte is detected before it is used. Any other content of the folder
+raises a LookupFileError that names the file.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ KINDS = ("cbow", "cider", "plan")
 
 @pytest.fixture(scope="module")
 def exports(small_project: Project, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A lookup of vectors, one of n-grams, and a plan of several shards."""
+    """Return a lookup of vectors, one of n-grams, and a plan of several shards."""
     params = ExportPlanParams(batch_size=8, epochs=2, batches=5)
     config = small_project.config.model_copy(
         update={"export": small_project.config.export.model_copy(update={"plan": params})}
@@ -57,7 +58,7 @@ def opener(kind: str) -> Opener:
 
 
 def values(opened: Lookup | Plan) -> list[Any]:
-    """All that a lookup or plan answers."""
+    """Return all results of a lookup or plan."""
     if isinstance(opened, Plan):
         batches = [a for n in range(len(opened)) for a in opened[n]]
         names = [opened.names(n) for n in range(len(opened))]
@@ -69,7 +70,7 @@ def values(opened: Lookup | Plan) -> list[Any]:
 
 @pytest.fixture
 def copy(exports: dict[str, Path], tmp_path: Path) -> Callable[[str], Path]:
-    """Makes a fresh copy of an export at the same place."""
+    """Return a function that copies an export to the same path again."""
 
     def make(kind: str) -> Path:
         folder = tmp_path / "export"
@@ -79,23 +80,23 @@ def copy(exports: dict[str, Path], tmp_path: Path) -> Callable[[str], Path]:
     return make
 
 
-# One export, whatever is written meanwhile
+# One export, replaced meanwhile
 
 
 def variant(exports: dict[str, Path], kind: str, folder: Path, number: int) -> Path:
-    """A copy of an export that says `label` NUMBER and whose labels are all NUMBER times as large."""
+    """Copy an export with the label NUMBER in its description and values that are NUMBER times as large."""
     shutil.copytree(exports[kind], folder)
     name = "plan.json" if kind == "plan" else "lookup.json"
     body = json.loads((folder / name).read_text())
     (folder / name).write_text(json.dumps(body | {"label": str(number)}))
     for path in [*folder.glob("blocks-*"), *folder.glob("vectors.npy")]:
-        scale = number if kind == "plan" else number**0.5  # a cosine is a product of two
+        scale = number if kind == "plan" else number**0.5  # a cosine is a product of two vectors
         np.save(path, (np.load(path) * scale).astype(np.float32))
     return folder
 
 
 def label_and_scale(opened: Lookup | Plan) -> tuple[int, int]:
-    """What the description says, and what the arrays say."""
+    """Return the label in the description and the scale of the arrays."""
     if isinstance(opened, Plan):
         scales = {float(opened[n].relevance.max().round()) for n in range(len(opened))}
         assert len(scales) == 1
@@ -105,12 +106,12 @@ def label_and_scale(opened: Lookup | Plan) -> tuple[int, int]:
 
 @pytest.mark.parametrize("handles", [True, False])
 @pytest.mark.parametrize("kind", ["cbow", "plan"])
-def test_an_export_that_lands_while_another_is_opened_is_not_mixed_with_it(
+def test_an_export_that_replaces_one_being_opened_is_not_mixed_with_it(
     kind: str, handles: bool, exports: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "HAS_HANDLES", handles)
     real = ExportFolder.map
-    for at in range(8):  # the new export lands before array number `at` is mapped
+    for at in range(8):  # the new export replaces the old one before array number `at` is mapped
         (tmp_path / str(at)).mkdir()
         out, calls = variant(exports, kind, tmp_path / str(at) / "x", 2), iter(range(1000))
         new = variant(exports, kind, tmp_path / str(at) / "new", 3)
@@ -128,7 +129,7 @@ def test_an_export_that_lands_while_another_is_opened_is_not_mixed_with_it(
 
 
 @pytest.mark.parametrize("kind", ["cbow", "plan"])
-def test_what_is_open_stays_as_it_is_and_a_worker_refuses_another(
+def test_an_open_export_is_unchanged_and_a_worker_refuses_another(
     kind: str, exports: dict[str, Path], tmp_path: Path
 ) -> None:
     out = variant(exports, kind, tmp_path / "x", 2)
@@ -142,7 +143,7 @@ def test_what_is_open_stays_as_it_is_and_a_worker_refuses_another(
 
 
 def read_on(kind: str, out: Path, sender: Any, stop: Any) -> None:
-    """Open again and again; send how often, and what did not fit."""
+    """Open repeatedly; send the number of openings and the mismatches."""
     count, wrong = 0, []
     while not stop.is_set():
         try:
@@ -159,7 +160,7 @@ def read_on(kind: str, out: Path, sender: Any, stop: Any) -> None:
 @pytest.mark.filterwarnings("ignore:This process")
 @pytest.mark.parametrize("times", [60, pytest.param(2000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", ["cbow", "plan"])
-def test_a_reader_in_another_process_gets_whole_exports(
+def test_a_reader_in_another_process_gets_complete_exports(
     kind: str, times: int, exports: dict[str, Path], tmp_path: Path
 ) -> None:
     out = variant(exports, kind, tmp_path / "x", 2)
@@ -182,7 +183,7 @@ def test_a_reader_in_another_process_gets_whole_exports(
 
 
 def damages(path: Path, seed: int) -> Iterator[bytes]:
-    """Change a file's content, in ways that a broken disk, copy or editor does."""
+    """Change the content of a file as a faulty disk, copy or editor does."""
     draws, raw = random.Random(f"{path.name} {seed}"), path.read_bytes()
     for at in {0, 5, 8, 9, 12, len(raw) // 2, len(raw) - 1, *(draws.randrange(len(raw)) for _ in range(6))}:
         if at < len(raw):
@@ -193,7 +194,9 @@ def damages(path: Path, seed: int) -> Iterator[bytes]:
 
 @pytest.mark.parametrize("seeds", [1, pytest.param(4, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_changed_byte_is_found_and_named(kind: str, seeds: int, copy: Callable[[str], Path], cache: Path) -> None:
+def test_every_changed_byte_is_detected_and_named(
+    kind: str, seeds: int, copy: Callable[[str], Path], cache: Path
+) -> None:
     folder = copy(kind)
     expected = values(opener(kind)(folder))
     for path in sorted(folder.iterdir()):
@@ -203,14 +206,14 @@ def test_every_changed_byte_is_found_and_named(kind: str, seeds: int, copy: Call
             for verify in ("once", True):
                 with pytest.raises(LookupFileError, match=path.name):
                     values(opener(kind)(folder, verify=verify))
-            with suppress(LookupFileError):  # and nothing else
+            with suppress(LookupFileError):  # no other exception is allowed
                 opener(kind)(folder, verify=False)
         path.write_bytes(raw)
     assert values(opener(kind)(folder, verify=True)) == expected
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_whatever_lies_in_place_of_a_file_is_named(kind: str, copy: Callable[[str], Path]) -> None:
+def test_other_content_at_the_path_of_a_file_is_named(kind: str, copy: Callable[[str], Path]) -> None:
     folder, aside = copy(kind), copy(kind).parent / "aside"
     for path in sorted(folder.iterdir()):
         path.rename(aside)
@@ -281,7 +284,7 @@ JSON = {
 
 @pytest.mark.parametrize("name", list(JSON))
 @pytest.mark.parametrize("kind", ["cbow", "plan"])
-def test_what_is_no_description_is_named(kind: str, name: str, copy: Callable[[str], Path]) -> None:
+def test_invalid_descriptions_are_named(kind: str, name: str, copy: Callable[[str], Path]) -> None:
     for file, verify in (("plan.json" if kind == "plan" else "lookup.json", False), ("manifest.json", True)):
         folder = copy(kind)
         (folder / file).write_bytes(JSON[name])
@@ -346,7 +349,7 @@ FIELDS: list[tuple[str, str, Any]] = [
 
 
 @pytest.mark.parametrize(("kind", "name", "value"), FIELDS)
-def test_a_field_that_makes_no_sense_is_refused_without_verifying(
+def test_invalid_fields_are_refused_without_verifying(
     kind: str, name: str, value: Any, copy: Callable[[str], Path]
 ) -> None:
     folder = copy(kind)
@@ -362,11 +365,11 @@ def test_a_field_that_makes_no_sense_is_refused_without_verifying(
         opener(kind)(folder, verify=False)
 
 
-# Verifying once
+# Verification once per machine
 
 
 def checks(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """The files that are compared with their sha256 from now on."""
+    """Record the files that are compared with their sha256."""
     paths: list[Path] = []
     real = MappedArray.check
 
@@ -388,13 +391,13 @@ def test_a_lookup_is_verified_once_until_a_file_is_written_to(
         lookup = open_lookup(folder, verify)
         assert sorted(checked) == expected
     pickle.loads(pickle.dumps(lookup)).block([1, 2])
-    assert checked == []  # a spawned worker reads what its parent has verified
+    assert checked == []  # a spawned worker reads files that its parent has verified
     raw = (folder / "image.npy").read_bytes()
     status = (folder / "image.npy").stat()
     (folder / "image.npy").write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
     os.utime(
         folder / "image.npy", ns=(status.st_atime_ns, status.st_mtime_ns)
-    )  # its time of modification tells nothing
+    )  # the time of modification does not reveal the write
     with pytest.raises(LookupFileError, match=r"image\.npy: expected sha256"):
         open_lookup(folder)
     (folder / "image.npy").write_bytes(raw)
@@ -404,7 +407,7 @@ def test_a_lookup_is_verified_once_until_a_file_is_written_to(
         open_lookup(folder, verify="always")  # type: ignore[arg-type]
 
 
-def test_where_nothing_can_be_noted_every_opening_verifies(
+def test_without_a_cache_every_opening_verifies(
     copy: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("no folder")

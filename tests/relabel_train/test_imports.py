@@ -1,4 +1,4 @@
-"""Contract: relabel_train imports numpy, pyarrow and torch alone: no relabel, no scipy, no Java, no data tools."""
+"""Contract: relabel_train imports numpy, pyarrow and torch only: no relabel, no scipy, no Java, no data tools."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ def test_every_module_imports_without_the_pipeline() -> None:
     loaded(modules(), FORBIDDEN)
 
 
-def test_metrics_take_numpy_alone() -> None:
+def test_metrics_import_numpy_only() -> None:
     assert loaded(modules("metrics"), (*FORBIDDEN, "torch", "pyarrow")) == ""
 
 
-def test_the_blocker_blocks() -> None:
+def test_blocked_imports_fail() -> None:
     with pytest.raises(AssertionError, match="scipy is blocked"):
         loaded(["scipy"], FORBIDDEN)

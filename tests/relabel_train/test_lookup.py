@@ -1,7 +1,8 @@
-"""Contract of the lookup: any block of any pooling is what explicit loops over single pairs of the pipeline give;
-siblings are marked by id; ids are found without a table in memory; what is not covered is refused by name; a caption
-without an encoding is refused by name, or NaN if that is asked for; a folder that is not as written is refused, naming
-the file."""
+"""Contract: any block of a lookup, under any pooling, equals explicit loops over single pairs of the pipeline.
+Siblings are marked by id, and ids are found without a table in memory. Rows and ids outside the lookup are refused
+by name. A caption without an encoding is refused by name, or has NaN on request. A changed folder is refused with
+the name of the file.
+"""
 
 from __future__ import annotations
 
@@ -47,8 +48,8 @@ def by_loops(project: Project, label: str, rows: Any, columns: Any, pooling: str
     expected = np.empty((len(rows), len(columns)))
     for i, row in enumerate(rows):
         first = int(corpus.indptr[corpus.image[row]])
-        own = int(corpus.indptr[corpus.image[row] + 1]) - first
-        references = [row] if pooling == "paired" else range(first, first + min(5, own))
+        siblings = int(corpus.indptr[corpus.image[row] + 1]) - first
+        references = [row] if pooling == "paired" else range(first, first + min(5, siblings))
         for j, column in enumerate(columns):
             captions = np.full(len(references), column, np.int32)
             single = References.of([[r] for r in references])
@@ -65,18 +66,18 @@ def test_blocks_equal_loops_over_single_pairs(label: str, pooling: str, small_pr
             lookup.block([0], pooling=pooling)  # type: ignore[arg-type]
         return
     rows, columns = drawn(lookup, 25, 1), drawn(lookup, 18, 2)
-    columns[:5] = rows[:5]  # the caption itself
+    columns[:5] = rows[:5]  # the captions themselves
     columns[5:9] = np.minimum(rows[5:9] + 1, len(lookup) - 1)  # mostly siblings
     expected = by_loops(small_project, label, rows, columns, pooling)
-    found = lookup.block(rows, columns, pooling, dtype=np.float64)  # type: ignore[arg-type]
-    np.testing.assert_allclose(found, expected, rtol=0, atol=TOLERANCE[label])
+    block = lookup.block(rows, columns, pooling, dtype=np.float64)  # type: ignore[arg-type]
+    np.testing.assert_allclose(block, expected, rtol=0, atol=TOLERANCE[label])
     single = lookup.block(rows, columns, pooling)  # type: ignore[arg-type]
     assert single.dtype == np.float32
     np.testing.assert_allclose(single, expected, rtol=2e-7, atol=1e-6)
 
 
 @pytest.mark.parametrize("label", LABELS)
-def test_blocks_are_the_pipelines(label: str, small_project: Project) -> None:
+def test_blocks_equal_those_of_the_pipeline(label: str, small_project: Project) -> None:
     lookup, corpus = opened(small_project, label), small_project.corpus
     rows = drawn(lookup, 60, 3).astype(np.int32)
     expected = stages.open_label(small_project, label, "all").block(corpus.references(corpus.image[rows]), rows)
@@ -85,16 +86,16 @@ def test_blocks_are_the_pipelines(label: str, small_project: Project) -> None:
 
 
 @pytest.mark.parametrize("label", LABELS)
-def test_a_large_block_is_the_small_ones(label: str, small_project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_block_equals_small_ones(label: str, small_project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     lookup = opened(small_project, label)
     rows, columns = drawn(lookup, 33, 4), drawn(lookup, 41, 5)
-    whole = lookup.block(rows, columns, dtype=np.float64)
+    block = lookup.block(rows, columns, dtype=np.float64)
     for cells in (1, 600, 5 * 41 * 7):
         monkeypatch.setattr(module, "_CELLS", cells)
-        np.testing.assert_allclose(lookup.block(rows, columns, dtype=np.float64), whole, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(lookup.block(rows, columns, dtype=np.float64), block, rtol=0, atol=1e-12)
 
 
-def test_out_is_filled_and_none_asked_is_none_answered(small_project: Project) -> None:
+def test_out_is_filled_and_empty_requests(small_project: Project) -> None:
     for label in LABELS:
         lookup = opened(small_project, label)
         room = np.full((2, 3), 7.0, np.float32)
@@ -108,7 +109,7 @@ def test_out_is_filled_and_none_asked_is_none_answered(small_project: Project) -
             lookup.block([0], dtype=np.int32)
 
 
-def test_the_batch_of_one_thread_leaves_the_next_untouched(small_project: Project) -> None:
+def test_threads_do_not_share_buffers(small_project: Project) -> None:
     lookup = opened(small_project, "cider")
     first = lookup.block([3, 4, 5])
     for seed in range(5):
@@ -125,7 +126,7 @@ def test_siblings_are_marked_by_id(small_project: Project) -> None:
     assert lookup.same_image(rows).dtype == np.bool_
     np.testing.assert_array_equal(lookup.same_image(rows), lookup.same_image(rows, rows))
     block, same = lookup.block(np.arange(len(lookup))), lookup.same_image(np.arange(len(lookup)))
-    assert ((block > 0.9999) & ~same).any()  # equal texts of different images: r = 1 says nothing of ids
+    assert ((block > 0.9999) & ~same).any()  # equal texts of different images: r = 1 does not imply equal ids
 
 
 def test_ids_and_rows(small_project: Project) -> None:
@@ -143,7 +144,7 @@ def test_ids_and_rows(small_project: Project) -> None:
     assert lookup.rows_of([]).shape == (0,)
 
 
-def test_a_split_keeps_the_corpus_rows(small_project: Project) -> None:
+def test_a_split_keeps_the_rows_of_the_corpus(small_project: Project) -> None:
     stages.encode(small_project, "cider", "val").run()
     job = stages.export_lookup(small_project, "cider", "val")
     job.run()
@@ -161,7 +162,7 @@ def test_a_split_keeps_the_corpus_rows(small_project: Project) -> None:
         lookup.neighbours(rows[:2], 1)
 
 
-def test_rows_are_numbers_in_a_list(small_project: Project) -> None:
+def test_rows_must_be_integers(small_project: Project) -> None:
     lookup = opened(small_project, "cbow")
     for wrong in ([0.5], [[1, 2]], 3, ["a"]):
         with pytest.raises(ValueError, match="expected a list of corpus rows"):
@@ -171,21 +172,21 @@ def test_rows_are_numbers_in_a_list(small_project: Project) -> None:
 
 
 @pytest.mark.parametrize("label", ["cbow", "cider"])
-def test_neighbours_are_those_of_a_sort(label: str, small_project: Project) -> None:
+def test_neighbours_equal_a_sort(label: str, small_project: Project) -> None:
     lookup = opened(small_project, label)
     every = np.arange(len(lookup))
     scores = by_pairs(small_project, label)
     scores[every, every] = -np.inf
     rows = drawn(lookup, 12, 8)
-    found, best, same = lookup.neighbours(rows, 5)
+    neighbours, best, same = lookup.neighbours(rows, 5)
     for i, row in enumerate(rows):
         order = sorted(every.tolist(), key=lambda c: (-scores[row, c], c))[:5]
-        assert found[i].tolist() == order
+        assert neighbours[i].tolist() == order
         np.testing.assert_allclose(best[i], scores[row, order], atol=1e-6)
     np.testing.assert_array_equal(
-        same, lookup.image_of(found.reshape(-1)).reshape(same.shape) == lookup.image_of(rows)[:, None]
+        same, lookup.image_of(neighbours.reshape(-1)).reshape(same.shape) == lookup.image_of(rows)[:, None]
     )
-    assert (found.dtype, best.dtype, same.dtype) == (np.int32, np.float32, np.bool_)
+    assert (neighbours.dtype, best.dtype, same.dtype) == (np.int32, np.float32, np.bool_)
     assert lookup.neighbours(rows)[0].shape == (12, 8)
     for k in (0, 9):
         with pytest.raises(ValueError, match=f"8 neighbours per caption; {k} were asked for"):
@@ -199,7 +200,7 @@ def by_pairs(project: Project, label: str) -> NDArray[np.float64]:
 
 
 def with_failed(project: Project, label: str, folder: Path, failed: list[int]) -> Lookup:
-    """A copy of a lookup that says of some rows that they have no encoding, and gives them no neighbours."""
+    """Copy a lookup with some rows marked as failed and without neighbours."""
     shutil.copytree(project.layout.lookup("all", label), folder)
     body = json.loads((folder / "lookup.json").read_text())
     arrays = {name: np.load(folder / f"{name}.npy") for name in ("neighbours.indptr", "neighbours.rows")}
@@ -221,19 +222,19 @@ def with_failed(project: Project, label: str, folder: Path, failed: list[int]) -
 
 
 @pytest.mark.parametrize("label", ["cbow", "cider"])
-def test_a_caption_without_an_encoding_is_refused_or_nan_if_asked_for(
+def test_a_caption_without_an_encoding_is_refused_or_nan_on_request(
     label: str, small_project: Project, tmp_path: Path
 ) -> None:
-    """A lookup with two failed rows: all that depends on them is NaN, all else is as it was."""
-    whole, failed = opened(small_project, label), [4, 60]
-    lookup, every = with_failed(small_project, label, tmp_path / "lookup", failed), np.arange(len(whole))
+    """Check a lookup with two failed rows: dependent values are NaN, and all others are unchanged."""
+    intact, failed = opened(small_project, label), [4, 60]
+    lookup, every = with_failed(small_project, label, tmp_path / "lookup", failed), np.arange(len(intact))
     references = [
         set(range(a, min(a + 5, b)))
         for a, b in zip(small_project.corpus.indptr, small_project.corpus.indptr[1:], strict=False)
     ]
     name = lookup.caption_ids([4])[0]
     for pooling in ("paired", "mean"):
-        expected = whole.block(every, pooling=pooling)  # type: ignore[arg-type]
+        expected = intact.block(every, pooling=pooling)  # type: ignore[arg-type]
         for row in every:
             sets = {int(row)} if pooling == "paired" else references[small_project.corpus.image[row]]
             if sets & set(failed):
@@ -244,7 +245,7 @@ def test_a_caption_without_an_encoding_is_refused_or_nan_if_asked_for(
         usable = np.flatnonzero(np.isfinite(np.diagonal(expected)))
         assert lookup.captions(pooling).rows.tolist() == usable.tolist()  # type: ignore[arg-type]
         block = lookup.block(usable, pooling=pooling)  # type: ignore[arg-type]
-        np.testing.assert_allclose(block, expected[np.ix_(usable, usable)], atol=1e-6)  # a smaller product
+        np.testing.assert_allclose(block, expected[np.ix_(usable, usable)], atol=1e-6)  # a product of another shape
         with pytest.raises(ValueError, match=rf"caption {name} \(row 4\) has no encoding.*missing='nan'"):
             lookup.block([4], usable[:2], pooling)  # type: ignore[arg-type]
         with pytest.raises(ValueError, match=rf"caption {name} \(row 4\) has no encoding"):
@@ -254,7 +255,7 @@ def test_a_caption_without_an_encoding_is_refused_or_nan_if_asked_for(
     rows, scores, same = lookup.neighbours([0, 4], 3, missing="nan")
     assert (rows[1].tolist(), same[1].any()) == ([-1] * 3, False)
     assert np.isnan(scores[1]).all()
-    np.testing.assert_array_equal(rows[0], whole.neighbours([0], 3)[0][0])
+    np.testing.assert_array_equal(rows[0], intact.neighbours([0], 3)[0][0])
 
 
 def test_samplers_of_a_lookup_draw_no_caption_without_an_encoding(small_project: Project, tmp_path: Path) -> None:
@@ -271,9 +272,9 @@ def test_samplers_of_a_lookup_draw_no_caption_without_an_encoding(small_project:
             assert np.isfinite(lookup.block(rows)).all()
 
 
-def test_a_pickle_is_the_folders_name(small_project: Project, tmp_path: Path) -> None:
-    whole = opened(small_project, "cider")
-    folder = shutil.copytree(whole.folder, tmp_path / "lookup")
+def test_a_pickle_holds_the_path_only(small_project: Project, tmp_path: Path) -> None:
+    intact = opened(small_project, "cider")
+    folder = shutil.copytree(intact.folder, tmp_path / "lookup")
     lookup = open_lookup(folder)
     packed = pickle.dumps(lookup)
     assert len(packed) < 1000
@@ -284,7 +285,7 @@ def test_a_pickle_is_the_folders_name(small_project: Project, tmp_path: Path) ->
         pickle.loads(packed)
 
 
-def test_it_says_what_it_is(small_project: Project) -> None:
+def test_repr_and_description(small_project: Project) -> None:
     lookup = opened(small_project, "cider")
     about = lookup.about
     assert about.orientation == "rows are images, columns are captions; the text direction is the transpose"

@@ -1,4 +1,4 @@
-"""Contract: reading a lookup needs numpy alone; torch is imported for tensors only."""
+"""Contract: reading a lookup needs numpy only; torch is imported for tensors only."""
 
 from __future__ import annotations
 
@@ -35,8 +35,10 @@ def test_numpy_is_enough(small_project: Project) -> None:
         run = subprocess.run([sys.executable, "-X", "utf8", "-c", CODE, str(folder)], capture_output=True, check=False)
         assert run.returncode == 0, run.stderr.decode()
         lookup = open_lookup(folder)
-        found, blocked = run.stdout.decode().splitlines()
-        block, near, names = json.loads(found)
-        np.testing.assert_allclose(block, lookup.block([1, 2, 3]), atol=1e-6)  # by numpy there, by torch here
+        block_line, blocked = run.stdout.decode().splitlines()
+        block, near, names = json.loads(block_line)
+        np.testing.assert_allclose(
+            block, lookup.block([1, 2, 3]), atol=1e-6
+        )  # computed by numpy there, by torch in this process
         assert [near, names] == [lookup.neighbours([4], 2)[0].tolist(), list(lookup.caption_ids([5]))]
         assert blocked == "torch is blocked"

@@ -1,5 +1,6 @@
-"""Contract: the collate adds labels to the batch of a trainer's own collate, in this process and in forked and spawned
-workers; tensors equal the arrays."""
+"""Contract: the collate adds labels to the batch of any other collate, in this process and in forked and spawned
+workers. Tensors equal the arrays.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ class Samples(Dataset[Any]):
 
 
 def numbers_alone(samples: list[dict[str, Any]]) -> UserDict[str, Any]:
-    """Like HF's: a UserDict, and a string is too much for it."""
+    """Collate like Hugging Face's: return a UserDict, and fail on strings."""
     return UserDict({k: torch.stack([s[k] for s in samples]) for k in samples[0]})
 
 
@@ -40,12 +41,14 @@ def lookup(request: pytest.FixtureRequest, small_project: Project) -> Lookup:
     return open_lookup(small_project.layout.lookup("all", request.param))
 
 
-def test_tensors_are_the_arrays(lookup: Lookup) -> None:
+def test_tensors_equal_the_arrays(lookup: Lookup) -> None:
     labels, rows = TorchLookup(lookup), [5, 1, 80]
-    for given in (rows, np.array(rows), torch.tensor(rows)):
-        np.testing.assert_array_equal(labels.block(given).numpy(), lookup.block(rows))
-        np.testing.assert_array_equal(labels.block(given, given[:2], "paired"), lookup.block(rows, rows[:2], "paired"))
-        np.testing.assert_array_equal(labels.same_image(given), lookup.same_image(rows))
+    for sequence in (rows, np.array(rows), torch.tensor(rows)):
+        np.testing.assert_array_equal(labels.block(sequence).numpy(), lookup.block(rows))
+        np.testing.assert_array_equal(
+            labels.block(sequence, sequence[:2], "paired"), lookup.block(rows, rows[:2], "paired")
+        )
+        np.testing.assert_array_equal(labels.same_image(sequence), lookup.same_image(rows))
     for ours, theirs in zip(labels.neighbours(torch.tensor(rows), 3), lookup.neighbours(rows, 3), strict=True):
         np.testing.assert_array_equal(ours.numpy(), theirs)
     assert labels.block(rows).dtype == torch.float32
@@ -54,9 +57,9 @@ def test_tensors_are_the_arrays(lookup: Lookup) -> None:
 @pytest.mark.parametrize(
     ("lookup", "context"), [("cbow", "fork"), ("cider", "fork"), ("cider", "spawn")], indirect=["lookup"]
 )
-@pytest.mark.filterwarnings("ignore:This process")  # a fork of a process with threads: what is tested here
-def test_two_workers_give_the_labels_of_none(lookup: Lookup, context: str) -> None:
-    lookup.block([0, 1])  # whatever a call leaves behind goes into the workers as well
+@pytest.mark.filterwarnings("ignore:This process")  # the test forks a process with threads on purpose
+def test_two_workers_return_the_same_labels_as_none(lookup: Lookup, context: str) -> None:
+    lookup.block([0, 1])  # the state of an earlier call is copied into the workers
     names = lookup.caption_ids(np.random.default_rng(0).permutation(len(lookup))[:96])
     loader: DataLoader[Any] = DataLoader(
         Samples(names),
@@ -71,15 +74,15 @@ def test_two_workers_give_the_labels_of_none(lookup: Lookup, context: str) -> No
         rows = lookup.rows_of(names[16 * i : 16 * i + 16])
         assert batch["caption_id"] == names[16 * i : 16 * i + 16]
         assert batch["x"].tolist() == [[float(j)] for j in range(16 * i, 16 * i + 16)]
-        rounding = 1e-6 if lookup.about.kind == "vectors" else 0.0  # another library multiplies in a worker
+        rounding = 1e-6 if lookup.about.kind == "vectors" else 0.0  # a worker may multiply by another library
         np.testing.assert_allclose(batch["relevance"].numpy(), lookup.block(rows), rtol=0, atol=rounding)
         np.testing.assert_array_equal(batch["same_image"].numpy(), lookup.same_image(rows))
 
 
 @pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="this system does not fork")
 @pytest.mark.filterwarnings("ignore:This process")
-def test_a_forked_process_gives_the_labels_of_this(small_project: Project) -> None:
-    """torch's threads are gone in it: a product that waited for them would never end."""
+def test_a_forked_process_returns_the_same_labels(small_project: Project) -> None:
+    """Check that no product waits for torch's threads, which a forked process does not have."""
     lookup, rows = open_lookup(small_project.layout.lookup("all", "cbow")), np.arange(128) % 90
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
@@ -91,15 +94,15 @@ def test_a_forked_process_gives_the_labels_of_this(small_project: Project) -> No
         child = context.Process(target=lambda: sender.send(lookup.block(rows, pooling="paired")))
         child.start()
         answered = receiver.poll(60)
-        found = receiver.recv() if answered else None
+        block = receiver.recv() if answered else None
         child.kill()
         assert answered
-        np.testing.assert_allclose(found, expected, atol=1e-6)
+        np.testing.assert_allclose(block, expected, atol=1e-6)
     finally:
         torch.set_num_threads(threads)
 
 
-def test_labels_are_whole_under_autocast(lookup: Lookup) -> None:
+def test_labels_have_full_precision_under_autocast(lookup: Lookup) -> None:
     for pooling in ("paired", "max", "mean", "refs") if lookup.about.kind != "vectors" else ("paired", "max", "mean"):
         expected = lookup.block([1, 2, 3], pooling=pooling)
         with torch.autocast("cpu", dtype=torch.bfloat16):

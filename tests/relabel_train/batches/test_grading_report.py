@@ -1,4 +1,4 @@
-"""Contract: a grading report counts the same as a plain loop over the pairs of different images."""
+"""Contract: a grading report equals a plain loop over the pairs of different images."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LEVELS = (0.75, 0.5, 0.25)
 
 
 class Lattice:
-    """Relevance in quarters, not symmetric, so that thresholds are met exactly."""
+    """Asymmetric relevance in quarters, so that values lie on thresholds."""
 
     values = np.random.default_rng(1).integers(0, 5, (36, 36)) / 4.0
 
@@ -23,9 +23,9 @@ class Lattice:
 
 
 @pytest.mark.parametrize("size", [1, 7, 36])
-def test_equal_to_a_loop(size: int) -> None:
+def test_equals_a_loop(size: int) -> None:
     batches = RandomBatches(CAPTIONS, size, seed=0, drop_last=False).epoch(0)
-    found = grading(labelled(batches, Lattice(), CAPTIONS), LEVELS)
+    report = grading(labelled(batches, Lattice(), CAPTIONS), LEVELS)
     above, pairs, siblings, every = [0, 0, 0], 0, 0, 0
     images, captions = [0] * 4, [0] * 4
     for rows in batches:
@@ -47,12 +47,12 @@ def test_equal_to_a_loop(size: int) -> None:
             captions[level] += sum(level in s for s in met_by.values())
         every += sum(len(s) == 4 for s in met.values())
     n = len(batches)
-    assert found.batches == n
-    assert (found.pairs, found.siblings) == (pairs / n, siblings / n)
-    assert found.above == tuple(a / n for a in above)
-    assert found.images == tuple(i / 36 for i in images)
-    assert found.captions == tuple(c / 36 for c in captions)
-    assert found.all_levels == every / 36
+    assert report.batches == n
+    assert (report.pairs, report.siblings) == (pairs / n, siblings / n)
+    assert report.above == tuple(a / n for a in above)
+    assert report.images == tuple(i / 36 for i in images)
+    assert report.captions == tuple(c / 36 for c in captions)
+    assert report.all_levels == every / 36
     assert grading(labelled(batches, Lattice(), CAPTIONS), LEVELS).to_json()["levels"] == list(LEVELS)
 
 

@@ -1,6 +1,7 @@
-"""Contract: batches follow from a sampler's parameters, the seed and the epoch alone; no caption is twice in a batch;
-ranks take disjoint batches of the same epoch; random and graded batches hold each caption once an epoch; graded batches
-are what the documented algorithm makes."""
+"""Contract: batches are determined by a sampler's parameters, the seed and the epoch. No caption occurs twice in a
+batch, and ranks take disjoint batches of the same epoch. Random and graded batches contain each caption once per
+epoch, and graded batches follow the documented algorithm.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ FIRST, IMAGES, EACH = 40, 60, 5
 
 
 class Table:
-    """Captions on a sphere: exact neighbours and blocks of all rows from FIRST on."""
+    """Captions on a sphere, with exact neighbours and blocks of all rows from FIRST on."""
 
     def __init__(self, image: Rows, first: int = FIRST, seed: int = 0) -> None:
         vectors = np.random.default_rng(seed).normal(size=(len(image), 6))
@@ -54,8 +55,8 @@ def neighbour(captions: Captions = CAPTIONS, size: int = 16, **given: Any) -> Sa
 
 
 def graded(captions: Captions = CAPTIONS, size: int = 16, **given: Any) -> Sampler:
-    own = {"seed": 3, "drop_last": True, "levels": (0.8, 0.6, 0.3), "depth": 60, **given}
-    return GradedBatches(captions, Table(IMAGE), size, **own)
+    settings = {"seed": 3, "drop_last": True, "levels": (0.8, 0.6, 0.3), "depth": 60, **given}
+    return GradedBatches(captions, Table(IMAGE), size, **settings)
 
 
 ALL = pytest.mark.parametrize("make", [random, neighbour, graded])
@@ -66,23 +67,23 @@ def lists(batches: Sequence[Rows]) -> list[list[int]]:
     return [b.tolist() for b in batches]
 
 
-def test_captions_know_their_places() -> None:
+def test_positions_of_captions() -> None:
     assert HALF.rows.tolist() == list(range(FIRST, FIRST + len(IMAGE), 2))
     asked = np.array([FIRST - 1, FIRST, FIRST + 1, FIRST + 2, FIRST + len(IMAGE) + 5])
     assert HALF.positions_of(asked).tolist() == [-1, 0, -1, 1, -1]
     assert Captions.of(IMAGE[:0]).positions_of(asked).tolist() == [-1] * 5
 
 
-def test_chance_never_changes() -> None:
+def test_random_batches_never_change() -> None:
     assert StableRandom(7, 1).permutation(8).tolist() == [1, 3, 2, 7, 4, 5, 0, 6]
     assert StableRandom(7, 1).below(100, 5).tolist() == [57, 48, 90, 79, 16]
 
 
 @ALL
-def test_batches_follow_from_seed_and_epoch_alone(make: Make) -> None:
+def test_batches_depend_on_seed_and_epoch_only(make: Make) -> None:
     sampler = make()
     once, later = lists(sampler.epoch(0)), lists(sampler.epoch(1))
-    assert lists(make().epoch(1)) == later  # no matter what was asked before
+    assert lists(make().epoch(1)) == later  # independent of earlier calls
     assert lists(sampler.epoch(0)) == once
     assert lists(make(seed=4).epoch(0)) != once != later
     assert len(once) == len(later) == len(sampler)
@@ -92,8 +93,8 @@ def test_batches_follow_from_seed_and_epoch_alone(make: Make) -> None:
 @pytest.mark.parametrize("size", [1, 7, 16, 300, 301, 1000])
 @pytest.mark.parametrize("drop_last", [True, False])
 def test_sizes(make: Make, size: int, drop_last: bool) -> None:
-    given = {"k": min(5, size - 1)} if make is neighbour else {}
-    sampler = make(size=size, drop_last=drop_last, **({**given, "siblings": True} if given else {}))
+    settings = {"k": min(5, size - 1)} if make is neighbour else {}
+    sampler = make(size=size, drop_last=drop_last, **({**settings, "siblings": True} if settings else {}))
     batches = sampler.epoch(2)
     assert len(batches) == len(sampler)
     assert (len(batches) == 0) == (drop_last and size > len(IMAGE))
@@ -106,13 +107,13 @@ def test_sizes(make: Make, size: int, drop_last: bool) -> None:
 
 
 @PARTITIONS
-def test_each_caption_once_an_epoch(make: Make) -> None:
-    found = np.concatenate(make(HALF, size=7, drop_last=False).epoch(5))
-    assert sorted(found.tolist()) == HALF.rows.tolist()
+def test_each_caption_once_per_epoch(make: Make) -> None:
+    rows = np.concatenate(make(HALF, size=7, drop_last=False).epoch(5))
+    assert sorted(rows.tolist()) == HALF.rows.tolist()
     assert len(make(HALF, size=7).epoch(5)) == len(HALF) // 7
 
 
-def test_one_caption_an_image() -> None:
+def test_one_caption_per_image() -> None:
     sampler = random(size=8, one_caption_an_image=True, drop_last=False)
     seen: set[int] = set()
     for epoch in range(30):
@@ -120,18 +121,18 @@ def test_one_caption_an_image() -> None:
         assert sorted((IMAGE[rows - FIRST]).tolist()) == list(range(IMAGES))
         seen |= set(rows.tolist())
     assert len(sampler) == -(-IMAGES // 8)
-    assert len(seen) > 0.98 * len(IMAGE)  # all of an image's captions get their turn
+    assert len(seen) > 0.98 * len(IMAGE)  # all captions of an image are used in turn
 
 
 @ALL
 @pytest.mark.parametrize("world_size", [1, 2, 3, 5])
 def test_ranks_are_disjoint_and_complete(make: Make, world_size: int) -> None:
     sampler = make()
-    whole = lists(sampler.epoch(4))
+    batches = lists(sampler.epoch(4))
     shares = [lists(sampler.batches(4, rank, world_size, even=False)) for rank in range(world_size)]
-    assert sorted(b for s in shares for b in s) == sorted(whole)
+    assert sorted(b for s in shares for b in s) == sorted(batches)
     even = [lists(sampler.batches(4, rank, world_size)) for rank in range(world_size)]
-    assert {len(s) for s in even} == {len(whole) // world_size}
+    assert {len(s) for s in even} == {len(batches) // world_size}
     assert all(e == s[: len(e)] for e, s in zip(even, shares, strict=True))
     with pytest.raises(ValueError, match=r"rank 3 is not in 0\.\.2"):
         sampler.batches(0, 3, 3)
@@ -139,7 +140,7 @@ def test_ranks_are_disjoint_and_complete(make: Make, world_size: int) -> None:
 
 @pytest.mark.parametrize("siblings", [True, False])
 @pytest.mark.parametrize("captions", [CAPTIONS, HALF])
-def test_a_neighbour_batch_is_an_anchor_its_nearest_and_others(captions: Captions, siblings: bool) -> None:
+def test_a_neighbour_batch_has_an_anchor_its_nearest_and_random_captions(captions: Captions, siblings: bool) -> None:
     table, sampler = Table(IMAGE), neighbour(captions, size=12, k=4, siblings=siblings, depth=40)
     for rows in sampler.epoch(1):
         anchor, images = int(rows[0]), IMAGE[rows - FIRST].tolist()
@@ -153,7 +154,7 @@ def test_a_neighbour_batch_is_an_anchor_its_nearest_and_others(captions: Caption
         assert set(rows.tolist()) <= set(captions.rows.tolist())
 
 
-def test_every_caption_is_an_anchor_before_any_is_twice() -> None:
+def test_every_caption_is_an_anchor_before_any_repeats() -> None:
     sampler = neighbour(anchors=7)
     anchors = [int(rows[0]) for epoch in range(86) for rows in sampler.epoch(epoch)]
     assert len(anchors) == 602
@@ -161,7 +162,7 @@ def test_every_caption_is_an_anchor_before_any_is_twice() -> None:
     assert anchors[:300] != anchors[300:600]
 
 
-def test_neighbours_are_looked_up_once_an_anchor() -> None:
+def test_neighbours_are_read_once_per_anchor() -> None:
     sampler = neighbour()
     assert isinstance(sampler, NeighbourBatches)
     assert isinstance(sampler.neighbours, Table)
@@ -171,14 +172,14 @@ def test_neighbours_are_looked_up_once_an_anchor() -> None:
 
 def test_few_images_make_short_batches_without_siblings() -> None:
     few = Captions.of(IMAGE[:15], first=FIRST)
-    own = Table(IMAGE[:15])
-    short = NeighbourBatches(few, own, 8, k=2, seed=0, drop_last=False, depth=10)
+    table = Table(IMAGE[:15])
+    short = NeighbourBatches(few, table, 8, k=2, seed=0, drop_last=False, depth=10)
     assert [len(rows) for rows in short.epoch(0)] == [3, 3]
-    assert NeighbourBatches(few, own, 8, k=2, seed=0, drop_last=True, depth=10).epoch(0) == []
+    assert NeighbourBatches(few, table, 8, k=2, seed=0, drop_last=True, depth=10).epoch(0) == []
 
 
 def graded_by_hand(captions: Captions, levels: Sequence[float], size: int, group: int, depth: int) -> list[list[int]]:
-    """The algorithm of the module's docstring, in plain loops."""
+    """Apply the documented algorithm in plain loops."""
     table, draws = Table(IMAGE), StableRandom(3, 0)
     rows = captions.rows.tolist()
     free, groups = set(rows), []
@@ -211,7 +212,7 @@ def graded_by_hand(captions: Captions, levels: Sequence[float], size: int, group
 
 @pytest.mark.parametrize("captions", [CAPTIONS, HALF])
 @pytest.mark.parametrize("group", [2, 5, 16])
-def test_graded_batches_are_what_the_algorithm_makes(captions: Captions, group: int) -> None:
+def test_graded_batches_follow_the_algorithm(captions: Captions, group: int) -> None:
     expected = graded_by_hand(captions, (0.8, 0.6, 0.3), 16, group, 60)
     assert lists(graded(captions, group=group).epoch(0)) == expected
 
@@ -220,11 +221,11 @@ def test_graded_batches_are_what_the_algorithm_makes(captions: Captions, group: 
 def test_quantile_levels_are_reached_by_their_share_of_candidates(captions: Captions) -> None:
     levels = quantile_levels(captions, Table(IMAGE), (0.1, 0.5, 1.0), depth=30)
     rows, scores, same = Table(IMAGE).neighbours(captions.rows, 30)
-    found = [
+    reached = [
         s for r, s, m in zip(rows.ravel(), scores.ravel(), same.ravel(), strict=True) if r in captions.rows and not m
     ]
     for level, share in zip(levels, (0.1, 0.5, 1.0), strict=True):
-        assert sum(s >= level for s in found) == int(np.ceil(share * len(found)))
+        assert sum(s >= level for s in reached) == int(np.ceil(share * len(reached)))
     with pytest.raises(ValueError, match="no caption has a neighbour"):
         quantile_levels(Captions.of(IMAGE[:5], first=FIRST), Table(IMAGE[:5]), (0.5,), depth=4)
 

@@ -1,5 +1,6 @@
-"""Contract: a DataLoader gets a sampler's batches, epoch by epoch and rank by rank, and resumes at the stored
-batch."""
+"""Contract: a DataLoader gets the batches of a sampler, epoch by epoch and rank by rank, and resumes at the stored
+batch.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ class Rows(torch.utils.data.Dataset):  # type: ignore[misc,name-defined]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_loader_gives_the_samplers_batches(workers: int) -> None:
+def test_a_loader_yields_the_batches_of_the_sampler(workers: int) -> None:
     batches = made(seed=3)
     loader = torch.utils.data.DataLoader(Rows(), batch_sampler=batches, num_workers=workers)
     for epoch in (0, 1, 0):
@@ -42,20 +43,20 @@ def test_a_loader_gives_the_samplers_batches(workers: int) -> None:
 
 
 def test_resume_is_exact() -> None:
-    whole = made()
-    whole.set_epoch(2)
-    expected = list(whole)
+    sampler = made()
+    sampler.set_epoch(2)
+    expected = list(sampler)
     broken = made()
     broken.set_epoch(2)
     reader = iter(broken)
-    seen = [next(reader) for _ in range(9)]  # two of them were only read ahead
+    seen = [next(reader) for _ in range(9)]  # two of them were only prefetched
     state = json.loads(json.dumps(broken.state_dict(done=7)))
     again = made()
     again.load_state_dict(state)
     again.set_epoch(2)
     assert len(again) == len(expected) - 7
     assert seen[:7] + list(again) == expected
-    assert list(again) == expected  # the epoch after a resumed one begins at its beginning
+    assert list(again) == expected  # the epoch after a resumed one starts at its first batch
     again.load_state_dict(state)
     again.set_epoch(3)
     assert list(again) == [b.tolist() for b in again.sampler.epoch(3)]

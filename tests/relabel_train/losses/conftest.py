@@ -1,4 +1,4 @@
-"""Irregular batches, the tools that oracles share, and one thread for small work."""
+"""Irregular batches, helpers shared by the oracles, and a single thread for small tensors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Query = Callable[[list[float], list[float], list[bool], int], float]
 
 @dataclass(frozen=True)
 class Batch:
-    """Scores, labels and who shares an image; float64, (B, B)."""
+    """Scores, labels and marks of captions of one image; float64, (B, B)."""
 
     scores: Tensor
     relevance: Tensor
@@ -23,10 +23,10 @@ class Batch:
 
 
 def make_irregular(seed: int, size: int = 9, siblings: bool = True) -> Batch:
-    """Tied scores, labels on a lattice of 0.05 (so on thresholds and window edges) or tied off it, 1 on the diagonal.
+    """Make tied scores, and labels that lie on a lattice of 0.05 (on thresholds and window edges) or tie off it.
 
-    Captions 2 and 5 are of one image: their rows of scores are equal. Row 3 has no label between 0.5 and 0.99; item 7
-    duplicates the text of item 0.
+    The diagonal is 1. Captions 2 and 5 belong to one image, so their rows of scores are equal. Row 3 has no label
+    between 0.5 and 0.99, and item 7 duplicates the text of item 0.
     """
     rng = random.Random(seed)
     lattice = [k / 20 for k in range(-20, 20)]
@@ -54,7 +54,7 @@ def make_irregular(seed: int, size: int = 9, siblings: bool = True) -> Batch:
 
 
 def make_smooth(seed: int, rows: int = 6, columns: int = 6) -> tuple[Tensor, Tensor]:
-    """Scores and labels without ties, away from edges, where a loss has a derivative."""
+    """Make scores and labels without ties, away from edges, where a loss is differentiable."""
     generator = torch.Generator().manual_seed(seed)
     scores = torch.rand(rows, columns, generator=generator, dtype=torch.float64) * 2 - 1
     relevance = torch.rand(rows, columns, generator=generator, dtype=torch.float64) * 1.9 - 0.95
@@ -63,12 +63,12 @@ def make_smooth(seed: int, rows: int = 6, columns: int = 6) -> tuple[Tensor, Ten
 
 
 def sum_both_ways(query: Query, batch: Batch, masked: bool) -> float:
-    """Sum an oracle of one query (scores, labels, own items, place of its pair) over all rows and all columns."""
+    """Sum an oracle of one query (scores, labels, own items, index of its pair) over all rows and all columns."""
     total = 0.0
     for turn in (False, True):
-        s, r, own = (t.T if turn else t for t in (batch.scores, batch.relevance, batch.same_image))
+        s, r, own_items = (t.T if turn else t for t in (batch.scores, batch.relevance, batch.same_image))
         for q in range(len(s)):
-            mine = own[q].tolist() if masked else [j == q for j in range(len(s))]
+            mine = own_items[q].tolist() if masked else [j == q for j in range(len(s))]
             total += query(s[q].tolist(), r[q].tolist(), mine, q)
     return total
 
@@ -83,7 +83,7 @@ def _one_thread() -> Iterator[None]:
 
 @pytest.fixture(params=[0, 1, 2])
 def batch(request: pytest.FixtureRequest) -> Batch:
-    """One of a few irregular batches."""
+    """Return one of a few irregular batches."""
     return make_irregular(request.param)
 
 

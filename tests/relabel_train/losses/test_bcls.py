@@ -1,4 +1,4 @@
-"""Contract: BCLSLoss is the sum of its two parts, by name."""
+"""Contract: BCLSLoss is the sum of its two named parts."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from relabel_train.losses import BCLSLoss, SlidingWindowKendallLoss, TripletLoss
 
 
 def test_is_the_sum_of_its_parts(batch: Any) -> None:
-    given = (batch.scores, batch.relevance, batch.same_image)
-    triplet, kendall = TripletLoss(negatives="soft")(*given), SlidingWindowKendallLoss()(*given)
-    torch.testing.assert_close(BCLSLoss()(*given), triplet + kendall)
-    torch.testing.assert_close(BCLSLoss(weight=3)(*given), triplet + 3 * kendall)
-    assert set(BCLSLoss().terms(*given)) == {f"{p}.{p}_{d}" for p in ("triplet", "kendall") for d in ("i2t", "t2i")}
+    inputs = (batch.scores, batch.relevance, batch.same_image)
+    triplet, kendall = TripletLoss(negatives="soft")(*inputs), SlidingWindowKendallLoss()(*inputs)
+    torch.testing.assert_close(BCLSLoss()(*inputs), triplet + kendall)
+    torch.testing.assert_close(BCLSLoss(weight=3)(*inputs), triplet + 3 * kendall)
+    assert set(BCLSLoss().terms(*inputs)) == {f"{p}.{p}_{d}" for p in ("triplet", "kendall") for d in ("i2t", "t2i")}
 
 
 def test_without_the_kendall_part(batch: Any) -> None:

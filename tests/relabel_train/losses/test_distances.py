@@ -13,8 +13,8 @@ from torch import Tensor
 from relabel_train.losses import DenseTripletLoss, LogRatioLoss
 
 
-def given(seed: int, anchors: int, items: int = 9) -> tuple[Tensor, Tensor, Tensor]:
-    """Embeddings, tied label distances (0 among them) and one sibling of anchor 0."""
+def make_inputs(seed: int, anchors: int, items: int = 9) -> tuple[Tensor, Tensor, Tensor]:
+    """Return embeddings, tied label distances (including 0) and one sibling of anchor 0."""
     rng = random.Random(seed)
     embeddings = torch.tensor([[rng.gauss(0, 1) for _ in range(4)] for _ in range(items)], dtype=torch.float64)
     distances = [[rng.choice([0.0, 0.5, 0.7, rng.random()]) for _ in range(items)] for _ in range(anchors)]
@@ -31,7 +31,7 @@ def squared(f: Tensor, a: int, i: int) -> float:
 @pytest.mark.parametrize("anchors", [1, 4, 9])
 @pytest.mark.parametrize(("plain", "ties"), [(False, False), (False, True), (True, False)])
 def test_log_ratio_equals_loops(anchors: int, plain: bool, ties: bool, masked: bool) -> None:
-    f, y, same = given(anchors, anchors)
+    f, y, same = make_inputs(anchors, anchors)
     total = 0.0
     for a in range(anchors):
         items = [i for i in range(9) if i != a and not (masked and same[a, i])]
@@ -51,7 +51,7 @@ def test_log_ratio_equals_loops(anchors: int, plain: bool, ties: bool, masked: b
 @pytest.mark.parametrize("anchors", [1, 4, 9])
 @pytest.mark.parametrize("normalise", [True, False])
 def test_dense_triplet_equals_loops(anchors: int, normalise: bool, masked: bool) -> None:
-    f, y, same = given(anchors, anchors)
+    f, y, same = make_inputs(anchors, anchors)
     g = f / f.norm(dim=1, keepdim=True) if normalise else f
     total = 0.0
     for a in range(anchors):
@@ -65,14 +65,14 @@ def test_dense_triplet_equals_loops(anchors: int, normalise: bool, masked: bool)
 
 @pytest.mark.parametrize("loss", [LogRatioLoss(), LogRatioLoss(squared=False), DenseTripletLoss()], ids=repr)
 def test_gradient(loss: Any) -> None:
-    f, y, _ = given(3, 5)
+    f, y, _ = make_inputs(3, 5)
     assert torch.autograd.gradcheck(lambda e: loss(e, y), f.requires_grad_())
 
 
 @pytest.mark.parametrize("loss", [LogRatioLoss(), LogRatioLoss(squared=False), DenseTripletLoss()], ids=repr)
 @pytest.mark.parametrize("size", [1, 2, 5])
-def test_no_pair_or_equal_items_are_finite(loss: Any, size: int) -> None:
-    """One item, no two distances, equal embeddings, distances of 0."""
+def test_degenerate_batches_are_finite(loss: Any, size: int) -> None:
+    """Check one item, no two distances, equal embeddings, and distances of 0."""
     for embeddings in (torch.ones(size, 3), torch.zeros(size, 3), torch.rand(size, 3)):
         for distances in (torch.zeros(size, size), torch.rand(size, size)):
             leaf = embeddings.clone().requires_grad_()

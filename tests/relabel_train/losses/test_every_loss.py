@@ -1,4 +1,6 @@
-"""Contract of every loss of scores: terms, dtypes, devices, compiling, errors, finite edges, siblings, symmetry."""
+"""Contract: every loss of scores has consistent terms, dtypes, devices, compilation, errors, finite edge cases, and
+the documented treatment of siblings and directions.
+"""
 
 from __future__ import annotations
 
@@ -68,14 +70,14 @@ def with_gradient(loss: nn.Module, scores: Tensor, *labels: Tensor | None) -> tu
 
 @over(FIXED)
 def test_terms_sum_to_the_loss(batch: Any, make: Any) -> None:
-    given, loss = (batch.scores, batch.relevance, batch.same_image), make()
-    terms = loss.terms(*given)
+    inputs, loss = (batch.scores, batch.relevance, batch.same_image), make()
+    terms = loss.terms(*inputs)
     assert all(name.endswith(("_i2t", "_t2i")) for name in terms)
-    torch.testing.assert_close(torch.stack(list(terms.values())).sum(), loss(*given))
+    torch.testing.assert_close(torch.stack(list(terms.values())).sum(), loss(*inputs))
 
 
 @over(SYMMETRIC)
-def test_directions_are_one_function(batch: Any, make: Any) -> None:
+def test_both_directions_are_the_same_function(batch: Any, make: Any) -> None:
     terms = make().terms(batch.scores, batch.relevance, batch.same_image)
     turned = make().terms(batch.scores.T, batch.relevance.T, batch.same_image.T)
     for name, value in terms.items():
@@ -86,14 +88,14 @@ def test_directions_are_one_function(batch: Any, make: Any) -> None:
 @over(FIXED)
 def test_permuting_the_batch_changes_nothing(batch: Any, make: Any) -> None:
     order = torch.randperm(9, generator=torch.Generator().manual_seed(1))
-    given = [t[order][:, order] for t in (batch.scores, batch.relevance, batch.same_image)]
-    torch.testing.assert_close(make()(*given), make()(batch.scores, batch.relevance, batch.same_image))
+    permuted = [t[order][:, order] for t in (batch.scores, batch.relevance, batch.same_image)]
+    torch.testing.assert_close(make()(*permuted), make()(batch.scores, batch.relevance, batch.same_image))
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])
 @over(ALL)
 def test_empty_sets_are_finite(make: Any, size: int) -> None:
-    """No negative, empty levels and windows, all labels equal, one pair, all scores equal."""
+    """Check no negative, empty levels and windows, all labels equal, one pair, and all scores equal."""
     even = [torch.full((size, size), label) for label in (-1.0, 0.0, 0.63, 0.8, 1.0)]
     everything = torch.ones(size, size, dtype=torch.bool)
     loss = make()
@@ -106,8 +108,8 @@ def test_empty_sets_are_finite(make: Any, size: int) -> None:
 
 
 @over({n: m for n, m in PAIRWISE.items() if n != "ladder_cumulative"})
-def test_nothing_to_contrast_costs_nothing(make: Any) -> None:
-    """All items are a query's own, or there is but one."""
+def test_no_negatives_give_loss_0(make: Any) -> None:
+    """Check batches in which all items are a query's own, and a batch of one."""
     for size, same in ((1, None), (4, torch.ones(4, 4, dtype=torch.bool))):
         value, gradient = with_gradient(make(), torch.rand(size, size), torch.ones(size, size), same)
         assert value.item() == 0
@@ -115,8 +117,8 @@ def test_nothing_to_contrast_costs_nothing(make: Any) -> None:
 
 
 @over(PAIRWISE)
-def test_a_sibling_is_never_pushed_away(irregular: Any, make: Any) -> None:
-    """A higher score of a sibling never costs more, however low its label, and without the mask it does."""
+def test_siblings_are_never_negatives(irregular: Any, make: Any) -> None:
+    """Check that a higher score of a sibling never costs more, however low its label; without the mask it does."""
     pushed = False
     for seed in range(6):
         batch = irregular(seed)
@@ -132,12 +134,12 @@ def test_a_sibling_is_never_pushed_away(irregular: Any, make: Any) -> None:
 
 
 @over(LISTWISE)
-def test_a_sibling_is_as_good_as_the_pair(batch: Any, make: Any) -> None:
-    """The sibling's label does not count, and its score may change places with the pair's."""
+def test_siblings_and_pairs_are_interchangeable(batch: Any, make: Any) -> None:
+    """Check that the sibling's label is ignored, and that its score may be exchanged with the pair's."""
     other = batch.relevance.clone()
     other[2, 5] = other[5, 2] = -0.9
-    given = batch.scores, batch.relevance, batch.same_image
-    torch.testing.assert_close(make()(batch.scores, other, batch.same_image), make()(*given))
+    inputs = batch.scores, batch.relevance, batch.same_image
+    torch.testing.assert_close(make()(batch.scores, other, batch.same_image), make()(*inputs))
     swapped = batch.scores.clone()
     swapped[2, 2], swapped[2, 5] = 0.9, 0.2
     turned = swapped.clone()
@@ -153,7 +155,7 @@ def test_a_sibling_is_as_good_as_the_pair(batch: Any, make: Any) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @over(FIXED)
 def test_dtypes(irregular: Any, make: Any, dtype: torch.dtype) -> None:
-    """Rounded scores and labels give what the same numbers give in float64, in float32."""
+    """Compare rounded scores and labels with the same numbers in float64, computed in float32."""
     batch, loss = irregular(0), make()
     exact = (batch.relevance * 4).round() / 4
     expected, slope = with_gradient(loss, batch.scores.to(dtype).double(), exact, batch.same_image)
@@ -162,7 +164,7 @@ def test_dtypes(irregular: Any, make: Any, dtype: torch.dtype) -> None:
         assert value.dtype == torch.float32
         assert gradient.dtype == dtype
         torch.testing.assert_close(value.double(), expected, rtol=1e-4, atol=1e-4)
-        if dtype == torch.float32:  # elsewhere gradients are rounded to few digits
+        if dtype == torch.float32:  # gradients of the other dtypes are rounded to few digits
             torch.testing.assert_close(gradient.double(), slope, rtol=1e-3, atol=1e-3)
 
 
@@ -183,23 +185,23 @@ def test_autocast_changes_nothing_but_the_product(make: Any) -> None:
 
 
 @over(FIXED)
-def test_inputs_stay_and_labels_have_no_gradient(batch: Any, make: Any) -> None:
-    given = [batch.scores.clone().requires_grad_(), batch.relevance.clone().requires_grad_(), batch.same_image.clone()]
-    make()(*given).backward()
-    assert given[1].grad is None
-    for before, after in zip((batch.scores, batch.relevance, batch.same_image), given, strict=True):
+def test_inputs_are_unchanged_and_labels_have_no_gradient(batch: Any, make: Any) -> None:
+    inputs = [batch.scores.clone().requires_grad_(), batch.relevance.clone().requires_grad_(), batch.same_image.clone()]
+    make()(*inputs).backward()
+    assert inputs[1].grad is None
+    for before, after in zip((batch.scores, batch.relevance, batch.same_image), inputs, strict=True):
         assert torch.equal(before, after)
 
 
 @over(FIXED)
 def test_layouts(batch: Any, make: Any) -> None:
-    """A transposed view is as good as its copy."""
+    """Compare a transposed view with its copy."""
     views = [t.T.contiguous().T for t in (batch.scores, batch.relevance, batch.same_image)]
     assert torch.equal(make()(*views), make()(batch.scores, batch.relevance, batch.same_image))
 
 
 @over(ALL)
-def test_what_does_not_fit_is_refused(make: Any) -> None:
+def test_mismatched_inputs_are_refused(make: Any) -> None:
     square, loss = torch.rand(3, 3), make()
     for scores, relevance, same, message in (
         (torch.rand(3), square, None, r"scores are \(3,\) float32, not \(images, captions\) floats"),
@@ -259,8 +261,8 @@ def test_repr_names_the_parameters(make: Any) -> None:
 
 @pytest.mark.slow
 @over(ALL)
-def test_compiles_whole(make: Any) -> None:
-    """One graph, and the same value and gradient."""
+def test_compiles_without_graph_breaks(make: Any) -> None:
+    """Check that there is one graph, with the same value and gradient."""
     torch._dynamo.reset()
     generator = torch.Generator().manual_seed(3)
     scores, relevance = torch.rand(12, 12, generator=generator), torch.rand(12, 12, generator=generator)
@@ -285,6 +287,6 @@ def test_gpu_agrees(make: Any) -> None:
     scores, relevance = torch.rand(64, 64, generator=generator), torch.rand(64, 64, generator=generator)
     same = torch.eye(64, dtype=torch.bool)
     value, gradient = with_gradient(make(), scores, relevance, same)
-    there, slope = with_gradient(make().cuda(), scores.cuda(), relevance.cuda(), same.cuda())
-    torch.testing.assert_close(there.cpu(), value, rtol=1e-4, atol=1e-4)
+    on_gpu, slope = with_gradient(make().cuda(), scores.cuda(), relevance.cuda(), same.cuda())
+    torch.testing.assert_close(on_gpu.cpu(), value, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(slope.cpu(), gradient, rtol=1e-3, atol=1e-3)

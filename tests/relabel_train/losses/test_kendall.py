@@ -21,8 +21,8 @@ def test_equals_loops(batch: Any, both_ways: Any, alpha: float, masked: bool) ->
             if r[j] > r[k] + alpha + 1e-9 and not (masked and own[k])
         )
 
-    found = KendallLoss(alpha)(batch.scores, batch.relevance, batch.same_image if masked else None)
-    assert found.item() == pytest.approx(both_ways(query, batch, masked), rel=1e-9, abs=1e-9)
+    value = KendallLoss(alpha)(batch.scores, batch.relevance, batch.same_image if masked else None)
+    assert value.item() == pytest.approx(both_ways(query, batch, masked), rel=1e-9, abs=1e-9)
 
 
 def test_gradient(smooth: Any) -> None:
@@ -43,10 +43,10 @@ def test_scores_need_not_be_square() -> None:
     assert KendallLoss()(-relevance, relevance).item() > 0
 
 
-def test_small_hinges_of_many_pairs_keep_their_digits() -> None:
-    """Large terms of opposite sign cancel."""
+def test_small_hinges_of_many_pairs_are_precise() -> None:
+    """Check terms of opposite sign, which are large and cancel."""
     ranks = torch.arange(512, dtype=torch.float32)
     scores = 1 + ranks[None] * 1e-6
-    found = KendallLoss(0.0).terms(scores, -ranks[None])["kendall_i2t"]
+    value = KendallLoss(0.0).terms(scores, -ranks[None])["kendall_i2t"]
     exact = (scores.double()[0, None, :] - scores.double()[0, :, None]).clamp(min=0).sum()
-    assert found.item() == pytest.approx(exact.item(), rel=1e-6)
+    assert value.item() == pytest.approx(exact.item(), rel=1e-6)

@@ -1,5 +1,6 @@
-"""Contract: LadderLoss equals its loops for two to four levels, hard and summed, in the paper's sets and the released
-ones."""
+"""Contract: LadderLoss equals its loops for two to four levels, hard and summed, with the paper's sets and the
+released ones.
+"""
 
 from __future__ import annotations
 
@@ -42,14 +43,14 @@ def test_equals_loops(
         return total
 
     loss = LadderLoss(thresholds, contrast=contrast, sets=sets)
-    found = loss(batch.scores, batch.relevance, batch.same_image if masked else None)
-    assert found.item() == pytest.approx(both_ways(query, batch, masked), rel=1e-9, abs=1e-9)
+    value = loss(batch.scores, batch.relevance, batch.same_image if masked else None)
+    assert value.item() == pytest.approx(both_ways(query, batch, masked), rel=1e-9, abs=1e-9)
     names = {f"level{n}_{d}" for n in range(1, len(thresholds) + 2) for d in ("i2t", "t2i")}
     assert set(loss.terms(batch.scores, batch.relevance)) == names
 
 
 def test_fillers_equal_loops(batch: Any, both_ways: Any) -> None:
-    """Released code: the minimum sees 1 and the maximum sees 0 wherever an item is on the other side."""
+    """Check the released code: items of the other side enter the minimum as 1 and the maximum as 0."""
 
     def query(s: list[float], r: list[float], own: list[bool], p: int) -> float:
         far = [r[j] < 0.63 - SLACK for j in range(len(s))]
@@ -57,11 +58,11 @@ def test_fillers_equal_loops(batch: Any, both_ways: Any) -> None:
         most = max(s[j] if far[j] else 0.0 for j in range(len(s)))
         return first_level(s, own, p, "hard") + 0.25 * max(0.0, 0.01 - least + most)
 
-    found = LadderLoss(sets="cumulative", fillers=True)(batch.scores, batch.relevance)
-    assert found.item() == pytest.approx(both_ways(query, batch, False), rel=1e-9, abs=1e-9)
+    value = LadderLoss(sets="cumulative", fillers=True)(batch.scores, batch.relevance)
+    assert value.item() == pytest.approx(both_ways(query, batch, False), rel=1e-9, abs=1e-9)
 
 
-def test_a_query_without_lower_items_pays_with_fillers_alone() -> None:
+def test_a_query_without_lower_items_has_a_loss_with_fillers_only() -> None:
     relevance = torch.tensor([[1.0, 0.9], [0.9, 1.0]], dtype=torch.float64)
     scores = torch.tensor([[0.5, -0.5], [-0.5, 0.5]], dtype=torch.float64)
     assert LadderLoss()(scores, relevance).item() == 0
@@ -86,8 +87,8 @@ def test_defaults_follow_the_number_of_levels() -> None:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16])
 def test_a_label_on_the_threshold_is_similar(dtype: torch.dtype) -> None:
     relevance = torch.tensor([[1.0, 0.63, 0.1]] * 3, dtype=torch.float64).to(dtype)
-    own = torch.eye(3, dtype=torch.bool)
-    similar, lower = LadderLoss().level_sets(relevance, own, 2)
+    own_items = torch.eye(3, dtype=torch.bool)
+    similar, lower = LadderLoss().level_sets(relevance, own_items, 2)
     assert similar[0].tolist() == [False, True, False]
     assert lower[0].tolist() == [False, False, True]
 

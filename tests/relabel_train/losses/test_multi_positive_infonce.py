@@ -17,12 +17,12 @@ from relabel_train.losses import MultiPositiveInfoNCE
 def test_equals_loops(batch: Any, both_ways: Any, positive: float | None, masked: bool) -> None:
     def query(s: list[float], r: list[float], own: list[bool], p: int) -> float:
         mine = [j for j in range(len(s)) if own[j] or (positive is not None and r[j] >= positive - 1e-9)]
-        whole = math.log(sum(math.exp(x / 0.07) for x in s))
-        return -sum(s[j] / 0.07 - whole for j in mine) / len(mine)
+        log_sum = math.log(sum(math.exp(x / 0.07) for x in s))
+        return -sum(s[j] / 0.07 - log_sum for j in mine) / len(mine)
 
     loss = MultiPositiveInfoNCE(positive=positive)
-    found = loss(batch.scores, batch.relevance, batch.same_image if masked else None)
-    assert found.item() == pytest.approx(both_ways(query, batch, masked) / 9 / 2, rel=1e-9, abs=1e-9)
+    value = loss(batch.scores, batch.relevance, batch.same_image if masked else None)
+    assert value.item() == pytest.approx(both_ways(query, batch, masked) / 9 / 2, rel=1e-9, abs=1e-9)
 
 
 def test_one_positive_is_clip(batch: Any) -> None:
@@ -32,10 +32,10 @@ def test_one_positive_is_clip(batch: Any) -> None:
 
 
 def test_images_against_all_their_captions() -> None:
-    """Scores need not be square; a query without a positive costs nothing."""
+    """Check scores that are not square, and a query without a positive, whose loss is 0."""
     scores = torch.rand(2, 6, dtype=torch.float64)
-    own = torch.tensor([[True, True, True, False, False, False], [False, False, False, True, True, False]])
-    terms = MultiPositiveInfoNCE(1.0, reduction="sum", directions="sum").terms(scores, same_image=own)
+    own_captions = torch.tensor([[True, True, True, False, False, False], [False, False, False, True, True, False]])
+    terms = MultiPositiveInfoNCE(1.0, reduction="sum", directions="sum").terms(scores, same_image=own_captions)
     log = torch.log_softmax(scores, dim=1)
     torch.testing.assert_close(terms["infonce_i2t"], -log[0, :3].mean() - log[1, 3:5].mean())
     log = torch.log_softmax(scores.T, dim=1)

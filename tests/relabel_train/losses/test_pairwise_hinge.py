@@ -1,5 +1,4 @@
-"""Contract: sorted counting equals loops over all pairs in value, number of pairs and gradient, with ties
-everywhere."""
+"""Contract: sorted counting equals loops over all pairs in value, number of pairs and gradient, with many ties."""
 
 from __future__ import annotations
 
@@ -17,17 +16,17 @@ def test_counts_equal_loops(length: int) -> None:
     values = [rng.sample(range(length), length) for _ in range(4)]
     first = [[rng.randint(0, length) for _ in range(20)] + [0, length] for _ in range(4)]
     limit = [[rng.randint(0, length) for _ in range(20)] + [length, length] for _ in range(4)]
-    found = count_below(torch.tensor(values), torch.tensor(first), torch.tensor(limit))
+    counts = count_below(torch.tensor(values), torch.tensor(first), torch.tensor(limit))
     for q in range(4):
         expected = [sum(v < t for v in values[q][:p]) for p, t in zip(first[q], limit[q], strict=True)]
-        assert found[q].tolist() == expected
+        assert counts[q].tolist() == expected
 
 
 @pytest.mark.parametrize("length", [1, 2, 5, 16, 23])
 @pytest.mark.parametrize(("gap", "margin"), [(0.0, 0.0), (0.2, 0.0), (0.0, 0.03), (0.5, 0.25)])
 def test_ranked_hinges_equal_loops(length: int, gap: float, margin: float) -> None:
     rng = random.Random(length)
-    steps = [k / 8 for k in range(-8, 9)]  # exact in binary, so ties and edges are exact
+    steps = [k / 8 for k in range(-8, 9)]  # exact in binary, hence exact ties and edges
     s = [[rng.choice(steps) for _ in range(length)] for _ in range(3)]
     above = [[rng.choice([*steps, -float("inf")]) for _ in range(length)] for _ in range(3)]
     below = [[rng.choice([*steps, float("inf")]) for _ in range(length)] for _ in range(3)]
@@ -61,18 +60,18 @@ def test_hinges_between_sets_equal_loops(margin: float) -> None:
     upper[0] = [False] * 11
     lower[1] = [False] * 11
     scores = torch.tensor(s, dtype=torch.float64)
-    found = hinge_between(scores, torch.tensor(upper), torch.tensor(lower), margin)
+    value = hinge_between(scores, torch.tensor(upper), torch.tensor(lower), margin)
     for q in range(4):
         ups, lows = ([j for j in range(11) if side[q][j]] for side in (upper, lower))
         expected = sum(max(0.0, s[q][k] - s[q][j] + margin) for j in ups for k in lows)
-        assert found[q].item() == pytest.approx(expected, abs=1e-12)
+        assert value[q].item() == pytest.approx(expected, abs=1e-12)
 
 
-def test_float32_edges_are_decided_alike_from_both_ends() -> None:
-    """Differences that round differently from each end: value and gradient stay those of the pairs."""
+def test_float32_edges_are_decided_consistently() -> None:
+    """Check differences that round differently from either end: value and gradient equal those of the pairs."""
     generator = torch.Generator().manual_seed(0)
     scores = torch.rand(8, 200, generator=generator).requires_grad_()
-    labels = torch.randint(0, 50, (8, 200), generator=generator) * 0.1  # inexact
+    labels = torch.randint(0, 50, (8, 200), generator=generator) * 0.1  # not exact in binary
     value, pairs = hinge_ranked(scores, labels, labels, 0.2, 0.01)
     value.sum().backward()
     counted = labels[:, :, None] > labels[:, None, :] + 0.2

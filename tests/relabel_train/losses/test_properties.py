@@ -1,4 +1,4 @@
-"""Contract: properties of the losses: limits, bounds, windows, invariances and zeros that their definitions imply."""
+"""Contract: the losses have the limits, bounds, windows, invariances and zeros that follow from their definitions."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from relabel_train.losses import (
 
 @pytest.mark.parametrize("gamma", [1.0, 10.0, 50.0, 1000.0])
 def test_soft_negatives_become_the_hardest(batch: Any, gamma: float) -> None:
-    """0 <= TSN - HN <= 2 B ln(B) / gamma, where both have the negatives r < 1."""
+    """Check 0 <= TSN - HN <= 2 B ln(B) / gamma, where both losses have the negatives r < 1."""
     same = batch.relevance >= 1
     soft = TripletLoss(negatives="soft", gamma=gamma)(batch.scores, batch.relevance)
     hard = TripletLoss()(batch.scores, batch.relevance, same)
     assert -1e-12 <= (soft - hard).item() <= 2 * 9 * math.log(9) / gamma
 
 
-def test_a_perfect_order_costs_nothing(smooth: Any, batch: Any) -> None:
-    for relevance in (smooth(0)[1], batch.relevance):  # labels with ties as well
+def test_a_perfect_order_has_loss_0(smooth: Any, batch: Any) -> None:
+    for relevance in (smooth(0)[1], batch.relevance):  # labels without and with ties
         assert KendallLoss(0.0)((relevance * 3).exp(), relevance).item() == 0
         assert KendallLoss(0.0)(-relevance, relevance).item() > 0
 
@@ -75,8 +75,8 @@ def hard_ndcg(scores: Tensor, relevance: Tensor) -> float:
 
 def test_small_tau_is_the_hard_ndcg(smooth: Any) -> None:
     scores, relevance = smooth(4)
-    found = SmoothNDCGLoss(1e-6, ideal="sorted", reduction="sum")(scores, relevance)
-    assert found.item() == pytest.approx(hard_ndcg(scores, relevance), abs=1e-9)
+    value = SmoothNDCGLoss(1e-6, ideal="sorted", reduction="sum")(scores, relevance)
+    assert value.item() == pytest.approx(hard_ndcg(scores, relevance), abs=1e-9)
 
 
 def test_range_and_shift(batch: Any) -> None:
@@ -87,7 +87,7 @@ def test_range_and_shift(batch: Any) -> None:
 
 
 @pytest.mark.parametrize("contrast", [("hard", "hardest"), ("sum", "sum")])
-def test_the_first_level_alone_is_the_triplet_loss(batch: Any, contrast: Any) -> None:
+def test_a_ladder_of_one_level_is_the_triplet_loss(batch: Any, contrast: Any) -> None:
     ladder = LadderLoss((0.63, 0.3), weights=(1, 0, 0), contrast=contrast[0])
     for same in (None, batch.same_image):
         expected = TripletLoss(negatives=contrast[1])(batch.scores, batch.relevance, same)
@@ -96,13 +96,13 @@ def test_the_first_level_alone_is_the_triplet_loss(batch: Any, contrast: Any) ->
 
 @pytest.mark.parametrize("sampling", ["hard", "soft"])
 def test_constant_relevance_has_no_margin(batch: Any, sampling: Any) -> None:
-    """Then a drawn negative costs [s_n - s_p]_+."""
+    """Check that a sampled negative then costs [s_n - s_p]_+."""
     loss = SAMLoss(sampling=sampling)
-    own = torch.eye(9, dtype=torch.bool)
+    own_items = torch.eye(9, dtype=torch.bool)
     expected = 0.0
     for s in (batch.scores, batch.scores.T):
-        drawn = s.gather(1, loss.pick_largest(loss.sampling_keys(s, own)[0], s, 1)[0][:, None])[:, 0]
-        expected += (drawn - s.diagonal()).clamp(min=0).sum().item()
+        sampled = s.gather(1, loss.pick_largest(loss.sampling_keys(s, own_items)[0], s, 1)[0][:, None])[:, 0]
+        expected += (sampled - s.diagonal()).clamp(min=0).sum().item()
     assert loss(batch.scores, torch.full((9, 9), 4.2).double()).item() == pytest.approx(expected)
 
 
@@ -126,7 +126,7 @@ def test_log_ratio_has_no_scale(ties: bool) -> None:
     torch.testing.assert_close(small, expected, rtol=1e-4, atol=0)
 
 
-def test_proportional_distances_cost_nothing() -> None:
+def test_proportional_distances_have_loss_0() -> None:
     embeddings = torch.randn(7, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     distances = torch.cdist(embeddings, embeddings) ** 2 * 2.5
     assert LogRatioLoss(eps=0)(embeddings, distances).item() == pytest.approx(0, abs=1e-12)

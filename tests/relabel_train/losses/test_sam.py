@@ -1,5 +1,6 @@
-"""Contract: SAMLoss equals Eq. 7 for the negatives it draws; draws follow the paper's words and never meet an own
-item."""
+"""Contract: SAMLoss equals Eq. 7 for its sampled negatives; sampling follows the paper's terms and never selects an
+own item.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +14,10 @@ from relabel_train.losses import CombinedLoss, SAMLoss, TripletLoss
 
 
 def by_loops(batch: Any, pick: Any, margin_of: str, clamp: float | None, masked: bool) -> float:
-    s, r, own, total = batch.scores.tolist(), batch.relevance.tolist(), batch.same_image, 0.0
+    s, r, same_image, total = batch.scores.tolist(), batch.relevance.tolist(), batch.same_image, 0.0
     size = len(s)
     for p in range(size):
-        allowed = [j for j in range(size) if not (own[p, j] if masked else j == p)]
+        allowed = [j for j in range(size) if not (same_image[p, j] if masked else j == p)]
         column = [s[i][p] for i in range(size)]
         labels = r[p] if margin_of == "image" else [r[i][p] for i in range(size)]
         m, k = pick(allowed, s[p], r[p]), pick(allowed, column, labels)
@@ -36,27 +37,27 @@ def test_equals_loops(
     for seed in range(3):
         batch = irregular(seed)
         loss = SAMLoss(sampling=sampling, margin_of=margin_of, clamp=clamp)
-        found = loss(batch.scores, batch.relevance * 5, batch.same_image if masked else None)
+        value = loss(batch.scores, batch.relevance * 5, batch.same_image if masked else None)
 
         def pick(allowed: list[int], s: list[float], r: list[float]) -> int:
             best = extreme(s[j] for j in allowed)
-            return min((j for j in allowed if s[j] == best), key=lambda j: r[j])  # the least relevant of tied ones
+            return min((j for j in allowed if s[j] == best), key=lambda j: r[j])  # the least relevant of ties
 
         fives = type(batch)(batch.scores, batch.relevance * 5, batch.same_image)
-        assert found.item() == pytest.approx(by_loops(fives, pick, margin_of, clamp, masked), rel=1e-9, abs=1e-9)
+        assert value.item() == pytest.approx(by_loops(fives, pick, margin_of, clamp, masked), rel=1e-9, abs=1e-9)
 
 
 def test_random_negatives_are_uniform_and_never_own() -> None:
     loss = SAMLoss(generator=torch.Generator().manual_seed(0))
-    own = torch.eye(5, dtype=torch.bool)
-    own[0, 3] = True
+    own_items = torch.eye(5, dtype=torch.bool)
+    own_items[0, 3] = True
     count = torch.zeros(5, 5)
     for _ in range(2000):
-        keys, _ = loss.sampling_keys(torch.zeros(5, 5), own)
+        keys, _ = loss.sampling_keys(torch.zeros(5, 5), own_items)
         count += torch.nn.functional.one_hot(loss.pick_largest(keys, torch.zeros(5, 5), 1)[0], 5)
-    assert bool((count[own] == 0).all())
+    assert bool((count[own_items] == 0).all())
     share = count / 2000
-    assert bool(((share - (~own).float() / (~own).sum(dim=1, keepdim=True)).abs() < 0.05).all())
+    assert bool(((share - (~own_items).float() / (~own_items).sum(dim=1, keepdim=True)).abs() < 0.05).all())
 
 
 def test_a_generator_makes_it_repeatable(batch: Any) -> None:
@@ -76,6 +77,6 @@ def test_gradient(smooth: Any, sampling: Any) -> None:
 
 def test_with_the_triplet_loss(batch: Any) -> None:
     both = CombinedLoss({"sam": SAMLoss(sampling="hard"), "triplet": TripletLoss()}, {"sam": 5})
-    given = (batch.scores, batch.relevance)
-    torch.testing.assert_close(both(*given), 5 * SAMLoss(sampling="hard")(*given) + TripletLoss()(*given))
-    assert set(both.terms(*given)) == {f"{n}.{n}_{d}" for n in ("sam", "triplet") for d in ("i2t", "t2i")}
+    inputs = (batch.scores, batch.relevance)
+    torch.testing.assert_close(both(*inputs), 5 * SAMLoss(sampling="hard")(*inputs) + TripletLoss()(*inputs))
+    assert set(both.terms(*inputs)) == {f"{n}.{n}_{d}" for n in ("sam", "triplet") for d in ("i2t", "t2i")}

@@ -1,4 +1,4 @@
-"""Contract: SW-HS equals loops over its windows; labels on an edge fall on the stated side in every dtype."""
+"""Contract: SW-HS equals loops over its windows; labels on an edge fall on the documented side in every dtype."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def test_equals_loops(batch: Any, both_ways: Any, alpha: float, beta: float, edg
         return total / windows
 
     loss = SlidingWindowKendallLoss(alpha, beta, edges=edges)
-    found = loss(batch.scores, batch.relevance, batch.same_image if masked else None)
-    assert found.item() == pytest.approx(both_ways(query, batch, masked), rel=1e-9, abs=1e-9)
+    value = loss(batch.scores, batch.relevance, batch.same_image if masked else None)
+    assert value.item() == pytest.approx(both_ways(query, batch, masked), rel=1e-9, abs=1e-9)
 
 
 def test_gradient(smooth: Any) -> None:
@@ -42,7 +42,7 @@ def test_gradient(smooth: Any) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16])
 def test_labels_on_every_edge(dtype: torch.dtype) -> None:
-    """Label k / 10 is above the windows that end at or under it and below those that start over it."""
+    """Check that label k / 10 is above the windows ending at or below it, and below those starting above it."""
     grid = [k / 10 for k in range(-10, 11)]
     relevance = torch.tensor([grid], dtype=torch.float64).to(dtype)
     scores = torch.rand(1, 21, generator=torch.Generator().manual_seed(0))
@@ -50,12 +50,12 @@ def test_labels_on_every_edge(dtype: torch.dtype) -> None:
     above, below, both = loss.hardest_pairs(scores, relevance)
     assert bool(both.all())
     s = scores[0].tolist()
-    for m in range(1, 19):  # low = (m - 10) / 10 is at place m, high at place m + 2
+    for m in range(1, 19):  # low = (m - 10) / 10 has index m, high has index m + 2
         assert above[0, m - 1].item() == min(range(m + 2, 21), key=s.__getitem__)
         assert below[0, m - 1].item() == max(range(m), key=s.__getitem__)
 
 
-def test_the_last_window_holds_pairs_against_all_below_its_lower_edge() -> None:
+def test_the_last_window_contrasts_pairs_with_all_labels_below_it() -> None:
     relevance = torch.tensor([[1.0, 0.75], [0.75, 1.0]], dtype=torch.float64)
     scores = torch.tensor([[0.0, 1.0], [1.0, 0.0]], dtype=torch.float64)
     assert SlidingWindowKendallLoss(edges="upper")(scores, relevance).item() == pytest.approx(4 / 18)
@@ -70,7 +70,7 @@ def test_windows_that_do_not_fit_are_refused(make: Any) -> None:
 
 
 def test_other_ranges() -> None:
-    """CIDEr-D on 0..10 with windows ten times half as wide is a cosine's, moved and stretched."""
+    """Check that CIDEr-D on 0..10 with windows of that range equals a shifted and scaled cosine."""
     generator = torch.Generator().manual_seed(4)
     relevance = torch.rand(6, 6, generator=generator, dtype=torch.float64) * 2 - 1
     scores = torch.rand(6, 6, generator=generator, dtype=torch.float64)

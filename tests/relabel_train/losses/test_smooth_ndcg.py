@@ -33,11 +33,11 @@ def test_equals_loops(batch: Any, both_ways: Any, tau: float, ideal: Any, masked
         return ndcg_loss(s, [best if mine and masked else x for x, mine in zip(r, own, strict=True)], tau, ideal)
 
     loss = SmoothNDCGLoss(tau, ideal=ideal)
-    found = loss(batch.scores, batch.relevance, batch.same_image if masked else None)
-    assert found.item() == pytest.approx(both_ways(query, batch, masked) / 9, rel=1e-9, abs=1e-9)
+    value = loss(batch.scores, batch.relevance, batch.same_image if masked else None)
+    assert value.item() == pytest.approx(both_ways(query, batch, masked) / 9, rel=1e-9, abs=1e-9)
 
 
-def test_labels_in_the_unit_interval_are_taken_as_they_are(batch: Any) -> None:
+def test_labels_in_the_unit_interval_are_unchanged(batch: Any) -> None:
     unit = SmoothNDCGLoss(labels="unit")(batch.scores, (1 + batch.relevance) / 2)
     torch.testing.assert_close(unit, SmoothNDCGLoss()(batch.scores, batch.relevance))
 
@@ -63,7 +63,7 @@ def test_gradient(smooth: Any, rows: int, columns: int) -> None:
     assert torch.autograd.gradcheck(lambda s: SmoothNDCGLoss(0.3)(s, relevance), scores.requires_grad_())
 
 
-def test_no_gain_costs_nothing() -> None:
+def test_no_gain_has_loss_0() -> None:
     scores = torch.rand(3, 3, requires_grad=True)
     loss = SmoothNDCGLoss()(scores, torch.full((3, 3), -1.0))
     loss.backward()
@@ -72,7 +72,7 @@ def test_no_gain_costs_nothing() -> None:
     assert bool((scores.grad == 0).all())
 
 
-def test_two_equal_labels_leave_a_floor_under_the_papers_ideal() -> None:
+def test_two_equal_labels_have_a_positive_minimum_with_the_papers_ideal() -> None:
     relevance = torch.tensor([[1.0, 1.0, -1.0]])
     scores = torch.tensor([[1.0, 0.5, 0.0]])
     assert SmoothNDCGLoss(ideal="sorted").terms(scores, relevance)["ndcg_i2t"].item() == pytest.approx(0, abs=1e-6)
@@ -81,12 +81,12 @@ def test_two_equal_labels_leave_a_floor_under_the_papers_ideal() -> None:
 
 
 def test_with_the_triplet_loss(batch: Any) -> None:
-    """The released code's average of directions with w = 0.5 is a quarter of the paper's sum."""
-    given = (batch.scores, batch.relevance, batch.same_image)
-    triplet, listwise = TripletLoss(reduction="mean")(*given), SmoothNDCGLoss()(*given)
-    torch.testing.assert_close(SmoothNDCGTripletLoss()(*given), triplet + listwise)
-    torch.testing.assert_close(SmoothNDCGTripletLoss(weight=0.3)(*given), 0.7 * triplet + 0.3 * listwise)
-    released = SmoothNDCGTripletLoss(weight=0.5, directions="mean")(*given)
-    torch.testing.assert_close(released, SmoothNDCGTripletLoss()(*given) / 4)
+    """Check that the released average of directions with w = 0.5 is a quarter of the paper's sum."""
+    inputs = (batch.scores, batch.relevance, batch.same_image)
+    triplet, listwise = TripletLoss(reduction="mean")(*inputs), SmoothNDCGLoss()(*inputs)
+    torch.testing.assert_close(SmoothNDCGTripletLoss()(*inputs), triplet + listwise)
+    torch.testing.assert_close(SmoothNDCGTripletLoss(weight=0.3)(*inputs), 0.7 * triplet + 0.3 * listwise)
+    released = SmoothNDCGTripletLoss(weight=0.5, directions="mean")(*inputs)
+    torch.testing.assert_close(released, SmoothNDCGTripletLoss()(*inputs) / 4)
     with pytest.raises(ValueError, match="1 - weight"):
         SmoothNDCGTripletLoss(weight=1.5)

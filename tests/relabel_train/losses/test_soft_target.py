@@ -24,18 +24,18 @@ def test_equals_loops(batch: Any, both_ways: Any, masked: bool) -> None:
         target = softmax([best if mine and masked else x for x, mine in zip(r, own, strict=True)], 0.3)
         return sum(t * (math.log(t) - math.log(f)) for t, f in zip(target, softmax(s, 0.1), strict=True))
 
-    found = SoftTargetLoss(0.1, 0.3)(batch.scores, batch.relevance, batch.same_image if masked else None)
-    assert found.item() == pytest.approx(both_ways(query, batch, masked) / 9 / 2, rel=1e-9, abs=1e-9)
+    value = SoftTargetLoss(0.1, 0.3)(batch.scores, batch.relevance, batch.same_image if masked else None)
+    assert value.item() == pytest.approx(both_ways(query, batch, masked) / 9 / 2, rel=1e-9, abs=1e-9)
 
 
 def test_equals_torch_kl_div(batch: Any) -> None:
     target = functional.softmax(batch.relevance, dim=1)
-    found = functional.log_softmax(batch.scores / 0.45, dim=1)
-    expected = functional.kl_div(found, target, reduction="batchmean")
+    log_probabilities = functional.log_softmax(batch.scores / 0.45, dim=1)
+    expected = functional.kl_div(log_probabilities, target, reduction="batchmean")
     torch.testing.assert_close(SoftTargetLoss().terms(batch.scores, batch.relevance)["soft_target_i2t"] * 2, expected)
 
 
-def test_scores_that_follow_the_labels_cost_nothing() -> None:
+def test_scores_that_follow_the_labels_have_loss_0() -> None:
     relevance = torch.rand(4, 7, dtype=torch.float64)
     scores = (relevance * 0.1 / 0.5 + 3).requires_grad_()
     loss = SoftTargetLoss(0.1, 0.5)(scores, relevance)
@@ -46,7 +46,7 @@ def test_scores_that_follow_the_labels_cost_nothing() -> None:
 
 
 def test_text_to_text(batch: Any) -> None:
-    """Both directions of symmetric matrices are equal."""
+    """Check that both directions of symmetric matrices are equal."""
     scores, relevance = batch.scores + batch.scores.T, batch.relevance + batch.relevance.T
     terms = SoftTargetLoss().terms(scores, relevance)
     torch.testing.assert_close(terms["soft_target_i2t"], terms["soft_target_t2i"])

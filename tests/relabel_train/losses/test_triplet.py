@@ -1,5 +1,6 @@
-"""Contract: TripletLoss equals its loops for every kind of negative, with and without masked siblings, gradient
-included."""
+"""Contract: TripletLoss equals its loops in value and gradient for every kind of negative, with and without masked
+siblings.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +26,8 @@ def test_equals_loops(batch: Any, both_ways: Any, negatives: Any, masked: bool) 
             return max(0.0, max(0.2 + s[j] - s[p] for j in allowed))
         return max(0.0, math.log(sum(math.exp(50 * s[j]) for j in allowed)) / 50 - s[p] + 0.2)
 
-    found = TripletLoss(negatives=negatives)(batch.scores, batch.relevance, batch.same_image if masked else None)
-    assert found.item() == pytest.approx(both_ways(query, batch, masked), rel=1e-9, abs=1e-9)
+    value = TripletLoss(negatives=negatives)(batch.scores, batch.relevance, batch.same_image if masked else None)
+    assert value.item() == pytest.approx(both_ways(query, batch, masked), rel=1e-9, abs=1e-9)
 
 
 @pytest.mark.parametrize("negatives", ["hardest", "sum", "soft"])
@@ -53,7 +54,7 @@ def test_large_scores_do_not_overflow() -> None:
     assert bool(scores.grad.isfinite().all())
 
 
-def test_labels_are_optional_where_they_are_not_read() -> None:
+def test_labels_are_optional_unless_they_are_read() -> None:
     scores = torch.eye(3)
     assert TripletLoss()(scores).item() == 0
     with pytest.raises(ValueError, match="TripletLoss needs relevance"):

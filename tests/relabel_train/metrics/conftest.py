@@ -1,4 +1,4 @@
-"""Irregular data: ties in scores and labels, captions out of order and uneven, some without an image."""
+"""Irregular data: ties in scores and labels, captions in random order and number, some without an image."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ class Case:
     image: NDArray[np.int64]
 
     def lists(self, direction: str) -> list[tuple[list[float], list[float], list[int]]]:
-        """Scores, labels and own items of each query, as plain lists."""
+        """Return scores, labels and own items of each query as lists."""
         scores, labels = (self.scores, self.labels) if direction == "i2t" else (self.scores.T, self.labels.T)
         image = self.image.tolist()
-        own = [[j for j, i in enumerate(image) if i == q] for q in range(len(self.scores))]
+        captions_of = [[j for j, i in enumerate(image) if i == q] for q in range(len(self.scores))]
         if direction == "t2i":
-            own = [[i] if i >= 0 else [] for i in image]
-        return [(s, r, o) for s, r, o in zip(scores.tolist(), labels.tolist(), own, strict=True)]
+            captions_of = [[i] if i >= 0 else [] for i in image]
+        return [(s, r, o) for s, r, o in zip(scores.tolist(), labels.tolist(), captions_of, strict=True)]
 
 
 def make_case(seed: int, images: int = 12, captions: int = 37) -> Case:
-    """Odd seeds have numbers that float32 does not hold; image 3 has no caption, captions 5 and 20 have no image."""
+    """Make a case; odd seeds have numbers beyond float32, image 3 has no caption, captions 5 and 20 have no image."""
     generator = np.random.default_rng(seed)
     grid = 7.0 if seed % 2 else 8.0
     scores = generator.integers(-6, 9, (images, captions)) / grid
@@ -36,10 +36,10 @@ def make_case(seed: int, images: int = 12, captions: int = 37) -> Case:
     image = generator.integers(0, images, captions)
     image[image == 3] = 4
     image[[5, 20]] = -1
-    image[:4] = [7, 2, 7, 0]  # images do not come in order
+    image[:4] = [7, 2, 7, 0]  # images in random order
     scores[1, :] = 0.5
     scores[:, 9] = -0.25
-    labels[2, :] = 0.0  # no label above 0, and all the same
+    labels[2, :] = 0.0  # constant labels, none above 0
     labels[:, 11] = 0.0
     scores[6, 3] = -np.inf
     scores[0, 0] = -0.0

@@ -1,4 +1,6 @@
-"""Contract: positives of ECCV Caption and CxC are read as stored; figures equal those of the package eccv_caption."""
+"""Contract: positives of ECCV Caption and CxC are read as stored, and figures equal those of the package
+eccv_caption.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ def data() -> Path:
 
 @pytest.fixture(scope="module")
 def gallery() -> tuple[list[int], list[int], NDArray[np.int64]]:
-    """Image ids in the order of their captions, caption ids, and each caption's image."""
+    """Return image ids in the order of their captions, caption ids, and the image of each caption."""
     captions = np.load(data() / "coco_test_ids.npy").tolist()
     owner = json.loads((data() / "original_caption_to_image.json").read_text())
     images = list(dict.fromkeys(owner[str(c)][0] for c in captions))
@@ -42,31 +44,31 @@ def sets(name: str, images: list[int], captions: list[int], partial: bool = Fals
 def test_counts_of_the_data(gallery: tuple[list[int], list[int], NDArray[np.int64]]) -> None:
     images, captions, image = gallery
     eccv, cxc = sets("eccv", images, captions), sets("cxc", images, captions)
-    assert (len(eccv.i2t), int(eccv.i2t.total.sum())) == (1261, 22550)  # the README of eccv_caption swaps the two
+    assert (len(eccv.i2t), int(eccv.i2t.total.sum())) == (1261, 22550)  # the README of eccv_caption exchanges the two
     assert (len(eccv.t2i), int(eccv.t2i.total.sum())) == (1332, 11279)
     assert (int(eccv.i2t.total.min()), int(eccv.i2t.total.max()), int(eccv.t2i.total.max())) == (6, 48, 19)
     short = np.flatnonzero(np.diff(eccv.i2t.indptr) < eccv.i2t.total)
-    assert len(short) == 2  # two images have positives that are not among the 25,000; they count in R
+    assert len(short) == 2  # two images have positives outside the 25,000; they count in R
     assert len(cxc.t2i) == 24972
     assert (len(cxc.i2t), int(cxc.t2i.total.sum())) == (5000, 35585)
     assert np.array_equal(np.bincount(image), np.full(5000, 5))
 
 
-def test_a_part_of_the_gallery(gallery: tuple[list[int], list[int], NDArray[np.int64]]) -> None:
+def test_a_partial_gallery(gallery: tuple[list[int], list[int], NDArray[np.int64]]) -> None:
     functions = pytest.importorskip("eccv_caption._metrics")
     images, captions, image = gallery
     images, captions, image = images[:400], captions[:2000], image[:2000]
     generator = np.random.default_rng(0)
     scores = generator.standard_normal((400, 2000), np.float32)
     scores[image, np.arange(2000)] += 2
-    some = {name: sets(name, images, captions, partial=True) for name in ("eccv", "cxc")}
-    report = retrieval_report(scores, image, positives=some, settings=ReportSettings(recall_only=()))
+    partial_sets = {name: sets(name, images, captions, partial=True) for name in ("eccv", "cxc")}
+    report = retrieval_report(scores, image, positives=partial_sets, settings=ReportSettings(recall_only=()))
     ranked = lists(scores, images, captions)
-    for name, positives in some.items():
+    for name, positives in partial_sets.items():
         for side, part in (("i2t", positives.i2t), ("t2i", positives.t2i)):
-            asked, given = (images, captions) if side == "i2t" else (captions, images)
+            asked, items = (images, captions) if side == "i2t" else (captions, images)
             truth = {
-                asked[q]: [given[j] for j in part.items[part.indptr[i] : part.indptr[i + 1]]]
+                asked[q]: [items[j] for j in part.items[part.indptr[i] : part.indptr[i + 1]]]
                 + [-n - 1 for n in range(k)]
                 for i, (q, k) in enumerate(zip(part.queries, part.total - np.diff(part.indptr), strict=True))
             }
@@ -78,7 +80,7 @@ def test_a_part_of_the_gallery(gallery: tuple[list[int], list[int], NDArray[np.i
 
 
 @pytest.mark.slow
-def test_the_whole_gallery(gallery: tuple[list[int], list[int], NDArray[np.int64]]) -> None:
+def test_the_complete_gallery(gallery: tuple[list[int], list[int], NDArray[np.int64]]) -> None:
     package = pytest.importorskip("eccv_caption")
     images, captions, image = gallery
     generator = np.random.default_rng(0)
@@ -86,7 +88,7 @@ def test_the_whole_gallery(gallery: tuple[list[int], list[int], NDArray[np.int64
     scores[image, np.arange(25000)] += 3
     positives = {name: sets(name, images, captions) for name in ("eccv", "cxc")}
     report = retrieval_report(scores, image, positives=positives, folds=5, settings=ReportSettings(recall_ks=KS))
-    ranked = lists(scores, images, captions, 2000)  # deep enough for ten of each fold
+    ranked = lists(scores, images, captions, 2000)  # long enough for ten items of each fold
     names = ("eccv_map_at_r", "coco_1k_recalls", "coco_5k_recalls", "cxc_recalls")
     theirs = package.Metrics().compute_all_metrics(ranked["i2t"], ranked["t2i"], names, KS)
     theirs |= {f"eccv_r{k}": package.Metrics().eccv_recalls(ranked, "all", k) for k in KS}
@@ -99,9 +101,9 @@ def test_the_whole_gallery(gallery: tuple[list[int], list[int], NDArray[np.int64
 
 
 def lists(scores: NDArray[np.float32], images: list[int], captions: list[int], k: int | None = None) -> dict[str, Any]:
-    """Ranked lists of ids, as the package takes them; scores have no ties."""
+    """Return ranked lists of ids for the package; scores have no ties."""
     out: dict[str, Any] = {}
-    for side, matrix, asked, given in (("i2t", scores, images, captions), ("t2i", scores.T, captions, images)):
-        names = np.array(given)
+    for side, matrix, asked, items in (("i2t", scores, images, captions), ("t2i", scores.T, captions, images)):
+        names = np.array(items)
         out[side] = {q: names[np.argsort(-row)[:k]].tolist() for q, row in zip(asked, matrix, strict=True)}
     return out

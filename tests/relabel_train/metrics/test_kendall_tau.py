@@ -1,5 +1,6 @@
-"""Contract: inversions equal a count pair by pair, tau-b equals scipy's, tau-a its definition; codes sort as numbers
-do."""
+"""Contract: inversions equal a count over pairs, tau-b equals scipy's, tau-a equals its definition, and codes sort
+like numbers.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ def test_inversions(n: int) -> None:
     assert count_inversions(orders.astype(np.int32)[:0]).tolist() == []
 
 
-def test_inversions_of_many_lists_are_those_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inversions_of_many_lists_equal_those_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = np.random.default_rng(1)
     orders = np.array([generator.permutation(70) for _ in range(11)])
     together = count_inversions(orders)
@@ -60,7 +61,7 @@ def test_tau_of_a_perfect_list() -> None:
     labels = np.array([[1.0, 1, 1, 0.5, 0.25, 0]])
     tau_a, tau_b = kendall_tau(labels, labels)
     assert tau_b[0] == 1
-    assert tau_a[0] == 12 / 15  # five captions of one label keep tau-a below 1
+    assert tau_a[0] == 12 / 15  # five captions with one label keep tau-a below 1
     assert kendall_tau(-labels, labels)[1][0] == -1
     assert np.isnan(kendall_tau(labels[:, :1], labels[:, :1])).all()
 
@@ -73,7 +74,7 @@ def test_cs_of_the_order_of_labels_is_one() -> None:
     assert np.isnan(cs_at_k(Ranking(labels, labels * 0).best(), 5)).all()
 
 
-def test_codes_sort_as_numbers_do() -> None:
+def test_codes_sort_as_numbers() -> None:
     few = [-np.inf, -3e38, -1.5, -1e-45, -0.0, 0.0, 1e-45, 0.1, 1.5, np.inf]
     for values in (np.array([few, few[::-1]], np.float32), np.array([few, few[::-1]])):
         codes, table = encode(values)
@@ -94,10 +95,10 @@ def test_keys_partition_as_they_sort() -> None:
     assert tied_pairs(np.zeros((2, 0))).tolist() == [0, 0]
 
 
-def test_ideal_labels_without_some() -> None:
+def test_ideal_labels_without_own_items() -> None:
     labels = np.array([[0.1, 0.9, 0.5], [0.2, 0.2, 0.8]])
-    some = (np.array([0, 1, 1]), np.array([1, 0, 1]))
-    assert ideal_labels(labels, 3, some).tolist() == [[0.5, 0.1, 0], [0.8, 0, 0]]
-    assert Ranking(-labels, labels).best(3, some).labels().tolist() == [[0.1, 0.5, 0], [0.8, 0, 0]]
-    assert Ranking(-labels, labels, "row").best(3, some).labels().tolist() == [[0.1, 0.5, 0], [0.8, 0, 0]]
+    own = (np.array([0, 1, 1]), np.array([1, 0, 1]))
+    assert ideal_labels(labels, 3, own).tolist() == [[0.5, 0.1, 0], [0.8, 0, 0]]
+    assert Ranking(-labels, labels).best(3, own).labels().tolist() == [[0.1, 0.5, 0], [0.8, 0, 0]]
+    assert Ranking(-labels, labels, "row").best(3, own).labels().tolist() == [[0.1, 0.5, 0], [0.8, 0, 0]]
     assert labels[0, 1] == 0.9

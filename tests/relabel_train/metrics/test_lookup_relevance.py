@@ -1,4 +1,4 @@
-"""Contract: labels from a lookup are its blocks, for the rows and columns of the score matrix."""
+"""Contract: labels from a lookup equal its blocks for the rows and columns of the score matrix."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def test_a_report_with_a_lookup(small_project: Project, pooling: str | None) -> 
     scores = np.random.default_rng(1).standard_normal((len(images), 40), np.float32)
     settings = ReportSettings(label_top=lookup.about.bounds[1])
     relevance = LookupRelevance(lookup, image_rows, rows, pooling)
-    found = retrieval_report(scores, image, relevance=relevance, settings=settings)
+    report = retrieval_report(scores, image, relevance=relevance, settings=settings)
     block = lookup.block(image_rows, rows, pooling)  # type: ignore[arg-type]
-    assert found.to_json() == retrieval_report(scores, image, relevance=block, settings=settings).to_json()
-    assert found["labels.ncs1_percent"].i2t != found["labels.ncs1_percent"].t2i
+    assert report.to_json() == retrieval_report(scores, image, relevance=block, settings=settings).to_json()
+    assert report["labels.ncs1_percent"].i2t != report["labels.ncs1_percent"].t2i
     with pytest.raises(ValueError, match="relevance is"):
         retrieval_report(scores[:-1], np.minimum(image, len(images) - 2), relevance=relevance)

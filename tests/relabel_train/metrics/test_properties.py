@@ -1,4 +1,4 @@
-"""Contract: properties of metrics for any scores, and agreement with other tools on the same lists."""
+"""Contract: metrics have their properties for any scores, and agree with other tools on the same lists."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def test_the_ideal_ranking_has_ncs_100() -> None:
     assert report["labels.ndcg"].i2t == pytest.approx(1, abs=1e-12)
     assert report["labels.cs100"].t2i == report["labels.kendall_tau_a"].i2t == 1
     empty = retrieval_report(labels, IMAGE, relevance=labels * np.r_[0, np.ones(19)][:, None].astype(np.float32))
-    assert empty["labels.ncs1_percent"].i2t == pytest.approx(95, abs=1e-6)  # no label above 0 counts as 0
+    assert empty["labels.ncs1_percent"].i2t == pytest.approx(95, abs=1e-6)  # a list without a label above 0 counts as 0
 
 
-def test_without_gt_nothing_of_gt_counts() -> None:
+def test_without_gt_excludes_gt() -> None:
     scores, labels = random(1)
     first = retrieval_report(scores, IMAGE, relevance=labels).to_json()["figures"]["labels"]
     scores[IMAGE, np.arange(60)] += 10
@@ -62,17 +62,17 @@ def test_map_at_r_is_at_most_r_precision() -> None:
             assert most > 1 or ap == pytest.approx(precision) == pytest.approx(first)
 
 
-def test_ndcg_of_cosines_as_s_ndcg_takes_them() -> None:
+def test_ndcg_of_cosines_as_in_s_ndcg() -> None:
     scores, labels = random(4)
     cosines = labels * 2 - 1
     low = ReportSettings(label_low=-1.0)
-    found = retrieval_report(scores, IMAGE, relevance=cosines, settings=low)["labels.ndcg"].i2t
+    value = retrieval_report(scores, IMAGE, relevance=cosines, settings=low)["labels.ndcg"].i2t
     wanted = retrieval_report(scores, IMAGE, relevance=(1 + cosines) / 2)["labels.ndcg"].i2t
-    assert found == pytest.approx(wanted, abs=1e-6)
-    assert found != pytest.approx(retrieval_report(scores, IMAGE, relevance=cosines)["labels.ndcg"].i2t, abs=1e-3)
+    assert value == pytest.approx(wanted, abs=1e-6)
+    assert value != pytest.approx(retrieval_report(scores, IMAGE, relevance=cosines)["labels.ndcg"].i2t, abs=1e-3)
 
 
-@pytest.mark.slow  # its import alone takes seconds
+@pytest.mark.slow  # importing scikit-learn takes seconds
 def test_ndcg_equals_sklearn() -> None:
     metrics = pytest.importorskip("sklearn.metrics")
     scores, labels = (v.astype(np.float64) for v in random(5))
@@ -91,6 +91,6 @@ def test_recalls_equal_ir_measures() -> None:
         run = [ir.ScoredDoc(str(q), str(d), float(s)) for q, row in enumerate(matrix) for d, s in enumerate(row)]
         pairs = [(i, j) if direction == "i2t" else (j, i) for j, i in enumerate(IMAGE.tolist())]
         truth = [ir.Qrel(str(q), str(d), 1) for q, d in pairs]
-        found: dict[Any, float] = ir.calc_aggregate([ir.Success @ 5, ir.R @ 10], truth, run)
-        assert getattr(report["all.r5_percent"], direction) == pytest.approx(100 * found[ir.Success @ 5])
-        assert getattr(report["all.ir_recall10_percent"], direction) == pytest.approx(100 * found[ir.R @ 10])
+        figures: dict[Any, float] = ir.calc_aggregate([ir.Success @ 5, ir.R @ 10], truth, run)
+        assert getattr(report["all.r5_percent"], direction) == pytest.approx(100 * figures[ir.Success @ 5])
+        assert getattr(report["all.ir_recall10_percent"], direction) == pytest.approx(100 * figures[ir.R @ 10])

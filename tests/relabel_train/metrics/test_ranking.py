@@ -1,6 +1,5 @@
-"""mAP@R, R-Precision and R@K equal their definitions as loops; ties follow the stated rule; bad lists are refused.
-
-On rankings without ties they equal eccv_caption's own code.
+"""Contract: mAP@R, R-Precision and R@K equal their definitions as loops, ties follow the documented rule, and bad
+lists are refused. On rankings without ties they equal eccv_caption's code.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from relabel_train.metrics.ranking import kth_largest
 
 
 def order_by_hand(scores: list[float], positive: list[bool], ties: Ties) -> list[int]:
-    """Columns from best to worst."""
+    """Return columns from best to worst."""
     second = (lambda j: positive[j]) if ties == "pessimistic" else (lambda j: j)
     return sorted(range(len(scores)), key=lambda j: (-scores[j], second(j), j))
 
@@ -29,7 +28,7 @@ def ap_by_hand(hits: list[bool], positives: int) -> float:
 
 @pytest.fixture(params=[0, 1, 2, 3])
 def tied(request: pytest.FixtureRequest) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Scores of few values: (7, 40), with some -inf; 1 to 12 positives a query."""
+    """Draw scores of few values, (7, 40), some of them -inf, and 1 to 12 positives per query."""
     generator = np.random.default_rng(request.param)
     scores = generator.integers(0, 2 + request.param * 4, (7, 40)) / 4.0
     scores[2, 5:] = -np.inf
@@ -53,7 +52,7 @@ def test_lists_equal_a_plain_sort(tied: tuple[NDArray[np.float64], NDArray[np.bo
 
 def test_metrics_equal_their_definitions(tied: tuple[NDArray[np.float64], NDArray[np.bool_]]) -> None:
     scores, positive = tied
-    outside = np.array([0, 0, 1, 0, 2, 0, 0])  # positives that no gallery holds count in R
+    outside = np.array([0, 0, 1, 0, 2, 0, 0])  # positives outside the gallery count in R
     count = positive.sum(axis=1) + outside
     hits = ranked_hits(scores, positive, 20)
     ap, precision = average_precision_at_r(hits, count), r_precision(hits, count)

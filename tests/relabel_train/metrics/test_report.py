@@ -1,5 +1,6 @@
-"""Contract: every figure of a report equals a loop over its definition, to 1e-9, under both rules for ties; errors
-name the value."""
+"""Contract: every figure of a report equals a loop over its definition, to 1e-9, under both rules for ties. Errors
+name the value.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ def settings(ties: Any, **more: Any) -> ReportSettings:
 
 
 def order(scores: list[float], worth: list[float], ties: str, without: tuple[int, ...] = ()) -> list[int]:
-    """Items from best to worst."""
+    """Return items from best to worst."""
     second = (lambda j: worth[j]) if ties == "pessimistic" else (lambda j: 0.0)
     return sorted((j for j in range(len(scores)) if j not in without), key=lambda j: (-scores[j], second(j), j))
 
@@ -34,17 +35,17 @@ def percent(values: list[float]) -> float:
     return 100 * sum(values) / len(values)
 
 
-def found(scores: list[float], relevant: list[int], ties: str, without: tuple[int, ...] = ()) -> list[bool]:
+def ranked_hits(scores: list[float], relevant: list[int], ties: str, without: tuple[int, ...] = ()) -> list[bool]:
     worth = [float(j in relevant) for j in range(len(scores))]
     return [j in relevant for j in order(scores, worth, ties, without)]
 
 
 def ranks(lists: Lists, ties: str) -> list[int]:
-    return [found(s, own, ties).index(True) for s, _, own in lists if own]
+    return [ranked_hits(s, own_items, ties).index(True) for s, _, own_items in lists if own_items]
 
 
 def tau(x: list[float], y: list[float]) -> tuple[float, float]:
-    """tau-a and tau-b, pair by pair."""
+    """Compute tau-a and tau-b over pairs."""
     difference = left = right = 0
     pairs = [(i, j) for i in range(len(x)) for j in range(i)]
     for i, j in pairs:
@@ -58,7 +59,7 @@ def dcg(gains: list[float]) -> float:
 
 
 def graded(name: str, k: int | None, ties: str) -> Callable[[list[float], list[float], list[int]], float]:
-    """The metric `name` of one query."""
+    """Compute the metric `name` of one query."""
 
     def take(s: list[float], r: list[float], own: list[int]) -> float:
         without = tuple(own) if name == "ncs_without_gt" else ()
@@ -99,12 +100,15 @@ def test_recalls_and_ranks(case: Any, ties: str) -> None:
         shares = [percent([float(r < k) for r in side]) for side in both]
         check(report, f"all.r{k}_percent", *shares)
         total += sum(shares)
-        ir = [percent([sum(found(s, o, ties)[:k]) / len(o) for s, _, o in case.lists(d) if o]) for d in ("i2t", "t2i")]
+        ir = [
+            percent([sum(ranked_hits(s, o, ties)[:k]) / len(o) for s, _, o in case.lists(d) if o])
+            for d in ("i2t", "t2i")
+        ]
         check(report, f"all.ir_recall{k}_percent", *ir)
     assert report["all.rsum_percent"].both == pytest.approx(total, abs=1e-9)
     check(report, "all.median_rank", *(math.floor(float(np.median(side))) + 1 for side in both))
     check(report, "all.mean_rank", *(sum(side) / len(side) + 1 for side in both))
-    assert report["all.r1_percent"].queries == (11, 35)  # image 3 and captions 5 and 20 ask nothing
+    assert report["all.r1_percent"].queries == (11, 35)  # image 3 and captions 5 and 20 are no queries
 
 
 @pytest.mark.parametrize("ties", ["pessimistic", "row"])
@@ -127,12 +131,12 @@ def test_graded_labels(case: Any, ties: str) -> None:
         figures = [report[f"labels.ncs{k}{part}_percent"] for k in KS]
         total = sum((f.i2t or 0) + (f.t2i or 0) for f in figures)
         assert report[f"labels.nsum{part}_percent"].both == pytest.approx(total, abs=1e-9)
-    assert report["labels.cs6"].skipped[0] >= 2  # image 1's scores, and image 2's labels, are all the same
+    assert report["labels.cs6"].skipped[0] >= 2  # image 1 has constant scores, image 2 constant labels
 
 
 def paper_set(scores: list[float], labels: list[float], own: list[int], m: int) -> list[int]:
-    others = sorted((j for j in range(len(labels)) if j not in own), key=lambda j: (-labels[j], j))
-    return own + others[:m]
+    ordered = sorted((j for j in range(len(labels)) if j not in own), key=lambda j: (-labels[j], j))
+    return own + ordered[:m]
 
 
 @pytest.mark.parametrize("ties", ["pessimistic", "row"])
@@ -141,9 +145,9 @@ def test_semantic_recall(case: Any, ties: str) -> None:
     images, captions = case.lists("i2t"), case.lists("t2i")
     for m in MS:
         alike: dict[int, list[int]] = {}
-        for i, (_, _, own) in enumerate(images):
+        for i, (_, _, own_items) in enumerate(images):
             total: dict[int, float] = {}
-            for caption in own:
+            for caption in own_items:
                 labels = captions[caption][1]
                 for other in sorted(range(len(images)), key=lambda v: (-labels[v], v))[: max(KS)]:
                     total[other] = total.get(other, 0.0) + labels[other]
@@ -152,12 +156,12 @@ def test_semantic_recall(case: Any, ties: str) -> None:
             paper, code = [], []
             for lists in (images, captions):
                 sets = [(s, paper_set(s, r, o, m)) for s, r, o in lists if o]
-                paper.append(percent([sum(found(s, x, ties)[:k]) / len(x) for s, x in sets]))
+                paper.append(percent([sum(ranked_hits(s, x, ties)[:k]) / len(x) for s, x in sets]))
             i2t = [(s, [j for v in alike[i] for j in images[v][2]], o) for i, (s, _, o) in enumerate(images) if o]
             t2i = [(s, alike[o[0]], o) for s, _, o in captions if o]
             for asked in (i2t, t2i):
                 kept = [(s, x, tuple(o)) for s, x, o in asked if x]
-                code.append(percent([sum(found(s, x, ties, o)[:k]) / len(x) for s, x, o in kept]))
+                code.append(percent([sum(ranked_hits(s, x, ties, o)[:k]) / len(x) for s, x, o in kept]))
             check(report, f"labels.semantic_recall{k}_m{m}_percent", *paper)
             check(report, f"labels.semantic_recall_code{k}_m{m}_percent", *code)
 
@@ -182,7 +186,7 @@ def test_folds(case: Any) -> None:
 
 
 @pytest.mark.parametrize("ties", ["pessimistic", "row"])
-def test_positives_found_later(case: Any, ties: str) -> None:
+def test_additional_positives(case: Any, ties: str) -> None:
     i2t = {"i0": ["c1", "c7", "gone", "c30"], "i5": ["c2"], "i8": ["c5", "c5", "c6"], "i9": ["gone"], "i2": []}
     t2i = {"c4": ["i1", "i2"], "c5": ["i0"], "c36": ["nowhere", "i11", "i3"]}
     sets = positives_of(i2t, t2i, [f"i{i}" for i in range(12)], [f"c{j}" for j in range(37)])
@@ -195,7 +199,7 @@ def test_positives_found_later(case: Any, ties: str) -> None:
             relevant = [int(x[1:]) for x in set(ids) if x[1:].isdigit()]
             if not ids:
                 continue
-            hits, total = found(case.lists(d)[int(query[1:])][0], relevant, ties), len(set(ids))
+            hits, total = ranked_hits(case.lists(d)[int(query[1:])][0], relevant, ties), len(set(ids))
             hits += [False] * total
             values["map_at_r"][side].append(sum(sum(hits[: p + 1]) / (p + 1) for p in range(total) if hits[p]) / total)
             values["r_precision"][side].append(sum(hits[:total]) / total)
@@ -242,19 +246,19 @@ def test_neither_blocks_nor_threads_change_a_figure(case: Any, monkeypatch: pyte
     monkeypatch.setattr("relabel_train.metrics.scores._HELD", 0)
     for threads in (1, 3):
         more = ReportSettings(threads=threads)
-        found = retrieval_report(
+        figures = retrieval_report(
             case.scores,
             case.image,
             relevance=lambda images, captions: case.labels[np.ix_(images, captions)],
             folds=3,
             settings=more,
         )
-        assert found.to_json() == wanted
+        assert figures.to_json() == wanted
 
 
-def test_tau_of_some_queries(case: Any) -> None:
-    some = ReportSettings(tau_queries=5, seed=3)
-    report = retrieval_report(case.scores, case.image, relevance=case.labels, settings=some)
+def test_tau_of_sampled_queries(case: Any) -> None:
+    sampled = ReportSettings(tau_queries=5, seed=3)
+    report = retrieval_report(case.scores, case.image, relevance=case.labels, settings=sampled)
     assert report["labels.kendall_tau_a"].queries == (5, 5)
     assert report["labels.kendall_tau_a"].skipped == (7, 32)
     none = ReportSettings(kendall_tau=False)
@@ -314,7 +318,7 @@ def test_refusals() -> None:
             ReportSettings(**bad)  # type: ignore[arg-type]
 
 
-def test_nothing_to_ask() -> None:
+def test_no_queries() -> None:
     report = retrieval_report(np.zeros((2, 3)), [-1, -1, -1], relevance=np.zeros((2, 3)))
     figure = report["all.r1_percent"]
     assert math.isnan(figure.i2t or 0)
@@ -324,7 +328,7 @@ def test_nothing_to_ask() -> None:
     assert isinstance(retrieval_report(np.zeros((0, 0)), np.zeros(0, np.int64)), RetrievalReport)
 
 
-def test_positives_name_what_is_wrong() -> None:
+def test_invalid_positives_are_named() -> None:
     sets = positives_of({"a": ["x"]}, {}, ["a"], ["x"])
     assert isinstance(sets, Positives)
     with pytest.raises(ValueError, match="query 'b' is no image"):

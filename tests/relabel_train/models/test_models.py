@@ -1,5 +1,6 @@
-"""Contract: models give unit vectors by the papers' formulas, independent of the rest of the batch; GPO equals its
-formula; words are numbered by frequency."""
+"""Contract: models return unit vectors by the papers' formulas, independent of the rest of the batch. GPO equals its
+formula, and words are numbered by frequency.
+"""
 
 from __future__ import annotations
 
@@ -25,18 +26,18 @@ def vocabulary() -> Vocabulary:
     return Vocabulary.of(["a dog", "a man", "two dogs", "a dog running"], least=1)
 
 
-def test_words_are_lower_letters_and_digits_and_keep_their_apostrophes() -> None:
+def test_words_are_lower_case_letters_digits_and_apostrophes() -> None:
     assert words("A man's dog, 2 cats-- ÉTÉ_x") == ["a", "man's", "dog", "2", "cats", "été", "x"]
     assert words("...") == []
 
 
-def test_a_vocabulary_counts_and_orders_and_comes_back_from_its_file(tmp_path: Path) -> None:
-    found = Vocabulary.of(["b b a", "a c", "b"], least=2)
-    assert found.words == ("<pad>", "<unk>", "<start>", "<end>", "b", "a")
+def test_a_vocabulary_is_ordered_by_frequency_and_restored_from_its_file(tmp_path: Path) -> None:
+    vocabulary_read = Vocabulary.of(["b b a", "a c", "b"], least=2)
+    assert vocabulary_read.words == ("<pad>", "<unk>", "<start>", "<end>", "b", "a")
     path = tmp_path / "vocabulary.json"
-    path.write_text(found.to_json(), encoding="utf-8")
-    assert Vocabulary.read(path).words == found.words
-    tokens, lengths = found(["a c b", ""])
+    path.write_text(vocabulary_read.to_json(), encoding="utf-8")
+    assert Vocabulary.read(path).words == vocabulary_read.words
+    tokens, lengths = vocabulary_read(["a c b", ""])
     assert tokens.tolist() == [[2, 5, 1, 4, 3], [2, 3, 0, 0, 0]]
     assert lengths.tolist() == [5, 2]
 
@@ -61,15 +62,15 @@ def test_unit_vectors_that_do_not_depend_on_the_batch_or_on_padding(name: str, v
     tokens, lengths = model.tokens(TEXTS)
     images, captions = model(features, regions, tokens, lengths)
     assert images.shape == captions.shape == (4, 8)
-    for found in (images, captions):
-        torch.testing.assert_close(found.norm(dim=1), torch.ones(4))
+    for embeddings in (images, captions):
+        torch.testing.assert_close(embeddings.norm(dim=1), torch.ones(4))
     torch.testing.assert_close(model.scores(images, captions), images @ captions.T)
     for i in range(4):
         alone = model.encode_images(features[i : i + 1, : regions[i]], regions[i : i + 1])
         torch.testing.assert_close(alone[0], images[i])
         one = model.tokens([TEXTS[i]])
         torch.testing.assert_close(model.encode_captions(*one)[0], captions[i])
-    features[1, 1:] = 1e6  # beyond the length
+    features[1, 1:] = 1e6  # padding
     torch.testing.assert_close(model.encode_images(features, regions), images)
 
 
@@ -82,8 +83,8 @@ def test_vsepp_is_linear_max_and_the_last_state(vocabulary: Vocabulary) -> None:
     assert float(model.fc.weight.detach().abs().max()) <= bound
     features = torch.randn(1, 2, 6)
     by_hand = torch.stack([model.fc.weight @ features[0, r] for r in range(2)]).amax(dim=0)
-    found = model.encode_images(features, torch.tensor([2]))[0]
-    torch.testing.assert_close(found, by_hand / by_hand.norm())
+    encoded = model.encode_images(features, torch.tensor([2]))[0]
+    torch.testing.assert_close(encoded, by_hand / by_hand.norm())
     tokens, lengths = model.tokens(["a dog"])
     state = torch.zeros(4)
     for token in tokens[0].tolist():
@@ -104,7 +105,7 @@ def test_gpo_is_a_weighted_sum_of_sorted_values() -> None:
     torch.manual_seed(2)
     pool = GPO(positions=8, hidden=4)
     values, lengths = torch.randn(3, 5, 2), torch.tensor([5, 2, 1])
-    found = pool(values, lengths)
+    pooled = pool(values, lengths)
     for b, n in enumerate(lengths.tolist()):
         states = pool.gru(encodings(n, 8)[None])[0][0]
         logits = [float(pool.weight((s[:4] + s[4:]) / 2).detach()) / 0.1 for s in states]
@@ -112,20 +113,20 @@ def test_gpo_is_a_weighted_sum_of_sorted_values() -> None:
         for d in range(2):
             ordered = sorted(values[b, :n, d].tolist(), reverse=True)
             wanted = sum(math.exp(x) / total * v for x, v in zip(logits, ordered, strict=True))
-            assert float(found[b, d]) == pytest.approx(wanted, abs=1e-5)
+            assert float(pooled[b, d]) == pytest.approx(wanted, abs=1e-5)
     assert not pool.coefficients(lengths, 5)[1, 2:].any()
 
 
 def test_encodings_are_sines_and_cosines() -> None:
-    found = encodings(4, 6)
+    positional = encodings(4, 6)
     for p in range(4):
         for i in range(3):
             angle = p / 10000 ** (2 * i / 6)
-            assert float(found[p, 2 * i]) == pytest.approx(math.sin(angle), abs=1e-6)
-            assert float(found[p, 2 * i + 1]) == pytest.approx(math.cos(angle), abs=1e-6)
+            assert float(positional[p, 2 * i]) == pytest.approx(math.sin(angle), abs=1e-6)
+            assert float(positional[p, 2 * i + 1]) == pytest.approx(math.cos(angle), abs=1e-6)
 
 
-def test_dropped_places_leave_the_others_in_order_and_one_at_least() -> None:
+def test_dropped_regions_keep_the_order_and_at_least_one() -> None:
     values = torch.arange(1, 9).reshape(2, 4)
     seen = torch.tensor([[True, True, True, False], [True, True, False, False]])
     out = torch.tensor([[True, False, False, False], [True, True, True, True]])
@@ -135,7 +136,7 @@ def test_dropped_places_leave_the_others_in_order_and_one_at_least() -> None:
     assert moved[1, 0] == 5
 
 
-def test_vse_infinity_drops_in_training_alone_and_learns_from_real_regions_only(vocabulary: Vocabulary) -> None:
+def test_vse_infinity_drops_in_training_only_and_ignores_padding(vocabulary: Vocabulary) -> None:
     torch.manual_seed(3)
     model = VSEInfinity(6, vocabulary, embed=8, word=5)
     features, regions = torch.randn(4, 7, 6), torch.tensor([7, 4, 3, 5])
@@ -153,7 +154,7 @@ def test_vse_infinity_drops_in_training_alone_and_learns_from_real_regions_only(
     torch.testing.assert_close(norm.running_mean, model.mlp[0](flat).mean(dim=0).detach())
 
 
-def test_models_that_are_not_there_are_named(vocabulary: Vocabulary) -> None:
+def test_missing_models_are_named(vocabulary: Vocabulary) -> None:
     with pytest.raises(ValueError, match="no model 'sgraf'; there are vsepp, vse_inf"):
         make_model("sgraf", 6, vocabulary, 8, 5)
     with pytest.raises(ValueError, match="by a GRU"):
@@ -162,21 +163,21 @@ def test_models_that_are_not_there_are_named(vocabulary: Vocabulary) -> None:
 
 def test_a_transformer_reads_captions_and_learns_slower(vocabulary: Vocabulary, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
-    known = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "dog", "man", "two"]
-    (tmp_path / "vocab.txt").write_text("\n".join(known), encoding="utf-8")
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "dog", "man", "two"]
+    (tmp_path / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
     transformers.BertTokenizerFast(vocab_file=str(tmp_path / "vocab.txt")).save_pretrained(tmp_path)
     small = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
-    transformers.BertModel(transformers.BertConfig(vocab_size=len(known), **small)).save_pretrained(tmp_path)
+    transformers.BertModel(transformers.BertConfig(vocab_size=len(words), **small)).save_pretrained(tmp_path)
     model = make_model("vse_inf", 6, vocabulary, embed=8, word=5, text=str(tmp_path)).eval()
     tokens, lengths = model.tokens(["a dog", "two"])
-    found = model.encode_captions(tokens, lengths)
-    torch.testing.assert_close(model.encode_captions(tokens[1:, :3], lengths[1:])[0], found[1])
+    encoded = model.encode_captions(tokens, lengths)
+    torch.testing.assert_close(model.encode_captions(tokens[1:, :3], lengths[1:])[0], encoded[1])
     fast, slow = model.parameter_groups(1.0)
     assert (fast["lr"], slow["lr"]) == (1.0, 0.1)
     assert len(fast["params"]) + len(slow["params"]) == len(list(model.parameters()))
 
 
-def test_a_transformer_that_brings_code_or_pickles_is_refused_without_a_question(
+def test_a_transformer_with_code_or_pickles_is_refused(
     vocabulary: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("transformers")

@@ -15,7 +15,7 @@ from relabel_train.training.options import FitOptions
 
 @pytest.fixture(scope="session")
 def regions(small_project: Project, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """SCAN's files for the 60 images: words of their captions, drawn at random, and noise."""
+    """Write SCAN's files for the 60 images: a random vector per word of their captions, with noise."""
     folder, corpus = tmp_path_factory.mktemp("regions"), small_project.corpus
     rng = np.random.default_rng(3)
     words = sorted({word for text in corpus.texts for word in text.split()})
@@ -35,10 +35,10 @@ def regions(small_project: Project, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture
 def run(small_project: Project, regions: Path, tmp_path: Path) -> Callable[..., FitOptions]:
-    """Make options of a tiny run."""
+    """Return a function that makes the options of a tiny run."""
 
     def make(name: str = "run", **changed: Any) -> FitOptions:
-        given: dict[str, Any] = {
+        values: dict[str, Any] = {
             "data": regions,
             "captions": small_project.layout.corpus,
             "out": tmp_path / name,
@@ -51,6 +51,6 @@ def run(small_project: Project, regions: Path, tmp_path: Path) -> Callable[..., 
             "least": 1,
             "log_every": 1,
         }
-        return FitOptions(**given | changed)
+        return FitOptions(**values | changed)
 
     return make

@@ -33,13 +33,13 @@ def same(a: object, b: object) -> bool:
     return type(a) is type(b) and a == b
 
 
-def test_everything_comes_back(tmp_path: Path) -> None:
+def test_everything_is_restored(tmp_path: Path) -> None:
     path = tmp_path / "last.npz"
     save_checkpoint(path, STATE)
     save_checkpoint(path, STATE)
     assert same(STATE, load_checkpoint(path))
     assert [p.name for p in tmp_path.iterdir()] == ["last.npz"]
-    with zipfile.ZipFile(path) as archive:  # numpy alone reads it
+    with zipfile.ZipFile(path) as archive:  # numpy reads it without relabel_train
         np.testing.assert_array_equal(np.load(archive.open("00000.npy"), allow_pickle=False), STATE["model"]["w"])  # type: ignore[index]
 
 
@@ -107,13 +107,13 @@ HOSTILE: dict[str, dict[str, bytes]] = {
 
 
 @pytest.mark.parametrize("name", list(HOSTILE))
-def test_an_archive_that_is_no_checkpoint_is_named(tmp_path: Path, name: str) -> None:
+def test_an_archive_without_a_checkpoint_is_named(tmp_path: Path, name: str) -> None:
     archive(tmp_path / "last.npz", HOSTILE[name])
     with pytest.raises(FitError, match=r"last\.npz: not a valid checkpoint"):
         load_checkpoint(tmp_path / "last.npz")
 
 
-def test_members_that_are_compressed_or_locked_are_named(tmp_path: Path) -> None:
+def test_compressed_or_encrypted_members_are_named(tmp_path: Path) -> None:
     path = tmp_path / "last.npz"
     archive(path, {"state.json": b"{}"}, zipfile.ZIP_DEFLATED)
     with pytest.raises(FitError, match=r"state\.json is compressed or encrypted"):
@@ -136,9 +136,9 @@ def test_members_that_are_compressed_or_locked_are_named(tmp_path: Path) -> None
 def test_a_changed_byte_changes_nothing_or_is_named(tmp_path: Path, count: int) -> None:
     path = tmp_path / "last.npz"
     save_checkpoint(path, STATE)
-    whole, draws, found = path.read_bytes(), random.Random(0), 0
+    contents, draws, detected = path.read_bytes(), random.Random(0), 0
     for _ in range(count):
-        raw = bytearray(whole)
+        raw = bytearray(contents)
         for _ in range(draws.choice([1, 1, 3])):
             raw[draws.randrange(len(raw))] ^= 1 << draws.randrange(8)
         path.write_bytes(raw)
@@ -146,5 +146,5 @@ def test_a_changed_byte_changes_nothing_or_is_named(tmp_path: Path, count: int) 
             assert same(STATE, load_checkpoint(path))
         except FitError as error:
             assert "last.npz" in str(error)  # noqa: PT017
-            found += 1
-    assert found > count / 4
+            detected += 1
+    assert detected > count / 4

@@ -1,5 +1,6 @@
-"""Contract: captions, features and labels are joined by id; a batch holds the labels of exactly its captions, for
-every sampler, for a plan and for the share of a process."""
+"""Contract: captions, features and labels are joined by id. A batch holds the labels of exactly its captions, for
+every sampler, for a plan and for the share of a process.
+"""
 
 from __future__ import annotations
 
@@ -37,16 +38,16 @@ def batches(options: FitOptions, paired: bool = False, rank: int = 0, world: int
 @pytest.mark.parametrize(
     ("sampler", "given"), [("random", ()), ("neighbour", ("k=3",)), ("graded", ("group=4", "depth=8"))]
 )
-def test_a_batch_is_what_its_rows_say(
+def test_a_batch_matches_its_rows(
     run: Callable[..., FitOptions], small_project: Project, sampler: str, given: tuple[str, ...]
 ) -> None:
     options = run(sampler=sampler, sampler_set=given, scale=2.0)
-    found, corpus = batches(options, paired=True), small_project.corpus
+    loaded, corpus = batches(options, paired=True), small_project.corpus
     lookup, features = open_lookup(options.labels or ""), open_features(options.data, namespace="coco")
-    todo = found.epoch(0)
-    assert len(todo) == len(found)
+    todo = loaded.epoch(0)
+    assert len(todo) == len(loaded)
     for rows in todo:
-        batch = found.make(rows)
+        batch = loaded.make(rows)
         assert batch.relevance is not None
         assert batch.paired is not None
         np.testing.assert_allclose(batch.relevance, lookup.block(rows) / 2)
@@ -55,12 +56,12 @@ def test_a_batch_is_what_its_rows_say(
         for i, row in enumerate(rows.tolist()):
             vectors, _ = features[[corpus.image_ids[corpus.image[row]]]]
             np.testing.assert_array_equal(batch.features[i], vectors[0])
-            tokens, lengths = found._tokens([corpus.texts[row]])
+            tokens, lengths = loaded._tokens([corpus.texts[row]])
             assert batch.tokens[i, : lengths[0]].tolist() == tokens[0].tolist()
 
 
 def without_encodings(whole: Path, folder: Path, failed: list[int]) -> Lookup:
-    """A copy of a lookup that says of some rows that they have no encoding."""
+    """Copy a lookup with some rows marked as failed."""
     shutil.copytree(whole, folder)
     np.save(folder / "failed.npy", np.array(failed, np.int32))
     body = json.loads((folder / "lookup.json").read_text(encoding="utf-8"))
@@ -77,18 +78,18 @@ def test_captions_without_a_label_are_in_no_batch_and_no_metric(
     features = open_features(options.data, namespace="coco")
     split = read_split(options.captions, options.split, features)
     model = make_model("vsepp", features.width, Vocabulary.of(split.texts, 1), 4, 4)
-    found = Batches(options, split, features, model, labels, None, True)
-    gone = set(np.flatnonzero(corpus.image == corpus.image[bad]).tolist())  # it stands for its image
-    drawn = [row for rows in found.epoch(0) for row in rows.tolist()]
-    assert (gone & set(drawn), found.left_out) == (set(), len(gone))
-    assert len(drawn) == len(split.texts) - len(gone)
-    for rows in found.epoch(0):
-        batch = found.make(rows)
+    loaded = Batches(options, split, features, model, labels, None, True)
+    gone = set(np.flatnonzero(corpus.image == corpus.image[bad]).tolist())  # its caption represents the image
+    rows_seen = [row for rows in loaded.epoch(0) for row in rows.tolist()]
+    assert (gone & set(rows_seen), loaded.left_out) == (set(), len(gone))
+    assert len(rows_seen) == len(split.texts) - len(gone)
+    for rows in loaded.epoch(0):
+        batch = loaded.make(rows)
         for labels_ in (batch.relevance, batch.paired):
             assert labels_ is not None
             assert torch.isfinite(labels_).all()
         for i, row in enumerate(rows.tolist()):
-            tokens, lengths = found._tokens([corpus.texts[row]])
+            tokens, lengths = loaded._tokens([corpus.texts[row]])
             assert batch.tokens[i, : lengths[0]].tolist() == tokens[0].tolist()
     rng = np.random.default_rng(0)
     images = rng.normal(size=(len(split.image_ids), 6)).astype(np.float32)
@@ -99,17 +100,19 @@ def test_captions_without_a_label_are_in_no_batch_and_no_metric(
 
 
 def test_processes_share_a_batch_and_see_all_its_labels(run: Callable[..., FitOptions]) -> None:
-    whole = batches(run())
+    complete = batches(run())
     shares = [batches(run(), rank=r, world=3) for r in range(3)]
-    for rows in whole.epoch(1):
-        full, parts = whole.make(rows), [share.make(rows) for share in shares]
+    for rows in complete.epoch(1):
+        full, parts = complete.make(rows), [share.make(rows) for share in shares]
         torch.testing.assert_close(torch.cat([p.features for p in parts]), full.features)
         assert torch.cat([p.lengths for p in parts]).tolist() == full.lengths.tolist()
         for part in parts:
             torch.testing.assert_close(part.relevance, full.relevance)
 
 
-def test_no_labels_and_labels_of_a_plan(run: Callable[..., FitOptions], small_project: Project, tmp_path: Path) -> None:
+def test_batches_without_labels_and_of_a_plan(
+    run: Callable[..., FitOptions], small_project: Project, tmp_path: Path
+) -> None:
     none = batches(run(labels=None))
     batch: Batch = none.make(none.epoch(0)[0])
     assert batch.relevance is None
@@ -122,16 +125,16 @@ def test_no_labels_and_labels_of_a_plan(run: Callable[..., FitOptions], small_pr
     features = open_features(run().data, namespace="coco")
     split = small_project.corpus.splits["train"]
     inside = [n for n in range(len(plan)) if set(plan.rows(n).tolist()) <= set(split)]
-    found = batches(run(labels=None, plan=job.out))
+    planned = batches(run(labels=None, plan=job.out))
     assert len(features) == 60
     for number in inside:
-        assert torch.equal(found.make(number).relevance, plan.tensors(number).relevance)  # type: ignore[arg-type]
+        assert torch.equal(planned.make(number).relevance, plan.tensors(number).relevance)  # type: ignore[arg-type]
     outside = next(n for n in range(len(plan)) if n not in inside)
     with pytest.raises(FitError, match="has no features or is not of this split"):
-        found.make(outside)
+        planned.make(outside)
 
 
-def test_what_does_not_fit_is_named(run: Callable[..., FitOptions], tmp_path: Path) -> None:
+def test_mismatches_are_named(run: Callable[..., FitOptions], tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="relabel ingest"):
         batches(run(captions=tmp_path))
     with pytest.raises(FitError, match="no captions of split 'dev'"):

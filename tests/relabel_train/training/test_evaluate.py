@@ -1,5 +1,6 @@
-"""Contract: a trained model's figures are those of its embeddings; held-out captions are neither positives nor
-queries; trials run once and report the same as separate runs."""
+"""Contract: the figures of a trained model are those of its embeddings. Held-out captions are neither positives nor
+queries. Trials run once and have the figures of separate runs.
+"""
 
 from __future__ import annotations
 
@@ -29,59 +30,64 @@ def one_thread() -> Iterator[None]:
 
 
 def held(options: FitOptions, **changed: object) -> EvalOptions:
-    given: dict[str, object] = {"run": options.out, "data": options.data, "captions": options.captions, "split": "test"}
-    return EvalOptions(**given | {"namespace": "coco", "graded": 6} | changed)  # type: ignore[arg-type]
+    values: dict[str, object] = {
+        "run": options.out,
+        "data": options.data,
+        "captions": options.captions,
+        "split": "test",
+    }
+    return EvalOptions(**values | {"namespace": "coco", "graded": 6} | changed)  # type: ignore[arg-type]
 
 
-def test_figures_are_those_of_the_embeddings(run: Callable[..., FitOptions], small_project: Project) -> None:
+def test_figures_equal_those_of_the_embeddings(run: Callable[..., FitOptions], small_project: Project) -> None:
     options = run(epochs=3, lr=0.02)
     fit(options, "cpu")
     lookup = small_project.layout.lookup("all", "cider")
-    found = evaluate(held(options, labels=(lookup,)), "cpu")
+    report = evaluate(held(options, labels=(lookup,)), "cpu")
     features = open_features(options.data, namespace="coco")
     split = read_split(options.captions, "test", features)
     images, captions = embed(load_model(options.out)[0], split, features, torch.device("cpu"))
     scores = images @ captions.T
     hits = [split.image[int(np.argmax(row))] == i for i, row in enumerate(scores) if (split.image == i).any()]
     back = [int(np.argmax(scores[:, j])) == split.image[j] for j in range(len(captions))]
-    figure = found.retrieval["all.r1_percent"]
+    figure = report.retrieval["all.r1_percent"]
     assert figure.i2t == pytest.approx(100 * np.mean(hits))
     assert figure.t2i == pytest.approx(100 * np.mean(back))
-    graded = found.graded["cider"]
+    graded = report.graded["cider"]
     assert graded.images == 6
     assert graded.captions == int((split.image < 6).sum())
     assert graded["labels.ndcg"].i2t is not None
-    body = found.to_json()
+    body = report.to_json()
     assert json.loads(json.dumps(body)) == body
     assert body["stand_in"] is None
-    assert "Against the label cider, 6 images" in found.text()
+    assert "Against the label cider, 6 images" in report.text()
 
 
-def test_what_stands_in_is_no_positive_and_asks_nothing(tmp_path: Path) -> None:
+def test_held_out_captions_are_neither_positives_nor_queries(tmp_path: Path) -> None:
     names = ["coco:10", "coco:11", "coco:20", "coco:21"]
     split = Split(names, [""] * 4, ["coco:1", "coco:2"], np.array([0, 0, 1, 1]), np.array([0, 1]))
     array = np.zeros((2, 1, 1), np.float32)
     features = Features([array], split.image_ids, None, {"held_out": ["coco:12", "coco:22"]}, lambda: features)
     (tmp_path / ECCV_FILES[0]).write_text(json.dumps({"1": [10, 12, 20], "2": [22], "9": [10]}), encoding="utf-8")
     (tmp_path / ECCV_FILES[1]).write_text(json.dumps({"10": [1, 2], "12": [1], "21": [2, 9]}), encoding="utf-8")
-    found, note = positives_without_held_out(tmp_path, split, features)
-    assert found.i2t.queries.tolist() == [0]
-    assert found.i2t.items.tolist() == [0, 2]
-    assert found.i2t.total.tolist() == [2]
-    assert found.t2i.queries.tolist() == [0, 3]
-    assert found.t2i.total.tolist() == [2, 2]
+    positives, note = positives_without_held_out(tmp_path, split, features)
+    assert positives.i2t.queries.tolist() == [0]
+    assert positives.i2t.items.tolist() == [0, 2]
+    assert positives.i2t.total.tolist() == [2]
+    assert positives.t2i.queries.tolist() == [0, 3]
+    assert positives.t2i.total.tolist() == [2, 2]
     assert "1 of 3 image queries, 2 of 3 caption queries; 2 positives stand in" in note
     with pytest.raises(FileNotFoundError, match="relabel fetch eccv"):
         positives_without_held_out(tmp_path / "gone", split, features)
 
 
-def test_trials_are_run_once_and_found_again(run: Callable[..., FitOptions], small_project: Project) -> None:
+def test_finished_trials_are_reused(run: Callable[..., FitOptions], small_project: Project) -> None:
     label = small_project.layout.lookup("all", "cider")
     trials = [Trial(n, run(n, epochs=1, seed=s), held(run(n), labels=(label,))) for n, s in (("a", 0), ("b", 1))]
-    told: list[tuple[str, bool]] = []
+    events: list[tuple[str, bool]] = []
     first = run_trial(trials[0])
-    found = run_trials(trials, 1, lambda name, before: told.append((name, before)))
-    assert found["a"] == first
-    assert told == [("a", True), ("b", False)]
-    assert set(found["b"]) == {"training", "evaluation"}
-    assert found["b"]["training"]["finished"]
+    results = run_trials(trials, 1, lambda name, before: events.append((name, before)))
+    assert results["a"] == first
+    assert events == [("a", True), ("b", False)]
+    assert set(results["b"]) == {"training", "evaluation"}
+    assert results["b"]["training"]["finished"]

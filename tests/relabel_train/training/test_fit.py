@@ -1,5 +1,6 @@
-"""Contract: options and folder determine a run, to the bit, also after any kill; several processes compute the
-gradients of one. Training learns; invalid inputs are named."""
+"""Contract: options and folder determine a run bit by bit, also after any kill, and several processes compute the
+gradients of one. Training reduces the loss, and invalid inputs are named.
+"""
 
 from __future__ import annotations
 
@@ -43,15 +44,15 @@ def one_thread() -> Any:
 
 
 def child(options: FitOptions) -> list[str]:
-    given = {name: str(v) if isinstance(v, Path) else v for name, v in asdict(options).items()}
-    return [sys.executable, "-c", CHILD, json.dumps(given)]
+    values = {name: str(v) if isinstance(v, Path) else v for name, v in asdict(options).items()}
+    return [sys.executable, "-c", CHILD, json.dumps(values)]
 
 
 def state(options: FitOptions, name: str = LAST) -> dict[str, Any]:
-    found = load_checkpoint(options.out / name)
-    found["position"].pop("seconds")
-    found.pop("log", None)
-    return found
+    restored = load_checkpoint(options.out / name)
+    restored["position"].pop("seconds")
+    restored.pop("log", None)
+    return restored
 
 
 def assert_same(a: Any, b: Any, where: str = "") -> None:
@@ -70,26 +71,26 @@ def assert_same(a: Any, b: Any, where: str = "") -> None:
 
 
 def lines(options: FitOptions) -> list[dict[str, Any]]:
-    found = [json.loads(line) for line in (options.out / "log.jsonl").read_text(encoding="utf-8").splitlines()]
-    return [{k: v for k, v in line.items() if k != "seconds"} for line in found]
+    records = [json.loads(line) for line in (options.out / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [{k: v for k, v in line.items() if k != "seconds"} for line in records]
 
 
-def test_it_learns_and_says_so(run: Callable[..., FitOptions]) -> None:
-    told: list[str] = []
+def test_training_reduces_the_loss_and_reports_it(run: Callable[..., FitOptions]) -> None:
+    messages: list[str] = []
     options = run(epochs=12, lr=0.02)
-    found = fit(options, "cpu", told.append)
+    result = fit(options, "cpu", messages.append)
     log = lines(options)
     losses = [line["loss"] for line in log if line["kind"] == "train"]
     rsums = [line["rsum"] for line in log if line["kind"] == "evaluation"]
     assert losses[-1] < losses[0] / 2
     assert len(rsums) == 12
-    assert found.best == max(rsums) > rsums[0]
-    assert found.finished
-    assert any("RSUM" in line for line in told)
+    assert result.best == max(rsums) > rsums[0]
+    assert result.finished
+    assert any("RSUM" in line for line in messages)
     model, about = load_model(options.out)
-    assert about["position"]["best"] == found.best
+    assert about["position"]["best"] == result.best
     assert not model.training
-    assert fit(options, "cpu").step == found.step  # finished: nothing is repeated
+    assert fit(options, "cpu").step == result.step  # finished: nothing is repeated
     assert lines(options) == log
 
 
@@ -100,7 +101,7 @@ def test_it_learns_and_says_so(run: Callable[..., FitOptions]) -> None:
         ({"model": "vse_inf", "sampler": "graded", "sampler_set": ("group=4", "depth=8"), "decay_at": 1}, "step 7:"),
     ],
 )
-def test_a_killed_run_ends_as_one_that_was_not(
+def test_a_killed_run_equals_an_uninterrupted_one(
     run: Callable[..., FitOptions], changed: dict[str, Any], killed_at: str
 ) -> None:
     options, unbroken = (run(name, **{"save_every": 3, **changed}) for name in ("killed", "unbroken"))
@@ -121,7 +122,7 @@ def test_a_killed_run_ends_as_one_that_was_not(
     assert lines(options) == lines(unbroken)
 
 
-def test_more_epochs_go_on(run: Callable[..., FitOptions]) -> None:
+def test_more_epochs_continue_a_run(run: Callable[..., FitOptions]) -> None:
     short, long = run("short", epochs=1), run("long", epochs=3, evaluate_every=4)
     fit(short, "cpu")
     fit(replace(short, epochs=3), "cpu")
@@ -129,12 +130,12 @@ def test_more_epochs_go_on(run: Callable[..., FitOptions]) -> None:
     assert_same(state(short)["model"], state(long)["model"])
 
 
-def test_a_run_that_no_longer_gets_better_stops(run: Callable[..., FitOptions]) -> None:
+def test_a_run_without_improvement_stops(run: Callable[..., FitOptions]) -> None:
     options = run(epochs=50, lr=1e-12, patience=2, evaluate_every=3)
-    found = fit(options, "cpu")
+    result = fit(options, "cpu")
     rsums = [line["rsum"] for line in lines(options) if line["kind"] == "evaluation"]
-    assert found.finished
-    assert found.step == 9
+    assert result.finished
+    assert result.step == 9
     assert rsums[0] >= max(rsums[1:])
     assert fit(options, "cpu").step == 9
 
@@ -171,12 +172,12 @@ def test_workers_read_ahead_and_change_nothing(run: Callable[..., FitOptions]) -
         ({"batch_size": 1000, "sampler_set": ("drop_last=true",)}, "no batch of 1000"),
     ],
 )
-def test_what_cannot_be_trained_is_named(run: Callable[..., FitOptions], changed: dict[str, Any], said: str) -> None:
+def test_untrainable_inputs_are_named(run: Callable[..., FitOptions], changed: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         fit(run(**changed), "cpu")
 
 
-def test_another_run_is_not_gone_on_with(run: Callable[..., FitOptions]) -> None:
+def test_another_run_is_not_resumed(run: Callable[..., FitOptions]) -> None:
     fit(run(epochs=1), "cpu")
     with pytest.raises(FitError, match=r"last\.npz: another run \(lr was 0\.0005, is 0\.1\)"):
         fit(run(epochs=1, lr=0.1), "cpu")
@@ -192,10 +193,10 @@ def test_files_of_another_program_are_not_overwritten(name: str, run: Callable[.
     assert [(p.name, p.read_text()) for p in options.out.iterdir()] == [(name, "mine")]
 
 
-def test_a_run_that_is_killed_before_its_first_step_goes_on(
+def test_a_run_killed_before_its_first_step_resumes(
     run: Callable[..., FitOptions], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first checkpoint lies there before any other file, so that the folder is known as a run's."""
+    """Check that the first checkpoint precedes any other file, so that the folder is recognised as that of a run."""
 
     def stop(*_: Any) -> None:
         raise KeyboardInterrupt
@@ -212,10 +213,10 @@ def test_a_run_that_is_killed_before_its_first_step_goes_on(
     assert lines(options) == lines(unbroken)
 
 
-def test_two_processes_have_the_gradients_of_one(run: Callable[..., FitOptions], tmp_path: Path) -> None:
+def test_two_processes_compute_the_gradients_of_one(run: Callable[..., FitOptions], tmp_path: Path) -> None:
     options = {name: run(name, epochs=1, batch_size=15, **more) for name, more in RUNS.items()}
-    given = {n: {k: str(v) if isinstance(v, Path) else v for k, v in asdict(o).items()} for n, o in options.items()}
-    (tmp_path / "told.json").write_text(json.dumps(given), encoding="utf-8")
+    values = {n: {k: str(v) if isinstance(v, Path) else v for k, v in asdict(o).items()} for n, o in options.items()}
+    (tmp_path / "told.json").write_text(json.dumps(values), encoding="utf-8")
     torchrun(str(Path(__file__).with_name("two_processes.py")), str(tmp_path))
     for name in options:
         alone, shared = (load_checkpoint(tmp_path / f"{name}-{world}.npz") for world in (1, 2))
@@ -226,11 +227,11 @@ def test_two_processes_have_the_gradients_of_one(run: Callable[..., FitOptions],
 
 def test_relabel_fit_runs_under_torchrun(run: Callable[..., FitOptions]) -> None:
     options = run(epochs=1, batch_size=15)
-    given = {"data": options.data, "captions": options.captions, "out": options.out, "labels": options.labels}
-    given |= {"namespace": "coco", "batch-size": 15, "epochs": 1, "embed": 12, "word": 6, "least": 1, "device": "cpu"}
+    values = {"data": options.data, "captions": options.captions, "out": options.out, "labels": options.labels}
+    values |= {"namespace": "coco", "batch-size": 15, "epochs": 1, "embed": 12, "word": 6, "least": 1, "device": "cpu"}
     verb = [str(Path(sys.executable).with_name("relabel")), "fit"]
-    found = torchrun("--no-python", *verb, *(str(x) for name, value in given.items() for x in (f"--{name}", value)))
-    assert found.count("best RSUM") == 1  # the first process speaks for all
+    output = torchrun("--no-python", *verb, *(str(x) for name, value in values.items() for x in (f"--{name}", value)))
+    assert output.count("best RSUM") == 1  # only the first process prints
     assert state(options)["position"]["epoch"] == 1
     assert state(options)["identity"]["world"] == 2
 
@@ -239,7 +240,7 @@ def test_relabel_fit_runs_under_torchrun(run: Callable[..., FitOptions]) -> None
     ("said", "expected"),
     [({}, (0, 1)), ({"RANK": "3"}, (0, 1)), ({"RANK": "1", "WORLD_SIZE": "2"}, (1, 2)), ({"WORLD_SIZE": "1"}, (0, 1))],
 )
-def test_a_rank_counts_where_there_are_several(
+def test_ranks_are_used_with_several_processes(
     said: dict[str, str], expected: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("RANK", "WORLD_SIZE"):
@@ -250,12 +251,12 @@ def test_a_rank_counts_where_there_are_several(
 
 
 def torchrun(*arguments: str) -> str:
-    """Run two processes on this machine and return what they printed."""
+    """Run two processes on this machine and return their output."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *arguments]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
-    assert found.returncode == 0, found.stderr[-3000:]
-    return found.stdout
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
+    assert process.returncode == 0, process.stderr[-3000:]
+    return process.stdout
 
 
 RUNS: dict[str, dict[str, Any]] = {

@@ -1,4 +1,6 @@
-"""Contract: all twelve losses by name, with parameters and weights, get the inputs that they are defined on."""
+"""Contract: all twelve losses are available by name, with parameters and weights, and get the inputs that they are
+defined on.
+"""
 
 from __future__ import annotations
 
@@ -31,42 +33,42 @@ def test_every_loss_file_has_its_name() -> None:
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_every_loss_trains(name: str) -> None:
-    given = pairs()
-    value = Objective([name])(given)
+    batch = pairs()
+    value = Objective([name])(batch)
     value.backward()
     assert torch.isfinite(value)
-    for vectors in (given.images, given.captions):
+    for vectors in (batch.images, batch.captions):
         assert vectors.grad is not None
         assert vectors.grad.abs().sum() > 0
 
 
 def test_weights_and_parameters() -> None:
-    given = pairs()
+    batch = pairs()
     objective = Objective(["triplet:0.5", "smooth_ndcg"], ["triplet.margin=0.1", "triplet.negatives=sum"])
-    triplet = TripletLoss(0.1, "sum")(given.scores, given.relevance, given.same_image)
-    listwise = SmoothNDCGLoss()(given.scores, given.relevance, given.same_image)
-    torch.testing.assert_close(objective(given), triplet / 2 + listwise)
-    torch.testing.assert_close(sum(objective.terms(given).values()), objective(given))
+    triplet = TripletLoss(0.1, "sum")(batch.scores, batch.relevance, batch.same_image)
+    listwise = SmoothNDCGLoss()(batch.scores, batch.relevance, batch.same_image)
+    torch.testing.assert_close(objective(batch), triplet / 2 + listwise)
+    torch.testing.assert_close(sum(objective.terms(batch).values()), objective(batch))
     alone = Objective(["triplet"], ["margin=0.1", "negatives=sum"])
-    torch.testing.assert_close(alone(given), triplet)
+    torch.testing.assert_close(alone(batch), triplet)
     assert not alone.needs_relevance
     assert objective.needs_relevance
     assert not objective.needs_paired
 
 
 @pytest.mark.parametrize(("name", "loss"), [("log_ratio", LogRatioLoss()), ("dense_triplet", DenseTripletLoss())])
-def test_losses_of_embeddings_order_each_kind_and_a_triplet_ties_them(name: str, loss: torch.nn.Module) -> None:
-    given = pairs()
-    assert given.relevance is not None
-    assert given.paired is not None
-    found = Objective([name], top=1.5)
-    assert found.needs_paired
-    symmetric = (given.relevance + given.relevance.T) / 2
-    wanted = loss(given.images, 1.5 - symmetric, given.same_image) + loss(
-        given.captions, 1.5 - given.paired, given.same_image
+def test_losses_of_embeddings_apply_to_each_kind_with_a_triplet(name: str, loss: torch.nn.Module) -> None:
+    batch = pairs()
+    assert batch.relevance is not None
+    assert batch.paired is not None
+    objective = Objective([name], top=1.5)
+    assert objective.needs_paired
+    symmetric = (batch.relevance + batch.relevance.T) / 2
+    wanted = loss(batch.images, 1.5 - symmetric, batch.same_image) + loss(
+        batch.captions, 1.5 - batch.paired, batch.same_image
     )
-    wanted = wanted + TripletLoss(reduction="mean")(given.scores, None, given.same_image)
-    torch.testing.assert_close(found(given), wanted)
+    wanted = wanted + TripletLoss(reduction="mean")(batch.scores, None, batch.same_image)
+    torch.testing.assert_close(objective(batch), wanted)
 
 
 @pytest.mark.parametrize(
@@ -82,6 +84,6 @@ def test_losses_of_embeddings_order_each_kind_and_a_triplet_ties_them(name: str,
         ([], [], "no loss"),
     ],
 )
-def test_mistakes_are_named(names: list[str], given: list[str], said: str) -> None:
+def test_usage_errors_are_named(names: list[str], given: list[str], said: str) -> None:
     with pytest.raises(FitError, match=said):
         Objective(names, given)

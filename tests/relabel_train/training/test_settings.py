@@ -1,4 +1,4 @@
-"""Contract: NAME=VALUE settings and weights of losses take no number that is not finite or beyond any real use."""
+"""Contract: NAME=VALUE settings and weights of losses accept only finite numbers of plausible size."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from relabel_train.training.options import FitError, parse_settings
 
 
 def test_values_are_json_or_text() -> None:
-    given = ("a=1", "b=[0.5, 2]", "c=soft", "d=true", "e==", "f=" + "9" * 5000, "g=" + "[" * 5000)
-    found = {"a": 1, "b": [0.5, 2], "c": "soft", "d": True, "e": "=", "f": "9" * 5000, "g": "[" * 5000}
-    assert parse_settings(given) == found
+    settings = ("a=1", "b=[0.5, 2]", "c=soft", "d=true", "e==", "f=" + "9" * 5000, "g=" + "[" * 5000)
+    expected = {"a": 1, "b": [0.5, 2], "c": "soft", "d": True, "e": "=", "f": "9" * 5000, "g": "[" * 5000}
+    assert parse_settings(settings) == expected
 
 
 @pytest.mark.parametrize("value", ["NaN", "-Infinity", "1e400", "1e10", "-10000000000", "[0.5, NaN]", "1" + "0" * 400])
-def test_numbers_of_no_use_are_refused(value: str) -> None:
+def test_implausible_numbers_are_refused(value: str) -> None:
     with pytest.raises(FitError, match="margin: expected numbers"):
         parse_settings((f"margin={value}",))
 
 
 @pytest.mark.parametrize("weight", ["nan", "inf", "-inf", "1e10", "", "x", "9" * 5000])
-def test_weights_of_no_use_are_refused(weight: str) -> None:
+def test_implausible_weights_are_refused(weight: str) -> None:
     with pytest.raises(FitError, match="is no weight"):
         Objective([f"triplet:{weight}"])

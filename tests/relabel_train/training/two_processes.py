@@ -1,5 +1,6 @@
-"""The part of each of two processes in test_fit: the first batch's gradients, computed together and by the first
-alone."""
+"""Program of the two processes in test_fit: the first batch's gradients, computed jointly and by the first process
+alone.
+"""
 
 from __future__ import annotations
 
@@ -37,15 +38,15 @@ def gradients(options: FitOptions, here: Processes) -> dict[str, Any]:
 
 
 def main(folder: Path) -> None:
-    told = json.loads((folder / "told.json").read_text(encoding="utf-8"))
-    with join_processes("cpu") as here:
-        for name, given in told.items():
-            paths = {key: Path(given[key]) for key in ("data", "captions", "labels", "out")}
-            lists = {key: tuple(given[key]) for key in ("loss", "loss_set", "sampler_set")}
-            options = FitOptions(**{**given, **paths, **lists})
-            together = gradients(options, here)
-            alone = gradients(options, Processes(0, 1, here.device))
-            if here.first:
+    options_of = json.loads((folder / "told.json").read_text(encoding="utf-8"))
+    with join_processes("cpu") as processes:
+        for name, values in options_of.items():
+            paths = {key: Path(values[key]) for key in ("data", "captions", "labels", "out")}
+            lists = {key: tuple(values[key]) for key in ("loss", "loss_set", "sampler_set")}
+            options = FitOptions(**{**values, **paths, **lists})
+            together = gradients(options, processes)
+            alone = gradients(options, Processes(0, 1, processes.device))
+            if processes.first:
                 save_checkpoint(folder / f"{name}-1.npz", alone)
                 save_checkpoint(folder / f"{name}-2.npz", together)
 
