@@ -198,7 +198,7 @@ def _write_neighbours(project: Project, label: str, k: int) -> None:
                 "same_image": pa.array((image[near] == image[rows, None]).tolist(), pa.list_(pa.bool_())),
             }
             work.part(i, -(-n // 100), lambda table=table: pa.table(table))  # type: ignore[misc]
-        work.facts |= {"rows": [0, n], "k": k}
+        work.facts |= {"rows": [0, n], "k": k, "width": k}
 
     inputs = {"corpus": project.corpus.digest, "encoding": stages.read_encoding(project, label, "all").fingerprint}
     artefact = ArtefactSpec("neighbours", label, {"within": "all", "index": None}, inputs)

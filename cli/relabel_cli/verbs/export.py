@@ -7,9 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
+from relabel.core.types import Of
 from relabel.export import EXPORTS
 from relabel.export.params import ExportLookupParams, ExportPlanParams, format_params
-from relabel.neighbours.spec import Of, Within
+from relabel.neighbours.spec import Within
 from relabel_cli.global_options import GlobalOptions
 from relabel_cli.options import Overrides, group, verb
 

@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 Pooling = Literal["paired", "max", "mean", "refs"]
 """Reduction of the references of an image to one number."""
 
+Of = Literal["captions", "images"]
+"""Queries of a table of neighbours."""
+
 Rows = NDArray[np.int32]
 """Rows of the corpus."""
 

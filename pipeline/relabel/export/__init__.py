@@ -13,6 +13,14 @@ if TYPE_CHECKING:
 
 EXPORTS = {
     "hf": ("HfExport", "Write a dataset folder that Hugging Face's datasets loads, with a card."),
+    "pairs": ("PairsExport", "Write scored pairs of captions for the losses of sentence-transformers."),
+    "tuples": ("TuplesExport", "Write tuples of captions for the losses of sentence-transformers."),
+    "trec": ("TrecExport", "Write qrels and runs that trec_eval and ir_measures read."),
+    "safetensors": ("SafetensorsExport", "Write the vectors of a label with the ids of their captions."),
+    "scan": (
+        "ScanExport",
+        "Write captions, ids and dense blocks for VSE-infinity, SGRAF, NAAF and CHAN.",
+    ),
 }
 """Name of each format, which is that of its module, with its class and its line of help."""
 
@@ -28,8 +36,8 @@ def export_class(kind: str) -> type[Export[Any]]:
     Examples
     --------
     >>> from relabel.export import export_class
-    >>> export_class("hf").neighbours
-    True
+    >>> export_class("hf").__name__
+    'HfExport'
     """
     if kind not in EXPORTS:
         raise UsageError(f"no format {kind!r}", todo=choices(kind, EXPORTS))

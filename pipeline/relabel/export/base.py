@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from relabel.core.errors import CheckError
 from relabel.core.parameters import Parameters
 from relabel.core.progress import SILENT, Progress
+from relabel.core.types import Of
 from relabel.corpus import Corpus
 from relabel.sources.base import Source
 from relabel.sources.relevance import Relevance
@@ -89,7 +90,7 @@ class ExportInputs:
     encoding : ArtefactRef
         Covers all rows to write.
     neighbours : ArtefactRef or None
-        Neighbours of captions that cover all rows to write.
+        Neighbours of the queries of `Export.neighbours_of`, which cover all rows to write.
     figures : tuple of dict of str to str
         Records of the label's current report, if there is one (see `relabel.judge.report`).
     open_relevance : callable
@@ -126,8 +127,6 @@ class Export(ABC, Generic[P]):
     ----------
     version : int
         Increased when the same inputs and parameters give other bytes.
-    neighbours : bool
-        Whether the format reads the neighbours of captions, if these exist.
     figures : bool
         Whether the format reads the figures of the label's report.
 
@@ -138,11 +137,14 @@ class Export(ABC, Generic[P]):
     """
 
     version: ClassVar[int] = 1
-    neighbours: ClassVar[bool] = False
     figures: ClassVar[bool] = False
 
     def __init__(self, params: P) -> None:
         self.params = params
+
+    def neighbours_of(self) -> Of | None:
+        """Return the queries whose neighbours the format reads if they exist; None if it reads none."""
+        return None
 
     def check(self, inputs: ExportInputs) -> None:
         """Raise if the label cannot be written in this format; called before anything is read or written."""

@@ -14,6 +14,7 @@ from typing_extensions import override
 from relabel.core.errors import UsageError
 from relabel.core.hints import command
 from relabel.core.tables import Table, markdown
+from relabel.core.types import Of
 from relabel.export.base import Export, ExportInputs
 from relabel.export.neighbours import id_schema, neighbour_ids
 from relabel.export.params import ExportHfParams
@@ -44,8 +45,11 @@ class HfExport(Export[ExportHfParams]):
     `datasets.load_dataset` finds the splits. The split `val` is named `validation` there.
     """
 
-    neighbours = True
     figures = True
+
+    @override
+    def neighbours_of(self) -> Of:
+        return "captions"
 
     @override
     def check(self, inputs: ExportInputs) -> None:

@@ -8,7 +8,7 @@ from pydantic import Field, field_validator
 
 from relabel.core.parameters import Parameters, Seed
 from relabel.core.runtime import parse_size
-from relabel.core.types import Pooling
+from relabel.core.types import Of, Pooling
 
 SamplerName = Literal["random", "neighbour", "graded"]
 
@@ -110,6 +110,65 @@ class ExportHfParams(Parameters):
     licence: str | None = Field(None, description="Licence of the captions, for the card; by default that recorded.")
 
 
+class ExportSamplesParams(Parameters):
+    """Parameters that drawn pairs and drawn tuples share."""
+
+    count: int = Field(100_000, ge=1, le=1_000_000_000, description="Rows to write for each split.")
+    candidates: int = Field(8, ge=1, le=10_000, description="Candidates that are scored for each row.")
+    seed: Seed = Field(0, description="Seed of the draws.")
+    rows_per_shard: int = Field(100_000, ge=1, le=10_000_000, description="Rows per Parquet file.")
+
+
+class ExportPairsParams(ExportSamplesParams):
+    """Parameters of scored pairs of captions."""
+
+    bins: int = Field(10, ge=1, le=10_000, description="Bins of equal width from which equally many pairs are drawn.")
+
+
+class ExportTuplesParams(ExportSamplesParams):
+    """Parameters of tuples of an anchor, a positive and negatives."""
+
+    negatives: int = Field(4, ge=1, le=100_000, description="Negatives per anchor.")
+
+
+class ExportTrecParams(Parameters):
+    """Parameters of qrels and runs."""
+
+    of: Of = Field("captions", description="Queries: captions or images.")
+    levels: tuple[Annotated[float, Field(ge=-1000, le=1000)], ...] = Field(
+        (),
+        description="Cut points of relevance in rising order; a score has the grade of the last one it reaches. "
+        "Repeatable.",
+    )
+    quantiles: tuple[Annotated[float, Field(ge=0, le=1)], ...] = Field(
+        (0.5, 0.9, 0.99), description="Without levels: cut points as quantiles of the scores of all neighbours."
+    )
+
+
+class ExportSafetensorsParams(Parameters):
+    """Parameters of files of safetensors."""
+
+    dtype: Literal["float16", "float32"] = Field("float32", description="Type of the vectors.")
+    rows_per_shard: int = Field(500_000, ge=1, le=10_000_000, description="Captions per file.")
+
+
+class ExportScanParams(Parameters):
+    """Parameters of SCAN's files."""
+
+    captions_per_image: int = Field(
+        5, ge=0, le=1000, description="First captions of each image to write; 0 writes all, with one id per caption."
+    )
+    block: bool = Field(True, description="Write the relevance of all images and captions of a split as one array.")
+    dtype: Literal["float16", "float32"] = Field("float32", description="Type of the block.")
+    max_bytes: str = Field("4GiB", description="Largest size of a block.")
+
+    @field_validator("max_bytes")
+    @classmethod
+    def _is_a_size(cls, value: str) -> str:
+        parse_size(value)
+        return value
+
+
 class ExportParams(Parameters):
     """Parameters of the exports, one block each."""
 
@@ -120,6 +179,11 @@ class ExportParams(Parameters):
     lookup: ExportLookupParams = ExportLookupParams()
     plan: ExportPlanParams = ExportPlanParams()
     hf: ExportHfParams = ExportHfParams()
+    pairs: ExportPairsParams = ExportPairsParams()
+    tuples: ExportTuplesParams = ExportTuplesParams()
+    trec: ExportTrecParams = ExportTrecParams()
+    safetensors: ExportSafetensorsParams = ExportSafetensorsParams()
+    scan: ExportScanParams = ExportScanParams()
 
 
 def format_params(kind: str) -> type[Parameters]:

@@ -21,10 +21,9 @@ from numpy.typing import NDArray
 from relabel.core.errors import RelabelError
 from relabel.core.progress import Advance
 from relabel.core.runtime import Runtime
-from relabel.core.types import Pooling, Rows, Scores
+from relabel.core.types import Of, Pooling, Rows, Scores
 from relabel.corpus import REFERENCES
 from relabel.neighbours.row_digests import KEYS, read_keys
-from relabel.neighbours.spec import Of
 from relabel.sources.finder import Finder, Search
 from relabel.sources.relevance import Relevance
 from relabel.store.arrays import save_array

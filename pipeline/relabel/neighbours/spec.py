@@ -15,14 +15,13 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from relabel.core.parameters import Parameters
-from relabel.core.types import Pooling, Rows, Scores
+from relabel.core.types import Of, Pooling, Rows, Scores
 from relabel.corpus import REFERENCES, Corpus, References
 from relabel.corpus.build import SPLITS
 from relabel.sources.finder import Search
 from relabel.store.fixed_parquet import write_plain
 from relabel.store.workdir import part_ranges
 
-Of = Literal["captions", "images"]
 Within = Literal["train", "val", "test", "all"]
 assert set(SPLITS) | {"all"} == set(Within.__args__)  # type: ignore[attr-defined]
 SCHEMA = pa.schema(

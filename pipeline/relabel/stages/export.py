@@ -12,6 +12,7 @@ from typing import Any
 from relabel.config import Config
 from relabel.core.errors import CheckError, MissingError, RelabelError
 from relabel.core.hints import command
+from relabel.core.types import Of
 from relabel.export import export_class
 from relabel.export.base import ArtefactRef, Export, ExportInputs
 from relabel.stages.encode import open_label, read_encoding
@@ -80,10 +81,12 @@ def export_inputs(project: Project, exporter: Export[Any], label: str, split: st
     source, corpus, layout = project.config.source(label), project.corpus, project.layout
     covering = covering_split(lambda s: layout.encoding(s, label), split)
     encoding = ArtefactRef(layout.encoding(covering, label), read_encoding(project, label, covering))
-    within = covering_split(lambda s: layout.neighbours(s, "captions", label), split)
-    near = layout.neighbours(within, "captions", label)
-    table = read_current_neighbours(near, label, within, encoding.manifest) if exporter.neighbours else None
-    neighbours = None if table is None else ArtefactRef(near, table)
+    neighbours, of = None, exporter.neighbours_of()
+    if of is not None:
+        within = covering_split(lambda s: layout.neighbours(s, of, label), split)
+        near = layout.neighbours(within, of, label)
+        table = read_current_neighbours(near, label, within, encoding.manifest, of)
+        neighbours = None if table is None else ArtefactRef(near, table)
     figures = _figures(project, label) if exporter.figures else ()
     return ExportInputs(
         corpus=corpus,
@@ -108,8 +111,10 @@ def covering_split(folder: Callable[[str], Path], split: str) -> str:
     return "all" if not (folder(split) / MANIFEST).exists() and (folder("all") / MANIFEST).exists() else split
 
 
-def read_current_neighbours(folder: Path, label: str, within: str, encoding: Manifest) -> Manifest | None:
-    """Return the manifest of neighbours of captions; None if there are none.
+def read_current_neighbours(
+    folder: Path, label: str, within: str, encoding: Manifest, of: Of = "captions"
+) -> Manifest | None:
+    """Return the manifest of neighbours; None if there are none.
 
     Raises
     ------
@@ -122,7 +127,7 @@ def read_current_neighbours(folder: Path, label: str, within: str, encoding: Man
         return None
     # Stale neighbours are an error rather than left out: the user expects an export with neighbours.
     if manifest.inputs.get("encoding") != encoding.identity:
-        again = command("neighbours", "--label", label, "--within", within)
+        again = command("neighbours", "--label", label, "--within", within, "--of", of)
         todo = f"Run {again} again, or delete them to export without."
         raise CheckError("neighbours made from another encoding", where=str(folder), todo=todo)
     return manifest

@@ -6,7 +6,7 @@ from typing import Any
 
 from relabel.core.errors import CheckError, MissingError
 from relabel.core.hints import command
-from relabel.neighbours.spec import Of
+from relabel.core.types import Of
 from relabel.stages.job import Job
 from relabel.stages.project import Project
 from relabel.store.manifest import ArtefactSpec, open_artefact, read_manifest

@@ -13,9 +13,10 @@ from relabel import stages
 from relabel.config import load_config
 from relabel.core.errors import CheckError, MissingError
 from relabel.core.runtime import Runtime
+from relabel.core.types import Of
 from relabel.corpus import Corpus
 from relabel.corpus.build import Caption
-from relabel.neighbours.spec import Of, table_of
+from relabel.neighbours.spec import table_of
 from relabel.stages import Project
 from relabel.stages.verify import verify
 from relabel.store.artefact import build

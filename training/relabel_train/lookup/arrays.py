@@ -116,3 +116,12 @@ def _check_image_vectors(vectors: MappedArray, images: int, width: int) -> None:
     vectors.check_length(images)
     if vectors.array.shape[1] != width:
         vectors.refuse(f"vectors of width {width}, as those of the captions", vectors.array.shape[1])
+
+
+def raise_malloc_threshold() -> None:
+    """Make glibc keep freed arrays for the next call.
+
+    glibc returns every freed array of more than 128 KiB to the system until it has freed a larger one. The page faults
+    of allocating them again are half of a block's time. The larger array is never written to, so it costs nothing.
+    """
+    np.empty(1 << 20)

@@ -24,10 +24,11 @@ from relabel_train.folder import (
     read_digests,
 )
 from relabel_train.ids import Ids
-from relabel_train.lookup.arrays import check_arrays, map_arrays
+from relabel_train.lookup.arrays import check_arrays, map_arrays, raise_malloc_threshold
 from relabel_train.lookup.blocks import References
 from relabel_train.lookup.format import DESCRIPTION, MISSING, Description, Pooling, parse_description
 from relabel_train.lookup.kinds import open_blocks
+from relabel_train.lookup.lines import rows_of_lines
 from relabel_train.stamps import identity_of, verify_arrays
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ class Lookup:
         self, folder: Path, about: Description, mapped: Mapping[str, MappedArray], opened: tuple[str, str, Verify]
     ) -> None:
         self.folder, self.about, self.rows, self._opened = folder, about, range(*about.rows), opened
-        _raise_malloc_threshold()
+        raise_malloc_threshold()
         arrays = {name: array.array for name, array in mapped.items()}
         self.arrays = arrays
         self._image, self._indptr = arrays["image"], arrays["indptr"]
@@ -336,6 +337,10 @@ class Lookup:
         positions = self._caption_ids.find(caption_ids, "caption")
         return (positions + self.rows.start).astype(np.int32)
 
+    def at_lines(self, index: ArrayLike, captions_per_image: int = 5) -> NDArray[np.int32]:
+        """Return the rows of lines of the files of `relabel export scan`; as `relabel_train.lookup.lines` states."""
+        return rows_of_lines(self.about, self.arrays, index, captions_per_image)
+
     def rows_of_images(self, image_ids: Iterable[str]) -> NDArray[np.int32]:
         """Return the row of the first caption of each image, which names it in `block`; raises as `rows_of`."""
         positions = self._indptr[self._image_ids.find(image_ids, "image")]
@@ -360,15 +365,6 @@ class Lookup:
                 f"which this lookup of split {self.about.split!r} covers ({self.folder})"
             )
         return positions
-
-
-def _raise_malloc_threshold() -> None:
-    """Make glibc keep freed arrays for the next call.
-
-    glibc returns every freed array of more than 128 KiB to the system until it has freed a larger one. The page faults
-    of allocating them again are half of a block's time. The larger array is never written to, so it costs nothing.
-    """
-    np.empty(1 << 20)
 
 
 def _open(folder: ExportFolder, verify: Verify) -> tuple[Description, str, dict[str, MappedArray]]:

@@ -1,0 +1,238 @@
+"""Scored pairs of captions, for the losses of sentence-transformers; and the candidates from which pairs are drawn.
+
+Candidates of an anchor are its nearest captions if the label has neighbours, other captions of its image, and random
+captions of the split, drawn in turn. Random captions alone would hardly ever be relevant.
+
+The range between the least and the largest score of the candidates is divided into bins of equal width. Equally many
+pairs are drawn from each bin. Bins with fewer pairs give all of theirs, and the others give more.
+
+Each file has its own random generator and its own anchors, so that any file can be made again by itself.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from typing_extensions import override
+
+from relabel.core.errors import UsageError
+from relabel.core.types import Of, Rows, Scores
+from relabel.corpus import Corpus, References
+from relabel.export.base import Export, ExportInputs
+from relabel.export.neighbours import NeighbourTable, read_neighbours
+from relabel.export.params import ExportPairsParams, ExportSamplesParams
+from relabel.sources.relevance import Relevance
+from relabel.store.workdir import Work, part_ranges
+
+_DEPTH = 32  # nearest captions from which neighbours are drawn
+
+
+S = TypeVar("S", bound=ExportSamplesParams)
+
+
+class SamplesExport(Export[S]):
+    """Parquet files ``data/SPLIT-00000-of-000NN.parquet``, each of them drawn with its own anchors and generator.
+
+    Ids follow the columns that sentence-transformers reads, in columns of their own.
+    """
+
+    @property
+    def least(self) -> int:
+        """Captions that a split must have."""
+        return 2
+
+    @override
+    def neighbours_of(self) -> Of:
+        return "captions"
+
+    @override
+    def check(self, inputs: ExportInputs) -> None:
+        # Captions are compared with captions, so the label must score single references.
+        inputs.source.check_pooling("paired")
+        for split, rows in inputs.splits.items():
+            if len(rows) < self.least:
+                message = f"{len(rows)} captions are too few to draw from; {self.least} are needed"
+                raise UsageError(message, where=split)
+
+    @override
+    def write(self, inputs: ExportInputs, work: Work) -> None:
+        params, relevance = self.params, inputs.open_relevance()
+        try:
+            for number, (split, rows) in enumerate(inputs.splits.items()):
+                near = None
+                if inputs.neighbours is not None:
+                    near = read_neighbours(inputs.neighbours.folder, inputs.neighbours.manifest, rows, _DEPTH, 1)
+                pool = CandidatePool(inputs.corpus, rows, near)
+                order = np.random.default_rng((params.seed, number)).permutation(len(rows)) + rows.start
+                shards = part_ranges(range(params.count), params.rows_per_shard)
+                for i, shard in enumerate(shards):
+                    anchors = order[np.arange(shard.start, shard.stop) % len(order)].astype(np.int32)
+                    rng = np.random.default_rng((params.seed, number, i))
+                    name = f"data/{split}-{i:05d}-of-{len(shards):05d}.parquet"
+                    work.table(name, partial(self.draw, inputs.corpus, relevance, pool, anchors, rng))
+        finally:
+            relevance.close()
+        kinds = "captions of the same image, random captions"
+        kinds = f"nearest captions, {kinds}" if inputs.neighbours is not None else kinds
+        rule = f"{params.candidates} candidates per anchor ({kinds}); {self.rule}"
+        work.facts |= {"rule": rule, "rows": [inputs.rows.start, inputs.rows.stop]}
+
+    @property
+    @abstractmethod
+    def rule(self) -> str:
+        """Rule by which rows are drawn from the candidates."""
+
+    @abstractmethod
+    def draw(
+        self, corpus: Corpus, relevance: Relevance, pool: CandidatePool, anchors: Rows, rng: np.random.Generator
+    ) -> pa.Table:
+        """Return the table of one file, drawn for some anchors."""
+
+
+class PairsExport(SamplesExport[ExportPairsParams]):
+    """Columns sentence1, sentence2 and score, and the ids caption_id1 and caption_id2."""
+
+    @property
+    @override
+    def rule(self) -> str:
+        return f"equally many pairs from each of {self.params.bins} bins of equal width"
+
+    @override
+    def draw(
+        self, corpus: Corpus, relevance: Relevance, pool: CandidatePool, anchors: Rows, rng: np.random.Generator
+    ) -> pa.Table:
+        left, right = pool.draw(anchors, self.params.candidates, rng)
+        # A pair of captions is drawn once, in one of its two orders.
+        keys = np.minimum(left, right).astype(np.int64) * len(corpus) + np.maximum(left, right)
+        first = np.sort(np.unique(keys, return_index=True)[1])
+        left, right = left[first], right[first]
+        scores = relevance.pairs(References.single(left), right, "paired")
+        finite = np.flatnonzero(np.isfinite(scores))
+        left, right, scores = left[finite], right[finite], scores[finite]
+        drawn = draw_from_bins(scores, self.params.bins, len(anchors), rng)
+        return pa.table(
+            {
+                "sentence1": caption_column(corpus, "text", left[drawn]),
+                "sentence2": caption_column(corpus, "text", right[drawn]),
+                "score": pa.array(scores[drawn].astype(np.float32)),
+                "caption_id1": caption_column(corpus, "caption_id", left[drawn]),
+                "caption_id2": caption_column(corpus, "caption_id", right[drawn]),
+            }
+        )
+
+
+class CandidatePool:
+    """Captions that are drawn as candidates of an anchor: neighbours, captions of its image, and random captions.
+
+    Parameters
+    ----------
+    corpus : Corpus
+    rows : range
+        Captions to draw from.
+    near : NeighbourTable or None
+        Neighbours of these captions.
+
+    Examples
+    --------
+    >>> from relabel.corpus.build import Caption
+    >>> corpus = Corpus.from_captions([Caption(f"c{i}", "abc"[i // 2], "train", "a dog") for i in range(6)])
+    >>> pool = CandidatePool(corpus, range(6), None)
+    >>> left, right = pool.draw(np.array([0], np.int32), 4, np.random.default_rng(0))
+    >>> set(left.tolist()), 0 in right, set(right.tolist()) <= set(range(6))
+    ({0}, False, True)
+    """
+
+    def __init__(self, corpus: Corpus, rows: range, near: NeighbourTable | None) -> None:
+        self.corpus, self.rows, self.near = corpus, rows, near
+
+    def draw(
+        self, anchors: Rows, count: int, rng: np.random.Generator, distinct: bool = True
+    ) -> tuple[Rows, NDArray[np.int32]]:
+        """Draw candidates of A anchors, the kinds in turn.
+
+        Parameters
+        ----------
+        anchors : (A,) int32
+        count : int
+            Candidates per anchor.
+        rng : numpy.random.Generator
+        distinct : bool
+            Whether to leave out candidates that are the anchor itself.
+
+        Returns
+        -------
+        left, right : (A * count,) int32
+            Anchor and candidate of each pair; fewer if some are left out.
+        """
+        left = np.repeat(anchors, count)
+        right = rng.integers(self.rows.start, self.rows.stop, len(left), dtype=np.int32)
+        kinds = 2 if self.near is None else 3
+        turn = np.tile(np.arange(count), len(anchors)) % kinds
+        # Turn 0 keeps the random caption.
+        sibling = np.flatnonzero(turn == 1)
+        right[sibling] = self._siblings(left[sibling], rng)
+        if self.near is not None:
+            slot = np.flatnonzero(turn == 2)
+            near = self.near.rows[left[slot] - self.near.first, rng.integers(0, self.near.width, len(slot))]
+            # Neighbours within all captions may lie outside the split: the random caption stays in their place.
+            inside = (near >= self.rows.start) & (near < self.rows.stop)
+            right[slot[inside]] = near[inside]
+        if not distinct:
+            return left, right
+        other = left != right
+        return left[other], right[other]
+
+    def _siblings(self, rows: Rows, rng: np.random.Generator) -> NDArray[np.int32]:
+        """Draw a caption of the image of each row."""
+        image = self.corpus.image[rows]
+        first, stop = self.corpus.indptr[image], self.corpus.indptr[image + 1]
+        return rng.integers(first, stop).astype(np.int32)
+
+
+def draw_from_bins(scores: Scores, bins: int, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Draw equally many scores from each bin of equal width between the least and the largest score.
+
+    Parameters
+    ----------
+    scores : (N,) float64
+    bins, count : int
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    (min(N, count),) int64
+        Indices of the drawn scores, in random order. Bins that hold fewer than their share give all of theirs, and
+        the others share the rest.
+
+    Examples
+    --------
+    >>> scores = np.r_[np.linspace(0, 0.49, 90), np.linspace(0.51, 1, 10)]
+    >>> drawn = draw_from_bins(scores, 2, 30, np.random.default_rng(0))
+    >>> (scores[drawn] < 0.5).sum(), (scores[drawn] > 0.5).sum()
+    (np.int64(20), np.int64(10))
+    """
+    if not len(scores):
+        return np.empty(0, np.int64)
+    low, high = float(scores.min()), float(scores.max())
+    width = (high - low) / bins or 1.0
+    number = np.minimum(((scores - low) / width).astype(np.int64), bins - 1)
+    order = rng.permutation(len(scores))
+    members = [order[number[order] == b] for b in range(bins)]
+    shares = np.zeros(bins, np.int64)
+    remaining = min(count, len(scores))
+    # Smallest bins first: their shortfall is divided among the bins that are still to come.
+    for position, b in enumerate(np.argsort([len(group) for group in members], kind="stable").tolist()):
+        shares[b] = min(len(members[b]), -(-remaining // (bins - position)))
+        remaining -= shares[b]
+    drawn = np.concatenate([group[:share] for group, share in zip(members, shares.tolist(), strict=True)])
+    return rng.permutation(drawn)
+
+
+def caption_column(corpus: Corpus, name: str, rows: NDArray[np.integer]) -> pa.Array:
+    """Return a text column of the corpus at some rows."""
+    return corpus.table[name].take(pa.array(rows))
