@@ -1,4 +1,4 @@
-"""Cases that run in forked processes with a limit of time and memory each, so that a hang or a crash ends one case."""
+"""Cases in forked processes with limits of time and memory, so that a hang or a crash ends one case only."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from pathlib import Path
 
 SECONDS = 20
 """Seconds that one case may take."""
-_SHOWN = 2000  # characters of either end of a traceback
+_SHOWN = 2000  # characters of a traceback at either end
 MEMORY = 2 << 30
 """Bytes of address space that a batch may take beside those it begins with."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A case that ended otherwise than in a result or in an error of the contract."""
+    """A case that ended neither with a result nor with an error of the contract."""
 
     case: int
     reason: str
 
 
 def run_cases(run: Callable[[int], str | None], cases: Iterable[int], folder: Path) -> list[Failure]:
-    """Run cases in child processes; a child that dies is replaced from the next case on.
+    """Run cases in child processes; if a child dies, another one continues with the next case.
 
     Parameters
     ----------
     run : callable
-        Runs one case; returns why it fails, or None. An exception that leaves it is a failure.
+        Runs one case; returns the reason for a failure, or None. An exception is a failure.
     cases : iterable of int
     folder : Path
         For the log of the child.
@@ -56,7 +56,7 @@ def run_cases(run: Callable[[int], str | None], cases: Iterable[int], folder: Pa
 
 def _child(run: Callable[[int], str | None], cases: list[int], log: Path) -> None:
     try:
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends the process even inside a library
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends the process even inside a C library
         size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY, resource.RLIM_INFINITY))
         with log.open("a", encoding="utf-8", buffering=1) as file:

@@ -1,4 +1,4 @@
-"""Roads that drills disturb, the budget of a run, and the counts that a drill reports."""
+"""Runs that drills disturb, the budget of a drill, and the counts that it reports."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from relabel.corpus import Corpus
 
 @dataclass(frozen=True)
 class Budget:
-    """Number of cases that each kind of drill runs, and the seed that they are drawn with.
+    """Number of cases of each kind of drill, and their seed.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ def tally(request: pytest.FixtureRequest) -> Iterator[Counter[tuple[str, str]]]:
 
 @pytest.fixture(scope="session")
 def captions(coco: Corpus) -> str:
-    """The captions of the first 40 of COCO's val images, JSONL."""
+    """Return the captions of the first 40 of COCO's val images as JSONL."""
     images = coco.images(["val"])
     rows = range(int(coco.indptr[images.start]), int(coco.indptr[images.start + 40]))
     lines = []
@@ -74,19 +74,19 @@ def _road(captions: str, stages: tuple[tuple[str, ...], ...], folder: Path) -> R
 
 @pytest.fixture(scope="session")
 def full(captions: str, tmp_path_factory: pytest.TempPathFactory) -> Road:
-    """Every stage."""
+    """Return an undisturbed run of every stage."""
     return _road(captions, FULL, tmp_path_factory.mktemp("full") / "project")
 
 
 @pytest.fixture(scope="session")
 def small(captions: str, tmp_path_factory: pytest.TempPathFactory) -> Road:
-    """Few stages, for the default run of the tests."""
+    """Return an undisturbed run of few stages, for the default tests."""
     return _road(captions, SMALL, tmp_path_factory.mktemp("small") / "project")
 
 
 @pytest.fixture(scope="session")
 def nursery(coco: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Nursery, Path]]:
-    """A process that forks a child per run, and a folder with the inputs of all stages."""
+    """Start a process that forks a child per run, and write a folder with the inputs of all stages."""
     pytest.importorskip("gensim")
     pytest.importorskip("accelerate")
     root = tmp_path_factory.mktemp("trail")
@@ -99,7 +99,7 @@ def nursery(coco: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture(scope="session")
 def trail(nursery: tuple[Nursery, Path], pytestconfig: pytest.Config) -> Trail:
-    """Every stage, undisturbed."""
+    """Return the trail of every stage, undisturbed."""
     path = Trail(*nursery, only=tuple(pytestconfig.getoption("drill_stage") or [""]))
     path.walk(possible(STAGES))
     return path

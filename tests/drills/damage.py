@@ -1,4 +1,4 @@
-"""Damage to files of artefacts, and readers that return a digest of all that an artefact serves."""
+"""Damage to files of artefacts, and readers that return a digest of everything that an artefact serves."""
 
 from __future__ import annotations
 
@@ -48,29 +48,29 @@ class Target:
 
     @property
     def subject(self) -> str:
-        """What a report calls it: kind, and label where kinds of encodings and exports differ."""
+        """Return the name in a report: the kind, and the label if kinds of encodings and exports differ."""
         last = self.name.rpartition("/")[2]
         return f"{self.kind} {last}" if self.kind in ("encoding", "lookup", "plan", "neighbours") else self.kind
 
 
 def targets(root: Path) -> list[Target]:
-    """List the artefacts of a folder, what was fetched, and the checkpoints of a training."""
+    """List the artefacts of a folder, the fetched files, and the checkpoints of a training."""
     folders = [p.parent for p in sorted(root.rglob(MANIFEST))]
     listed = [Target(read_manifest(f).kind, f.relative_to(root).as_posix()) for f in folders]
     return [*listed, Target("fetched", "data/eccv"), Target("checkpoint", "runs/fit")]
 
 
 def files_of(folder: Path, kind: str) -> list[Path]:
-    """List the files that damage can meet."""
+    """List the files that can be damaged."""
     if kind == "checkpoint":
         return sorted(folder.glob("*.npz"))
-    kept = ".replaced-"  # what `relabel fetch` keeps of a file that it fetches again
+    kept = ".replaced-"  # infix of files that `relabel fetch` keeps when it replaces them
     return sorted(p for p in folder.rglob("*") if p.is_file() and DONE not in p.parts and kept not in p.name)
 
 
 @contextmanager
 def damaged(path: Path, way: str, chance: random.Random) -> Iterator[None]:
-    """Damage a file while the block runs, then restore its bytes."""
+    """Damage a file for the duration of the block, then restore its bytes."""
     body = path.read_bytes()
     try:
         if way == "delete":
@@ -83,7 +83,7 @@ def damaged(path: Path, way: str, chance: random.Random) -> Iterator[None]:
 
 
 def changed(body: bytes, way: str, chance: random.Random) -> bytes:
-    """Return other bytes than those given."""
+    """Return changed bytes."""
     out = bytearray(body)
     if way == "truncate" and body:
         return body[: chance.randrange(len(body))]
@@ -102,9 +102,9 @@ def changed(body: bytes, way: str, chance: random.Random) -> bytes:
 
 
 class Readers:
-    """Readers of the artefacts of a folder, which the process works in.
+    """Readers of the artefacts in the current folder.
 
-    `__call__` returns a digest of what an artefact serves.
+    `__call__` returns a digest of everything that an artefact serves.
     """
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class Readers:
         self.corpora = {name: project.corpus for name, project in self.projects.items()}
 
     def __call__(self, target: Target, verify: Any = True) -> str:
-        """Read an artefact; of lookups and plans, `verify` None is the default of the reader."""
+        """Read an artefact; `verify` None is the default of readers of lookups and plans."""
         folder = Path(target.name)
         options = {} if verify is None else {"verify": verify}
         if target.kind in MODELS:
@@ -139,7 +139,7 @@ class Readers:
         part = range(len(corpus)) if split == "all" else corpus.rows([split])
         rows = np.arange(part.start, part.stop, 7, dtype=np.int32)
         relevance = stages.open_label(project, label, split)
-        if label == "meteor":  # its pairs need Java; the encoding was opened and read
+        if label == "meteor":  # scoring needs Java; opening and reading the encoding suffices
             return label
         scores = relevance.pairs(References.single(rows), rows[::-1].copy(), "paired")
         return hashlib.sha256(np.ascontiguousarray(scores).tobytes()).hexdigest()

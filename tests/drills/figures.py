@@ -14,7 +14,7 @@ START, STOP = "<!-- figures: written by tests/drills/figures.py -->\n", "<!-- en
 
 
 def lines(reports: list[dict[str, Any]]) -> Iterator[str]:
-    """Write what was run, where, and the counts, as Markdown."""
+    """Format commands, machine and counts as Markdown."""
     yield "```"
     for report in reports:
         yield shlex.join(without_places(report["command"]))
@@ -38,7 +38,7 @@ def lines(reports: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def without_places(command: list[str]) -> list[str]:
-    """Leave out the options that name folders and files, and those of pytest's output."""
+    """Remove options that name folders and files, and those of pytest's output."""
     kept, skip = [], False
     for word in command:
         if not skip and word not in ("-s", "-q", "-p", "--basetemp", "--drill-report"):
@@ -59,5 +59,5 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("reports", nargs="+", type=Path)
     parser.add_argument("--into", type=Path, default=Path("docs/reliability.md"))
-    given = parser.parse_args()
-    put(given.reports, given.into)
+    args = parser.parse_args()
+    put(args.reports, args.into)

@@ -1,4 +1,4 @@
-"""Readers under test, each with the good files that mutations begin from."""
+"""Readers under test, each with the good files that mutations start from."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ def dumped(value: Any) -> bytes:
 def coco() -> Input:
     files, splits = {}, []
     for name, images in zip(FILES, ([0, 1], [2, 3]), strict=True):
-        own = [r for r in RECORDS if r["image_id"] in images]
-        captions = [{"id": r["caption_id"], "image_id": r["image_id"], "caption": r["text"]} for r in own]
+        records = [r for r in RECORDS if r["image_id"] in images]
+        captions = [{"id": r["caption_id"], "image_id": r["image_id"], "caption": r["text"]} for r in records]
         files[name] = dumped({"images": [{"id": i} for i in images], "annotations": captions})
         splits += [{"cocoid": i, "split": "train" if i < 2 else "restval"} for i in images]
     files["splits.json"] = dumped({"images": splits})
@@ -130,7 +130,7 @@ def scan(ids: Any) -> Input:
 def vectors(name: str, content: bytes, ids: str | None = None, names: bytes = b"") -> Input:
     def read(folder: Path) -> Any:
         given = read_vector_file(folder / name)
-        np.asarray(given.vectors).sum()  # every byte is there
+        np.asarray(given.vectors).sum()  # reads every byte
         return given
 
     return Input({name: content} | ({ids: names} if ids else {}), read)
@@ -191,10 +191,10 @@ def manifest() -> Input:
     artefact = ArtefactSpec("corpus", "d", {"format": "csv", "n": 4}, {"a.csv": "0" * 64})
     facts, runtime = {"rows": [0, 8], "report": {"images": 4}}, {"threads": 1}
     entry = {"part-00000-of-00001.parquet": FileEntry("1" * 64, 100, 8)}
-    whole = Manifest(
+    manifest_object = Manifest(
         artefact.kind, artefact.name, artefact.fingerprint, artefact.semantic, artefact.inputs, facts, runtime, entry
     )
-    return Input({"manifest.json": whole.to_json().encode()}, lambda f: read_manifest(f, "corpus"))
+    return Input({"manifest.json": manifest_object.to_json().encode()}, lambda f: read_manifest(f, "corpus"))
 
 
 def settings() -> Input:
@@ -267,7 +267,7 @@ INPUTS: dict[str, Input] = {
 
 
 def lookup(label: str, project: Project) -> Input:
-    """Return a lookup that is read by a block and the ids."""
+    """Return a lookup that is read by one block and the ids."""
 
     def read(folder: Path) -> Any:
         opened = open_lookup(folder)

@@ -1,4 +1,4 @@
-"""Seeded mutation of files: of their bytes, and of the values that JSON, YAML, CSV, Parquet and .npy files hold."""
+"""Seeded mutation of files: of their bytes, and of the values in JSON, YAML, CSV, Parquet and .npy files."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ TYPES: list[pa.DataType] = [
 
 
 class Mutator:
-    """Changes files by a seeded generator.
+    """Mutator of files with a seeded generator.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ class Mutator:
         return content + rng.randbytes(rng.choice((1, 10, 1000)))
 
     def value(self, body: Any) -> Any:
-        """Return a copy of nested values with one of them changed, taken away, doubled or wrapped."""
+        """Return a copy of nested values with one of them changed, removed, doubled or wrapped."""
         if isinstance(body, dict) and body and self.rng.random() < 0.9:
             key = self.rng.choice(list(body))
             change = self.rng.randrange(6)

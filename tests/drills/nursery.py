@@ -1,4 +1,5 @@
-"""A process that has loaded everything and forks a child per run: a stage then takes tenths of a second, not seconds.
+"""A process with all modules loaded that forks a child per run, which takes a stage tenths of a second instead of
+seconds.
 
 `python -m tests.drills.nursery IDS` reads one order per line of stdin (JSON) and answers each with one line.
 """
@@ -31,14 +32,14 @@ from typing import Any, Literal
 CALLS = ("fsync", "replace", "rename", "mkdir", "unlink", "remove", "rmdir", "open")
 """Calls through which a run changes the disk; of `open`, those that write."""
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
-_SAID = 1 << 20  # bytes that a run may print
-_PIPE = 60_000  # bytes that a pipe takes without a reader
-_PATIENCE = 20.0  # seconds that Java and workers have to notice that their parent is gone
+_SAID = 1 << 20  # bytes of output per run
+_PIPE = 60_000  # bytes that fit into a pipe without a reader
+_PATIENCE = 20.0  # seconds for Java and workers to notice the end of their parent
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault that meets a run at an instant.
+    """A fault at one point of a run.
 
     Attributes
     ----------
@@ -47,7 +48,7 @@ class Fault:
     at : int, optional
         Number of the call of CALLS.
     after : bool
-        Whether the call is made before the process is killed.
+        Whether the process is killed after the call instead of before it.
     seconds : float, optional
         Seconds after which the process is killed, instead of a call.
     """
@@ -83,12 +84,12 @@ class Ended:
 
 
 class Nursery:
-    """A client of the process.
+    """Client of the process.
 
     Parameters
     ----------
     ids : Path
-        JSON: ``{"caption": numbers, "image": numbers}`` of COCO that human scores are read of; null for all.
+        JSON: ``{"caption": numbers, "image": numbers}`` of the COCO ids whose human scores are read; null for all.
     """
 
     def __init__(self, ids: Path) -> None:
@@ -110,7 +111,7 @@ class Nursery:
 
     @property
     def pid(self) -> int:
-        """Number of the process that runs are children of."""
+        """Process id of the parent of all runs."""
         return self._process.pid
 
     def close(self) -> None:
@@ -133,9 +134,9 @@ def serve(ids: Path) -> None:
 
 
 def _run(folder: Path, stage: list[str], fault: Fault | None) -> Ended:
-    (reading, writing), (said_by, log) = os.pipe(), os.pipe()  # no file: its size may be limited
+    (reading, writing), (said_by, log) = os.pipe(), os.pipe()  # no file, since files may be limited in size
     fcntl.fcntl(log, fcntl.F_SETPIPE_SZ, _SAID)
-    os.set_blocking(said_by, False)  # an orphan may hold the other end
+    os.set_blocking(said_by, False)  # an orphan may keep the other end open
     started = time.monotonic()
     child = os.fork()
     if child == 0:
@@ -152,22 +153,22 @@ def _run(folder: Path, stage: list[str], fault: Fault | None) -> Ended:
     with os.fdopen(reading) as pipe:
         calls, _, modules = pipe.read().partition("\n")
     _load(modules.split())
-    said = b""
+    output = b""
     with suppress(BlockingIOError):
         while part := os.read(said_by, _SAID):
-            said += part
+            output += part
     os.close(said_by)
     code = os.waitstatus_to_exitcode(status)
-    return Ended(code, said.decode(errors="replace"), int(calls or 0), seconds, _orphans())
+    return Ended(code, output.decode(errors="replace"), int(calls or 0), seconds, _orphans())
 
 
 def _load(modules: list[str]) -> None:
-    """Load the modules that a child has loaded, so that the next one need not."""
+    """Load the modules that a child has loaded, so that later children need not."""
     for name in modules:
         with suppress(Exception):
             import_module(name)
     gc.collect()
-    gc.freeze()  # a child that collects garbage would copy all pages
+    gc.freeze()  # garbage collection in a child would copy all pages
 
 
 def _child(folder: Path, stage: list[str], fault: Fault | None, log: int, writing: int) -> None:
@@ -203,7 +204,7 @@ def _child(folder: Path, stage: list[str], fault: Fault | None, log: int, writin
 
 
 def _watch(fault: Fault | None) -> list[int]:
-    """Count the calls of CALLS, and let the fault come true at its call."""
+    """Count the calls of CALLS, and raise the fault at its call."""
     count = [0]
     if fault is not None and fault.kind == "size":
         import resource
@@ -240,7 +241,7 @@ def _writes(file: Any, mode: str = "r", *_: Any, **__: Any) -> bool:
 
 
 def _orphans() -> list[str]:
-    """Wait for the processes that a run started; return the command lines of those that stay, and end them."""
+    """Wait for the processes that a run started; return the command lines of the remaining ones, and end them."""
     import psutil
 
     until = time.monotonic() + _PATIENCE
@@ -261,7 +262,7 @@ def _orphans() -> list[str]:
 
 
 def _warm_up(ids: dict[str, list[int]] | None) -> None:
-    """Load what stages load, and put small stand-ins where a stage would need CoreNLP or all of CxC."""
+    """Load the modules of the stages, and replace CoreNLP and the complete CxC by small stand-ins."""
     import accelerate  # noqa: F401
     import datasets  # noqa: F401
     import faiss
@@ -297,12 +298,12 @@ def _warm_up(ids: dict[str, list[int]] | None) -> None:
 
     cxc._read = few
     tune.find_stsb_files = lambda _: {split: Path(f"stsb-{split}.csv").absolute() for split in FILES}
-    spice_encode.SpiceParser = Told  # type: ignore[assignment, misc]
+    spice_encode.SpiceParser = RandomTuples  # type: ignore[assignment, misc]
     trial.get_context = lambda _: multiprocessing.get_context("fork")
 
 
-class Told:
-    """A parser for SPICE that draws a caption's tuples from its words."""
+class RandomTuples:
+    """Parser for SPICE that draws the tuples of a caption from its words."""
 
     def __init__(self, *_: Any) -> None:
         pass
@@ -313,7 +314,7 @@ class Told:
         return [self._tuples(text) for text in texts]
 
     def close(self) -> None:
-        """End nothing."""
+        """Do nothing."""
 
     def _tuples(self, text: str) -> list[list[str]]:
         words, chance = text.split() or ["a"], random.Random(text)
@@ -322,4 +323,4 @@ class Told:
 
 if __name__ == "__main__":
     serve(Path(sys.argv[1]))
-    os._exit(0)  # libraries in C++ would report what they have not freed
+    os._exit(0)  # skips destructors of C++ libraries that would report memory

@@ -1,4 +1,4 @@
-"""The whole road on 200 of COCO's captions, as real processes: every kind of artefact, several shards of each."""
+"""All stages on 200 of COCO's captions, as separate processes: every kind of artefact, with several shards each."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ SMALL = (("run", "--dataset", "mine", "--split", "val", "--label", "cider"),)
 
 @dataclass(frozen=True)
 class Road:
-    """Stages, the captions they start from, and what a walk that nothing disturbs makes of them.
+    """Stages, their captions, and the result of an undisturbed run.
 
     Attributes
     ----------
     captions : str
         The input, JSONL.
     stages : tuple of tuple of str
-        What is run, one process each.
+        Commands, one process each.
     whole : Path
-        Folder of the undisturbed walk; nobody may change it.
+        Folder of the undisturbed run; tests must not change it.
     seconds : dict of tuple to float
-        How long its stages took.
+        Duration of the stages.
     """
 
     captions: str
@@ -69,7 +69,7 @@ class Road:
         return folder
 
     def start(self, folder: Path, stage: Sequence[str], before: str = "") -> subprocess.Popen[str]:
-        """Start one stage; `before` is Python that its process runs first."""
+        """Start one stage; `before` is Python code that its process runs first."""
         code = f"{before}\nfrom relabel_cli.main import main\nmain()"
         command = [sys.executable, "-c", code, *stage, "--threads", "1"]
         env = {k: v for k, v in os.environ.items() if k not in ("RELABEL_DATA", "RELABEL_MIRROR")}
@@ -77,31 +77,31 @@ class Road:
         return subprocess.Popen(command, cwd=folder, env=env, stdout=pipe, stderr=pipe, text=True)
 
     def walk(self, folder: Path) -> dict[tuple[str, ...], float]:
-        """Run all stages, each of which has to end well; return the seconds of each."""
+        """Run all stages, each of which must succeed; return the seconds of each."""
         seconds = {}
         for stage in self.stages:
             started = time.monotonic()
             process = self.start(folder, stage)
-            _, said = process.communicate(timeout=240)
-            assert process.returncode == 0, said
+            _, output = process.communicate(timeout=240)
+            assert process.returncode == 0, output
             seconds[stage] = time.monotonic() - started
         return seconds
 
     def compare(self, folder: Path) -> None:
-        """Hold a folder, byte for byte, against that of the undisturbed walk."""
-        found, wanted = finals(folder), finals(self.whole)
-        assert sorted(found) == sorted(wanted)
-        assert [name for name, body in found.items() if body != wanted[name]] == []
+        """Compare a folder byte for byte with that of the undisturbed run."""
+        results, expected = finals(folder), finals(self.whole)
+        assert sorted(results) == sorted(expected)
+        assert [name for name, body in results.items() if body != expected[name]] == []
         assert [p.name for work in folder.rglob(WORK) for p in work.iterdir() if p.suffix != ".lock"] == []
 
 
 def finals(folder: Path) -> dict[str, bytes]:
-    """Every file that is there in the end; of a manifest all but `runtime`, which holds timings, and its digest."""
-    found = {}
+    """Return every final file; of manifests everything except `runtime`, which holds timings, and its digest."""
+    results = {}
     for path in sorted(p for p in folder.rglob("*") if p.is_file() and p.parent.name != WORK):
         body = path.read_bytes()
         if path.name == MANIFEST:
             kept = {k: v for k, v in json.loads(body).items() if k not in ("runtime", "digest")}
             body = json.dumps(kept, sort_keys=True).encode()
-        found[path.relative_to(folder).as_posix()] = body
-    return found
+        results[path.relative_to(folder).as_posix()] = body
+    return results

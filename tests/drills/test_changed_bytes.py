@@ -1,5 +1,6 @@
-"""Contract: whatever byte of whatever file of any artefact is changed, cut, added or lost, `relabel verify` names that
-file; a reader refuses it or serves the same values; the stage that made it makes the same bytes again."""
+"""Contract: if any byte of any file of an artefact is changed, cut, added or lost, `relabel verify` names the file.
+A reader refuses it or serves the same values, and its stage rebuilds the same bytes.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ UNCHECKED = ("lookup", "plan")
 
 
 def outcome(readers: Readers, target: Target, served: str, **options: Any) -> str:
-    """Read a damaged artefact: `refused`, `same` values, or `changed` ones; any other error is raised."""
+    """Read a damaged artefact: `refused`, `same` values, or `changed` ones; other errors are raised."""
     try:
         return "same" if readers(target, **options) == served else "changed"
     except (RelabelError, *REFUSALS):
@@ -36,21 +37,21 @@ def problems() -> set[str]:
 
 
 def named(target: Target, path: Path, before: set[str]) -> list[str]:
-    """Say what is wrong with what `verify` finds of a damaged file; `before` it found something else to report."""
+    """Return mistakes of `verify` on a damaged file; `before` are the problems that it reported without damage."""
     if target.kind == "checkpoint" or (target.kind == "fetched" and not path.exists()):
-        return []  # no manifest says that they should be there
+        return []  # no manifest requires these files
     files = problems() - before
     return [] if files == {str(path)} else [f"verify named {sorted(files)}"]
 
 
 def healed(trail: Any, target: Target, wanted: dict[str, bytes]) -> list[str]:
-    """Run the stage that made an artefact; say what is wrong afterwards."""
+    """Run the stage of an artefact; return the differences afterwards."""
     step = next(s for s in reversed(trail.steps) if s.stage != MORE and makes(s, target))
     end = trail.run(step)
     if end.code != 0:
         return [] if "error: " in end.said and "Traceback" not in end.said else [f"{step.title}: {end.said}"]
-    found = comparable(trail.here)
-    return [f"{step.title} left {n} otherwise" for n in wanted if found.get(n) != wanted[n]]
+    results = comparable(trail.here)
+    return [f"{step.title} left {n} otherwise" for n in wanted if results.get(n) != wanted[n]]
 
 
 def makes(step: Any, target: Target) -> bool:
@@ -67,8 +68,8 @@ def makes(step: Any, target: Target) -> bool:
 def test_a_changed_file_is_named_refused_and_made_again(
     trail: Any, budget: Any, tally: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = next(step.before for step in trail.steps if step.stage == MORE)
-    trail.lay(whole)
+    complete = next(step.before for step in trail.steps if step.stage == MORE)
+    trail.lay(complete)
     monkeypatch.chdir(trail.here)
     monkeypatch.delenv("RELABEL_MIRROR", raising=False)
     chance, readers, faults = random.Random(budget.seed), Readers(), []
@@ -80,7 +81,7 @@ def test_a_changed_file_is_named_refused_and_made_again(
         path = chance.choice(files_of(Path(target.name), target.kind))
         times = path.stat()
         with damaged(path, way, chance):
-            if way != "delete" and chance.random() < 0.5:  # as a disk does, without a new time
+            if way != "delete" and chance.random() < 0.5:  # as a faulty disk does, without a new time of modification
                 os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
             try:
                 wrong = named(target, path, before)
@@ -100,6 +101,6 @@ def test_a_changed_file_is_named_refused_and_made_again(
         for fault in faults[len(faults) - len(wrong) :]:
             print(fault)
         if wrong:
-            trail.lay(whole)
+            trail.lay(complete)
             os.chdir(trail.here)
     assert faults == []

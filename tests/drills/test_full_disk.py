@@ -1,5 +1,6 @@
-"""Contract: a disk that is full at any instant ends a run with exit code 5 and lines that say so, never a traceback;
-when there is room again the next run ends with the bytes of one that always had."""
+"""Contract: a disk that becomes full at any point ends a run with exit code 5 and error lines, never a traceback.
+With free space, the next run ends with the bytes of an undisturbed run.
+"""
 
 from __future__ import annotations
 
@@ -32,26 +33,26 @@ for name in ("fsync", "replace", "mkdir"):
 
 
 def full_disk(road: Any, folder: Path, befores: list[str]) -> int:
-    """Run every stage under each of `befores`, then with room; return how many runs found the disk full."""
+    """Run every stage under each of `befores`, then with free space; return the number of runs that met a full disk."""
     road.lay(folder)
     times = 0
     for stage in road.stages:
         for before in befores:
             run = road.start(folder, stage, before)
-            _, said = run.communicate(timeout=240)
-            errors = [line for line in said.splitlines() if line.startswith("error: ")]
-            assert "Traceback" not in said
-            assert run.returncode in (0, 5), said
+            _, output = run.communicate(timeout=240)
+            errors = [line for line in output.splitlines() if line.startswith("error: ")]
+            assert "Traceback" not in output
+            assert run.returncode in (0, 5), output
             assert bool(errors) == (run.returncode == 5)
-            assert all("Free some space and run it again" in line for line in errors), said
+            assert all("Free some space and run it again" in line for line in errors), output
             times += run.returncode == 5
         run = road.start(folder, stage)
-        _, said = run.communicate(timeout=240)
-        assert run.returncode == 0, said
+        _, output = run.communicate(timeout=240)
+        assert run.returncode == 0, output
     return times
 
 
-def test_a_full_disk_is_one_clear_error_and_loses_nothing(small: Any, tmp_path: Path) -> None:
+def test_a_full_disk_is_an_error_and_loses_nothing(small: Any, tmp_path: Path) -> None:
     assert full_disk(small, tmp_path / "project", [FULL.format(25)]) == 1
     small.compare(tmp_path / "project")
 

@@ -1,5 +1,6 @@
-"""Contract: each stage that meets a full disk at any call, or a file that cannot grow beyond any size, ends with exit
-code 0 or 5 and a line that says so, never a traceback; with room again it leaves the bytes of a run that always had."""
+"""Contract: a stage that meets a full disk at any call, or a limit on the size of files, ends with exit code 0 or 5
+and an error line, never a traceback. With free space, it leaves the bytes of an undisturbed run.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ IN_A_ROW = 4
 
 @pytest.mark.slow
 @pytest.mark.timeout(2400)
-def test_a_stage_on_a_full_disk_says_so_and_loses_nothing(trail: Any, budget: Any, tally: Any) -> None:
+def test_a_stage_on_a_full_disk_is_an_error_and_loses_nothing(trail: Any, budget: Any, tally: Any) -> None:
     chance, faults = random.Random(budget.seed), []
     for step, wanted in trail.shares(budget.disks, 2, chance):
         runs = 0

@@ -1,7 +1,7 @@
-"""Contract: any input gives the same kind of result as a good one, or an error of its reader's that says why.
+"""Contract: any input gives a result of the same kind as a good one, or an error of its reader with the reason.
 
-Inputs are good files with a seeded change. Each is read in a forked process with a limit of time and of memory, so a
-hang, a crash inside a library or a great allocation fails the case. A failing case leaves its files below tmp_path.
+Inputs are good files with a seeded change. Each is read in a forked process with limits of time and memory, so that a
+hang, a crash inside a library or a large allocation fails the case. A failing case leaves its files below tmp_path.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LONGEST = 5000
 
 
 class Fuzzer:
-    """Cases of one reader: case n of a seed is always the same input."""
+    """Cases of one reader; case n of a seed is always the same input."""
 
     def __init__(self, name: str, subject: Input, seed: int, folder: Path) -> None:
         self.name, self.input, self.seed, self.folder = name, subject, seed, folder
@@ -41,8 +41,8 @@ class Fuzzer:
         return {name: mutator.change(name, self.input.files[name]) for name in chosen}
 
     def run(self, case: int) -> str | None:
-        """Read the files of a case; return how the outcome breaks the contract."""
-        if self.process != os.getpid():  # an earlier process may have ended within a case
+        """Read the files of a case; return how the outcome violates the contract."""
+        if self.process != os.getpid():  # an earlier process may have ended during a case
             self.lay(self.input.files)
             self.process = os.getpid()
         changed = self.files(case)
@@ -67,7 +67,7 @@ class Fuzzer:
 
 
 def fuzz(name: str, subject: Input, cases: int, seed: int, folder: Path) -> list[str]:
-    """Run the cases of one reader; return a line per failure and leave its files in a folder of their own."""
+    """Run the cases of one reader; return a line per failure and keep its files in a folder."""
     (folder / "files").mkdir()
     fuzzer = Fuzzer(name, subject, seed, folder / "files")
     lines = []

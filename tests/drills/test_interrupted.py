@@ -1,5 +1,6 @@
-"""Contract: Ctrl-C at any instant of any stage is exit code 130 and one line; the stages then end
-with the bytes of those that nothing disturbed."""
+"""Contract: Ctrl-C at any point of any stage is exit code 130 and one line. The stages then end with the bytes of
+undisturbed ones.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ os.write(1, b"x")
 
 
 def is_interrupt(line: str) -> bool:
-    """Return whether a line is that of an interrupt, which may state the amount of saved work."""
+    """Return whether a line reports an interrupt, possibly with the amount of saved work."""
     return line.startswith(LINE_START) and line.endswith(LINE_END)
 
 

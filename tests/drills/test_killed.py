@@ -1,5 +1,6 @@
-"""Contract: a run that is killed at any instant, as often as one likes, and then run again ends with the bytes of a run
-that was not."""
+"""Contract: a run that is killed at any point, any number of times, ends with the bytes of an undisturbed run when
+it is rerun.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ SIGNALS = (signal.SIGKILL, signal.SIGTERM)
 
 
 def drill(road: Any, folder: Path, chance: random.Random) -> int:
-    """Kill a walk at random instants of its whole length until it is through in spite of it; return how many kills."""
+    """Kill a run at random points until it completes nevertheless; return the number of kills."""
     road.lay(folder)
     kills = 0
     for stage in road.stages:
@@ -23,18 +24,18 @@ def drill(road: Any, folder: Path, chance: random.Random) -> int:
         while code != 0:
             process = road.start(folder, stage)
             try:
-                _, said = process.communicate(timeout=chance.uniform(0.2, 1.0) * road.seconds[stage])
+                _, output = process.communicate(timeout=chance.uniform(0.2, 1.0) * road.seconds[stage])
             except subprocess.TimeoutExpired:
                 process.send_signal(chance.choice(SIGNALS))
-                _, said = process.communicate()
+                _, output = process.communicate()
             code = process.returncode
-            assert code == 0 or -code in SIGNALS, said
+            assert code == 0 or -code in SIGNALS, output
             kills += code != 0
     return kills
 
 
 def killed(road: Any, folder: Path, wanted: int, seed: int) -> int:
-    """Walk again and again, until there were as many kills as wanted; return how many there were."""
+    """Repeat the drill until the requested number of kills; return their number."""
     chance, kills = random.Random(seed), 0
     while kills < wanted:
         kills += drill(road, folder, chance)

@@ -1,5 +1,6 @@
-"""Contract: each stage, killed at any instants and then run once more, leaves the bytes of a
-run that was not disturbed, and no process of its own."""
+"""Contract: each stage, killed at random points and then rerun, leaves the bytes of an undisturbed run and no
+process.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ IN_A_ROW = 6
 
 
 def instant(step: Step, chance: random.Random) -> Fault:
-    """Draw a call at which the process is killed, or a time, which can lie within a call of a library."""
+    """Draw a call at which the process is killed, or a time, which may fall into a library call."""
     if chance.random() < 0.6:
         return Fault("kill", at=chance.randrange(step.calls), after=chance.random() < 0.5)
     return Fault("kill", seconds=chance.uniform(0.01, step.seconds))
@@ -24,7 +25,7 @@ def instant(step: Step, chance: random.Random) -> Fault:
 
 @pytest.mark.slow
 @pytest.mark.timeout(4800)
-def test_a_stage_that_is_killed_again_and_again_ends_with_the_same_bytes(trail: Any, budget: Any, tally: Any) -> None:
+def test_a_repeatedly_killed_stage_ends_with_the_same_bytes(trail: Any, budget: Any, tally: Any) -> None:
     chance, faults = random.Random(budget.seed), []
     for step, wanted in trail.shares(budget.kills, 4, chance):
         kills = 0
@@ -35,7 +36,7 @@ def test_a_stage_that_is_killed_again_and_again_ends_with_the_same_bytes(trail: 
                 for _ in range(min(wanted - kills, IN_A_ROW)):
                     drawn.append(instant(step, chance))
                     end = trail.run(step, drawn[-1])
-                    ends = (0, 5, -signal.SIGKILL)  # 5: the call was one of a process that the run had started
+                    ends = (0, 5, -signal.SIGKILL)  # 5: the call belonged to a child process of the run
                     assert end.code in ends, (step.title, drawn, end.said)
                     if end.code == 0:
                         break

@@ -1,6 +1,6 @@
-"""Contract: a run whose Dask workers are killed at any instant, of its own cluster or of a scheduler elsewhere, ends
-with the bytes of a run without workers, or with exit code 5 (3 where no worker is left), and then
-the next run does."""
+"""Contract: if Dask workers of a run are killed, of a local cluster or of a separate scheduler, the run ends with
+the bytes of a run without workers, or with exit code 5 (3 if no worker is left), and then the next run does.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PER_RUN = 50
 
 
 def workers_below(process: psutil.Process) -> list[psutil.Process]:
-    """List Dask's worker processes: their command line is that of a spawned process."""
+    """List Dask's worker processes by the command line of spawned processes."""
     with suppress(psutil.NoSuchProcess):
         below = process.children(recursive=True)
         return [p for p in below if any("spawn_main" in word for word in _command(p))]
@@ -42,7 +42,7 @@ def _command(process: psutil.Process) -> list[str]:
 
 @contextmanager
 def losing(workers: Callable[[], list[psutil.Process]], chance: random.Random) -> Iterator[list[int]]:
-    """Kill workers at random instants while the block runs; yield the list of killed ones."""
+    """Kill workers at random points during the block; yield the list of killed ones."""
     killed: list[int] = []
     over = threading.Event()
 
@@ -64,7 +64,7 @@ def losing(workers: Callable[[], list[psutil.Process]], chance: random.Random) -
 
 
 def check(trail: Any, step: Step, end: Ended) -> None:
-    """Hold a disturbed run, and the one that follows, to the contract."""
+    """Check the contract for a disturbed run and the following one."""
     gone = end.code == 3 and "no worker came" in end.said  # `dask worker` ends if its process is killed as it starts
     assert end.code in (0, 5) or gone, end.said
     assert "Traceback" not in end.said, end.said
@@ -90,7 +90,7 @@ def test_workers_of_a_local_cluster_are_lost(trail: Any, budget: Any, tally: Any
 
 @contextmanager
 def scheduler(folder: Path, count: int) -> Iterator[tuple[str, list[psutil.Process]]]:
-    """Start a scheduler and workers as a user does, on this machine; yield its address and the workers."""
+    """Start a scheduler and workers from the command line; yield its address and the workers."""
     env, file = os.environ | {"OMP_NUM_THREADS": "1"}, folder.with_suffix(".scheduler.json")
     start = lambda module, *options: subprocess.Popen(  # noqa: E731
         [sys.executable, "-m", f"distributed.cli.{module}", *options, "--scheduler-file", str(file)],

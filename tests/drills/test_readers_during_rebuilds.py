@@ -1,5 +1,6 @@
-"""Contract: whoever opens a lookup, a plan or an encoding while another process puts other versions into its place gets
-all of one version, or an error that names the folder; what was opened before stays what it was, in a worker as well."""
+"""Contract: a reader that opens a lookup, a plan or an encoding while another process replaces it gets all of one
+version, or an error that names the folder. Opened files stay unchanged, also in a worker.
+"""
 
 from __future__ import annotations
 
@@ -39,13 +40,13 @@ LAG = 0.02
 
 @dataclass(frozen=True)
 class Versions:
-    """Two projects in which one label has other parameters.
+    """Two projects with different parameters of one label.
 
     Attributes
     ----------
     folders : tuple of Path
     corpus : Corpus
-        Of both.
+        Shared by both.
     """
 
     folders: tuple[Path, Path]
@@ -54,7 +55,9 @@ class Versions:
 
 @pytest.fixture(scope="module")
 def versions(trail: Any, tmp_path_factory: pytest.TempPathFactory) -> Versions:
-    """Encoding, lookup and plan of cbow: one with vectors of float32 and seed 0, the other with float16 and seed 1."""
+    """Build encoding, lookup and plan of cbow: one with vectors of float32 and seed 0, the other with float16 and
+    seed 1.
+    """
     folders = []
     for seed, stored in ((0, "float32"), (1, "float16")):
         trail.lay(next(step.before for step in trail.steps if step.stage == MORE))
@@ -73,24 +76,24 @@ def versions(trail: Any, tmp_path_factory: pytest.TempPathFactory) -> Versions:
 
 @contextmanager
 def rebuilding(out: Path, versions: Versions, name: str) -> Iterator[subprocess.Popen[str]]:
-    """Have another process put both versions into place in turn."""
+    """Let another process put both versions into place alternately."""
     command = [sys.executable, "-m", "tests.drills.writer", str(out), *(str(f / name) for f in versions.folders)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
         assert writer.stdout is not None
         assert writer.stdout.readline() == "1\n"
         yield writer
         assert writer.poll() is None, "the writer ended"
-        said, _ = writer.communicate()
-        assert int(said.split()[-1]) > 2
+        output, _ = writer.communicate()
+        assert int(output.split()[-1]) > 2
 
 
 def digest(*parts: Any) -> str:
-    """Return a digest of values that were served."""
+    """Return a digest of served values."""
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
 def lookup_of(opened: Any) -> str:
-    """Read everything of a lookup."""
+    """Read everything from a lookup."""
     rows = np.asarray(opened.rows)
     return digest(opened.block(rows, dtype=np.float64).tobytes(), opened.caption_ids(rows), opened.about.fingerprint)
 
@@ -104,7 +107,7 @@ def plan_of(opened: Any) -> str:
 def outcomes(
     open_it: Callable[[], Any], read: Callable[[Any], str], known: set[str], count: int, chance: random.Random
 ) -> Iterator[str]:
-    """Open and read again and again; tell `whole`, `refused`, `whole in a worker`, `refused in a worker` or `mixed`."""
+    """Open and read repeatedly; yield `whole`, `refused`, `whole in a worker`, `refused in a worker` or `mixed`."""
     for number in range(count):
         try:
             opened = open_it()
@@ -115,7 +118,7 @@ def outcomes(
             yield "refused" if str(error) else "an error without text"
             continue
         yield "whole" if first in known else "mixed"
-        if number % 4 == 0:  # a spawned worker gets a pickle, and opens the folder again
+        if number % 4 == 0:  # a spawned worker unpickles the reader, which opens the folder again
             try:
                 again = read(pickle.loads(pickle.dumps(opened)))
             except (RelabelError, *REFUSALS):
@@ -127,15 +130,17 @@ def outcomes(
 @pytest.mark.slow
 @pytest.mark.timeout(2400)
 @pytest.mark.parametrize("kind", ["lookup", "plan"])
-def test_an_export_that_is_rebuilt_is_read_whole(
+def test_an_export_under_rebuild_is_read_completely(
     kind: str, versions: Versions, budget: Any, tally: Any, tmp_path: Path
 ) -> None:
     name, open_one, read = {"lookup": (LOOKUP, open_lookup, lookup_of), "plan": (PLAN, open_plan, plan_of)}[kind]
-    known = {read(open_one(folder / name)) for folder in versions.folders}
-    assert len(known) == 2
+    versions_read = {read(open_one(folder / name)) for folder in versions.folders}
+    assert len(versions_read) == 2
     out = tmp_path / "exports" / Path(name).name
     with rebuilding(out, versions, name):
-        for seen in outcomes(lambda: open_one(out), read, known, budget.opens * 9 // 20, random.Random(budget.seed)):
+        for seen in outcomes(
+            lambda: open_one(out), read, versions_read, budget.opens * 9 // 20, random.Random(budget.seed)
+        ):
             tally[f"opens: {kind}", seen] += 1
     assert tally[f"opens: {kind}", "mixed"] == 0
     assert tally[f"opens: {kind}", "an error without text"] == 0
@@ -144,7 +149,9 @@ def test_an_export_that_is_rebuilt_is_read_whole(
 
 @pytest.mark.slow
 @pytest.mark.timeout(2400)
-def test_an_encoding_that_is_rebuilt_is_read_whole(versions: Versions, budget: Any, tally: Any, tmp_path: Path) -> None:
+def test_an_encoding_under_rebuild_is_read_completely(
+    versions: Versions, budget: Any, tally: Any, tmp_path: Path
+) -> None:
     rows = np.arange(0, len(versions.corpus), 5, dtype=np.int32)
 
     def project(folder: Path, labels: Path) -> Project:
@@ -157,15 +164,15 @@ def test_an_encoding_that_is_rebuilt_is_read_whole(versions: Versions, budget: A
         relevance = stages.open_label(one, "cbow", "all")
         return digest(np.asarray(relevance.pairs(References.single(rows), rows[::-1].copy(), "paired")).tobytes())
 
-    known = [read(project(folder, folder / "labels")) for folder in versions.folders]
-    assert len(set(known)) == 2
+    versions_read = [read(project(folder, folder / "labels")) for folder in versions.folders]
+    assert len(set(versions_read)) == 2
     labels = shutil.copytree(versions.folders[0] / "labels", tmp_path / "labels")
     chance = random.Random(budget.seed)
     with rebuilding(tmp_path / ENCODING, versions, ENCODING):
         for _ in range(budget.opens // 10):
             at = chance.randrange(2)
             one = project(versions.folders[at], labels)
-            for seen in outcomes(lambda one=one: one, read, {known[at]}, 1, chance):  # type: ignore[misc]
+            for seen in outcomes(lambda one=one: one, read, {versions_read[at]}, 1, chance):  # type: ignore[misc]
                 tally["opens: encoding", seen.removesuffix(" in a worker")] += 1
     assert tally["opens: encoding", "mixed"] == 0
     assert tally["opens: encoding", "whole"] > 0

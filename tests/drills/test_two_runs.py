@@ -1,5 +1,6 @@
-"""Contract: of two runs on one folder the second waits, says for whom, and both end well, with the bytes of one run;
-the lock of a process that is gone holds nobody up."""
+"""Contract: of two runs on one folder, the second waits with a message, and both succeed with the bytes of one run.
+The lock of a dead process blocks no run.
+"""
 
 from __future__ import annotations
 
@@ -11,26 +12,26 @@ import pytest
 
 
 def together(road: Any, folder: Path) -> str:
-    """Start every stage twice at the same time; return what the runs said."""
+    """Start every stage twice at the same time; return the output of both."""
     road.lay(folder)
     heard = ""
     for stage in road.stages:
         runs = [road.start(folder, stage) for _ in range(2)]
         for run in runs:
-            _, said = run.communicate(timeout=240)
-            assert run.returncode == 0, said
-            heard += said
+            _, output = run.communicate(timeout=240)
+            assert run.returncode == 0, output
+            heard += output
     return heard
 
 
-def test_two_runs_at_once_make_what_one_makes(small: Any, tmp_path: Path) -> None:
+def test_two_simultaneous_runs_equal_one(small: Any, tmp_path: Path) -> None:
     together(small, tmp_path / "project")
     small.compare(tmp_path / "project")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_two_runs_of_all_stages_at_once_make_what_one_makes(full: Any, tmp_path: Path) -> None:
+def test_two_simultaneous_runs_of_all_stages_equal_one(full: Any, tmp_path: Path) -> None:
     together(full, tmp_path / "project")
     full.compare(tmp_path / "project")
 
@@ -45,7 +46,7 @@ with exclusive(Path(sys.argv[1]), Path(sys.argv[2])):
 """
 
 
-def test_the_second_waits_says_for_whom_and_goes_on_when_the_first_is_gone(tmp_path: Path) -> None:
+def test_the_second_run_waits_until_the_first_has_ended(tmp_path: Path) -> None:
     import subprocess
     import sys
     import threading

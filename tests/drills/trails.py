@@ -1,4 +1,4 @@
-"""Every stage in an order in which each finds its inputs, on 250 of COCO's captions; and the folder after each."""
+"""Every stage in an order that satisfies its inputs, on 250 of COCO's captions, and the folder after each."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ STAGES: tuple[tuple[str, ...], ...] = (
     *(("export", "lookup", "--label", label, "--split", "all") for label in ("cider", "cbow", "spice", "fuse")),
     ("export", "plan", "--label", "cider", "--split", "train", "--batch-size", "8", "--sampler", "neighbour"),
     ("export", "plan", "--label", "meteor", "--split", "train", "--batch-size", "16", "--name", "pairs"),
-    ("encode", "--label", "same_image", "--split", "val"),  # that of cider was made by `tune fuse`
+    ("encode", "--label", "same_image", "--split", "val"),  # `tune fuse` has made that of cider
     ("judge", "--label", "cider"),
     ("correlate", "--cxc", "--split", "val", "--sources", "cider,same_image"),
     ("experiments.proxy_features", "--experiments", "experiments.yaml"),
@@ -94,7 +94,7 @@ STAGES: tuple[tuple[str, ...], ...] = (
 
 
 def possible(stages: tuple[tuple[str, ...], ...]) -> tuple[tuple[str, ...], ...]:
-    """Leave out what needs Java where there is none."""
+    """Skip the stages that need Java if there is none."""
     return stages if has_java() else tuple(stage for stage in stages if not any(word in JAVA for word in stage))
 
 
@@ -110,7 +110,7 @@ def has_java() -> bool:
 
 
 def title(stage: tuple[str, ...]) -> str:
-    """Name a stage by its words, labels and none of its numbers."""
+    """Name a stage by its words and labels, without numbers."""
     words = [w for w in stage if not w.startswith("-") and "/" not in w and not w.isdigit() and w != "experiments.yaml"]
     return " ".join(words[:1] if stage[0] == "fit" else [w for w in words if w not in ("all", "train", "val")])
 
@@ -123,9 +123,9 @@ class Step:
     ----------
     stage : tuple of str
     before, after : Path
-        The folder before and after it; nobody may change them.
+        The folder before and after it; tests must not change them.
     calls : int
-        Instants at which it changed the disk.
+        Number of calls that changed the disk.
     seconds : float
     """
 
@@ -149,10 +149,10 @@ class Trail:
     ----------
     nursery : Nursery
     root : Path
-        The folder of `steps`; runs that are disturbed take place in `root/here`, under the same path as these.
+        Folder of `steps`; disturbed runs take place in `root/here`, under the same path as the undisturbed ones.
     steps : list of Step
     only : tuple of str
-        Beginnings of the titles of the steps that `shares` takes.
+        Beginnings of the titles of the steps that `shares` selects.
     """
 
     nursery: Nursery
@@ -162,11 +162,11 @@ class Trail:
 
     @property
     def here(self) -> Path:
-        """The folder in which all runs take place."""
+        """Return the folder in which all runs take place."""
         return self.root / "here"
 
     def walk(self, stages: tuple[tuple[str, ...], ...]) -> None:
-        """Run stages, each of which must end well, and keep the folder after each."""
+        """Run stages, each of which must succeed, and keep the folder after each."""
         for stage in stages:
             before = self.root / f"after-{len(self.steps)}"
             if not self.steps:
@@ -179,20 +179,20 @@ class Trail:
             self.steps.append(Step(stage, before, after, end.calls, end.seconds))
 
     def shares(self, budget: int, each: int, chance: random.Random) -> Iterator[tuple[Step, int]]:
-        """Share cases among the steps, at least `each` per step that gets some; slow steps get fewer.
+        """Distribute cases over the steps, at least `each` per selected step; slow steps get fewer.
 
-        A budget that does not suffice for all goes to steps that are drawn.
+        If the budget does not suffice for all steps, a random sample of them is selected.
         """
-        some = [step for step in self.steps if step.title.startswith(self.only)]
-        if budget < each * len(some):
-            some = chance.sample(some, max(1, budget // each))
-        weights = [1 / (0.1 + step.seconds) for step in some]
-        left = max(0, budget - each * len(some))
-        for step, weight in zip(some, weights, strict=True):
+        steps = [step for step in self.steps if step.title.startswith(self.only)]
+        if budget < each * len(steps):
+            steps = chance.sample(steps, max(1, budget // each))
+        weights = [1 / (0.1 + step.seconds) for step in steps]
+        left = max(0, budget - each * len(steps))
+        for step, weight in zip(steps, weights, strict=True):
             yield step, each + round(left * weight / sum(weights))
 
     def lay(self, tree: Path) -> None:
-        """Put the folder into the state of a step."""
+        """Restore the folder to the state of a step."""
         shutil.rmtree(self.here, ignore_errors=True)
         shutil.copytree(tree, self.here)
 
@@ -203,11 +203,11 @@ class Trail:
         return end
 
     def finish(self, step: Step) -> None:
-        """Run a stage undisturbed; hold what it leaves against the undisturbed run."""
+        """Run a stage undisturbed; compare its result with the undisturbed run."""
         end = self.run(step)
         assert end.code == 0, (step.title, end.said)
-        found, wanted = comparable(self.here), comparable(step.after)
-        other = [name for name in sorted({*found, *wanted}) if found.get(name) != wanted.get(name)]
+        results, wanted = comparable(self.here), comparable(step.after)
+        other = [name for name in sorted({*results, *wanted}) if results.get(name) != wanted.get(name)]
         assert other == [], (step.title, other)
 
     def arguments(self, stage: tuple[str, ...]) -> list[str]:
@@ -216,10 +216,10 @@ class Trail:
 
 
 def comparable(folder: Path) -> dict[str, Any]:
-    """Return every file that is there in the end, without times: those of a training are part of what it reports.
+    """Return every final file without times.
 
-    Checkpoints are their tensors; logs, which tell how long steps took, are left out. So are the table of losses
-    and its manifest: the table states the seconds of each training, and is compared without them.
+    Checkpoints are compared by their tensors. Logs, which contain the seconds of steps, are excluded, and so are the
+    table of losses and its manifest: the table states the seconds of each training and is compared without them.
     """
     found: dict[str, Any] = {}
     for name, body in finals(folder).items():
@@ -238,7 +238,7 @@ def comparable(folder: Path) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """Turn tensors into bytes, and leave out what is called `seconds`."""
+    """Convert tensors to bytes, and remove values called `seconds`."""
     if isinstance(value, dict):
         return {str(key): plain(v) for key, v in value.items() if key != "seconds"}
     if isinstance(value, list | tuple):
@@ -249,7 +249,7 @@ def plain(value: Any) -> Any:
 def lay_inputs(corpus: Corpus, folder: Path) -> dict[str, list[int]]:
     """Write captions of COCO, parameters, a tiny encoder and sentence pairs; return the numbers of the ids of val.
 
-    The images of val are those that people compared with each other, so that few images have many judged pairs.
+    The val images are ones that people compared with each other, so that few images have many judged pairs.
     """
     from tests.relabel.sources.sbert.tiny_encoder import texts, tiny_encoder
 
@@ -280,7 +280,7 @@ def lay_inputs(corpus: Corpus, folder: Path) -> dict[str, list[int]]:
 
 
 def _compared(count: int) -> list[int]:
-    """Choose images of val, each compared with one that was chosen before."""
+    """Select images of val, each compared with an earlier one."""
     from relabel.datasets import cxc
 
     near: dict[int, list[int]] = defaultdict(list)
@@ -290,13 +290,13 @@ def _compared(count: int) -> list[int]:
         near[right].append(left)
 
     def reach() -> Iterator[int]:
-        known: set[int] = set()
+        reached: set[int] = set()
         for start in sorted(near, key=lambda image: (-len(near[image]), image)):
             todo = [start]
             while todo:
                 image = todo.pop(0)
-                if image not in known:
-                    known.add(image)
+                if image not in reached:
+                    reached.add(image)
                     todo += near[image]
                     yield image
 

@@ -1,7 +1,7 @@
-"""A process that builds two versions of an artefact in turn, under one name: ``python -m tests.drills.writer OUT A B``.
+"""A process that writes two versions of an artefact alternately: ``python -m tests.drills.writer OUT A B``.
 
-It uses the build of every stage; the files are those of two artefacts that stages made. It ends with its stdin, and
-says how often it put a version into place.
+It uses the build function of the stages on the files of two existing artefacts. It ends with its stdin, and prints how
+often it put a version into place.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def fill(work: Work, folder: Path, manifest: Manifest) -> None:
 
 
 def write(out: Path, folders: list[Path]) -> None:
-    """Build one version after the other until stdin ends."""
+    """Build the versions alternately until stdin ends."""
     ended = threading.Event()
     threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
     manifests, count = [read_manifest(folder) for folder in folders], 0
