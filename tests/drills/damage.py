@@ -108,8 +108,10 @@ class Readers:
     """
 
     def __init__(self) -> None:
-        whole = Project(load_config(None), Runtime(data=Path("data"), device="cpu", threads=1))
-        self.projects = {project.layout.root.name: project for project in (whole, remaining_project(whole))}
+        opened_project = Project(load_config(None), Runtime(data=Path("data"), device="cpu", threads=1))
+        self.projects = {
+            project.layout.root.name: project for project in (opened_project, remaining_project(opened_project))
+        }
         self.corpora = {name: project.corpus for name, project in self.projects.items()}
 
     def __call__(self, target: Target, verify: Any = True) -> str:

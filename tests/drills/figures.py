@@ -32,9 +32,9 @@ def lines(reports: list[dict[str, Any]]) -> Iterator[str]:
     yield f"Machine: {'; '.join(dict.fromkeys(places))}. Tests, in the order of the commands: {'; '.join(ends)}."
     yield "\n| cases | total | of these |"
     yield "|---|---:|---|"
-    for kind, found in sorted(counts.items()):
-        each = ", ".join(f"{subject} {count:,}" for subject, count in found.most_common() if count)
-        yield f"| {kind} | {found.total():,} | {each} |"
+    for kind, counter in sorted(counts.items()):
+        each = ", ".join(f"{subject} {count:,}" for subject, count in counter.most_common() if count)
+        yield f"| {kind} | {counter.total():,} | {each} |"
 
 
 def without_places(command: list[str]) -> list[str]:

@@ -129,9 +129,9 @@ def scan(ids: Any) -> Input:
 
 def vectors(name: str, content: bytes, ids: str | None = None, names: bytes = b"") -> Input:
     def read(folder: Path) -> Any:
-        given = read_vector_file(folder / name)
-        np.asarray(given.vectors).sum()  # reads every byte
-        return given
+        opened = read_vector_file(folder / name)
+        np.asarray(opened.vectors).sum()  # reads every byte
+        return opened
 
     return Input({name: content} | ({ids: names} if ids else {}), read)
 

@@ -221,20 +221,20 @@ def comparable(folder: Path) -> dict[str, Any]:
     Checkpoints are compared by their tensors. Logs, which contain the seconds of steps, are excluded, and so are the
     table of losses and its manifest: the table states the seconds of each training and is compared without them.
     """
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for name, body in finals(folder).items():
         path, training = folder / name, "runs" in Path(name).parts
         if training and (path.suffix == ".jsonl" or ".tfevents." in name):
             continue
         if training and path.suffix == ".npz":
-            found[name] = plain(load_checkpoint(path) | {"log": None})  # bytes of the log
+            results[name] = plain(load_checkpoint(path) | {"log": None})  # bytes of the log
         elif training and path.suffix == ".json":
-            found[name] = plain(json.loads(body))
+            results[name] = plain(json.loads(body))
         elif path.parent.name == "fit" and not training and path.name != "table.txt":
-            found[name] = plain(json.loads(body)["rows"]) if path.name == "table.json" else None
+            results[name] = plain(json.loads(body)["rows"]) if path.name == "table.json" else None
         else:
-            found[name] = body
-    return found
+            results[name] = body
+    return results
 
 
 def plain(value: Any) -> Any:

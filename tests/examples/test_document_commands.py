@@ -1,7 +1,7 @@
-"""Contract: every command of README.md and docs/ parses as it stands, and its labels and parameters exist.
+"""Contract: every command of README.md and docs/ can be parsed, and its labels and parameters exist.
 
-All but those of a table, which says why, run in a project with a small corpus in the place of COCO and end with exit
-code 0.
+Except for a table of commands with reasons, all of them run in a project with a small corpus in place of COCO and end
+with exit code 0.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def test_a_command_parses_and_its_labels_and_parameters_exist(command: str) -> N
         config.source(label)
 
 
-def test_a_command_that_does_not_parse_is_noticed() -> None:
+def test_an_invalid_command_is_detected() -> None:
     for command in ("relabel run --no-such-option", "relabel nonsense", "relabel export lookup --split nowhere -l x"):
         with pytest.raises(Exception, match=r"No such (option|command)|is not one of"):
             parsed(words(command))
@@ -110,7 +110,7 @@ def test_a_command_that_does_not_parse_is_noticed() -> None:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folder]:
-    """A project with the checkout's parameters and a small corpus under COCO's name."""
+    """Return a project with the checkout's parameters and a small corpus under COCO's name."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("relabel.sources.spice.encode.SpiceParser", WordParser)
         patch.setattr("relabel.sources.spice.SpiceParser", WordParser)
@@ -120,7 +120,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folder]:
 @pytest.mark.slow
 @pytest.mark.java
 @pytest.mark.parametrize("command", [command for command in COMMANDS if reason(command) is None])
-def test_a_command_runs_as_it_stands(command: str, project: Folder) -> None:
+def test_a_command_runs_unchanged(command: str, project: Folder) -> None:
     for step in [step for pattern, steps in PREPARED.items() if re.match(pattern, command) for step in steps]:
         project.done(*step)
     project.done(*words(command), *added(command))
@@ -128,7 +128,7 @@ def test_a_command_runs_as_it_stands(command: str, project: Folder) -> None:
 
 @pytest.mark.slow
 @pytest.mark.java
-def test_flickr30k_runs_beside_the_parameters_of_coco(mirror: Path, tmp_path: Path, monkeypatch: Any) -> None:
+def test_flickr30k_runs_with_the_parameters_of_coco(mirror: Path, tmp_path: Path, monkeypatch: Any) -> None:
     if not (mirror / "flickr30k").is_dir():
         pytest.skip("the mirror has no Flickr30K")
     command = next(c for c in COMMANDS if c.startswith("relabel run --dataset flickr30k"))

@@ -1,5 +1,6 @@
-"""Contract: every Python block of README.md and docs/ runs as it stands, the blocks of a page one after another, in a
-folder with labels of a small corpus; a block that cannot run says why, and such blocks are few."""
+"""Contract: every Python block of README.md and docs/ runs unchanged, in the order of the page, in a folder with
+labels of a small corpus. A block that cannot run states the reason, and such blocks are few.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ WITH_PYTHON = [page for page in pages() if python_blocks(page)]
 
 
 def stand_ins(folder: Path) -> dict[str, Any]:
-    """Return the names that pages take from their reader: a dataset, a model and features."""
+    """Return stand-ins for the names that pages leave to the reader: a dataset, a model and features."""
     import torch
 
     from relabel_train.lookup import open_lookup
@@ -43,10 +44,10 @@ def stand_ins(folder: Path) -> dict[str, Any]:
 
 
 def own_matches(corpus: Corpus, data: Path) -> Eccv:
-    """Stand in for `read_eccv`, which needs all of COCO's test split: an image matches its own captions."""
+    """Replace `read_eccv`, which needs all of COCO's test split: an image matches its own captions."""
     captions = np.flatnonzero(np.asarray(corpus.table["split"]) == "test").astype(np.int32)
     images, place = np.unique(corpus.image[captions], return_inverse=True)
-    own = [np.flatnonzero(place == i).astype(np.int64) for i in range(len(images))]
+    own_captions = [np.flatnonzero(place == i).astype(np.int64) for i in range(len(images))]
     image_names = [corpus.image_ids[i] for i in images]
     caption_names = [corpus.caption_ids[row] for row in captions]
     each = [np.array([i], np.int64) for i in place]
@@ -54,7 +55,7 @@ def own_matches(corpus: Corpus, data: Path) -> Eccv:
         captions,
         images,
         {
-            "i2t": Queries(image_names, images, own, np.array([len(items) for items in own])),
+            "i2t": Queries(image_names, images, own_captions, np.array([len(items) for items in own_captions])),
             "t2i": Queries(caption_names, captions, each, np.ones(len(captions), np.int64)),
         },
     )
@@ -70,7 +71,7 @@ def run(block: Block, namespace: dict[str, Any]) -> None:
         assert not runner.failures
         return
     code = compile("\n" * (block.line - 1) + block.text, block.page, "exec")
-    exec(code, namespace)  # the pages are of this checkout
+    exec(code, namespace)  # the pages belong to this checkout
 
 
 @pytest.mark.parametrize("page", WITH_PYTHON)
@@ -89,14 +90,14 @@ def test_the_blocks_of_a_page_run(
     record_property("blocks", len(run_blocks))
 
 
-def test_blocks_that_are_not_run_are_few_and_say_why() -> None:
+def test_blocks_that_are_not_run_are_few_and_have_a_reason() -> None:
     every = [block for page in pages() for block in blocks(page) if block.language in ("python", "py")]
     left_out = [block for block in every if block.reason is not None]
     assert all(block.reason for block in left_out)
     assert len(left_out) <= max(1, len(every) // 10), left_out
 
 
-def test_a_block_that_fails_is_noticed(tmp_path: Path) -> None:
+def test_a_failing_block_is_detected(tmp_path: Path) -> None:
     with pytest.raises(NameError):
         run(Block("page", 1, "python", "no_such_name\n", None), {})
     with pytest.raises(AssertionError):

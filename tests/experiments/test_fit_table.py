@@ -1,5 +1,6 @@
-"""Contract: the table trains every loss with one budget, once per seed; labels come scaled to 1 and with their range;
-means and spreads are those of the seeds."""
+"""Contract: the table trains every loss with one budget, once per seed. Labels are scaled to 1 and have their range.
+Means and standard deviations are those over the seeds.
+"""
 
 from __future__ import annotations
 
@@ -35,29 +36,29 @@ def test_every_loss_with_one_budget_and_the_same_seeds() -> None:
     rows = make_trials(params, inputs(), SOURCES)
     assert {row.loss[0] for row in params.all_rows().values()} == set(LOSSES)
     budgets = set()
-    for some in rows.values():
-        assert [trial.train.seed for trial in some] == [0, 1]
-        for trial in some:
+    for trials_of_row in rows.values():
+        assert [trial.train.seed for trial in trials_of_row] == [0, 1]
+        for trial in trials_of_row:
             t = trial.train
             budgets.add((t.epochs, t.batch_size, t.lr, t.embed, t.word, t.decay_at, t.model))
             Objective(t.loss, t.loss_set)
     assert len(budgets) == 1
-    folders = [trial.train.out for some in rows.values() for trial in some]
+    folders = [trial.train.out for trials_of_row in rows.values() for trial in trials_of_row]
     assert len(set(folders)) == len(folders)
     assert {row for row in rows if "graded" in row} == {"bcls, graded batches", "smooth_ndcg_triplet, graded batches"}
 
 
-def test_labels_come_with_their_range() -> None:
+def test_labels_have_their_range() -> None:
     rows = make_trials(FitTableParams(), inputs(), SOURCES)
     by_cider, by_sbert = rows["smooth_ndcg_triplet, cider"][0].train, rows["smooth_ndcg_triplet"][0].train
     assert (by_cider.scale, by_cider.loss_set) == (10.0, ("smooth_ndcg_triplet.labels=unit",))
     assert (by_sbert.scale, by_sbert.loss_set) == (1.0, ("smooth_ndcg_triplet.labels=cosine",))
     assert rows["sam"][0].train.labels == Path("lookup/cider")
-    given = FitTableParams(rows={"one": Row(loss=("smooth_ndcg",), loss_set=("labels=unit",))})
-    assert make_trials(given, inputs(), SOURCES)["one"][0].train.loss_set == ("labels=unit",)
+    params = FitTableParams(rows={"one": Row(loss=("smooth_ndcg",), loss_set=("labels=unit",))})
+    assert make_trials(params, inputs(), SOURCES)["one"][0].train.loss_set == ("labels=unit",)
 
 
-def test_other_inputs_or_parameters_are_other_runs() -> None:
+def test_other_inputs_or_parameters_are_new_runs() -> None:
     one = make_trials(FitTableParams(), inputs(), SOURCES)["bcls"][0].train.out
     assert make_trials(FitTableParams(), inputs(), SOURCES)["bcls"][0].train.out == one
     assert make_trials(FitTableParams(), inputs("y"), SOURCES)["bcls"][0].train.out != one
@@ -80,8 +81,8 @@ def test_every_parameter_changes_the_fingerprint(small_project: Project) -> None
         "lr": 0.1,
     }
     names = FitTableParams.model_fields
-    found = {fingerprint(**{name: other.get(name, 7)}) for name in names}
-    assert len(found | {fingerprint()}) == len(names) + 1
+    fingerprints = {fingerprint(**{name: other.get(name, 7)}) for name in names}
+    assert len(fingerprints | {fingerprint()}) == len(names) + 1
 
 
 def result(value: float, eccv: bool = True) -> dict[str, Any]:
@@ -95,8 +96,8 @@ def result(value: float, eccv: bool = True) -> dict[str, Any]:
 
 def test_means_and_spreads() -> None:
     rows = summary({"a": [result(1), result(2), result(6)], "b": [result(5, eccv=False)]}, FitTableParams())
-    wanted = {"RSUM": 30, "nDCG": 4, "CS@100": 4, "Kendall tau": 4, "NCS": 3, "ECCV i2t": 3, "ECCV t2i": 5}
-    assert {name: rows["a"][name]["mean"] for name in COLUMNS} == pytest.approx(wanted)
+    expected = {"RSUM": 30, "nDCG": 4, "CS@100": 4, "Kendall tau": 4, "NCS": 3, "ECCV i2t": 3, "ECCV t2i": 5}
+    assert {name: rows["a"][name]["mean"] for name in COLUMNS} == pytest.approx(expected)
     assert rows["a"]["nDCG"]["sd"] == pytest.approx(np.std([1, 2, 6], ddof=1))
     assert rows["b"]["nDCG"]["sd"] is None
     assert rows["b"]["ECCV i2t"]["mean"] is None
@@ -120,9 +121,7 @@ def test_a_damaged_table_is_refused(tmp_path: Path) -> None:
         read_table(tmp_path / "fit")
 
 
-def test_a_training_process_that_is_killed_is_an_error_to_go_on_from(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_training_process_is_an_error_and_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def killed(*_: Any) -> None:
         raise BrokenProcessPool("a process ended abruptly")
 

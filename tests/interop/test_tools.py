@@ -1,4 +1,6 @@
-"""Contract: faiss reads the index and the vectors, ir_measures reads neighbours as a run, numpy alone gives a block."""
+"""Contract: faiss reads the index and the vectors, ir_measures reads neighbours as a run, and numpy computes a
+block.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ def test_faiss_reads_the_index_and_the_vectors(small_project: Project) -> None:
 
 
 def test_ir_measures_reads_neighbours_as_a_run(small_project: Project, tmp_path: Path) -> None:
-    """Siblings as qrels: how well the neighbours of a caption bring back its image's other captions."""
+    """Evaluate neighbours with siblings as qrels: how well they retrieve the other captions of the image."""
     ir_measures = pytest.importorskip("ir_measures")
     corpus = shards(small_project.layout.corpus)
     table = shards(small_project.layout.neighbours("all", "captions", "cbow"))
@@ -48,7 +50,7 @@ def test_ir_measures_reads_neighbours_as_a_run(small_project: Project, tmp_path:
         if not siblings:
             continue
         qrels += [ir_measures.Qrel(ids[row], sibling, 1) for sibling in siblings]
-        # equal scores keep the order of the list: a run is ordered by score, and ties by id
+        # A run is ordered by score with ties by id: lower equal scores to keep the order of the list.
         scores = [score - 1e-4 * i for i, score in enumerate(line["scores"])]
         run += [ir_measures.ScoredDoc(ids[row], ids[n], s) for n, s in zip(line["neighbours"], scores, strict=True)]
         hits = np.array(line["same_image"])
@@ -61,8 +63,8 @@ def test_ir_measures_reads_neighbours_as_a_run(small_project: Project, tmp_path:
     assert ir_measures.calc_aggregate([measure], qrels, again)[measure] == pytest.approx(np.mean(expected))
 
 
-def test_numpy_alone_gives_a_block(small_project: Project) -> None:
-    """The arrays mean what their description says: a block of vectors and one of CIDEr-D by loops over the files."""
+def test_numpy_alone_computes_a_block(small_project: Project) -> None:
+    """Check the description of the arrays: a block of vectors and one of CIDEr-D by loops over the files."""
     rows, columns = [3, 40, 120], [4, 41, 200]
     folder = small_project.layout.lookup("all", "cbow")
     about = json.loads((folder / "lookup.json").read_text(encoding="utf-8"))

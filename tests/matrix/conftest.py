@@ -1,4 +1,4 @@
-"""Projects that the matrix runs the command in, built once per module."""
+"""Projects in which the matrix runs the command, built once per module."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ IMAGES = 24
 
 @pytest.fixture(scope="session")
 def lines() -> list[Line]:
-    """Captions of 24 of COCO's val images and of 4 that nobody judged, with their real ids."""
+    """Return captions of 24 of COCO's val images and of 4 without judgements, with their real ids."""
     return real_lines(package_file("pycocoevalcap", "spice/spice-1.0.jar"), IMAGES, 4)
 
 
 @pytest.fixture(scope="module")
 def patch() -> Iterator[pytest.MonkeyPatch]:
-    """Put a stand-in in the place of SPICE's parser, for the tests of one module alone."""
+    """Replace SPICE's parser by a stand-in for the tests of one module."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("relabel.sources.spice.encode.SpiceParser", WordParser)
         patch.setattr("relabel.sources.spice.SpiceParser", WordParser)
@@ -69,7 +69,7 @@ def project_of(path: Path, patch: pytest.MonkeyPatch, lines: list[Line], labels:
 
 @pytest.fixture(scope="module")
 def cheap(lines: list[Line], patch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Folder:
-    """A project of the cheap labels, encoded."""
+    """Return a project of the inexpensive labels, encoded."""
     folder = project_of(tmp_path_factory.mktemp("cheap"), patch, lines, CHEAP)
     folder.prepare(CHEAP)
     return folder
@@ -77,7 +77,7 @@ def cheap(lines: list[Line], patch: pytest.MonkeyPatch, tmp_path_factory: pytest
 
 @pytest.fixture(scope="module")
 def every(lines: list[Line], patch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Folder:
-    """A project of all labels, encoded."""
+    """Return a project of all labels, encoded."""
     folder = project_of(tmp_path_factory.mktemp("every"), patch, lines, tuple(SOURCES))
     folder.prepare(tuple(SOURCES))
     return folder
@@ -85,7 +85,7 @@ def every(lines: list[Line], patch: pytest.MonkeyPatch, tmp_path_factory: pytest
 
 @pytest.fixture
 def project(request: pytest.FixtureRequest, label: str) -> Folder:
-    """The project that a label is tested in."""
+    """Return the project in which a label is tested."""
     name = "cheap" if label in CHEAP else "every"
     folder: Folder = request.getfixturevalue(name)
     return folder
@@ -93,16 +93,16 @@ def project(request: pytest.FixtureRequest, label: str) -> Folder:
 
 @pytest.fixture(scope="module")
 def grown(tmp_path_factory: pytest.TempPathFactory, lines: list[Line]) -> Callable[[Folder, Sequence[str]], Folder]:
-    """Make a project like another one whose captions came in two steps, its neighbours brought up to date in between.
+    """Copy a project whose captions are ingested in two steps, with its neighbours updated in between.
 
     One caption of an older image and all captions of the last image are new in the second step.
     """
-    made: dict[Path, Folder] = {}
+    folders: dict[Path, Folder] = {}
     last = [line.image_id for line in lines if line.split == "val"][-1]
     older = [line for i, line in enumerate(lines) if i != 7 and line.image_id != last]
 
     def make(whole: Folder, labels: Sequence[str]) -> Folder:
-        if whole.path not in made:
+        if whole.path not in folders:
             path = tmp_path_factory.mktemp("grown") / "project"
             shutil.copytree(whole.path, path, ignore=shutil.ignore_patterns("labels", "data"))
             folder = Folder(path, whole.patch)
@@ -112,7 +112,7 @@ def grown(tmp_path_factory: pytest.TempPathFactory, lines: list[Line]) -> Callab
                 folder.prepare([label for label in SOURCES if label in (*labels, *parts)])
                 for label, of in itertools.product(labels, ("captions", "images")):
                     folder.done("neighbours", "--label", label, "--within", "val", "--of", of)
-            made[whole.path] = folder
-        return made[whole.path]
+            folders[whole.path] = folder
+        return folders[whole.path]
 
     return make

@@ -1,4 +1,4 @@
-"""Projects on real captions in which the matrix runs the command, one label per source, with all that labels need."""
+"""Projects on real captions in which the matrix runs the command, with one label per source and its inputs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SOURCES: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Line:
-    """One caption: ids without a namespace, a split, a text."""
+    """A caption: ids without a namespace, a split, a text."""
 
     caption_id: str
     image_id: str
@@ -47,7 +47,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Result:
-    """The end of one command."""
+    """The result of one command."""
 
     code: int
     out: str
@@ -55,13 +55,13 @@ class Result:
 
     @property
     def errors(self) -> list[str]:
-        """Lines of stderr that name an error."""
+        """Return the lines of stderr that name an error."""
         return [line for line in self.err.splitlines() if line.startswith("error:")]
 
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder with parameters, captions and models, as a user has it; the working directory of each command.
+    """Folder of a user with parameters, captions and models; the working directory of each command.
 
     Attributes
     ----------
@@ -89,13 +89,13 @@ class Folder:
         return Result(code or 0, out.getvalue(), err.getvalue())
 
     def done(self, *arguments: str) -> Result:
-        """Run a command that has to end well."""
+        """Run a command that must succeed."""
         result = self.relabel(*arguments)
         assert result.code == 0, f"relabel {' '.join(arguments)}: {result.err}"
         return result
 
     def prepare(self, labels: Sequence[str], split: str = "val") -> None:
-        """Ingest the captions and encode labels; fit the fuse when its parts are encoded."""
+        """Ingest the captions and encode labels; fit the fuse once its parts are encoded."""
         self.done("ingest")
         for label in labels:
             if label == "fuse" and not (self.path / "models/fuse").exists():
@@ -136,7 +136,7 @@ def real_lines(jar: Path, images: int, train: int, test: int = 0) -> list[Line]:
 
 
 def write_words(path: Path, lines: list[Line]) -> None:
-    """Write a vector for each word of the captions but one in ten, as a text file of word2vec has them."""
+    """Write a vector for nine of ten words of the captions, in word2vec's text format."""
     words = sorted({word for line in lines for word in line.text.lower().replace(".", " ").replace(",", " ").split()})
     vectors = np.random.default_rng(3).normal(size=(len(words), WIDTH))
     rows = [
@@ -146,29 +146,29 @@ def write_words(path: Path, lines: list[Line]) -> None:
 
 
 def write_vectors(path: Path, ids: list[str], seed: int) -> None:
-    """Write vectors and their ids beside them; an id has the same vector in every file of one seed."""
+    """Write vectors and a file of their ids; an id has the same vector in every file of one seed."""
     vectors = [np.random.default_rng([seed, int(i)]).normal(size=WIDTH) for i in ids]
     np.save(path, np.asarray(vectors, np.float32), allow_pickle=False)
     path.with_suffix(".ids.txt").write_text("\n".join(ids) + "\n", encoding="utf-8")
 
 
 class WordParser:
-    """A stand-in for SPICE's parser: every word is an object, neighbouring words a relation; no Java is started."""
+    """Stand-in for SPICE's parser, without Java: every word is an object, and adjacent words are a relation."""
 
     def __init__(self, *_: Any, **__: Any) -> None: ...
 
     def parse(self, texts: list[str], advance: Callable[[int], None] = lambda _: None) -> list[Any]:
         """Return tuples of each text."""
         advance(len(texts))
-        found = []
+        tuples = []
         for text in texts:
             words = text.lower().strip(" .").split()
             pairs = [[a, b, "near"] for a, b in itertools.pairwise(words)]
-            found.append([[word] for word in words] + pairs)
-        return found
+            tuples.append([[word] for word in words] + pairs)
+        return tuples
 
     def close(self) -> None:
-        """End nothing."""
+        """Do nothing."""
 
 
 def write_cross_encoder(folder: Path, tokenizer: Path) -> None:
@@ -187,7 +187,7 @@ def write_cross_encoder(folder: Path, tokenizer: Path) -> None:
 
 
 def write_fuse(folder: Path, encodings: Path) -> None:
-    """Write a fuse of cbow and cider_lower_split with made-up weights, for their encodings as they are."""
+    """Write a fuse of cbow and cider_lower_split with fixed weights, for their current encodings."""
     from tests.relabel.sources.fuse.fixtures import write_fuse_model
 
     from relabel.sources.fuse.features import Feature

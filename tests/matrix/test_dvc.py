@@ -1,5 +1,6 @@
-"""Contract: the DVC stages of a label depend on every module of its source and on the modules that these import from
-other places in `sources/`; every dependency in the checkout exists."""
+"""Contract: the DVC stages of a label depend on every module of its source and on the modules of `sources/` that
+these import. Every dependency in the checkout exists.
+"""
 
 from __future__ import annotations
 

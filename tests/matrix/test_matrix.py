@@ -1,5 +1,6 @@
-"""Contract: every source works with every verb of the command, or the command says in one line why not and what to use
-instead, with exit code 2; labels of a dataset that nobody judged have the bytes of the judged one's."""
+"""Contract: every source works with every verb, or the command states in one line the reason and an alternative,
+with exit code 2. Labels of a dataset without judgements have the bytes of the judged one's.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +64,7 @@ REFUSED: dict[str, dict[str, str]] = {
 
 
 def marked(label: str) -> Any:
-    """Return a label as a parameter of the slow tests; those that run Java are marked as such."""
+    """Return a label as a parameter of the slow tests, with the marker of Java if it needs Java."""
     marks = [pytest.mark.slow, pytest.mark.java] if label in ("cider", "meteor") else [pytest.mark.slow]
     return pytest.param(label, marks=marks)
 
@@ -76,7 +77,7 @@ share."""
 
 
 @pytest.mark.parametrize("label", LABELS)
-def test_every_verb_works_or_says_why_not(label: str, project: Folder, lines: list[Line]) -> None:
+def test_every_verb_works_or_states_the_reason(label: str, project: Folder, lines: list[Line]) -> None:
     project.done("ingest", "--dataset", "mine", "--format", "jsonl", "--path", "captions.jsonl")
     wrong = {}
     for verb, arguments in VERBS.items():
@@ -89,22 +90,25 @@ def test_every_verb_works_or_says_why_not(label: str, project: Folder, lines: li
 
 
 def works(project: Folder, verb: str, label: str, result: Result) -> bool:
-    """Say whether a command ended well and made what it makes."""
+    """Return whether a command succeeded and wrote its artefact."""
     if result.code or result.errors:
         return False
-    made = MADE.get(verb)
-    if made is not None and not (project.path / "labels" / made.replace("LABEL", label) / "manifest.json").exists():
+    artefact = MADE.get(verb)
+    if (
+        artefact is not None
+        and not (project.path / "labels" / artefact.replace("LABEL", label) / "manifest.json").exists()
+    ):
         return False
     return "all as written" in result.out if verb == "verify" else True
 
 
 def refuses(result: Result, expected: str, label: str) -> bool:
-    """Say whether a command ended in one line with a reason."""
+    """Return whether a command ended in one line with a reason."""
     return result.code == 2 and len(result.errors) == 1 and expected.replace("LABEL", label) in result.errors[0]
 
 
 @pytest.mark.parametrize("label", LABELS)
-def test_a_label_of_a_dataset_that_nobody_judged_has_the_same_encoding(label: str, project: Folder) -> None:
+def test_a_label_of_a_dataset_without_judgements_has_the_same_encoding(label: str, project: Folder) -> None:
     project.done("ingest", "--dataset", "mine", "--format", "jsonl", "--path", "captions.jsonl")
     project.done("run", "--dataset", "mine", "--label", label, "--split", "val")
     ours, theirs = (project.path / "labels" / name / "encodings/val" / label for name in ("coco", "mine"))
@@ -114,7 +118,7 @@ def test_a_label_of_a_dataset_that_nobody_judged_has_the_same_encoding(label: st
 
 
 @pytest.mark.parametrize("label", [label if label in CHEAP else marked(label) for label in NEIGHBOURS])
-def test_neighbours_brought_up_to_date_are_those_of_a_rebuild(
+def test_updated_neighbours_equal_a_rebuild(
     label: str, project: Folder, grown: Callable[[Folder, Sequence[str]], Folder]
 ) -> None:
     updated = grown(project, [name for name in NEIGHBOURS if (name in CHEAP) == (label in CHEAP)])
@@ -127,11 +131,11 @@ def test_neighbours_brought_up_to_date_are_those_of_a_rebuild(
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    """Files of a table, but for its manifest."""
+    """Return the files of a table except its manifest."""
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "manifest.json"}
 
 
-def test_nearest_leaves_out_labels_that_know_no_text(cheap: Folder) -> None:
+def test_nearest_excludes_labels_without_texts(cheap: Folder) -> None:
     result = cheap.relabel("nearest", "two dogs on a beach", "--split", "val")
     assert result.code == 0
     assert "cider_lower_split" in result.out

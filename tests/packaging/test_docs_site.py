@@ -1,4 +1,6 @@
-"""Contract: the documentation site is built without a warning; README, citation and templates agree with the code."""
+"""Contract: the documentation site is built without warnings, and README, citation and templates agree with the
+code.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_the_links_of_a_document_lead_to_files(document: str) -> None:
+def test_the_links_of_a_document_point_to_files(document: str) -> None:
     text = re.sub(r"```.*?```", "", (ROOT / document).read_text(encoding="utf-8"), flags=re.DOTALL)
     links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", text)
     missing = [link for link in links if "://" not in link and not (ROOT / document).parent.joinpath(link).exists()]

@@ -1,5 +1,5 @@
-"""Contract: the lowest versions that pyproject.toml states for the main dependencies work: in an environment that holds
-them, the command line builds labels from captions, and no model folder runs code.
+"""Contract: relabel works with the lowest versions of its main dependencies in pyproject.toml. In an environment
+with them, the command builds labels from captions, and no model folder runs code.
 
 The environment takes about 6 GB and minutes to install. `RELABEL_LOWEST_VERSIONS` names a folder that keeps it.
 """
@@ -20,7 +20,7 @@ import pytest
 
 pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.timeout(2400)]
 ROOT = Path(__file__).parents[2]
-SPACE = 10 << 30  # bytes: torch with CUDA's libraries, and what pip unpacks on the way
+SPACE = 10 << 30  # bytes: torch with CUDA's libraries, and pip's temporary files
 WORDS = "a the man dog on red bus two cats in street".split()  # noqa: SIM905
 SETTINGS = {
     "ingest": {"dataset": "mine", "format": "jsonl", "path": "captions.jsonl", "tokenizer": "none"},
@@ -53,7 +53,7 @@ def lowest() -> dict[str, str]:
 
 
 def run(*command: str, cwd: Path = ROOT) -> str:
-    """Run a command outside of this environment; return what it wrote."""
+    """Run a command outside this environment; return its output."""
     env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     env |= {"HF_HUB_OFFLINE": "1"}
     done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
@@ -63,24 +63,24 @@ def run(*command: str, cwd: Path = ROOT) -> str:
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Python of an environment with the lowest versions and this checkout."""
+    """Return the Python of an environment with the lowest versions and this checkout."""
     probe = [sys.executable, "-m", "pip", "index", "versions", "typer"]
     if subprocess.run(probe, capture_output=True, check=False).returncode:
         pytest.skip("no package registry can be reached")
     keep = os.environ.get("RELABEL_LOWEST_VERSIONS")
     folder = Path(keep) if keep else tmp_path_factory.mktemp("lowest")
-    there = folder / "bin" / "python"
+    interpreter = folder / "bin" / "python"
     try:
-        if not there.exists():
+        if not interpreter.exists():
             if shutil.disk_usage(folder.parent).free < SPACE:
                 pytest.skip(f"less than {SPACE >> 30} GiB of disk are free")
             pins = tmp_path_factory.mktemp("pins") / "lowest.txt"
             pins.write_text("".join(f"{name}=={version}\n" for name, version in lowest().items()))
             run(sys.executable, "-m", "venv", str(folder))
-            wanted = (f"{ROOT}[pipeline,cpu,offline]", "pytest", "pytest-timeout")
-            run(str(there), "-m", "pip", "install", "-q", "--no-cache-dir", "-c", str(pins), *wanted)
-        run(str(there), "-m", "pip", "install", "-q", "--no-deps", "--force-reinstall", str(ROOT))
-        yield str(there)
+            requirements = (f"{ROOT}[pipeline,cpu,offline]", "pytest", "pytest-timeout")
+            run(str(interpreter), "-m", "pip", "install", "-q", "--no-cache-dir", "-c", str(pins), *requirements)
+        run(str(interpreter), "-m", "pip", "install", "-q", "--no-deps", "--force-reinstall", str(ROOT))
+        yield str(interpreter)
     finally:
         if not keep:
             shutil.rmtree(folder, ignore_errors=True)

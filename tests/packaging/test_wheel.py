@@ -1,6 +1,7 @@
-"""Contract: the wheel holds everything that an installation needs. Outside the checkout, the command builds labels from
-it, and an environment with numpy and pyarrow alone reads them. With the main dependencies alone, every verb works or
-names the extra that it lacks in one line."""
+"""Contract: the wheel contains everything that an installation needs. Outside the checkout, the command builds
+labels, and an environment with numpy and pyarrow alone reads them. With the main dependencies alone, every verb
+works or names the missing extra in one line.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ WORDS = ("a", "the", "man", "dog", "on", "red", "bus", "two", "cats", "in", "str
 
 
 def attempt(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run a command that knows nothing of the checkout."""
+    """Run a command outside the checkout."""
     hidden = ("PYTHONPATH", "VIRTUAL_ENV", "RELABEL_DATA")
     environment = {name: value for name, value in os.environ.items() if name not in hidden}
     environment |= {"HF_HUB_OFFLINE": "1", "RELABEL_CACHE": str(cwd / "cache")}
@@ -33,7 +34,7 @@ def attempt(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]
 
 
 def run(*command: str | Path, cwd: Path) -> str:
-    """Run a command that knows nothing of the checkout and succeeds; return its standard output."""
+    """Run a command outside the checkout that must succeed; return its standard output."""
     result = attempt(*command, cwd=cwd)
     assert result.returncode == 0, f"{command}\n{result.stdout[-3000:]}\n{result.stderr[-3000:]}"
     return result.stdout
@@ -41,7 +42,7 @@ def run(*command: str | Path, cwd: Path) -> str:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of this checkout; pip fetches the build backend."""
+    """Build the wheel of this checkout; pip fetches the build backend."""
     if subprocess.run([sys.executable, "-m", "pip", "index", "versions", "hatchling"], capture_output=True).returncode:
         pytest.skip("no package registry can be reached")
     folder = tmp_path_factory.mktemp("wheel")
@@ -52,20 +53,22 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`bin` of an environment with the wheel, and with the dependencies of this environment but not the checkout."""
+    """Return `bin` of an environment with the wheel and with this environment's dependencies, but without the
+    checkout.
+    """
     folder = tmp_path_factory.mktemp("installed")
     run(sys.executable, "-m", "venv", folder, cwd=folder)
     run(folder / "bin/python", "-m", "pip", "install", "--quiet", "--no-deps", wheel, cwd=folder)
     site = next((folder / "lib").glob("python*/site-packages"))
-    # A path in a .pth file is searched after the environment's own packages, and .pth files in it (the editable
-    # installation of this checkout) are not read.
+    # Paths in a .pth file are searched after the environment's own packages. The .pth files in them, such as that of
+    # the editable installation of this checkout, are ignored.
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
     return folder / "bin"
 
 
 @pytest.fixture(scope="module")
 def labelled(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of its own in which the installed command ingested captions, encoded them and wrote a lookup."""
+    """Return a folder in which the installed command ingested captions, encoded them and wrote a lookup."""
     folder = tmp_path_factory.mktemp("user")
     lines = [
         {"caption_id": f"c{i}", "image_id": f"i{i // 4}", "split": "test", "text": " ".join(WORDS[i % 5 : 6 + i % 5])}
@@ -99,7 +102,7 @@ def test_the_wheel_holds_code_data_and_licences(wheel: Path) -> None:
     assert {root for root in roots if not root.endswith(".dist-info")} == {"relabel", "relabel_cli", "relabel_train"}
 
 
-def test_the_installed_command_says_its_version_and_checks_the_machine(installed: Path, tmp_path: Path) -> None:
+def test_the_installed_command_reports_version_and_machine(installed: Path, tmp_path: Path) -> None:
     where = run(installed / "python", "-c", "import relabel; print(relabel.__file__)", cwd=tmp_path)
     assert str(installed.parent) in where
     assert run(installed / "relabel", "--version", cwd=tmp_path).strip()
@@ -124,7 +127,7 @@ def test_the_page_on_pypi_links_to_the_repository(wheel: Path) -> None:
 
 @pytest.fixture(scope="module")
 def base(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`bin` of an environment with the wheel and its main dependencies."""
+    """Return `bin` of an environment with the wheel and its main dependencies."""
     folder = tmp_path_factory.mktemp("base")
     run(sys.executable, "-m", "venv", folder, cwd=folder)
     run(folder / "bin/python", "-m", "pip", "install", "--quiet", wheel, cwd=folder)
@@ -163,7 +166,7 @@ def test_a_verb_names_the_extra_that_it_lacks(command: tuple[str, ...], extra: s
 
 
 def closure(*names: str) -> set[str]:
-    """Return distributions and all that they require, as far as they are installed."""
+    """Return distributions and their installed requirements, recursively."""
     distributions: set[str] = set()
     todo = list(names)
     while todo:
@@ -180,7 +183,7 @@ def closure(*names: str) -> set[str]:
 
 
 def test_the_train_extra_runs_fit(base: Path, tmp_path: Path) -> None:
-    # torch and its dependencies are borrowed, because its wheels take gigabytes.
+    # torch and its dependencies are those of this environment, because its wheels take gigabytes.
     borrowed = tmp_path / "borrowed"
     borrowed.mkdir()
     for name in closure("torch", "tensorboard"):
@@ -191,7 +194,7 @@ def test_the_train_extra_runs_fit(base: Path, tmp_path: Path) -> None:
     code = f"import sys; sys.path.append({str(borrowed)!r}); from relabel_cli.main import main; main()"
     command = (base / "python", "-c", code, "fit", "--data", "features", "--captions", "corpus", "--labels", "lookup")
     result = attempt(*command, cwd=tmp_path)
-    # The verb has come as far as reading its input.
+    # The verb has started to read its input.
     assert result.returncode == 3, result.stderr
     (line,) = result.stderr.splitlines()
     assert "pip install" not in line
