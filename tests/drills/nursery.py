@@ -32,7 +32,7 @@ from typing import Any, Literal
 CALLS = ("fsync", "replace", "rename", "mkdir", "unlink", "remove", "rmdir", "open")
 """Calls through which a run changes the disk; of `open`, those that write."""
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
-_SAID = 1 << 20  # bytes of output per run
+_OUTPUT_LIMIT = 1 << 20  # bytes of output per run
 _PIPE = 60_000  # bytes that fit into a pipe without a reader
 _PATIENCE = 20.0  # seconds for Java and workers to notice the end of their parent
 
@@ -60,14 +60,14 @@ class Fault:
 
 
 @dataclass(frozen=True)
-class Ended:
-    """The end of a run.
+class RunResult:
+    """Result of a run.
 
     Attributes
     ----------
     code : int
         Exit code, or minus the signal.
-    said : str
+    output : str
         stdout and stderr.
     calls : int
         Calls of CALLS; of a killed run 0.
@@ -77,7 +77,7 @@ class Ended:
     """
 
     code: int
-    said: str
+    output: str
     calls: int
     seconds: float
     orphans: list[str]
@@ -100,14 +100,14 @@ class Nursery:
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=env)
 
-    def run(self, folder: Path, stage: Sequence[str], fault: Fault | None = None) -> Ended:
+    def run(self, folder: Path, stage: Sequence[str], fault: Fault | None = None) -> RunResult:
         """Run `relabel STAGE` in a folder."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         order = {"folder": str(folder), "stage": list(stage), "fault": fault and asdict(fault)}
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
-        return Ended(**json.loads(self._process.stdout.readline()))
+        return RunResult(**json.loads(self._process.stdout.readline()))
 
     @property
     def pid(self) -> int:
@@ -133,10 +133,10 @@ def serve(ids: Path) -> None:
         answers.flush()
 
 
-def _run(folder: Path, stage: list[str], fault: Fault | None) -> Ended:
-    (reading, writing), (said_by, log) = os.pipe(), os.pipe()  # no file, since files may be limited in size
-    fcntl.fcntl(log, fcntl.F_SETPIPE_SZ, _SAID)
-    os.set_blocking(said_by, False)  # an orphan may keep the other end open
+def _run(folder: Path, stage: list[str], fault: Fault | None) -> RunResult:
+    (reading, writing), (log_reader, log) = os.pipe(), os.pipe()  # no file, since files may be limited in size
+    fcntl.fcntl(log, fcntl.F_SETPIPE_SZ, _OUTPUT_LIMIT)
+    os.set_blocking(log_reader, False)  # an orphan may keep the other end open
     started = time.monotonic()
     child = os.fork()
     if child == 0:
@@ -155,11 +155,11 @@ def _run(folder: Path, stage: list[str], fault: Fault | None) -> Ended:
     _load(modules.split())
     output = b""
     with suppress(BlockingIOError):
-        while part := os.read(said_by, _SAID):
+        while part := os.read(log_reader, _OUTPUT_LIMIT):
             output += part
-    os.close(said_by)
+    os.close(log_reader)
     code = os.waitstatus_to_exitcode(status)
-    return Ended(code, output.decode(errors="replace"), int(calls or 0), seconds, _orphans())
+    return RunResult(code, output.decode(errors="replace"), int(calls or 0), seconds, _orphans())
 
 
 def _load(modules: list[str]) -> None:

@@ -49,7 +49,7 @@ class Road:
         The input, JSONL.
     stages : tuple of tuple of str
         Commands, one process each.
-    whole : Path
+    undisturbed : Path
         Folder of the undisturbed run; tests must not change it.
     seconds : dict of tuple to float
         Duration of the stages.
@@ -57,7 +57,7 @@ class Road:
 
     captions: str
     stages: tuple[tuple[str, ...], ...]
-    whole: Path
+    undisturbed: Path
     seconds: dict[tuple[str, ...], float] = field(default_factory=dict)
 
     def lay(self, folder: Path) -> Path:
@@ -89,7 +89,7 @@ class Road:
 
     def compare(self, folder: Path) -> None:
         """Compare a folder byte for byte with that of the undisturbed run."""
-        results, expected = finals(folder), finals(self.whole)
+        results, expected = finals(folder), finals(self.undisturbed)
         assert sorted(results) == sorted(expected)
         assert [name for name, body in results.items() if body != expected[name]] == []
         assert [p.name for work in folder.rglob(WORK) for p in work.iterdir() if p.suffix != ".lock"] == []

@@ -49,7 +49,7 @@ def healed(trail: Any, target: Target, wanted: dict[str, bytes]) -> list[str]:
     step = next(s for s in reversed(trail.steps) if s.stage != MORE and makes(s, target))
     end = trail.run(step)
     if end.code != 0:
-        return [] if "error: " in end.said and "Traceback" not in end.said else [f"{step.title}: {end.said}"]
+        return [] if "error: " in end.output and "Traceback" not in end.output else [f"{step.title}: {end.output}"]
     results = comparable(trail.here)
     return [f"{step.title} left {n} otherwise" for n in wanted if results.get(n) != wanted[n]]
 

@@ -29,10 +29,10 @@ def test_a_stage_on_a_full_disk_is_an_error_and_loses_nothing(trail: Any, budget
                     drawn.append(by_call if chance.random() < 0.6 else Fault("size", at=chance.choice(SIZES)))
                     end = trail.run(step, drawn[-1])
                     runs += 1
-                    assert "Traceback" not in end.said, end.said
-                    assert end.code in (0, 5), end.said
-                    errors = [line for line in end.said.splitlines() if line.startswith("error: ")]
-                    assert bool(errors) == (end.code == 5), end.said
+                    assert "Traceback" not in end.output, end.output
+                    assert end.code in (0, 5), end.output
+                    errors = [line for line in end.output.splitlines() if line.startswith("error: ")]
+                    assert bool(errors) == (end.code == 5), end.output
                     tally["disks", step.title] += end.code == 5
                 trail.finish(step)
             except AssertionError as error:

@@ -37,7 +37,7 @@ def test_a_repeatedly_killed_stage_ends_with_the_same_bytes(trail: Any, budget: 
                     drawn.append(instant(step, chance))
                     end = trail.run(step, drawn[-1])
                     ends = (0, 5, -signal.SIGKILL)  # 5: the call belonged to a child process of the run
-                    assert end.code in ends, (step.title, drawn, end.said)
+                    assert end.code in ends, (step.title, drawn, end.output)
                     if end.code == 0:
                         break
                     kills += 1

@@ -18,7 +18,7 @@ from typing import Any
 
 import psutil
 import pytest
-from tests.drills.nursery import Ended
+from tests.drills.nursery import RunResult
 from tests.drills.trails import Step
 
 STAGES = (("encode", "--label", "cider", "--split", "all"), ("neighbours", "--label", "cider"))
@@ -63,11 +63,11 @@ def losing(workers: Callable[[], list[psutil.Process]], chance: random.Random) -
         thread.join()
 
 
-def check(trail: Any, step: Step, end: Ended) -> None:
+def check(trail: Any, step: Step, end: RunResult) -> None:
     """Check the contract for a disturbed run and the following one."""
-    gone = end.code == 3 and "no worker came" in end.said  # `dask worker` ends if its process is killed as it starts
-    assert end.code in (0, 5) or gone, end.said
-    assert "Traceback" not in end.said, end.said
+    gone = end.code == 3 and "no worker came" in end.output  # `dask worker` ends if its process is killed as it starts
+    assert end.code in (0, 5) or gone, end.output
+    assert "Traceback" not in end.output, end.output
     assert end.orphans == []
     trail.finish(step)
 

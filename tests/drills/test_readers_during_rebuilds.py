@@ -69,7 +69,7 @@ def versions(trail: Any, tmp_path_factory: pytest.TempPathFactory) -> Versions:
         shutil.rmtree(trail.here / "labels/drill/neighbours/all/captions/cbow")
         for stage in (*MADE, (*PLANNED, str(seed))):
             end = trail.nursery.run(trail.here, trail.arguments(stage))
-            assert end.code == 0, end.said
+            assert end.code == 0, end.output
         folders.append(shutil.copytree(trail.here, tmp_path_factory.mktemp("version") / "project"))
     return Versions((folders[0], folders[1]), Corpus.open(folders[0] / "labels/drill/corpus"))
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.drills.nursery import Ended, Nursery
+from tests.drills.nursery import Nursery, RunResult
 from tests.drills.roads import finals
 
 from relabel.corpus import Corpus
@@ -172,7 +172,7 @@ class Trail:
             if not self.steps:
                 shutil.copytree(self.here, before)
             end = self.nursery.run(self.here, self.arguments(stage))
-            assert end.code == 0, (stage, end.said)
+            assert end.code == 0, (stage, end.output)
             assert end.orphans == [], stage
             after = self.root / f"after-{len(self.steps) + 1}"
             shutil.copytree(self.here, after)
@@ -196,7 +196,7 @@ class Trail:
         shutil.rmtree(self.here, ignore_errors=True)
         shutil.copytree(tree, self.here)
 
-    def run(self, step: Step, fault: object = None) -> Ended:
+    def run(self, step: Step, fault: object = None) -> RunResult:
         """Run a stage in the folder, disturbed or not; no process may outlive it."""
         end = self.nursery.run(self.here, self.arguments(step.stage), fault)  # type: ignore[arg-type]
         assert end.orphans == [], (step.title, fault, end.orphans)
@@ -205,7 +205,7 @@ class Trail:
     def finish(self, step: Step) -> None:
         """Run a stage undisturbed; compare its result with the undisturbed run."""
         end = self.run(step)
-        assert end.code == 0, (step.title, end.said)
+        assert end.code == 0, (step.title, end.output)
         results, wanted = comparable(self.here), comparable(step.after)
         other = [name for name in sorted({*results, *wanted}) if results.get(name) != wanted.get(name)]
         assert other == [], (step.title, other)

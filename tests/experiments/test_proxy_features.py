@@ -262,8 +262,8 @@ def test_the_printed_commands_name_the_remaining_captions_and_the_features(proje
     job.run()
     remaining = remaining_project(project)
     ingest(remaining)
-    made, encode, _, fit, evaluate = (shlex.split(line) for line in next_commands(remaining, job.out))
-    app([*made[1:], "--labels", str(tmp_path / "again"), "--quiet"], standalone_mode=False)
+    ingest_line, encode, _, fit, evaluate = (shlex.split(line) for line in next_commands(remaining, job.out))
+    app([*ingest_line[1:], "--labels", str(tmp_path / "again"), "--quiet"], standalone_mode=False)
     assert Corpus.open(tmp_path / "again" / "coco_proxy" / "corpus").digest == remaining.corpus.digest
     assert encode == ["relabel", "encode", "--dataset", "coco_proxy", "--label", "sbert", "--split", "all"]
     folders = [str(job.out), str(remaining.layout.corpus), str(remaining.layout.lookup("all", "sbert"))]

@@ -16,7 +16,7 @@ from relabel.core.errors import CheckError, MissingError, PartialError, UsageErr
 from relabel_cli.options import Overrides, verb
 
 
-class Shared(BaseModel):
+class SharedOptions(BaseModel):
     out: Path = Field(Path("labels"), description="Where to.")
     names: list[str] = Field([], description="Names.")
     quiet: bool = Field(False, description="Say nothing.", json_schema_extra={"flags": ["-q"]})
@@ -34,7 +34,7 @@ seen: dict[str, Any] = {}
 
 
 def do(
-    shared: Shared, options: Annotated[dict[str, Any], Overrides(Section, "part")], more: str = typer.Option("x")
+    shared: SharedOptions, options: Annotated[dict[str, Any], Overrides(Section, "part")], more: str = typer.Option("x")
 ) -> None:
     """Do it."""
     seen.clear()
@@ -49,7 +49,7 @@ def run() -> Any:
 
 def test_defaults_are_those_of_the_model(run: Any) -> None:
     assert run().exit_code == 0
-    assert seen == {"shared": Shared(), "options": {}, "more": "x"}
+    assert seen == {"shared": SharedOptions(), "options": {}, "more": "x"}
 
 
 def test_options_are_typed(run: Any) -> None:
@@ -57,7 +57,7 @@ def test_options_are_typed(run: Any) -> None:
         "--out", "o", "--names", "a", "--names", "b", "-q", "--rows-per-shard", "7", "--no-include-self", "--limit", "2"
     )
     assert result.exit_code == 0, result.output
-    assert seen["shared"] == Shared(out=Path("o"), names=["a", "b"], quiet=True)
+    assert seen["shared"] == SharedOptions(out=Path("o"), names=["a", "b"], quiet=True)
     assert seen["options"] == {"part.rows_per_shard": 7, "part.include_self": False, "part.limit": 2.0}
 
 

@@ -240,8 +240,8 @@ def test_a_caption_without_an_encoding_is_refused_or_nan_on_request(
             if sets & set(failed):
                 expected[row] = np.nan
         expected[:, failed] = np.nan
-        found = lookup.block(every, pooling=pooling, missing="nan")  # type: ignore[arg-type]
-        np.testing.assert_array_equal(found, expected)
+        labels = lookup.block(every, pooling=pooling, missing="nan")  # type: ignore[arg-type]
+        np.testing.assert_array_equal(labels, expected)
         usable = np.flatnonzero(np.isfinite(np.diagonal(expected)))
         assert lookup.captions(pooling).rows.tolist() == usable.tolist()  # type: ignore[arg-type]
         block = lookup.block(usable, pooling=pooling)  # type: ignore[arg-type]

@@ -22,12 +22,12 @@ def compare(lookup: Lookup, device: str) -> None:
     labels, rng = lookup.to(device), np.random.default_rng(3)
     rows, columns = (rng.integers(lookup.rows.start, lookup.rows.stop, n) for n in (40, 70))
     for pooling in lookup.about.poolings:
-        for given in (rows, torch.tensor(rows, device=device)):
-            block = labels.block(given, torch.tensor(columns), pooling)
+        for sequence in (rows, torch.tensor(rows, device=device)):
+            block = labels.block(sequence, torch.tensor(columns), pooling)
             assert (block.device.type, block.dtype) == (device, torch.float32)
             np.testing.assert_allclose(block.cpu(), lookup.block(rows, columns, pooling), rtol=0, atol=1e-6)
             np.testing.assert_allclose(
-                labels.block(given, None, pooling).cpu(), lookup.block(rows, None, pooling), atol=1e-6
+                labels.block(sequence, None, pooling).cpu(), lookup.block(rows, None, pooling), atol=1e-6
             )
     np.testing.assert_array_equal(labels.same_image(rows, columns).cpu(), lookup.same_image(rows, columns))
 

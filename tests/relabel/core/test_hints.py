@@ -46,7 +46,9 @@ def literal_commands(source: str) -> list[str]:
 def test_no_message_holds_a_command_as_a_bare_literal(package: str) -> None:
     modules = sorted((ROOT / package).rglob("*.py"))
     assert len(modules) > 10
-    literals = {str(path): found for path in modules if (found := literal_commands(path.read_text(encoding="utf-8")))}
+    literals = {
+        str(path): commands for path in modules if (commands := literal_commands(path.read_text(encoding="utf-8")))
+    }
     assert literals == {}
 
 

@@ -35,7 +35,7 @@ def loop_duplicates(texts: list[str], images: list[str]) -> dict[str, dict[str, 
     holders: dict[str, set[str]] = defaultdict(set)
     for text, image in zip(texts, images, strict=True):
         holders[text].add(image)
-    shared = {text for text, found in holders.items() if len(found) > 1}
+    shared = {text for text, holder in holders.items() if len(holder) > 1}
     return {
         "within_images": {
             "images": len({image for (_, image), n in within.items() if n > 1}),

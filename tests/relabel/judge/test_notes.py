@@ -85,9 +85,9 @@ def test_labels_of_captions_share_one_note(task: Task) -> None:
 
 
 def test_the_note_on_the_caption_itself_follows_the_protocol_and_the_label() -> None:
-    (kept,) = task_notes("sits", [SBERT], include_self=True)
+    (only_note,) = task_notes("sits", [SBERT], include_self=True)
     (left_out,) = task_notes("sits", [SBERT], include_self=False)
-    assert "The judged caption itself is among the references" in kept
+    assert "The judged caption itself is among the references" in only_note
     assert "The judged caption is taken out" in left_out
     for label in (CLIP, IMAGES):
         for include_self in (True, False):

@@ -90,9 +90,9 @@ def test_points_are_flat_and_json(scored: PairScores) -> None:
     assert {(p["task"], p["subset"]) for p in points if p["label"] == "same_image"} == {("sts", "all"), ("sits", "all")}
     levels = calibration_points(labels, bins=5)
     json.dumps([points, levels], allow_nan=False)
-    whole = [p for p in levels if (p["label"], p["task"]) == ("odd", "sits")]
+    all_levels = [p for p in levels if (p["label"], p["task"]) == ("odd", "sits")]
     table = scored.tables["sits"].to_pylist()
-    assert sum(p["n"] for p in whole) == sum(
+    assert sum(p["n"] for p in all_levels) == sum(
         r["relevance"] is not None and r["method"] == "c2i_intrasim" for r in table
     )
-    assert [p["relevance"] for p in whole] == sorted(p["relevance"] for p in whole)
+    assert [p["relevance"] for p in all_levels] == sorted(p["relevance"] for p in all_levels)

@@ -33,12 +33,12 @@ def by_loops(project: Project, label: str, within: str, of: str, k: int) -> Expe
     expected: Expected = []
     for number, references in queries.items():
         image = corpus.image_ids[number] if of == "images" else corpus.table["image_id"][number].as_py()
-        found = []
+        rows_found = []
         for row in rows:
             if of == "images" or row != number:
                 score = relevance.pairs(References.of([references]), np.array([row], np.int32))[0]
-                found.append((-float(score), row))
-        best = sorted(found)[:k]
+                rows_found.append((-float(score), row))
+        best = sorted(rows_found)[:k]
         same = [corpus.table["image_id"][row].as_py() == image for _, row in best]
         expected.append((number, [row for _, row in best], [float(np.float32(-score)) for score, _ in best], same))
     return expected
@@ -105,7 +105,7 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(
     class StopError(Exception):
         pass
 
-    class Stopping:
+    class StoppingProgress:
         """Progress that raises after a number of captions."""
 
         def __init__(self, left: int) -> None:
@@ -126,7 +126,7 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(
 
     for left in (0, 41, 100):
         shutil.rmtree(job.out)
-        broken = stages.neighbours(dataset.project(progress=Stopping(left)), "near")
+        broken = stages.neighbours(dataset.project(progress=StoppingProgress(left)), "near")
         with pytest.raises(StopError):
             broken.run()
         work = job.out.parent / ".work" / f"{job.out.name}-{job.artefact.fingerprint[:16]}"

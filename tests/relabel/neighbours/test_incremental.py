@@ -59,7 +59,7 @@ def other_references(make_lines: Any) -> list[Any]:
     """Add a fifth caption to an image of four, and remove the first of an image of six."""
     lines = make_lines(TRAIN, "train")
     of = {line.image: [other for other in lines if other.image == line.image] for line in lines}
-    four, six = (next(found for found in of.values() if len(found) == n) for n in (4, 6))
+    four, six = (next(captions for captions in of.values() if len(captions) == n) for n in (4, 6))
     return [*(line for line in lines if line != six[0]), four[0]._replace(caption="c99999", text="red bus")]
 
 
@@ -118,7 +118,7 @@ def test_an_image_that_lost_a_reference_is_a_new_query(
     dataset.settings = ["sources.near.pooling=mean"]
     lines, params = make_lines(TRAIN, "train"), NeighboursParams(k=1, of="images")
     of = {line.image: [other for other in lines if other.image == line.image] for line in lines}
-    lists = [found[gone] for found in of.values() if len(found) == (6 if gone == 0 else 5)]
+    lists = [captions[gone] for captions in of.values() if len(captions) == (6 if gone == 0 else 5)]
     stages.neighbours(dataset.encoded(lines), "near", params).run()
     dataset.encoded([line for line in lines if line not in lists])
     job = stages.neighbours(dataset.project(), "near", params)
@@ -226,7 +226,7 @@ def test_a_killed_update_resumes(finders: str, dataset: Any, make_lines: Any, re
     stages.neighbours(dataset.encoded(make_lines(TRAIN, "train")), "near").run()
     dataset.encoded(grown(make_lines))
 
-    class Stopping(Notes):
+    class StoppingProgress(Notes):
         left = 0
 
         def advance(self, n: int = 1) -> None:
@@ -234,7 +234,7 @@ def test_a_killed_update_resumes(finders: str, dataset: Any, make_lines: Any, re
             if self.left < 0:
                 raise KeyboardInterrupt
 
-    stopping = Stopping()
+    stopping = StoppingProgress()
     stopping.left = left
     job = stages.neighbours(dataset.project(progress=stopping), "near")
     with pytest.raises(KeyboardInterrupt):

@@ -96,14 +96,14 @@ def test_a_part_is_encoded_over_the_same_texts(tmp_path: Path) -> None:
     file.write_text("".join(f"{w} {' '.join(map(str, rng.normal(size=5).round(3)))}\n" for w in words))
     near = Cbow(CbowParams(vectors=str(file), tokenizer="lower_split", index=None))
 
-    class Gated(Cider):
+    class GatedCider(Cider):
         def input_labels(self) -> tuple[str, ...]:
             return ("near",)
 
         def open(self, encoding):  # type: ignore[no-untyped-def]
             return encoding.inputs["near"]
 
-    gated = Gated(CiderParams(tokenizer="lower_split"))
+    gated = GatedCider(CiderParams(tokenizer="lower_split"))
     np.testing.assert_array_equal(
         score_texts(gated, SETS, TEXTS, Runtime(), {"near": near}, pooling="max").scores,
         score_texts(near, SETS, TEXTS, Runtime()).scores,

@@ -122,8 +122,8 @@ def test_a_plan_is_rebuilt_only_if_its_parameters_change(small: Project) -> None
     assert not stages.export_plan(again("export.plan.max_bytes=1GiB"), "same_image", "train").run()[1]
     assert not stages.export_plan(again("export.plan.k=2", "export.plan.group=3"), "same_image", "train").run()[1]
     for change in ("batch_size=20", "epochs=2", "seed=1", "batches=3", "drop_last=false", "one_caption_an_image=true"):
-        made = replace(again(f"export.plan.{change}"), runtime=Runtime(threads=1, replace=True))  # as by --replace
-        assert stages.export_plan(made, "same_image", "train", "one-name").run()[1], change
+        changed = replace(again(f"export.plan.{change}"), runtime=Runtime(threads=1, replace=True))  # as by --replace
+        assert stages.export_plan(changed, "same_image", "train", "one-name").run()[1], change
     assert stages.export_plan(again("export.plan.pooling=paired"), "same_image", "train").run()[1]
 
 

@@ -270,8 +270,8 @@ def changed(config: Config, place: str, field: str, value: Any) -> Config:
             return {**model, name: put(model[name], rest)}
         return model.model_copy(update={name: put(getattr(model, name), rest)})
 
-    made: Config = put(config, place.split("."))
-    return made
+    changed_config: Config = put(config, place.split("."))
+    return changed_config
 
 
 def other_values(place: str, field: str, info: FieldInfo, value: Any) -> list[Any]:

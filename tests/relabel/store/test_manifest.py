@@ -43,13 +43,13 @@ def rebuilding(
     """Return a reader of shards during which, before number `at`, another value is built."""
 
     def read(manifest: Manifest) -> tuple[int, list[int]]:
-        found: list[int] = []
-        seen.append(found)
+        values_read: list[int] = []
+        seen.append(values_read)
         for i, name in enumerate(manifest.parts):
             if i == at and values:
                 make(out, values.pop())
-            found += pq.read_table(out / name)["value"].to_pylist()
-        return manifest.facts["value"], found
+            values_read += pq.read_table(out / name)["value"].to_pylist()
+        return manifest.facts["value"], values_read
 
     return read
 

@@ -97,8 +97,8 @@ def test_keys_partition_as_they_sort() -> None:
 
 def test_ideal_labels_without_own_items() -> None:
     labels = np.array([[0.1, 0.9, 0.5], [0.2, 0.2, 0.8]])
-    own = (np.array([0, 1, 1]), np.array([1, 0, 1]))
-    assert ideal_labels(labels, 3, own).tolist() == [[0.5, 0.1, 0], [0.8, 0, 0]]
-    assert Ranking(-labels, labels).best(3, own).labels().tolist() == [[0.1, 0.5, 0], [0.8, 0, 0]]
-    assert Ranking(-labels, labels, "row").best(3, own).labels().tolist() == [[0.1, 0.5, 0], [0.8, 0, 0]]
+    own_pairs = (np.array([0, 1, 1]), np.array([1, 0, 1]))
+    assert ideal_labels(labels, 3, own_pairs).tolist() == [[0.5, 0.1, 0], [0.8, 0, 0]]
+    assert Ranking(-labels, labels).best(3, own_pairs).labels().tolist() == [[0.1, 0.5, 0], [0.8, 0, 0]]
+    assert Ranking(-labels, labels, "row").best(3, own_pairs).labels().tolist() == [[0.1, 0.5, 0], [0.8, 0, 0]]
     assert labels[0, 1] == 0.9

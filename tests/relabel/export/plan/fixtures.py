@@ -28,7 +28,7 @@ POOLINGS: list[Pooling] = ["paired", "max", "mean"]
 
 
 @dataclass(eq=False)
-class Counting(Relevance):
+class CountingRelevance(Relevance):
     """Relevance of pairs: a hash of both rows, pooled by max; counts its requests and can be interrupted."""
 
     corpus: Corpus

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.relabel.export.plan.fixtures import POOLINGS, Counting, check, files, outline, vectors, write
+from tests.relabel.export.plan.fixtures import POOLINGS, CountingRelevance, check, files, outline, vectors, write
 
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
@@ -22,7 +22,7 @@ from relabel.sources.cosine import VectorRelevance
 @pytest.mark.parametrize("pooling", POOLINGS)
 @pytest.mark.parametrize("kind", ["pairs", "vectors"])
 def test_blocks_equal_pairs_one_by_one(tmp_path: Path, corpus: Corpus, kind: Kind, pooling: Pooling) -> None:
-    relevance = Counting(corpus, range(len(corpus))) if kind == "pairs" else vectors(corpus)
+    relevance = CountingRelevance(corpus, range(len(corpus))) if kind == "pairs" else vectors(corpus)
     plan, _ = write(tmp_path / "plan", outline(corpus, kind, pooling), relevance)
     assert len(plan) == 3 * 6
     assert sorted(np.concatenate([plan.rows(n) for n in plan.epoch(1)]).tolist()) == list(corpus.rows(["train"]))
@@ -35,7 +35,7 @@ def test_every_distinct_pair_is_scored_once(
 ) -> None:
     monkeypatch.setattr(blocks, "_PART", 60)
     monkeypatch.setattr(blocks, "_STEP", 7)
-    relevance = Counting(corpus, range(len(corpus)))
+    relevance = CountingRelevance(corpus, range(len(corpus)))
     plan_outline = outline(corpus, "pairs", pooling, epochs=6)
     plan, _ = write(tmp_path / "plan", plan_outline, relevance)
     expected, cells = set(), 0

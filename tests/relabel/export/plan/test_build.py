@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
-from tests.relabel.export.plan.fixtures import Counting, check, files, outline, vectors, write
+from tests.relabel.export.plan.fixtures import CountingRelevance, check, files, outline, vectors, write
 
 from relabel.core.progress import SILENT
 from relabel.corpus import Corpus
@@ -25,7 +25,7 @@ from relabel_train.batches import open_plan
 @pytest.mark.parametrize("given", [{"batch_size": 1}, {"batch_size": 500}, {"batches": 2}, {"batch_size": 34}])
 @pytest.mark.parametrize("kind", ["pairs", "vectors"])
 def test_odd_sizes(tmp_path: Path, corpus: Corpus, kind: Kind, given: dict[str, int]) -> None:
-    relevance = Counting(corpus, range(len(corpus))) if kind == "pairs" else vectors(corpus)
+    relevance = CountingRelevance(corpus, range(len(corpus))) if kind == "pairs" else vectors(corpus)
     plan, manifest = write(tmp_path / "plan", outline(corpus, kind, **given), relevance)
     captions = len(corpus.rows(["train"]))
     assert [len(plan.epoch(e)) for e in range(3)] == [
@@ -41,14 +41,14 @@ def test_a_killed_run_resumes_to_the_same_bytes(
 ) -> None:
     monkeypatch.setattr(blocks, "_PART", 60)
     monkeypatch.setattr(spec, "_SHARD", 4 * 36 * 5)  # five batches per shard
-    uninterrupted = Counting(corpus, range(len(corpus)))
+    uninterrupted = CountingRelevance(corpus, range(len(corpus)))
     write(tmp_path / "whole", outline(corpus), uninterrupted)
     assert uninterrupted.asked.total() > 212
-    first = Counting(corpus, range(len(corpus)), stop_at=stop_at)
+    first = CountingRelevance(corpus, range(len(corpus)), stop_at=stop_at)
     with pytest.raises(KeyboardInterrupt):
         write(tmp_path / "killed", outline(corpus), first)
     assert not (tmp_path / "killed").exists()
-    second = Counting(corpus, range(len(corpus)))
+    second = CountingRelevance(corpus, range(len(corpus)))
     write(tmp_path / "killed", outline(corpus), second)
     assert files(tmp_path / "killed") == files(tmp_path / "whole")
     again = set(first.asked) & set(second.asked)
@@ -61,7 +61,7 @@ def test_a_run_killed_between_any_two_files_resumes(
 ) -> None:
     monkeypatch.setattr(blocks, "_PART", 100)
     monkeypatch.setattr(spec, "_SHARD", 4 * 36 * 8)
-    write(tmp_path / "whole", outline(corpus), Counting(corpus, range(len(corpus))))
+    write(tmp_path / "whole", outline(corpus), CountingRelevance(corpus, range(len(corpus))))
     expected, real = files(tmp_path / "whole"), {name: getattr(Work, name) for name in ("file", "drop")}
     for stop_at in range(5, 1000, step):
         count = iter(range(stop_at))
@@ -79,13 +79,13 @@ def test_a_run_killed_between_any_two_files_resumes(
             for name in real:
                 patch.setattr(Work, name, dies(name))
             try:
-                write(folder, outline(corpus), Counting(corpus, range(len(corpus))))
+                write(folder, outline(corpus), CountingRelevance(corpus, range(len(corpus))))
             except KeyboardInterrupt:
                 pass
             else:
                 assert stop_at > 20
                 return
-        after = Counting(corpus, range(len(corpus)))
+        after = CountingRelevance(corpus, range(len(corpus)))
         write(folder, outline(corpus), after)
         assert files(folder) == expected
         if stop_at > len(expected) + len(Pairs(corpus, outline(corpus).batches, "max").tasks):
@@ -93,7 +93,7 @@ def test_a_run_killed_between_any_two_files_resumes(
 
 
 def test_a_damaged_block_is_rebuilt_with_its_pairs(tmp_path: Path, corpus: Corpus) -> None:
-    relevance, plan_outline = Counting(corpus, range(len(corpus))), outline(corpus)
+    relevance, plan_outline = CountingRelevance(corpus, range(len(corpus))), outline(corpus)
     work = Work(tmp_path / "work")
     (work.folder / ".done").mkdir(parents=True)
     make_all(PlanTasks(plan_outline, lambda: relevance), work, SILENT)

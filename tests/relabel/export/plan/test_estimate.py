@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.relabel.export.plan.fixtures import Counting, files, outline, vectors, write
+from tests.relabel.export.plan.fixtures import CountingRelevance, files, outline, vectors, write
 
 from relabel.core.errors import PartialError, UsageError
 from relabel.corpus import Corpus
@@ -17,7 +17,7 @@ from relabel.sources.base import Kind
 
 @pytest.mark.parametrize("kind", ["pairs", "vectors"])
 def test_the_estimate_is_exact_in_bytes_and_pairs(tmp_path: Path, corpus: Corpus, kind: Kind) -> None:
-    relevance = Counting(corpus, range(len(corpus))) if kind == "pairs" else vectors(corpus)
+    relevance = CountingRelevance(corpus, range(len(corpus))) if kind == "pairs" else vectors(corpus)
     plan_outline = outline(corpus, kind, batches=4, drop_last=False)
     estimated = estimate(plan_outline, relevance)
     plan, _ = write(tmp_path / "plan", plan_outline, relevance)
@@ -41,7 +41,7 @@ def test_absurd_sizes_are_refused_before_any_work(corpus: Corpus, monkeypatch: p
 
 
 def test_a_disk_without_room_is_refused(tmp_path: Path, corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
-    estimated = estimate(outline(corpus), Counting(corpus, range(len(corpus))))
+    estimated = estimate(outline(corpus), CountingRelevance(corpus, range(len(corpus))))
     needed = estimated.bytes + estimated.work_bytes
     free = {"free": needed}
     monkeypatch.setattr(plan_estimate.shutil, "disk_usage", lambda _: type("Usage", (), free))

@@ -26,7 +26,7 @@ from relabel.sources.bert_sts.scorer import PairScorer
 from relabel.stages import Project
 from relabel.store.manifest import read_manifest
 
-Gated = Callable[..., Project]
+MakeGated = Callable[..., Project]
 
 
 def opened(project: Project) -> BertStsRelevance:
@@ -63,7 +63,7 @@ def loop(project: Project, cross: Path) -> np.ndarray:
 @pytest.mark.parametrize(
     "params", [{}, {"below": "gate"}, {"orders": "one"}, {"gate": None}, {"threshold": 2.0}], ids=str
 )
-def test_every_pair_against_an_explicit_loop(gated: Gated, make_cross: Any, params: dict[str, Any]) -> None:
+def test_every_pair_against_an_explicit_loop(gated: MakeGated, make_cross: Any, params: dict[str, Any]) -> None:
     project = gated(**params)
     relevance, expected = opened(project), loop(project, make_cross())
     n = len(project.corpus)
@@ -86,7 +86,9 @@ def test_every_pair_against_an_explicit_loop(gated: Gated, make_cross: Any, para
             np.testing.assert_array_equal(again, block[m])
 
 
-def test_each_distinct_unordered_pair_is_scored_once_per_call(gated: Gated, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_distinct_unordered_pair_is_scored_once_per_call(
+    gated: MakeGated, monkeypatch: pytest.MonkeyPatch
+) -> None:
     project = gated()
     relevance, asked = opened(project), list[tuple[int, int]]()
     scored = PairScorer.score
@@ -108,7 +110,7 @@ def test_each_distinct_unordered_pair_is_scored_once_per_call(gated: Gated, monk
     assert {frozenset(pair) for pair in asked} == {pair for pair in passing if len(pair) == 2}
 
 
-def test_a_new_text(gated: Gated, make_cross: Any) -> None:
+def test_a_new_text(gated: MakeGated, make_cross: Any) -> None:
     project = gated()
     relevance, n = opened(project), len(project.corpus)
     rows = np.arange(n, dtype=np.int32)
@@ -127,7 +129,7 @@ def test_facts_of_the_source(make_cross: Any) -> None:
         BertSts(BertStsParams(pooling="refs"))
 
 
-def test_bad_input_is_a_one_line_error(gated: Gated, make_cross: Any, tmp_path: Path) -> None:
+def test_bad_input_is_a_one_line_error(gated: MakeGated, make_cross: Any, tmp_path: Path) -> None:
     project = gated()
 
     def changed(**params: Any) -> Project:
@@ -153,7 +155,7 @@ def test_bad_input_is_a_one_line_error(gated: Gated, make_cross: Any, tmp_path: 
         relevance.pairs(References.single(np.array([10_000], np.int32)), np.array([0], np.int32))
 
 
-def test_a_model_other_than_the_encodings_is_refused(gated: Gated, make_cross: Any, tmp_path: Path) -> None:
+def test_a_model_other_than_the_encodings_is_refused(gated: MakeGated, make_cross: Any, tmp_path: Path) -> None:
     folder = tmp_path / "copy"
     folder.mkdir()
     for path in make_cross().iterdir():
@@ -165,7 +167,7 @@ def test_a_model_other_than_the_encodings_is_refused(gated: Gated, make_cross: A
         relevance.scorer()
 
 
-def test_facts_of_the_encoding_and_bytes_after_a_kill(gated: Gated) -> None:
+def test_facts_of_the_encoding_and_bytes_after_a_kill(gated: MakeGated) -> None:
     project = gated()
     job = stages.encode(project, "fine", "all")
     manifest, built = job.run()
@@ -185,7 +187,7 @@ def test_facts_of_the_encoding_and_bytes_after_a_kill(gated: Gated) -> None:
     assert read_manifest(job.out, "encoding").fingerprint == manifest.fingerprint
 
 
-def test_a_plan_records_refined_pairs_and_max_pairs_limits_it(gated: Gated) -> None:
+def test_a_plan_records_refined_pairs_and_max_pairs_limits_it(gated: MakeGated) -> None:
     settings = {"batch_size": 8, "batches": 4}
     project = gated(threshold=0.0)
     plan = project.config.export.plan.model_copy(update=settings)

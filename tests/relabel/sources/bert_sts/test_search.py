@@ -22,7 +22,7 @@ from relabel.stages import Project
 from relabel.store.manifest import read_manifest, read_parts
 from relabel.store.workdir import DONE, Work
 
-Gated = Callable[..., Project]
+MakeGated = Callable[..., Project]
 
 
 def brute(relevance: Any, search: Search, pooling: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -59,7 +59,7 @@ def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "params", [{}, {"below": "gate"}, {"orders": "one"}, {"gate": None}, {"threshold": 2.0}], ids=str
 )
-def test_lists_equal_a_sort(gated: Gated, small_tasks: None, tmp_path: Path, params: dict[str, Any]) -> None:
+def test_lists_equal_a_sort(gated: MakeGated, small_tasks: None, tmp_path: Path, params: dict[str, Any]) -> None:
     project = gated(**params)
     relevance, n = stages.open_label(project, "fine", "all"), len(project.corpus)
     every = np.arange(n, dtype=np.int32)
@@ -80,7 +80,7 @@ def test_lists_equal_a_sort(gated: Gated, small_tasks: None, tmp_path: Path, par
         np.testing.assert_array_equal(rows, want_rows)
 
 
-def test_failed_rows_come_last_and_have_no_neighbours(gated: Gated, small_tasks: None, tmp_path: Path) -> None:
+def test_failed_rows_come_last_and_have_no_neighbours(gated: MakeGated, small_tasks: None, tmp_path: Path) -> None:
     project = gated(threshold=0.3)
     relevance: Any = stages.open_label(project, "fine", "all")
     coarse = replace(relevance.coarse, vectors=relevance.coarse.vectors.copy(), failed=np.array([3, 8], np.int32))
@@ -102,7 +102,7 @@ class KilledError(Exception):
 
 
 def test_a_killed_search_resumes_and_records_refined_pairs(
-    gated: Gated, small_tasks: None, monkeypatch: pytest.MonkeyPatch
+    gated: MakeGated, small_tasks: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project = gated()
     complete, _ = stages.neighbours(project, "fine").run()
@@ -132,7 +132,7 @@ def test_a_killed_search_resumes_and_records_refined_pairs(
     assert again.facts["refined"]["label"] == "near"
 
 
-def test_too_many_pairs_are_refused_with_an_estimate(gated: Gated) -> None:
+def test_too_many_pairs_are_refused_with_an_estimate(gated: MakeGated) -> None:
     project = gated(max_pairs=5)
     with pytest.raises(UsageError, match=r"about \d+ pairs to refine \(near >= 0\.5\), about .*max_pairs is 5"):
         stages.neighbours(project, "fine").run()

@@ -119,14 +119,14 @@ def test_documents_beyond_the_encoded_rows_change_the_relevance(tmp_path: Path) 
     assert wide.query("a red bus", captions).max() > 0
 
 
-class Interrupting:
+class InterruptingProgress:
     """Progress that raises like Ctrl-C after a number of shards."""
 
     def __init__(self, after: int) -> None:
         self.left = after
 
     @contextmanager
-    def bar(self, title: str, total: int, unit: str) -> Iterator[Interrupting]:
+    def bar(self, title: str, total: int, unit: str) -> Iterator[InterruptingProgress]:
         yield self
 
     def note(self, text: str) -> None: ...
@@ -143,7 +143,7 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(tmp_path: Path, after: int
     rows = corpus.rows(["test"])
     complete, _ = encoded(corpus, tmp_path / "whole", rows)
     with pytest.raises(KeyboardInterrupt):
-        encoded(corpus, tmp_path / "e", rows, Runtime(progress=Interrupting(after)))
+        encoded(corpus, tmp_path / "e", rows, Runtime(progress=InterruptingProgress(after)))
     work = next((tmp_path / ".work").glob("e-*"))
     written = {p.name: p.stat().st_mtime_ns for p in work.glob("*.parquet")}
     assert len(written) == after  # the vocabulary is the first file

@@ -173,8 +173,8 @@ def test_best_of_puts_ties_by_row_and_nan_last() -> None:
 
 
 def fuse_project(folder: Path, small: Project, sources: dict[str, dict[str, object]]) -> Project:
-    known = {label: params.model_dump() for label, params in small.config.sources.items()}
-    config = load_config(None, [], {"sources": known | sources})
+    labels = {label: params.model_dump() for label, params in small.config.sources.items()}
+    config = load_config(None, [], {"sources": labels | sources})
     config = small.config.model_copy(update={"sources": config.sources})
     return Project(config, small.runtime, small.labels)
 

@@ -40,9 +40,9 @@ def test_paraphrases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
         file.write("\n".join(lines) + end)
     assert cut_paraphrases(tmp_path / "table.gz", TEXTS, tmp_path / "cut.gz") == len(USEFUL)
     with gzip.open(tmp_path / "cut.gz", "rt", encoding="utf-8") as file:
-        found = file.read().splitlines()
-    assert list(zip(found[1::3], found[2::3], strict=True)) == USEFUL
-    assert found[::3] == [f"0.{k}" for k in (1, 3, 5, 7, 9)]
+        file_lines = file.read().splitlines()
+    assert list(zip(file_lines[1::3], file_lines[2::3], strict=True)) == USEFUL
+    assert file_lines[::3] == [f"0.{k}" for k in (1, 3, 5, 7, 9)]
     first = (tmp_path / "cut.gz").read_bytes()
     cut_paraphrases(tmp_path / "table.gz", TEXTS, tmp_path / "again.gz")
     assert (tmp_path / "again.gz").read_bytes() == first

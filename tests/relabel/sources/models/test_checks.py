@@ -38,7 +38,7 @@ class Evil(nn.Module):
 Poison = Callable[[Path], None]
 
 
-class Pickled:
+class PickledObject:
     """Object whose unpickling creates a folder."""
 
     def __init__(self, mark: Path) -> None:
@@ -110,17 +110,17 @@ def with_dense(**values: Any) -> Poison:
 
 def pickled_weights(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
-    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Pickled(folder / "mark")))
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(PickledObject(folder / "mark")))
 
 
 def pickled_dense(folder: Path) -> None:
     with_dense()(folder)
     (folder / "2_Dense" / "model.safetensors").unlink()
-    (folder / "2_Dense" / "pytorch_model.bin").write_bytes(pickle.dumps(Pickled(folder / "mark")))
+    (folder / "2_Dense" / "pytorch_model.bin").write_bytes(pickle.dumps(PickledObject(folder / "mark")))
 
 
 def torch_itself(folder: Path) -> None:
-    (folder / "weights.dat").write_bytes(pickle.dumps(Pickled(folder / "mark")))
+    (folder / "weights.dat").write_bytes(pickle.dumps(PickledObject(folder / "mark")))
     module("sentence_transformers.models.Dense.torch", "weights.dat")(folder)
 
 
@@ -277,8 +277,8 @@ def test_models_that_name_no_code_are_accepted(clean: Path, folder: Path) -> Non
     with_dense()(folder)
     change("sentence_bert_config.json", model_args={"attn_implementation": "eager"})(folder)
     change("config.json", hidden_act="gelu", auto_map={})(folder)
-    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Pickled(folder / "mark")))
-    (folder / "training_args.bin").write_bytes(pickle.dumps(Pickled(folder / "mark")))
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(PickledObject(folder / "mark")))
+    (folder / "training_args.bin").write_bytes(pickle.dumps(PickledObject(folder / "mark")))
     assert load_model(find_model(str(folder)).folder, "cpu", None).encode(["a dog"]).shape == (1, 8)
     assert not (folder / "mark").exists()
 

@@ -146,7 +146,7 @@ def test_each_distinct_text_is_encoded_once(make_model: Any) -> None:
     subject, rows = encoder(make_model()), []
     inner = subject._model
 
-    class Counting(nn.Module):
+    class CountingModule(nn.Module):
         def forward(self, features: dict[str, Any]) -> Any:
             rows.append(
                 len({tuple(ids) for ids in features["input_ids"].tolist()})
@@ -156,8 +156,8 @@ def test_each_distinct_text_is_encoded_once(make_model: Any) -> None:
         def __getattr__(self, name: str) -> Any:
             return getattr(inner, name)
 
-    subject._model = Counting()
-    Counting.__getitem__ = lambda self, i: inner[i]  # type: ignore[attr-defined]
+    subject._model = CountingModule()
+    CountingModule.__getitem__ = lambda self, i: inner[i]  # type: ignore[attr-defined]
     done: list[int] = []
     encoded = subject.encode(["two dogs", "a cat", "two dogs", " two dogs ", "a cat"], done.append)
     assert sum(rows) == 2

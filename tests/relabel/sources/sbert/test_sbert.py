@@ -176,7 +176,7 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(
         encode(tmp_path / "again", corpus(), model=model)
     advanced: list[int] = []
 
-    class Counting(SilentProgress):
+    class CountingProgress(SilentProgress):
         @contextmanager
         def bar(self, title: str, total: int, unit: str) -> Iterator[Any]:
             if title.startswith("sentence embeddings"):
@@ -185,7 +185,7 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(
             else:
                 yield SimpleNamespace(advance=lambda n: None)
 
-    runtime = Runtime(device="cpu", threads=1, progress=Counting())
+    runtime = Runtime(device="cpu", threads=1, progress=CountingProgress())
     _, again = encode(tmp_path / "again", corpus(), runtime=runtime, model=model)
     assert shards == [0, 4, 4, 8]
     assert again.files == complete.files

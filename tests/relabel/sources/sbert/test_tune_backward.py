@@ -33,16 +33,16 @@ def loss(vectors: torch.Tensor) -> torch.Tensor:
 
 def test_the_plain_gradient(folder: Path) -> None:
     model = make(folder, embeddings=True)
-    value, found = model.gradients(WHICH, loss, [0])
+    value, computed = model.gradients(WHICH, loss, [0])
     encoder = model.model
     features = encoder.tokenize([TEXTS[i] for i in WHICH])
     plain = torch.nn.functional.normalize(encoder(features)["sentence_embedding"], dim=-1)
     expected = loss(plain)
     assert value == pytest.approx(float(expected.detach()), rel=1e-5)
     gradients = torch.autograd.grad(expected, list(model.parameters.values()))
-    assert any("word_embeddings" in name for name in found)
+    assert any("word_embeddings" in name for name in computed)
     for name, gradient in zip(model.parameters, gradients, strict=True):
-        torch.testing.assert_close(found[name], gradient, rtol=1e-4, atol=1e-7)
+        torch.testing.assert_close(computed[name], gradient, rtol=1e-4, atol=1e-7)
     np.testing.assert_allclose(model.vectors(WHICH), plain.detach().numpy(), atol=1e-6)
     model.close()
 

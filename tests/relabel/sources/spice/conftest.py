@@ -45,7 +45,7 @@ def meteor_jar() -> Path:
         pytest.skip(str(error))
 
 
-class Given:
+class RecordedParser:
     """Parser with recorded tuples of every text; None marks a text that fails to parse."""
 
     def __init__(self, tuples: dict[str, Tuples | None]) -> None:
@@ -88,7 +88,7 @@ def corpus_of(images: Sequence[Sequence[str]], names: Sequence[Sequence[str]] | 
     return Corpus.from_table(pa.table({n: pa.array(list(v), SCHEMA.field(n).type) for n, v in columns.items()}))
 
 
-def encoded(corpus: Corpus, parser: Given, folder: Path, runtime: Runtime, **params: Any) -> tuple[Any, Any]:
+def encoded(corpus: Corpus, parser: RecordedParser, folder: Path, runtime: Runtime, **params: Any) -> tuple[Any, Any]:
     """Encode all rows; return the source and the manifest."""
     source, rows = Spice(SpiceParams(**params)), range(len(corpus))
 
@@ -114,7 +114,7 @@ def opened(tmp_path: Path, meteor_jar: Path) -> Callable[..., SceneGraphRelevanc
             texts.append([f"caption {len(tuples) + i}" for i in range(len(image))])
             tuples |= dict(zip(texts[-1], image, strict=True))
         corpus, runtime = corpus_of(texts), Runtime(threads=threads)
-        source, manifest = encoded(corpus, Given(tuples), tmp_path / "encoding", runtime, **params)
+        source, manifest = encoded(corpus, RecordedParser(tuples), tmp_path / "encoding", runtime, **params)
         return source.open(OpenEncoding(corpus, tmp_path / "encoding", manifest, runtime))  # type: ignore[no-any-return]
 
     return make
@@ -139,7 +139,7 @@ def coco(
             tuples = dict(zip(table["caption_id"].to_pylist(), table[f"tuples_{text}"].to_pylist(), strict=True))
             tuples_of_text = {collapsed(t): tuples[int(n)] for i in images for n, t in i}
             folder, runtime = tmp_path_factory.mktemp("spice") / "encoding", Runtime(threads=2)
-            source, manifest = encoded(corpus, Given(tuples_of_text), folder, runtime, text=text)
+            source, manifest = encoded(corpus, RecordedParser(tuples_of_text), folder, runtime, text=text)
             opened_texts[text] = source.open(OpenEncoding(corpus, folder, manifest, runtime))
         return opened_texts[text]
 
@@ -271,6 +271,6 @@ def _encode_given() -> Callable[..., Any]:
     """Return `encode_given(tuples by text, corpus, folder)`, which returns source and manifest."""
 
     def make(tuples: dict[str, Tuples | None], corpus: Corpus, folder: Path) -> tuple[Any, Any]:
-        return encoded(corpus, Given(tuples), folder, Runtime(threads=1))
+        return encoded(corpus, RecordedParser(tuples), folder, Runtime(threads=1))
 
     return make

@@ -91,13 +91,13 @@ def test_rows_hold_their_captions_tuples_and_equal_texts_are_parsed_once(tmp_pat
     parser = Parser()
     manifest = encode(tmp_path / "e", parser)
     assert len(manifest.parts) == 4
-    found: list[tuple[int, list[list[str]]]] = []
+    rows_found: list[tuple[int, list[list[str]]]] = []
     for name in manifest.parts:
         table = pq.read_table(tmp_path / "e" / name)
         assert table.column_names == ["row", "tuples"]
         assert table.schema.field("tuples").type == module.TUPLES
-        found += zip(table["row"].to_pylist(), table["tuples"].to_pylist(), strict=True)
-    assert found == [(row, expected(LINES[row])) for row in range(2, len(LINES))]
+        rows_found += zip(table["row"].to_pylist(), table["tuples"].to_pylist(), strict=True)
+    assert rows_found == [(row, expected(LINES[row])) for row in range(2, len(LINES))]
     per_shard = [range(a, min(a + 30, len(LINES))) for a in range(2, len(LINES), 30)]
     assert parser.asked == sum(
         (Counter({collapsed(LINES[row].replace(".", "")) for row in rows}) for rows in per_shard), Counter()

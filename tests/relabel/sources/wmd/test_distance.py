@@ -29,8 +29,8 @@ def drawn(bags: int = 60, words: int = 12, seed: int = 0) -> tuple[Bags, np.ndar
     lists = [np.unique(rng.integers(0, words, rng.integers(1, 9))) for _ in range(bags - 1)] + [np.empty(0, np.int64)]
     indptr = np.concatenate([[0], np.cumsum([len(one) for one in lists])])
     ids = np.concatenate(lists).astype(np.int32)
-    made = Bags.of(indptr, ids, rng.integers(1, 4, len(ids)))
-    return made, rng.normal(size=(words, 13)).astype(np.float32).astype(np.float64)
+    random_bags = Bags.of(indptr, ids, rng.integers(1, 4, len(ids)))
+    return random_bags, rng.normal(size=(words, 13)).astype(np.float32).astype(np.float64)
 
 
 def all_pairs(bags: Bags) -> tuple[np.ndarray, np.ndarray]:

@@ -191,7 +191,7 @@ def test_vectors_without_any_of_the_words_are_refused(tmp_path: Path) -> None:
         encode_in(tmp_path, corpus_of(TEXTS))
 
 
-class Killed(BaseException):
+class KilledError(BaseException):
     """Stand-in for the end of the process."""
 
 
@@ -206,12 +206,12 @@ def test_a_killed_run_resumes_to_the_same_bytes(tmp_path: Path, vectors: Path, m
 
             def make(self: Any, work: Any, task: Any, advance: Any, left: list[int] = left) -> None:
                 if not left[0]:
-                    raise Killed
+                    raise KilledError
                 left[0] -= 1
                 make_task(self, work, task, advance)
 
             patch.setattr(WmdTasks, "make", make)
-            with pytest.raises(Killed):
+            with pytest.raises(KilledError):
                 encode_in(tmp_path / f"after {after}", corpus, size=3, vectors=str(vectors))
         encode_in(tmp_path / f"after {after}", corpus, size=3, vectors=str(vectors))
         folder = tmp_path / f"after {after}" / "encoding"
@@ -266,9 +266,9 @@ def test_neighbours_and_a_batch_plan_of_distinct_pairs(
 
     with monkeypatch.context() as patch:
         patch.setattr(WmdRelevance, "pairs", counting)
-        made = stages.export_plan(project, label, "test")
-        made.run()
-    plan = open_plan(made.out)
+        plan_job = stages.export_plan(project, label, "test")
+        plan_job.run()
+    plan = open_plan(plan_job.out)
     scored: set[tuple[Any, ...]] = set()
     for batch in plan:
         images = project.corpus.references(project.corpus.image[batch.rows].tolist())
