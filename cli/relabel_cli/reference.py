@@ -15,7 +15,7 @@ from relabel.config import DEFAULT_SOURCES, EncodeParams
 from relabel.core.tables import markdown_row
 from relabel.corpus.params import IngestParams
 from relabel.export import EXPORTS
-from relabel.export.params import ExportLookupParams, ExportPlanParams, format_params
+from relabel.export.params import ExportLookupParams, ExportPlanParams, ExportWdsParams, format_params
 from relabel.judge import JudgeParams
 from relabel.neighbours.spec import NeighboursParams
 from relabel.sources import SOURCES, source_class
@@ -82,6 +82,7 @@ def _parameters() -> Iterator[str]:
         ("neighbours", NeighboursParams),
         ("export.lookup", ExportLookupParams),
         ("export.plan", ExportPlanParams),
+        ("export.wds", ExportWdsParams),
         *((f"export.{kind}", format_params(kind)) for kind in EXPORTS),
         ("judge", JudgeParams),
     ]

@@ -401,7 +401,8 @@ def export_label(
     """
     overrides = {f"export.{kind}.{name}": value for name, value in parameters.items()}
     project = _project(folder, params, {**(settings or {}), **overrides}, runtime)
-    job = stages.export(project, kind, label, split or _only_split(project, label))
+    chosen = split or _only_split(project, label)
+    job = stages.export_wds(project, label, chosen) if kind == "wds" else stages.export(project, kind, label, chosen)
     stages.run_logged(project, job)
     return job.out
 

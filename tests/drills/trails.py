@@ -78,6 +78,7 @@ STAGES: tuple[tuple[str, ...], ...] = (
     ("neighbours", "--label", "cider", "--of", "images"),
     ("neighbours", "--label", "cbow", "--index", "IVF4,Flat"),
     *(("export", "lookup", "--label", label, "--split", "all") for label in ("cider", "cbow", "spice", "fuse")),
+    ("export", "wds", "--label", "cbow", "--split", "all", "--captions-per-shard", "90"),
     ("export", "plan", "--label", "cider", "--split", "train", "--batch-size", "8", "--sampler", "neighbour"),
     ("export", "plan", "--label", "meteor", "--split", "train", "--batch-size", "16", "--name", "pairs"),
     ("encode", "--label", "same_image", "--split", "val"),  # `tune fuse` has made that of cider

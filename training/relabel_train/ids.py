@@ -59,7 +59,7 @@ class Ids:
         encoded = [identifier.encode() for identifier in ids]
         offsets = np.zeros(len(encoded) + 1, np.int64)
         np.cumsum([len(raw) for raw in encoded], out=offsets[1:])
-        hashes = _hashes(encoded)
+        hashes = hash_ids(encoded)
         order = np.argsort(hashes, kind="stable").astype(np.int32)
         return cls(np.frombuffer(b"".join(encoded), np.uint8), offsets, hashes[order], order)
 
@@ -93,8 +93,18 @@ class Ids:
         KeyError
             Naming the first unknown ids.
         """
+        listed = list(ids)
+        positions = self.positions(listed)
+        unknown = [listed[i] for i in np.flatnonzero(positions < 0)]
+        if unknown:
+            more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
+            raise KeyError(f"this lookup covers no {kind} {', '.join(unknown[:5])}{more}")
+        return positions
+
+    def positions(self, ids: Sequence[str]) -> NDArray[np.int64]:
+        """Return the positions of ids, -1 for an unknown one."""
         encoded = [identifier.encode() for identifier in ids]
-        hashes = _hashes(encoded)
+        hashes = hash_ids(encoded)
         positions = np.full(len(encoded), -1, np.int64)
         for i, first in enumerate(np.searchsorted(self.hashes, hashes).tolist()):
             slot = first
@@ -105,10 +115,6 @@ class Ids:
                     positions[i] = position
                     break
                 slot += 1
-        unknown = [encoded[i].decode() for i in np.flatnonzero(positions < 0)]
-        if unknown:
-            more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
-            raise KeyError(f"this lookup covers no {kind} {', '.join(unknown[:5])}{more}")
         return positions
 
     def _raw(self, position: int) -> Raw:
@@ -124,7 +130,7 @@ def check_ids(arrays: Mapping[str, MappedArray], prefix: str, count: int) -> Non
     order.check_length(count)
 
 
-def _hashes(encoded: Sequence[bytes]) -> NDArray[np.uint64]:
+def hash_ids(encoded: Sequence[bytes]) -> NDArray[np.uint64]:
     """Return the 8-byte BLAKE2b of each id."""
     joined = b"".join(blake2b(raw, digest_size=8).digest() for raw in encoded)
     return np.frombuffer(joined, "<u8").astype(np.uint64)

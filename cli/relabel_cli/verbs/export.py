@@ -1,4 +1,4 @@
-"""`relabel export lookup`, `relabel export plan` and `relabel export neighbours`."""
+"""The verbs of `relabel export`: lookup, neighbours, plan and wds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 from relabel.core.types import Of
 from relabel.export import EXPORTS
-from relabel.export.params import ExportLookupParams, ExportPlanParams, format_params
+from relabel.export.params import ExportLookupParams, ExportPlanParams, ExportWdsParams, format_params
 from relabel.neighbours.spec import Within
 from relabel_cli.global_options import GlobalOptions
 from relabel_cli.options import Overrides, group, verb
@@ -89,6 +89,33 @@ def plan(
         common.show(manifest.facts, stages.status_line(built, manifest, job.out))
 
 
+def wds(
+    options: Annotated[dict[str, Any], Overrides(ExportWdsParams, "export.wds")],
+    common: GlobalOptions,
+    label: Annotated[list[str], typer.Option("--label", "-l", help="Label to write. Repeatable.")],
+    split: Annotated[
+        str | None,
+        typer.Option(help="Lookup: train, val, test or all. [default: the only split of the corpus, else train]"),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Count keys and estimate the size; write nothing.")
+    ] = False,
+) -> None:
+    """Write side-car shards of webdataset: the labels of every sample, by its key."""
+    from relabel import stages
+
+    project = common.project(options)
+    split = project.choose_split(split, "train", label)
+    for each in label:
+        if dry_run:
+            estimate = stages.estimate_wds(project, each, split)
+            common.show(asdict(estimate), f"side-car of {each}: {estimate.describe()}")
+            continue
+        job = stages.export_wds(project, each, split)
+        manifest, built = job.run()
+        common.show(manifest.facts, stages.status_line(built, manifest, job.out))
+
+
 def format_verb(kind: str) -> typer.Typer:
     """Return the verb of one of `relabel.export.EXPORTS`, whose options are the parameters of the format."""
 
@@ -118,5 +145,6 @@ app = group(
     lookup=verb(lookup),
     neighbours=verb(neighbours),
     plan=verb(plan),
+    wds=verb(wds),
     **{kind: format_verb(kind) for kind in EXPORTS},
 )

@@ -125,7 +125,7 @@ class Layout:
         return self.root / "exports" / check_name("split", split) / "plan" / check_name("plan", name)
 
     def export(self, split: str, kind: str, label: str) -> Path:
-        """Return the folder of one label in a format of another tool (one of `EXPORTS`)."""
+        """Return the folder of one label in a format of another tool: one of `EXPORTS`, or "wds"."""
         return _labelled(self.root / "exports" / check_name("split", split) / check_name("format", kind), label)
 
     def judged_set(self, name: str) -> Path:
@@ -145,6 +145,7 @@ _PLACES: dict[str, tuple[str | None, ...]] = {
     "neighbour_ids": ("exports", None, "neighbours", None, None),
     "neighbours": ("neighbours", None, None, None),
     "lookup": ("exports", None, "lookup", None),
+    "wds": ("exports", None, "wds", None),
     "plan": ("exports", None, "plan", None),
     **{kind: ("exports", None, kind, None) for kind in EXPORTS},
     "encoding": ("encodings", None, None),

@@ -23,6 +23,41 @@ class ExportLookupParams(Parameters):
     )
 
 
+class ExportWdsParams(Parameters):
+    """Parameters of a side-car of webdataset shards."""
+
+    shards: str | None = Field(
+        None,
+        description="Image shards that the side-car follows: a folder, or a path with braces as in "
+        "'images/{00000..00099}.tar'. Without them, keys are the ids of captions.",
+    )
+    keys: Literal["image", "caption", "shard"] | None = Field(
+        None,
+        description="Meaning of a sample's key: id of an image, id of a caption, or id of an image after the name of "
+        "its shard; by default as the captions were ingested.",
+    )
+    image_id_column: str | None = Field(
+        None, description="Key of each sample's JSON that holds its id; by default the key of the sample is the id."
+    )
+    layout: Literal["arrays", "samples"] = Field(
+        "arrays",
+        description="arrays: a few arrays per shard, which relabel_train.webdataset.join reads. samples: one sample "
+        "(.json, .npy) per key, for other tools.",
+    )
+    dtype: Literal["float16", "float32"] = Field("float16", description="Type of the vectors.")
+    k: int = Field(
+        10,
+        ge=0,
+        le=1_000_000,
+        description="Neighbours per caption, if the lookup has any; 0 for none.",
+        json_schema_extra={"name": "-k"},
+    )
+    captions_per_shard: int = Field(10_000, ge=1, le=10_000_000, description="Captions per shard without image shards.")
+    allow_missing: bool = Field(
+        False, description="Write keys without a label as such, and count them. By default they are an error."
+    )
+
+
 class ExportPlanParams(Parameters):
     """Parameters of a batch plan."""
 
@@ -177,6 +212,7 @@ class ExportParams(Parameters):
     )
 
     lookup: ExportLookupParams = ExportLookupParams()
+    wds: ExportWdsParams = ExportWdsParams()
     plan: ExportPlanParams = ExportPlanParams()
     hf: ExportHfParams = ExportHfParams()
     pairs: ExportPairsParams = ExportPairsParams()

@@ -10,6 +10,7 @@ from relabel.stages.export import export
 from relabel.stages.export_lookup import export_lookup
 from relabel.stages.export_neighbours import export_neighbours
 from relabel.stages.export_plan import estimate_plan, export_plan
+from relabel.stages.export_wds import estimate_wds, export_wds
 from relabel.stages.ingest import fetch, fetch_and_ingest, ingest
 from relabel.stages.job import Job, log_status, run_logged, status_line
 from relabel.stages.judge import judge, judgement_folder
@@ -33,10 +34,12 @@ __all__ = [
     "encode",
     "ensure_models",
     "estimate_plan",
+    "estimate_wds",
     "export",
     "export_lookup",
     "export_neighbours",
     "export_plan",
+    "export_wds",
     "fetch",
     "fetch_and_ingest",
     "find_failed_rows",

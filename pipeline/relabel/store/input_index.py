@@ -131,6 +131,8 @@ def _references(place: Place, manifest: Manifest) -> Iterator[_Reference]:
         elif key == "encoding":
             part, splits = rest or str(facts.get("label", label)), _splits(str(facts.get("split", split)))
             yield _Reference("encoding", identity, tuple(layout.encoding(s, part) for s in splits))
+        elif name == "lookup":
+            yield _Reference("lookup", identity, (layout.lookup(split, label),))
         elif name == "neighbours":
             of = label if place.kind == "lookup" else str(facts.get("neighbours"))
             folders = tuple(layout.neighbours(s, "captions", of) for s in _splits(split))

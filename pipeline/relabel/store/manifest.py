@@ -230,6 +230,7 @@ VERBS: dict[str, str] = {
     "report": "correlate",
     "lookup": "export lookup",
     "neighbour_ids": "export neighbours",
+    "wds": "export wds",
     "plan": "export plan",
     **{kind: f"export {kind}" for kind in EXPORTS},
 }
@@ -239,6 +240,7 @@ _OPTIONS = {
     "neighbours": ("--within", "--of", "--label"),
     "judgement": ("--split", "--label"),
     "lookup": ("--split", "--label"),
+    "wds": ("--split", "--label"),
     "report": ("--split",),
     **dict.fromkeys(EXPORTS, ("--split", "--label")),
 }

@@ -11,13 +11,13 @@ import lzma
 import re
 import tarfile
 import zlib
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Collection, Iterator, MutableMapping
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
 from relabel.core.errors import CheckError
-from relabel.core.parsing import parse_json
+from relabel.core.parsing import identifier, parse_json
 from relabel.core.user_files import check_regular
 from relabel.corpus.build import Caption
 from relabel.corpus.readers.columns import TEXT_NAMES, Columns
@@ -67,11 +67,11 @@ def read_webdataset(
     [('mine:0001#0', 'mine:0001', 'train', 'a dog')]
     """
     counts = {} if counts is None else counts
-    for key, members in groupby(_members(path, columns.text), key=lambda member: member[0]):
+    for key, members in groupby(_members(path, _text_endings(columns)), key=lambda member: member[0]):
         sample = {ending: body for _, ending, body in members}
         where = f"{path}: {key}"
         record = _record(sample, columns, where)
-        name = f"{path.name.split('.')[0]}/{key}" if ids == "shard" else key
+        name = key_in_shard(path, key) if ids == "shard" else key
         if columns.image_id is None:
             record[_KEY] = name
             # Keys are image ids by default, so a repeated key would merge two images into one.
@@ -85,7 +85,7 @@ def read_webdataset(
 def webdataset_digest(path: Path, columns: Columns) -> str:
     """Return a sha256 of the members of a shard that hold captions; images do not change a corpus."""
     digest = hashlib.sha256()
-    for key, ending, body in _members(path, columns.text):
+    for key, ending, body in _members(path, _text_endings(columns)):
         if body is not None:
             # Lengths go into the hash, so that no two lists of members have one byte string.
             digest.update(f"{key}.{ending}\0{len(body)}\0".encode())
@@ -93,9 +93,56 @@ def webdataset_digest(path: Path, columns: Columns) -> str:
     return digest.hexdigest()
 
 
-def _members(path: Path, text: str | None) -> Iterator[tuple[str, str, bytes | None]]:
-    """Yield key, ending and content of every member, in file order; None for the content of images."""
-    wanted = {"txt", "json", text}
+def read_keys(path: Path, image_id: str | None = None) -> Iterator[tuple[str, str]]:
+    """Yield the key and the name of every sample of a shard, in file order, from the headers of its members.
+
+    Parameters
+    ----------
+    path : Path
+        A .tar file, plain or compressed.
+    image_id : str, optional
+        Key of ``KEY.json`` that holds the name; by default the name is the key of the sample.
+
+    Raises
+    ------
+    CheckError
+        If the file is no tar, or a sample lacks the name.
+
+    Examples
+    --------
+    >>> import io, tarfile
+    >>> from pathlib import Path
+    >>> with tarfile.open("000.tar", "w") as tar:
+    ...     for name in ("1.jpg", "1.txt", "2.jpg"):
+    ...         tar.addfile(tarfile.TarInfo(name))
+    >>> list(read_keys(Path("000.tar")))
+    [('1', '1'), ('2', '2')]
+    """
+    for key, members in groupby(_members(path, {"json"} if image_id else set()), key=lambda member: member[0]):
+        if image_id is None:
+            yield key, key
+            continue
+        where = f"{path}: {key}.json"
+        bodies = [body for _, ending, body in members if ending == "json" and body is not None]
+        record = parse_json(_decode(bodies[0], where), where) if bodies else None
+        if not isinstance(record, dict) or image_id not in record:
+            todo = "Name another key of the JSON with --image-id-column."
+            raise CheckError(f"no JSON object with {image_id!r}", where=where, todo=todo)
+        yield key, identifier(record[image_id], image_id, where)
+
+
+def key_in_shard(path: Path, key: str) -> str:
+    """Return a key with the name of its shard before it."""
+    return f"{path.name.split('.')[0]}/{key}"
+
+
+def _text_endings(columns: Columns) -> set[str | None]:
+    """Return the endings of members that may hold captions."""
+    return {"txt", "json", columns.text}
+
+
+def _members(path: Path, wanted: Collection[str | None]) -> Iterator[tuple[str, str, bytes | None]]:
+    """Yield key, ending and content of every member, in file order; None for the content of endings not wanted."""
     try:
         with tarfile.open(check_regular(path)) as tar:
             members: list[tarfile.TarInfo] = vars(tar)["members"]

@@ -1,0 +1,234 @@
+"""Contract: the join gives each sample of webdataset the labels of its key, in workers, after any shuffle and without
+`__url__`; missing keys are refused or counted; the collate's blocks are those of the lookup, up to float16."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.relabel.export.formats import with_params
+
+from relabel import stages
+from relabel.stages import Project
+from relabel_train.folder import LookupFileError
+from relabel_train.lookup import Lookup, open_lookup
+from relabel_train.sidecar_example import write_example
+from relabel_train.webdataset import BlockCollate, join, open_sidecar
+
+wds = pytest.importorskip("webdataset")
+
+
+def write_images(folder: Path, project: Project, extra: str | None = None) -> list[str]:
+    """Write image shards by webdataset's own writer; a sample has an image id as key and all captions as JSON."""
+    corpus, folder = project.corpus, folder
+    folder.mkdir(parents=True)
+    urls = [str(folder / f"{i:05d}.tar") for i in range(4)]
+    for i, url in enumerate(urls):
+        with wds.TarWriter(url) as writer:
+            for image in range(i, 60, 4):
+                texts = corpus.texts[corpus.indptr[image] : corpus.indptr[image + 1]]
+                key = corpus.image_ids[image].removeprefix("coco:")
+                writer.write({"__key__": key, "json": {"captions": texts}, "cls": image})
+            if extra is not None and i == 1:
+                writer.write({"__key__": extra, "json": {"captions": ["?"]}, "cls": 99})
+    return urls
+
+
+@pytest.fixture
+def exported(small_project: Project, tmp_path: Path) -> tuple[list[str], Path, Lookup]:
+    """URLs of image shards, the folder of their side-car, and the lookup."""
+    shutil.copytree(small_project.labels, tmp_path / "labels")
+    urls = write_images(tmp_path / "images", small_project)
+    project = with_params(
+        replace(small_project, labels=tmp_path / "labels"), "wds", shards=str(tmp_path / "images"), dtype="float32"
+    )
+    job = stages.export_wds(project, "cbow", "all")
+    job.run()
+    return urls, job.out, open_lookup(project.layout.lookup("all", "cbow"))
+
+
+def choose_caption(sample: dict[str, Any]) -> dict[str, Any]:
+    """Choose a caption by the image's number, and check that it is the text of the labels."""
+    texts = sample["json"]["captions"]
+    chosen = sample["cls"] % len(texts)
+    return {"image": sample["cls"], "text": texts[chosen], "caption": chosen, "labels": sample["labels"]}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("pooling", ["paired", "max", "mean"])
+def test_blocks_of_a_shuffled_pipeline_are_those_of_the_lookup(
+    exported: tuple[list[str], Path, Lookup], pooling: Any, workers: int
+) -> None:
+    urls, folder, lookup = exported
+    sidecar = open_sidecar(folder, cache=2)  # fewer than there are shards
+    collate = BlockCollate(sidecar, caption="caption", pooling=pooling)
+    dataset = wds.WebDataset(urls, shardshuffle=4).shuffle(30).decode().map(join(sidecar)).map(choose_caption)
+    loader = wds.WebLoader(dataset.batched(16, collation_fn=collate), batch_size=None, num_workers=workers)
+    images = []
+    for batch in loader:
+        images += batch["image"].tolist()
+        rows = lookup.rows_of_images([lookup.image_ids([int(lookup.arrays["indptr"][i])])[0] for i in batch["image"]])
+        rows = rows + batch["caption"].numpy()
+        np.testing.assert_allclose(batch["relevance"], lookup.block(rows, pooling=pooling), rtol=0, atol=1e-6)
+        np.testing.assert_array_equal(batch["same_image"], lookup.same_image(rows))
+    assert sorted(images) == list(range(60))
+    assert images != sorted(images)
+
+
+def test_labels_belong_to_the_text_of_the_sample(
+    exported: tuple[list[str], Path, Lookup], small_project: Project
+) -> None:
+    urls, folder, _ = exported
+    texts = dict(zip(small_project.corpus.caption_ids, small_project.corpus.texts, strict=True))
+    samples = list(wds.WebDataset(urls, shardshuffle=False).decode().map(join(folder)))
+    assert len(samples) == 60
+    for sample in samples:
+        assert [texts[name] for name in sample["labels"].caption_ids] == sample["json"]["captions"]
+
+
+def test_float16_moves_a_block_by_a_bounded_error(
+    exported: tuple[list[str], Path, Lookup], small_project: Project, tmp_path: Path
+) -> None:
+    urls, folder, lookup = exported
+    project = with_params(
+        replace(small_project, labels=tmp_path / "labels"), "wds", shards=str(tmp_path / "images"), dtype="float16"
+    )
+    stages.export_wds(project, "cbow", "all").run()
+    sidecar = open_sidecar(folder)
+    assert sidecar.about.dtype == "float16"
+    samples = list(wds.WebDataset(urls, shardshuffle=False).decode().map(join(sidecar)))
+    block = BlockCollate(sidecar, lambda _: {}, caption=lambda _: 0)(samples)["relevance"].numpy()
+    rows = lookup.rows_of([sample["labels"].caption_ids[0] for sample in samples])
+    assert 0 < np.abs(block - lookup.block(rows)).max() < 1e-3  # 2 * 2**-11 for unit vectors
+
+
+def test_missing_keys_are_refused_or_counted_over_all_workers(
+    small_project: Project, exported: tuple[list[str], Path, Lookup], tmp_path: Path
+) -> None:
+    _, folder, _ = exported
+    urls = write_images(tmp_path / "more", small_project, extra="unknown")
+    with pytest.raises(KeyError, match=r"no label for the key 'unknown' of .*00001.tar"):
+        list(wds.WebDataset(urls, shardshuffle=False).map(join(folder)))
+    step = join(folder, missing="skip")
+    dataset = wds.WebDataset(urls, shardshuffle=False).map(step).map(lambda sample: sample["__key__"])
+    for count in (1, 2):
+        assert len(list(wds.WebLoader(dataset, batch_size=None, num_workers=2))) == 60
+        assert step.skipped == count
+    with pytest.raises(ValueError, match="missing is 'ignore'"):
+        join(folder, missing="ignore")  # type: ignore[arg-type]
+
+
+def test_samples_without_a_shard_are_found_by_key(exported: tuple[list[str], Path, Lookup]) -> None:
+    urls, folder, _ = exported
+    step = join(folder)
+    for sample in wds.WebDataset(urls, shardshuffle=False).decode():
+        expected = step(sample)["labels"]  # type: ignore[index]
+        for other in (
+            {},
+            {"__url__": "elsewhere/x.tar"},
+            {"__url__": f"pipe:curl -s http://host/{sample['__url__']} -o -"},
+        ):
+            labels = step({"__key__": sample["__key__"], **other})["labels"]  # type: ignore[index]
+            assert labels.caption_ids == expected.caption_ids
+            np.testing.assert_array_equal(labels.vectors, expected.vectors)
+
+
+def test_a_step_crosses_processes_and_notices_another_export(
+    exported: tuple[list[str], Path, Lookup], small_project: Project, tmp_path: Path
+) -> None:
+    _, folder, _ = exported
+    sidecar = open_sidecar(folder)
+    raw = pickle.dumps(join(sidecar))
+    key = sidecar.shard("00000.tar").keys[0]
+    labels = pickle.loads(raw)({"__key__": key})["labels"]
+    assert pickle.loads(pickle.dumps(labels)).caption_ids == labels.caption_ids
+    project = with_params(
+        replace(small_project, labels=tmp_path / "labels"), "wds", shards=str(tmp_path / "images"), dtype="float16"
+    )
+    stages.export_wds(project, "cbow", "all").run()
+    with pytest.raises(LookupFileError, match="another side-car was exported there meanwhile"):
+        pickle.loads(raw)
+
+
+@pytest.mark.parametrize("name", ["00000.tar", "sidecar.json", "index.order.npy"])
+def test_damage_is_found_when_a_file_is_read(exported: tuple[list[str], Path, Lookup], name: str) -> None:
+    _, folder, _ = exported
+    key = open_sidecar(folder).shard("00000.tar").keys[0]
+    raw = bytearray((folder / name).read_bytes())
+    raw[len(raw) // 2] ^= 1
+    (folder / name).write_bytes(raw)
+    with pytest.raises(LookupFileError, match=name):
+        open_sidecar(folder).find(key, "00000.tar")
+    (folder / name).unlink()
+    with pytest.raises(FileNotFoundError if name != "index.order.npy" else LookupFileError, match=name):
+        open_sidecar(folder).find(key, "00000.tar")
+
+
+def test_a_truncated_shard_is_refused_without_verification(tmp_path: Path) -> None:
+    folder = write_example(tmp_path)
+    raw = (folder / "00000.tar").read_bytes()
+    for size in (0, 700, 3000):
+        (folder / "00000.tar").write_bytes(raw[:size])
+        with pytest.raises(LookupFileError, match=r"00000.tar: not a valid shard"):
+            open_sidecar(folder, verify=False).find("0001")
+
+
+def test_ambiguous_batches_are_refused(exported: tuple[list[str], Path, Lookup]) -> None:
+    urls, folder, _ = exported
+    sidecar = open_sidecar(folder)
+    samples = list(wds.WebDataset(urls, shardshuffle=False).map(join(sidecar)))
+    with pytest.raises(ValueError, match=r"has \d captions. Say which one"):
+        BlockCollate(sidecar)(samples)
+    with pytest.raises(ValueError, match="has no caption 99"):
+        BlockCollate(sidecar, caption=lambda _: 99)(samples)
+    with pytest.raises(ValueError, match="has no pooling 'refs'"):
+        BlockCollate(sidecar, pooling="refs")
+    about = replace(sidecar.about, complete=False)
+    sidecar.about = about
+    with pytest.raises(ValueError, match="needs all captions of an image"):
+        BlockCollate(sidecar, pooling="max")
+    BlockCollate(sidecar, pooling="paired")
+
+
+def test_tuples_keep_their_order(tmp_path: Path) -> None:
+    step = join(write_example(tmp_path))
+    labels = [step({"__key__": key})["labels"] for key in ("0002", "0001")]  # type: ignore[index]
+    samples = [(torch.tensor(i), one, f"text {i}") for i, one in enumerate(labels)]
+    numbers, texts, relevance, same = BlockCollate(step.sidecar, field=1)(samples)
+    assert (numbers.tolist(), texts) == ([0, 1], ("text 0", "text 1"))
+    assert same.tolist() == [[True, False], [False, True]]
+    np.testing.assert_allclose(relevance, [[1, 0.6], [0.6, 1]], atol=1e-3)
+
+
+def test_keys_that_are_unique_in_their_shard_only_need_the_shard(tmp_path: Path) -> None:
+    folder = write_example(tmp_path)
+    body = json.loads((folder / "sidecar.json").read_text())
+    (folder / "sidecar.json").write_text(json.dumps({**body, "keys": "shard"}))
+    sidecar = open_sidecar(folder, verify=False)
+    assert sidecar.find("0001", "00000.tar") is not None
+    with pytest.raises(KeyError, match="unique in their shard only, and the sample has no __url__"):
+        sidecar.find("0001")
+    with pytest.raises(KeyError, match=r"other.tar is none of its shards"):
+        sidecar.find("0001", "other.tar")
+
+
+def test_shards_of_one_name_in_several_folders(tmp_path: Path) -> None:
+    folder = write_example(tmp_path)
+    body = json.loads((folder / "sidecar.json").read_text())
+    entry = body["shards"]["00000.tar"]
+    for part in "ab":
+        (folder / part).mkdir()
+        shutil.copy(folder / "00000.tar", folder / part / "00000.tar")
+    (folder / "sidecar.json").write_text(
+        json.dumps({**body, "keys": "shard", "shards": {"a/00000.tar": entry, "b/00000.tar": entry}})
+    )
+    sidecar = open_sidecar(folder, verify=False)
+    assert sidecar._shard_name("images/b/00000.tar.gz") == "b/00000.tar"
+    assert sidecar._shard_name("images/c/00000.tar") is None
