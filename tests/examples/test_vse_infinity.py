@@ -1,0 +1,81 @@
+"""Contract: the page shows the edits that the script makes; the script refuses a clone that lacks the edited lines;
+with a clone at hand (RELABEL_VSE_INFTY), its training loop runs on the labels of a lookup."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.examples.documents import ROOT
+
+from relabel import stages
+from relabel.config import load_config
+from relabel.core.runtime import Runtime
+from relabel.stages import Project
+
+SCRIPT = ROOT / "examples" / "vse_infinity.py"
+
+
+@pytest.fixture(scope="module")
+def example() -> Any:
+    spec = spec_from_file_location("vse_infinity", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_shows_the_edits_of_the_script(example: Any) -> None:
+    page = (ROOT / "docs" / "vse-infinity.md").read_text(encoding="utf-8")
+    shown = [line for line in page.splitlines() if line.startswith("+ ") or line.startswith("+from")]
+    added = [
+        line
+        for edits in example.EDITS.values()
+        for old, new in edits
+        for line in new.splitlines()
+        if line not in old.splitlines()
+    ]
+    assert len(shown) == len(added)
+    for line in added:
+        assert any(line in each for each in shown), line
+    for edits in example.EDITS.values():
+        for old, _ in edits:
+            assert old.strip("\n") in page
+
+
+def test_a_clone_without_the_edited_lines_is_refused(example: Any, tmp_path: Path) -> None:
+    (tmp_path / "clone" / "lib").mkdir(parents=True)
+    for name in ("train.py", "arguments.py", "lib/vse.py"):
+        (tmp_path / "clone" / name).write_text("pass\n")
+    with pytest.raises(SystemExit, match=r"train\.py: .* occurs 0 times, not once"):
+        example.edited_copy(tmp_path / "clone", tmp_path / "copy", tmp_path)
+
+
+@pytest.mark.slow
+def test_the_training_loop_of_a_clone_runs_on_the_labels(tmp_path: Path) -> None:
+    clone = os.environ.get("RELABEL_VSE_INFTY")
+    if not clone:
+        pytest.skip("RELABEL_VSE_INFTY names no clone of woodfrog/vse_infty")
+    words = [f"word{i}" for i in range(8)]
+    rows = [f"c{i}-{j},{i},train,{words[i % 8]} {words[(i + j) % 8]}" for i in range(20) for j in range(5)]
+    (tmp_path / "captions.csv").write_text("\n".join(["caption_id,image_id,split,text", *rows]) + "\n")
+    vectors = [f"{word} {i % 3} {i % 5} {1 + i % 2}" for i, word in enumerate(words)]
+    (tmp_path / "vectors.txt").write_text("\n".join(vectors) + "\n")
+    settings = ["ingest.dataset=mine", f"ingest.path={tmp_path / 'captions.csv'}", "ingest.tokenizer=none"]
+    settings += [f"sources={{cbow: {{source: cbow, vectors: {tmp_path / 'vectors.txt'}, tokenizer: lower_split}}}}"]
+    project = Project(load_config(None, settings), Runtime(threads=1), tmp_path / "labels")
+    stages.ingest(project)
+    stages.encode(project, "cbow", "train").run()
+    lookup, scan = stages.export_lookup(project, "cbow", "train"), stages.export(project, "scan", "cbow", "train")
+    lookup.run()
+    scan.run()
+    command = [sys.executable, str(SCRIPT), str(scan.out), str(lookup.out), "--peer", clone]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("4 steps with graded labels")
