@@ -74,15 +74,15 @@ def main() -> None:
     args = parser.parse_args()
     folder: Path = args.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    asked = ["run", "--dataset", args.dataset, "--split", args.split, *args.more]
+    arguments = ["run", "--dataset", args.dataset, "--split", args.split, *args.more]
 
     named = {"coco": "coco-captions"}.get(args.dataset, args.dataset)
     relabel("fetch", named, folder=folder)
     _, ingest, _ = relabel("ingest", "--dataset", args.dataset, folder=folder)
-    estimates = json.loads(relabel(*asked, "--dry-run", "--json", folder=folder)[0])
+    estimates = json.loads(relabel(*arguments, "--dry-run", "--json", folder=folder)[0])
     before = machine(*LIBRARIES)
-    _, seconds, memory = relabel(*asked, folder=folder)
-    written = json.loads(relabel(*asked, "--dry-run", "--json", folder=folder)[0])
+    _, seconds, memory = relabel(*arguments, folder=folder)
+    written = json.loads(relabel(*arguments, "--dry-run", "--json", folder=folder)[0])
 
     steps: list[dict[str, Any]] = []
     for expected, step in zip(estimates, written, strict=True):
@@ -117,8 +117,8 @@ def main() -> None:
         )
         for s in steps
     ]
-    show(f"relabel {' '.join(asked)}: {total['seconds'] / 60:.1f} min, {gib['resident']:.2f} GiB", head, rows)
-    body = {"command": f"relabel {' '.join(asked)}", "machine": before, "total": total, "steps": steps}
+    show(f"relabel {' '.join(arguments)}: {total['seconds'] / 60:.1f} min, {gib['resident']:.2f} GiB", head, rows)
+    body = {"command": f"relabel {' '.join(arguments)}", "machine": before, "total": total, "steps": steps}
     print(f"\nwritten to {save(f'full_run_{args.dataset}', body)}")
 
 

@@ -62,11 +62,11 @@ def dry_run(scratch: Path, rows: int | None) -> dict[str, Path]:
     count, rng = about.rows[1] - about.rows[0], np.random.default_rng(0)
     out = np.lib.format.open_memmap(vectors / "vectors.npy", "w+", "<f4", (count, 384))
     for a in range(0, count, 50_000):
-        drawn = rng.standard_normal((min(50_000, count - a), 384), np.float32)
-        out[a : a + len(drawn)] = drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
+        vectors_part = rng.standard_normal((min(50_000, count - a), 384), np.float32)
+        out[a : a + len(vectors_part)] = vectors_part / np.linalg.norm(vectors_part, axis=1, keepdims=True)
     out.flush()
-    kept = {name: entry for name, entry in about.arrays.items() if name not in KINDS["features"]}
-    entries = kept | {"vectors": ArrayEntry("<f4", (count, 384), "0" * 64)}
+    shared_entries = {name: entry for name, entry in about.arrays.items() if name not in KINDS["features"]}
+    entries = shared_entries | {"vectors": ArrayEntry("<f4", (count, 384), "0" * 64)}
     changed = replace(about, kind="vectors", source="random", label="random vectors", pooling="max", arrays=entries)
     changed = replace(changed, bounds=(-1.0, 1.0), poolings=("paired", "max", "mean"), sizes={})
     (vectors / DESCRIPTION).write_text(changed.to_json(), encoding="utf-8")

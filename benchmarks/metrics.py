@@ -49,10 +49,12 @@ def theirs(scores: torch.Tensor, images: list[int], captions: list[int], k: int 
 
     names = {"i2t": captions, "t2i": images}
     lists: dict[str, dict[int, list[int]]] = {}
-    for side, asked, matrix in (("i2t", images, scores), ("t2i", captions, scores.T)):
+    for side, query_ids, matrix in (("i2t", images, scores), ("t2i", captions, scores.T)):
         depth = k or len(names[side])
         # One int object per id, shared by all lists: 2 GiB instead of 10 for complete lists.
-        lists[side] = {q: [*itemgetter(*matrix[i].topk(depth)[1].tolist())(names[side])] for i, q in enumerate(asked)}
+        lists[side] = {
+            q: [*itemgetter(*matrix[i].topk(depth)[1].tolist())(names[side])] for i, q in enumerate(query_ids)
+        }
     figures: dict[str, Any] = Metrics().compute_all_metrics(
         lists["i2t"], lists["t2i"], NAMES, (1, 5, 10), verbose=False
     )
@@ -71,12 +73,12 @@ def differences(report: RetrievalReport, found: dict[str, Any]) -> dict[str, flo
 
 
 def cpu(work: Callable[[], Any], repeats: int) -> tuple[list[float], Any]:
-    taken = []
+    seconds = []
     for _ in range(repeats):
         started = time.process_time()
         result = work()
-        taken.append(time.process_time() - started)
-    return taken, result
+        seconds.append(time.process_time() - started)
+    return seconds, result
 
 
 def main() -> None:
@@ -112,15 +114,15 @@ def main() -> None:
     }
     if args.full_lists:
         works["eccv_caption, whole lists"] = (lambda: theirs(tensor, images, captions, None), 1)
-    taken: dict[str, list[float]] = {name: [] for name in works}
+    seconds_of: dict[str, list[float]] = {name: [] for name in works}
     results: dict[str, Any] = {}
     for turn in range(args.repeats):
         for name, (work, repeats) in works.items():
             if turn < repeats:
                 (seconds,), results[name] = cpu(work, 1)
-                taken[name].append(seconds)
+                seconds_of[name].append(seconds)
     rows = []
-    for name, seconds_all in taken.items():
+    for name, seconds_all in seconds_of.items():
         row: dict[str, Any] = {"name": name, "seconds": statistics.median(seconds_all), "all_seconds": seconds_all}
         if name != "relabel":
             row["differences"] = differences(results["relabel"], results[name])
@@ -171,8 +173,8 @@ def graded(scores: NDArray[np.float32], image: NDArray[np.int64], settings: Repo
     for side, queries in (("i2t", slice(0, None, 100)), ("t2i", slice(0, None, 100))):
         x, y = (np.ascontiguousarray((m if side == "i2t" else m.T)[queries]) for m in (scores, labels))
         (mine,), (_, tau_b) = cpu(lambda x=x, y=y: kendall_tau(x, y), 1)
-        (other,), wanted = cpu(lambda x=x, y=y: [kendalltau(a, b).statistic for a, b in zip(x, y, strict=True)], 1)
-        if not np.allclose(tau_b, wanted, atol=1e-9, rtol=0):
+        (other,), expected = cpu(lambda x=x, y=y: [kendalltau(a, b).statistic for a, b in zip(x, y, strict=True)], 1)
+        if not np.allclose(tau_b, expected, atol=1e-9, rtol=0):
             raise SystemExit("scipy's tau-b and relabel's differ")
         ratios.append({"name": f"tau, {side}", "ms": 1e3 * mine / len(x), "scipy_ms": 1e3 * other / len(x)})
     show("Graded labels", ["", "CPU s"], [[str(r["name"]), f"{r['seconds']:.2f}"] for r in rows])

@@ -33,8 +33,8 @@ PROBE = 4096
 
 def vectors_of(folder: Path | None, rows: int) -> np.ndarray:
     if folder is None:
-        drawn = np.random.default_rng(0).standard_normal((rows, WIDTH), dtype=np.float32)
-        return drawn / np.linalg.norm(drawn, axis=1, keepdims=True)
+        directions = np.random.default_rng(0).standard_normal((rows, WIDTH), dtype=np.float32)
+        return directions / np.linalg.norm(directions, axis=1, keepdims=True)
     from relabel.sources.cosine import read_vectors
     from relabel.store.manifest import read_manifest
 

@@ -57,7 +57,7 @@ def main() -> None:
     for work in (lambda: peer.encode(texts[:200]), *(lambda e=e: e.encode(texts[:200]) for e in ours.values())):
         work()
     timings = rounds(works, args.repeats)
-    seconds = {name: statistics.median(taken) for name, (taken, _) in timings.items()}
+    seconds = {name: statistics.median(round_seconds) for name, (round_seconds, _) in timings.items()}
     expected = timings[PEER][1]
     cosines = {n: np.einsum("nd,nd->n", timings[n][1], expected, dtype=np.float64) for n in ours}
     if not cosines["relabel, float32"].min() > 0.99999:
@@ -70,8 +70,8 @@ def main() -> None:
         for name, dtype in names.items():
             encoder = SentenceEncoder(files.folder, None, None, dtype, Runtime(device="cpu", threads=1))  # type: ignore[arg-type]
             alone[name] = lambda encoder=encoder: encoder.encode(subset)  # type: ignore[misc]
-        taken = {name: [one_thread_seconds(alone[name]) for _ in range(args.repeats)] for name in alone}
-        cpu = {name: statistics.median(times) / len(subset) * 1000 for name, times in taken.items()}
+        round_seconds = {name: [one_thread_seconds(alone[name]) for _ in range(args.repeats)] for name in alone}
+        cpu = {name: statistics.median(times) / len(subset) * 1000 for name, times in round_seconds.items()}
 
     table = []
     for name in works:
@@ -101,7 +101,7 @@ def main() -> None:
             "threads": runtime.threads,
             "repeats": args.repeats,
             "backends": {name: encoder.backend for name, encoder in ours.items()},
-            "seconds": {name: [round(t, 3) for t in taken] for name, (taken, _) in timings.items()},
+            "seconds": {name: [round(t, 3) for t in round_seconds] for name, (round_seconds, _) in timings.items()},
             "median seconds": {name: round(t, 3) for name, t in seconds.items()},
             "times sentence-transformers": {n: round(seconds[PEER] / seconds[n], 3) for n in ours},
             "CPU seconds per 1,000 captions, one thread": {name: round(t, 3) for name, t in cpu.items()},

@@ -64,8 +64,8 @@ def files_of(folder: Path, kind: str) -> list[Path]:
     """List the files that can be damaged."""
     if kind == "checkpoint":
         return sorted(folder.glob("*.npz"))
-    kept = ".replaced-"  # infix of files that `relabel fetch` keeps when it replaces them
-    return sorted(p for p in folder.rglob("*") if p.is_file() and DONE not in p.parts and kept not in p.name)
+    infix = ".replaced-"  # infix of files that `relabel fetch` keeps when it replaces them
+    return sorted(p for p in folder.rglob("*") if p.is_file() and DONE not in p.parts and infix not in p.name)
 
 
 @contextmanager

@@ -39,12 +39,12 @@ def lines(reports: list[dict[str, Any]]) -> Iterator[str]:
 
 def without_places(command: list[str]) -> list[str]:
     """Remove options that name folders and files, and those of pytest's output."""
-    kept, skip = [], False
+    remaining, skip = [], False
     for word in command:
         if not skip and word not in ("-s", "-q", "-p", "--basetemp", "--drill-report"):
-            kept.append(word)
+            remaining.append(word)
         skip = word in ("-p", "--basetemp", "--drill-report")
-    return kept
+    return remaining
 
 
 def put(reports: list[Path], document: Path) -> None:

@@ -73,7 +73,7 @@ def test_a_changed_file_is_named_refused_and_made_again(
     monkeypatch.chdir(trail.here)
     monkeypatch.delenv("RELABEL_MIRROR", raising=False)
     chance, readers, faults = random.Random(budget.seed), Readers(), []
-    wanted, all_targets = comparable(trail.here), targets(Path())
+    expected, all_targets = comparable(trail.here), targets(Path())
     before = problems()
     served = {target: readers(target) for target in all_targets}
     for number in range(budget.flips):
@@ -93,7 +93,7 @@ def test_a_changed_file_is_named_refused_and_made_again(
                     default = outcome(readers, target, served[target], verify=None)
                     tally[f"flips: default open of a {target.kind}", default] += 1
                 if number % HEALED == 0 and not wrong:
-                    wrong += healed(trail, target, wanted)
+                    wrong += healed(trail, target, expected)
                     tally["heals", target.subject] += 1
             except Exception as error:
                 wrong = [repr(error)]

@@ -18,16 +18,16 @@ IN_A_ROW = 4
 @pytest.mark.timeout(2400)
 def test_a_stage_on_a_full_disk_is_an_error_and_loses_nothing(trail: Any, budget: Any, tally: Any) -> None:
     chance, faults = random.Random(budget.seed), []
-    for step, wanted in trail.shares(budget.disks, 2, chance):
+    for step, share in trail.shares(budget.disks, 2, chance):
         runs = 0
-        while runs < wanted:
+        while runs < share:
             trail.lay(step.before)
-            drawn: list[Fault] = []
+            faults_drawn: list[Fault] = []
             try:
-                for _ in range(min(wanted - runs, IN_A_ROW)):
+                for _ in range(min(share - runs, IN_A_ROW)):
                     by_call = Fault("full", at=chance.randrange(step.calls))
-                    drawn.append(by_call if chance.random() < 0.6 else Fault("size", at=chance.choice(SIZES)))
-                    end = trail.run(step, drawn[-1])
+                    faults_drawn.append(by_call if chance.random() < 0.6 else Fault("size", at=chance.choice(SIZES)))
+                    end = trail.run(step, faults_drawn[-1])
                     runs += 1
                     assert "Traceback" not in end.output, end.output
                     assert end.code in (0, 5), end.output
@@ -36,7 +36,7 @@ def test_a_stage_on_a_full_disk_is_an_error_and_loses_nothing(trail: Any, budget
                     tally["disks", step.title] += end.code == 5
                 trail.finish(step)
             except AssertionError as error:
-                faults.append((step.title, drawn, str(error)[-2000:]))
+                faults.append((step.title, faults_drawn, str(error)[-2000:]))
                 print(faults[-1])
                 break
         print(f"{step.title}: {runs} runs, {len(faults)} faults so far")

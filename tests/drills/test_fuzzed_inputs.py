@@ -72,11 +72,11 @@ def fuzz(name: str, subject: Input, cases: int, seed: int, folder: Path) -> list
     fuzzer = Fuzzer(name, subject, seed, folder / "files")
     lines = []
     for failure in run_cases(fuzzer.run, range(cases), folder):
-        kept = folder / f"case-{failure.case}"
-        kept.mkdir()
+        case_folder = folder / f"case-{failure.case}"
+        case_folder.mkdir()
         for file, content in (fuzzer.input.files | fuzzer.files(failure.case)).items():
-            (kept / file).write_bytes(content)
-        lines.append(f"{name}, seed {seed}, case {failure.case} (files in {kept}): {failure.reason}")
+            (case_folder / file).write_bytes(content)
+        lines.append(f"{name}, seed {seed}, case {failure.case} (files in {case_folder}): {failure.reason}")
     return lines
 
 

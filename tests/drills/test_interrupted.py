@@ -38,8 +38,8 @@ PLACES = re.compile(r"\S.*  \S+")
 def test_all_stages_are_interrupted_and_end_with_the_same_bytes(
     full: Any, tmp_path: Path, budget: Any, tally: Any
 ) -> None:
-    chance, folder, interrupted, wanted = random.Random(budget.seed), tmp_path / "project", 0, min(100, budget.kills)
-    while interrupted < wanted:
+    chance, folder, interrupted, target = random.Random(budget.seed), tmp_path / "project", 0, min(100, budget.kills)
+    while interrupted < target:
         full.lay(folder)
         for stage in full.stages:
             code = None
@@ -58,4 +58,4 @@ def test_all_stages_are_interrupted_and_end_with_the_same_bytes(
                 interrupted += code != 0
         full.compare(folder)
     tally["interrupts", "Ctrl-C"] += interrupted
-    assert interrupted >= wanted
+    assert interrupted >= target

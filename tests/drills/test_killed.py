@@ -52,5 +52,5 @@ def test_a_killed_run_ends_with_the_same_bytes(small: Any, tmp_path: Path) -> No
 def test_a_run_of_all_stages_killed_again_and_again_ends_with_the_same_bytes(
     full: Any, tmp_path: Path, budget: Any, tally: Any
 ) -> None:
-    wanted = min(30, budget.kills // 10)
-    tally["kills", "real processes"] += killed(full, tmp_path / "project", wanted, budget.seed)
+    target = min(30, budget.kills // 10)
+    tally["kills", "real processes"] += killed(full, tmp_path / "project", target, budget.seed)

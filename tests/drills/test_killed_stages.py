@@ -27,23 +27,23 @@ def instant(step: Step, chance: random.Random) -> Fault:
 @pytest.mark.timeout(4800)
 def test_a_repeatedly_killed_stage_ends_with_the_same_bytes(trail: Any, budget: Any, tally: Any) -> None:
     chance, faults = random.Random(budget.seed), []
-    for step, wanted in trail.shares(budget.kills, 4, chance):
+    for step, share in trail.shares(budget.kills, 4, chance):
         kills = 0
-        while kills < wanted:
+        while kills < share:
             trail.lay(step.before)
-            drawn = []
+            faults_drawn = []
             try:
-                for _ in range(min(wanted - kills, IN_A_ROW)):
-                    drawn.append(instant(step, chance))
-                    end = trail.run(step, drawn[-1])
+                for _ in range(min(share - kills, IN_A_ROW)):
+                    faults_drawn.append(instant(step, chance))
+                    end = trail.run(step, faults_drawn[-1])
                     ends = (0, 5, -signal.SIGKILL)  # 5: the call belonged to a child process of the run
-                    assert end.code in ends, (step.title, drawn, end.output)
+                    assert end.code in ends, (step.title, faults_drawn, end.output)
                     if end.code == 0:
                         break
                     kills += 1
                 trail.finish(step)
             except AssertionError as error:
-                faults.append((step.title, drawn, str(error)[:2000]))
+                faults.append((step.title, faults_drawn, str(error)[:2000]))
                 print(faults[-1])
                 break
         tally["kills", step.title] += kills

@@ -207,8 +207,8 @@ class Trail:
         """Run a stage undisturbed; compare its result with the undisturbed run."""
         end = self.run(step)
         assert end.code == 0, (step.title, end.output)
-        results, wanted = comparable(self.here), comparable(step.after)
-        other = [name for name in sorted({*results, *wanted}) if results.get(name) != wanted.get(name)]
+        results, expected = comparable(self.here), comparable(step.after)
+        other = [name for name in sorted({*results, *expected}) if results.get(name) != expected.get(name)]
         assert other == [], (step.title, other)
 
     def arguments(self, stage: tuple[str, ...]) -> list[str]:

@@ -99,8 +99,8 @@ def test_features_are_those_of_the_held_out_captions(project: Project) -> None:
         assert lengths[0] == len(words)
         assert vectors[0, : len(words), 0].tolist() == [len(word) for word in words]
     left = pq.read_table(job.out / "captions.parquet").to_pylist()
-    wanted = {c for c, i in zip(corpus.caption_ids, corpus.image, strict=True) if corpus.image_ids[i] in features}
-    assert {row["caption_id"] for row in left} == wanted - {row["caption_id"] for row in held_out}
+    expected = {c for c, i in zip(corpus.caption_ids, corpus.image, strict=True) if corpus.image_ids[i] in features}
+    assert {row["caption_id"] for row in left} == expected - {row["caption_id"] for row in held_out}
     assert proxy_features(project, SMALL).run()[1] is False
 
 
@@ -109,12 +109,12 @@ def test_a_killed_run_resumes(project: Project, monkeypatch: pytest.MonkeyPatch,
     complete.run()
     elsewhere = replace(project, labels=tmp_path / "again")
     shutil.copytree(project.layout.corpus, elsewhere.layout.corpus)
-    asked: list[int] = []
+    requests: list[int] = []
 
     class KilledError(FakeEncoder):
         def token_vectors(self, texts: list[str], *rest: Any) -> NDArray[np.float16]:
-            asked.append(len(texts))
-            if len(asked) == 3:
+            requests.append(len(texts))
+            if len(requests) == 3:
                 raise KeyboardInterrupt
             return super().token_vectors(texts, *rest)
 
@@ -122,7 +122,7 @@ def test_a_killed_run_resumes(project: Project, monkeypatch: pytest.MonkeyPatch,
     with pytest.raises(KeyboardInterrupt):
         proxy_features(elsewhere, SMALL).run()
     manifest, _ = proxy_features(elsewhere, SMALL).run()
-    assert asked == [7, 7, 7, 7, 2]
+    assert requests == [7, 7, 7, 7, 2]
     assert manifest.files == complete.run()[0].files
 
 

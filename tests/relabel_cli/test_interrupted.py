@@ -133,8 +133,8 @@ def contents(folder: Path) -> dict[str, bytes]:
         if path.is_file() and path.suffix != ".lock":
             body = path.read_bytes()
             if path.name == "manifest.json":
-                kept = {k: v for k, v in json.loads(body).items() if k not in ("runtime", "digest")}
-                body = json.dumps(kept).encode()
+                facts = {k: v for k, v in json.loads(body).items() if k not in ("runtime", "digest")}
+                body = json.dumps(facts).encode()
             files[path.relative_to(folder).as_posix()] = body
     return files
 

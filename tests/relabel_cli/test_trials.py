@@ -164,8 +164,8 @@ def test_nearest_excludes_stale_labels() -> None:
     for label in ("cider", "words"):
         done(*encode(label))
     nearest = ("nearest", "a dog on a hill", "--split", "train", "-k", "2")
-    both = done(*nearest)
-    assert "left out" not in both
+    answers = done(*nearest)
+    assert "left out" not in answers
     stale = done(*nearest, *SIGMA)
     assert "cider is left out: " in stale
     assert "relabel encode --label cider --split train" in stale

@@ -205,13 +205,13 @@ def with_failed(project: Project, label: str, folder: Path, failed: list[int]) -
     body = json.loads((folder / "lookup.json").read_text())
     arrays = {name: np.load(folder / f"{name}.npy") for name in ("neighbours.indptr", "neighbours.rows")}
     sizes = np.diff(arrays["neighbours.indptr"])
-    kept = ~np.isin(np.repeat(np.arange(len(sizes)), sizes), failed)
+    mask = ~np.isin(np.repeat(np.arange(len(sizes)), sizes), failed)
     sizes[failed] = 0
     changed = {
         "failed": np.array(failed, np.int32),
         "neighbours.indptr": np.concatenate([[0], np.cumsum(sizes)]),
-        "neighbours.rows": arrays["neighbours.rows"][kept],
-        "neighbours.scores": np.load(folder / "neighbours.scores.npy")[kept],
+        "neighbours.rows": arrays["neighbours.rows"][mask],
+        "neighbours.scores": np.load(folder / "neighbours.scores.npy")[mask],
     }
     for name, array in changed.items():
         np.save(folder / f"{name}.npy", array)

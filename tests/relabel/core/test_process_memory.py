@@ -17,10 +17,10 @@ def test_freed_memory_leaves_the_process(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(process_memory, "MIN_RELEASE", 0)
     release_memory()
     before = psutil.Process().memory_info().rss
-    kept = [b"x" * (60 << 10) + b"%d" % i for i in range(4000)]  # 240 MB in blocks below the size of mapped ones
-    last = kept[-1]
+    blocks = [b"x" * (60 << 10) + b"%d" % i for i in range(4000)]  # 240 MB in blocks below the size of mapped ones
+    last = blocks[-1]
     table = pa.array(range(10_000_000))
     assert psutil.Process().memory_info().rss > before + (280 << 20)
-    del kept, table
+    del blocks, table
     assert resident_bytes() < before + (64 << 20)
     assert last.endswith(b"3999")  # at the end of the heap, where it keeps the C library from returning memory

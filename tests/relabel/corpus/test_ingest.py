@@ -164,15 +164,15 @@ def test_tokens_are_stored_in_row_order(tmp_path: Path, runtime: Runtime, ptb: F
 
 def test_a_killed_run_keeps_its_finished_shards(tmp_path: Path, runtime: Runtime, ptb: FakePtb) -> None:
     path = write(tmp_path / "a.jsonl", [f"text {n}" for n in range(23)])
-    asked = params(path, tokenizer="ptb", rows_per_shard=10)
+    parameters = params(path, tokenizer="ptb", rows_per_shard=10)
     ptb.fail_at = 2
     with pytest.raises(RelabelError, match="Java died"):
-        ingest(asked, tmp_path / "corpus", runtime)
+        ingest(parameters, tmp_path / "corpus", runtime)
     assert not (tmp_path / "corpus").exists()
-    resumed, built = ingest(asked, tmp_path / "corpus", runtime)
+    resumed, built = ingest(parameters, tmp_path / "corpus", runtime)
     assert built
     assert [len(call) for call in ptb.calls] == [10, 10, 3]
-    complete, _ = ingest(asked, tmp_path / "whole", runtime)
+    complete, _ = ingest(parameters, tmp_path / "whole", runtime)
     assert resumed.files == complete.files
     assert resumed.facts == complete.facts
 
@@ -322,8 +322,8 @@ def test_same_rows_of_every_format(tmp_path: Path, runtime: Runtime) -> None:
 def test_csv_and_jsonl_folders(tmp_path: Path, runtime: Runtime) -> None:
     for split in ("train", "test"):
         (tmp_path / f"{split}.csv").write_text(f"caption_id;image_id;text\n{split}1;{split};x\n")
-    asked = params(tmp_path, format="csv", delimiter=";", in_split="train")
-    manifest, _ = ingest(asked, tmp_path / "out" / "corpus", runtime)
+    parameters = params(tmp_path, format="csv", delimiter=";", in_split="train")
+    manifest, _ = ingest(parameters, tmp_path / "out" / "corpus", runtime)
     assert sorted(manifest.inputs) == ["test.csv", "train.csv"]
     assert Corpus.open(tmp_path / "out" / "corpus").caption_ids == ["d:test1", "d:train1"]
 
@@ -331,10 +331,10 @@ def test_csv_and_jsonl_folders(tmp_path: Path, runtime: Runtime) -> None:
 def test_scan_ids_are_an_input(tmp_path: Path, runtime: Runtime) -> None:
     (tmp_path / "test_caps.txt").write_text("x\ny\n")
     (tmp_path / "test_ids.txt").write_text("7\n")
-    asked = params(tmp_path, format="scan")
-    ingest(asked, tmp_path / "out" / "corpus", runtime)
+    parameters = params(tmp_path, format="scan")
+    ingest(parameters, tmp_path / "out" / "corpus", runtime)
     (tmp_path / "test_ids.txt").write_text("8\n")
-    assert ingest(asked, tmp_path / "out" / "corpus", runtime)[1]
+    assert ingest(parameters, tmp_path / "out" / "corpus", runtime)[1]
     assert Corpus.open(tmp_path / "out" / "corpus").image_ids == ["d:8"]
     by_position = params(tmp_path, format="scan", ids="position", captions_per_image=2)
     manifest, _ = ingest(by_position, tmp_path / "out" / "corpus", runtime)
@@ -373,8 +373,8 @@ def test_flickr30k(tmp_path: Path, runtime: Runtime, mirror: Path, monkeypatch: 
     if not (mirror / "flickr30k" / "dataset_flickr30k.json.gz").exists():
         pytest.skip("no flickr30k in the mirror")
     monkeypatch.setenv("RELABEL_MIRROR", str(mirror))
-    asked = IngestParams(dataset="flickr30k", format="karpathy", tokenizer="none")
-    manifest, _ = ingest(asked, tmp_path / "corpus", runtime)
+    parameters = IngestParams(dataset="flickr30k", format="karpathy", tokenizer="none")
+    manifest, _ = ingest(parameters, tmp_path / "corpus", runtime)
     report = manifest.facts["report"]
     assert (report["captions"], report["images"]) == (155_070, 31_014)
     assert {s: (c["images"], c["captions"]) for s, c in report["splits"].items()} == {
@@ -404,20 +404,20 @@ def test_the_format_is_guessed_and_reported(tmp_path: Path) -> None:
             notes.append(text)
 
     runtime = Runtime(progress=Notes())
-    asked = IngestParams(dataset="mine", path=folder, columns="caption,url", tokenizer="none")
-    manifest, _ = ingest(asked, tmp_path / "corpus", runtime)
+    parameters = IngestParams(dataset="mine", path=folder, columns="caption,url", tokenizer="none")
+    manifest, _ = ingest(parameters, tmp_path / "corpus", runtime)
     assert manifest.semantic["format"] == "csv"
     assert "format csv (it has .csv files); images: column url; captions: column caption" in notes[0]
     assert manifest.facts["splits"] == {"train": [0, 1], "val": [1, 2]}
     (folder / "more.tsv").write_text("x\thttp://x.org/more\n")
     with pytest.raises(UsageError, match=r"more\.tsv names no split, and other files do.*Give --in-split"):
-        ingest(asked, tmp_path / "corpus", runtime)
+        ingest(parameters, tmp_path / "corpus", runtime)
 
 
 def test_skipped_rows_of_img2dataset_are_in_the_report(tmp_path: Path, runtime: Runtime) -> None:
     table = {"key": ["0", "1"], "caption": ["a dog", None], "status": ["success", "failed_to_download"]}
     pq.write_table(pa.table(table), tmp_path / "00000.parquet")
-    asked = IngestParams(dataset="mine", path=tmp_path / "00000.parquet", tokenizer="none")
-    manifest, _ = ingest(asked, tmp_path / "c" / "corpus", runtime)
+    parameters = IngestParams(dataset="mine", path=tmp_path / "00000.parquet", tokenizer="none")
+    manifest, _ = ingest(parameters, tmp_path / "c" / "corpus", runtime)
     assert manifest.facts["report"]["skipped"] == {"failed_to_download": 1}
     assert ("skipped", "1 records (1 failed_to_download)") in report_lines(manifest.facts["report"])

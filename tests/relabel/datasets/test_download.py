@@ -203,8 +203,8 @@ def test_an_endless_file_is_refused(server: Server, tmp_path: Path) -> None:
     server.files["/raw.bin"], server.length = RAW * 8, False
     with pytest.raises(CheckError) as caught:
         get(server, tmp_path / "part")
-    taken = int(caught.value.problem.rpartition("(")[2].split()[0])
-    assert len(RAW) < taken <= len(RAW) + CHUNK
+    bytes_read = int(caught.value.problem.rpartition("(")[2].split()[0])
+    assert len(RAW) < bytes_read <= len(RAW) + CHUNK
 
 
 def test_a_missing_page(server: Server, tmp_path: Path) -> None:
@@ -299,10 +299,10 @@ def test_two_fetches_at_once_download_once(server: Server, manifests: Path, tmp_
 
     server.cuts, server.after = [1000], wait
     with ThreadPoolExecutor(2) as pool:
-        both = [pool.submit(fetch, "tiny", tmp_path / "data") for _ in range(2)]
+        futures = [pool.submit(fetch, "tiny", tmp_path / "data") for _ in range(2)]
         time.sleep(0.2)
         held.set()
-        assert [f.result() for f in both] == [[tmp_path / "data" / "tiny" / "one"]] * 2
+        assert [f.result() for f in futures] == [[tmp_path / "data" / "tiny" / "one"]] * 2
     assert server.asked == [("/all.zip", None), ("/all.zip", "bytes=1000-")]
     assert left(tmp_path / "data") == ["tiny/one"]
 
@@ -349,14 +349,14 @@ def test_fetch_refuses_wrong_files_and_leaves_nothing(
 def test_a_server_that_does_not_answer_is_asked_once(
     manifests: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[str] = []
+    requests: list[str] = []
 
     def refuse(request: urllib.request.Request, timeout: float) -> None:
-        asked.append(request.full_url)
+        requests.append(request.full_url)
         raise urllib.error.URLError(ConnectionRefusedError(111, "Connection refused"))
 
     monkeypatch.setattr(urllib.request, "urlopen", refuse)
     describe(manifests, *[entry(f"f{i}", RAW[i:], {"url": f"http://127.0.0.1:9/{i}"}) for i in range(3)])
     with pytest.raises(MissingError, match=r"could not get f0, f1, f2: 127\.0\.0\.1:9: Connection refused\. Or"):
         fetch("tiny", tmp_path / "data")
-    assert asked == ["http://127.0.0.1:9/0"]
+    assert requests == ["http://127.0.0.1:9/0"]

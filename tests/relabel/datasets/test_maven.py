@@ -96,12 +96,12 @@ def test_a_partial_download_resumes(repository: Repository, tmp_path: Path) -> N
 
 
 def test_the_local_maven_folder_precedes_unless_its_jar_is_partial(repository: Repository, tmp_path: Path) -> None:
-    kept = tmp_path / "m2" / PLACE
-    kept.parent.mkdir(parents=True)
-    kept.write_bytes(JAR)
+    local_jar = tmp_path / "m2" / PLACE
+    local_jar.parent.mkdir(parents=True)
+    local_jar.write_bytes(JAR)
     fetch("tiny", tmp_path / "one")
     assert repository.asked == []
-    kept.write_bytes(JAR[:99])
+    local_jar.write_bytes(JAR[:99])
     repository.files[f"/first/{PLACE}"] = JAR
     (path,) = fetch("tiny", tmp_path / "two")
     assert path.read_bytes() == JAR

@@ -28,19 +28,19 @@ WIDTH = 5
 def clip_project(folder: Path, settings: tuple[str, ...] = (), captions: bool = True) -> tuple[Project, dict[str, Any]]:
     """Return a project with random vectors that are not of unit length and not in the corpus's order."""
     entries = [Caption(f"x:{m}-{i}", f"x:{m}", "train", "a dog") for m, n in enumerate(SIZES) for i in range(n)]
-    corpus, rng, drawn = Corpus.from_captions(entries), np.random.default_rng(3), {}
+    corpus, rng, vector_of = Corpus.from_captions(entries), np.random.default_rng(3), {}
     ids_of = {"images": corpus.image_ids} | ({"captions": corpus.caption_ids} if captions else {})
     for side, ids in ids_of.items():
         vectors = rng.normal(size=(len(ids), WIDTH))
         np.save(folder / f"{side}.npy", vectors[::-1])
         (folder / f"{side}.ids.txt").write_text("\n".join(ids[::-1]), encoding="utf-8")
-        drawn |= dict(zip(ids, vectors, strict=True))
+        vector_of |= dict(zip(ids, vectors, strict=True))
     files = {side: str(folder / f"{side}.npy") for side in ids_of}
     sources = json.dumps({"clip": {"source": "vectors", **files}})
     config = load_config(None, [f"sources={sources}", "encode.rows_per_shard=8", *settings])
     project = Project(config, Runtime(threads=1), folder / "labels")
     project.__dict__["corpus"] = corpus  # the value of the cached property
-    return project, drawn
+    return project, vector_of
 
 
 def exported(project: Project) -> Lookup:
@@ -66,11 +66,11 @@ def expected(corpus: Corpus, drawn: dict[str, Any], row: int, column: int, pooli
 
 @pytest.mark.parametrize("pooling", [None, "refs", "paired", "max", "mean"])
 def test_blocks_equal_a_loop_over_the_files_of_vectors(pooling: Any, tmp_path: Path) -> None:
-    project, drawn = clip_project(tmp_path)
+    project, vector_of = clip_project(tmp_path)
     lookup, corpus = exported(project), project.corpus
     assert (lookup.about.kind, lookup.about.pooling) == ("image_vectors", "refs")
     rows, columns = [20, 0, 7, 3, 9], [1, 20, 9, 4]
-    loop = [[expected(corpus, drawn, r, c, pooling or "refs") for c in columns] for r in rows]
+    loop = [[expected(corpus, vector_of, r, c, pooling or "refs") for c in columns] for r in rows]
     np.testing.assert_allclose(lookup.block(rows, columns, pooling), loop, atol=1e-6)
     np.testing.assert_allclose(lookup.block(rows, columns, pooling, dtype=np.float64), loop, atol=1e-6)
 
@@ -82,29 +82,29 @@ def test_images_are_named_by_id_and_any_of_their_captions(tmp_path: Path) -> Non
 
 
 def test_the_collate_function_adds_the_cosines_of_images_and_captions(tmp_path: Path) -> None:
-    project, drawn = clip_project(tmp_path)
+    project, vector_of = clip_project(tmp_path)
     ids = ["x:4-1", "x:1-0", "x:1-3", "x:0-0"]
     batch = RelevanceCollate(exported(project))([{"caption_id": name} for name in ids])
-    loop = [[cosine(drawn[image.split("-")[0]], drawn[caption]) for caption in ids] for image in ids]
+    loop = [[cosine(vector_of[image.split("-")[0]], vector_of[caption]) for caption in ids] for image in ids]
     np.testing.assert_allclose(batch["relevance"].numpy(), loop, atol=1e-6)
     assert batch["same_image"].tolist() == [[a[:3] == b[:3] for b in ids] for a in ids]
 
 
 def test_vectors_of_images_alone_represent_their_captions(tmp_path: Path) -> None:
-    project, drawn = clip_project(tmp_path, captions=False)
+    project, vector_of = clip_project(tmp_path, captions=False)
     lookup, image = exported(project), project.corpus.image
     rows = np.arange(len(image))
     names = [project.corpus.image_ids[m] for m in image]
-    loop = [[cosine(drawn[a], drawn[b]) for b in names] for a in names]
+    loop = [[cosine(vector_of[a], vector_of[b]) for b in names] for a in names]
     np.testing.assert_allclose(lookup.block(rows), loop, atol=1e-6)
 
 
 def test_float16_and_the_estimate_of_bytes(tmp_path: Path) -> None:
-    project, drawn = clip_project(tmp_path, ("export.lookup.dtype=float16", "sources.clip.index=null"))
+    project, vector_of = clip_project(tmp_path, ("export.lookup.dtype=float16", "sources.clip.index=null"))
     sizes = estimate_sizes(project, "clip", "train")
     lookup = exported(project)
     assert lookup.about.arrays["image_vectors"].dtype == "<f2"
-    assert lookup.block([0], [9])[0, 0] == pytest.approx(expected(project.corpus, drawn, 0, 9, "refs"), abs=2e-3)
+    assert lookup.block([0], [9])[0, 0] == pytest.approx(expected(project.corpus, vector_of, 0, 9, "refs"), abs=2e-3)
     encoding = sum(path.stat().st_size for path in project.layout.encoding("train", "clip").glob("*.parquet"))
     assert (sizes["encode"].bytes, sizes["encode"].exact) == (encoding, True)
     # The estimate counts the arrays of neighbours, which this lookup does not have.

@@ -141,7 +141,7 @@ def test_missing_ids_are_counted_reported_and_null(few: Corpus, odd: SimpleNames
     score_cxc(few, odd.Relevance(few, encoded), odd.Source, "test", work, Notes())
     for task, table in read_cxc(work.folder).items():
         reasons, relevance = table["missing"].to_pylist(), table["relevance"].to_pylist()
-        gone = [i for i, why in enumerate(reasons) if why]
+        unscored = [i for i, why in enumerate(reasons) if why]
         assert [r is None for r in relevance] == [why is not None for why in reasons]
         assert {why for why in reasons if why} <= {
             "caption not in the corpus",
@@ -150,10 +150,10 @@ def test_missing_ids_are_counted_reported_and_null(few: Corpus, odd: SimpleNames
             "image not encoded",
         }
         missing = work.facts["cxc"]["missing"][task]
-        assert missing["count"] == len(gone) > 40_000
+        assert missing["count"] == len(unscored) > 40_000
         assert len(missing["first"]) == 5
-        assert table["left"][gone[0]].as_py() in missing["first"][0]
-        assert len(gone) < len(relevance)
+        assert table["left"][unscored[0]].as_py() in missing["first"][0]
+        assert len(unscored) < len(relevance)
     assert [n.partition(":")[0] for n in notes] == list(TASKS)
 
 

@@ -36,8 +36,8 @@ def tiny(few: Corpus) -> Eccv:
     images = np.arange(10, 50, dtype=np.int32)
     captions = np.sort(few.references(images).rows)
     queries = {}
-    for direction, asked, items in (("i2t", images, len(captions)), ("t2i", captions, len(images))):
-        index = np.sort(generator.choice(asked, 9, replace=False))
+    for direction, query_ids, items in (("i2t", images, len(captions)), ("t2i", captions, len(images))):
+        index = np.sort(generator.choice(query_ids, 9, replace=False))
         positives = [np.sort(generator.choice(items, generator.integers(1, 6), replace=False)) for _ in index]
         count = np.array([len(f) for f in positives]) + (np.arange(9) == 4)
         queries[direction] = Queries([f"q{i}" for i in index], index, positives, count)
@@ -83,8 +83,8 @@ def test_equal_to_eccv_caption_without_ties(eccv: Eccv, cxc_test: Corpus, work: 
     for direction in DIRECTIONS:
         queries, gallery = eccv.queries[direction], eccv.gallery(direction)
         names = cxc_test.caption_ids if direction == "i2t" else cxc_test.image_ids
-        asked = queries.index if direction == "i2t" else eccv.images
-        block = relevance.block(cxc_test.references(asked), gallery if direction == "i2t" else queries.index)
+        query_ids = queries.index if direction == "i2t" else eccv.images
+        block = relevance.block(cxc_test.references(query_ids), gallery if direction == "i2t" else queries.index)
         scores = np.round((block if direction == "i2t" else block.T) * 1e5)
         best = np.sort(np.argpartition(-scores, 200, axis=1)[:, :200])
         best = np.take_along_axis(best, np.argsort(-np.take_along_axis(scores, best, 1), axis=1, kind="stable"), 1)
@@ -185,8 +185,8 @@ def test_rounding_noise_changes_nothing(few: Corpus, odd: SimpleNamespace, tiny:
 
 
 def test_undefined_relevance_ranks_last(few: Corpus, odd: SimpleNamespace, tiny: Eccv, work: Work) -> None:
-    gone = int(tiny.images[0])
-    score_eccv(few, odd.Relevance(few, range(len(few)), nan=gone), odd.Source, tiny, work)
+    excluded = int(tiny.images[0])
+    score_eccv(few, odd.Relevance(few, range(len(few)), nan=excluded), odd.Source, tiny, work)
     assert not np.isnan(read_eccv_scores(work.folder)["i2t"]["ap_at_r"].to_numpy()).any()
 
 

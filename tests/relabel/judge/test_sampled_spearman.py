@@ -74,7 +74,7 @@ def test_undefined() -> None:
 
 def test_shared_draws_equal_separate_draws() -> None:
     reverse = RELEVANCE[::-1].copy()
-    both = sampled_spearman_of_labels([RELEVANCE, reverse, np.ones(P)], HUMAN, LEFT, 30, 5)
-    assert both == [sampled_spearman(values, HUMAN, LEFT, 30, 5) for values in (RELEVANCE, reverse, np.ones(P))]
-    assert both[0] != both[1]
-    assert both[2] is None
+    shared_draws = sampled_spearman_of_labels([RELEVANCE, reverse, np.ones(P)], HUMAN, LEFT, 30, 5)
+    assert shared_draws == [sampled_spearman(values, HUMAN, LEFT, 30, 5) for values in (RELEVANCE, reverse, np.ones(P))]
+    assert shared_draws[0] != shared_draws[1]
+    assert shared_draws[2] is None

@@ -17,20 +17,20 @@ from relabel.store.fixed_parquet import write_plain
 def test_the_size_is_estimated_exactly(tmp_path: Path, rows: int, width: int) -> None:
     rng, path = np.random.default_rng(rows), tmp_path / "part.parquet"
     numbers = np.arange(rows, dtype=np.int32) + 500_000
-    drawn = [
+    lists = [
         rng.integers(0, 1 << 31, (rows, width)),
         rng.standard_normal((rows, width)),
         rng.random((rows, width)) < 0.3,
     ]
     pieces = [slice(b.start, b.stop) for b in row_groups(range(rows), width)]
     write_plain(
-        path, (table_of(numbers[p], drawn[0][p].astype(np.int32), drawn[1][p], drawn[2][p]) for p in pieces), SCHEMA
+        path, (table_of(numbers[p], lists[0][p].astype(np.int32), lists[1][p], lists[2][p]) for p in pieces), SCHEMA
     )
     assert path.stat().st_size == shard_bytes(rows, width)
     table = pq.read_table(path)
     assert table.schema.equals(SCHEMA)
     assert table["row"].to_pylist() == numbers.tolist()
-    for name, values in zip(SCHEMA.names[1:], drawn, strict=True):
+    for name, values in zip(SCHEMA.names[1:], lists, strict=True):
         flat = table[name].combine_chunks().flatten().to_numpy(zero_copy_only=False)
         assert np.array_equal(flat, values.astype(flat.dtype).reshape(-1))
 

@@ -28,10 +28,10 @@ SETS = [[3, 4, 5, 6, 7], [10], [11, 3], [39, 38, 37, 36, 35, 34, 33], [9, 10]]
 
 
 def unit(count: int = N, seed: int = 0) -> NDArray[np.float32]:
-    drawn = np.random.default_rng(seed).normal(size=(count, D))
-    drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
-    drawn[4] = 0  # a text without known words
-    return drawn.astype(np.float32)
+    vectors = np.random.default_rng(seed).normal(size=(count, D))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    vectors[4] = 0  # a text without known words
+    return vectors.astype(np.float32)
 
 
 def relevance(vectors: NDArray[np.float32] | None = None, start: int = 0, pooling: Pooling = "max") -> VectorRelevance:

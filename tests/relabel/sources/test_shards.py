@@ -89,15 +89,15 @@ def test_the_next_run_rebuilds_their_shards_only(tmp_path: Path) -> None:
     assert len(read_failed_rows(tmp_path / "whole", complete)) == 0
     first, _ = run(tmp_path / "e", BAD)
     assert not is_current(tmp_path / "e", ArtefactSpec("encoding", "flaky", {}, {}))
-    kept = [first.parts[0], first.parts[2]]
-    times = {name: (tmp_path / "e" / name).stat().st_mtime_ns for name in kept}
+    kept_parts = [first.parts[0], first.parts[2]]
+    times = {name: (tmp_path / "e" / name).stat().st_mtime_ns for name in kept_parts}
     second, shards_made = run(tmp_path / "e", {"x" * 12})
     assert shards_made == ["5", "11", "sum"]
     assert second.failed == 1
     third, shards_made = run(tmp_path / "e", set())
     assert shards_made == ["11", "sum"]
     assert (third.files, third.facts) == (complete.files, complete.facts)
-    assert {name: (tmp_path / "e" / name).stat().st_mtime_ns for name in kept} == times
+    assert {name: (tmp_path / "e" / name).stat().st_mtime_ns for name in kept_parts} == times
     assert run(tmp_path / "e", set())[1] == []
 
 

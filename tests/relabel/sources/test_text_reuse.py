@@ -73,16 +73,16 @@ def encode(out: Path, lines: list[Caption], **params: Any) -> tuple[Manifest, Co
 
 
 def test_only_new_texts_are_encoded(model: str, tmp_path: Path, asked: list[str]) -> None:
-    old, was = encode(tmp_path / "e", OLD, model=model)
+    old, old_manifest = encode(tmp_path / "e", OLD, model=model)
     before = read_vectors(tmp_path / "e", old)
     asked.clear()
     new, now = encode(tmp_path / "e", NEW, model=model)
     old_texts = {line.text for line in OLD}
     assert sorted(asked) == sorted(line.text for line in NEW if line.text not in old_texts)
-    kept = [i for i, text in enumerate(now.texts) if text in old_texts]
-    assert new.runtime["reused"] == {"from": old.fingerprint, "captions": len(kept)}
-    after, row_of = read_vectors(tmp_path / "e", new), {text: i for i, text in enumerate(was.texts)}
-    assert np.array_equal(after[kept], before[[row_of[now.texts[i]] for i in kept]])
+    kept_rows = [i for i, text in enumerate(now.texts) if text in old_texts]
+    assert new.runtime["reused"] == {"from": old.fingerprint, "captions": len(kept_rows)}
+    after, row_of = read_vectors(tmp_path / "e", new), {text: i for i, text in enumerate(old_manifest.texts)}
+    assert np.array_equal(after[kept_rows], before[[row_of[now.texts[i]] for i in kept_rows]])
     complete, _ = encode(tmp_path / "whole", NEW, model=model)
     assert complete.runtime["reused"] == {"from": None, "captions": 0}
     assert np.abs(after - read_vectors(tmp_path / "whole", complete)).max() < 1e-6

@@ -68,10 +68,10 @@ def test_the_method_of_a_source_and_its_pooling() -> None:
 def test_both_orders(tmp_path: Path) -> None:
     source = Cider(CiderParams(tokenizer="lower_split"))
     first, second = TEXTS[:2], TEXTS[2:]
-    both = score_both_orders(source, first, second, Runtime(), folder=tmp_path / "work").scores
+    mean_scores = score_both_orders(source, first, second, Runtime(), folder=tmp_path / "work").scores
     sets = [[t] for t in (*first, *second)]
     each = score_texts(source, sets, [*second, *first], Runtime()).scores
-    np.testing.assert_allclose(both, (each[:2] + each[2:]) / 2)
+    np.testing.assert_allclose(mean_scores, (each[:2] + each[2:]) / 2)
     assert (tmp_path / "work" / "label" / "manifest.json").is_file()
 
 

@@ -59,11 +59,13 @@ class Case(NamedTuple):
 def unit(n: int, width: int, seed: int = 0, copies: int = 1, zeros: float = 0, failed: float = 0) -> Vectors:
     """Draw random directions, each about `copies` times, some of them zero and some not finite."""
     rng = np.random.default_rng(seed)
-    drawn = rng.standard_normal((n, width))[rng.integers(0, max(1, n // copies), n) if copies > 1 else np.arange(n)]
-    drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
-    drawn[rng.random(n) < zeros] = 0
-    drawn[rng.random(n) < failed, -1] = np.nan
-    return drawn.astype(np.float32)
+    directions = rng.standard_normal((n, width))[
+        rng.integers(0, max(1, n // copies), n) if copies > 1 else np.arange(n)
+    ]
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    directions[rng.random(n) < zeros] = 0
+    directions[rng.random(n) < failed, -1] = np.nan
+    return directions.astype(np.float32)
 
 
 def among_themselves(vectors: Vectors, k: int, pooling: Pooling = "max", first: int = 0) -> Case:
@@ -168,12 +170,12 @@ def test_a_resumed_run_with_another_memory_limit_has_the_same_result(tmp_path: P
     assert len(group.tasks) == 10
     for task in group.tasks[3:8]:
         before.prepare(work, task, lambda _: None)
-    for memory, kept in ((1 << 26, True), (1 << 15, False)):  # more memory keeps finished work, much less cannot
+    for memory, keeps_work in ((1 << 26, True), (1 << 15, False)):  # more memory keeps finished work, much less cannot
         finder = case.finder("bfloat16", memory=memory)
         again = finder.preliminary(work)
         assert again is not None
-        assert (again.tasks == group.tasks) == kept
-        assert [work.done(u.file) for u in again.tasks[3:8]] == [kept] * 5
+        assert (again.tasks == group.tasks) == keeps_work
+        assert [work.done(u.file) for u in again.tasks[3:8]] == [keeps_work] * 5
         check(case, find_all(finder, tmp_path))
 
 

@@ -36,8 +36,8 @@ def project(tmp_path: Path, coco: Corpus, monkeypatch: pytest.MonkeyPatch) -> Pr
             ids = {"caption_id": coco.caption_ids[row], "image_id": coco.image_ids[coco.image[row]]}
             file.write(json.dumps({**ids, "split": "train", "text": coco.texts[row]}) + "\n")
     words = sorted({word for row in rows for word in coco.texts[row].lower().split()})
-    drawn = np.random.default_rng(0).standard_normal((len(words), 12))
-    lines = [f"{word} {' '.join(f'{x:.4f}' for x in vector)}\n" for word, vector in zip(words, drawn, strict=True)]
+    vectors = np.random.default_rng(0).standard_normal((len(words), 12))
+    lines = [f"{word} {' '.join(f'{x:.4f}' for x in vector)}\n" for word, vector in zip(words, vectors, strict=True)]
     Path("words.txt").write_text("".join(lines), encoding="utf-8")
     settings = ["ingest.format=jsonl", "ingest.path=captions.jsonl", "ingest.tokenizer=none", "ingest.dataset=mine"]
     settings += ["encode.rows_per_shard=1000", "neighbours.k=7", f"sources={json.dumps(LABELS)}"]
@@ -66,8 +66,8 @@ def test_a_dry_run_estimates_the_sizes_of_the_run(project: Project) -> None:
         else:  # n-grams: the sample covers most of this corpus, but not all
             assert estimates[key].bytes == pytest.approx(step.bytes, rel=0.2), key
     exact = {key for key, step in estimates.items() if step.exact}
-    both = {("neighbours", "cider"), ("neighbours", "cbow")}
-    assert exact == {("ingest", "mine"), ("encode", "cbow"), ("export", "cbow"), *both}
+    neighbour_steps = {("neighbours", "cider"), ("neighbours", "cbow")}
+    assert exact == {("ingest", "mine"), ("encode", "cbow"), ("export", "cbow"), *neighbour_steps}
 
 
 def test_a_sample_has_complete_images_spread_evenly(coco: Corpus) -> None:

@@ -160,8 +160,8 @@ def test_only_coco_is_judged(small: Path) -> None:
 def test_nearest_equals_a_loop_over_all_captions(small: Path) -> None:
     built = project()
     run(built)
-    asked = built.corpus.caption_ids[7]
-    text, hits, _ = search_labels(built, None, asked, ["cider"], 5, "val")
+    caption_id = built.corpus.caption_ids[7]
+    text, hits, _ = search_labels(built, None, caption_id, ["cider"], 5, "val")
     assert text == built.corpus.texts[7]
     relevance = stages.open_label(built, "cider", "val")
     scores = []

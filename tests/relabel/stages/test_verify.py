@@ -192,9 +192,9 @@ def test_a_damaged_shard_is_rebuilt_and_no_other(tree: Path, monkeypatch: pytest
     shards = sorted(encoding.glob("part-*"))
     body = shards[1].read_bytes()
     shards[1].write_bytes(body[:-1])
-    kept = shards[0].stat().st_ino
+    inode = shards[0].stat().st_ino
     project = Project(load_config(Path("params.yaml")), Runtime(data=Path("data"), threads=1))
     assert stages.encode(project, "cider", "val").run()[1]
     assert shards[1].read_bytes() == body
-    assert shards[0].stat().st_ino == kept
+    assert shards[0].stat().st_ino == inode
     assert faults_of(tree) == []

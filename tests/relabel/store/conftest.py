@@ -57,7 +57,7 @@ class Disk:
         doubtful = [i for i, names in live.items() if names != self._names.get(i, {}) and i != root_inode]
         doubtful = [root_inode, *doubtful] if live[root_inode] != self._names.get(root_inode, {}) else doubtful
         for lost in itertools.product([False, True], repeat=len(doubtful)):
-            names = live | {i: self._names.get(i, {}) for i, gone in zip(doubtful, lost, strict=True) if gone}
+            names = live | {i: self._names.get(i, {}) for i, is_lost in zip(doubtful, lost, strict=True) if is_lost}
             names = self._names | names
             for garbage in (lambda _: b"", lambda body: bytes(len(body)), lambda body: body[: len(body) // 2]):
                 bodies = {i: self._contents.get(i, garbage(body)) for i, body in self._last.items()}

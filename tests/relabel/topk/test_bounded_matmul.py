@@ -12,8 +12,8 @@ ARITHMETIC: list[Arithmetic] = ["bfloat16", "float32", "numpy"]
 
 
 def directions(n: int, seed: int) -> NDArray[np.float32]:
-    drawn = np.random.default_rng(seed).standard_normal((n, 50))
-    return (drawn / np.linalg.norm(drawn, axis=1, keepdims=True)).astype(np.float32)
+    vectors = np.random.default_rng(seed).standard_normal((n, 50))
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
 
 
 @pytest.mark.parametrize("arithmetic", ARITHMETIC)

@@ -43,19 +43,19 @@ def test_lists_equal_those_of_the_processor(
     sets = References.of([np.arange(a, a + 1 + a % 4 * (pooling == "mean")) for a in range(0, 600, 3)])
     expected = QuerySearch(vectors, places, 11, pooling, Runtime()).search(sets)
     gpu = GpuSearch(QuerySearch(vectors, places, 11, pooling, Runtime(), "float32"), "cpu")
-    asked: list[int] = []
+    requests: list[int] = []
     real = QuerySearch.search
 
     def counted(self: QuerySearch, some: References) -> TopK:
-        asked.append(len(some))
+        requests.append(len(some))
         return real(self, some)
 
     monkeypatch.setattr(QuerySearch, "search", counted)
     lists = gpu.search(sets)
     for ours, theirs in zip(lists, expected, strict=True):
         np.testing.assert_array_equal(ours, theirs)
-    assert bool(asked) == (zeros > 0 or copies > 0)  # the processor gets the uncertain queries only
-    assert sum(asked) < len(sets)
+    assert bool(requests) == (zeros > 0 or copies > 0)  # the processor gets the uncertain queries only
+    assert sum(requests) < len(sets)
 
 
 @pytest.mark.gpu

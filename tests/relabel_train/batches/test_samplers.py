@@ -69,9 +69,9 @@ def lists(batches: Sequence[Rows]) -> list[list[int]]:
 
 def test_positions_of_captions() -> None:
     assert HALF.rows.tolist() == list(range(FIRST, FIRST + len(IMAGE), 2))
-    asked = np.array([FIRST - 1, FIRST, FIRST + 1, FIRST + 2, FIRST + len(IMAGE) + 5])
-    assert HALF.positions_of(asked).tolist() == [-1, 0, -1, 1, -1]
-    assert Captions.of(IMAGE[:0]).positions_of(asked).tolist() == [-1] * 5
+    rows = np.array([FIRST - 1, FIRST, FIRST + 1, FIRST + 2, FIRST + len(IMAGE) + 5])
+    assert HALF.positions_of(rows).tolist() == [-1, 0, -1, 1, -1]
+    assert Captions.of(IMAGE[:0]).positions_of(rows).tolist() == [-1] * 5
 
 
 def test_random_batches_never_change() -> None:

@@ -76,7 +76,7 @@ def test_gradient(smooth: Any, sampling: Any) -> None:
 
 
 def test_with_the_triplet_loss(batch: Any) -> None:
-    both = CombinedLoss({"sam": SAMLoss(sampling="hard"), "triplet": TripletLoss()}, {"sam": 5})
+    combined = CombinedLoss({"sam": SAMLoss(sampling="hard"), "triplet": TripletLoss()}, {"sam": 5})
     inputs = (batch.scores, batch.relevance)
-    torch.testing.assert_close(both(*inputs), 5 * SAMLoss(sampling="hard")(*inputs) + TripletLoss()(*inputs))
-    assert set(both.terms(*inputs)) == {f"{n}.{n}_{d}" for n in ("sam", "triplet") for d in ("i2t", "t2i")}
+    torch.testing.assert_close(combined(*inputs), 5 * SAMLoss(sampling="hard")(*inputs) + TripletLoss()(*inputs))
+    assert set(combined.terms(*inputs)) == {f"{n}.{n}_{d}" for n in ("sam", "triplet") for d in ("i2t", "t2i")}

@@ -47,8 +47,8 @@ def test_labels_on_every_edge(dtype: torch.dtype) -> None:
     relevance = torch.tensor([grid], dtype=torch.float64).to(dtype)
     scores = torch.rand(1, 21, generator=torch.Generator().manual_seed(0))
     loss = SlidingWindowKendallLoss()
-    above, below, both = loss.hardest_pairs(scores, relevance)
-    assert bool(both.all())
+    above, below, valid = loss.hardest_pairs(scores, relevance)
+    assert bool(valid.all())
     s = scores[0].tolist()
     for m in range(1, 19):  # low = (m - 10) / 10 has index m, high has index m + 2
         assert above[0, m - 1].item() == min(range(m + 2, 21), key=s.__getitem__)

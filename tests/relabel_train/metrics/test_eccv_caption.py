@@ -66,9 +66,9 @@ def test_a_partial_gallery(gallery: tuple[list[int], list[int], NDArray[np.int64
     ranked = lists(scores, images, captions)
     for name, positives in partial_sets.items():
         for side, part in (("i2t", positives.i2t), ("t2i", positives.t2i)):
-            asked, items = (images, captions) if side == "i2t" else (captions, images)
+            query_ids, items = (images, captions) if side == "i2t" else (captions, images)
             truth = {
-                asked[q]: [items[j] for j in part.items[part.indptr[i] : part.indptr[i + 1]]]
+                query_ids[q]: [items[j] for j in part.items[part.indptr[i] : part.indptr[i + 1]]]
                 + [-n - 1 for n in range(k)]
                 for i, (q, k) in enumerate(zip(part.queries, part.total - np.diff(part.indptr), strict=True))
             }
@@ -103,7 +103,7 @@ def test_the_complete_gallery(gallery: tuple[list[int], list[int], NDArray[np.in
 def lists(scores: NDArray[np.float32], images: list[int], captions: list[int], k: int | None = None) -> dict[str, Any]:
     """Return ranked lists of ids for the package; scores have no ties."""
     out: dict[str, Any] = {}
-    for side, matrix, asked, items in (("i2t", scores, images, captions), ("t2i", scores.T, captions, images)):
+    for side, matrix, query_ids, items in (("i2t", scores, images, captions), ("t2i", scores.T, captions, images)):
         names = np.array(items)
-        out[side] = {q: names[np.argsort(-row)[:k]].tolist() for q, row in zip(asked, matrix, strict=True)}
+        out[side] = {q: names[np.argsort(-row)[:k]].tolist() for q, row in zip(query_ids, matrix, strict=True)}
     return out

@@ -30,8 +30,8 @@ def test_inversions(n: int) -> None:
     generator = np.random.default_rng(n)
     rows = [generator.permutation(n) for _ in range(4)] + [np.arange(n), np.arange(n)[::-1]]
     orders = np.array(rows).reshape(6, n)
-    wanted = [int(np.triu(row[:, None] > row, 1).sum()) for row in rows]
-    assert count_inversions(orders).tolist() == wanted
+    expected = [int(np.triu(row[:, None] > row, 1).sum()) for row in rows]
+    assert count_inversions(orders).tolist() == expected
     assert count_inversions(orders.astype(np.int32)[:0]).tolist() == []
 
 

@@ -67,8 +67,8 @@ def test_ndcg_of_cosines_as_in_s_ndcg() -> None:
     cosines = labels * 2 - 1
     low = ReportSettings(label_low=-1.0)
     value = retrieval_report(scores, IMAGE, relevance=cosines, settings=low)["labels.ndcg"].i2t
-    wanted = retrieval_report(scores, IMAGE, relevance=(1 + cosines) / 2)["labels.ndcg"].i2t
-    assert value == pytest.approx(wanted, abs=1e-6)
+    expected = retrieval_report(scores, IMAGE, relevance=(1 + cosines) / 2)["labels.ndcg"].i2t
+    assert value == pytest.approx(expected, abs=1e-6)
     assert value != pytest.approx(retrieval_report(scores, IMAGE, relevance=cosines)["labels.ndcg"].i2t, abs=1e-3)
 
 

@@ -81,8 +81,8 @@ def graded(name: str, k: int | None, ties: str) -> Callable[[list[float], list[f
 
 
 def mean_of(values: list[float]) -> tuple[float, int]:
-    kept = [v for v in values if not math.isnan(v)]
-    return sum(kept) / len(kept), len(values) - len(kept)
+    defined = [v for v in values if not math.isnan(v)]
+    return sum(defined) / len(defined), len(values) - len(defined)
 
 
 def check(report: RetrievalReport, name: str, i2t: float, t2i: float) -> None:
@@ -94,10 +94,10 @@ def check(report: RetrievalReport, name: str, i2t: float, t2i: float) -> None:
 @pytest.mark.parametrize("ties", ["pessimistic", "row"])
 def test_recalls_and_ranks(case: Any, ties: str) -> None:
     report = retrieval_report(case.scores, case.image, settings=settings(ties))
-    both = [ranks(case.lists(d), ties) for d in ("i2t", "t2i")]
+    ranks_by_direction = [ranks(case.lists(d), ties) for d in ("i2t", "t2i")]
     total = 0.0
     for k in KS:
-        shares = [percent([float(r < k) for r in side]) for side in both]
+        shares = [percent([float(r < k) for r in side]) for side in ranks_by_direction]
         check(report, f"all.r{k}_percent", *shares)
         total += sum(shares)
         ir = [
@@ -106,21 +106,21 @@ def test_recalls_and_ranks(case: Any, ties: str) -> None:
         ]
         check(report, f"all.ir_recall{k}_percent", *ir)
     assert report["all.rsum_percent"].both == pytest.approx(total, abs=1e-9)
-    check(report, "all.median_rank", *(math.floor(float(np.median(side))) + 1 for side in both))
-    check(report, "all.mean_rank", *(sum(side) / len(side) + 1 for side in both))
+    check(report, "all.median_rank", *(math.floor(float(np.median(side))) + 1 for side in ranks_by_direction))
+    check(report, "all.mean_rank", *(sum(side) / len(side) + 1 for side in ranks_by_direction))
     assert report["all.r1_percent"].queries == (11, 35)  # image 3 and captions 5 and 20 are no queries
 
 
 @pytest.mark.parametrize("ties", ["pessimistic", "row"])
 def test_graded_labels(case: Any, ties: str) -> None:
     report = retrieval_report(case.scores, case.image, relevance=case.labels, settings=settings(ties))
-    wanted = [(f"ncs{k}_percent", "ncs", k) for k in KS]
-    wanted += [(f"ncs{k}_without_gt_percent", "ncs_without_gt", k) for k in KS]
-    wanted += [(f"cs{k}", "cs", k) for k in CS]
-    wanted += [("ndcg", "ndcg", None), ("ndcg4", "ndcg", 4)]
-    wanted += [("ndcg_distance", "ndcg_distance", None), ("ndcg_distance4", "ndcg_distance", 4)]
-    wanted += [(f"label_distance{k}", "label_distance", k) for k in FAR]
-    for field, name, k in wanted:
+    expected = [(f"ncs{k}_percent", "ncs", k) for k in KS]
+    expected += [(f"ncs{k}_without_gt_percent", "ncs_without_gt", k) for k in KS]
+    expected += [(f"cs{k}", "cs", k) for k in CS]
+    expected += [("ndcg", "ndcg", None), ("ndcg4", "ndcg", 4)]
+    expected += [("ndcg_distance", "ndcg_distance", None), ("ndcg_distance4", "ndcg_distance", 4)]
+    expected += [(f"label_distance{k}", "label_distance", k) for k in FAR]
+    for field, name, k in expected:
         means = [mean_of([graded(name, k, ties)(*lists) for lists in case.lists(d)]) for d in ("i2t", "t2i")]
         check(report, f"labels.{field}", means[0][0], means[1][0])
         assert report[f"labels.{field}"].skipped == (means[0][1], means[1][1])
@@ -160,8 +160,8 @@ def test_semantic_recall(case: Any, ties: str) -> None:
             i2t = [(s, [j for v in alike[i] for j in images[v][2]], o) for i, (s, _, o) in enumerate(images) if o]
             t2i = [(s, alike[o[0]], o) for s, _, o in captions if o]
             for asked in (i2t, t2i):
-                kept = [(s, x, tuple(o)) for s, x, o in asked if x]
-                code.append(percent([sum(ranked_hits(s, x, ties, o)[:k]) / len(x) for s, x, o in kept]))
+                nonempty = [(s, x, tuple(o)) for s, x, o in asked if x]
+                code.append(percent([sum(ranked_hits(s, x, ties, o)[:k]) / len(x) for s, x, o in nonempty]))
             check(report, f"labels.semantic_recall{k}_m{m}_percent", *paper)
             check(report, f"labels.semantic_recall_code{k}_m{m}_percent", *code)
 
@@ -225,7 +225,7 @@ def test_kinds_of_input_agree(case: Any) -> None:
     generator = np.random.default_rng(5)
     vectors = [generator.integers(-3, 4, (n, 6)).astype(np.float32) for n in (12, 37)]  # products are exact
     matrix, labels = vectors[0] @ vectors[1].T, case.labels.astype(np.float32)
-    wanted = retrieval_report(matrix, case.image, relevance=labels, folds=3).to_json()
+    expected = retrieval_report(matrix, case.image, relevance=labels, folds=3).to_json()
     kinds = [
         (matrix.astype(np.float64), labels),
         (np.asfortranarray(matrix), np.asfortranarray(labels)),
@@ -236,11 +236,11 @@ def test_kinds_of_input_agree(case: Any) -> None:
         (tuple(v.astype(np.float64) for v in vectors), labels),
     ]
     for scores, relevance in kinds:
-        assert retrieval_report(scores, case.image, relevance=relevance, folds=3).to_json() == wanted
+        assert retrieval_report(scores, case.image, relevance=relevance, folds=3).to_json() == expected
 
 
 def test_neither_blocks_nor_threads_change_a_figure(case: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = retrieval_report(case.scores, case.image, relevance=case.labels, folds=3).to_json()
+    expected = retrieval_report(case.scores, case.image, relevance=case.labels, folds=3).to_json()
     monkeypatch.setattr("relabel_train.metrics.scores._CELLS", 80)
     monkeypatch.setattr("relabel_train.metrics.report._CELLS", 50)
     monkeypatch.setattr("relabel_train.metrics.scores._HELD", 0)
@@ -253,7 +253,7 @@ def test_neither_blocks_nor_threads_change_a_figure(case: Any, monkeypatch: pyte
             folds=3,
             settings=more,
         )
-        assert figures.to_json() == wanted
+        assert figures.to_json() == expected
 
 
 def test_tau_of_sampled_queries(case: Any) -> None:

@@ -112,8 +112,8 @@ def test_gpo_is_a_weighted_sum_of_sorted_values() -> None:
         total = sum(math.exp(x) for x in logits)
         for d in range(2):
             ordered = sorted(values[b, :n, d].tolist(), reverse=True)
-            wanted = sum(math.exp(x) / total * v for x, v in zip(logits, ordered, strict=True))
-            assert float(pooled[b, d]) == pytest.approx(wanted, abs=1e-5)
+            expected = sum(math.exp(x) / total * v for x, v in zip(logits, ordered, strict=True))
+            assert float(pooled[b, d]) == pytest.approx(expected, abs=1e-5)
     assert not pool.coefficients(lengths, 5)[1, 2:].any()
 
 

@@ -79,10 +79,10 @@ def test_captions_without_a_label_are_in_no_batch_and_no_metric(
     split = read_split(options.captions, options.split, features)
     model = make_model("vsepp", features.width, Vocabulary.of(split.texts, 1), 4, 4)
     loaded = Batches(options, split, features, model, labels, None, True)
-    gone = set(np.flatnonzero(corpus.image == corpus.image[bad]).tolist())  # its caption represents the image
+    excluded = set(np.flatnonzero(corpus.image == corpus.image[bad]).tolist())  # its caption represents the image
     rows_seen = [row for rows in loaded.epoch(0) for row in rows.tolist()]
-    assert (gone & set(rows_seen), loaded.left_out) == (set(), len(gone))
-    assert len(rows_seen) == len(split.texts) - len(gone)
+    assert (excluded & set(rows_seen), loaded.left_out) == (set(), len(excluded))
+    assert len(rows_seen) == len(split.texts) - len(excluded)
     for rows in loaded.epoch(0):
         batch = loaded.make(rows)
         for labels_ in (batch.relevance, batch.paired):
@@ -95,7 +95,7 @@ def test_captions_without_a_label_are_in_no_batch_and_no_metric(
     images = rng.normal(size=(len(split.image_ids), 6)).astype(np.float32)
     captions = rng.normal(size=(len(split.texts), 6)).astype(np.float32)
     report = _graded(labels, split, images, captions, 0)
-    assert (report.images, report.captions) == (len(images) - 1, len(captions) - len(gone))
+    assert (report.images, report.captions) == (len(images) - 1, len(captions) - len(excluded))
     assert "NaN" not in json.dumps(report.to_json())
 
 

@@ -64,11 +64,11 @@ def test_losses_of_embeddings_apply_to_each_kind_with_a_triplet(name: str, loss:
     objective = Objective([name], top=1.5)
     assert objective.needs_paired
     symmetric = (batch.relevance + batch.relevance.T) / 2
-    wanted = loss(batch.images, 1.5 - symmetric, batch.same_image) + loss(
+    expected = loss(batch.images, 1.5 - symmetric, batch.same_image) + loss(
         batch.captions, 1.5 - batch.paired, batch.same_image
     )
-    wanted = wanted + TripletLoss(reduction="mean")(batch.scores, None, batch.same_image)
-    torch.testing.assert_close(objective(batch), wanted)
+    expected = expected + TripletLoss(reduction="mean")(batch.scores, None, batch.same_image)
+    torch.testing.assert_close(objective(batch), expected)
 
 
 @pytest.mark.parametrize(

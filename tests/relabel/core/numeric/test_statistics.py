@@ -85,8 +85,8 @@ def test_interval_is_a_bootstrap_over_clusters() -> None:
     generator = np.random.default_rng(seed)
     oracle = []
     for _ in range(resamples):
-        drawn = generator.integers(0, len(names), len(names))
-        rows = [i for d in drawn for i in range(len(X)) if cluster[i] == names[d]]
+        sample = generator.integers(0, len(names), len(names))
+        rows = [i for d in sample for i in range(len(X)) if cluster[i] == names[d]]
         if len({X[i] for i in rows}) > 1 and len({Y[i] for i in rows}) > 1:
             oracle.append(by_hand_pearson([X[i] for i in rows], [Y[i] for i in rows]))
     interval = bootstrap(X, Y, cluster, resamples, seed)

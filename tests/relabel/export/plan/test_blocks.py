@@ -61,18 +61,18 @@ def test_sums_between_two_float32_numbers_are_rounded_as_by_pairs(
     relevance.vectors[:] = 0
     relevance.vectors[0, :3] = 0.5, 2.0**-25, 2.0**-80
     relevance.vectors[1, :3] = 1.0, 1.0, -1.0
-    asked: list[tuple[int, int]] = []
+    requests: list[tuple[int, int]] = []
     real = VectorRelevance.pairs
 
     def pairs(self: VectorRelevance, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
-        asked.append((int(references.rows[0]), int(captions[0])))
+        requests.append((int(references.rows[0]), int(captions[0])))
         return real(self, references, captions, pooling)
 
     monkeypatch.setattr(VectorRelevance, "pairs", pairs)
     block = block_of(relevance, np.array([0, 1], np.int32), "paired")
-    assert {(0, 1), (1, 0)} <= set(asked)
+    assert {(0, 1), (1, 0)} <= set(requests)
     assert block[0, 1] == np.float32(relevance.pairs(References.of([[0]]), np.array([1], np.int32), "paired")[0])
-    assert len(set(asked)) < 4  # unambiguous sums are not computed again
+    assert len(set(requests)) < 4  # unambiguous sums are not computed again
 
 
 def test_a_large_batch_is_scored_in_pieces(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,8 +41,8 @@ def loop(project: Project, cross: Path) -> np.ndarray:
     texts, n = project.corpus.texts, len(project.corpus)
     model = CrossEncoder(str(cross), device="cpu")
     distinct = list(dict.fromkeys(texts))
-    both = model.predict([(a, b) for a in distinct for b in distinct], show_progress_bar=False)
-    fine = dict(zip([(a, b) for a in distinct for b in distinct], both.astype(np.float64), strict=True))
+    scores_both_orders = model.predict([(a, b) for a in distinct for b in distinct], show_progress_bar=False)
+    fine = dict(zip([(a, b) for a in distinct for b in distinct], scores_both_orders.astype(np.float64), strict=True))
     near = stages.open_label(project, params.gate, "all") if params.gate else None
     out = np.zeros((n, n))
     for i in range(n):
@@ -90,24 +90,24 @@ def test_each_distinct_unordered_pair_is_scored_once_per_call(
     gated: MakeGated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project = gated()
-    relevance, asked = opened(project), list[tuple[int, int]]()
+    relevance, requests = opened(project), list[tuple[int, int]]()
     scored = PairScorer.score
 
     def score(self: PairScorer, texts: Any, first: Any, second: Any, *more: Any) -> Any:
-        asked.extend(zip(first.tolist(), second.tolist(), strict=True))
+        requests.extend(zip(first.tolist(), second.tolist(), strict=True))
         return scored(self, texts, first, second, *more)
 
     monkeypatch.setattr(PairScorer, "score", score)
     n = len(project.corpus)
     left, right = (np.asarray(a.reshape(-1), np.int32) for a in np.mgrid[:n, :n])
     relevance.pairs(References.single(left), right, "paired")
-    assert len(asked) == len(set(asked)) == 2 * relevance.counts["refined"]
-    assert set(asked) == {(b, a) for a, b in asked}
-    assert all(a != b for a, b in asked)
+    assert len(requests) == len(set(requests)) == 2 * relevance.counts["refined"]
+    assert set(requests) == {(b, a) for a, b in requests}
+    assert all(a != b for a, b in requests)
     assert relevance.counts["asked"] == n * n
     near = stages.open_label(project, "near", "all").pairs(References.single(left), right, "paired").reshape(n, n)
     passing = {frozenset((int(relevance.text[i]), int(relevance.text[j]))) for i, j in np.argwhere(near >= 0.5)}
-    assert {frozenset(pair) for pair in asked} == {pair for pair in passing if len(pair) == 2}
+    assert {frozenset(pair) for pair in requests} == {pair for pair in passing if len(pair) == 2}
 
 
 def test_a_new_text(gated: MakeGated, make_cross: Any) -> None:
@@ -121,9 +121,9 @@ def test_a_new_text(gated: MakeGated, make_cross: Any) -> None:
 
 
 def test_facts_of_the_source(make_cross: Any) -> None:
-    both, one = (BertSts(BertStsParams(model=str(make_cross()), orders=o)) for o in ("both", "one"))  # type: ignore[arg-type]
-    assert (both.spec.symmetric, one.spec.symmetric, BertSts.spec.symmetric) == (True, False, True)
-    assert both.input_labels() == ("cbow",)
+    both_orders, one = (BertSts(BertStsParams(model=str(make_cross()), orders=o)) for o in ("both", "one"))  # type: ignore[arg-type]
+    assert (both_orders.spec.symmetric, one.spec.symmetric, BertSts.spec.symmetric) == (True, False, True)
+    assert both_orders.input_labels() == ("cbow",)
     assert BertSts(BertStsParams(gate=None)).input_labels() == ()
     with pytest.raises(UsageError, match="reads two captions"):
         BertSts(BertStsParams(pooling="refs"))

@@ -50,10 +50,10 @@ def corpus(tokens: list[str] | None = PTB) -> Corpus:
 
 
 def glove(folder: Path, seed: int = 0) -> tuple[Path, dict[str, NDArray[np.float64]]]:
-    drawn = np.random.default_rng(seed).normal(size=(len(WORDS), 7)).round(4)
+    vectors = np.random.default_rng(seed).normal(size=(len(WORDS), 7)).round(4)
     path = folder / f"glove.{seed}.7d.txt"
-    path.write_text("".join(f"{w} {' '.join(map(str, v))}\n" for w, v in zip(WORDS, drawn.tolist(), strict=True)))
-    return path, dict(zip(WORDS, drawn, strict=True))
+    path.write_text("".join(f"{w} {' '.join(map(str, v))}\n" for w, v in zip(WORDS, vectors.tolist(), strict=True)))
+    return path, dict(zip(WORDS, vectors, strict=True))
 
 
 def encode(
@@ -281,11 +281,11 @@ def agreement(relevance: VectorRelevance, split: Literal["val", "test"]) -> tupl
     image = np.array([coco.image_of[i] for i in sits.right])
     label, other = relevance.pairs(coco.references(image.tolist()), caption), coco.image[caption] != image
     left, right = (np.array([coco.row_of[c] for c in side], np.int32) for side in (sts.left, sts.right))
-    both = relevance.pairs(References.single(left), right)
+    similarity = relevance.pairs(References.single(left), right)
     return (
         pearsonr(label, sits.score).statistic,
         pearsonr(label[other], sits.score[other]).statistic,
-        pearsonr(both, sts.score).statistic,
+        pearsonr(similarity, sts.score).statistic,
     )
 
 

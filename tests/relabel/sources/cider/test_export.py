@@ -33,15 +33,15 @@ def test_columns_and_entries_equal_loops(label: str, small_project: Project) -> 
     assert isinstance(relevance, CiderRelevance)
     features, weighting, image = relevance.features, relevance.weighting, relevance.corpus.image
     images: dict[Column, set[int]] = {}
-    held: Counter[Column] = Counter()
+    counts: Counter[Column] = Counter()
     for caption, gram, level in loops(relevance):
         images.setdefault((gram, level), set()).add(int(image[caption]))
-        held[gram, level] += 1
+        counts[gram, level] += 1
     shared = [c for c, owners in images.items() if len(owners) > 1 and weighting.idf[c[0]] > 0]
-    order = sorted(shared, key=lambda c: (-held[c], c[1], c[0]))
+    order = sorted(shared, key=lambda c: (-counts[c], c[1], c[0]))
     columns = Columns.of(features, weighting, image)
     assert columns.count == len(order)
-    assert columns.frequent == sum(held[c] >= 0.06 * len(image) for c in order) > 0
+    assert columns.frequent == sum(counts[c] >= 0.06 * len(image) for c in order) > 0
     number = {c: i for i, c in enumerate(order)}
     expected = sorted((n, number[g, t], g) for n, g, t in loops(relevance) if (g, t) in number)
     assert any(level > 1 for _, level in order) == weighting.clip

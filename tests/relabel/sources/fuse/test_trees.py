@@ -40,12 +40,12 @@ def test_trees_are_bit_identical_to_sklearn(monotone: bool, trees: int) -> None:
     booster.fit(train, human + train[:, 0] / 5)
     exported = export_trees(booster)
     thresholds = exported.values[exported.nodes[:, 0] == 2]
-    asked = random.normal(size=(20_000, 7))
-    asked[: len(thresholds), 2] = thresholds  # a value equal to a threshold goes left
+    values = random.normal(size=(20_000, 7))
+    values[: len(thresholds), 2] = thresholds  # a value equal to a threshold goes left
     for threads in (1, 3):
-        out = np.full(len(asked), float(np.ravel(booster._baseline_prediction)[0]))
-        add_trees(exported, asked, out, threads)
-        assert np.array_equal(out, booster.predict(asked))
+        out = np.full(len(values), float(np.ravel(booster._baseline_prediction)[0]))
+        add_trees(exported, values, out, threads)
+        assert np.array_equal(out, booster.predict(values))
 
 
 def test_a_head_is_a_fixed_sum_clipped_to_0_and_1() -> None:

@@ -297,11 +297,11 @@ def ignore(_: Any) -> None:
 
 
 def test_a_killed_fit_keeps_its_scores(judged: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
+    requests: list[int] = []
 
     def opened(seed: int) -> Callable[[], Relevance]:
         def make() -> Relevance:
-            asked.append(seed)
+            requests.append(seed)
             return Table(judged, seed)
 
         return make
@@ -316,7 +316,7 @@ def test_a_killed_fit_keeps_its_scores(judged: Corpus, tmp_path: Path, monkeypat
         with pytest.raises(KeyboardInterrupt):
             tune_fuse(params, parts, judged, tmp_path / "fuse", Runtime(threads=1))
     tune_fuse(params, parts, judged, tmp_path / "fuse", Runtime(threads=1))
-    assert asked == [1, 3]
+    assert requests == [1, 3]
     other = tmp_path / "other"
     tune_fuse(params, parts, judged, other, Runtime(threads=1))
     for file in (tmp_path / "fuse").iterdir():

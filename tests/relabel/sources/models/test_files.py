@@ -80,14 +80,14 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def no_hub(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Make the hub unreachable; return the list of requested names."""
-    asked: list[str] = []
+    requests: list[str] = []
 
     def model_info(self: Any, name: str, **_: Any) -> None:
-        asked.append(name)
+        requests.append(name)
         raise ConnectionError("Name or service not known.\nsecond line")
 
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", model_info)
-    return asked
+    return requests
 
 
 @pytest.fixture
@@ -125,8 +125,8 @@ def test_an_incomplete_model_is_not_found(lost: str, tmp_path: Path, cache: Path
 def test_the_cache_comes_before_package_and_hub(cache: Path, no_hub: list[str]) -> None:
     name = model_files.DEFAULT_MODEL
     cached(cache, name, COMMIT, FILES)
-    for asked in (name, "all-MiniLM-L6-v2"):
-        model = find_model(asked)
+    for requested in (name, "all-MiniLM-L6-v2"):
+        model = find_model(requested)
         assert (model.name, model.place, model.revision) == (name, "hub cache", COMMIT)
     assert no_hub == []
 

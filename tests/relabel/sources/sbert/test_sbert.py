@@ -205,7 +205,7 @@ def test_some_rows_only(make_model: Any, tmp_path: Path) -> None:
 def test_a_caption_without_a_finite_vector_is_a_failed_row(
     make_model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain, asked = SentenceEncoder.encode, []
+    plain, requests = SentenceEncoder.encode, []
 
     def broken(self: SentenceEncoder, texts: list[str], *rest: Any) -> Any:
         vectors = plain(self, texts, *rest)
@@ -230,7 +230,7 @@ def test_a_caption_without_a_finite_vector_is_a_failed_row(
     np.testing.assert_array_equal(np.isnan(relevance.query("a dog", every)), np.isin(every, bikes))
 
     def counts(self: SentenceEncoder, texts: list[str], *rest: Any) -> Any:
-        asked.extend(texts)
+        requests.extend(texts)
         return plain(self, texts, *rest)
 
     monkeypatch.setattr(SentenceEncoder, "encode", counts)
@@ -241,7 +241,7 @@ def test_a_caption_without_a_finite_vector_is_a_failed_row(
     again = {
         text for part in part_ranges(range(10), 4) if set(part) & set(bikes) for text in TEXTS[part.start : part.stop]
     }
-    assert set(asked[8:]) == again  # the first eight requests test the model
+    assert set(requests[8:]) == again  # the first eight requests test the model
 
 
 def test_a_model_with_broken_weights_is_refused(make_model: Any, tmp_path: Path) -> None:

@@ -29,9 +29,9 @@ Encode = Callable[..., Any]
 
 def write_vectors(path: Path, words: Sequence[str], seed: int = 0, width: int = 7) -> Vectors:
     """Draw a vector per word and write them in GloVe's format."""
-    drawn = np.random.default_rng(seed).normal(size=(len(words), width)).round(4)
-    path.write_text("".join(f"{w} {' '.join(map(str, v))}\n" for w, v in zip(words, drawn.tolist(), strict=True)))
-    return dict(zip(words, drawn.astype(np.float32).astype(np.float64), strict=True))
+    vectors = np.random.default_rng(seed).normal(size=(len(words), width)).round(4)
+    path.write_text("".join(f"{w} {' '.join(map(str, v))}\n" for w, v in zip(words, vectors.tolist(), strict=True)))
+    return dict(zip(words, vectors.astype(np.float32).astype(np.float64), strict=True))
 
 
 def corpus_of(texts: Sequence[str], an_image: int = 2) -> Corpus:

@@ -257,11 +257,11 @@ def test_neighbours_and_a_batch_plan_of_distinct_pairs(
         scores = relevance.pairs(References.single(np.full(60, row, np.int32)), rows)
         assert neighbours == np.lexsort((rows, -scores, rows == row))[:6].tolist()
 
-    asked: list[tuple[Any, ...]] = []
+    requests: list[tuple[Any, ...]] = []
     pairs = WmdRelevance.pairs
 
     def counting(self: WmdRelevance, references: References, captions: Any, pooling: Any = None) -> Any:
-        asked.extend((*references[i].tolist(), int(c)) for i, c in enumerate(captions))
+        requests.extend((*references[i].tolist(), int(c)) for i, c in enumerate(captions))
         return pairs(self, references, captions, pooling)
 
     with monkeypatch.context() as patch:
@@ -275,8 +275,8 @@ def test_neighbours_and_a_batch_plan_of_distinct_pairs(
         np.testing.assert_array_equal(batch.relevance, relevance.block(images, batch.rows).astype(np.float32))
         scored |= {(*images[i].tolist(), int(c)) for i in range(len(images)) for c in batch.rows}
     assert len(plan) == 6
-    assert set(asked) == scored
-    assert len(asked) <= len(scored) + 1000  # every pair once, and a sample for the estimate
+    assert set(requests) == scored
+    assert len(requests) <= len(scored) + 1000  # every pair once, and a sample for the estimate
 
 
 def test_the_label_records_its_inputs(tmp_path: Path, vectors: Path) -> None:

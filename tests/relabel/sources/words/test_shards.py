@@ -45,12 +45,12 @@ def test_unit_vectors_are_weighted_sums() -> None:
     bags = WordBags.from_weighted_words(texts, np.array([2, 0, 1, 0]))
     vectors = {"a": np.array([1.0, 0]), "b": np.array([0.5, -1]), "c": np.array([0.0, 0])}
     table = np.array([vectors[w] for w in bags.vocabulary])
-    got = bags.unit_vectors(table, slice(0, 4))
-    for row, text in zip(got, [texts[2], texts[0], texts[1], texts[0]], strict=True):
+    computed = bags.unit_vectors(table, slice(0, 4))
+    for row, text in zip(computed, [texts[2], texts[0], texts[1], texts[0]], strict=True):
         total = np.zeros(2)
         for word, weight in text:
             total += weight * vectors[word]
         length = np.sqrt((total**2).sum())
         np.testing.assert_allclose(row, total / length if length else total, atol=1e-7)
-    np.testing.assert_array_equal(bags.unit_vectors(table, slice(1, 3)), got[1:3])
+    np.testing.assert_array_equal(bags.unit_vectors(table, slice(1, 3)), computed[1:3])
     assert bags.counts().tolist() == [2, 4, 1]  # a, b, c over all captions

@@ -128,10 +128,12 @@ def test_the_command_line_over_tcp(start: Start, tmp_path: Path) -> None:
     process.kill()
     process.wait()
     shutil.rmtree(tmp_path / "remote" / encoding)
-    gone = relabel(tmp_path, "encode", "--label", "cider", *options, "--labels", "remote", "--scheduler", address)
-    assert gone.returncode == 3
-    assert "no Dask scheduler answers" in gone.stderr
-    assert "Traceback" not in gone.stderr
+    without_scheduler = relabel(
+        tmp_path, "encode", "--label", "cider", *options, "--labels", "remote", "--scheduler", address
+    )
+    assert without_scheduler.returncode == 3
+    assert "no Dask scheduler answers" in without_scheduler.stderr
+    assert "Traceback" not in without_scheduler.stderr
 
 
 def test_a_silent_port_times_out(stage: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
