@@ -1,7 +1,7 @@
-"""Cores of a test process, and the budgets and counts of drills.
+"""Cores per test process, and the budgets and counts of drills.
 
-Where tests run side by side (`pytest -n 2`), each of xdist's processes has cores of its own. Threads that numpy, torch
-and numba would start for cores of another process wait for each other instead of working.
+Parallel test processes (`pytest -n 2`) use disjoint sets of cores. Otherwise threads of numpy, torch and numba in one
+process would compete with those of another.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Collect what drills count."""
+    """Collect the counts of drills."""
     config.pluginmanager.register(DrillCounts(config))
 
 

@@ -48,7 +48,7 @@ from relabel_train.losses import (
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 
-def both(query: Loss) -> Loss:
+def both_directions(query: Loss) -> Loss:
     """Add the losses of both directions."""
     return lambda s, r: query(s, r) + query(s.T, r.T)
 
@@ -137,16 +137,16 @@ def dense_triplet(f: Tensor, y: Tensor) -> Tensor:
 
 # Relabel's loss, the plain version, and the number of tensors of B^3 floats that the plain version holds.
 OURS_AND_PLAIN: dict[str, tuple[Loss, Loss, float]] = {
-    "triplet, hardest": (TripletLoss(), both(hardest), 0),
-    "triplet, soft": (TripletLoss(negatives="soft"), both(soft), 0),
-    "Kendall": (KendallLoss(), both(kendall), 4),
-    "SW-HS": (SlidingWindowKendallLoss(), both(sliding), 0),
-    "ladder, hard": (LadderLoss(), both(ladder), 0),
-    "ladder, sum": (LadderLoss(contrast="sum"), both(lambda s, r: ladder(s, r, True)), 4),
-    "SAM": (SAMLoss(sampling="hard", margin_of="query"), both(sam), 0),
-    "S-NDCG": (SmoothNDCGLoss(), both(ndcg), 4),
-    "soft targets": (SoftTargetLoss(), both(soft_target), 0),
-    "InfoNCE": (MultiPositiveInfoNCE(), both(infonce), 0),
+    "triplet, hardest": (TripletLoss(), both_directions(hardest), 0),
+    "triplet, soft": (TripletLoss(negatives="soft"), both_directions(soft), 0),
+    "Kendall": (KendallLoss(), both_directions(kendall), 4),
+    "SW-HS": (SlidingWindowKendallLoss(), both_directions(sliding), 0),
+    "ladder, hard": (LadderLoss(), both_directions(ladder), 0),
+    "ladder, sum": (LadderLoss(contrast="sum"), both_directions(lambda s, r: ladder(s, r, True)), 4),
+    "SAM": (SAMLoss(sampling="hard", margin_of="query"), both_directions(sam), 0),
+    "S-NDCG": (SmoothNDCGLoss(), both_directions(ndcg), 4),
+    "soft targets": (SoftTargetLoss(), both_directions(soft_target), 0),
+    "InfoNCE": (MultiPositiveInfoNCE(), both_directions(infonce), 0),
     "log-ratio": (LogRatioLoss(), log_ratio, 4),
     "dense triplet": (DenseTripletLoss(), dense_triplet, 4),
 }

@@ -111,7 +111,7 @@ def rate(product: Callable[[], Any], vectors: np.ndarray) -> np.ndarray:
 CONTENDERS = {f.__name__: f for f in (relabel, sentence_transformers, faiss_flat, sgemm_numpy, sgemm_torch)}
 
 
-def alone(name: str, vectors: Path, threads: int, coretype: str | None) -> tuple[dict[str, float], np.ndarray]:
+def in_subprocess(name: str, vectors: Path, threads: int, coretype: str | None) -> tuple[dict[str, float], np.ndarray]:
     """Run a contender in a separate process; a small search first loads and compiles."""
     environment = {k: v for k, v in os.environ.items() if k != "OPENBLAS_CORETYPE"}
     environment |= {} if coretype is None else {"OPENBLAS_CORETYPE": coretype}
@@ -162,7 +162,7 @@ def run(args: argparse.Namespace, scratch: Path) -> None:
     results: dict[str, np.ndarray] = {}
     for _ in range(args.repeats):
         for name, (contender, coretype) in plans.items():
-            times, results[name] = alone(contender, scratch / "vectors.npy", threads, coretype)
+            times, results[name] = in_subprocess(contender, scratch / "vectors.npy", threads, coretype)
             runs[name].append(times)
 
     medians = {

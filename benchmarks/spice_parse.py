@@ -37,7 +37,7 @@ def ours(texts: list[str], heap: str) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "texts.json"
         path.write_text(json.dumps(texts))
-        return spent([sys.executable, __file__, "--child", str(path), "--heap", heap])
+        return measure([sys.executable, __file__, "--child", str(path), "--heap", heap])
 
 
 def child(path: Path, heap: str) -> None:
@@ -58,10 +58,10 @@ def jar(texts: list[str]) -> dict[str, float]:
         path.write_text(json.dumps(pairs))
         jars = os.pathsep.join(map(str, class_path(Runtime().data)))
         main = ["edu.anu.spice.SpiceScorer", str(path), "-silent", "-threads", "1"]
-        return spent([str(find_java()), f"-Xmx{JAR_HEAP}", "-cp", jars, *main])
+        return measure([str(find_java()), f"-Xmx{JAR_HEAP}", "-cp", jars, *main])
 
 
-def spent(command: list[str]) -> dict[str, float]:
+def measure(command: list[str]) -> dict[str, float]:
     """Run a program; return seconds, CPU seconds and peak memory (GiB) of it and its children."""
     reader = (
         "import json, resource, subprocess, sys; code = subprocess.run(sys.argv[1:], stdout=2).returncode; "

@@ -62,7 +62,7 @@ def proxy_features(project: Project, experiments: Experiments) -> Job:
 
 
 def remaining_project(project: Project) -> Project:
-    """Return the project of the captions that are not held out: a dataset of its own, such as `coco_proxy`.
+    """Return the project of the captions that are not held out: a separate dataset, such as `coco_proxy`.
 
     Its labels pool the references of an image over the remaining captions. Text, neighbours and document frequencies
     exclude the held-out captions, which are in no file of that dataset. Trained models are those of the parent dataset.

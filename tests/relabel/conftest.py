@@ -48,7 +48,7 @@ def fake_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str]
 
 
 @pytest.fixture(scope="session")
-def made(coco: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def all_artefacts(coco: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with an artefact of every kind and fetched files; tests must not change it."""
     from relabel import datasets, stages
     from relabel.config import load_config

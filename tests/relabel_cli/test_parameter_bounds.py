@@ -47,16 +47,16 @@ def test_every_number_has_two_bounds(name: str) -> None:
         assert {"maximum", "exclusiveMaximum"} & set(schema), f"{path} has no upper bound"
 
 
-def reached(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+def reachable_models(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
     yield model
     for info in model.model_fields.values():
         if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
-            yield from reached(info.annotation)
+            yield from reachable_models(info.annotation)
 
 
 @pytest.mark.parametrize("name", models())
 def test_every_model_is_closed_frozen_and_finite(name: str) -> None:
-    for model in reached(models()[name]):
+    for model in reachable_models(models()[name]):
         assert issubclass(model, Parameters)
         config = {key: model.model_config.get(key) for key in ("extra", "frozen", "allow_inf_nan")}
         assert config == {"extra": "forbid", "frozen": True, "allow_inf_nan": False}, model
@@ -64,7 +64,7 @@ def test_every_model_is_closed_frozen_and_finite(name: str) -> None:
 
 def number_fields() -> list[tuple[type[BaseModel], str]]:
     fields_found = []
-    for model in (inner for outer in models().values() for inner in reached(outer)):
+    for model in (inner for outer in models().values() for inner in reachable_models(outer)):
         for name, schema in model.model_json_schema()["properties"].items():
             if any(True for _ in numbers({k: v for k, v in schema.items() if k != "$ref"}, name)):
                 fields_found.append((model, name))

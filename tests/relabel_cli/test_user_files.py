@@ -27,7 +27,7 @@ def relabel(*arguments: str) -> tuple[int, str]:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a project with an encoding and lookups, in a folder with files of the user."""
     home = tmp_path_factory.mktemp("home")
     folder = home / "project"
@@ -49,9 +49,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def home(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(built_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a copy that tests may change; the project in it is the working directory."""
-    home = shutil.copytree(made, tmp_path / "home")
+    home = shutil.copytree(built_folder, tmp_path / "home")
     monkeypatch.chdir(home / "project")
     return home
 

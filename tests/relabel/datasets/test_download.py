@@ -252,7 +252,7 @@ def manifests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "manifests"
 
 
-def left(data: Path) -> list[str]:
+def remaining_files(data: Path) -> list[str]:
     return sorted(str(p.relative_to(data)) for p in data.rglob("*") if p.is_file() and p.suffix != ".lock")
 
 
@@ -271,7 +271,7 @@ def test_fetch_downloads_an_archive_once_for_all_its_members(server: Server, man
     paths = fetch("tiny", tmp_path / "data")
     assert [p.read_bytes() for p in paths] == [one, two]
     assert server.asked == [("/all.zip", None), ("/all.zip", "bytes=1000-")]
-    assert left(tmp_path / "data") == ["tiny/one", "tiny/two"]
+    assert remaining_files(tmp_path / "data") == ["tiny/one", "tiny/two"]
     assert [s.state for s in status(tmp_path / "data")] == ["present", "present"]
 
 
@@ -284,7 +284,7 @@ def test_fetch_unpacks_gz_and_copies_plain_files(server: Server, manifests: Path
         entry("plain.gz", packed, {"url": f"{server.url}/raw.gz"}),
     )
     assert [p.read_bytes() for p in fetch("tiny", tmp_path / "data")] == [RAW, packed]
-    assert left(tmp_path / "data") == ["tiny/plain.gz", "tiny/unpacked"]
+    assert remaining_files(tmp_path / "data") == ["tiny/plain.gz", "tiny/unpacked"]
 
 
 def test_two_fetches_at_once_download_once(server: Server, manifests: Path, tmp_path: Path) -> None:
@@ -304,7 +304,7 @@ def test_two_fetches_at_once_download_once(server: Server, manifests: Path, tmp_
         held.set()
         assert [f.result() for f in futures] == [[tmp_path / "data" / "tiny" / "one"]] * 2
     assert server.asked == [("/all.zip", None), ("/all.zip", "bytes=1000-")]
-    assert left(tmp_path / "data") == ["tiny/one"]
+    assert remaining_files(tmp_path / "data") == ["tiny/one"]
 
 
 def test_fetch_continues_with_the_next_server(server: Server, manifests: Path, tmp_path: Path) -> None:
@@ -328,7 +328,7 @@ def test_fetch_resumes_an_earlier_download(server: Server, manifests: Path, tmp_
     server.cuts, server.asked = [], []
     fetch("tiny", tmp_path / "data")
     assert server.asked == [("/raw.bin", "bytes=300000-")]
-    assert left(tmp_path / "data") == ["tiny/raw"]
+    assert remaining_files(tmp_path / "data") == ["tiny/raw"]
 
 
 @pytest.mark.parametrize("fault", ["file", "archive", "member", "no member"])
@@ -343,7 +343,7 @@ def test_fetch_refuses_wrong_files_and_leaves_nothing(
     describe(manifests, entry("one", RAW[::-1] if fault in ("file", "member") else RAW, source))
     with pytest.raises(CheckError, match="could not get one: "):
         fetch("tiny", tmp_path / "data")
-    assert left(tmp_path / "data") == []
+    assert remaining_files(tmp_path / "data") == []
 
 
 def test_a_server_that_does_not_answer_is_asked_once(

@@ -76,7 +76,7 @@ def describe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Describe:
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Path:
+def local_mirror(tmp_path: Path) -> Path:
     """Return a mirror of this test with the files a.txt and b.txt."""
     folder = tmp_path / "mirror"
     (folder / "m").mkdir(parents=True)
@@ -119,10 +119,10 @@ def test_from_the_real_mirror(mirror: Path, data: Path) -> None:
     assert [p.read_bytes() for p in paths] == [(mirror / "stsb" / p.name).read_bytes() for p in paths]
 
 
-def test_from_a_mirror_and_a_second_time_does_nothing(describe: Describe, own: Path, data: Path) -> None:
+def test_from_a_mirror_and_a_second_time_does_nothing(describe: Describe, local_mirror: Path, data: Path) -> None:
     describe(entry("a.txt", A), entry("b.txt", B))
     log = Log()
-    paths = fetch("tiny", data, own, log)
+    paths = fetch("tiny", data, local_mirror, log)
     assert [p.read_bytes() for p in paths] == [A, B]
     assert log.notes[0] == f"{data}/tiny/a.txt: from mirror m/a.txt, verified (text)"
     assert {t: sum(s) for t, s in log.shown.items()} == {"tiny/a.txt": len(A), "tiny/b.txt": len(B)}
@@ -134,28 +134,28 @@ def test_from_a_mirror_and_a_second_time_does_nothing(describe: Describe, own: P
 
 
 def test_the_environment_names_a_mirror(
-    describe: Describe, own: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+    describe: Describe, local_mirror: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     describe(entry("a.txt", A))
-    monkeypatch.setenv("RELABEL_MIRROR", str(own))
+    monkeypatch.setenv("RELABEL_MIRROR", str(local_mirror))
     assert [p.read_bytes() for p in fetch("tiny", data)] == [A]
-    monkeypatch.setenv("RELABEL_MIRROR", str(own / "gone"))
+    monkeypatch.setenv("RELABEL_MIRROR", str(local_mirror / "gone"))
     with pytest.raises(UsageError, match="not a folder"):
         fetch("tiny", data)
 
 
-def test_another_data_folder_is_a_mirror(describe: Describe, own: Path, data: Path, tmp_path: Path) -> None:
+def test_another_data_folder_is_a_mirror(describe: Describe, local_mirror: Path, data: Path, tmp_path: Path) -> None:
     describe(entry("a.txt", A))
-    fetch("tiny", data, own)
+    fetch("tiny", data, local_mirror)
     assert [p.read_bytes() for p in fetch("tiny", tmp_path / "second", data)] == [A]
 
 
 @pytest.mark.parametrize("wrong", [A[:-1], A + b"x", A[:-1] + b"x", b""])
-def test_wrong_content_is_refused_and_removed(wrong: bytes, describe: Describe, own: Path, data: Path) -> None:
+def test_wrong_content_is_refused_and_removed(wrong: bytes, describe: Describe, local_mirror: Path, data: Path) -> None:
     describe(entry("a.txt", A))
-    (own / "m" / "a.txt").write_bytes(wrong)
+    (local_mirror / "m" / "a.txt").write_bytes(wrong)
     with pytest.raises(CheckError, match=r"mirror m/a\.txt: expected") as caught:
-        fetch("tiny", data, own)
+        fetch("tiny", data, local_mirror)
     if len(wrong) > len(A):
         assert f"expected {len(A)} bytes at most, found more" in caught.value.problem
     else:
@@ -164,21 +164,21 @@ def test_wrong_content_is_refused_and_removed(wrong: bytes, describe: Describe, 
     assert files_below(data) == []
 
 
-def test_after_wrong_content_the_next_source_is_tried(describe: Describe, own: Path, data: Path) -> None:
+def test_after_wrong_content_the_next_source_is_tried(describe: Describe, local_mirror: Path, data: Path) -> None:
     describe(entry("a.txt", A, {"mirror": "m/b.txt"}, {"mirror": "m/gone"}, {"mirror": "m/a.txt"}))
     log = Log()
-    assert [p.read_bytes() for p in fetch("tiny", data, own, log)] == [A]
+    assert [p.read_bytes() for p in fetch("tiny", data, local_mirror, log)] == [A]
     assert "refused from mirror m/b.txt" in log.notes[0]
 
 
-def test_another_edition_is_accepted(describe: Describe, own: Path, data: Path) -> None:
+def test_another_edition_is_accepted(describe: Describe, local_mirror: Path, data: Path) -> None:
     describe(entry("a.txt", A, also=[{"bytes": len(B), "sha256": sha256(B).hexdigest()}]))
-    (own / "m" / "a.txt").write_bytes(B)
-    assert [p.read_bytes() for p in fetch("tiny", data, own)] == [B]
+    (local_mirror / "m" / "a.txt").write_bytes(B)
+    assert [p.read_bytes() for p in fetch("tiny", data, local_mirror)] == [B]
     assert locate("tiny", "a.txt", data).read_bytes() == B
 
 
-def test_unavailable_files_are_explained(describe: Describe, own: Path, data: Path) -> None:
+def test_unavailable_files_are_explained(describe: Describe, local_mirror: Path, data: Path) -> None:
     url = {"url": "http://127.0.0.1:9/x.zip", "member": "in/a.txt", "archive": {"bytes": 5, "sha256": "0" * 64}}
     describe(entry("a.txt", A, {"package": "no-such-thing", "path": "a.txt"}, url), entry("b.txt", B))
     with pytest.raises(MissingError) as caught:
@@ -197,7 +197,7 @@ def test_unavailable_files_are_explained(describe: Describe, own: Path, data: Pa
     assert len(fetch("tiny", data)) == 2
 
 
-def test_a_wrong_file_put_by_hand_is_reported_and_kept(describe: Describe, own: Path, data: Path) -> None:
+def test_a_wrong_file_put_by_hand_is_reported_and_kept(describe: Describe, local_mirror: Path, data: Path) -> None:
     describe(entry("a.txt", A))
     mine = data / "tiny" / "a.txt"
     mine.parent.mkdir(parents=True)
@@ -208,38 +208,38 @@ def test_a_wrong_file_put_by_hand_is_reported_and_kept(describe: Describe, own: 
     with pytest.raises(CheckError, match=r"expected sha256 .*Delete it, then `relabel fetch tiny`"):
         locate("tiny", "a.txt", data)
     assert [p.name for p in mine.parent.iterdir()] == ["a.txt"]
-    assert [p.read_bytes() for p in fetch("tiny", data, own)] == [A]
+    assert [p.read_bytes() for p in fetch("tiny", data, local_mirror)] == [A]
 
 
-def test_a_replaced_file_of_the_user_is_renamed(describe: Describe, own: Path, data: Path) -> None:
+def test_a_replaced_file_of_the_user_is_renamed(describe: Describe, local_mirror: Path, data: Path) -> None:
     describe(entry("a.txt", A))
     mine = data / "tiny" / "a.txt"
     mine.parent.mkdir(parents=True)
     log = Log()
     for body in (B, B[:-1]):
         mine.write_bytes(body)
-        fetch("tiny", data, own, log)
+        fetch("tiny", data, local_mirror, log)
         assert mine.read_bytes() == A
     assert mine.with_name("a.txt.replaced-1").read_bytes() == B
     assert mine.with_name("a.txt.replaced-2").read_bytes() == B[:-1]
     assert any("a.txt.replaced-2: the other file that was there" in note for note in log.notes)
 
 
-def test_available_files_are_fetched_if_another_is_not(describe: Describe, own: Path, data: Path) -> None:
+def test_available_files_are_fetched_if_another_is_not(describe: Describe, local_mirror: Path, data: Path) -> None:
     describe(entry("gone.txt", b"gone"), entry("a.txt", A))
     with pytest.raises(MissingError, match=r"could not get gone\.txt"):
-        fetch("tiny", data, own)
+        fetch("tiny", data, local_mirror)
     assert files_below(data) == ["tiny/a.txt"]
 
 
-def test_the_first_available_alternative_is_fetched(describe: Describe, own: Path, data: Path) -> None:
+def test_the_first_available_alternative_is_fetched(describe: Describe, local_mirror: Path, data: Path) -> None:
     describe(entry("best.txt", b"best"), entry("a.txt", A), entry("b.txt", B), alternatives=True)
-    assert [p.name for p in fetch("tiny", data, own)] == ["a.txt"]
+    assert [p.name for p in fetch("tiny", data, local_mirror)] == ["a.txt"]
     assert locate("tiny", None, data) == data / "tiny" / "a.txt"
-    (own / "m" / "best.txt").write_bytes(b"best")
-    assert [p.name for p in fetch("tiny", data, own)] == ["a.txt"]  # already present
-    assert locate("tiny", None, data, own) == data / "tiny" / "a.txt"
-    assert [p.name for p in fetch("tiny", data, own, files=["b.txt", "best.txt"])] == ["b.txt", "best.txt"]
+    (local_mirror / "m" / "best.txt").write_bytes(b"best")
+    assert [p.name for p in fetch("tiny", data, local_mirror)] == ["a.txt"]  # already present
+    assert locate("tiny", None, data, local_mirror) == data / "tiny" / "a.txt"
+    assert [p.name for p in fetch("tiny", data, local_mirror, files=["b.txt", "best.txt"])] == ["b.txt", "best.txt"]
 
 
 def test_no_alternative_is_available(describe: Describe, data: Path) -> None:
@@ -249,16 +249,16 @@ def test_no_alternative_is_available(describe: Describe, data: Path) -> None:
 
 
 def test_a_dataset_is_checked_once_it_is_complete(
-    describe: Describe, own: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+    describe: Describe, local_mirror: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[list[str]] = []
     module = types.ModuleType("checks_of_this_test")
     module.look = lambda folder: seen.append(files_below(folder))  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "checks_of_this_test", module)
     describe(entry("a.txt", A), entry("b.txt", B), check="checks_of_this_test:look")
-    fetch("tiny", data, own, files=["a.txt"])
+    fetch("tiny", data, local_mirror, files=["a.txt"])
     assert seen == []
-    fetch("tiny", data, own)
+    fetch("tiny", data, local_mirror)
     assert seen == [["a.txt", "b.txt"]]
 
 
@@ -269,17 +269,19 @@ def test_cxc_equals_the_shipped_scores(mirror: Path, data: Path) -> None:
 
 
 def test_too_little_disk_is_an_error_before_any_work(
-    describe: Describe, own: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+    describe: Describe, local_mirror: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     describe(entry("a.txt", A))
-    usage = shutil.disk_usage(own)._replace(free=len(A) - 1)
+    usage = shutil.disk_usage(local_mirror)._replace(free=len(A) - 1)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     with pytest.raises(PartialError, match=f"needs {len(A)} bytes, the disk has {len(A) - 1} free"):
-        fetch("tiny", data, own)
+        fetch("tiny", data, local_mirror)
     assert files_below(data) == []
 
 
-def test_a_full_disk_leaves_nothing(describe: Describe, own: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_nothing(
+    describe: Describe, local_mirror: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     describe(entry("a.txt", A))
 
     def full(*_: object) -> None:
@@ -287,7 +289,7 @@ def test_a_full_disk_leaves_nothing(describe: Describe, own: Path, data: Path, m
 
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(PartialError, match="could not write: No space left on device"):
-        fetch("tiny", data, own)
+        fetch("tiny", data, local_mirror)
     assert files_below(data) == []
 
 
@@ -316,19 +318,19 @@ def test_an_archive_that_is_damaged_or_lacks_the_member(tmp_path: Path) -> None:
         pass
 
 
-def test_locate_neither_copies_nor_downloads(describe: Describe, own: Path, data: Path) -> None:
+def test_locate_neither_copies_nor_downloads(describe: Describe, local_mirror: Path, data: Path) -> None:
     describe(entry("a.txt", A), entry("b.txt", B, {"url": "http://127.0.0.1:9/b.txt"}))
-    assert locate("tiny", "a.txt", data, own) == own / "m" / "a.txt"
-    fetch("tiny", data, own, files=["a.txt"])
-    assert locate("tiny", "a.txt", data, own) == data / "tiny" / "a.txt"
+    assert locate("tiny", "a.txt", data, local_mirror) == local_mirror / "m" / "a.txt"
+    fetch("tiny", data, local_mirror, files=["a.txt"])
+    assert locate("tiny", "a.txt", data, local_mirror) == data / "tiny" / "a.txt"
     with pytest.raises(MissingError, match=r"b\.txt of tiny is not here\. Get it with `relabel fetch tiny`"):
         locate("tiny", "b.txt", data)
     with pytest.raises(MissingError, match="Get it with `relabel fetch tiny`"):
-        locate("tiny", "b.txt", data, own)
-    (own / "m" / "a.txt").write_bytes(B)
+        locate("tiny", "b.txt", data, local_mirror)
+    (local_mirror / "m" / "a.txt").write_bytes(B)
     (data / "tiny" / "a.txt").unlink()
     with pytest.raises(CheckError, match=r"m/a\.txt: expected sha256"):
-        locate("tiny", "a.txt", data, own)
+        locate("tiny", "a.txt", data, local_mirror)
 
 
 def test_locate_finds_packaged_files_where_they_are(data: Path) -> None:
@@ -339,7 +341,7 @@ def test_locate_finds_packaged_files_where_they_are(data: Path) -> None:
         locate("coco-captions", "captions_val2014.json", data)
 
 
-def test_status_of_each_file(describe: Describe, own: Path, data: Path) -> None:
+def test_status_of_each_file(describe: Describe, local_mirror: Path, data: Path) -> None:
     url = {"url": "http://127.0.0.1:9/c.txt"}
     jar = {"package": "pycocoevalcap", "path": "pycocoevalcap/spice/spice-1.0.jar", "member": "no/such/thing"}
     describe(
@@ -348,9 +350,9 @@ def test_status_of_each_file(describe: Describe, own: Path, data: Path) -> None:
         entry("c.txt", b"c", jar, url, {"mirror": "m/c.txt"}),
         entry("d.txt", b"d"),
     )
-    fetch("tiny", data, own, files=["a.txt"])
+    fetch("tiny", data, local_mirror, files=["a.txt"])
     (data / "tiny" / "b.txt").write_bytes(A)
-    files_status = {s.file: (s.state, s.where, s.present) for s in status(data, own)}
+    files_status = {s.file: (s.state, s.where, s.present) for s in status(data, local_mirror)}
     assert files_status == {
         "a.txt": ("present", f"{data}/tiny/a.txt", True),
         "b.txt": ("damaged", f"{data}/tiny/b.txt", False),
@@ -358,9 +360,9 @@ def test_status_of_each_file(describe: Describe, own: Path, data: Path) -> None:
         "d.txt": ("missing", "mirror m/d.txt", False),
     }
     (data / "tiny" / "b.txt").unlink()
-    (own / "m" / "d.txt").write_bytes(b"too long to be d")
-    files_status = {s.file: (s.state, s.where, s.present) for s in status(data, own)}
-    assert files_status["b.txt"] == ("local", f"{own}/m/b.txt", False)
+    (local_mirror / "m" / "d.txt").write_bytes(b"too long to be d")
+    files_status = {s.file: (s.state, s.where, s.present) for s in status(data, local_mirror)}
+    assert files_status["b.txt"] == ("local", f"{local_mirror}/m/b.txt", False)
     assert files_status["d.txt"][0] == "missing"
 
 

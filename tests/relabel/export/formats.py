@@ -1,4 +1,4 @@
-"""What the tests of formats share: a project with other parameters of one format."""
+"""Helpers of the tests of formats: a project with other parameters of one format."""
 
 from __future__ import annotations
 

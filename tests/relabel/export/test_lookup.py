@@ -27,7 +27,7 @@ from relabel_train.lookup import open_lookup
 from relabel_train.lookup.format import read_description
 
 
-def elsewhere(project: Project, tmp_path: Path, **changes: Any) -> Project:
+def in_new_folder(project: Project, tmp_path: Path, **changes: Any) -> Project:
     """Return the same labels with other parameters and a separate folder of exports."""
     for name in ("corpus", "encodings", "neighbours"):
         (tmp_path / "coco").mkdir(exist_ok=True)
@@ -65,7 +65,7 @@ def test_a_killed_run_resumes_to_the_same_bytes(
     label: str, small_project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     complete = files(small_project.layout.lookup("all", label))
-    project, write = elsewhere(small_project, tmp_path), arrays._write
+    project, write = in_new_folder(small_project, tmp_path), arrays._write
     for stop in range(40):
         calls = iter(range(100))
 
@@ -95,7 +95,7 @@ def test_pairwise_sources_are_referred_to_a_batch_plan(small_project: Project) -
 
 def test_float16_is_a_different_and_marked_lookup(small_project: Project, tmp_path: Path) -> None:
     export = load_config(None, ["export.lookup.dtype=float16"]).export
-    project = elsewhere(small_project, tmp_path, export=export)
+    project = in_new_folder(small_project, tmp_path, export=export)
     job = stages.export_lookup(project, "cbow", "all")
     job.run()
     full_precision, half = open_lookup(small_project.layout.lookup("all", "cbow")), open_lookup(job.out)
@@ -110,7 +110,7 @@ def test_float16_is_a_different_and_marked_lookup(small_project: Project, tmp_pa
 
 
 def test_neighbours_must_be_of_this_encoding(small_project: Project, tmp_path: Path) -> None:
-    project = elsewhere(small_project, tmp_path)
+    project = in_new_folder(small_project, tmp_path)
     (tmp_path / "coco" / "neighbours").unlink()
     job = stages.export_lookup(project, "cbow", "all")
     job.run()
@@ -126,7 +126,7 @@ def test_neighbours_must_be_of_this_encoding(small_project: Project, tmp_path: P
 
 
 def test_neighbours_within_a_split_of_the_encoding(small_project: Project, tmp_path: Path) -> None:
-    project = elsewhere(small_project, tmp_path)
+    project = in_new_folder(small_project, tmp_path)
     (tmp_path / "coco" / "neighbours").unlink()
     config = load_config(None, ["neighbours.k=3", "neighbours.within=val", "neighbours.split=all"])
     stages.neighbours(project, "cider", config.neighbours).run()

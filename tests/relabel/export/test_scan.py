@@ -36,12 +36,12 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     settings = ["ingest.dataset=mine", f"ingest.path={folder / 'captions.csv'}", "ingest.tokenizer=none"]
     source = {"source": "cbow", "vectors": str(folder / "vectors.txt"), "tokenizer": "lower_split"}
     settings.append(f"sources={{cbow: {source}, meteor: {{source: meteor}}}}")
-    made = Project(load_config(None, settings), Runtime(threads=1), folder / "labels")
-    stages.ingest(made)
+    built = Project(load_config(None, settings), Runtime(threads=1), folder / "labels")
+    stages.ingest(built)
     for split in ("train", "val", "test", "all"):
-        stages.encode(made, "cbow", split).run()
-        stages.export_lookup(made, "cbow", split).run()
-    return made
+        stages.encode(built, "cbow", split).run()
+        stages.export_lookup(built, "cbow", split).run()
+    return built
 
 
 def lines_of(path: Path) -> list[str]:

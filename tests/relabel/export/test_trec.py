@@ -83,11 +83,11 @@ def test_images_are_queries_and_ids_with_spaces_are_refused(tmp_path: Path) -> N
         settings = ["ingest.dataset=mine", f"ingest.path={captions}", "ingest.tokenizer=none", "neighbours.of=images"]
         settings += ["export.trec.of=images", "export.trec.levels=[0.9]"]
         settings += [f"sources={{cbow: {{source: cbow, vectors: {words}, tokenizer: lower_split}}}}"]
-        made = Project(load_config(None, settings), Runtime(threads=1), tmp_path / f"labels-{name.strip()}")
-        stages.ingest(made)
-        stages.encode(made, "cbow", "test").run()
-        stages.neighbours(made, "cbow").run()
-        return made
+        built = Project(load_config(None, settings), Runtime(threads=1), tmp_path / f"labels-{name.strip()}")
+        stages.ingest(built)
+        stages.encode(built, "cbow", "test").run()
+        stages.neighbours(built, "cbow").run()
+        return built
 
     job = stages.export(project("c"), "trec", "cbow", "test")
     job.run()

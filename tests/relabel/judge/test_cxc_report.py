@@ -26,14 +26,14 @@ from relabel.store.workdir import Work
 
 
 @pytest.fixture(scope="module")
-def same(cxc_test: Corpus, tmp_path_factory: pytest.TempPathFactory) -> PairScores:
+def same_image(cxc_test: Corpus, tmp_path_factory: pytest.TempPathFactory) -> PairScores:
     work = new_work(tmp_path_factory.mktemp("same"))
     score_cxc(cxc_test, SameImageRelevance(cxc_test, range(len(cxc_test)), "max"), SameImage, "test", work)
     return PairScores.open(work.folder, work.facts)
 
 
 @pytest.fixture(scope="module")
-def some(few: Corpus, odd: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> PairScores:
+def partial_label(few: Corpus, odd: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> PairScores:
     """Return a label that scored the pairs of 300 images only."""
     work = new_work(tmp_path_factory.mktemp("odd"), "odd")
     score_cxc(few, odd.Relevance(few, range(len(few))), odd.Source, "test", work)
@@ -50,8 +50,8 @@ def find(rows: list[AgreementRow], label: str, task: str, subset: str) -> Agreem
     return row
 
 
-def test_same_image_has_the_known_figures(same: PairScores) -> None:
-    rows = correlate([same], resamples=200)
+def test_same_image_has_the_known_figures(same_image: PairScores) -> None:
+    rows = correlate([same_image], resamples=200)
     assert [(r.task, r.subset) for r in rows] == [
         ("sts", "all"),
         ("sts", "c2c_cocaption"),
@@ -88,22 +88,22 @@ def test_val_split(cxc_val: Corpus, tmp_path: Path) -> None:
     assert all_pairs.figures.pearson == pytest.approx(0.688, abs=5e-4)
 
 
-def test_baseline_equals_the_source(same: PairScores) -> None:
-    for task, columns in baseline(same).columns.items():
-        assert (columns.relevance == same.columns[task].relevance).all()
+def test_baseline_equals_the_source(same_image: PairScores) -> None:
+    for task, columns in baseline(same_image).columns.items():
+        assert (columns.relevance == same_image.columns[task].relevance).all()
 
 
-def test_baseline_is_added_once_and_on_the_same_pairs(same: PairScores, some: PairScores) -> None:
-    rows = correlate([some], resamples=0)
+def test_baseline_is_added_once_and_on_the_same_pairs(same_image: PairScores, partial_label: PairScores) -> None:
+    rows = correlate([partial_label], resamples=0)
     assert {r.label for r in rows} == {"same_image", "odd"}
     assert find(rows, "same_image", "sits", "all").figures.n == 44_833
-    assert len(correlate([same, some], resamples=0)) == len(rows)
+    assert len(correlate([same_image, partial_label], resamples=0)) == len(rows)
     assert correlate([]) == []
 
 
-def test_figures_are_those_of_the_scored_pairs(some: PairScores) -> None:
-    rows = correlate([some], resamples=50)
-    table = some.tables["sits"].to_pylist()
+def test_figures_are_those_of_the_scored_pairs(partial_label: PairScores) -> None:
+    rows = correlate([partial_label], resamples=50)
+    table = partial_label.tables["sits"].to_pylist()
     for subset in ("all", "c2i_original", "c2i_intrasim"):
         inside = [r for r in table if subset in ("all", r["method"])]
         scored = [r for r in inside if r["relevance"] is not None]
@@ -185,18 +185,18 @@ def test_a_model_of_a_folder_has_no_published_figure() -> None:
     assert published_pearson(params_of("same_image"), "sits", "all", "test", own_model=True) is not None
 
 
-def test_no_published_figure_without_the_caption_itself(same: PairScores) -> None:
-    without = replace(same, include_self=False)
+def test_no_published_figure_without_the_caption_itself(same_image: PairScores) -> None:
+    without = replace(same_image, include_self=False)
     assert all(row.published is None for row in correlate([without], resamples=0))
 
 
-def test_no_published_figure_if_pairs_are_missing(same: PairScores) -> None:
-    tables = dict(same.tables)
+def test_no_published_figure_if_pairs_are_missing(same_image: PairScores) -> None:
+    tables = dict(same_image.tables)
     table = tables["sits"]
     place = table["method"].to_pylist().index("c2i_original")
     relevances = [None if i == place else value for i, value in enumerate(table["relevance"].to_pylist())]
     at = table.schema.get_field_index("relevance")
     tables["sits"] = table.set_column(at, "relevance", pa.array(relevances, pa.float64()))
-    rows = correlate([replace(same, tables=tables)], resamples=0)
+    rows = correlate([replace(same_image, tables=tables)], resamples=0)
     assert find(rows, "same_image", "sits", "all").published is None
     assert find(rows, "same_image", "sits", "c2i_intrasim").published is not None  # no pair of this subset is missing

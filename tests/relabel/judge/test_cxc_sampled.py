@@ -18,7 +18,7 @@ from relabel.store.workdir import Work
 
 
 @pytest.fixture(scope="module")
-def same(cxc_test: Corpus, tmp_path_factory: pytest.TempPathFactory) -> PairScores:
+def same_image(cxc_test: Corpus, tmp_path_factory: pytest.TempPathFactory) -> PairScores:
     folder = tmp_path_factory.mktemp("same")
     (folder / ".done").mkdir()
     work = Work(folder, {"label": "same_image", "params": {"source": "same_image", "pooling": "max"}})
@@ -39,8 +39,8 @@ def test_units() -> None:
     assert len(pair_units(sis, "either", "image")) == 2
 
 
-def test_the_known_figures_of_same_image(same: PairScores) -> None:
-    rows = {(row.task, row.subset): row.figures for row in sampled_rows([same], draws=300)}
+def test_the_known_figures_of_same_image(same_image: PairScores) -> None:
+    rows = {(row.task, row.subset): row.figures for row in sampled_rows([same_image], draws=300)}
     assert list(rows) == [("sts", "all"), ("sis", "all"), ("sits", "all"), ("sits", "c2i_intrasim")]
     sts, sits = rows["sts", "all"], rows["sits", "all"]
     assert sts is not None
@@ -50,8 +50,8 @@ def test_the_known_figures_of_same_image(same: PairScores) -> None:
     assert rows["sis", "all"] is rows["sits", "c2i_intrasim"] is None  # constant relevance
 
 
-def test_the_report(same: PairScores) -> None:
-    report = sampled_report([same], draws=20)
+def test_the_report(same_image: PairScores) -> None:
+    report = sampled_report([same_image], draws=20)
     (table,) = report.tables
     assert table.header == ("label", "STS", "SIS", "SITS all", "SITS non-GT", "SITS as printed")
     assert table.rows[0][0] == "same_image"
@@ -62,7 +62,7 @@ def test_the_report(same: PairScores) -> None:
     assert "seed 0" in table.notes[0]
     assert [r["units"] for r in report.records] == [25_000, None, 5_000, None]
     assert report.records[0]["draws"] == 20
-    assert sampled_report([same], draws=0).tables == ()
+    assert sampled_report([same_image], draws=0).tables == ()
     assert sampled_report([]).tables == ()
 
 

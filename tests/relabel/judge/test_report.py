@@ -32,7 +32,7 @@ def report(few: Corpus, odd: SimpleNamespace, tmp_path_factory: pytest.TempPathF
 
 
 @pytest.fixture(scope="module")
-def whole(cxc_test: Corpus, odd: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> Report:
+def full_report(cxc_test: Corpus, odd: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> Report:
     """Return the report on all pairs."""
     return reported(cxc_test, odd, tmp_path_factory.mktemp("whole"))
 
@@ -63,8 +63,8 @@ def ranked() -> list[QueryScores]:
     ]
 
 
-def test_text_is_aligned_and_fits(whole: Report) -> None:
-    shown = whole.render("text")
+def test_text_is_aligned_and_fits(full_report: Report) -> None:
+    shown = full_report.render("text")
     assert max(map(len, shown.splitlines())) <= 100
     assert shown.isascii()
     lines = shown.splitlines()
@@ -77,12 +77,12 @@ def test_text_is_aligned_and_fits(whole: Report) -> None:
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
-def test_text_fits_terminals(width: int, whole: Report, ranked: list[QueryScores]) -> None:
-    for report in (whole, eccv_report(ranked)):
+def test_text_fits_terminals(width: int, full_report: Report, ranked: list[QueryScores]) -> None:
+    for report in (full_report, eccv_report(ranked)):
         assert max(map(len, report.render("text", width).splitlines())) <= width
 
 
-def test_notes_state_protocol_interval_missing_pairs_and_papers(report: Report, whole: Report) -> None:
+def test_notes_state_protocol_interval_missing_pairs_and_papers(report: Report, full_report: Report) -> None:
     notes = " ".join(" ".join(table.notes) for table in report.tables)
     assert "judged caption itself is among the references" in notes
     assert "100 bootstrap resamples of images, seed 0" in notes
@@ -90,14 +90,14 @@ def test_notes_state_protocol_interval_missing_pairs_and_papers(report: Report, 
     assert "pairs left out: coco:" in notes
     assert "not in the corpus" in notes
     assert "WACV 2022, arXiv 2110.02623, Table 1" in notes  # for same_image, which is always included
-    assert "left out" not in " ".join(" ".join(table.notes) for table in whole.tables)
+    assert "left out" not in " ".join(" ".join(table.notes) for table in full_report.tables)
     assert "mean for refs" in notes
     shown = report.render("text")
     assert shown.count("bootstrap resamples") == 1
     assert report.render("md").count("bootstrap resamples") == 3
 
 
-def test_all_forms_hold_the_same_figures(report: Report, whole: Report) -> None:
+def test_all_forms_hold_the_same_figures(report: Report, full_report: Report) -> None:
     record = next(r for r in report.records if (r["label"], r["task"], r["subset"]) == ("cider_lower", "sits", "all"))
     cell = f"{record['pearson']:.4f}"
     for style in ("text", "md", "latex"):
@@ -108,7 +108,7 @@ def test_all_forms_hold_the_same_figures(report: Report, whole: Report) -> None:
     assert float(again["pearson"]) == record["pearson"]
     assert int(again["missing"]) == record["missing"] > 40_000
     assert again["paper"] == ""
-    complete = list(csv.DictReader(io.StringIO(whole.render("csv"))))
+    complete = list(csv.DictReader(io.StringIO(full_report.render("csv"))))
     (again,) = [r for r in complete if (r["label"], r["task"], r["subset"]) == ("cider_lower", "sits", "all")]
     assert again["paper"] == "0.734"
     undefined = next(r for r in records if r["label"] == "same_image" and r["subset"] == "c2i_intrasim")

@@ -66,9 +66,9 @@ def digests_of(*columns: pa.ChunkedArray | pa.Array) -> list[bytes]:
 @pytest.mark.parametrize("name", NESTED)
 def test_exactly_equal_values_have_equal_digests(name: str) -> None:
     kind, values = NESTED[name]
-    digests = digests_of(pa.array([*values, *values], kind))
-    assert digests[: len(values)] == digests[len(values) :]
-    assert len(set(digests)) == len(values)
+    digests_of_values = digests_of(pa.array([*values, *values], kind))
+    assert digests_of_values[: len(values)] == digests_of_values[len(values) :]
+    assert len(set(digests_of_values)) == len(values)
 
 
 @pytest.mark.parametrize("name", NESTED)

@@ -29,7 +29,7 @@ def relevance() -> Any:
     return SimpleNamespace(counts=counts, gate_counts=lambda: GateCounts({"label": "near"}, dict(counts)))
 
 
-def one(relevance: Any, part: int) -> pa.Table:
+def make_one(relevance: Any, part: int) -> pa.Table:
     """Make one table whose rows a relevance counts."""
     relevance.counts["asked"] += 10
     relevance.counts["refined"] += part + 1
@@ -41,7 +41,7 @@ def judged(work: Work) -> None:
     counted = relevance()
     counted_work = with_gate_counts(work, counted)
     for part in range(PARTS):
-        counted_work.part(part, PARTS, lambda part=part: one(counted, part))
+        counted_work.part(part, PARTS, lambda part=part: make_one(counted, part))
     collect_gate_counts(work)
 
 
@@ -52,7 +52,7 @@ def searched(work: Work) -> None:
         for part, name in enumerate(shared):
             if not work.done(name):
                 with record_gate_counts(counted, work, name):
-                    table = one(counted, part)
+                    table = make_one(counted, part)
                 work.table(name, lambda table=table: table)
     work.part(0, 1, lambda: pa.table({"row": [1]}))
     work.file("keys.txt", lambda path: path.write_text("keys") and None)

@@ -40,7 +40,7 @@ NEW = [*OLD[:20], *OLD[21:], *captions(10, "val", 9), Caption("train:20", "train
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def encoded_texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Collect the texts that pass through the model, except the few that test it."""
     plain, seen = SentenceEncoder.encode, list[str]()
 
@@ -72,13 +72,13 @@ def encode(out: Path, lines: list[Caption], **params: Any) -> tuple[Manifest, Co
     return build(out, ArtefactSpec("encoding", "sbert", semantic, {"corpus": corpus.digest}), fill)[0], corpus
 
 
-def test_only_new_texts_are_encoded(model: str, tmp_path: Path, asked: list[str]) -> None:
+def test_only_new_texts_are_encoded(model: str, tmp_path: Path, encoded_texts: list[str]) -> None:
     old, old_manifest = encode(tmp_path / "e", OLD, model=model)
     before = read_vectors(tmp_path / "e", old)
-    asked.clear()
+    encoded_texts.clear()
     new, now = encode(tmp_path / "e", NEW, model=model)
     old_texts = {line.text for line in OLD}
-    assert sorted(asked) == sorted(line.text for line in NEW if line.text not in old_texts)
+    assert sorted(encoded_texts) == sorted(line.text for line in NEW if line.text not in old_texts)
     kept_rows = [i for i, text in enumerate(now.texts) if text in old_texts]
     assert new.runtime["reused"] == {"from": old.fingerprint, "captions": len(kept_rows)}
     after, row_of = read_vectors(tmp_path / "e", new), {text: i for i, text in enumerate(old_manifest.texts)}
@@ -94,35 +94,35 @@ def test_only_new_texts_are_encoded(model: str, tmp_path: Path, asked: list[str]
 
 @pytest.mark.parametrize("changed", [{"stored": "float16"}, {"max_length": 5}, {"prompt": "say: "}])
 def test_nothing_is_kept_if_a_change_affects_vectors(
-    model: str, tmp_path: Path, asked: list[str], changed: dict[str, Any]
+    model: str, tmp_path: Path, encoded_texts: list[str], changed: dict[str, Any]
 ) -> None:
     encode(tmp_path / "e", OLD, model=model)
-    asked.clear()
+    encoded_texts.clear()
     manifest, _ = encode(tmp_path / "e", OLD, model=model, **changed)
-    assert sorted(asked) == sorted(line.text for line in OLD)
+    assert sorted(encoded_texts) == sorted(line.text for line in OLD)
     assert manifest.runtime["reused"]["from"] is None
 
 
-def test_another_index_encodes_nothing(model: str, tmp_path: Path, asked: list[str]) -> None:
+def test_another_index_encodes_nothing(model: str, tmp_path: Path, encoded_texts: list[str]) -> None:
     encode(tmp_path / "e", OLD, model=model)
-    asked.clear()
+    encoded_texts.clear()
     assert INDEX not in encode(tmp_path / "e", OLD, model=model, index=None)[0].files
-    assert asked == []
+    assert encoded_texts == []
 
 
-def test_a_damaged_encoding_is_not_reused(model: str, tmp_path: Path, asked: list[str]) -> None:
+def test_a_damaged_encoding_is_not_reused(model: str, tmp_path: Path, encoded_texts: list[str]) -> None:
     manifest, _ = encode(tmp_path / "e", OLD, model=model)
     shard = tmp_path / "e" / manifest.parts[1]
     body = bytearray(shard.read_bytes())
     body[len(body) // 2] ^= 4
     shard.write_bytes(body)
-    asked.clear()
+    encoded_texts.clear()
     encode(tmp_path / "e", NEW, model=model)
-    assert len(asked) == len(NEW)
+    assert len(encoded_texts) == len(NEW)
 
 
 def test_failed_rows_are_encoded_again(
-    model: str, tmp_path: Path, asked: list[str], monkeypatch: pytest.MonkeyPatch
+    model: str, tmp_path: Path, encoded_texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain, bad = SentenceEncoder.encode, OLD[30].text
 
@@ -134,9 +134,9 @@ def test_failed_rows_are_encoded_again(
     with monkeypatch.context() as patch:
         patch.setattr(SentenceEncoder, "encode", broken)
         encode(tmp_path / "e", OLD, model=model)
-    asked.clear()
+    encoded_texts.clear()
     manifest, _ = encode(tmp_path / "e", NEW, model=model)
-    assert bad in asked
+    assert bad in encoded_texts
     assert np.isfinite(read_vectors(tmp_path / "e", manifest)).all()
 
 
@@ -170,7 +170,7 @@ def test_a_vector_depends_on_its_text_only(minilm: Path) -> None:
 
 
 def test_an_interrupted_shard_resumes_from_its_saved_blocks(
-    model: str, tmp_path: Path, asked: list[str], monkeypatch: pytest.MonkeyPatch
+    model: str, tmp_path: Path, encoded_texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     complete, _ = encode(tmp_path / "whole", OLD, model=model)
     monkeypatch.setattr(text_reuse, "_FIRST_BLOCK", 4)
@@ -193,9 +193,9 @@ def test_an_interrupted_shard_resumes_from_its_saved_blocks(
             encode(tmp_path / "out", OLD, model=model)
     assert calls == [4, 1, 1]
     assert described[0].startswith("5 of 50 captions (sentence embeddings")
-    asked.clear()
+    encoded_texts.clear()
     manifest, _ = encode(tmp_path / "out", OLD, model=model)
-    assert asked == [line.text for line in OLD[5:]]
+    assert encoded_texts == [line.text for line in OLD[5:]]
     assert {name: entry.sha256 for name, entry in manifest.files.items()} == {
         name: entry.sha256 for name, entry in complete.files.items()
     }

@@ -45,8 +45,8 @@ def project(*settings: str) -> Project:
     return Project(Config(**load_config(None, [*SETTINGS, *settings]).model_dump()), Runtime(threads=1))
 
 
-def find_neighbours(made: Project, k: int) -> None:
-    stages.neighbours(made, "cider", NeighboursParams(k=k, within="train")).run()
+def find_neighbours(built: Project, k: int) -> None:
+    stages.neighbours(built, "cider", NeighboursParams(k=k, within="train")).run()
 
 
 @pytest.fixture
@@ -61,22 +61,22 @@ def small(tmp_path: Path, coco: Corpus, monkeypatch: pytest.MonkeyPatch) -> Proj
     return project_of
 
 
-def plan_of(made: Project, label: str) -> tuple[Plan, dict[str, Any]]:
-    job = stages.export_plan(made, label, "train")
+def plan_of(built: Project, label: str) -> tuple[Plan, dict[str, Any]]:
+    job = stages.export_plan(built, label, "train")
     manifest, _ = job.run()
     return open_plan(job.out), manifest.facts
 
 
-def again(*settings: str) -> Project:
+def reopened(*settings: str) -> Project:
     return project("ingest.tokenizer=none", *settings)
 
 
 def test_graded_batches_hold_more_of_every_level_than_random_ones(small: Project) -> None:
     find_neighbours(small, 60)
-    graded, facts = plan_of(again("export.plan.sampler=graded", "export.plan.depth=60"), "cider")
+    graded, facts = plan_of(reopened("export.plan.sampler=graded", "export.plan.depth=60"), "cider")
     levels = facts["grading"]["levels"]
     assert len(levels) == 3
-    _, other = plan_of(again(f"export.plan.levels={levels}"), "cider")
+    _, other = plan_of(reopened(f"export.plan.levels={levels}"), "cider")
     ours, theirs = facts["grading"], other["grading"]
     assert ours["levels"] == theirs["levels"] == levels
     assert all(a > 2 * b for a, b in zip(ours["above"], theirs["above"], strict=True))
@@ -90,7 +90,7 @@ def test_graded_batches_hold_more_of_every_level_than_random_ones(small: Project
 def test_neighbour_batches_begin_with_an_anchor_and_its_nearest(small: Project) -> None:
     find_neighbours(small, 60)
     settings = ["export.plan.sampler=neighbour", "export.plan.k=3", "export.plan.batches=4", "export.plan.epochs=2"]
-    plan, facts = plan_of(again(*settings), "cider")
+    plan, facts = plan_of(reopened(*settings), "cider")
     assert (len(plan), facts["neighbours"], facts["sampler"]["k"]) == (8, "cider", 3)
     relevance, corpus = stages.open_label(small, "cider", "train"), small.corpus
     rows = np.array(corpus.rows(["train"]), np.int32)
@@ -106,7 +106,7 @@ def test_neighbour_batches_begin_with_an_anchor_and_its_nearest(small: Project) 
 
 @pytest.mark.parametrize("pooling", ["paired", "max", "refs"])
 def test_blocks_of_real_captions_equal_pairs(small: Project, pooling: str) -> None:
-    plan, facts = plan_of(again("export.plan.batches=2", f"export.plan.pooling={pooling}"), "cider")
+    plan, facts = plan_of(reopened("export.plan.batches=2", f"export.plan.pooling={pooling}"), "cider")
     relevance, corpus = stages.open_label(small, "cider", "train"), small.corpus
     assert facts["pooling"] == pooling
     for batch in (plan[0], plan[1]):
@@ -118,13 +118,15 @@ def test_blocks_of_real_captions_equal_pairs(small: Project, pooling: str) -> No
 
 
 def test_a_plan_is_rebuilt_only_if_its_parameters_change(small: Project) -> None:
-    assert stages.export_plan(again(), "same_image", "train").run()[1]
-    assert not stages.export_plan(again("export.plan.max_bytes=1GiB"), "same_image", "train").run()[1]
-    assert not stages.export_plan(again("export.plan.k=2", "export.plan.group=3"), "same_image", "train").run()[1]
+    assert stages.export_plan(reopened(), "same_image", "train").run()[1]
+    assert not stages.export_plan(reopened("export.plan.max_bytes=1GiB"), "same_image", "train").run()[1]
+    assert not stages.export_plan(reopened("export.plan.k=2", "export.plan.group=3"), "same_image", "train").run()[1]
     for change in ("batch_size=20", "epochs=2", "seed=1", "batches=3", "drop_last=false", "one_caption_an_image=true"):
-        changed = replace(again(f"export.plan.{change}"), runtime=Runtime(threads=1, replace=True))  # as by --replace
+        changed = replace(
+            reopened(f"export.plan.{change}"), runtime=Runtime(threads=1, replace=True)
+        )  # as by --replace
         assert stages.export_plan(changed, "same_image", "train", "one-name").run()[1], change
-    assert stages.export_plan(again("export.plan.pooling=paired"), "same_image", "train").run()[1]
+    assert stages.export_plan(reopened("export.plan.pooling=paired"), "same_image", "train").run()[1]
 
 
 def test_the_encoding_of_all_captions_serves_a_split(small: Project) -> None:
@@ -145,25 +147,27 @@ def test_the_estimate_writes_nothing_and_absurd_plans_are_refused(small: Project
     manifest, _ = job.run()
     assert estimated.bytes == sum(entry.bytes for entry in manifest.files.values())
     with pytest.raises(UsageError, match="--max-bytes"):
-        stages.export_plan(again("export.plan.epochs=5", "export.plan.max_bytes=100kB"), "cider", "train").run()
+        stages.export_plan(reopened("export.plan.epochs=5", "export.plan.max_bytes=100kB"), "cider", "train").run()
 
 
 def test_missing_inputs_are_named(small: Project) -> None:
     with pytest.raises(MissingError, match=r"relabel neighbours --label cider --within train.*--neighbours"):
-        stages.export_plan(again("export.plan.sampler=graded"), "cider", "train")
+        stages.export_plan(reopened("export.plan.sampler=graded"), "cider", "train")
     with pytest.raises(MissingError, match="relabel encode --label cider --split val"):
         stages.export_plan(small, "cider", "val")
     find_neighbours(small, 10)
     with pytest.raises(UsageError, match=r"20 neighbours per caption are needed, the table has 10.*--depth"):
-        stages.export_plan(again("export.plan.sampler=graded", "export.plan.depth=20"), "cider", "train").run()
-    _, facts = plan_of(again("export.plan.sampler=graded"), "cider")
+        stages.export_plan(reopened("export.plan.sampler=graded", "export.plan.depth=20"), "cider", "train").run()
+    _, facts = plan_of(reopened("export.plan.sampler=graded"), "cider")
     assert facts["sampler"]["depth"] == 10  # all available neighbours, by default
     lines = Path("captions.jsonl").read_text().replace(" a ", " one ", 1)
     Path("captions.jsonl").write_text(lines)
-    stages.ingest(again())
-    stages.encode(again(), "same_image", "train").run()
+    stages.ingest(reopened())
+    stages.encode(reopened(), "same_image", "train").run()
     with pytest.raises(CheckError, match="neighbours among other captions"):
-        stages.export_plan(again("export.plan.sampler=graded", "export.plan.neighbours=cider"), "same_image", "train")
+        stages.export_plan(
+            reopened("export.plan.sampler=graded", "export.plan.neighbours=cider"), "same_image", "train"
+        )
 
 
 @pytest.mark.java

@@ -178,7 +178,7 @@ def fake(job: Job) -> None:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def built_project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Return ten captions of five images in three splits, two files of word vectors, and encodings without files.
 
     Stand-ins with fixed names replace the tagger and the sentence encoder.
@@ -200,9 +200,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture
-def folder(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(built_project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Copy the project into the working folder of the test."""
-    shutil.copytree(made, tmp_path / "folder")
+    shutil.copytree(built_project, tmp_path / "folder")
     monkeypatch.chdir(tmp_path / "folder")
     return tmp_path / "folder"
 
@@ -240,12 +240,12 @@ class Model:
         return self.name
 
 
-def write_captions(file: str, texts: tuple[str, ...], **changed: str) -> None:
+def write_captions(file: str, texts: tuple[str, ...], **last_line: str) -> None:
     lines = []
     for i, text in enumerate(texts):
         split = ("train", "train", "train", "val", "test")[i // 2]
         line = {"caption_id": str(i), "image_id": str(i // 2), "split": split, "text": text}
-        line |= {"text2": "unused"} | (changed if i == len(texts) - 1 else {})
+        line |= {"text2": "unused"} | (last_line if i == len(texts) - 1 else {})
         lines.append(json.dumps(line | {"other": line["text"] + "!"}) + "\n")
     Path(file).write_text("".join(lines), encoding="utf-8")
 
@@ -259,7 +259,7 @@ def project(config: Config, **runtime: Any) -> Project:
     return Project(config, Runtime(**runtime))
 
 
-def changed(config: Config, place: str, field: str, value: Any) -> Config:
+def with_value(config: Config, place: str, field: str, value: Any) -> Config:
     """Return a validated copy with one field of one model changed."""
 
     def put(model: Any, names: list[str]) -> Any:
@@ -292,7 +292,7 @@ def other_values(place: str, field: str, info: FieldInfo, value: Any) -> list[An
     raise AssertionError(f"say in VALUES to what {place}.{field} can be changed")
 
 
-def captured(monkeypatch: pytest.MonkeyPatch, module: Any, work: Callable[[], Any]) -> ArtefactSpec:
+def spec_of(monkeypatch: pytest.MonkeyPatch, module: Any, work: Callable[[], Any]) -> ArtefactSpec:
     """Return the spec that a stage would build."""
     artefacts: list[ArtefactSpec] = []
 
@@ -318,18 +318,18 @@ def makers(place: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Config, Ma
     config = base()
     if place == "ingest":
         formats = {"jsonl": "captions.jsonl", "csv": "captions.csv", "scan": "scan"}
-        each = [changed(changed(config, place, "path", Path(p)), place, "format", f) for f, p in formats.items()]
-        return [(one, lambda p: captured(monkeypatch, ingesting, lambda: stages.ingest(p))) for one in each]
+        each = [with_value(with_value(config, place, "path", Path(p)), place, "format", f) for f, p in formats.items()]
+        return [(one, lambda p: spec_of(monkeypatch, ingesting, lambda: stages.ingest(p))) for one in each]
     if place == "tune.cbow":
-        return [(config, lambda p: captured(monkeypatch, tuning, lambda: stages.tune_cbow(p)))]
+        return [(config, lambda p: spec_of(monkeypatch, tuning, lambda: stages.tune_cbow(p)))]
     if place == "tune.bert_sts":
-        return [(config, lambda p: captured(monkeypatch, cross_tuning, lambda: stages.tune_bert_sts(p)))]
+        return [(config, lambda p: spec_of(monkeypatch, cross_tuning, lambda: stages.tune_bert_sts(p)))]
     if place == "tune.sbert":
-        each = [config, changed(config, place, "folds", 3)]
-        tune = lambda p: captured(monkeypatch, encoder_tuning, lambda: stages.tune_sbert(p, Path("tuned")))  # noqa: E731
+        each = [config, with_value(config, place, "folds", 3)]
+        tune = lambda p: spec_of(monkeypatch, encoder_tuning, lambda: stages.tune_sbert(p, Path("tuned")))  # noqa: E731
         return [(one, tune) for one in each]
     if place == "tune.fuse":
-        return [(config, lambda p: captured(monkeypatch, fuse_tuning, lambda: stages.tune_fuse(p, Path("fuse3"))))]
+        return [(config, lambda p: spec_of(monkeypatch, fuse_tuning, lambda: stages.tune_fuse(p, Path("fuse3"))))]
     if place == "encode":
         return [(config, lambda p: stages.encode(p, "cider", "train").artefact)]
     if place == "judge":
@@ -341,8 +341,8 @@ def makers(place: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Config, Ma
     if place == "export.lookup":
         return [(config, lambda p: stages.export_lookup(p, "near", "train").artefact)]
     if place == "export.plan":
-        fake(stages.neighbours(project(changed(config, "neighbours", "within", "train")), "cider"))
-        samplers = [changed(config, place, "sampler", sampler) for sampler in ("random", "neighbour", "graded")]
+        fake(stages.neighbours(project(with_value(config, "neighbours", "within", "train")), "cider"))
+        samplers = [with_value(config, place, "sampler", sampler) for sampler in ("random", "neighbour", "graded")]
         return [(each, lambda p: stages.export_plan(p, "cider", "train").artefact) for each in samplers]
     label = place.removeprefix("sources.")
     labels = [label, "ladder"] if label == "cbow" else [label]
@@ -390,7 +390,7 @@ def test_a_parameter_changes_the_fingerprint_or_is_listed(
                 model = model[name] if isinstance(model, Mapping) else getattr(model, name)
             for value in other_values(place, field, info, getattr(model, field)):
                 try:
-                    now = make(project(changed(config, at, field, value))).fingerprint
+                    now = make(project(with_value(config, at, field, value))).fingerprint
                 except (ValidationError, RelabelError):  # invalid in this situation
                     continue
                 moved += now != before
@@ -404,7 +404,7 @@ def test_pooling_changes_only_artefacts_that_pool(name: str, folder: Path) -> No
     refused = source_class(name).spec.refused_poolings
     now = config.sources[name].pooling
     value = next(p for p in ("max", "mean", "paired", "refs") if p not in refused and p != now)
-    before, after = project(config), project(changed(config, f"sources.{name}", "pooling", value))
+    before, after = project(config), project(with_value(config, f"sources.{name}", "pooling", value))
     assert stages.encode(before, name, "train").artefact == stages.encode(after, name, "train").artefact
     assert stages.judge(before, name).artefact.fingerprint != stages.judge(after, name).artefact.fingerprint
     if name in stages.labels_with_neighbours(before):

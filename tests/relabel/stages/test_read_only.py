@@ -30,14 +30,14 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture
-def closed(
-    made: Path,
+def read_only_folder(
+    all_artefacts: Path,
     public_folder: Path,
     unprivileged: Callable[[], AbstractContextManager[None]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Path]:
     """A finished project in which this process may write nothing."""
-    folder = shutil.copytree(made, public_folder / "made")
+    folder = shutil.copytree(all_artefacts, public_folder / "made")
     for path in (folder, *folder.rglob("*")):
         path.chmod(0o555 if path.is_dir() else 0o444)
     monkeypatch.chdir(folder)
@@ -54,8 +54,8 @@ def project(*settings: str) -> Project:
     return Project(load_config(Path("params.yaml"), list(settings)), Runtime(data=Path("data"), threads=1))
 
 
-def test_every_stage_finds_its_finished_work(closed: Path) -> None:
-    before = files(closed)
+def test_every_stage_finds_its_finished_work(read_only_folder: Path) -> None:
+    before = files(read_only_folder)
     one = project()
     assert run(one).problems == []  # ingest, tune, encode, judge, correlate, neighbours, export
     assert not stages.ingest(one)[1]
@@ -69,15 +69,15 @@ def test_every_stage_finds_its_finished_work(closed: Path) -> None:
         assert not job.run()[1]
     assert datasets.fetch("eccv", Path("data"))
     assert verify([Path("labels"), Path("data")], Path("data")).problems == []
-    assert files(closed) == before
+    assert files(read_only_folder) == before
 
 
-def test_new_work_names_the_folder_and_the_permission(closed: Path) -> None:
-    before = files(closed)
+def test_new_work_names_the_folder_and_the_permission(read_only_folder: Path) -> None:
+    before = files(read_only_folder)
     other = project("sources.cider.sigma=5")
     with pytest.raises(CheckError, match=r"labels/coco/encodings/val/\.work.*: Permission denied\. Change the perm"):
         stages.encode(other, "cider", "val").run()
-    assert files(closed) == before
+    assert files(read_only_folder) == before
 
 
 def fill(work: Work) -> None:

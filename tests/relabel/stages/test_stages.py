@@ -59,9 +59,9 @@ def records(found: Any) -> dict[tuple[str, str, str], dict[str, Any]]:
     return {(r["label"], r["task"], r["subset"]): r for r in found.report.records}
 
 
-def pearson_of_a_loop(made: Project) -> float:
+def pearson_of_a_loop(built: Project) -> float:
     """Compute Pearson's r of cider over the judged pairs of caption and image whose ids the corpus has."""
-    relevance, corpus, human = stages.open_label(made, "cider", "val"), made.corpus, human_scores("sits", "val")
+    relevance, corpus, human = stages.open_label(built, "cider", "val"), built.corpus, human_scores("sits", "val")
     ours, theirs = [], []
     for caption, image, score in zip(human.left, human.right, human.score, strict=True):
         if caption in corpus.row_of and image in corpus.image_of:

@@ -27,9 +27,9 @@ FETCHED = "eccv"
 
 
 @pytest.fixture
-def tree(made: Path, tmp_path: Path) -> Path:
+def tree(all_artefacts: Path, tmp_path: Path) -> Path:
     """Return a copy that tests may change."""
-    return shutil.copytree(made, tmp_path / "tree")
+    return shutil.copytree(all_artefacts, tmp_path / "tree")
 
 
 def faults_of(tree: Path) -> list[tuple[str, str]]:

@@ -23,7 +23,7 @@ from relabel.topk.query_search import GpuSearch, QuerySearch
 Vectors = NDArray[np.float32]
 
 
-def drawn(n: int, width: int, zeros: float = 0.0, copies: int = 0) -> Vectors:
+def draw_vectors(n: int, width: int, zeros: float = 0.0, copies: int = 0) -> Vectors:
     rng = np.random.default_rng(n + width)
     vectors = rng.standard_normal((n, width))
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -39,7 +39,7 @@ def test_lists_equal_those_of_the_processor(
 ) -> None:
     monkeypatch.setattr(query_search, "_QUERIES", 50)
     monkeypatch.setattr(query_search, "_CANDIDATES", 170)
-    vectors, places = drawn(700, 24, zeros, copies), np.arange(3, 700, dtype=np.int64)
+    vectors, places = draw_vectors(700, 24, zeros, copies), np.arange(3, 700, dtype=np.int64)
     sets = References.of([np.arange(a, a + 1 + a % 4 * (pooling == "mean")) for a in range(0, 600, 3)])
     expected = QuerySearch(vectors, places, 11, pooling, Runtime()).search(sets)
     gpu = GpuSearch(QuerySearch(vectors, places, 11, pooling, Runtime(), "float32"), "cpu")
@@ -64,7 +64,7 @@ def test_gpu_equals_cpu(tmp_path: Path) -> None:
 
     if not torch.cuda.is_available():
         pytest.skip("torch sees no CUDA device")
-    vectors, rows = drawn(5000, 96, 0.01, 400), np.arange(5000, dtype=np.int32)
+    vectors, rows = draw_vectors(5000, 96, 0.01, 400), np.arange(5000, dtype=np.int32)
     search = Search(References.single(rows), rows, rows, 20)
     lists = [
         VectorFinder(vectors, 0, search, "max", Runtime(device=device))  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 IMAGE = np.repeat(np.arange(20, dtype=np.int32), 5)
 
 
-def made(seed: int = 0, rank: int = 0, world_size: int = 1, **given: bool):  # type: ignore[no-untyped-def]
+def make_sampler(seed: int = 0, rank: int = 0, world_size: int = 1, **given: bool):  # type: ignore[no-untyped-def]
     from relabel_train.batches.torch_sampler import TorchBatchSampler
 
     return TorchBatchSampler(
@@ -34,7 +34,7 @@ class Rows(torch.utils.data.Dataset):  # type: ignore[misc,name-defined]
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_loader_yields_the_batches_of_the_sampler(workers: int) -> None:
-    batches = made(seed=3)
+    batches = make_sampler(seed=3)
     loader = torch.utils.data.DataLoader(Rows(), batch_sampler=batches, num_workers=workers)
     for epoch in (0, 1, 0):
         batches.set_epoch(epoch)
@@ -43,15 +43,15 @@ def test_a_loader_yields_the_batches_of_the_sampler(workers: int) -> None:
 
 
 def test_resume_is_exact() -> None:
-    sampler = made()
+    sampler = make_sampler()
     sampler.set_epoch(2)
     expected = list(sampler)
-    broken = made()
+    broken = make_sampler()
     broken.set_epoch(2)
     reader = iter(broken)
     seen = [next(reader) for _ in range(9)]  # two of them were only prefetched
     state = json.loads(json.dumps(broken.state_dict(done=7)))
-    again = made()
+    again = make_sampler()
     again.load_state_dict(state)
     again.set_epoch(2)
     assert len(again) == len(expected) - 7
@@ -63,18 +63,18 @@ def test_resume_is_exact() -> None:
 
 
 def test_a_checkpoint_of_other_batches_is_refused() -> None:
-    state = made().state_dict(done=1)
-    for other in (made(seed=1), made(rank=1, world_size=2), made(even=False)):
+    state = make_sampler().state_dict(done=1)
+    for other in (make_sampler(seed=1), make_sampler(rank=1, world_size=2), make_sampler(even=False)):
         with pytest.raises(ValueError, match="the checkpoint's batches are of"):
             other.load_state_dict(state)
 
 
 def test_ranks_share_an_epoch() -> None:
-    ranks = [made(rank=r, world_size=3, even=False) for r in range(3)]
+    ranks = [make_sampler(rank=r, world_size=3, even=False) for r in range(3)]
     for r in ranks:
         r.set_epoch(1)
     assert sorted(b for r in ranks for b in r) == sorted(b.tolist() for b in ranks[0].sampler.epoch(1))
     assert [len(r) for r in ranks] == [5, 4, 4]
-    assert [len(made(rank=r, world_size=3)) for r in range(3)] == [4, 4, 4]
+    assert [len(make_sampler(rank=r, world_size=3)) for r in range(3)] == [4, 4, 4]
     with pytest.raises(ValueError, match="rank 3"):
-        made(rank=3, world_size=3)
+        make_sampler(rank=3, world_size=3)

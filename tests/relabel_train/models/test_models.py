@@ -163,11 +163,11 @@ def test_missing_models_are_named(vocabulary: Vocabulary) -> None:
 
 def test_a_transformer_reads_captions_and_learns_slower(vocabulary: Vocabulary, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "dog", "man", "two"]
-    (tmp_path / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
+    vocabulary_words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "dog", "man", "two"]
+    (tmp_path / "vocab.txt").write_text("\n".join(vocabulary_words), encoding="utf-8")
     transformers.BertTokenizerFast(vocab_file=str(tmp_path / "vocab.txt")).save_pretrained(tmp_path)
     small = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
-    transformers.BertModel(transformers.BertConfig(vocab_size=len(words), **small)).save_pretrained(tmp_path)
+    transformers.BertModel(transformers.BertConfig(vocab_size=len(vocabulary_words), **small)).save_pretrained(tmp_path)
     model = make_model("vse_inf", 6, vocabulary, embed=8, word=5, text=str(tmp_path)).eval()
     tokens, lengths = model.tokens(["a dog", "two"])
     encoded = model.encode_captions(tokens, lengths)

@@ -86,9 +86,9 @@ def outline(
     )
 
 
-def write(folder: Path, made: PlanSpec, relevance: Relevance) -> tuple[Plan, Manifest]:
-    artefact = ArtefactSpec("plan", "p", made.params.semantic, {"corpus": made.corpus.digest})
-    tasks = PlanTasks(made, lambda: relevance)
+def write(folder: Path, spec: PlanSpec, relevance: Relevance) -> tuple[Plan, Manifest]:
+    artefact = ArtefactSpec("plan", "p", spec.params.semantic, {"corpus": spec.corpus.digest})
+    tasks = PlanTasks(spec, lambda: relevance)
     manifest, _ = build(folder, artefact, lambda work: make_all(tasks, work, SILENT))
     return open_plan(folder), manifest
 

@@ -44,7 +44,7 @@ def load(
     return PairScorer(folder, max_length, output, scale, dtype, Runtime(device="cpu", threads=threads))
 
 
-def own(folder: Path, **options: Any) -> np.ndarray:
+def expected_scores(folder: Path, **options: Any) -> np.ndarray:
     """Score by sentence-transformers, one pair per batch, as the oracle."""
     model = CrossEncoder(str(folder), device="cpu", **options)
     pairs = [(TEXTS[a].strip(), TEXTS[b].strip()) for a, b in zip(FIRST, SECOND, strict=True)]
@@ -61,7 +61,7 @@ def test_equals_sentence_transformers(make_cross: Any, kind: str) -> None:
     subject = load(folder)
     assert subject.backend == FASTEST, subject.left_out
     assert subject.output == "sigmoid"
-    expected = own(folder, max_length=subject.limit)
+    expected = expected_scores(folder, max_length=subject.limit)
     assert np.ptp(expected) > 0.05, "all pairs score alike: nothing is tested"
     np.testing.assert_allclose(scores(subject), expected, atol=1e-5)
     half = load(folder, "bfloat16")
@@ -72,7 +72,7 @@ def test_equals_sentence_transformers(make_cross: Any, kind: str) -> None:
 def test_long_pairs_are_truncated_as_by_tokenizers(make_cross: Any) -> None:
     folder = make_cross()
     subject = load(folder, max_length=21)
-    np.testing.assert_allclose(scores(subject), own(folder, max_length=21), atol=1e-5)
+    np.testing.assert_allclose(scores(subject), expected_scores(folder, max_length=21), atol=1e-5)
     with pytest.raises(UsageError, match="66 positions"):
         load(folder, max_length=67)
 
@@ -94,9 +94,9 @@ def test_output_of_the_configuration(make_cross: Any) -> None:
     raw = make_cross(activation="torch.nn.modules.linear.Identity")
     subject = load(raw)
     assert (subject.output, subject.scale) == ("raw", 5.0)
-    np.testing.assert_allclose(scores(subject), np.clip(own(raw) / 5, 0, 1), atol=1e-5)
-    np.testing.assert_allclose(scores(load(raw, scale=2.0)), np.clip(own(raw) / 2, 0, 1), atol=1e-5)
-    np.testing.assert_allclose(scores(load(raw, output="sigmoid")), 1 / (1 + np.exp(-own(raw))), atol=1e-5)
+    np.testing.assert_allclose(scores(subject), np.clip(expected_scores(raw) / 5, 0, 1), atol=1e-5)
+    np.testing.assert_allclose(scores(load(raw, scale=2.0)), np.clip(expected_scores(raw) / 2, 0, 1), atol=1e-5)
+    np.testing.assert_allclose(scores(load(raw, output="sigmoid")), 1 / (1 + np.exp(-expected_scores(raw))), atol=1e-5)
     with pytest.raises(UsageError, match="ends in Tanh"):
         load(make_cross(activation="torch.nn.modules.activation.Tanh"))
 
@@ -139,7 +139,7 @@ def test_incorrect_packed_layers_are_not_used(make_cross: Any, monkeypatch: pyte
     subject = load(make_cross())
     assert subject.backend == "batches of equal length"
     assert "packed layers" in subject.left_out[0]
-    np.testing.assert_allclose(scores(subject), own(make_cross()), atol=1e-5)
+    np.testing.assert_allclose(scores(subject), expected_scores(make_cross()), atol=1e-5)
 
 
 def test_missing_cuda_is_an_error(make_cross: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,4 +161,4 @@ def test_gpu_equals_cpu(make_cross: Any, dtype: ComputeType, tolerance: float) -
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     subject = PairScorer(make_cross(), None, None, None, dtype, Runtime(device="cuda"))
-    np.testing.assert_allclose(scores(subject), own(make_cross()), atol=tolerance)
+    np.testing.assert_allclose(scores(subject), expected_scores(make_cross()), atol=tolerance)

@@ -113,14 +113,14 @@ def test_a_killed_search_resumes_and_records_refined_pairs(
     calls, refine = [0], BertStsRelevance.refine
     refined: list[int] = []
 
-    def dying(self: Any, keys: Any, *more: Any) -> Any:
+    def dying_score(self: Any, keys: Any, *more: Any) -> Any:
         calls[0] += 1
         if calls[0] == 6:
             raise KilledError
         refined.extend(keys.tolist() if calls[0] > 2 else [])  # the first two calls are those of the estimate
         return refine(self, keys, *more)
 
-    monkeypatch.setattr(BertStsRelevance, "refine", dying)
+    monkeypatch.setattr(BertStsRelevance, "refine", dying_score)
     with pytest.raises(KilledError):
         stages.neighbours(project, "fine").run()
     first = len(refined)

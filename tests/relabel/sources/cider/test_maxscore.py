@@ -74,7 +74,7 @@ def assert_same(ours: tuple[Any, Any], expected: tuple[Any, Any]) -> None:
     assert ours[1].dtype == np.float64
 
 
-def real(coco: Corpus, tiny_corpus: Callable[..., Corpus], images: int) -> list[list[str]]:
+def real_corpus(coco: Corpus, tiny_corpus: Callable[..., Corpus], images: int) -> list[list[str]]:
     """Return a corpus of real captions in which every third image occurs twice."""
     chosen = list(coco.images(["test"]))[:images]
     texts = [[coco.texts[r].lower().rstrip(". ") for r in coco.references([m])[0]] for m in chosen]
@@ -86,7 +86,7 @@ def real(coco: Corpus, tiny_corpus: Callable[..., Corpus], images: int) -> list[
 def test_equals_a_full_sort_on_real_captions(
     opened: Open, coco: Corpus, tiny_corpus: Callable[..., Corpus], params: dict[str, Any], pooling: Pooling
 ) -> None:
-    relevance = opened(tiny_corpus(real(coco, tiny_corpus, 90)), **params)
+    relevance = opened(tiny_corpus(real_corpus(coco, tiny_corpus, 90)), **params)
     for search in (captions_of(relevance), images_of(relevance)):
         chosen = np.arange(0, len(search.queries), 9)
         for k in (1, 20, 250):
@@ -135,7 +135,7 @@ def test_equals_a_full_sort_on_any_small_corpus(
 def test_result_is_independent_of_omitted_sums_and_tasks(
     opened: Open, coco: Corpus, tiny_corpus: Callable[..., Corpus], leave_out: float, of_images: bool
 ) -> None:
-    relevance = opened(tiny_corpus(real(coco, tiny_corpus, 300)))
+    relevance = opened(tiny_corpus(real_corpus(coco, tiny_corpus, 300)))
     search = replace((images_of if of_images else captions_of)(relevance), k=30)
     expected = find_all(relevance, search)
     count = len(search.queries)

@@ -144,7 +144,7 @@ def test_a_pair_scored_in_both_orders_has_the_mean() -> None:
 
 
 @pytest.fixture
-def judged(monkeypatch: pytest.MonkeyPatch) -> Corpus:
+def judged_corpus(monkeypatch: pytest.MonkeyPatch) -> Corpus:
     """Return 40 images of val with 5 captions each, and 200 judged pairs of each task."""
     captions = [
         Caption(f"coco:{m * 10 + p}", f"coco:{m}", "val", f"caption {p} of {m}", "")
@@ -186,12 +186,12 @@ def parts_of(corpus: Corpus) -> dict[str, FuseInput]:
     }
 
 
-def test_features_follow_the_protocol_of_the_judge(judged: Corpus, tmp_path: Path) -> None:
-    parts = parts_of(judged)
+def test_features_follow_the_protocol_of_the_judge(judged_corpus: Corpus, tmp_path: Path) -> None:
+    parts = parts_of(judged_corpus)
     params = TuneFuseParams(parts=tuple(parts), **FAST)
-    manifest, built = tune_fuse(params, parts, judged, tmp_path / "fuse", Runtime(threads=1))
+    manifest, built = tune_fuse(params, parts, judged_corpus, tmp_path / "fuse", Runtime(threads=1))
     assert built
-    assert not tune_fuse(params, parts, judged, tmp_path / "fuse", Runtime(threads=1))[1]
+    assert not tune_fuse(params, parts, judged_corpus, tmp_path / "fuse", Runtime(threads=1))[1]
     model = read_model(tmp_path / "fuse")
     assert {label: p.pair_by_pair for label, p in model.parts.items()} == {
         "cider": False,
@@ -210,15 +210,15 @@ def test_features_follow_the_protocol_of_the_judge(judged: Corpus, tmp_path: Pat
         "sbert mean",
     ]
     assert [f.part for f in model.heads["single"].features] == ["cider", "meteor", "sbert"]
-    table, relevance = pq.read_table(tmp_path / "fuse" / "sits-sbert.parquet"), Table(judged, 3)
-    pairs = JudgedPairs.of("sits", judged)
+    table, relevance = pq.read_table(tmp_path / "fuse" / "sits-sbert.parquet"), Table(judged_corpus, 3)
+    pairs = JudgedPairs.of("sits", judged_corpus)
     for p in range(0, 200, 17):
-        rows = judged.references([int(pairs.right[p])]).rows
+        rows = judged_corpus.references([int(pairs.right[p])]).rows
         assert len(rows) == 5
         each = sorted(relevance.values[rows, pairs.left[p]].tolist())
         features = [table[f"{look} 0"][p].as_py() for look in ("max", "second", "mean")]
         assert features == pytest.approx([each[-1], each[-2], sum(each) / 5])
-    table, pairs = pq.read_table(tmp_path / "fuse" / "sts-sbert.parquet"), JudgedPairs.of("sts", judged)
+    table, pairs = pq.read_table(tmp_path / "fuse" / "sts-sbert.parquet"), JudgedPairs.of("sts", judged_corpus)
     assert table["max 0"].to_numpy() == pytest.approx(relevance.values[pairs.left, pairs.right])
     assert table["max 1"].to_numpy() == pytest.approx(relevance.values[pairs.right, pairs.left])
     facts = manifest.facts["tasks"]["sits"]
@@ -255,17 +255,20 @@ def out_of_fold(folder: Path, corpus: Corpus, change: Callable[[dict[str, list[A
     return folder
 
 
-def test_a_part_tuned_on_val_is_read_out_of_fold(judged: Corpus, tmp_path: Path) -> None:
+def test_a_part_tuned_on_val_is_read_out_of_fold(judged_corpus: Corpus, tmp_path: Path) -> None:
     """Check that the part itself is not scored, and that pairs across its folds are excluded."""
 
-    def never() -> Relevance:
+    def fail_if_called() -> Relevance:
         raise AssertionError("a model tuned on val was asked about val")
 
-    tuned = Sbert(SbertParams(model=str(out_of_fold(tmp_path / "tuned", judged))))
-    parts = {"cider": parts_of(judged)["cider"], "tuned": ingredient(judged, tuned, 4, opened=never)}
+    tuned = Sbert(SbertParams(model=str(out_of_fold(tmp_path / "tuned", judged_corpus))))
+    parts = {
+        "cider": parts_of(judged_corpus)["cider"],
+        "tuned": ingredient(judged_corpus, tuned, 4, opened=fail_if_called),
+    }
     params = TuneFuseParams(parts=tuple(parts), **FAST)
-    manifest, _ = tune_fuse(params, parts, judged, tmp_path / "fuse", Runtime(threads=1))
-    table, pairs = pq.read_table(tmp_path / "fuse" / "sits-tuned.parquet"), JudgedPairs.of("sits", judged)
+    manifest, _ = tune_fuse(params, parts, judged_corpus, tmp_path / "fuse", Runtime(threads=1))
+    table, pairs = pq.read_table(tmp_path / "fuse" / "sits-tuned.parquet"), JudgedPairs.of("sits", judged_corpus)
     position = {(a, b): p for p, (a, b) in enumerate(zip(pairs.human.left, pairs.human.right, strict=True)) if p % 3}
     for p, key in enumerate(zip(pairs.human.left, pairs.human.right, strict=True)):
         value = table["max 0"][p].as_py()
@@ -276,11 +279,11 @@ def test_a_part_tuned_on_val_is_read_out_of_fold(judged: Corpus, tmp_path: Path)
     assert read_model(tmp_path / "fuse").parts["cider"].out_of_fold is None
 
 
-def test_out_of_fold_predictions_without_a_column(judged: Corpus, tmp_path: Path) -> None:
-    folder = out_of_fold(tmp_path / "tuned", judged, lambda columns: ignore(columns.pop("second")))
-    parts = {"tuned": ingredient(judged, Sbert(SbertParams(model=str(folder))))}
+def test_out_of_fold_predictions_without_a_column(judged_corpus: Corpus, tmp_path: Path) -> None:
+    folder = out_of_fold(tmp_path / "tuned", judged_corpus, lambda columns: ignore(columns.pop("second")))
+    parts = {"tuned": ingredient(judged_corpus, Sbert(SbertParams(model=str(folder))))}
     with pytest.raises(CheckError, match=r"out_of_fold.parquet: no column second"):
-        tune_fuse(TuneFuseParams(parts=("tuned",)), parts, judged, tmp_path / "fuse", Runtime(threads=1))
+        tune_fuse(TuneFuseParams(parts=("tuned",)), parts, judged_corpus, tmp_path / "fuse", Runtime(threads=1))
 
 
 def test_a_part_tuned_on_val_without_folds_is_refused(tmp_path: Path) -> None:
@@ -296,41 +299,41 @@ def ignore(_: Any) -> None:
     """Ignore all arguments."""
 
 
-def test_a_killed_fit_keeps_its_scores(judged: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_fit_keeps_its_scores(judged_corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     requests: list[int] = []
 
     def opened(seed: int) -> Callable[[], Relevance]:
         def make() -> Relevance:
             requests.append(seed)
-            return Table(judged, seed)
+            return Table(judged_corpus, seed)
 
         return make
 
     parts = {
-        "cider": ingredient(judged, Cider(CiderParams()), 1, opened=opened(1)),
-        "sbert": ingredient(judged, Sbert(SbertParams()), 3, opened=opened(3)),
+        "cider": ingredient(judged_corpus, Cider(CiderParams()), 1, opened=opened(1)),
+        "sbert": ingredient(judged_corpus, Sbert(SbertParams()), 3, opened=opened(3)),
     }
     params = TuneFuseParams(parts=tuple(parts), **FAST)
     with monkeypatch.context() as patch:
         patch.setattr("relabel.sources.fuse.tune._fit_task", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
-            tune_fuse(params, parts, judged, tmp_path / "fuse", Runtime(threads=1))
-    tune_fuse(params, parts, judged, tmp_path / "fuse", Runtime(threads=1))
+            tune_fuse(params, parts, judged_corpus, tmp_path / "fuse", Runtime(threads=1))
+    tune_fuse(params, parts, judged_corpus, tmp_path / "fuse", Runtime(threads=1))
     assert requests == [1, 3]
     other = tmp_path / "other"
-    tune_fuse(params, parts, judged, other, Runtime(threads=1))
+    tune_fuse(params, parts, judged_corpus, other, Runtime(threads=1))
     for file in (tmp_path / "fuse").iterdir():
         if file.name != "manifest.json":
             assert file.read_bytes() == (other / file.name).read_bytes()
 
 
 @pytest.mark.parametrize("parts", [(), ("cider", "cider")])
-def test_parts_are_distinct_labels(judged: Corpus, tmp_path: Path, parts: tuple[str, ...]) -> None:
+def test_parts_are_distinct_labels(judged_corpus: Corpus, tmp_path: Path, parts: tuple[str, ...]) -> None:
     with pytest.raises(UsageError, match="each once"):
-        tune_fuse(TuneFuseParams(parts=parts), {}, judged, tmp_path / "fuse", Runtime())
+        tune_fuse(TuneFuseParams(parts=parts), {}, judged_corpus, tmp_path / "fuse", Runtime())
 
 
-def test_a_corpus_without_val(judged: Corpus, tmp_path: Path) -> None:
+def test_a_corpus_without_val(judged_corpus: Corpus, tmp_path: Path) -> None:
     few = Corpus.from_captions([Caption("coco:7", "coco:1", "val", "a dog", "")])
     with pytest.raises(CheckError, match=r"the corpus lacks coco:.*Karpathy"):
         tune_fuse(TuneFuseParams(parts=("cider",)), parts_of(few), few, tmp_path / "fuse", Runtime())
@@ -356,8 +359,8 @@ def test_a_fuse_of_itself_is_refused(small_project: Any, tmp_path: Path) -> None
     check_excludes_fuse(project, "fuse", tmp_path / "elsewhere")
 
 
-def test_references_are_the_first_five(judged: Corpus) -> None:
-    references, captions = JudgedPairs.of("sits", judged).directions[0]
+def test_references_are_the_first_five(judged_corpus: Corpus) -> None:
+    references, captions = JudgedPairs.of("sits", judged_corpus).directions[0]
     assert isinstance(references, References)
     assert (np.diff(references.indptr) == 5).all()
     assert len(captions) == 200

@@ -52,14 +52,14 @@ def encoder(
     return SentenceEncoder(folder, prompt, max_length, dtype, Runtime(device="cpu", threads=threads))
 
 
-def own(folder: Path, texts: list[str], **options: Any) -> NDArray[np.float32]:
+def expected_vectors(folder: Path, texts: list[str], **options: Any) -> NDArray[np.float32]:
     """Encode by sentence-transformers, one text per batch, as the oracle."""
     model = SentenceTransformer(str(folder), device="cpu")
     stripped = [text.strip() for text in texts]
     return np.asarray(model.encode(stripped, batch_size=1, normalize_embeddings=True, **options), np.float32)
 
 
-def apart(a: NDArray[np.float32], b: NDArray[np.float32]) -> float:
+def largest_cosine_distance(a: NDArray[np.float32], b: NDArray[np.float32]) -> float:
     return float((1 - np.einsum("nd,nd->n", a, b, dtype=np.float64)).max())
 
 
@@ -75,9 +75,9 @@ def test_minilm_equals_sentence_transformers(
     assert encoded.vectors.dtype == np.float32
     np.testing.assert_allclose(np.linalg.norm(encoded.vectors, axis=1), 1, atol=1e-6)
     expected = SentenceTransformer(str(minilm), device="cpu").encode(coco_slice)
-    assert apart(encoded.vectors, expected) < tolerance
+    assert largest_cosine_distance(encoded.vectors, expected) < tolerance
     if dtype == "bfloat16":
-        assert apart(encoded.vectors, expected) > 1e-7, "this was not computed in bfloat16"
+        assert largest_cosine_distance(encoded.vectors, expected) > 1e-7, "this was not computed in bfloat16"
 
 
 @pytest.mark.parametrize("kind", ["bert", "mpnet", "xlm-roberta", "distilbert", "modernbert", "albert"])
@@ -86,7 +86,7 @@ def test_any_architecture(make_model: Any, kind: str) -> None:
     for dtype, tolerance in (("float32", 1e-6), ("bfloat16", 1e-3)):
         subject = encoder(folder, dtype)  # type: ignore[arg-type]
         assert subject.backend == fastest(dtype), subject.left_out
-        assert apart(subject.encode(ODD).vectors, own(folder, ODD)) < tolerance
+        assert largest_cosine_distance(subject.encode(ODD).vectors, expected_vectors(folder, ODD)) < tolerance
 
 
 def test_a_model_without_a_transformer_uses_its_own_modules(make_model: Any) -> None:
@@ -96,7 +96,7 @@ def test_a_model_without_a_transformer_uses_its_own_modules(make_model: Any) -> 
     assert len(subject.left_out) == 1
     done: list[int] = []
     encoded = subject.encode(ODD[:4], done.append)
-    assert apart(encoded.vectors, own(folder, ODD[:4])) < 1e-6
+    assert largest_cosine_distance(encoded.vectors, expected_vectors(folder, ODD[:4])) < 1e-6
     assert sum(done) == 4
 
 
@@ -108,7 +108,7 @@ def test_a_model_that_pools_without_the_prompt_uses_its_own_modules(minilm: Path
     assert subject.prompt == "caption: "
     assert subject.backend == "sentence-transformers"
     assert "without the prompt" in subject.left_out[0]
-    assert apart(subject.encode(ODD).vectors, own(tmp_path / "model", ODD)) < 1e-6
+    assert largest_cosine_distance(subject.encode(ODD).vectors, expected_vectors(tmp_path / "model", ODD)) < 1e-6
     assert encoder(tmp_path / "model", prompt="").backend == fastest()
 
 
@@ -116,10 +116,10 @@ def test_prompts(make_model: Any) -> None:
     folder = make_model("bert", prompts={"short": "caption: "}, default_prompt_name="short")
     by_default, explicit, none = encoder(folder), encoder(folder, prompt="query: "), encoder(folder, prompt="")
     assert [e.prompt for e in (by_default, explicit, none)] == ["caption: ", "query: ", ""]
-    assert apart(by_default.encode(ODD).vectors, own(folder, ODD)) < 1e-6
-    assert apart(explicit.encode(ODD).vectors, own(folder, ODD, prompt="query: ")) < 1e-6
-    assert apart(none.encode(ODD).vectors, own(folder, ODD, prompt="")) < 1e-6
-    assert apart(none.encode(ODD).vectors, by_default.encode(ODD).vectors) > 1e-4
+    assert largest_cosine_distance(by_default.encode(ODD).vectors, expected_vectors(folder, ODD)) < 1e-6
+    assert largest_cosine_distance(explicit.encode(ODD).vectors, expected_vectors(folder, ODD, prompt="query: ")) < 1e-6
+    assert largest_cosine_distance(none.encode(ODD).vectors, expected_vectors(folder, ODD, prompt="")) < 1e-6
+    assert largest_cosine_distance(none.encode(ODD).vectors, by_default.encode(ODD).vectors) > 1e-4
 
 
 def test_long_texts_are_truncated_and_counted(minilm: Path) -> None:
@@ -188,7 +188,7 @@ def test_packing_is_optional(make_model: Any, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(sentence_encoder, "can_pack", lambda dtype: False)
     subject = encoder(make_model())
     assert subject.backend == "batches of equal length"
-    assert apart(subject.encode(ODD).vectors, own(make_model(), ODD)) < 1e-6
+    assert largest_cosine_distance(subject.encode(ODD).vectors, expected_vectors(make_model(), ODD)) < 1e-6
 
 
 @pytest.mark.skipif(not can_pack(), reason="this torch has no oneDNN operators to pack with")
@@ -207,7 +207,7 @@ def test_incorrect_packed_layers_are_not_used(make_model: Any, monkeypatch: pyte
         subject = encoder(make_model())
         assert subject.backend == "batches of equal length"
         assert reason in subject.left_out[0]
-        assert apart(subject.encode(ODD).vectors, own(make_model(), ODD)) < 1e-6
+        assert largest_cosine_distance(subject.encode(ODD).vectors, expected_vectors(make_model(), ODD)) < 1e-6
 
 
 def test_invalid_models_are_refused_in_one_line(make_model: Any, tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ def test_gpu_equals_cpu(minilm: Path, dtype: ComputeType, tolerance: float) -> N
         pytest.skip("no CUDA device")
     subject = SentenceEncoder(minilm, None, None, dtype, Runtime(device="cuda"))
     assert (subject.device, subject.backend) == ("cuda", "batches of equal length")
-    assert apart(subject.encode(ODD).vectors, own(minilm, ODD)) < tolerance
+    assert largest_cosine_distance(subject.encode(ODD).vectors, expected_vectors(minilm, ODD)) < tolerance
 
 
 @given(st.lists(st.integers(0, 40)), st.integers(1, 100))

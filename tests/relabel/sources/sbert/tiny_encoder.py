@@ -58,7 +58,7 @@ def small_scores(images: int = IMAGES) -> Callable[[Task, Split], HumanScores]:
     words = {c: set(t.split()) for c, t in zip(corpus.caption_ids, corpus.texts, strict=True)}
     ids = [f"coco:{1000 + i}" for i in range(5 * images)]
 
-    def alike(a: str, b: str) -> float:
+    def similarity(a: str, b: str) -> float:
         return 5 * len(words[a] & words[b]) / len(words[a] | words[b])
 
     def near() -> tuple[int, int]:  # images are judged with the next ones, so that the graph has communities as CxC's
@@ -76,7 +76,7 @@ def small_scores(images: int = IMAGES) -> Callable[[Task, Split], HumanScores]:
         pairs = list(dict.fromkeys(pairs))
         left, right, method = (list(side) for side in zip(*pairs, strict=True))
         score = [
-            alike(a, b) if task == "sts" else max(alike(a, ids[5 * (int(b[5:]) - 1) + k]) for k in range(5))
+            similarity(a, b) if task == "sts" else max(similarity(a, ids[5 * (int(b[5:]) - 1) + k]) for k in range(5))
             for a, b, _ in pairs
         ]
         return HumanScores(task, "val", left, right, np.array(score), method)

@@ -23,7 +23,7 @@ from relabel.sources.wmd.encode import ENGLISH
 from relabel.sources.words.vectors import WordVectorsFile, read_word_vectors
 
 
-def drawn(bags: int = 60, words: int = 12, seed: int = 0) -> tuple[Bags, np.ndarray]:
+def draw_bags(bags: int = 60, words: int = 12, seed: int = 0) -> tuple[Bags, np.ndarray]:
     """Return random bags of up to 8 words with repeats, and an empty one."""
     rng = np.random.default_rng(seed)
     lists = [np.unique(rng.integers(0, words, rng.integers(1, 9))) for _ in range(bags - 1)] + [np.empty(0, np.int64)]
@@ -39,7 +39,7 @@ def all_pairs(bags: Bags) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_it_is_a_metric_on_bags() -> None:
-    bags, vectors = drawn()
+    bags, vectors = draw_bags()
     left, right = all_pairs(bags)
     count = len(bags.totals)
     metric = distances(bags, vectors, left, right).reshape(count, count)
@@ -59,7 +59,7 @@ def shares(bags: Bags, number: int) -> dict[int, Fraction]:
 
 
 def test_bits_depend_on_the_pair_only() -> None:
-    bags, vectors = drawn(200)
+    bags, vectors = draw_bags(200)
     left, right = all_pairs(bags)
     single = distances(bags, vectors, left, right)
     np.testing.assert_array_equal(single, distances(bags, vectors, left, right, threads=3))

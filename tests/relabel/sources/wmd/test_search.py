@@ -38,7 +38,7 @@ def relevance(tmp_path: Path, encode: Encode) -> WmdRelevance:
     return encode(corpus_of(texts(240), 4), vectors=str(tmp_path / "words.txt"))[0]
 
 
-def questions(corpus: Corpus, k: int) -> dict[str, Search]:
+def searches(corpus: Corpus, k: int) -> dict[str, Search]:
     rows = np.arange(len(corpus), dtype=np.int32)
     images = corpus.references(range(len(corpus.image_ids)))
     nothing = np.full(len(images), -1, np.int32)
@@ -61,7 +61,7 @@ def by_sorting(relevance: WmdRelevance, search: Search, number: int, pooling: Po
 @pytest.mark.parametrize("pooling", get_args(Pooling))
 @pytest.mark.parametrize("k", [1, 7, 500])
 def test_neighbours_equal_a_sort_of_all_candidates(relevance: WmdRelevance, pooling: Pooling, k: int) -> None:
-    for search in questions(relevance.corpus, k).values():
+    for search in searches(relevance.corpus, k).values():
         progress: list[int] = []
         finder = relevance.finder(search, pooling, Runtime(threads=1))
         rows, scores = finder.find(None, range(len(search.queries)), progress.append)  # type: ignore[arg-type]
@@ -74,7 +74,7 @@ def test_neighbours_equal_a_sort_of_all_candidates(relevance: WmdRelevance, pool
 
 
 def test_threads_and_tasks_change_nothing(relevance: WmdRelevance) -> None:
-    search = questions(relevance.corpus, 9)["images"]
+    search = searches(relevance.corpus, 9)["images"]
     every = range(len(search.queries))
 
     complete = relevance.finder(search, "refs", Runtime(threads=1)).find(None, every, lambda _: None)  # type: ignore[arg-type]
@@ -99,7 +99,7 @@ def test_real_captions(mirror: Path, encode: Encode, coco_slice: list[str]) -> N
         pytest.skip(f"the mirror has no {GLOVE}")
     relevance, _ = encode(corpus_of([t.replace(".", " ") for t in coco_slice], 5), vectors=str(path))
     for pooling in ("max", "refs"):
-        search = questions(relevance.corpus, 20)["images"]
+        search = searches(relevance.corpus, 20)["images"]
         finder = relevance.finder(search, pooling, Runtime(threads=2))
         rows, scores = finder.find(None, range(len(search.queries)), lambda _: None)  # type: ignore[arg-type]
         for number in range(len(search.queries)):
