@@ -39,9 +39,7 @@ def nearest(
     if text is not None and caption_id is not None:
         raise UsageError("a caption and --id exclude each other", todo="Give one of them.")
     project = common.project()
-    query, hits, left_out = search_labels(
-        project, text, caption_id, source or [], k, project.choose_split(split, "test", source or [])
-    )
+    query, hits, left_out = search_labels(project, text, caption_id, source or [], k, split)
     common.show(
         {
             "asked": query,

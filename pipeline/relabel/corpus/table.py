@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from relabel.core.errors import CheckError, MissingError, UsageError
@@ -122,8 +123,15 @@ class Corpus:
         return cls(table.combine_chunks(), table_digest(table))
 
     @classmethod
-    def open(cls, folder: Path) -> Corpus:
+    def open(cls, folder: Path, columns: Sequence[str] | None = None) -> Corpus:
         """Read a corpus that `relabel ingest` wrote.
+
+        Parameters
+        ----------
+        folder : Path
+        columns : sequence of str, optional
+            Columns to read; all by default. Without all of them the table's digest is that of the manifest, and only
+            the files are checked.
 
         Raises
         ------
@@ -134,6 +142,8 @@ class Corpus:
         """
 
         def read(manifest: Manifest) -> Corpus:
+            if columns is not None:
+                return cls(read_parts(folder, manifest, list(columns)), str(manifest.facts["digest"]))
             corpus = cls.from_table(read_parts(folder, manifest))
             # Hashes cover the files. The digest covers the table that the files form.
             if corpus.digest != manifest.facts["digest"]:
@@ -207,6 +217,16 @@ class Corpus:
     def row_of(self) -> dict[str, int]:
         """Caption id to row."""
         return {c: i for i, c in enumerate(self.caption_ids)}
+
+    def find_row(self, caption_id: str) -> int | None:
+        """Return the row of one caption id, None if there is none, without the dictionary `row_of`."""
+        row = pc.index(self.table["caption_id"], pa.scalar(caption_id.encode(errors="surrogatepass"), pa.binary()))
+        return None if row.as_py() < 0 else int(row.as_py())
+
+    def caption(self, row: int) -> Caption:
+        """Return the caption of one row, without the lists of all captions."""
+        names = ("caption_id", "image_id", "split", "text")
+        return Caption(*(self.table[name][row].as_py() for name in names))
 
     @cached_property
     def image_of(self) -> dict[str, int]:

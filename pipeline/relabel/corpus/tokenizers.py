@@ -92,6 +92,18 @@ def tokenize(texts: Sequence[str], runtime: Runtime) -> list[str]:
     return [tokens[line] for line in lines]
 
 
+@lru_cache(maxsize=1)
+def tokenize_text(text: str) -> str:
+    """Tokenise one text with PTB. The tokens of the last text are kept, for further labels that score the same text.
+
+    Raises
+    ------
+    MissingError, PartialError
+        As `tokenize`.
+    """
+    return tokenize([text], Runtime())[0]
+
+
 def one_line(text: str) -> str:
     r"""Replace line separators, control characters and lone surrogates, which end lines or break pipes, by spaces.
 

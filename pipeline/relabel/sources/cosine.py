@@ -25,7 +25,7 @@ from relabel.sources.relevance import LookupArrays, Relevance, pool, positions_i
 from relabel.sources.shards import ShardTasks, read_failed_rows
 from relabel.sources.vector_index import build_index, import_faiss
 from relabel.store.arrays import save_index, write_array, write_pieces
-from relabel.store.manifest import Manifest
+from relabel.store.manifest import Manifest, read_columns
 from relabel.store.tasks import Task, TaskGroup
 from relabel.store.workdir import Work
 
@@ -82,7 +82,7 @@ def read_vectors(folder: Path, manifest: Manifest) -> NDArray[np.float32]:
     width = pq.read_schema(folder / manifest.parts[0]).field("vector").type.list_size
     vectors, start = np.empty((sum(sizes), width), np.float32), 0
     for name, size in zip(manifest.parts, sizes, strict=True):
-        vectors[start : start + size] = vectors_from_table(pq.read_table(folder / name, columns=["vector"]))
+        vectors[start : start + size] = vectors_from_table(read_columns(folder / name, ["vector"]))
         start += size
     return vectors
 

@@ -163,7 +163,13 @@ def find_failed_rows(project: Project, labels: Iterable[str], split: str) -> lis
     return errors
 
 
-def open_label(project: Project, label: str, split: str, encoding: Manifest | None = None) -> Relevance:
+def open_label(
+    project: Project,
+    label: str,
+    split: str,
+    encoding: Manifest | None = None,
+    opened: dict[str, Relevance] | None = None,
+) -> Relevance:
     """Open an encoding for scoring.
 
     Parameters
@@ -172,16 +178,22 @@ def open_label(project: Project, label: str, split: str, encoding: Manifest | No
     label, split : str
     encoding : Manifest, optional
         The result of an earlier call of `read_encoding`.
+    opened : dict of str to Relevance, optional
+        Labels of the split that are open already. The label and those it is made of are added.
 
     Raises
     ------
     MissingError, CheckError
         As `read_encoding`; CheckError if a file differs from the manifest or another run rebuilds the encoding.
     """
+    opened = {} if opened is None else opened
+    # A label may be part of several others.
+    if label in opened:
+        return opened[label]
     expected = (encoding or read_encoding(project, label, split)).fingerprint
     folder = project.layout.encoding(split, label)
     source = project.config.source(label)
-    parts = {part: open_label(project, part, split) for part in source.input_labels()}
+    parts = {part: open_label(project, part, split, opened=opened) for part in source.input_labels()}
 
     def read(manifest: Manifest) -> Relevance:
         # Another process may have replaced the folder since its manifest was read.
@@ -190,7 +202,8 @@ def open_label(project: Project, label: str, split: str, encoding: Manifest | No
             raise CheckError(message, where=str(folder), todo="Run it again.")
         return source.open(OpenEncoding(project.corpus, folder, manifest, project.runtime, parts))
 
-    return read_artefact(folder, "encoding", read)
+    opened[label] = read_artefact(folder, "encoding", read)
+    return opened[label]
 
 
 def _command(label: str, split: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ class Hit:
 
 
 def search_labels(
-    project: Project, text: str | None, caption_id: str | None, labels: Sequence[str], k: int, split: str
+    project: Project, text: str | None, caption_id: str | None, labels: Sequence[str], k: int, split: str | None
 ) -> tuple[str, dict[str, list[Hit]], list[tuple[str, RelabelError]]]:
     """Search with several labels. A label that cannot answer, for example with a stale encoding, is left out.
 
@@ -40,8 +40,8 @@ def search_labels(
         Labels to search with; all if empty.
     k : int
         Number of results per label.
-    split : str
-        Split whose captions are searched.
+    split : str or None
+        Split whose captions are searched; None for the only split of the corpus, else the test split.
 
     Returns
     -------
@@ -60,25 +60,28 @@ def search_labels(
     RelabelError
         If no label can answer: the reason of the first.
     """
+    # PTB tokens and positions are for encoding.
+    project = replace(project, columns=("caption_id", "image_id", "image", "split", "text"))
+    split = project.choose_split(split, "test", labels)
     names = list(labels) or list(project.config.sources)
     if not labels and not any(project.layout.encoding(split, label).exists() for label in names):
         where = str(project.layout.encoding(split))
         raise MissingError("nothing is encoded", where=where, todo=f"Run {command('encode', '--split', split)}.")
-    opened: dict[str, Relevance] = {}
+    opened, chosen = dict[str, Relevance](), dict[str, Relevance]()
     left_out: list[tuple[str, RelabelError]] = []
     for label in names:
         try:
             _check_search(project, label, split, is_text=text is not None, named=bool(labels))
-            opened[label] = open_label(project, label, split)
+            chosen[label] = open_label(project, label, split, opened=opened)
         except RelabelError as error:
             left_out.append((label, error))
-    if not opened:
+    if not chosen:
         raise left_out[0][1]
     # All labels encode the same rows of the corpus, so any of them can check the id.
-    first = next(iter(opened.values()))
+    first = next(iter(chosen.values()))
     query: str | int = text if text is not None else find_row(project.corpus, first.rows, str(caption_id))
     hits = {}
-    for label, relevance in opened.items():
+    for label, relevance in chosen.items():
         gate = None
         # To score every caption of a split pair by pair would take hours.
         if project.config.source(label).is_pairwise():
@@ -90,7 +93,7 @@ def search_labels(
         hits[label] = nearest(relevance, query, k, gate)
     if not hits:
         raise left_out[0][1]
-    return (query if isinstance(query, str) else project.corpus.texts[query]), hits, left_out
+    return (query if isinstance(query, str) else project.corpus.caption(query).text), hits, left_out
 
 
 def nearest(relevance: Relevance, query: str | int, k: int, gate: tuple[Relevance, int] | None = None) -> list[Hit]:
@@ -119,16 +122,11 @@ def nearest(relevance: Relevance, query: str | int, k: int, gate: tuple[Relevanc
         captions = np.sort(_best(gate[0], query, captions, gate[1])[0])
     rows, scores = _best(relevance, query, captions, k)
     image = -1 if isinstance(query, str) else int(corpus.image[query])
-    return [
-        Hit(
-            corpus.caption_ids[row],
-            corpus.image_ids[corpus.image[row]],
-            corpus.texts[row],
-            float(score),
-            int(corpus.image[row]) == image,
-        )
-        for row, score in zip(rows.tolist(), scores, strict=True)
-    ]
+    hits = []
+    for row, score in zip(rows.tolist(), scores.tolist(), strict=True):
+        caption, same_image = corpus.caption(row), int(corpus.image[row]) == image
+        hits.append(Hit(caption.caption_id, caption.image_id, caption.text, score, same_image))
+    return hits
 
 
 def find_row(corpus: Corpus, rows: range, caption_id: str) -> int:
@@ -139,12 +137,12 @@ def find_row(corpus: Corpus, rows: range, caption_id: str) -> int:
     UsageError
         If the corpus has no such caption, or it is not among the encoded rows.
     """
-    row = corpus.row_of.get(caption_id)
+    row = corpus.find_row(caption_id)
     if row is None:
-        todo = f"Ids read like {corpus.caption_ids[0]}."
+        todo = f"Ids read like {corpus.caption(0).caption_id}."
         raise UsageError("no such caption in the corpus", where=caption_id, todo=todo)
     if row not in rows:
-        split = corpus.table["split"][row].as_py()
+        split = corpus.caption(row).split
         message = f"caption {caption_id} is in split {split}, which is not encoded"
         raise UsageError(message, todo=f"Use --split {split}.")
     return row
@@ -190,7 +188,7 @@ def _open_gate(project: Project, label: str, opened: dict[str, Relevance], split
     gate = project.config.judge.gate or (encoded[-1] if encoded else None)
     if gate is None:
         raise UsageError(f"{label} scores pair by pair and needs a gate", todo="Encode a label of vectors or features.")
-    return opened.get(gate) or open_label(project, gate, split)
+    return open_label(project, gate, split, opened=opened)
 
 
 def _best(

@@ -32,6 +32,8 @@ class Project:
     parent : Project, optional
         The project whose captions include this one's. Models are trained on the captions of the parent, so that a
         label has the same model in both.
+    columns : sequence of str, optional
+        Columns of the corpus that are read; all by default.
 
     Examples
     --------
@@ -47,6 +49,7 @@ class Project:
     runtime: Runtime
     labels: Path = Path("labels")
     parent: Project | None = field(default=None, kw_only=True)
+    columns: Sequence[str] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         config = self.config.with_models(self.runtime.data, self.training_dataset)
@@ -125,7 +128,7 @@ class Project:
             if ingested := sorted(folder.parent.name for folder in self.labels.glob("*/corpus")):
                 todo = f"{choices(dataset, ingested)} {todo}"
             raise MissingError(f"no corpus of dataset {dataset} here", where=str(self.layout.corpus), todo=todo)
-        return Corpus.open(self.layout.corpus)
+        return Corpus.open(self.layout.corpus, self.columns)
 
     def choose_split(self, split: str | None, default: str, labels: Sequence[str] = ()) -> str:
         """Return a named split as it is; without a name, the only split of the corpus, else the default.

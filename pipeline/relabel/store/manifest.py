@@ -279,7 +279,14 @@ def open_artefact(folder: Path, kind: str, *, verify: bool = True) -> Manifest:
 
 def read_parts(folder: Path, manifest: Manifest, columns: list[str] | None = None) -> pa.Table:
     """Read all shards of an artefact as one table, in row order."""
-    return pa.concat_tables([pq.read_table(folder / name, columns=columns) for name in manifest.parts])
+    return pa.concat_tables([read_columns(folder / name, columns) for name in manifest.parts])
+
+
+def read_columns(path: Path, columns: list[str] | None = None) -> pa.Table:
+    """Read a Parquet file, or some of its columns."""
+    # `read_table` would import pyarrow.dataset and pandas, which take as long as reading COCO's captions.
+    with pq.ParquetFile(path) as file:
+        return file.read(columns)
 
 
 def read_artefact(folder: Path, kind: str, read: Callable[[Manifest], T]) -> T:

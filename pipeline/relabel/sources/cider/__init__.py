@@ -16,7 +16,6 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pydantic import Field
 from typing_extensions import override
 
@@ -31,7 +30,7 @@ from relabel.sources.cider.features import Weighting, features_of, idf_of
 from relabel.sources.cider.ngrams import Vocabulary
 from relabel.sources.cider.relevance import BOUNDS, CiderRelevance, gauss_of
 from relabel.sources.typical_cost import COCO_CAPTIONS, TypicalCost
-from relabel.store.manifest import Manifest, read_parts, refuse_replaced
+from relabel.store.manifest import Manifest, read_columns, read_parts, refuse_replaced
 
 
 class CiderParams(SourceParams):
@@ -139,7 +138,7 @@ class Cider(Source[CiderParams]):
     @override
     def open(self, encoding: OpenEncoding) -> CiderRelevance:
         table = read_parts(encoding.folder, encoding.manifest, ["ngrams", "counts", "words"])
-        vocabulary = pq.read_table(encoding.folder / VOCABULARY, columns=["order", "df"])
+        vocabulary = read_columns(encoding.folder / VOCABULARY, ["order", "df"])
         order = vocabulary["order"].to_numpy()
         starts = np.searchsorted(order, np.arange(1, self.params.n + 2)).astype(np.int64)
         documents = int(encoding.manifest.facts["documents"])
@@ -158,7 +157,7 @@ class Cider(Source[CiderParams]):
             features=features_of(indptr, ids, counts, words, weighting),
             weighting=weighting,
             open_vocabulary=partial(_open_vocabulary, encoding.folder, encoding.manifest),
-            split=self._splitter(encoding.runtime),
+            split=self._splitter(),
             unseen_idf=float(np.log(documents)),
             sigma=sigma,
             threads=encoding.runtime.threads,
@@ -174,15 +173,15 @@ class Cider(Source[CiderParams]):
             images = corpus.images([self.params.df])
         return corpus.references(images)
 
-    def _splitter(self, runtime: Runtime) -> Callable[[str], list[str]]:
+    def _splitter(self) -> Callable[[str], list[str]]:
         """Return the tokenizer of new texts."""
         if self.params.tokenizer == "lower_split":
             return lower_split
 
         def ptb(text: str) -> list[str]:
-            from relabel.corpus.tokenizers import tokenize
+            from relabel.corpus.tokenizers import tokenize_text
 
-            return tokenize([text], runtime)[0].split()
+            return tokenize_text(text).split()
 
         return ptb
 

@@ -12,6 +12,9 @@ from relabel.core.errors import UsageError
 from relabel.core.numeric.csr import owners, ranges
 from relabel.sources.cider.ngrams import NgramOccurrences, Vocabulary
 
+MAX_SCORE = 10.0
+"""Relevance of a caption to itself."""
+
 
 class Features(NamedTuple):
     """Captions as sparse rows (CSR), ids ascending within a row.

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relabel.core.numeric.jit import jit
-from relabel.sources.cider.features import Features, MergeState, Weighting
-from relabel.sources.cider.kernels import MAX_SCORE, NO_NGRAM, collect_matching_refs
+from relabel.sources.cider.features import MAX_SCORE, Features, MergeState, Weighting
+from relabel.sources.cider.kernels import NO_NGRAM, collect_matching_refs
 
 I4 = NDArray[np.int32]
 I8 = NDArray[np.int64]

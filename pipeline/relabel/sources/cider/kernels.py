@@ -21,15 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relabel.core.numeric.jit import jit
-from relabel.sources.cider.features import Features, MergeState, Postings, Weighting
+from relabel.sources.cider.features import MAX_SCORE, Features, MergeState, Postings, Weighting
 
 I4 = NDArray[np.int32]
 I8 = NDArray[np.int64]
 F8 = NDArray[np.float64]
 NO_NGRAM = 1 << 40
 """Larger than every n-gram id. Ids are cast to int64 for the comparison, so that each function compiles once."""
-MAX_SCORE = 10.0
-"""Relevance of a caption to itself."""
 
 
 @jit

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from relabel.core.numeric.heap import push
 from relabel.core.numeric.jit import jit
-from relabel.sources.cider.features import Features, MergeState, Weighting
+from relabel.sources.cider.features import MAX_SCORE, Features, MergeState, Weighting
 from relabel.sources.cider.impact_index import (
     IMPACT_BITS,
     ImpactIndex,
@@ -32,7 +32,6 @@ from relabel.sources.cider.impact_index import (
     exact_score,
     order_by_rarity,
 )
-from relabel.sources.cider.kernels import MAX_SCORE
 
 I4 = NDArray[np.int32]
 I8 = NDArray[np.int64]

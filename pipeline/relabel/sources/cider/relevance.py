@@ -16,7 +16,15 @@ from relabel.core.progress import Advance
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
-from relabel.sources.cider.features import Features, MergeState, Postings, Weighting, features_of_text, postings_of
+from relabel.sources.cider.features import (
+    MAX_SCORE,
+    Features,
+    MergeState,
+    Postings,
+    Weighting,
+    features_of_text,
+    postings_of,
+)
 from relabel.sources.cider.ngrams import Vocabulary, number_ngrams
 from relabel.sources.finder import EMPTY_SLOT, Search, SlabFinder
 from relabel.sources.relevance import LookupArrays, Relevance, pool
@@ -25,7 +33,7 @@ from relabel.store.workdir import Work
 if TYPE_CHECKING:
     from relabel.sources.cider.impact_index import ImpactIndex
 
-BOUNDS = (0.0, 10.0)
+BOUNDS = (0.0, MAX_SCORE)
 """Least and largest relevance."""
 LEAVE_OUT = 0.4
 """Default share of the k-th best sum that the search may leave out at first."""
@@ -79,6 +87,11 @@ class CiderRelevance(Relevance):
 
     @override
     def block(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
+        # One reference against most captions, as `relabel nearest` asks, is not worth loading the compiled kernels.
+        if len(references) == 1 and 2 * len(captions) > len(self.rows):
+            sets = self.set_positions(references, pooling or self.pooling)
+            if len(sets.rows) == 1:
+                return self._score_reference(self.features, int(sets.rows[0]), self.weighting, captions)[None]
         return self.index(captions).block(references, pooling)
 
     @override
@@ -110,13 +123,11 @@ class CiderRelevance(Relevance):
     def query(self, text: str, captions: Rows) -> Scores:
         """Score N captions against one new text; n-grams that the vocabulary lacks have document frequency 0."""
         ngrams = number_ngrams([text], self.split, len(self.weighting.starts) - 1)
-        candidates = self.positions(captions).astype(np.int32)
         features = features_of_text(ngrams, self._vocabulary, self.weighting, self.unseen_idf)
         # The text may be longer than every caption: the table of penalties must cover the difference.
         longest = max(len(self.weighting.gauss), ngrams.ids.shape[1])
         weighting = self.weighting._replace(gauss=gauss_of(self.sigma, longest))
-        sets = References(np.arange(len(candidates) + 1), np.zeros(len(candidates), np.int32))
-        return self._score(features, weighting, sets, candidates)
+        return self._score_reference(features, 0, weighting, captions)
 
     @override
     def finder(self, search: Search, pooling: Pooling | None, runtime: Runtime) -> CiderFinder:
@@ -135,6 +146,26 @@ class CiderRelevance(Relevance):
 
         run_chunks(work, len(candidates), self.threads, step=4096)
         return out
+
+    def _score_reference(self, refs: Features, row: int, weighting: Weighting, captions: Rows) -> Scores:
+        """Score row `row` of `refs`, as the only reference, against captions, with the bits of `_score`."""
+        own, held = slice(refs.indptr[row], refs.indptr[row + 1]), self.features
+        grams, orders = refs.ids[own], len(weighting.starts) - 1
+        # Entry of the reference by n-gram. Most entries of the candidates are dropped by one look at this table.
+        entry = np.full(len(weighting.idf), -1, np.int32)
+        entry[grams] = np.arange(len(grams))
+        shared = np.flatnonzero(entry[held.ids] >= 0)
+        candidate = np.searchsorted(held.indptr, shared, side="right") - 1
+        order = np.searchsorted(weighting.starts, grams, side="right") - 1
+        weight = weighting.idf[grams] ** 2 * refs.counts[own] * refs.inverse[row, order]
+        at, count = entry[held.ids[shared]], held.counts[shared]
+        if weighting.clip:
+            count = np.minimum(count, refs.counts[own][at])
+        gauss = weighting.gauss[np.abs(held.bigrams[candidate] - refs.bigrams[row])]
+        terms = weight[at] * count * gauss * held.inverse[candidate, order[at]]
+        # `bincount` adds the terms of a caption one after another, by ascending n-gram, as the compiled loops do.
+        total = np.bincount(candidate, terms, len(held.bigrams))[self.positions(captions)]
+        return np.minimum(total * (MAX_SCORE / orders), MAX_SCORE)
 
     @cached_property
     def _vocabulary(self) -> Vocabulary:

@@ -17,7 +17,7 @@ from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.core.worker_pool import LineError
 from relabel.corpus import Corpus, References
-from relabel.corpus.tokenizers import tokenize
+from relabel.corpus.tokenizers import tokenize_text
 from relabel.sources.base import SourceParams
 from relabel.sources.meteor.encode import MeteorTables
 from relabel.sources.meteor.jar import MeteorScorer, normalise, scorer_command
@@ -95,8 +95,8 @@ class MeteorRelevance(Relevance):
     @override
     def query(self, text: str, captions: Rows) -> Scores:
         """Score N captions against one new text; this takes seconds, since METEOR's tables are cut for its words."""
-        tokens = tokenize([text], self.runtime)
-        reference = normalise(tokens, self.params.language, self.params.silence)[0] if tokens[0].strip() else ""
+        tokens = tokenize_text(text)
+        reference = normalise([tokens], self.params.language, self.params.silence)[0] if tokens.strip() else ""
         read = [self.words[i] for i in self._text(captions)]
         distinct = dict.fromkeys(w for w in read if w)
         if not reference or not distinct:

@@ -7,7 +7,7 @@ name their checkpoint.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -17,7 +17,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from relabel.core.errors import CheckError
-from relabel.core.runtime import Runtime
+from relabel.core.runtime import Device, Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
 from relabel.sources.base import OpenEncoding, SourceParams
@@ -166,14 +166,19 @@ class Sbert(VectorSource[SbertParams]):
     def _encode_text(self, manifest: Manifest, runtime: Runtime) -> Callable[[str], NDArray[np.float32]]:
         """Return an encoder of new texts, which loads the model when needed and checks that it is still the same."""
 
+        p = self.params
+
         @cache
         def encoder() -> SentenceEncoder:
             files = self._files(runtime)
+            sha256 = files.sha256()
             # The model may have been replaced since the captions were encoded.
-            if files.sha256() != manifest.semantic["model"]["sha256"]:
+            if sha256 != manifest.semantic["model"]["sha256"]:
                 message = "this is not the model that the encoding was made with"
                 raise CheckError(message, where=str(files.folder), todo="Encode again.")
-            return self._encoder(files, runtime)
+            return _load_encoder(
+                files.folder, sha256, p.prompt, p.max_length, p.dtype, runtime.device, runtime.threads
+            )
 
         def encode(text: str) -> NDArray[np.float32]:
             # A terminal can pass surrogates, which no tokenizer accepts.
@@ -182,3 +187,19 @@ class Sbert(VectorSource[SbertParams]):
             return vector
 
         return encode
+
+
+@lru_cache(maxsize=2)
+def _load_encoder(
+    folder: Path,
+    sha256: str,
+    prompt: str | None,
+    max_length: int | None,
+    dtype: ComputeType,
+    device: Device,
+    threads: int,
+) -> SentenceEncoder:
+    """Load a model for new texts, once for all labels that share it. Another `sha256` is another model."""
+    from relabel.sources.models.encoder import SentenceEncoder
+
+    return SentenceEncoder(folder, prompt, max_length, dtype, Runtime(device=device, threads=threads))

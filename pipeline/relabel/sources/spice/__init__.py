@@ -127,9 +127,9 @@ class Spice(Source[SpiceParams]):
         from relabel.sources.spice.load import rows_of_text
 
         if self.params.text == "ptb":
-            from relabel.corpus.tokenizers import tokenize
+            from relabel.corpus.tokenizers import tokenize_text
 
-            text = tokenize([text], runtime)[0]
+            text = tokenize_text(text)
         # The process ends with the text: an opened encoding keeps no parser.
         parser = SpiceParser(lambda: worker_command(runtime.data, self.params.heap), self.params.silence)
         try:

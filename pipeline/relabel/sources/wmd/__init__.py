@@ -167,9 +167,9 @@ class _TextEncoder:
         """Return the tokens of a text."""
         if self.params.tokenizer == "lower_split":
             return lower_split(text)
-        from relabel.corpus.tokenizers import tokenize
+        from relabel.corpus.tokenizers import tokenize_text
 
-        return tokenize([text], self.runtime)[0].split()
+        return tokenize_text(text).split()
 
     def _read_vectors(self, words: list[str]) -> dict[str, NDArray[np.float32]]:
         """Read the vectors of words from the file; words that the file lacks are not in the result."""

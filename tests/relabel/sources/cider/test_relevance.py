@@ -7,6 +7,8 @@ image (idf 0 everywhere), captions of 2,000 words, and rows that are not encoded
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -218,3 +220,39 @@ def test_the_text_of_an_encoded_caption_scores_as_that_caption(opened: Open) -> 
     for row in rows:
         block = relevance.block(References.single(rows[row : row + 1]), rows)
         assert relevance.query(relevance.corpus.texts[row].upper(), rows) == pytest.approx(block[0], abs=1e-12)
+
+
+@pytest.mark.parametrize("params", [{}, {"variant": "cider"}, {"n": 2, "sigma": 1.5}])
+def test_one_reference_has_the_bits_of_pairs(opened: Open, params: dict[str, Any]) -> None:
+    relevance = opened(TANGLED, **params)
+    rows = everything(relevance)
+    for row in rows:
+        references = References.single(rows[row : row + 1])
+        # A block of most captions is computed with numpy, a smaller one by the compiled kernels.
+        large, small = relevance.block(references, rows[::-1])[0, ::-1], relevance.block(references, rows[:3])[0]
+        pairs = relevance.pairs(References.single(np.full(len(rows), row, np.int32)), rows)
+        assert np.array_equal(large, pairs)
+        assert np.array_equal(small, pairs[:3])
+    sets = relevance.corpus.references(range(1))
+    assert np.array_equal(relevance.block(sets, rows, "paired"), relevance.block(References.single(rows[:1]), rows))
+
+
+def test_one_query_loads_no_compiled_kernels() -> None:
+    program = """
+import sys
+import numpy as np
+from relabel.corpus import References
+from relabel.sources.cider.features import Weighting, features_of, idf_of
+from relabel.sources.cider.ngrams import number_ngrams
+from relabel.sources.cider.relevance import CiderRelevance, gauss_of
+ngrams = number_ngrams(["a dog runs", "a brown dog runs", "two cats sleep"], str.split, 4)
+idf = idf_of(ngrams.document_frequency(References.of([[0, 1], [2]])), documents=2)
+weighting = Weighting(ngrams.vocabulary.starts, idf, gauss_of(6.0, 4), clip=True)
+features = features_of(*ngrams.counts(0, 3), np.array([3, 4, 3]), weighting)
+r = CiderRelevance(None, range(3), "refs", features, weighting, lambda: ngrams.vocabulary, str.split, 0.7, 6.0, 1)
+rows = np.arange(3, dtype=np.int32)
+assert r.block(References.single(rows[:1]), rows)[0].argmax() == 0
+assert r.query("two cats sleep", rows).argmax() == 2
+assert "numba" not in sys.modules, "numba"
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
