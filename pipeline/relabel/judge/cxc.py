@@ -14,21 +14,26 @@ the reference set of a, then pooled over the captions of b as over the reference
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from relabel.core.errors import MissingError
 from relabel.core.hints import command
-from relabel.core.progress import SILENT, Progress
+from relabel.core.progress import SILENT, Advance, Progress
 from relabel.core.types import Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.datasets.cxc import SIDES, TASKS, HumanScores, Side, Split, Task, human_scores
 from relabel.sources.base import Source
 from relabel.sources.relevance import Relevance
+from relabel.store.blocks import Blocks, exclude_blocks
+from relabel.store.tasks import Task as StoreTask
+from relabel.store.tasks import TaskGroup, make_group
 from relabel.store.workdir import Work
 
 SCHEMA = pa.schema(
@@ -46,8 +51,7 @@ SCHEMA = pa.schema(
 in the bootstrap: SITS the image, STS the left caption's image, SIS the left image; null where the corpus lacks it."""
 
 SHOWN = 5
-# Pairs per file of `pairs` sources: a killed run loses about a minute.
-_CHUNK: dict[Task, int] = {"sts": 4096, "sits": 8192, "sis": 1024}
+_FIRST = 256  # pairs of the first block
 _BATCH = 8192  # pairs between two advances of the bar
 
 
@@ -64,7 +68,7 @@ def score_cxc(
 ) -> None:
     """Write the relevance of every judged pair: `sts-00000-of-00001.parquet`, ... with `SCHEMA`.
 
-    A source of kind `pairs` writes many files per task, so that a killed run resumes; all others write one.
+    The pairs of a task are scored in saved blocks, so that an interrupted run resumes.
 
     Parameters
     ----------
@@ -90,17 +94,10 @@ def score_cxc(
         if count := missing[task]["count"]:
             first = ", ".join(missing[task]["first"])
             progress.note(f"{task}: {count:,} of {len(human):,} pairs cannot be scored: {first}, ...")
-        # Only a source that scores pair by pair runs long enough to be killed. Each of its files is a point to resume
-        # from.
-        size = _CHUNK[task] if source.spec.pairwise else len(human)
-        chunks = [range(a, min(a + size, len(human))) for a in range(0, len(human), size)]
-        with progress.bar(f"{task} {split}", len(human), "pairs") as bar:
-            for i, chunk in enumerate(chunks):
-                name = f"{task}-{i:05d}-of-{len(chunks):05d}.parquet"
-                if work.done(name):
-                    bar.advance(len(chunk))
-                else:
-                    work.table(name, lambda c=chunk, p=pairs, t=task: _table(p, c, scorer.of(t), bar.advance))  # type: ignore[misc]
+        one = StoreTask(f"{task}-00000-of-00001.parquet", len(human))
+        group = TaskGroup(f"{task} {split}", "pairs", [one])
+        make_group(group, work, progress, partial(_score_task, work, pairs, scorer.of(task)))
+    exclude_blocks(work)
     # Reports choose notes and published figures by these facts, without a look at the parameters of the judgement.
     work.facts["cxc"] = {
         "split": split,
@@ -205,6 +202,19 @@ class _Scorer:
     def _symmetrised(self, score: Callable[[Rows, Rows], Scores], left: Rows, right: Rows) -> Scores:
         # The human score of such a pair has no direction, so neither has its relevance.
         return score(left, right) if self.symmetric else (score(left, right) + score(right, left)) / 2
+
+
+def _score_task(
+    work: Work, pairs: _JudgedPairs, score: Callable[[Rows, Rows], Scores], task: StoreTask, advance: Advance
+) -> None:
+    """Write the file of one task."""
+    blocks = Blocks(work, task.file, first=_FIRST)
+
+    def table(numbers: NDArray[np.int64]) -> pa.Table:
+        return _table(pairs, range(int(numbers[0]), int(numbers[-1]) + 1), score, advance)
+
+    work.table(task.file, lambda: blocks.make(np.arange(task.size), table, advance))
+    blocks.drop()
 
 
 def _table(

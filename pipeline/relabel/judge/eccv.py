@@ -11,6 +11,7 @@ put the query's own image or captions first, by their ids, and then all that is 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,14 @@ from numpy.typing import NDArray
 
 from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.core.hints import command
-from relabel.core.progress import SILENT, Progress, ProgressBar
+from relabel.core.progress import SILENT, Advance, Progress
 from relabel.core.types import Rows, Scores
 from relabel.corpus import Corpus
 from relabel.judge.eccv_data import DIRECTIONS, Direction, Eccv
 from relabel.sources.base import Source
 from relabel.sources.relevance import Relevance
+from relabel.store.blocks import Blocks, exclude_blocks
+from relabel.store.tasks import Task, TaskGroup, make_group
 from relabel.store.workdir import Work
 from relabel_train.metrics import Ties, average_precision_at_r, r_precision, ranked_hits, recall_at_k
 from relabel_train.metrics.ranking import kth_largest
@@ -41,7 +44,8 @@ SCHEMA = pa.schema(
     ]
 )
 """One row per query: its id, its R and its three figures, 0..1."""
-_BATCH = 64  # queries per block: (64, 25,000) float64 is 13 MB
+_BATCH = 64  # queries ranked together: (64, 25,000) float64 is 13 MB
+_GATED_BATCH = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +82,7 @@ def score_eccv(
 ) -> None:
     """Rank for every query and write its figures: `i2t-00000-of-00001.parquet`, ... with `SCHEMA`.
 
-    A source of kind `pairs` writes many files per direction, so that a killed run resumes.
+    The queries of a direction are ranked in saved blocks, so that an interrupted run resumes.
 
     Parameters
     ----------
@@ -112,18 +116,10 @@ def score_eccv(
             raise CheckError("not all captions of ECCV Caption are encoded", todo="Encode the test split.")
     ranker = _Ranker(corpus, relevance, max(map(abs, source.spec.bounds)), eccv, ties, gate)
     for direction in DIRECTIONS:
-        count = len(eccv.queries[direction])
-        # As on CxC, only a source that scores pair by pair needs points to resume from.
-        size = _BATCH if source.spec.pairwise else count
-        chunks = [range(a, min(a + size, count)) for a in range(0, count, size)]
-        with progress.bar(f"eccv {direction}", count, "queries") as bar:
-            for i, chunk in enumerate(chunks):
-                name = f"{direction}-{i:05d}-of-{len(chunks):05d}.parquet"
-                if work.done(name):
-                    bar.advance(len(chunk))
-                else:
-                    table = ranker.table(direction, chunk, bar)
-                    work.table(name, lambda t=table: t)  # type: ignore[misc]
+        task = Task(f"{direction}-00000-of-00001.parquet", len(eccv.queries[direction]))
+        group = TaskGroup(f"eccv {direction}", "queries", [task])
+        make_group(group, work, progress, partial(ranker.write, work, direction))
+    exclude_blocks(work)
     work.facts["eccv"] = {
         "ties": ties,
         "pooling": relevance.pooling,
@@ -155,19 +151,35 @@ class _Ranker:
     ties: Ties
     gate: Gate | None
 
-    def table(self, direction: Direction, chunk: range, bar: ProgressBar) -> pa.Table:
+    @property
+    def batch(self) -> int:
+        """Queries that are ranked together. Behind a gate, the pairs of a few queries take seconds already."""
+        return _BATCH if self.gate is None else _GATED_BATCH
+
+    def write(self, work: Work, direction: Direction, task: Task, advance: Advance) -> None:
+        """Write the file of one direction."""
+        # A block holds complete batches, so that figures do not depend on the division into blocks.
+        blocks = Blocks(work, task.file, first=self.batch, step=self.batch)
+
+        def table(numbers: NDArray[np.int64]) -> pa.Table:
+            return self.table(direction, range(int(numbers[0]), int(numbers[-1]) + 1), advance)
+
+        work.table(task.file, lambda: blocks.make(np.arange(task.size), table, advance))
+        blocks.drop()
+
+    def table(self, direction: Direction, chunk: range, advance: Advance) -> pa.Table:
         """Compute the rows of a chunk of queries."""
         queries = self.eccv.queries[direction]
         columns: list[NDArray[np.float64]] = []
-        for a in range(chunk.start, chunk.stop, _BATCH):
-            batch = range(a, min(a + _BATCH, chunk.stop))
+        for a in range(chunk.start, chunk.stop, self.batch):
+            batch = range(a, min(a + self.batch, chunk.stop))
             count = queries.positives[batch.start : batch.stop]
             # No figure looks past rank R, and the largest R of a batch serves all of its queries.
             hits = self.hits(direction, batch, int(count.max()))
             columns.append(
                 np.stack([average_precision_at_r(hits, count), r_precision(hits, count), recall_at_k(hits, 1)])
             )
-            bar.advance(len(batch))
+            advance(len(batch))
         ap_at_r, precision, r_at_1 = np.concatenate(columns, axis=1)
         rows = slice(chunk.start, chunk.stop)
         values = [queries.ids[rows], queries.positives[rows], ap_at_r, precision, r_at_1]

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from relabel.core.process_memory import resident_bytes
 from relabel.core.progress import Advance, ignore_progress
@@ -32,6 +33,7 @@ from relabel.sources.finder import Finder, Search
 from relabel.sources.gate_counts import collect_gate_counts
 from relabel.sources.relevance import Relevance
 from relabel.store.atomic import write_text
+from relabel.store.blocks import Blocks
 from relabel.store.fixed_parquet import write_plain
 from relabel.store.manifest import Manifest, read_manifest
 from relabel.store.tasks import Task, TaskGroup, Tasks
@@ -39,6 +41,7 @@ from relabel.store.workdir import Work, part_name
 
 _UPDATE = "update.json"
 _SUBFOLDER = "update-"
+_FIRST = 64  # queries of the first block of a shard
 _WRITER_BYTES = 160 << 20  # memory of a shard while it is written, in addition to the finder's
 
 
@@ -102,16 +105,23 @@ class NeighbourTasks(Tasks):
             return
         queries = self._shards[task.file]
         numbers, image = self.spec.query_numbers(self.corpus), self.spec.query_images(self.corpus)
+        blocks = Blocks(work, task.file, first=_FIRST if finder.has_cheap_calls() else len(queries))
+
+        def find(part: NDArray[np.int64]) -> pa.Table:
+            group = range(int(part[0]), int(part[-1]) + 1)
+            rows, scores = finder.find(work, group, advance)
+            row = np.arange(numbers[group.start], numbers[group.start] + len(group), dtype=np.int32)
+            same = self.corpus.image[rows] == image[group.start : group.stop, None]
+            return table_of(row, rows, scores, same)
 
         def tables() -> Iterator[pa.Table]:
             # One row group at a time, so that memory depends neither on k nor on the shard size.
             for group in row_groups(queries, finder.search.width):
-                rows, scores = finder.find(work, group, advance)
-                row = np.arange(numbers[group.start], numbers[group.start] + len(group), dtype=np.int32)
-                same = self.corpus.image[rows] == image[group.start : group.stop, None]
-                yield table_of(row, rows, scores, same)
+                more = group.stop < queries.stop
+                yield blocks.make(np.arange(group.start, group.stop), find, advance, more)
 
         work.file(task.file, lambda path: write_plain(path, tables(), SCHEMA), rows=len(queries))
+        blocks.drop()
 
     def finish(self, work: Work) -> None:
         """Record the facts of the table; exclude the files that only the search needed."""

@@ -309,6 +309,10 @@ class IncrementalFinder(Finder):
         name, file = task.file.removeprefix(f"{self.name}/").split("/", 1)
         self.finders[name].prepare(self._subfolder(work, name), Task(file, task.size), advance)
 
+    def has_cheap_calls(self) -> bool:
+        """Return True if both finders have cheap calls."""
+        return all(finder.has_cheap_calls() for finder in self.finders.values())
+
     def find(self, work: Work, queries: range, advance: Advance) -> tuple[Rows, Scores]:
         """Find the neighbours of some queries, each by update or by search."""
         shape = (len(queries), self.search.width)

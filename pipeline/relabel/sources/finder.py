@@ -85,6 +85,10 @@ class Finder(ABC):
         """Write the file of one preliminary task."""
         raise NotImplementedError
 
+    def has_cheap_calls(self) -> bool:
+        """Return True if `find` takes about as long for many queries at a time as for a few at a time."""
+        return True
+
     @abstractmethod
     def find(self, work: Work, queries: range, advance: Advance) -> tuple[Rows, Scores]:
         """Find the neighbours of q queries.
@@ -123,6 +127,11 @@ class SlabFinder(Finder, Generic[Slab]):
     search: Search
     pooling: Pooling
     runtime: Runtime
+
+    @override
+    def has_cheap_calls(self) -> bool:
+        """Return True if there is one slab; several are built again by each call."""
+        return self.count == 1
 
     @override
     def find(self, work: Work | None, queries: range, advance: Advance) -> tuple[Rows, Scores]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,7 +37,7 @@ class CountingWork(Work):
 
         def make_and_count() -> pa.Table:
             table = make()
-            self.last = _write_counts(self.relevance, self, name, self.last)
+            write_gate_counts(self, name)
             return table
 
         super().table(name, make_and_count, plain)
@@ -52,12 +51,10 @@ def with_gate_counts(work: Work, relevance: Relevance) -> Work:
     return CountingWork(work.folder, work.facts, work.runtime, relevance=relevance, last=gated.counts)
 
 
-@contextmanager
-def record_gate_counts(relevance: Relevance, work: Work, name: str) -> Iterator[None]:
-    """Write the gate's counts within the context before the file `name` is committed."""
-    gated = relevance.gate_counts()
-    yield
-    _write_counts(relevance, work, name, gated.counts if gated is not None else {})
+def write_gate_counts(work: Work, name: str) -> None:
+    """Write the counts since the last table of a `CountingWork`, before the file `name` is committed."""
+    if isinstance(work, CountingWork):
+        work.last = _write_counts(work.relevance, work, name, work.last)
 
 
 def _write_counts(relevance: Relevance, work: Work, name: str, before: dict[str, int]) -> dict[str, int]:
@@ -66,6 +63,8 @@ def _write_counts(relevance: Relevance, work: Work, name: str, before: dict[str,
     if gated is None:
         return {}
     difference = {name: count - before.get(name, 0) for name, count in gated.counts.items()}
+    # A killed run may have left the counts of a table of other rows.
+    work.drop(f"{name}{_END}")
     # The file is committed before its table, so a table never lacks its counts.
     text = json.dumps({"gate": gated.gate, "counts": difference})
     work.file(f"{name}{_END}", lambda path: path.write_text(text, encoding="utf-8"))

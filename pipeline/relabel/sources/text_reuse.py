@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,17 +26,14 @@ from relabel.core.progress import Advance
 from relabel.sources.cosine import VectorTasks
 from relabel.sources.shards import FAILED, ShardTasks, read_failed_rows
 from relabel.store.atomic import write_text
+from relabel.store.blocks import Blocks, exclude_blocks
 from relabel.store.fixed_parquet import plain_bytes, write_plain
 from relabel.store.manifest import Manifest, open_artefact
-from relabel.store.tasks import Task, Tasks, count_saved
+from relabel.store.tasks import Task, Tasks
 from relabel.store.workdir import Work
 
 TEXTS = "texts.parquet"
 """File beside the shards, with the columns row (int32) and digest (16 bytes) of the encoded text."""
-BLOCK_SECONDS = 4.0
-"""Time that one block of a shard takes, about."""
-_BLOCK = "block-"
-_FIRST_BLOCK = 1024  # captions of the first block, which shows the speed of the model
 _REUSE = "reuse.json"
 _NO_EFFECT = ("rows", "rows_per_shard", "index")  # semantic parameters that change no row
 _SCHEMA = pa.schema([pa.field("row", pa.int32()), pa.field("digest", pa.binary(16))])
@@ -94,14 +90,11 @@ class TextReuseTasks(ShardTasks):
 class TextTasks(TextReuseTasks, VectorTasks):
     """Work on vectors that depend on a caption's text alone.
 
-    Where a vector has the same bytes in any batch, a shard is encoded in blocks of about `BLOCK_SECONDS`. Each block is
-    saved until its shard is complete, so that an interrupted run loses one block at most.
+    Where a vector has the same bytes in any batch, a shard is encoded in saved blocks, so that an interrupted run loses
+    one block at most.
     """
 
-    @cached_property
-    def _blocks(self) -> list[str]:
-        """Names of the saved blocks of the current shard."""
-        return []
+    _blocks: Blocks | None = None  # of the current shard
 
     def has_batch_invariant_rows(self) -> bool:
         """Return whether the bytes of a row do not depend on the rows that are encoded with it."""
@@ -143,58 +136,23 @@ class TextTasks(TextReuseTasks, VectorTasks):
     def make(self, work: Work, task: Task, advance: Advance) -> None:
         """Write the file of one task. The blocks of a complete shard are removed."""
         super().make(work, task, advance)
-        if task.file in self.parts:
-            while self._blocks:
-                work.drop(self._blocks.pop())
+        if self._blocks is not None:
+            self._blocks.drop()
+            self._blocks = None
 
     @override
     def finish(self, work: Work) -> None:
         """Record the failed rows, and leave the blocks of a killed run out of the artefact."""
         super().finish(work)
-        work.excluded.update(name for name in work.entries() if name.startswith(_BLOCK))
+        exclude_blocks(work)
 
     def _encode_in_blocks(self, work: Work, rows: Numbers, advance: Advance) -> pa.Table:
         """Encode the captions of some rows block by block; blocks of an interrupted run are read."""
         if not self.has_batch_invariant_rows():
             return self.encode_rows(rows, advance)
-        blocks, start, size = list[pa.Table](), 0, _FIRST_BLOCK
-        while start < len(rows):
-            name = f"{_BLOCK}{rows[start]:010d}.parquet"
-            block = _read_block(work, name, rows[start:])
-            if block is None:
-                began = time.monotonic()
-                block = self.encode_rows(rows[start : start + size], advance)
-                seconds = time.monotonic() - began
-                # The last block becomes part of the shard immediately.
-                if start + size < len(rows):
-                    work.table(name, partial(_same, block), plain=True)
-                    count_saved(len(block))
-                    self._blocks.append(name)
-                size = int(np.clip(size * BLOCK_SECONDS / max(seconds, 1e-3), _FIRST_BLOCK // 4, 4 * size))
-            else:
-                self._blocks.append(name)
-                advance(len(block))
-                count_saved(len(block))
-            blocks.append(block)
-            start += len(block)
-        # A block without failed rows lacks the column of reasons.
-        return pa.concat_tables(blocks, promote_options="default").combine_chunks()
-
-
-def _read_block(work: Work, name: str, rows: Numbers) -> pa.Table | None:
-    """Read a saved block; None if there is none, or it holds other rows than the next ones."""
-    if not work.done(name):
-        return None
-    block = pq.read_table(work.folder / name)
-    if np.array_equal(block["row"].to_numpy(), rows[: len(block)]):
-        return block
-    # An earlier run took other rows from its previous encoding.
-    work.drop(name)
-    return None
-
-
-def _same(table: pa.Table) -> pa.Table:
-    return table
+        shard = next(name for name, part in self.parts.items() if rows[0] in part)
+        self._blocks = Blocks(work, shard)
+        return self._blocks.make(rows, lambda numbers: self.encode_rows(numbers, advance), advance)
 
 
 def with_text_reuse(make: Callable[[], Tasks], out: Path, semantic: dict[str, Any]) -> Tasks:

@@ -7,8 +7,9 @@ files are missing.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from relabel.core.progress import Advance, Progress
 from relabel.store.workdir import Work
@@ -111,21 +112,35 @@ def count_saved(amount: int) -> None:
         saved.partial += amount
 
 
-def make_all(tasks: Tasks, work: Work, progress: Progress) -> None:
-    """Run all tasks that are not done, in this process."""
+def make_group(group: TaskGroup, work: Work, progress: Progress, make: Callable[[Task, Advance], None]) -> None:
+    """Run the tasks of a group that are not done, in this process, with a progress bar.
+
+    Parameters
+    ----------
+    group : TaskGroup
+    work : Work
+    progress : Progress
+    make : callable
+        Writes the file of a task, and reports the amounts of work done.
+    """
     global saved
-    tasks.start(work)
+    saved = SavedWork(group)
     try:
-        for group in tasks.groups(work):
-            saved = SavedWork(group)
-            with progress.bar(group.title, sum(task.size for task in group.tasks), group.measure) as bar:
-                for task in group.tasks:
-                    # Work of an earlier run counts in full, so that the bar always ends at its total.
-                    if work.done(task.file):
-                        bar.advance(task.size)
-                    else:
-                        tasks.make(work, task, bar.advance)
-                    saved.complete, saved.partial = saved.complete + task.size, 0
+        with progress.bar(group.title, sum(task.size for task in group.tasks), group.measure) as bar:
+            for task in group.tasks:
+                # Work of an earlier run counts in full, so that the bar always ends at its total.
+                if work.done(task.file):
+                    bar.advance(task.size)
+                else:
+                    make(task, bar.advance)
+                saved.complete, saved.partial = saved.complete + task.size, 0
     finally:
         saved = None
+
+
+def make_all(tasks: Tasks, work: Work, progress: Progress) -> None:
+    """Run all tasks that are not done, in this process."""
+    tasks.start(work)
+    for group in tasks.groups(work):
+        make_group(group, work, progress, partial(tasks.make, work))
     tasks.finish(work)

@@ -15,7 +15,7 @@ from relabel.topk.candidate_buffer import buffer_bytes
 from relabel.topk.merge import topk_bytes
 
 BLOCKING = "groups.json"
-_MAX_GROUP = 1 << 17  # candidates per group: a killed run loses the minute or two of a pair of groups
+_MAX_GROUP = 3 << 15  # candidates per group: an interrupted run loses the ten seconds or so of a pair of groups
 _MIN_GROUP = 256
 _FIXED_BYTES = 24 << 20  # estimate of temporary arrays
 _THREAD_BYTES = 4 << 20  # estimate of a thread's tile and of the product that fills it

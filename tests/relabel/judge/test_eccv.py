@@ -190,10 +190,11 @@ def test_undefined_relevance_ranks_last(few: Corpus, odd: SimpleNamespace, tiny:
     assert not np.isnan(read_eccv_scores(work.folder)["i2t"]["ap_at_r"].to_numpy()).any()
 
 
-def test_pairwise_sources_resume(
-    few: Corpus, odd: SimpleNamespace, eccv: Eccv, cxc_test: Corpus, work: Work, monkeypatch: pytest.MonkeyPatch
+def test_an_interrupted_ranking_resumes_from_its_saved_blocks(
+    few: Corpus, odd: SimpleNamespace, work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("relabel.judge.eccv._BATCH", 4)
+    monkeypatch.setattr("relabel.judge.eccv._GATED_BATCH", 4)
+    monkeypatch.setattr("relabel.store.blocks.BLOCK_SECONDS", 0.0)  # a block is one batch
     relevance = odd.Relevance(few, range(len(few)))
     images = np.arange(10, 50, dtype=np.int32)
     captions = np.sort(few.references(images).rows)
@@ -205,17 +206,26 @@ def test_pairwise_sources_resume(
     }
     small = Eccv(captions, images, queries)  # type: ignore[arg-type]
     gate = Gate("gate", SameImageRelevance(few, relevance.rows, "max"), 7)
+    whole = Work(work.folder.with_name("whole"))
+    (whole.folder / ".done").mkdir(parents=True)
+    score_eccv(few, relevance, odd.Pairs, small, whole, gate=gate)
+    assert sorted(whole.entries()) == ["i2t-00000-of-00001.parquet", "t2i-00000-of-00001.parquet"]
+    pairs, calls = odd.Relevance.pairs, odd.Relevance.calls
+    calls.clear()
+
+    def interrupted(self: object, *args: object) -> object:
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return pairs(self, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(odd.Relevance, "pairs", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            score_eccv(few, relevance, odd.Pairs, small, work, gate=gate)
+    assert calls == [4 * 7, 4 * 7]
     score_eccv(few, relevance, odd.Pairs, small, work, gate=gate)
-    assert sorted(work.entries()) == [
-        *(f"i2t-0000{i}-of-00003.parquet" for i in range(3)),
-        "t2i-00000-of-00001.parquet",
-    ]
-    before = {n: e.sha256 for n, e in work.entries().items()}
-    (work.folder / "i2t-00001-of-00003.parquet").unlink()
-    odd.Relevance.calls.clear()
-    score_eccv(few, relevance, odd.Pairs, small, work, gate=gate)
-    assert odd.Relevance.calls == [4 * 7]
-    assert {n: e.sha256 for n, e in work.entries().items()} == before
+    assert calls == [4 * 7, 4 * 7, 1 * 7, 1 * 7]
+    assert work.entries() == whole.entries()
     assert work.facts["eccv"]["gate"] == "gate"
 
 

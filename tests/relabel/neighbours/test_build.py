@@ -94,8 +94,14 @@ def test_one_caption_has_no_neighbours(finders: str, dataset: Any, make_lines: A
 
 
 def test_an_interrupted_run_resumes_to_the_same_bytes(
-    finders: str, dataset: Any, make_lines: Any, read_files: Callable[[Path], dict[str, bytes]]
+    finders: str,
+    dataset: Any,
+    make_lines: Any,
+    read_files: Callable[[Path], dict[str, bytes]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("relabel.neighbours.build._FIRST", 4)
+    monkeypatch.setattr("relabel.store.blocks.BLOCK_SECONDS", 0.0)  # the blocks after the first one are of one caption
     project = dataset.encoded(make_lines(30, "train"))
     job = stages.neighbours(project, "near")
     job.run()

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from relabel.core.runtime import Runtime
@@ -22,6 +21,7 @@ from relabel.sources.sbert import Sbert, SbertParams
 from relabel.sources.text_reuse import TEXTS, TextTasks, text_digest_bytes, with_text_reuse
 from relabel.store import tasks
 from relabel.store.artefact import build
+from relabel.store.blocks import Blocks
 from relabel.store.manifest import ArtefactSpec, Manifest
 from relabel.store.tasks import make_all
 from relabel.store.workdir import Work
@@ -173,7 +173,7 @@ def test_an_interrupted_shard_resumes_from_its_saved_blocks(
     model: str, tmp_path: Path, encoded_texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     complete, _ = encode(tmp_path / "whole", OLD, model=model)
-    monkeypatch.setattr(text_reuse, "_FIRST_BLOCK", 4)
+    monkeypatch.setattr(text_reuse, "Blocks", partial(Blocks, first=4))
     plain, calls = SentenceEncoder.encode, list[int]()
 
     def killed(self: SentenceEncoder, texts: Any, advance: Any = None) -> Embeddings:
@@ -188,7 +188,7 @@ def test_an_interrupted_shard_resumes_from_its_saved_blocks(
     described = list[str]()
     with monkeypatch.context() as patch:
         patch.setattr(SentenceEncoder, "encode", killed)
-        patch.setattr(text_reuse, "BLOCK_SECONDS", 0.0)  # every block after the first has one caption
+        patch.setattr("relabel.store.blocks.BLOCK_SECONDS", 0.0)  # the blocks after the first one are of one caption
         with pytest.raises(KeyboardInterrupt):
             encode(tmp_path / "out", OLD, model=model)
     assert calls == [4, 1, 1]
@@ -200,15 +200,3 @@ def test_an_interrupted_shard_resumes_from_its_saved_blocks(
         name: entry.sha256 for name, entry in complete.files.items()
     }
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted([*manifest.files, "manifest.json"])
-
-
-def test_blocks_of_other_rows_are_encoded_again(tmp_path: Path) -> None:
-    work, rows = Work(tmp_path), np.array([3, 5, 6])
-    (tmp_path / ".done").mkdir()
-    work.table("block-0000000003.parquet", lambda: pa.table({"row": np.array([3, 4], np.int32)}))
-    assert text_reuse._read_block(work, "block-0000000003.parquet", rows) is None
-    assert not work.done("block-0000000003.parquet")
-    work.table("block-0000000003.parquet", lambda: pa.table({"row": np.array([3, 5], np.int32)}))
-    block = text_reuse._read_block(work, "block-0000000003.parquet", rows)
-    assert block is not None
-    assert len(block) == 2

@@ -15,14 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from relabel.core.progress import Advance
 from relabel.core.types import Pooling, Rows
 from relabel.corpus import Corpus, References
-from relabel.sources.gate_counts import record_gate_counts
+from relabel.sources.gate_counts import with_gate_counts, write_gate_counts
 from relabel.sources.relevance import Relevance
 from relabel.store.arrays import save_array
+from relabel.store.blocks import Blocks
 from relabel.store.tasks import Task
 from relabel.store.workdir import Work
 
@@ -32,7 +34,8 @@ Keys = NDArray[np.int64]
 PAIR_BYTES = 16
 """Bytes of a pair on disk, until the plan is complete."""
 
-_PART = 1 << 18  # pairs per part, counted with repeats: a minute of a slow source, and 30 MB of memory
+_PART = 1 << 18  # pairs per part, counted with repeats: 30 MB of memory
+_FIRST = 256  # pairs of the first block of a part
 _STEP = 1 << 14  # pairs scored per call
 
 
@@ -108,16 +111,22 @@ class Pairs:
 
     def score(self, work: Work, task: Task, relevance: Relevance, advance: Advance) -> None:
         """Score the pairs of a part and write its file."""
-        keys = self.keys(self.files.index(task.file))
-        scores = np.empty(len(keys))
-        with record_gate_counts(relevance, work, task.file):
-            for a in range(0, len(keys), _STEP):
-                step = keys[a : a + _STEP]
-                references, captions = self.unpack(step)
+        keys, counted = self.keys(self.files.index(task.file)), with_gate_counts(work, relevance)
+
+        def score(numbers: Keys) -> pa.Table:
+            scores = np.empty(len(numbers))
+            for a in range(0, len(numbers), _STEP):
+                references, captions = self.unpack(keys[numbers[a : a + _STEP]])
                 scores[a : a + _STEP] = relevance.pairs(references, captions, self.pooling)
-                advance(len(step))
+                advance(len(captions))
+            return pa.table({"score": scores})
+
+        blocks = Blocks(counted, task.file, first=_FIRST)
+        scores = blocks.make(np.arange(len(keys)), score, advance)["score"].to_numpy()
+        write_gate_counts(counted, task.file)
         # Keys and the bits of their scores in one array of one type: 16 bytes per pair, and one file to map.
         work.file(task.file, partial(_write, np.stack([keys, scores.view(np.int64)])), rows=len(keys))
+        blocks.drop()
 
     def unpack(self, keys: Keys) -> tuple[References, Rows]:
         """Return the reference sets and the caption rows of some pairs."""

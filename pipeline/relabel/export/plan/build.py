@@ -25,6 +25,7 @@ from relabel.export.plan.spec import PlanSpec, Shape
 from relabel.sources.gate_counts import collect_gate_counts
 from relabel.sources.relevance import Relevance
 from relabel.store.arrays import write_array, write_pieces
+from relabel.store.blocks import exclude_blocks
 from relabel.store.tasks import Task, TaskGroup, Tasks
 from relabel.store.workdir import Work
 from relabel_train.batches.grading_report import grading
@@ -84,6 +85,7 @@ class PlanTasks(Tasks):
         """Record the facts of the plan; exclude the files of the pairs."""
         collect_gate_counts(work)
         work.excluded |= {name for name in work.entries() if name.startswith("pairs-")}
+        exclude_blocks(work)
         work.facts |= {k: v for k, v in self.spec.metadata.items() if k not in ("kind", "format", "fingerprint")}
         levels = self.spec.metadata["sampler"].get("levels") or self.spec.params.levels
         if levels:

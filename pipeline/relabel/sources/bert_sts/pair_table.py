@@ -20,7 +20,8 @@ from relabel.core.progress import Advance
 from relabel.core.types import Rows, Scores
 from relabel.corpus import References
 from relabel.sources.bert_sts.relevance import log_cost
-from relabel.sources.gate_counts import record_gate_counts
+from relabel.sources.gate_counts import with_gate_counts
+from relabel.store.blocks import Blocks
 from relabel.store.tasks import Task, TaskGroup
 from relabel.store.workdir import Work
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 I8 = NDArray[np.int64]
 _OWNERS = 256  # owners per task, behind a gate
 _PAIRS = 1 << 17  # approximate number of pairs per task, without a gate
+_FIRST = 256  # pairs of the first block of a task
 _SAMPLE = 256  # owners whose pairs are counted for the estimate
 SCHEMA = pa.schema([pa.field("one", pa.int32()), pa.field("two", pa.int32()), pa.field("score", pa.float64())])
 """Two distinct captions (query and candidate, if the order counts) and their refined score."""
@@ -204,13 +206,14 @@ class PairTable:
     def make(self, work: Work, task: Task, advance: Advance) -> None:
         """Refine the pairs of a task and write its file."""
         relevance, owners = self.captions.relevance, self.tasks[task.file]
-        advanced = 0
+        counted, advanced = with_gate_counts(work, relevance), 0
+        blocks = Blocks(counted, task.file, first=_FIRST)
 
         def table() -> pa.Table:
             one, two = self._owned_pairs(owners)
             # Distinct captions may share a text: each pair of texts is scored once.
             keys, which = np.unique(self._keys(one, two), return_inverse=True)
-            done = 0
+            done, refined = 0, pa.table({"score": np.empty(0)})
 
             def count(increment: int) -> None:
                 nonlocal done, advanced
@@ -219,13 +222,19 @@ class PairTable:
                 advance(target - advanced)
                 advanced = target
 
-            with record_gate_counts(relevance, work, task.file):
-                relevance.counts["asked"] += len(owners) * len(self.owners) // (2 if self.unordered else 1)
-                relevance.counts["passed"] += len(one)
-                scores = relevance.refine(keys, count)[which.reshape(-1)]
+            def refine(numbers: I8) -> pa.Table:
+                return pa.table({"score": relevance.refine(keys[numbers], count)})
+
+            if len(keys):
+                refined = blocks.make(np.arange(len(keys)), refine, count)
+            # These counts belong to the file, not to its first block, which an interrupted run has counted already.
+            relevance.counts["asked"] += len(owners) * len(self.owners) // (2 if self.unordered else 1)
+            relevance.counts["passed"] += len(one)
+            scores = refined["score"].to_numpy()[which.reshape(-1)]
             return pa.table([one.astype(np.int32), two.astype(np.int32), scores], schema=SCHEMA)
 
-        work.table(task.file, table, plain=True)
+        counted.table(task.file, table, plain=True)
+        blocks.drop()
         advance(task.size - advanced)
 
     def scores(self, work: Work, queries: I8) -> tuple[I8, I8, Scores]:

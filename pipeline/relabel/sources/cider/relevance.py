@@ -165,7 +165,8 @@ class CiderRelevance(Relevance):
         terms = weight[at] * count * gauss * held.inverse[candidate, order[at]]
         # `bincount` adds the terms of a caption one after another, by ascending n-gram, as the compiled loops do.
         total = np.bincount(candidate, terms, len(held.bigrams))[self.positions(captions)]
-        return np.minimum(total * (MAX_SCORE / orders), MAX_SCORE)
+        scores: Scores = np.minimum(total * (MAX_SCORE / orders), MAX_SCORE)
+        return scores
 
     @cached_property
     def _vocabulary(self) -> Vocabulary:

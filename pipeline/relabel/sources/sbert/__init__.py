@@ -165,7 +165,6 @@ class Sbert(VectorSource[SbertParams]):
 
     def _encode_text(self, manifest: Manifest, runtime: Runtime) -> Callable[[str], NDArray[np.float32]]:
         """Return an encoder of new texts, which loads the model when needed and checks that it is still the same."""
-
         p = self.params
 
         @cache
@@ -176,9 +175,7 @@ class Sbert(VectorSource[SbertParams]):
             if sha256 != manifest.semantic["model"]["sha256"]:
                 message = "this is not the model that the encoding was made with"
                 raise CheckError(message, where=str(files.folder), todo="Encode again.")
-            return _load_encoder(
-                files.folder, sha256, p.prompt, p.max_length, p.dtype, runtime.device, runtime.threads
-            )
+            return _load_encoder(files.folder, sha256, p.prompt, p.max_length, p.dtype, runtime.device, runtime.threads)
 
         def encode(text: str) -> NDArray[np.float32]:
             # A terminal can pass surrogates, which no tokenizer accepts.
@@ -192,14 +189,14 @@ class Sbert(VectorSource[SbertParams]):
 @lru_cache(maxsize=2)
 def _load_encoder(
     folder: Path,
-    sha256: str,
+    sha256: str,  # noqa: ARG001  (part of the cache's key)
     prompt: str | None,
     max_length: int | None,
     dtype: ComputeType,
     device: Device,
     threads: int,
 ) -> SentenceEncoder:
-    """Load a model for new texts, once for all labels that share it. Another `sha256` is another model."""
+    """Load a model for new texts, once for all labels that share it."""
     from relabel.sources.models.encoder import SentenceEncoder
 
     return SentenceEncoder(folder, prompt, max_length, dtype, Runtime(device=device, threads=threads))

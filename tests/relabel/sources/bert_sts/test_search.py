@@ -104,6 +104,8 @@ class KilledError(Exception):
 def test_a_killed_search_resumes_and_records_refined_pairs(
     gated: MakeGated, small_tasks: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("relabel.sources.bert_sts.pair_table._FIRST", 4)
+    monkeypatch.setattr("relabel.store.blocks.BLOCK_SECONDS", 0.0)  # the blocks after the first one are of one pair
     project = gated()
     complete, _ = stages.neighbours(project, "fine").run()
     out = stages.neighbours(project, "fine").out
@@ -115,7 +117,7 @@ def test_a_killed_search_resumes_and_records_refined_pairs(
 
     def dying_score(self: Any, keys: Any, *more: Any) -> Any:
         calls[0] += 1
-        if calls[0] == 6:
+        if calls[0] == 9:
             raise KilledError
         refined.extend(keys.tolist() if calls[0] > 2 else [])  # the first two calls are those of the estimate
         return refine(self, keys, *more)
