@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from tests.relabel.store.conftest import lay, watched
 
-from relabel.sources.gate_counts import collect_gate_counts, record_gate_counts, with_gate_counts
+from relabel.sources.gate_counts import collect_gate_counts, with_gate_counts, write_gate_counts
 from relabel.sources.relevance import GateCounts
 from relabel.store.artefact import build
 from relabel.store.manifest import MANIFEST, ArtefactSpec, open_artefact
@@ -48,11 +48,12 @@ def judged(work: Work) -> None:
 def searched(work: Work) -> None:
     """Build a table from intermediate tables with counts, as neighbours and plans do."""
     counted, shared = relevance(), [f"refined-{part}.parquet" for part in range(PARTS)]
+    counted_work = with_gate_counts(work, counted)
     if not work.done(part_name(0, 1)):
         for part, name in enumerate(shared):
             if not work.done(name):
-                with record_gate_counts(counted, work, name):
-                    table = make_one(counted, part)
+                table = make_one(counted, part)
+                write_gate_counts(counted_work, name)
                 work.table(name, lambda table=table: table)
     work.part(0, 1, lambda: pa.table({"row": [1]}))
     work.file("keys.txt", lambda path: path.write_text("keys") and None)
