@@ -204,7 +204,7 @@ def run(args: argparse.Namespace, scratch: Path) -> None:
         for name in works
     ]
     title = f"CIDEr-D, {images:,} reference sets x {len(corpus):,} captions, top {K}, tokens {args.tokenizer}"
-    show(title, ["", "pairs", "seconds", "pairs/s", "relabel is x faster", "largest difference"], table)
+    show(title, ["", "pairs", "seconds", "pairs/s", "speed-up of relabel", "largest difference"], table)
     print("\n" + "\n".join(f"{name}: {value:.4g}" for name, value in extra.items()))
     facts = machine("numba", "numpy", "pycocoevalcap", "scipy", "sparse-dot-topn")
     print(f"{describe(facts)}\nmedians of {args.repeats} rounds")

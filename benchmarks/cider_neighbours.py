@@ -169,7 +169,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         lines = [measure(name, captions[:count], args, Path(scratch) / str(count)) for count in args.rows]
     title = f"Exact CIDEr-D top {K} of captions against themselves: {name}, lower-case words"
-    head = ["captions", "seconds", "CPU s", "unpruned CPU s", "sparse_dot_topn CPU s", "its recall", "peak GiB"]
+    head = ["captions", "seconds", "CPU s", "unpruned CPU s", "sparse_dot_topn CPU s", "recall", "peak GiB"]
     columns = ["captions", "seconds", "cpu_seconds", "unpruned_cpu_seconds", "sparse_dot_topn_cpu_seconds"]
     columns += ["sparse_dot_topn_recall", "peak_gib"]
     show(title, head, [[f"{line.get(c, float('nan')):,.{2 * (c != 'captions')}f}" for c in columns] for line in lines])

@@ -159,7 +159,7 @@ UNEQUAL = {("S-NDCG + triplet", "released"), ("SAM", "released")}
 def load_definitions(path: Path, names: set[str], scope: dict[str, Any]) -> dict[str, Any]:
     """Execute the named definitions of a released file in `scope`, without its imports and other code."""
     if not path.is_file():
-        raise SystemExit(f"{path}: not there. Clone the repository to that folder.")
+        raise SystemExit(f"{path} does not exist. Clone the repository into that folder.")
     definitions = [
         n for n in ast.parse(path.read_text()).body if isinstance(n, ast.ClassDef | ast.FunctionDef) and n.name in names
     ]
@@ -258,7 +258,7 @@ def compare(name: str, ours: Loss, theirs: Loss, scores: Tensor, relevance: Tens
     worst = float((gradient - slope).abs().max() / slope.abs().max().clamp(min=1e-12))
     if abs(value - other) > 1e-4 * max(1.0, abs(other)) or worst > 1e-2:
         raise SystemExit(
-            f"{name}: relabel gives {value}, its peer {other}; gradients differ by {worst:.2g} of the largest"
+            f"{name}: relabel gives {value}, its peer {other}; gradients differ by {worst:.2g} of the largest gradient"
         )
     return worst
 
@@ -372,9 +372,9 @@ def main() -> None:
         for r in rows
     ]
     title = f"Losses forward and backward on {args.device}, {args.threads} threads"
-    show(title, ["", "beside", "ms", "its ms", "relabel is x faster", "peak MiB", "its peak MiB"], table)
+    show(title, ["", "peer", "ms", "peer, ms", "speed-up", "peak MiB", "peer, peak MiB"], table)
     facts = machine("numpy", "torch")
-    print(f"{describe(facts)}\nmedians of {args.repeats} rounds, of more where they take less than a second")
+    print(f"{describe(facts)}\nmedians of at least {args.repeats} rounds")
     if not args.no_save:
         print(save("losses", {"title": title, "machine": facts, "rows": rows}))
 

@@ -130,7 +130,7 @@ def run(args: argparse.Namespace, corpus: Corpus, folder: Path) -> None:
         ]
         for name in works
     ]
-    show(title, ["", "pairs", "seconds", "first round", "pairs/s", "x pycocoevalcap"], table)
+    show(title, ["", "pairs", "seconds", "first round", "pairs/s", "times pycocoevalcap"], table)
     extra = {
         "encode 25,000 captions, s (once)": encode_seconds,
         "start of a relabel process, s": restart_seconds,

@@ -136,7 +136,7 @@ def main() -> None:
         for r in rows
     ]
     title = f"Metrics of 5,000 x 25,000 scores, {args.threads} threads"
-    show(title, ["", "CPU s", "x relabel's", "not exact"], table)
+    show(title, ["", "CPU s", "times relabel", "inexact figures"], table)
     body: dict[str, Any] = {"title": title, "rows": rows}
     if args.graded:
         body["graded"] = graded(scores, image, settings)
@@ -160,7 +160,7 @@ def graded(scores: NDArray[np.float32], image: NDArray[np.int64], settings: Repo
     plans = {
         "everything": settings,
         "without Kendall's tau": replace(settings, kendall_tau=False),
-        "and nDCG of the 100 best": replace(settings, kendall_tau=False, ndcg_ks=(100,)),
+        "without tau, nDCG at 100": replace(settings, kendall_tau=False, ndcg_ks=(100,)),
     }
     rows = [
         {

@@ -182,7 +182,7 @@ def run(args: argparse.Namespace, scratch: Path) -> None:
     ]
     kind = "random directions" if args.encoding is None else f"encoding {args.encoding.name}"
     title = f"Exact top {K} of {len(vectors):,} x {len(vectors):,} vectors, width {vectors.shape[1]}, {kind}"
-    show(title, ["", "seconds", "CPU seconds", "peak GiB", "relabel is x faster"], table)
+    show(title, ["", "seconds", "CPU seconds", "peak GiB", "speed-up of relabel"], table)
     print("\n" + "\n".join(f"{name}: {value:,.0f} GFLOP/s" for name, value in rates.items()))
     print(f"half of all products at the fastest rate: {halved:.2f} s, {halved / ours:.0%} of relabel's seconds")
     print(f"{describe(facts)}\nmedians of {args.repeats} rounds")

@@ -172,7 +172,7 @@ def main() -> None:
                     f"{more:+.3%}",
                 ]
             )
-    head = ["shards", "way", "s", "over bare", "CPU s", "stage, s", "over stage"]
+    head = ["shards", "mode", "s", "over bare", "CPU s", "stage, s", "over stage"]
     show(f"Writing {options.rows:,} rows in shards of {SHARD:,}", head, lines)
     print(save("safety", body))
 

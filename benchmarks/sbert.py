@@ -29,7 +29,7 @@ PEER = "sentence-transformers"
 
 
 def one_thread_seconds(work: Callable[[], Any]) -> float:
-    """CPU seconds of the whole process with one torch thread."""
+    """Return the CPU seconds of the process with one torch thread."""
     with inner_threads(1):
         started = time.process_time()
         work()

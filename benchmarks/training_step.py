@@ -101,13 +101,13 @@ def main() -> None:
         }
     print(describe(body["machine"]))
     show(
-        f"labels of a batch, of a triplet step of {step * 1e3:.0f} ms of CPU",
+        f"labels of a batch; a triplet step takes {step * 1e3:.0f} ms of CPU",
         ["label", "ms", "share"],
         [[n, f"{v['seconds'] * 1e3:.2f}", f"{v['share_of_step']:.2%}"] for n, v in body["labels"].items()],
     )
     show(
-        "losses in the step",
-        ["loss", "step, ms", "over triplet", "loss alone, ms", "more than triplet's, of a step"],
+        "losses",
+        ["loss", "step, ms", "over triplet", "loss alone, ms", "difference to triplet, share of step"],
         [
             [
                 n,

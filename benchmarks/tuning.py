@@ -1,4 +1,4 @@
-"""Steps of fine-tuning a sentence encoder, beside those of sentence-transformers' `SentenceTransformerTrainer`.
+"""Steps of fine-tuning a sentence encoder, compared with sentence-transformers' `SentenceTransformerTrainer`.
 
     python benchmarks/tuning.py [--steps N] [--images M]
 

@@ -115,7 +115,7 @@ class Nursery:
         return self._process.pid
 
     def close(self) -> None:
-        """End the process."""
+        """Stop the process."""
         self._process.communicate()
 
 

@@ -22,7 +22,7 @@ CAPTIONS = 5
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """Thirty images with 5 to 7 captions in three splits, encoded by word vectors."""
+    """Return thirty images with 5 to 7 captions in three splits, encoded by word vectors."""
     folder, rng = tmp_path_factory.mktemp("scan"), np.random.default_rng(3)
     words = ["dog", "cat", "red", "bus", "man"]
     lines = []

@@ -50,7 +50,7 @@ class DeviceIndex:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Calls of a faiss that sees one GPU, in order."""
+    """Record the calls of a faiss that sees one GPU, in order."""
     calls: list[str] = []
 
     def cpu_to_gpu(resources: object, number: int, index: Any) -> DeviceIndex:

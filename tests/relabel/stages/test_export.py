@@ -25,7 +25,7 @@ from relabel.store.workdir import Work
 
 @pytest.fixture
 def project(small_project: Project, tmp_path: Path) -> Project:
-    """The small project, with a folder of its own for exports."""
+    """Return the small project with a new folder of exports."""
     labels = tmp_path / "labels"
     dataset = small_project.config.ingest.dataset
     (labels / dataset).mkdir(parents=True)

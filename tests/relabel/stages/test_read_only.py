@@ -36,7 +36,7 @@ def read_only_folder(
     unprivileged: Callable[[], AbstractContextManager[None]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Path]:
-    """A finished project in which this process may write nothing."""
+    """Return a finished project in which this process may write nothing."""
     folder = shutil.copytree(all_artefacts, public_folder / "made")
     for path in (folder, *folder.rglob("*")):
         path.chmod(0o555 if path.is_dir() else 0o444)

@@ -61,7 +61,7 @@ def test_windows(irregular: Any, alpha: float, beta: float, windows: int, edges:
 
 
 def hard_ndcg(scores: Tensor, relevance: Tensor) -> float:
-    """1 - NDCG with hard ranks, summed over rows and columns."""
+    """Compute 1 - NDCG with hard ranks, summed over rows and columns."""
     total = 0.0
     for s, r in ((scores, relevance), (scores.T, relevance.T)):
         for row, labels in zip(s.tolist(), r.tolist(), strict=True):

@@ -88,7 +88,7 @@ class KilledError(Exception):
 def test_a_killed_run_resumes_to_the_same_bytes(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_at: int
 ) -> None:
-    """Checkpoint at every step; dropout and the averaged weights, which begin at step 8 of 12, are restored."""
+    """Check with a checkpoint per step that dropout and the averaged weights, from step 8 of 12, are restored."""
     tune(base, tmp_path / "whole", dropout=0.2)
     steps: list[int] = []
     update = Trainer._update
