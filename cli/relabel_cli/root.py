@@ -22,6 +22,7 @@ GROUPS = {
     },
     "Look": {
         "nearest": "Show the captions that each source finds closest to a caption.",
+        "report": "Write one HTML page of figures, judged pairs, relevance and nearest captions.",
     },
     "Judge": {
         "correlate": "Report how well each label agrees with human judgement.",

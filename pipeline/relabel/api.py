@@ -29,10 +29,11 @@ from relabel.stages import Project
 from relabel.stages.correlate import ENCODED, Against, EvaluationResult
 from relabel.stages.correlate import correlate as stages_correlate
 from relabel.stages.nearest import Hit, find_row, nearest, search_labels
+from relabel.stages.report import report as stages_report
 from relabel.stages.run import run as stages_run
 from relabel.store.manifest import MANIFEST
 
-__all__ = ["Label", "correlate", "encode", "export_label", "ingest", "load", "run", "score"]
+__all__ = ["Label", "correlate", "encode", "export_label", "ingest", "load", "report", "run", "score"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -553,6 +554,43 @@ def run(
     >>> result = relabel.run("labels/coco", labels=["cider", "sbert"])  # doctest: +SKIP
     """
     return stages_run(_project(folder, params, settings, runtime), split, labels)
+
+
+def report(
+    folder: str | Path = "labels/coco",
+    split: Any = None,
+    labels: Sequence[str] = (),
+    *,
+    params: str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    runtime: Runtime | None = None,
+) -> Path:
+    """Write one HTML page about the labels of a split, as `relabel report` does.
+
+    Parameters
+    ----------
+    folder, split, labels, params, settings, runtime
+        As for `run`. Labels that do not exist yet are built.
+
+    Returns
+    -------
+    Path
+        The file ``page/SPLIT/report.html`` in the folder of the dataset. It opens in a browser without a network.
+
+    Raises
+    ------
+    RelabelError
+        If a label or a judged set of the page cannot be had.
+
+    Examples
+    --------
+    >>> relabel.report("labels/coco", split="test")  # doctest: +SKIP
+    PosixPath('labels/coco/page/test/report.html')
+    """
+    result = stages_report(_project(folder, params, settings, runtime), split, labels)
+    if result.problems:
+        raise result.problems[0][1]
+    return result.paths["report"]
 
 
 def _project(

@@ -136,6 +136,10 @@ class Layout:
         """Return the folder of the tables and plots over all labels."""
         return self.root / "report" / check_name("split", split)
 
+    def page(self, split: str) -> Path:
+        """Return the folder of the HTML page over all labels."""
+        return self.root / "page" / check_name("split", split)
+
 
 def _labelled(folder: Path, label: str | None) -> Path:
     return folder if label is None else folder / check_name("label", label)
@@ -151,6 +155,7 @@ _PLACES: dict[str, tuple[str | None, ...]] = {
     "encoding": ("encodings", None, None),
     "judgement": ("judgements", None, None),
     "report": ("report", None),
+    "page": ("page", None),
     "corpus": ("corpus",),
 }
 """Path of each kind of artefact below the folder of its dataset. None stands for a name."""

@@ -117,6 +117,7 @@ def _dvc_stages(project: Project) -> dict[str, Any]:
     corpus = add("ingest", "ingest", captions, ["ingest"], layout.corpus)
     exported = labels_to_export(project, [])
     judgements: list[Path | str] = []
+    built: list[Path | str] = [corpus]
     # Only judged splits need encodings of every label; elsewhere those to be exported are enough.
     for label in config.sources if judged else exported:
         models: list[Path | str] = []
@@ -126,6 +127,7 @@ def _dvc_stages(project: Project) -> dict[str, Any]:
         parameters, out = f"sources.{label}", layout.encoding(split, label)
         command = f"encode --label {label} --split {split}"
         encoding = add(f"encode-{label}", command, [corpus, *models], ["encode", parameters], out)
+        built.append(encoding)
         if judged:
             out = layout.judgement(split, label)
             command = f"judge --label {label} --split {split}"
@@ -134,9 +136,13 @@ def _dvc_stages(project: Project) -> dict[str, Any]:
             out = layout.neighbours(split, "captions", label)
             command = f"neighbours --label {label} --within {split}"
             table = add(f"neighbours-{label}", command, [corpus, encoding], ["neighbours", parameters], out)
+            built.append(table)
             out, command = layout.lookup(split, label), f"export lookup --label {label} --split {split}"
             add(f"export-{label}", command, [corpus, encoding, table], ["export.lookup", parameters], out)
     if judged:
         report = layout.report(split)
         add("correlate", f"correlate --on {','.join(map(str, judged))}", judgements, ["judge"], report)
+        built += [*judgements, report]
+    if judged or exported:
+        add("report", "report", built, ["judge", "sources"], layout.page(split))
     return {"stages": stages}

@@ -14,6 +14,7 @@ from relabel.neighbours.spec import NeighboursParams
 from relabel.neighbours.spec import Within as Split
 from relabel.stages import Project
 from relabel.stages.correlate import Against, EvaluationResult, correlate
+from relabel.stages.page import add_page
 from relabel.store.manifest import MANIFEST
 
 
@@ -23,8 +24,8 @@ def run(
     """Run all stages for one split of a dataset; finished work is not repeated.
 
     The stages are fetch, ingest, tune and encode; judge and correlate on judged splits (val and test of COCO); then
-    neighbours and a lookup for training. A label that lacks something (Java, a model, vectors) is left out and
-    reported; all others are built.
+    neighbours, a lookup for training, and the report. A label that lacks something (Java, a model, vectors) is left out
+    and named; all others are built.
 
     Parameters
     ----------
@@ -43,7 +44,7 @@ def run(
     """
     project, split, against = resolve_split(project, split)
     stages.fetch_and_ingest(project, mirror)
-    outcome = correlate(project, labels, against) if against else _encode(project, split, labels)
+    outcome = correlate(project, labels, against) if against else encode_labels(project, split, labels)
     left_out = {label for label, _ in outcome.problems}
     _note_without_neighbours(project, labels)
     for label in labels_to_export(project, labels):
@@ -52,6 +53,8 @@ def run(
                 _search_and_export(project, split, label)
             except RelabelError as error:
                 outcome.problems.append((label, error))
+    # The page comes after the neighbours, which it reads.
+    add_page(project, split, labels, default_labels(project, labels, judged=bool(against)), outcome)
     # Encodings with failed rows are used, and reported at the end.
     outcome.problems += stages.find_failed_rows(project, labels or project.config.sources, split)
     outcome.paths = _output_folders(project.layout, split, outcome.paths)
@@ -100,9 +103,14 @@ def _note_without_neighbours(project: Project, labels: Sequence[str]) -> None:
             project.runtime.progress.note(f"{label} has neither neighbours nor a lookup from `run`: {reason}")
 
 
-def _encode(project: Project, split: Split, labels: Sequence[str]) -> EvaluationResult:
+def default_labels(project: Project, labels: Sequence[str], judged: bool) -> list[str]:
+    """Return the named labels; without a name, all on a judged split, and `export.labels` on any other."""
+    return list(labels) or (list(project.config.sources) if judged else labels_to_export(project, []))
+
+
+def encode_labels(project: Project, split: Split, labels: Sequence[str]) -> EvaluationResult:
     """Encode labels of a split without judgements."""
-    outcome, names = EvaluationResult(), list(labels) or labels_to_export(project, [])
+    outcome, names = EvaluationResult(), default_labels(project, labels, judged=False)
     for label in names:
         try:
             stages.build_encoding(project, label, split)
@@ -125,6 +133,8 @@ def _search_and_export(project: Project, split: Split, label: str) -> None:
 def _output_folders(layout: Layout, split: Split, judged: dict[str, Path]) -> dict[str, Path]:
     """Return the folders of a run in the order of the stages; `judged` holds those of the report, if there is one."""
     folders = {"captions": layout.corpus, "labels": layout.encoding(split)}
-    if judged:
-        folders |= {"scores of judged pairs": layout.judgement(split), **judged}
-    return folders | {"neighbours": layout.neighbours(split, "captions"), "lookups": layout.lookup(split)}
+    if tables := {name: path for name, path in judged.items() if name != "report"}:
+        folders |= {"scores of judged pairs": layout.judgement(split), **tables}
+    folders |= {"neighbours": layout.neighbours(split, "captions"), "lookups": layout.lookup(split)}
+    # The report is the file to open, so it comes last.
+    return folders | {name: path for name, path in judged.items() if name == "report"}

@@ -228,6 +228,7 @@ VERBS: dict[str, str] = {
     "judgement": "judge",
     "scores": "correlate",
     "report": "correlate",
+    "page": "report",
     "lookup": "export lookup",
     "neighbour_ids": "export neighbours",
     "wds": "export wds",
@@ -242,6 +243,7 @@ _OPTIONS = {
     "lookup": ("--split", "--label"),
     "wds": ("--split", "--label"),
     "report": ("--split",),
+    "page": ("--split",),
     **dict.fromkeys(EXPORTS, ("--split", "--label")),
 }
 """Kind of artefact to the options that name its place (see `relabel.core.layout.Place.names`)."""

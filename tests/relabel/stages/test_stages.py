@@ -96,7 +96,10 @@ def test_a_parameter_rebuilds_its_label_only(small: Path) -> None:
     run(project("sources.cider.sigma=3"))
     changed = {p.parent.relative_to(small).as_posix() for p, t in before.items() if p.stat().st_mtime_ns != t}
     artefacts = {p.parent.relative_to(small).as_posix() for p in before}
-    assert changed == {name for name in artefacts if name.endswith("/cider")} | {"labels/coco/report/val"}
+    assert changed == {name for name in artefacts if name.endswith("/cider")} | {
+        "labels/coco/report/val",
+        "labels/coco/page/val",
+    }
 
 
 def test_reports_of_trials_are_separate(small: Path) -> None:

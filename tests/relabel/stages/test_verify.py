@@ -53,7 +53,7 @@ def test_an_intact_tree_has_no_faults(tree: Path) -> None:
     manifests = [p.parent for p in files if p.name == "manifest.json"]
     assert findings.artefacts == len(manifests)
     kinds = {read_manifest(folder).kind for folder in manifests}
-    every = {"corpus", "word_vectors", "encoding", "neighbours", "judgement", "report", "lookup", "plan"}
+    every = {"corpus", "word_vectors", "encoding", "neighbours", "judgement", "report", "page", "lookup", "plan"}
     assert kinds == every
 
 

@@ -1,0 +1,293 @@
+"""The HTML page of a report, built from encodings, neighbours and judgements."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from relabel import stages
+from relabel.core.errors import CheckError, MissingError, RelabelError
+from relabel.core.hints import command
+from relabel.core.types import Scores
+from relabel.datasets.cxc import TASKS
+from relabel.datasets.judged import set_names
+from relabel.judge.cxc_report import ALL, PairScores, with_baseline
+from relabel.judge.report import Report
+from relabel.page.captions import CAPTIONS, choose_captions
+from relabel.page.distribution import PAIRS, distribution, draw_neighbours, draw_pairs, score_pairs
+from relabel.page.judged_pairs import POINTS, WORST, judged_data
+from relabel.page.nearest import NEAREST, RERANKED, Nearest, from_rows, rerank, search
+from relabel.page.render import VERSION, Page, PageLabel, render_page
+from relabel.sources.relevance import Relevance
+from relabel.stages.correlate import EvaluationResult
+from relabel.stages.judged_sets import Judged, judge_sets, open_sets
+from relabel.stages.project import Project
+from relabel.stages.variants import report_variant
+from relabel.store.artefact import build
+from relabel.store.manifest import MANIFEST, ArtefactSpec, Manifest, read_manifest
+from relabel.store.workdir import Work
+
+FILE = "report.html"
+_CXC = {ALL: "all", "c2i_intrasim": "two_images"}
+"""Subset of CxC's pairs of a caption and an image to its name on the page."""
+
+
+def add_page(
+    project: Project, split: str, labels: Sequence[str], names: Sequence[str], result: EvaluationResult
+) -> None:
+    """Write the page of a result, and add its path and problems to the result.
+
+    Parameters
+    ----------
+    project : Project
+    split : str
+    labels : sequence of str
+        Labels of the request; all of the parameter file if empty.
+    names : sequence of str
+        Labels that were to be built. Those among the problems of the result are left out of the page.
+    result : EvaluationResult
+    """
+    failed = {label for label, _ in result.problems}
+    names = [name for name in names if name not in failed]
+    if not names:
+        return
+    try:
+        path, problems = write_page(project, split, labels, names, result.report)
+    except RelabelError as error:
+        # The page is the last part of a run: its failure must not hide the results before it.
+        result.problems.append(("report", error))
+        return
+    result.paths["report"] = path
+    result.problems += problems
+
+
+def write_page(
+    project: Project, split: str, labels: Sequence[str], names: Sequence[str], report: Report
+) -> tuple[Path, list[tuple[str, RelabelError]]]:
+    """Write the page of a split unless it is up to date.
+
+    Parameters
+    ----------
+    project : Project
+    split : str
+    labels : sequence of str
+        Labels of the request; all of the parameter file if empty.
+    names : sequence of str
+        Labels of the page, which are encoded and, where `report` has figures of CxC, judged.
+    report : Report
+        Tables and records of the labels. Tables of judged sets of texts are added if such sets have been judged.
+
+    Returns
+    -------
+    path : Path
+        The file ``page/SPLIT/report.html``; a trial has a folder beside it.
+    problems : list of (str, RelabelError)
+        Judged sets that could not be judged again.
+    """
+    sets, problems = _judged_sets(project, names)
+    report += sets
+    encodings = {name: stages.read_encoding(project, name, split) for name in names}
+    # Datasets without human judgements have a page without charts of judged pairs.
+    on_cxc = any(record.get("task") in TASKS for record in report.records)
+    judged = {name: _judgement(project, name) for name in names} if on_cxc else {}
+    corpus = project.corpus
+    semantic = {
+        "version": VERSION,
+        "plotly": metadata.version("plotly"),
+        "sizes": [CAPTIONS, NEAREST, RERANKED, PAIRS, POINTS, WORST],
+        "split": split,
+        "labels": list(names),
+        "report": hashlib.sha256((report.render("md") + report.render("csv")).encode()).hexdigest(),
+        "sources": {name: project.config.params(name).model_dump(mode="json") for name in names},
+    }
+    # A table of neighbours decides if a slow label takes part, and its scores are those of the encoding.
+    tables = {name: table for name in names if (table := _neighbour_table(project, name, split)) is not None}
+    semantic["tables"] = sorted(name for name in tables if not project.config.source(name).spec.fast)
+    inputs = {"corpus": corpus.digest} | {f"encoding {name}": one.identity for name, one in encodings.items()}
+    inputs |= {f"judgement {name}": manifest.identity for name, manifest in judged.items()}
+    folder = project.layout.page(report_variant(project, labels).folder(split))
+
+    def fill(work: Work) -> None:
+        scores = [PairScores.open(stages.judgement_folder(project, n), m.facts) for n, m in judged.items()]
+        page = _Builder(project, split, encodings, tables, work).page(scores, report)
+        text = render_page(page)
+        work.file(FILE, lambda path: path.write_bytes(text.encode()))
+        work.excluded |= set(work.entries()) - {FILE}
+        work.facts |= {"split": split, "labels": list(names)}
+
+    result = build(folder, ArtefactSpec("page", folder.name, semantic, inputs), fill, project.runtime.progress)
+    stages.log_status(project, result, folder)
+    return folder / FILE, problems
+
+
+def _judged_sets(project: Project, names: Sequence[str]) -> tuple[Report, list[tuple[str, RelabelError]]]:
+    """Return the tables of the sets of texts that have been judged for this dataset."""
+    judged = [name for name in set_names() if project.layout.judged_set(name).exists()]
+    if not judged or not names:
+        return Report((), ()), []
+    results = judge_sets(project, Judged(names), open_sets(project, judged, set_names()))
+    return results.report, results.problems
+
+
+def _judgement(project: Project, label: str) -> Manifest:
+    return read_manifest(stages.judgement_folder(project, label), "judgement")
+
+
+def _neighbour_table(project: Project, label: str, split: str) -> Path | None:
+    """Return the folder of a label's exact neighbours of the split's captions, if it is up to date."""
+    params = project.config.neighbours.model_copy(
+        update={"within": split, "split": split, "of": "captions", "index": None}
+    )
+    folder = project.layout.neighbours(split, "captions", label)
+    if not (folder / MANIFEST).exists():
+        return None
+    try:
+        # A table of more or fewer neighbours than the parameters say serves as well.
+        k = int(read_manifest(folder, "neighbours").facts["k"])
+        job = stages.neighbours(project, label, params.model_copy(update={"k": k}))
+        manifest = read_manifest(folder, "neighbours")
+    except (MissingError, CheckError):
+        return None
+    return folder if manifest.fingerprint == job.artefact.fingerprint and k >= NEAREST else None
+
+
+class _Builder:
+    """The parts of a page, which share the captions and the opened labels."""
+
+    def __init__(
+        self,
+        project: Project,
+        split: str,
+        encodings: dict[str, Manifest],
+        tables: dict[str, Path],
+        work: Work,
+    ) -> None:
+        self.project, self.split, self.encodings, self.tables, self.work = project, split, encodings, tables, work
+        corpus = project.corpus
+        self.rows = corpus.rows(project.splits(split))
+        self.captions = choose_captions(corpus, self.rows)
+        self.opened = {name: stages.open_label(project, name, split, one) for name, one in encodings.items()}
+        self.notes: dict[str, list[str]] = {"judged": [], "distribution": [], "search": []}
+
+    def page(self, scores: Sequence[PairScores], report: Report) -> Page:
+        """Return the content of the page."""
+        judged = with_baseline(scores)
+        nearest = self._nearest()
+        charts = {
+            "headline": _headline(report),
+            "judged": judged_data(judged, self.captions) if judged else {},
+            "distributions": self._distributions(nearest),
+        }
+        labels = [self._label(name) for name in self.opened]
+        # The baseline is in every report of judged pairs, even if it is no label of the request.
+        labels = [
+            PageLabel(one.label, "image ids", (0.0, 1.0), baseline=True)
+            for one in judged
+            if one.label not in self.opened
+        ] + labels
+        captions = self.captions
+        facts = [f"{len(captions):,} captions", f"{len(captions.images):,} images", f"{len(labels):,} labels"]
+        if len(captions) < len(self.rows):
+            facts.append(f"a sample of the {len(self.rows):,} captions of the split (whole images, seed 0)")
+        for relevance in self.opened.values():
+            relevance.close()
+        return Page(
+            self.project.config.ingest.dataset,
+            self.split,
+            tuple(facts),
+            tuple(labels),
+            report.tables,
+            captions,
+            nearest,
+            {section: tuple(notes) for section, notes in self.notes.items()},
+            charts,
+        )
+
+    def _label(self, name: str) -> PageLabel:
+        """Describe a label by its source, its model, and the parameters that differ from their defaults."""
+        source, facts = self.project.config.source(name), self.encodings[name].facts
+        uses = facts["vectors"]["name"] if "vectors" in facts else facts.get("model")
+        words = [source.spec.name] if source.spec.name not in name else []
+        words += [str(uses)] if uses is not None else []
+        changed = source.params.model_dump(mode="json", exclude={"source", "model", "vectors"}, exclude_defaults=True)
+        words += [f"{key} {value}" for key, value in changed.items() if isinstance(value, str | int | float)]
+        if source.spec.baseline:
+            words = ["image ids"]
+        return PageLabel(name, ", ".join(words), source.spec.bounds, source.spec.baseline)
+
+    def _nearest(self) -> dict[str, Nearest]:
+        """Return the nearest captions of every label that can find them, in the order of the labels."""
+        found: dict[str, Nearest] = {}
+        for name, relevance in self.opened.items():
+            if (nearest := self._search(name, relevance)) is not None:
+                found[name] = nearest
+        fast = list(found.values())
+        for name, relevance in self.opened.items():
+            source = self.project.config.source(name)
+            if name in found or source.spec.baseline:
+                continue
+            if source.spec.neighbours_blocker is None or not fast:
+                todo = command("neighbours", "--label", name, "--within", self.split)
+                self.notes["search"].append(f"{name} is not searched: its neighbours take long. {todo} finds them.")
+                continue
+            found[name] = rerank(relevance, self.captions, fast, name, self.project.runtime)
+            self.notes["search"].append(
+                f"{name} scores pair by pair. It orders the first {RERANKED} captions of each other label."
+            )
+        # Every label but the baseline takes its place among the others.
+        return {name: found[name] for name in self.opened if name in found}
+
+    def _search(self, name: str, relevance: Relevance) -> Nearest | None:
+        """Return the exact nearest captions of a label; None if they would take long to find."""
+        if len(self.captions) == len(self.rows) and name in self.tables:
+            return self._read_table(name)
+        if not self.project.config.source(name).spec.fast or len(self.captions) < 2:
+            return None
+        return search(relevance, self.captions, name, self.project.runtime, self.work.subfolder(f"nearest-{name}"))
+
+    def _read_table(self, name: str) -> Nearest:
+        from relabel.export.neighbours import read_neighbours
+
+        folder = self.tables[name]
+        table = read_neighbours(folder, read_manifest(folder, "neighbours"), self.rows, NEAREST, 1)
+        return from_rows(self.captions, table.rows, table.scores)
+
+    def _distributions(self, nearest: dict[str, Nearest]) -> dict[str, Any]:
+        pairs, result = draw_pairs(self.captions), {}
+        for name, relevance in self.opened.items():
+            if self.project.config.source(name).spec.baseline:
+                self.notes["distribution"].append(f"{name} is left out: it is 1 for pairs of one image, else 0.")
+                continue
+            scores: dict[str, Scores] = {}
+            for kind in ("same_image", "neighbours", "random"):
+                if kind == "neighbours" and name in nearest:
+                    scores[kind] = draw_neighbours(self.captions, nearest[name])
+                elif kind in pairs:
+                    scores[kind] = score_pairs(relevance, self.captions, pairs[kind])
+            summary = distribution(scores)
+            result[name] = asdict(summary) | {
+                "edges": np.round(summary.edges, 4).tolist(),
+                "shares": {kind: np.round(values, 5).tolist() for kind, values in summary.shares.items()},
+            }
+        self.notes["distribution"].append(
+            f"{PAIRS:,} pairs of each kind, drawn with seed 0. Neighbours are among the {NEAREST} nearest captions. "
+            "The last bin holds all larger values. Random pairs may exceed the vertical axis."
+        )
+        return result
+
+
+def _headline(report: Report) -> list[dict[str, Any]]:
+    """Return Pearson's r of CxC's pairs of a caption and an image, by label and subset."""
+    rows: Iterable[dict[str, Any]] = (
+        record for record in report.records if record.get("task") == "sits" and record.get("subset") in _CXC
+    )
+    return [
+        {"label": r["label"], "subset": _CXC[r["subset"]], "r": r["pearson"], "low": r["low"], "high": r["high"]}
+        for r in rows
+    ]

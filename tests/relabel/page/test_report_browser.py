@@ -1,0 +1,198 @@
+"""Contract: a page works in Chromium, light and dark, 400 and 1,400 pixels wide: no message on the console, no request,
+no horizontal scrolling; the search lists nearest captions, charts show texts on hover, the table of disagreements is
+sorted by its headings, and texts never become markup."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from shutil import which
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.relabel.page.page_of_captions import HOSTILE, example_page
+
+from relabel.page.render import Page, render_page
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+SIZES = [(scheme, width) for scheme in ("light", "dark") for width in (1400, 400)]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright drives the browser")
+    chromium = which("chromium") or which("chromium-browser") or which("google-chrome")
+    if chromium is None:
+        pytest.skip("no Chromium on this machine")
+    with playwright.sync_playwright() as driver:
+        # Chromium's sandbox does not start for root.
+        running = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield running
+        running.close()
+
+
+@pytest.fixture(scope="module")
+def example() -> Page:
+    return example_page()
+
+
+@pytest.fixture(scope="module")
+def file(example: Page, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(render_page(example), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def opened(browser: Any, file: Path, request: pytest.FixtureRequest) -> Iterator[Any]:
+    """The page in a window; the test fails if the page wrote to the console, failed, or asked for anything."""
+    scheme, width = getattr(request, "param", SIZES[0])
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    page = context.new_page()
+    events: list[str] = []
+    page.on("console", lambda message: events.append(f"{message.type}: {message.text}"))
+    page.on("pageerror", lambda error: events.append(str(error)))
+    page.on("request", lambda call: None if call.url == file.as_uri() else events.append(call.url))
+    page.goto(file.as_uri())
+    page.wait_for_selector("body[data-ready]")
+    yield page
+    assert events == []
+    assert page.evaluate("window.stolen") is None
+    context.close()
+
+
+def wait_for_text(page: Any, selector: str, text: str) -> None:
+    """Wait until an element shows a text, by its selector: the page forbids the functions that playwright polls."""
+    page.wait_for_selector(f"{selector}:has-text('{text}')")
+
+
+def hits(page: Any, column: int) -> list[str]:
+    """Return the texts of one label's nearest captions."""
+    texts: list[str] = page.locator("#columns > div").nth(column).locator("li button").all_inner_texts()
+    return texts
+
+
+@pytest.mark.parametrize("opened", SIZES, indirect=True)
+def test_a_page_fits_its_window_in_both_schemes(opened: Any) -> None:
+    assert opened.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    # Every chart is drawn, within the window.
+    plots = opened.locator(".plot .main-svg, #headline-chart .main-svg")
+    assert plots.count() >= 6
+    for box in (plots.nth(i).bounding_box() for i in range(plots.count())):
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= opened.viewport_size["width"] + 1
+    background, ink = opened.evaluate(
+        "[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]"
+    )
+    lightness = [sum(map(int, colour.strip("rgb()").split(","))) / 765 for colour in (background, ink)]
+    dark = opened.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
+    assert (lightness[0] < 0.2 and lightness[1] > 0.8) if dark else (lightness[0] > 0.8 and lightness[1] < 0.2)
+
+
+def test_a_search_lists_the_nearest_captions_of_each_label(opened: Any, example: Page) -> None:
+    opened.fill("#query", "zebra bus")
+    wait_for_text(opened, "#matches", "3 captions")
+    texts = example.captions.corpus.texts
+    matches = [i for i, text in enumerate(texts) if "zebra" in text and "bus" in text]
+    assert opened.locator("#results button").all_inner_texts() == [texts[i] for i in matches]
+    assert texts[matches[0]] in opened.inner_text("#chosen-title")
+    for column, nearest in enumerate(example.nearest.values()):
+        assert hits(opened, column) == [texts[i] for i in nearest.positions[matches[0]]]
+    scores = opened.locator("#columns > div").nth(1).locator("li > span").all_inner_texts()
+    assert [float(s) for s in scores] == pytest.approx(example.nearest["sbert"].scores[matches[0]].tolist(), abs=6e-4)
+    # A caption of the same image is marked; a click on a result shows its own neighbours.
+    image, positions = example.captions.image, example.nearest["cider"].positions
+    number = next(i for i in range(60) if (image[positions[i]] == image[i]).any() and i != 7)
+    opened.fill("#query", f"coco:{number:03d}")
+    wait_for_text(opened, "#chosen-title .id", f"coco:{number:03d}")
+    marked = opened.locator("#columns > div").first.locator(".tag", has_text="same image").count()
+    assert marked == int(np.sum(image[positions[number]] == image[number]))
+    opened.locator("#columns > div").first.locator("li button").first.click()
+    assert hits(opened, 0) == [texts[i] for i in positions[positions[number][0]]]
+
+
+def test_a_search_without_a_match_and_a_caption_without_neighbours(opened: Any) -> None:
+    opened.fill("#query", "no such words (")
+    wait_for_text(opened, "#matches", "0 captions")
+    assert opened.locator("#chosen").is_hidden()
+    opened.fill("#query", "coco:059")
+    wait_for_text(opened, "#chosen-title .id", "coco:059")
+    assert hits(opened, 1) == []
+    assert "no encoding" in opened.locator("#columns > div").nth(1).inner_text()
+
+
+def test_the_search_works_by_keyboard(opened: Any) -> None:
+    opened.focus("#query")
+    opened.keyboard.type("sheep bench")
+    opened.keyboard.press("Enter")
+    opened.keyboard.press("Tab")
+    opened.keyboard.press("Tab")
+    opened.keyboard.press("Enter")
+    second = opened.locator("#results button").nth(1)
+    assert second.get_attribute("aria-pressed") == "true"
+    assert second.inner_text() in opened.inner_text("#chosen-title")
+
+
+def test_markup_in_a_caption_is_shown_as_text(opened: Any) -> None:
+    opened.fill("#query", "script dog cat")
+    wait_for_text(opened, "#matches", "1 caption ")
+    assert opened.inner_text("#results button") == HOSTILE
+    assert HOSTILE in opened.inner_text("#worst")
+    assert opened.locator("#chosen-title b").count() == 0
+
+
+def test_a_point_shows_both_texts_and_scores(opened: Any, example: Page) -> None:
+    pair = example.charts["judged"]["sits"]["sample"]
+    point = opened.locator("#scatter .plot").nth(2).locator(".scatterlayer .trace").first.locator("path.point").nth(2)
+    # The first trace has the pairs of two images.
+    number = [i for i, flag in enumerate(pair["one_image"]) if not flag][2]
+    point.scroll_into_view_if_needed()
+    box = point.bounding_box()
+    opened.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    opened.wait_for_selector("#scatter .hoverlayer .hovertext")
+    shown = " ".join(opened.locator("#scatter .hoverlayer .hovertext").all_text_contents())
+    texts = example.captions.corpus.texts
+    assert f"human {pair['human'][number]}" in shown
+    assert f"{pair['relevance']['sbert'][number]:.3f}" in shown
+    for text in (texts[pair["left"][number]], texts[5 * pair["right"][number]]):
+        # Lines are broken at spaces.
+        assert text.split()[-1] in shown.replace("\xa0", " ")
+
+
+def test_disagreements_are_sorted_by_their_headings(opened: Any) -> None:
+    def column(number: int) -> list[str]:
+        cells: list[str] = opened.locator(f"#worst tbody td:nth-child({number})").all_inner_texts()
+        return cells
+
+    gaps = [abs(float(gap.replace("\u2212", "-"))) for gap in column(1)]
+    assert len(gaps) == 40
+    assert gaps == sorted(gaps, reverse=True)
+    opened.click("#worst th[data-key=human] button")
+    human = [float(value) for value in column(3)]
+    assert human == sorted(human, reverse=True)
+    assert opened.get_attribute("#worst th[data-key=human]", "aria-sort") == "descending"
+    opened.keyboard.press("Enter")  # the heading keeps the focus
+    assert [float(value) for value in column(3)] == sorted(human)
+    opened.select_option("#worst-label", "sbert")
+    assert opened.inner_text("#worst th[data-key=relevance]") == "sbert"
+
+
+def test_another_task_changes_charts_and_tables(opened: Any) -> None:
+    assert opened.locator("#matrices table").count() == 2
+    assert opened.inner_text("#worst th[data-key=right]") == "image"
+    opened.check("input[name=task][value=sts]")
+    assert opened.locator("#matrices table").count() == 1
+    assert opened.inner_text("#worst th[data-key=right]") == "caption"
+
+
+def test_charts_follow_a_change_of_the_scheme(opened: Any) -> None:
+    def ink() -> str:
+        text: str = opened.evaluate("getComputedStyle(document.querySelector('#scatter .xtick text')).fill")
+        return text
+
+    light = ink()
+    opened.emulate_media(color_scheme="dark")
+    # The charts are drawn again in one event.
+    opened.wait_for_timeout(1500)
+    assert ink() != light
