@@ -104,9 +104,11 @@ def measure(rows: int, folder: Path, stages: list[str]) -> dict[str, Any]:
 
 def exponent(figures: dict[int, dict[str, Any]], stage: str) -> float | None:
     """Return the slope of log(seconds) over log(rows) by least squares, without the smallest size."""
-    points = [(log(rows), log(found[stage]["seconds"])) for rows, found in sorted(figures.items()) if stage in found][
-        1:
-    ]
+    points = [
+        (log(rows), log(stage_costs[stage]["seconds"]))
+        for rows, stage_costs in sorted(figures.items())
+        if stage in stage_costs
+    ][1:]
     if len(points) < 2:
         return None
     x, y = np.array(points).T
@@ -129,14 +131,14 @@ def main() -> None:
             shutil.rmtree(folder)
         body["machine"] = machine(*LIBRARIES)
         save("scale", body)
-    figures = {int(rows): found for rows, found in body["rows"].items()}
+    figures = {int(rows): stage_costs for rows, stage_costs in body["rows"].items()}
     body["exponents"] = {stage: exponent(figures, stage) for stage in STAGES}
     save("scale", body)
     table = [
-        [stage, f"{rows:,}", *(str(value) for value in found[stage].values())]
+        [stage, f"{rows:,}", *(str(value) for value in stage_costs[stage].values())]
         for stage in STAGES
-        for rows, found in sorted(figures.items())
-        if stage in found
+        for rows, stage_costs in sorted(figures.items())
+        if stage in stage_costs
     ]
     show(describe(body["machine"]), ["stage", "rows", "s", "GiB", "GiB without file pages", "bytes"], table)
 

@@ -72,12 +72,12 @@ def hold_out(corpus: Corpus, counts: Mapping[str, int], seed: int) -> HeldOut:
             raise UsageError(message, todo=f"Set proxy_features.{split} to at most {len(candidates):,}.")
         # A generator per split: the draw of one split does not depend on the counts of the others.
         random = StableRandom(seed, number)
-        drawn = np.sort(candidates[random.permutation(len(candidates))[:count]])
-        sizes = np.minimum(np.diff(corpus.indptr)[drawn], _REFERENCES)
+        selected = np.sort(candidates[random.permutation(len(candidates))[:count]])
+        sizes = np.minimum(np.diff(corpus.indptr)[selected], _REFERENCES)
         # A draw below the least common multiple of 1 to 5 is uniform modulo every possible number of captions.
         position: Any = random.below(int(np.lcm.reduce(np.arange(1, _REFERENCES + 1))), count) % sizes
-        images.append(drawn)
-        rows.append(corpus.indptr[drawn] + position)
+        images.append(selected)
+        rows.append(corpus.indptr[selected] + position)
     if not images:
         raise UsageError("no images are requested", todo="Set proxy_features.train, .val or .test.")
     return HeldOut(np.concatenate(images), np.concatenate(rows))

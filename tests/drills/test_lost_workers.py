@@ -1,5 +1,6 @@
-"""Contract: if Dask workers of a run are killed, of a local cluster or of a separate scheduler, the run ends with
-the bytes of a run without workers, or with exit code 5 (3 if no worker is left), and then the next run does.
+"""Contract: a run whose Dask workers are killed, of a local cluster or of a separate scheduler, ends with the bytes
+of a run without workers or with exit code 5 (3 if no worker is left). After exit code 5, the next run ends with
+these bytes.
 """
 
 from __future__ import annotations

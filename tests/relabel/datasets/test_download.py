@@ -48,7 +48,7 @@ class Server:
     codes: list[int] = field(default_factory=list)  # per request: an HTTP code instead of an answer
     ranges: bool = True
     length: bool = True  # whether it sends Content-Length
-    asked: list[tuple[str, str | None]] = field(default_factory=list)  # path and Range of each request
+    requests: list[tuple[str, str | None]] = field(default_factory=list)  # path and Range of each request
     after: Any = None  # called after an interrupted transfer
 
 
@@ -61,7 +61,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             span = self.headers.get("Range")
-            state.asked.append((self.path, span))
+            state.requests.append((self.path, span))
             if state.codes:
                 return self.send_error(state.codes.pop(0))
             if self.path not in state.files:
@@ -108,7 +108,7 @@ def test_a_complete_file(server: Server, tmp_path: Path) -> None:
     get(server, tmp_path / "part")
     assert (tmp_path / "part").read_bytes() == RAW
     get(server, tmp_path / "part")
-    assert server.asked == [("/raw.bin", None)]  # the second call finds the complete file
+    assert server.requests == [("/raw.bin", None)]  # the second call finds the complete file
 
 
 def test_a_download_without_length(server: Server, tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_a_broken_transfer_resumes_in_the_same_run(server: Server, tmp_path: Pat
     server.cuts = [300_000, 300_000]
     get(server, tmp_path / "part")
     assert (tmp_path / "part").read_bytes() == RAW
-    assert [span for _, span in server.asked] == [None, "bytes=300000-", "bytes=600000-"]
+    assert [span for _, span in server.requests] == [None, "bytes=300000-", "bytes=600000-"]
 
 
 def test_a_broken_transfer_resumes_in_the_next_run(server: Server, tmp_path: Path) -> None:
@@ -129,11 +129,11 @@ def test_a_broken_transfer_resumes_in_the_next_run(server: Server, tmp_path: Pat
     with pytest.raises(MissingError, match="the transfer ended after 300000 of 1048576 bytes"):
         get(server, tmp_path / "part")
     assert (tmp_path / "part").read_bytes() == RAW[:300_000]
-    assert len(server.asked) == 2 + downloads.RETRIES
-    server.cuts, server.asked = [], []
+    assert len(server.requests) == 2 + downloads.RETRIES
+    server.cuts, server.requests = [], []
     get(server, tmp_path / "part")
     assert (tmp_path / "part").read_bytes() == RAW
-    assert server.asked == [("/raw.bin", "bytes=300000-")]
+    assert server.requests == [("/raw.bin", "bytes=300000-")]
 
 
 def test_a_server_without_ranges_starts_over(server: Server, tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_a_part_of_another_file_is_discarded(server: Server, tmp_path: Path) -> 
     (tmp_path / "part").write_bytes(b"x" * 300_000)
     get(server, tmp_path / "part")
     assert (tmp_path / "part").read_bytes() == RAW
-    assert [span for _, span in server.asked] == ["bytes=300000-", None]
+    assert [span for _, span in server.requests] == ["bytes=300000-", None]
     (tmp_path / "part").write_bytes(b"x" * (len(RAW) + 5))  # longer than the file
     get(server, tmp_path / "part")
     assert (tmp_path / "part").read_bytes() == RAW
@@ -190,7 +190,7 @@ def test_a_wrong_file_is_refused_and_nothing_is_left(
         get(server, tmp_path / "part")
     assert caught.value.where == server.url + "/raw.bin"
     assert not (tmp_path / "part").exists()
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 def test_a_wrong_size_is_refused_before_the_transfer(server: Server, tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_an_endless_file_is_refused(server: Server, tmp_path: Path) -> None:
 def test_a_missing_page(server: Server, tmp_path: Path) -> None:
     with pytest.raises(MissingError, match="HTTP 404 Not Found"):
         get(server, tmp_path / "part", "/gone.bin")
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
     assert not (tmp_path / "part").exists()
 
 
@@ -270,7 +270,7 @@ def test_fetch_downloads_an_archive_once_for_all_its_members(server: Server, man
     server.cuts = [1000]
     paths = fetch("tiny", tmp_path / "data")
     assert [p.read_bytes() for p in paths] == [one, two]
-    assert server.asked == [("/all.zip", None), ("/all.zip", "bytes=1000-")]
+    assert server.requests == [("/all.zip", None), ("/all.zip", "bytes=1000-")]
     assert remaining_files(tmp_path / "data") == ["tiny/one", "tiny/two"]
     assert [s.state for s in status(tmp_path / "data")] == ["present", "present"]
 
@@ -303,7 +303,7 @@ def test_two_fetches_at_once_download_once(server: Server, manifests: Path, tmp_
         time.sleep(0.2)
         held.set()
         assert [f.result() for f in futures] == [[tmp_path / "data" / "tiny" / "one"]] * 2
-    assert server.asked == [("/all.zip", None), ("/all.zip", "bytes=1000-")]
+    assert server.requests == [("/all.zip", None), ("/all.zip", "bytes=1000-")]
     assert remaining_files(tmp_path / "data") == ["tiny/one"]
 
 
@@ -317,7 +317,7 @@ def test_fetch_prefers_a_mirror_to_the_network(server: Server, manifests: Path, 
     (tmp_path / "mirror" / "raw").write_bytes(RAW)
     describe(manifests, entry("raw", RAW, {"url": f"{server.url}/raw.bin"}, {"mirror": "raw"}))
     fetch("tiny", tmp_path / "data", tmp_path / "mirror")
-    assert server.asked == []
+    assert server.requests == []
 
 
 def test_fetch_resumes_an_earlier_download(server: Server, manifests: Path, tmp_path: Path) -> None:
@@ -325,9 +325,9 @@ def test_fetch_resumes_an_earlier_download(server: Server, manifests: Path, tmp_
     server.cuts = [300_000, *[0] * 100]
     with pytest.raises(MissingError, match=r"could not get raw: .*the transfer ended after 300000 of 1048576 bytes"):
         fetch("tiny", tmp_path / "data")
-    server.cuts, server.asked = [], []
+    server.cuts, server.requests = [], []
     fetch("tiny", tmp_path / "data")
-    assert server.asked == [("/raw.bin", "bytes=300000-")]
+    assert server.requests == [("/raw.bin", "bytes=300000-")]
     assert remaining_files(tmp_path / "data") == ["tiny/raw"]
 
 

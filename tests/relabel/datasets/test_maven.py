@@ -28,7 +28,7 @@ class Repository:
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
-        self.asked: list[tuple[str, str | None]] = []
+        self.requests: list[tuple[str, str | None]] = []
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Repo
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             span = self.headers.get("Range")
-            state.asked.append((self.path, span))
+            state.requests.append((self.path, span))
             body = state.files.get(self.path)
             if body is None:
                 self.send_error(404)
@@ -82,7 +82,7 @@ def test_the_first_repository_with_the_file_is_used(repository: Repository, tmp_
     assert [s.state for s in status(tmp_path / "data")] == ["remote"]
     (path,) = fetch("tiny", tmp_path / "data")
     assert path.read_bytes() == JAR
-    assert [asked for asked, _ in repository.asked] == [f"/first/{PLACE}", f"/second/{PLACE}"]
+    assert [requested for requested, _ in repository.requests] == [f"/first/{PLACE}", f"/second/{PLACE}"]
 
 
 def test_a_partial_download_resumes(repository: Repository, tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_partial_download_resumes(repository: Repository, tmp_path: Path) -> N
     part.write_bytes(JAR[:1000])
     (path,) = fetch("tiny", tmp_path / "data")
     assert path.read_bytes() == JAR
-    assert repository.asked == [(f"/first/{PLACE}", "bytes=1000-")]
+    assert repository.requests == [(f"/first/{PLACE}", "bytes=1000-")]
 
 
 def test_the_local_maven_folder_precedes_unless_its_jar_is_partial(repository: Repository, tmp_path: Path) -> None:
@@ -100,12 +100,12 @@ def test_the_local_maven_folder_precedes_unless_its_jar_is_partial(repository: R
     local_jar.parent.mkdir(parents=True)
     local_jar.write_bytes(JAR)
     fetch("tiny", tmp_path / "one")
-    assert repository.asked == []
+    assert repository.requests == []
     local_jar.write_bytes(JAR[:99])
     repository.files[f"/first/{PLACE}"] = JAR
     (path,) = fetch("tiny", tmp_path / "two")
     assert path.read_bytes() == JAR
-    assert len(repository.asked) == 1
+    assert len(repository.requests) == 1
 
 
 def test_a_wrong_file_is_refused_and_a_missing_one_explained(repository: Repository, tmp_path: Path) -> None:

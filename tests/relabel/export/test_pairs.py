@@ -64,9 +64,9 @@ def test_the_seed_alone_decides_the_draws(small_project: Project) -> None:
 def test_bins_give_equal_shares_and_small_bins_all_of_theirs() -> None:
     rng = np.random.default_rng(3)
     scores = np.r_[rng.uniform(0, 0.1, 5000), rng.uniform(0.1, 0.9, 800), rng.uniform(0.9, 1, 7), [0, 1]]
-    drawn = draw_from_bins(scores, 10, 400, rng)
-    assert len(np.unique(drawn)) == 400
-    counts = np.histogram(scores[drawn], np.linspace(0, 1, 11))[0]
+    sample = draw_from_bins(scores, 10, 400, rng)
+    assert len(np.unique(sample)) == 400
+    counts = np.histogram(scores[sample], np.linspace(0, 1, 11))[0]
     assert counts[9] == 8  # all that there are
     assert counts[:9].min() >= counts[:9].max() - 1
     assert len(draw_from_bins(scores, 10, 10**6, rng)) == len(scores)

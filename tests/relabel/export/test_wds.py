@@ -105,12 +105,12 @@ def test_bytes_are_deterministic_resumable_and_verified(
     shutil.rmtree(job.out)
     from relabel.export.wds import build
 
-    made: list[str] = []
+    files_made: list[str] = []
     members = build.SideCarTasks._members
 
     def interrupted(self: Any, matched: Any) -> Any:
-        made.append(matched.keys[0])
-        if len(made) == 2:
+        files_made.append(matched.keys[0])
+        if len(files_made) == 2:
             raise KeyboardInterrupt
         return members(self, matched)
 
@@ -119,7 +119,7 @@ def test_bytes_are_deterministic_resumable_and_verified(
         job.run()
     assert not job.out.exists()
     stages.export_wds(with_params(project, "wds", shards=str(images)), "cbow", "all").run()
-    assert made == [keys[0], keys[25], keys[25], keys[50]]  # the first shard is not made again
+    assert files_made == [keys[0], keys[25], keys[25], keys[50]]  # the first shard is not made again
     assert digests(job.out) == first
     damaged = job.out / "00001.tar"
     damaged.write_bytes(damaged.read_bytes()[:-1] + b"x")

@@ -206,10 +206,10 @@ def test_an_interrupted_ranking_resumes_from_its_saved_blocks(
     }
     small = Eccv(captions, images, queries)  # type: ignore[arg-type]
     gate = Gate("gate", SameImageRelevance(few, relevance.rows, "max"), 7)
-    whole = Work(work.folder.with_name("whole"))
-    (whole.folder / ".done").mkdir(parents=True)
-    score_eccv(few, relevance, odd.Pairs, small, whole, gate=gate)
-    assert sorted(whole.entries()) == ["i2t-00000-of-00001.parquet", "t2i-00000-of-00001.parquet"]
+    complete = Work(work.folder.with_name("whole"))
+    (complete.folder / ".done").mkdir(parents=True)
+    score_eccv(few, relevance, odd.Pairs, small, complete, gate=gate)
+    assert sorted(complete.entries()) == ["i2t-00000-of-00001.parquet", "t2i-00000-of-00001.parquet"]
     pairs, calls = odd.Relevance.pairs, odd.Relevance.calls
     calls.clear()
 
@@ -225,7 +225,7 @@ def test_an_interrupted_ranking_resumes_from_its_saved_blocks(
     assert calls == [4 * 7, 4 * 7]
     score_eccv(few, relevance, odd.Pairs, small, work, gate=gate)
     assert calls == [4 * 7, 4 * 7, 1 * 7, 1 * 7]
-    assert work.entries() == whole.entries()
+    assert work.entries() == complete.entries()
     assert work.facts["eccv"]["gate"] == "gate"
 
 

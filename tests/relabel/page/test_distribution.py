@@ -61,9 +61,9 @@ def test_neighbours_are_of_other_images(small_project: Project) -> None:
     captions = captions_of([2, 2, 1])
     positions = np.array([[1, 2], [2, 4], [3, 0], [5, 5], [0, 1]], np.int32)
     scores = np.arange(10, dtype=np.float32).reshape(5, 2)
-    drawn = draw_neighbours(captions, Nearest(positions, scores))
+    neighbours_drawn = draw_neighbours(captions, Nearest(positions, scores))
     # Captions 0 and 1, and 2 and 3, are of one image; 5 stands for no caption.
-    assert sorted(drawn.tolist()) == [1, 2, 3, 5, 8, 9]
+    assert sorted(neighbours_drawn.tolist()) == [1, 2, 3, 5, 8, 9]
     assert len(draw_neighbours(captions, Nearest(positions, scores), most=4)) == 4
 
 

@@ -55,17 +55,17 @@ def test_a_search_of_a_sample_stays_within_it(small_project: Project, tmp_path: 
 
 def test_another_label_orders_what_the_others_found(small_project: Project, captions: PageCaptions) -> None:
     rng, count = np.random.default_rng(3), len(captions)
-    others = []
+    other_captions = []
     for width in (10, 4):
         positions = np.array([rng.permutation(np.delete(np.arange(count), i))[:width] for i in range(count)], np.int32)
         positions[:, 3:4] = count  # no caption
-        others.append(Nearest(positions, np.zeros(positions.shape, np.float32)))
+        other_captions.append(Nearest(positions, np.zeros(positions.shape, np.float32)))
     relevance = stages.open_label(small_project, "cider_plain", "all")
-    nearest = rerank(relevance, captions, others, "cider_plain", Runtime())
+    nearest = rerank(relevance, captions, other_captions, "cider_plain", Runtime())
     assert nearest.reranked
     scores = all_scores(relevance, captions)
     for i in range(count):
-        candidates = sorted({int(p) for one in others for p in one.positions[i, :RERANKED]} - {count})
+        candidates = sorted({int(p) for one in other_captions for p in one.positions[i, :RERANKED]} - {count})
         best = sorted(candidates, key=lambda j: (-scores[i, j], j))[:NEAREST]
         padding = [count] * (NEAREST - len(best))
         assert nearest.positions[i].tolist() == best + padding

@@ -123,7 +123,7 @@ SHAPES = {
     "failed rows": among_themselves(unit(200, 9, failed=0.2), 190),
     "all failed": among_themselves(np.full((70, 3), np.nan, np.float32), 4),
     "stored as float16": among_themselves(unit(200, 40).astype(np.float16).astype(np.float32), 11),
-    "more asked than there are": among_themselves(unit(90, 7), 500, first=3),
+    "k above the number of candidates": among_themselves(unit(90, 7), 500, first=3),
     "one row": among_themselves(unit(1, 4), 3),
     "images, max": images(unit(300, 20, copies=4, zeros=0.05), 9, "max"),
     "images, mean": images(unit(300, 20, copies=4, zeros=0.05, failed=0.01), 9, "mean"),

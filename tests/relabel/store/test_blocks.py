@@ -51,8 +51,8 @@ def test_an_interrupted_file_goes_on_with_its_blocks(
     work: Work, monkeypatch: pytest.MonkeyPatch, seconds: float, step: int, stop: int
 ) -> None:
     monkeypatch.setattr("relabel.store.blocks.BLOCK_SECONDS", seconds)
-    whole = Squares()
-    expected = whole(ROWS)
+    complete = Squares()
+    expected = complete(ROWS)
     before, after = Squares(stop), Squares()
     try:
         Blocks(work, FILE, first=4, step=step).make(ROWS, before, advance)
@@ -61,12 +61,12 @@ def test_an_interrupted_file_goes_on_with_its_blocks(
     blocks, done = Blocks(work, FILE, first=4, step=step), list[int]()
     table = blocks.make(ROWS, after, done.append)
     assert table.select(["row", "square"]).equals(expected.select(["row", "square"]))
-    made = [row for call in (*before.calls, *after.calls) for row in call]
+    rows_made = [row for call in (*before.calls, *after.calls) for row in call]
     # The last block of a complete file is not saved, and only it may be made twice.
-    assert sorted(set(made)) == ROWS.tolist()
+    assert sorted(set(rows_made)) == ROWS.tolist()
     assert sum(done) + sum(map(len, after.calls)) == len(ROWS)
     if len(before.calls) == stop and max(map(max, before.calls)) < ROWS[-1]:
-        assert len(made) == len(ROWS)
+        assert len(rows_made) == len(ROWS)
     assert all((call[0] - ROWS[0]) % step == 0 for call in (*before.calls, *after.calls))
     blocks.drop()
     assert not list(work.entries())

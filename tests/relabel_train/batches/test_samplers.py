@@ -25,12 +25,12 @@ class Table:
         vectors = np.random.default_rng(seed).normal(size=(len(image), 6))
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
         self.score, self.image, self.first = vectors @ vectors.T, image, first
-        self.asked: list[int] = []
+        self.requests: list[int] = []
 
     def neighbours(
         self, rows: Rows, k: int, missing: str = "raise"
     ) -> tuple[Rows, NDArray[np.float64], NDArray[np.bool_]]:
-        self.asked += np.asarray(rows).tolist()
+        self.requests += np.asarray(rows).tolist()
         at = np.asarray(rows) - self.first
         score = self.score[at].copy()
         score[np.arange(len(at)), at] = -np.inf
@@ -146,8 +146,8 @@ def test_a_neighbour_batch_has_an_anchor_its_nearest_and_random_captions(caption
         anchor, images = int(rows[0]), IMAGE[rows - FIRST].tolist()
         expected: list[int] = []
         for row in table.neighbours(rows[:1], 40)[0][0].tolist():
-            taken = {IMAGE[r - FIRST] for r in [anchor, *expected]}
-            if row in captions.rows and (siblings or IMAGE[row - FIRST] not in taken) and len(expected) < 4:
+            batch_images = {IMAGE[r - FIRST] for r in [anchor, *expected]}
+            if row in captions.rows and (siblings or IMAGE[row - FIRST] not in batch_images) and len(expected) < 4:
                 expected.append(row)
         assert rows[1:5].tolist() == expected
         assert siblings or len(set(images)) == len(images)
@@ -167,7 +167,7 @@ def test_neighbours_are_read_once_per_anchor() -> None:
     assert isinstance(sampler, NeighbourBatches)
     assert isinstance(sampler.neighbours, Table)
     batches = sampler.epoch(0)
-    assert sampler.neighbours.asked == [int(rows[0]) for rows in batches]
+    assert sampler.neighbours.requests == [int(rows[0]) for rows in batches]
 
 
 def test_few_images_make_short_batches_without_siblings() -> None:

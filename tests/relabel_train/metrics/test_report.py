@@ -159,8 +159,8 @@ def test_semantic_recall(case: Any, ties: str) -> None:
                 paper.append(percent([sum(ranked_hits(s, x, ties)[:k]) / len(x) for s, x in sets]))
             i2t = [(s, [j for v in alike[i] for j in images[v][2]], o) for i, (s, _, o) in enumerate(images) if o]
             t2i = [(s, alike[o[0]], o) for s, _, o in captions if o]
-            for asked in (i2t, t2i):
-                nonempty = [(s, x, tuple(o)) for s, x, o in asked if x]
+            for query_lists in (i2t, t2i):
+                nonempty = [(s, x, tuple(o)) for s, x, o in query_lists if x]
                 code.append(percent([sum(ranked_hits(s, x, ties, o)[:k]) / len(x) for s, x, o in nonempty]))
             check(report, f"labels.semantic_recall{k}_m{m}_percent", *paper)
             check(report, f"labels.semantic_recall_code{k}_m{m}_percent", *code)

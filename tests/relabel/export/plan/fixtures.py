@@ -35,23 +35,23 @@ class CountingRelevance(Relevance):
     rows: range
     pooling: Pooling = "max"
     stop_at: int | None = None
-    asked: Counter[tuple[tuple[int, ...], int]] = field(default_factory=Counter)
+    requests: Counter[tuple[tuple[int, ...], int]] = field(default_factory=Counter)
     largest: int = 0
 
     def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
         self.largest = max(self.largest, len(captions))
         out = np.empty(len(captions))
         for p, caption in enumerate(captions.tolist()):
-            if self.stop_at is not None and self.asked.total() >= self.stop_at:
+            if self.stop_at is not None and self.requests.total() >= self.stop_at:
                 raise KeyboardInterrupt
             own_rows = tuple(references[p].tolist())
-            self.asked[own_rows, caption] += 1
+            self.requests[own_rows, caption] += 1
             each = [np.sin(12.9898 * r + 78.233 * caption) for r in (own_rows[:1] if pooling == "paired" else own_rows)]
             out[p] = np.mean(each) if pooling == "mean" else max(each)
         return out
 
     def block(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
-        raise AssertionError("a pairs source is asked for pairs")
+        raise AssertionError("blocks are computed from pairs")
 
     def query(self, text: str, captions: Rows) -> Scores:
         raise NotImplementedError

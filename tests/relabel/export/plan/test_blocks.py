@@ -45,7 +45,7 @@ def test_every_distinct_pair_is_scored_once(
             own_rows = (row,) if pooling == "paired" else tuple(corpus.references([corpus.image[row]])[0].tolist())
             expected |= {(own_rows, caption) for caption in rows}
             cells += len(rows)
-    assert relevance.asked == Counter(dict.fromkeys(expected, 1))
+    assert relevance.requests == Counter(dict.fromkeys(expected, 1))
     assert cells > 1.3 * len(expected)  # some pairs occur in several batches
     assert relevance.largest <= 7
     assert not list((tmp_path / "plan").glob("pairs-*"))

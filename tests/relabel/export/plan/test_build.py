@@ -45,7 +45,7 @@ def test_a_killed_run_resumes_to_the_same_bytes(
     monkeypatch.setattr(spec, "_SHARD", 4 * 36 * 5)  # five batches
     uninterrupted = CountingRelevance(corpus, range(len(corpus)))
     write(tmp_path / "whole", outline(corpus), uninterrupted)
-    assert uninterrupted.asked.total() > 212
+    assert uninterrupted.requests.total() > 212
     first = CountingRelevance(corpus, range(len(corpus)), stop_at=stop_at)
     with pytest.raises(KeyboardInterrupt):
         write(tmp_path / "killed", outline(corpus), first)
@@ -53,7 +53,7 @@ def test_a_killed_run_resumes_to_the_same_bytes(
     second = CountingRelevance(corpus, range(len(corpus)))
     write(tmp_path / "killed", outline(corpus), second)
     assert files(tmp_path / "killed") == files(tmp_path / "whole")
-    again = set(first.asked) & set(second.asked)
+    again = set(first.requests) & set(second.requests)
     assert len(again) <= 8  # at most the block that was being scored
 
 
@@ -91,7 +91,7 @@ def test_a_run_killed_between_any_two_files_resumes(
         write(folder, outline(corpus), after)
         assert files(folder) == expected
         if stop_at > len(expected) + len(Pairs(corpus, outline(corpus).batches, "max").tasks):
-            assert not after.asked  # all blocks existed: no pair is scored again for files that are only dropped
+            assert not after.requests  # all blocks existed: no pair is scored again for files that are only dropped
 
 
 def test_a_damaged_block_is_rebuilt_with_its_pairs(tmp_path: Path, corpus: Corpus) -> None:

@@ -26,7 +26,7 @@ def test_the_estimate_is_exact_in_bytes_and_pairs(tmp_path: Path, corpus: Corpus
     if kind == "vectors":
         assert (estimated.pairs, estimated.work_bytes) == (sum(len(plan.rows(n)) ** 2 for n in range(len(plan))), 0)
     else:
-        assert estimated.pairs == len(relevance.asked)  # type: ignore[attr-defined]
+        assert estimated.pairs == len(relevance.requests)  # type: ignore[attr-defined]
         assert estimated.work_bytes == 16 * estimated.pairs
     assert f"{len(plan)} batches of 6 in 1 shards" in estimated.describe()
 

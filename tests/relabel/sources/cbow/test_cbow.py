@@ -100,9 +100,9 @@ def test_equals_an_explicit_loop(tokenizer: str, tmp_path: Path) -> None:
     assert -1 - 1e-6 <= block.min() <= block.max() <= 1 + 1e-6
     references = corpus().references(range(n // 2))
     for pooling, reduce in (("paired", lambda x: x[0]), ("max", max), ("mean", np.mean)):
-        got = relevance.block(references, every, pooling)  # type: ignore[arg-type]
+        computed = relevance.block(references, every, pooling)  # type: ignore[arg-type]
         loop = [[reduce([expected[r] @ expected[j] for r in references[i]]) for j in every] for i in range(n // 2)]
-        np.testing.assert_allclose(got, loop, atol=1e-6)
+        np.testing.assert_allclose(computed, loop, atol=1e-6)
 
 
 def test_captions_without_a_known_word_have_relevance_zero_and_are_counted(tmp_path: Path) -> None:

@@ -28,10 +28,10 @@ class Table(Relevance):
     def __init__(self, corpus: Corpus, seed: int = 0) -> None:
         self.corpus, self.rows, self.pooling = corpus, range(len(corpus)), "refs"
         self.values = np.random.default_rng(seed).random((len(corpus), len(corpus)))
-        self.asked = 0
+        self.requests = 0
 
     def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
-        self.asked += len(captions)
+        self.requests += len(captions)
         how, sizes = pooling or self.pooling, np.diff(references.indptr)
         each = self.values[references.rows, np.repeat(captions, sizes)]
         return pool(each, references.indptr, "max") + sizes if how == "refs" else pool(each, references.indptr, how)

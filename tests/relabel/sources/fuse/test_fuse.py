@@ -142,9 +142,9 @@ def test_a_gate_decides_what_is_scored(tmp_path: Path) -> None:
     group = finder.preliminary(work)
     for task in group.tasks if group else ():
         finder.prepare(work, task, lambda _: None)
-    fuse.parts["far"].asked = 0  # type: ignore[attr-defined]
+    fuse.parts["far"].requests = 0  # type: ignore[attr-defined]
     rows_found, _ = finder.find(work, range(len(rows)), lambda _: None)
-    assert fuse.parts["far"].asked == 4 * len(rows)  # type: ignore[attr-defined]
+    assert fuse.parts["far"].requests == 4 * len(rows)  # type: ignore[attr-defined]
     near = fuse.parts["near"].block(References.single(rows), rows)
     np.fill_diagonal(near, -2)
     for i in rows:

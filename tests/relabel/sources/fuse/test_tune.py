@@ -259,7 +259,7 @@ def test_a_part_tuned_on_val_is_read_out_of_fold(judged_corpus: Corpus, tmp_path
     """Check that the part itself is not scored, and that pairs across its folds are excluded."""
 
     def fail_if_called() -> Relevance:
-        raise AssertionError("a model tuned on val was asked about val")
+        raise AssertionError("a model tuned on val has scored val")
 
     tuned = Sbert(SbertParams(model=str(out_of_fold(tmp_path / "tuned", judged_corpus))))
     parts = {

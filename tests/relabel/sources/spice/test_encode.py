@@ -41,15 +41,15 @@ class Parser:
     """Parser that returns each word as a tuple, counts its requests, and fails or stops on chosen texts."""
 
     def __init__(self, bad: Sequence[str] = (), stop: int | None = None) -> None:
-        self.asked: Counter[str] = Counter()
+        self.requests: Counter[str] = Counter()
         self.bad, self.stop = bad, stop
 
     def parse(self, texts: list[str], advance: Callable[[int], None]) -> list[Parsed]:
         parses: list[Parsed] = []
         for text in texts:
-            if self.stop is not None and self.asked.total() >= self.stop:
+            if self.stop is not None and self.requests.total() >= self.stop:
                 raise KeyboardInterrupt
-            self.asked[text] += 1
+            self.requests[text] += 1
             parses.append(ParseFailure("it is odd") if text in self.bad else [[word] for word in text.split()])
             advance(1)
         return parses
@@ -99,7 +99,7 @@ def test_rows_hold_their_captions_tuples_and_equal_texts_are_parsed_once(tmp_pat
         rows_found += zip(table["row"].to_pylist(), table["tuples"].to_pylist(), strict=True)
     assert rows_found == [(row, expected(LINES[row])) for row in range(2, len(LINES))]
     per_shard = [range(a, min(a + 30, len(LINES))) for a in range(2, len(LINES), 30)]
-    assert parser.asked == sum(
+    assert parser.requests == sum(
         (Counter({collapsed(LINES[row].replace(".", "")) for row in rows}) for rows in per_shard), Counter()
     )
     assert set(manifest.files) == {*manifest.parts, TEXTS}
@@ -116,10 +116,10 @@ def test_bytes_do_not_depend_on_the_point_of_interruption(tmp_path: Path) -> Non
             manifest = encode(out, parser)
             break
         except KeyboardInterrupt:
-            total += parser.asked
+            total += parser.requests
     assert digests(manifest) == complete
     assert runs > 5
-    assert (total + parser.asked).total() <= 98 + runs * 8  # an interruption costs at most one chunk
+    assert (total + parser.requests).total() <= 98 + runs * 8  # an interruption costs at most one chunk
 
 
 def test_only_an_unparsable_caption_fails_and_is_retried(tmp_path: Path) -> None:
@@ -133,8 +133,8 @@ def test_only_an_unparsable_caption_fails_and_is_retried(tmp_path: Path) -> None
     assert row == {"row": 40, "tuples": None, FAILED: "it is odd"}
     again = Parser()
     assert digests(encode(tmp_path / "e", again)) == digests(encode(tmp_path / "whole", Parser()))
-    assert odd in again.asked
-    assert again.asked.total() <= 8  # one chunk; the rest of the shard is kept
+    assert odd in again.requests
+    assert again.requests.total() <= 8  # one chunk; the rest of the shard is kept
 
 
 def test_a_failed_text_fails_in_every_row(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_a_damaged_shard_is_rebuilt_from_its_own_captions(tmp_path: Path) -> Non
     (tmp_path / "e" / encoding.parts[2]).write_bytes(b"damaged")
     parser = Parser()
     assert digests(encode(tmp_path / "e", parser)) == digests(encoding)
-    assert set(parser.asked) == {collapsed(LINES[row]) for row in range(62, 92)}
+    assert set(parser.requests) == {collapsed(LINES[row]) for row in range(62, 92)}
 
 
 def test_captions_that_were_parsed_before_keep_their_tuples(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_captions_that_were_parsed_before_keep_their_tuples(tmp_path: Path) -> N
     more = [*LINES[:50], "a new horse", *LINES[50:], "another  tree"]
     parser = Parser()
     manifest = encode(tmp_path / "e", parser, per_shard=40, lines=more)
-    assert set(parser.asked) == {"a new horse", "another tree", collapsed(LINES[40])}
+    assert set(parser.requests) == {"a new horse", "another tree", collapsed(LINES[40])}
     assert manifest.runtime["reused"]["captions"] == len(more) - 2 - 3
     assert digests(manifest) == digests(encode(tmp_path / "whole", Parser(), per_shard=40, lines=more))
 
