@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from tests.relabel.export.formats import with_params
 
+from relabel import stages
 from relabel.stages import Project
 from relabel_train.lookup import open_lookup
 
@@ -25,7 +29,7 @@ def example(monkeypatch: pytest.MonkeyPatch) -> object:
     monkeypatch.syspath_prepend(str(EXAMPLES))
 
     def load(name: str) -> ModuleType:
-        for example_name in ("plain_loop", "hf_trainer", "clip_loop", "sentence_transformers_trainer"):
+        for example_name in (path.stem for path in EXAMPLES.glob("*.py")):
             monkeypatch.delitem(sys.modules, example_name, raising=False)
         return import_module(name)
 
@@ -91,6 +95,42 @@ def test_a_sentence_encoder_learns_a_lookup(example, small_project: Project, tmp
     model = _tiny_encoder(tmp_path / "model", sorted({w for t in texts.values() for w in t.split()}))
     first, *_, last = train(model, texts, lookup, tmp_path, epochs=4, use_cpu=True, disable_tqdm=True)
     assert last < 0.8 * first
+
+
+@pytest.mark.skipif(not find_spec("accelerate"), reason="sentence-transformers' trainer needs accelerate")
+def test_a_sentence_encoder_learns_pairs(example, small_project: Project, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    shutil.copytree(small_project.labels, tmp_path / "labels")
+    project = with_params(replace(small_project, labels=tmp_path / "labels"), "pairs", count=200)
+    job = stages.export(project, "pairs", "cider", "all")
+    job.run()
+    model = _tiny_encoder(tmp_path / "model", sorted({w for text in project.corpus.texts for w in text.split()}))
+    train = example("sentence_transformers_pairs").train
+    first, *_, last = train(model, job.out, tmp_path / "run", epochs=4, use_cpu=True, disable_tqdm=True)
+    assert last < 0.9 * first
+
+
+@pytest.mark.skipif(not find_spec("lightning"), reason="lightning is not installed")
+def test_lightning_learns(example, small_project: Project, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    lookup = open_lookup(small_project.layout.lookup("all", "cbow"))
+    first, *_, last = example("lightning_trainer").train(lookup, epochs=6)
+    assert last < 0.8 * first
+
+
+@pytest.mark.skipif(not find_spec("accelerate"), reason="accelerate is not installed")
+def test_an_accelerate_loop_is_the_plain_loop(example, small_project: Project) -> None:  # type: ignore[no-untyped-def]
+    lookup = open_lookup(small_project.layout.lookup("all", "cbow"))
+    losses = example("accelerate_loop").train(lookup, epochs=3, cpu=True)
+    assert losses[-1] < 0.9 * losses[0]
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one(example, small_project: Project) -> None:  # type: ignore[no-untyped-def]
+    """Blocks of each process give the loss and the gradient of the complete batch."""
+    train = example("distributed_clip").train
+    folder = str(small_project.layout.lookup("all", "cbow"))
+    two, one = train(folder, world=2, steps=8), train(folder, world=1, steps=8)
+    assert two == pytest.approx(one, rel=1e-4)
+    assert sum(one[-3:]) < sum(one[:3])
 
 
 def _tiny_encoder(folder: Path, words: list[str]):  # type: ignore[no-untyped-def]
