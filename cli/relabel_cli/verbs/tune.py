@@ -61,7 +61,7 @@ def fuse(
     """Fit a combination of other labels to human scores of CxC's val pairs, for labels of fuse."""
     from relabel import stages
 
-    project = common.project(_split_parts(options))
+    project = common.project(_split_labels(options))
     folder = out or project.runtime.data / "fuse"
     manifest, built = stages.tune_fuse(project, folder)
     common.show(
@@ -82,10 +82,11 @@ def best(common: GlobalOptions) -> None:
     common.show(facts, "\n".join([*lines, "Label with it: --label fuse"]))
 
 
-def _split_parts(options: dict[str, Any]) -> dict[str, Any]:
+def _split_labels(options: dict[str, Any]) -> dict[str, Any]:
     """Split labels at commas, so that `--parts a,b --parts c` names three."""
-    if values := options.get("tune.fuse.parts"):
-        options["tune.fuse.parts"] = [label for text in values for label in text.split(",") if label]
+    for key in ("tune.fuse.parts", "tune.fuse.free"):
+        if values := options.get(key):
+            options[key] = [label for text in values for label in text.split(",") if label]
     return options
 
 

@@ -25,7 +25,12 @@ SBERT: dict[str, Any] = {
     "also_share": 0.25,
 }
 """Parameters of the sentence encoder that differ from the defaults."""
-FUSE: dict[str, Any] = {"parts": ("tuned", "cbow", "cider"), "model": "boosted"}
+FUSE: dict[str, Any] = {
+    "parts": ("tuned", "cbow", "cider"),
+    "model": "boosted",
+    "free": ("cbow", "cider"),
+    "altered": 1500,
+}
 """Parameters of the fuse that differ from the defaults."""
 
 

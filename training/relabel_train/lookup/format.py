@@ -69,6 +69,7 @@ KINDS: dict[str, dict[str, tuple[str, int]]] = {
         for head in ("single", "set")
         for name, spec in {
             "weights": ("<f8", 1),
+            "plateau": ("<f8", 1),
             "roots": ("<i4", 1),
             "nodes": ("<i4", 2),
             "values": ("<f8", 1),
@@ -83,7 +84,7 @@ KINDS: dict[str, dict[str, tuple[str, int]]] = {
 Several dtypes: any of them. In a lookup of `others` the arrays of part i have the part's own names after ``part{i}.``.
 Its heads have weights (the intercept first) and trees: `roots` (T,) is the first node of each tree, `nodes` (N, 3)
 holds feature (-1: a leaf), left and right child, `values` (N,) a leaf's value or a node's threshold. A value up to the
-threshold goes left.
+threshold goes left. `plateau` (2,) is a score, and the one that replaces all scores above it.
 """
 
 SIZES = {"features": ("columns", "frequent"), "scene_graphs": ("tuples",)}

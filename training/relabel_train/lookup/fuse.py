@@ -126,11 +126,14 @@ class Head:
     weights : (F + 1,) float64
         The intercept, then one weight per feature.
     trees : SmallTrees
+    plateau : (2,) float64
+        A score, and the one that replaces all scores above it.
     """
 
     looks: Sequence[tuple[int, str]]
     weights: F8
     trees: SmallTrees
+    plateau: F8
 
     def score(self, features: list[F8]) -> F8:
         """Score P pairs by the operations of the pipeline, in their order."""
@@ -139,6 +142,7 @@ class Head:
             out += feature * weight
         self.trees.add(features, out)
         np.clip(out, 0.0, 1.0, out=out)
+        out[out > self.plateau[0]] = self.plateau[1]
         return out
 
 
@@ -165,7 +169,8 @@ class FuseBlocks:
             weights = np.array(arrays[f"{name}.weights"])
             roots, nodes, values = (np.array(arrays[f"{name}.{part}"]) for part in ("roots", "nodes", "values"))
             looks = [(int(part), str(how)) for part, how in heads[name]]
-            opened[name] = Head(looks, weights, SmallTrees.of(roots, nodes, values, len(looks)))
+            trees = SmallTrees.of(roots, nodes, values, len(looks))
+            opened[name] = Head(looks, weights, trees, np.array(arrays[f"{name}.plateau"]))
         return cls(parts, **opened)
 
     def fill(self, images: References, captions: NDArray[np.int64], pooling: Pooling, out: NDArray[Any]) -> None:

@@ -59,7 +59,7 @@ def _write_part(label: str, part: Relevance, work: Work) -> LookupArrays:
 
 
 def _write_heads(model: FuseModel, work: Work) -> None:
-    """Write the weights and trees of both heads."""
+    """Write the weights, trees and plateau of both heads."""
     for name, head in model.heads.items():
         # The reader keeps the leaves of a tree in the bits of one byte.
         leaves = np.add.reduceat(head.trees.nodes[:, 0] < 0, head.trees.roots) if len(head.trees.roots) else [0]
@@ -67,6 +67,7 @@ def _write_heads(model: FuseModel, work: Work) -> None:
             message = f"a tree of this fuse has {most} leaves, but a lookup reads at most {LEAVES}"
             raise UsageError(message, todo=f"Fit it again with --leaves {LEAVES}, or use a batch plan.")
         write_array(work, f"{name}.weights", np.concatenate([[head.intercept], head.weights]))
+        write_array(work, f"{name}.plateau", np.array(head.plateau))
         for array, values in head.trees._asdict().items():
             write_array(work, f"{name}.{array}", values)
 

@@ -1,13 +1,17 @@
 """Fitting the head of a fuse: least squares with non-negative weights, and boosted trees of its residuals.
 
-Relevance never decreases in a feature: weights are not negative, and trees are monotone. Trees are constant where
-judged pairs are few, so a share of the linear fit is kept below them, which orders the pairs of one leaf.
+Relevance never decreases in a feature: weights are not negative, and trees are monotone, except in the features of free
+parts. Trees are constant where judged pairs are few, so a share of the linear fit is kept below them, which orders the
+pairs of one leaf.
+
+A caption that is among the references has a human score near 5. A head orders such captions by how typical they are of
+the image, which Pearson's r rewards a little and rank correlation punishes. All but the least of them share one score.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
 from typing import Literal
 
@@ -19,7 +23,7 @@ from relabel.core.numeric.statistics import pearson
 from relabel.core.parameters import Parameters, Seed
 from relabel.core.types import Scores
 from relabel.sources.fuse.features import Feature
-from relabel.sources.fuse.model import Head
+from relabel.sources.fuse.model import Head, Plateau
 from relabel.sources.fuse.trees import export_trees
 from relabel_train.lookup.fuse import LEAVES
 
@@ -43,13 +47,41 @@ class FitParams(Parameters):
     penalty: float = Field(
         1e-3, ge=0, le=1e9, description="Ridge penalty of the linear fit, its features standardised."
     )
-    trunk: float = Field(0.5, ge=0, le=1, description="Share of the linear fit that trees are boosted on.")
-    trees: int = Field(150, ge=1, le=10_000, description="Number of trees.")
+    trunk: float = Field(0.8, ge=0, le=1, description="Share of the linear fit that trees are boosted on.")
+    trees: int = Field(100, ge=1, le=10_000, description="Number of trees.")
     leaves: int = Field(8, ge=2, le=LEAVES, description="Most leaves of a tree; a lookup reads no more than 8.")
     leaf_pairs: int = Field(60, ge=1, le=1_000_000_000, description="Fewest judged pairs in a leaf.")
     rate: float = Field(0.06, gt=0, le=1, description="Learning rate: factor of each tree.")
+    free: tuple[str, ...] = Field(
+        (), description="Parts that trees may also take as evidence against relevance: --free cbow,cider."
+    )
+    plateau: float = Field(
+        0.9,
+        ge=0,
+        le=1,
+        description="Share of the pairs of a caption and its own image that get one score, the largest.",
+    )
     folds: int = Field(5, ge=2, le=1000, description="Folds of images in the cross-validation.")
     seed: Seed = Field(0, description="Seed of the folds and of the trees.")
+
+
+@dataclass(frozen=True, eq=False)
+class AddedPairs:
+    """Pairs of no image, which join the trees' judged pairs in every fit.
+
+    Attributes
+    ----------
+    values : (S, N, F) float64
+        Features, in the order of the sample's.
+    human : (N,) float64
+        Assumed scores, 0..1.
+    weight : float
+        Weight of a pair; a judged pair has 1.
+    """
+
+    values: NDArray[np.float64]
+    human: Scores
+    weight: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,21 +96,25 @@ class Sample:
         Human scores, 0..1.
     images : (P, 2) int
         Images of both sides.
+    added : AddedPairs, optional
     """
 
     features: tuple[Feature, ...]
     values: NDArray[np.float64]
     human: Scores
     images: NDArray[np.integer]
+    added: AddedPairs | None = None
 
     def take(self, pairs: NDArray[np.integer] | Bools) -> Sample:
         """Return the sample of a selection of pairs."""
-        return Sample(self.features, self.values[:, pairs], self.human[pairs], self.images[pairs])
+        return replace(self, values=self.values[:, pairs], human=self.human[pairs], images=self.images[pairs])
 
     def only(self, parts: Sequence[str]) -> Sample:
         """Return the sample with the features of these parts only."""
         columns = [f for f, feature in enumerate(self.features) if feature.part in parts]
-        return Sample(tuple(self.features[f] for f in columns), self.values[:, :, columns], self.human, self.images)
+        added = None if self.added is None else replace(self.added, values=self.added.values[:, :, columns])
+        features = tuple(self.features[f] for f in columns)
+        return replace(self, features=features, values=self.values[:, :, columns], added=added)
 
     def score(self, head: Head) -> Scores:
         """Score the pairs by a head, (P,) float64: the mean over S."""
@@ -105,7 +141,7 @@ def fit_head(sample: Sample, params: FitParams) -> Head:
     human = np.tile(sample.human, len(sample.values))
     intercept, weights = fit_linear(values, human, params.penalty)
     if params.model == "linear":
-        return Head(sample.features, intercept, weights)
+        return with_plateau(Head(sample.features, intercept, weights), sample, params.plateau)
     from sklearn.ensemble import HistGradientBoostingRegressor
     from threadpoolctl import threadpool_limits
 
@@ -116,16 +152,48 @@ def fit_head(sample: Sample, params: FitParams) -> Head:
         max_leaf_nodes=params.leaves,
         min_samples_leaf=params.leaf_pairs * len(sample.values),
         l2_regularization=1.0,
-        monotonic_cst=[1] * len(sample.features),
+        monotonic_cst=[0 if feature.part in params.free else 1 for feature in sample.features],
         early_stopping=False,
         random_state=params.seed,
     )
+    weight = None
+    if (added := sample.added) is not None:
+        # Behind the linear fit: a weight says how much a feature counts for all pairs, a tree for pairs of a kind.
+        weight = np.repeat([1.0, added.weight], [len(human), added.values.shape[0] * added.values.shape[1]])
+        values = np.concatenate([values, added.values.reshape(-1, values.shape[1])])
+        human = np.concatenate([human, np.tile(added.human, len(added.values))])
     # One thread: the order of a sum over several threads varies, and with it the last bits of the trees.
     with threadpool_limits(1):
-        booster.fit(values, human - (trunk.intercept + values @ trunk.weights))
+        booster.fit(values, human - (trunk.intercept + values @ trunk.weights), weight)
     # The booster starts from the mean residual, which becomes part of the intercept.
     base = float(np.ravel(booster._baseline_prediction)[0])
-    return Head(sample.features, trunk.intercept + base, trunk.weights, export_trees(booster))
+    head = Head(sample.features, trunk.intercept + base, trunk.weights, export_trees(booster))
+    return with_plateau(head, sample, params.plateau)
+
+
+def with_plateau(head: Head, sample: Sample, share: float) -> Head:
+    """Return the head with one score for the best `share` of the pairs of one image, and for all that are as good.
+
+    The score is the mean of these pairs' scores. A sample without such pairs, or a share of 0, gives no plateau.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel.sources.fuse.features import Feature
+    >>> from relabel.sources.fuse.fit import Sample, with_plateau
+    >>> from relabel.sources.fuse.model import Head
+    >>> head = Head((Feature("sbert", "max"),), 0.0, np.array([1.0]))
+    >>> values, images = np.array([[[0.3], [0.8], [0.9], [1.0]]]), np.array([[0, 1], [2, 2], [3, 3], [4, 4]])
+    >>> with_plateau(head, Sample(head.features, values, values[0, :, 0], images), 0.7).score(values[0]).round(3)
+    array([0.3 , 0.8 , 0.95, 0.95])
+    """
+    one_image = sample.images[:, 0] == sample.images[:, 1]
+    scores = sample.score(head)[one_image]
+    if not share or not len(scores):
+        return head
+    start = float(np.quantile(scores, 1 - share))
+    best = scores[scores > start]
+    return replace(head, plateau=Plateau(start, float(best.mean()))) if len(best) else head
 
 
 def fit_linear(values: Scores, human: Scores, penalty: float) -> tuple[float, Scores]:

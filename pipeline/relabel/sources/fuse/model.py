@@ -2,7 +2,7 @@
 
 A model has two heads over the same parts: `set` scores a caption against the references of an image, and `single`
 scores it against one reference. A head is a linear function of its features plus, if it is boosted, the values of
-trees. It predicts human scores on a scale of 0 to 1.
+trees. It predicts human scores on a scale of 0 to 1. Predictions above the start of a head's plateau become one score.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,12 +28,19 @@ from relabel.store.workdir import Work
 
 KIND = "fuse_model"
 MODEL = "model.json"
-FORMAT = 1
+FORMAT = 2
 BOUNDS = (0.0, 1.0)
 """Range of relevance: human scores 0..5, divided by 5."""
 
 HeadName = Literal["set", "single"]
 HEADS: tuple[HeadName, ...] = ("set", "single")
+
+
+class Plateau(NamedTuple):
+    """Largest score of a head: every prediction above `start` becomes `score`. The default changes nothing."""
+
+    start: float = BOUNDS[1]
+    score: float = BOUNDS[1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +53,7 @@ class Head:
     intercept : float
     weights : (F,) float64
     trees : Trees
+    plateau : Plateau
 
     Examples
     --------
@@ -61,6 +69,7 @@ class Head:
     intercept: float
     weights: NDArray[np.float64]
     trees: Trees = field(default_factory=Trees.none)
+    plateau: Plateau = field(default_factory=Plateau)
 
     def score(self, values: Scores, threads: int = 1) -> Scores:
         """Score P pairs by their features.
@@ -79,7 +88,8 @@ class Head:
         for f, weight in enumerate(self.weights.tolist()):
             out += values[:, f] * weight
         add_trees(self.trees, np.ascontiguousarray(values), out, threads)
-        return np.asarray(np.clip(out, *BOUNDS), np.float64)
+        out = np.clip(out, *BOUNDS)
+        return np.asarray(np.where(out > self.plateau.start, self.plateau.score, out), np.float64)
 
 
 @dataclass(frozen=True)
@@ -118,7 +128,12 @@ class FuseModel:
                 work.file(_file(name, array), lambda path, v=values: save_array(path, v))  # type: ignore[misc]
         # Python writes the shortest text that reads back as the same float64.
         heads = {
-            name: {"features": head.features, "intercept": head.intercept, "weights": head.weights.tolist()}
+            name: {
+                "features": head.features,
+                "intercept": head.intercept,
+                "weights": head.weights.tolist(),
+                "plateau": head.plateau,
+            }
             for name, head in self.heads.items()
         }
         parts = {label: asdict(part) for label, part in self.parts.items()}
@@ -153,7 +168,8 @@ def _model(folder: Path) -> FuseModel:
         entry = body["heads"][name]
         trees = Trees(*(np.load(folder / _file(name, array), allow_pickle=False) for array in Trees._fields))
         features = tuple(Feature(*f) for f in entry["features"])
-        heads[name] = Head(features, entry["intercept"], np.array(entry["weights"], np.float64), trees)
+        weights = np.array(entry["weights"], np.float64)
+        heads[name] = Head(features, entry["intercept"], weights, trees, Plateau(*entry["plateau"]))
     return FuseModel(parts, heads)
 
 

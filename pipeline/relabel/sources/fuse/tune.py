@@ -3,18 +3,20 @@
 Val and test share no image, which a test checks. Two heads are fitted: `set` to SITS, a caption against an image's
 references, and `single` to STS, a caption against another one. A part that was itself tuned on val (its model folder
 has `out_of_fold.parquet`) enters the fit with predictions by models that had not seen the images of a pair. The fit
-would otherwise overestimate it, because it predicts the pairs that it was tuned on too well.
+would otherwise overestimate it, because it predicts the pairs that it was tuned on too well. With `altered`, captions
+of the train split and their altered copies join the pairs of STS (see `relabel.sources.fuse.altered`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field
 
@@ -23,17 +25,21 @@ from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.datasets import cxc
 from relabel.sources.base import Source
+from relabel.sources.fuse.altered import AlteredCopy, alter_captions, read_train_captions
 from relabel.sources.fuse.features import Feature, FeaturePooling
-from relabel.sources.fuse.fit import FitParams, Sample, cross_validate, fit_head, subset_correlations
+from relabel.sources.fuse.fit import AddedPairs, FitParams, Sample, cross_validate, fit_head, subset_correlations
 from relabel.sources.fuse.model import KIND, FuseModel, Head, HeadName, Part, without_rows
 from relabel.sources.fuse.tune_data import OUT_OF_FOLD, TASKS, JudgedPairs, Task, poolings_of, read_features
 from relabel.sources.relevance import Relevance
+from relabel.sources.texts import score_texts
 from relabel.store.artefact import Guard, build
 from relabel.store.atomic import sha256_file
 from relabel.store.manifest import MANIFEST, ArtefactSpec, Manifest, read_manifest
 from relabel.store.workdir import Work
 
 SPLIT: Literal["val"] = "val"
+_ALTERED = "altered.parquet"
+_SAME_STEP = 5  # every fifth altered caption is also paired with itself
 _HEAD: dict[Task, HeadName] = {"sits": "set", "sts": "single"}
 
 
@@ -51,6 +57,13 @@ class TuneFuseParams(FitParams):
     parts: tuple[str, ...] = Field(
         ("sbert", "cider", "meteor"), description="Labels that it combines: --parts sbert,cider."
     )
+    altered: int = Field(
+        0, ge=0, le=100_000, description="Captions of COCO's train2014 that join STS with an altered copy; 0 for none."
+    )
+    altered_score: float = Field(
+        0.65, ge=0, le=1, description="Score that a caption and its altered copy are taken to have, 0 to 1."
+    )
+    altered_weight: float = Field(0.3, gt=0, le=1e6, description="Weight of such a pair; a judged pair has 1.")
 
 
 @dataclass(frozen=True)
@@ -124,7 +137,7 @@ def tune_fuse(
         COCO's, with Karpathy's val split.
     out : Path
         Folder of the artefact (kind `fuse_model`): the model (see `FuseModel`), the features of all judged pairs
-        (`sits-LABEL.parquet`, ...), and a manifest that reports cross-validated figures.
+        (`sits-LABEL.parquet`, ...), those of altered copies, and a manifest that reports cross-validated figures.
     runtime : Runtime
     guard : Guard, optional
         Protects an older model that would be replaced.
@@ -138,7 +151,7 @@ def tune_fuse(
     Raises
     ------
     UsageError
-        If there are no parts, or one is listed twice.
+        If there are no parts, one is listed twice, a free one is no part, or one cannot score altered copies.
     CheckError
         If the corpus lacks a judged pair of val, or a file of out-of-fold predictions is not valid.
     """
@@ -146,6 +159,9 @@ def tune_fuse(
         labels = ", ".join(params.parts) or "none"
         message = f"parts must be at least one label, each once; found {labels}"
         raise UsageError(message, where="tune.fuse.parts", todo="Name each label once: --parts sbert,cider.")
+    if unknown := [label for label in params.free if label not in params.parts]:
+        message = f"{', '.join(unknown)} is not among the parts {', '.join(params.parts)}"
+        raise UsageError(message, where="tune.fuse.free", todo="Name parts of the fuse, or none.")
     described = {label: one.part() for label, one in parts.items()}
     semantic = params.model_dump(mode="json") | {"made_of": {label: asdict(part) for label, part in described.items()}}
     inputs = {"corpus": corpus.digest} | {f"encoding {label}": one.identity for label, one in parts.items()}
@@ -154,6 +170,8 @@ def tune_fuse(
     def fill(work: Work) -> None:
         pairs = {task: JudgedPairs.of(task, corpus) for task in TASKS}
         _write_features(parts, pairs, work, runtime)
+        if params.altered:
+            _write_altered(params, parts, work, runtime)
         heads, facts = {}, {}
         for task in TASKS:
             heads[_HEAD[task]], facts[task] = _fit_task(params, parts, pairs[task], work, runtime)
@@ -185,6 +203,39 @@ def _write_features(
             relevance.close()
 
 
+def _write_altered(params: TuneFuseParams, parts: Mapping[str, FuseInput], work: Work, runtime: Runtime) -> None:
+    """Write the added pairs of STS, and their features: one table per part."""
+
+    def pairs() -> pa.Table:
+        copies = alter_captions(read_train_captions(runtime), params.altered, params.seed)
+        # Some captions are paired with themselves too: otherwise trees would take equal words for a bad sign.
+        same = [AlteredCopy(copy.caption, copy.caption) for copy in copies[::_SAME_STEP]]
+        score = np.repeat([params.altered_score, 1.0], [len(copies), len(same)])
+        first, second = zip(*copies, *same, strict=True)
+        return pa.table({"first": first, "second": second, "score": score})
+
+    work.table(_ALTERED, pairs)
+    table = pq.read_table(work.folder / _ALTERED, columns=["first", "second"])
+    first, second = (column.to_pylist() for column in table.columns)
+    texts = [[text] for text in (*first, *second)]
+    for label, one in parts.items():
+
+        def features(one: FuseInput = one) -> pa.Table:
+            scores = score_texts(one.source, texts, [*second, *first], runtime).scores.reshape(2, -1)
+            return pa.table({"max 0": scores[0], "max 1": scores[1]})
+
+        work.table(_altered_file(label), features)
+
+
+def _read_altered(params: TuneFuseParams, labels: Sequence[str], work: Work) -> AddedPairs:
+    """Read the added pairs that have a score of every part."""
+    tables = [pq.read_table(work.folder / _altered_file(label)) for label in labels]
+    values = np.concatenate([read_features(table, ("max",), 2) for table in tables], axis=2)
+    complete = np.isfinite(values).all(axis=(0, 2))
+    score = pq.read_table(work.folder / _ALTERED)["score"].to_numpy()
+    return AddedPairs(values[:, complete], score[complete], params.altered_weight)
+
+
 def _fit_task(
     params: TuneFuseParams, parts: Mapping[str, FuseInput], judged: JudgedPairs, work: Work, runtime: Runtime
 ) -> tuple[Head, dict[str, Any]]:
@@ -198,8 +249,12 @@ def _fit_task(
     # A pair without a score of some part is left out of the fit: failed rows, or pairs cut by out-of-fold folds.
     complete = np.isfinite(values).all(axis=(0, 2))
     method = np.array(judged.human.method)[complete]
-    sample = Sample(features, values, judged.human.score / 5, judged.images).take(complete)
+    added = _read_altered(params, list(parts), work) if params.altered and judged.task == "sts" else None
+    sample = Sample(features, values, judged.human.score / 5, judged.images, added).take(complete)
     subsets = {"all": np.full(len(method), True)} | {name: method == name for name in sorted(set(method.tolist()))}
+    if judged.task == "sts":
+        # No pair of STS is a caption and itself: its pairs of one image are two captions.
+        params = params.model_copy(update={"plateau": 0.0})
     grown = []
     with runtime.progress.bar(f"cross-validation, {judged.task} {SPLIT}", len(parts), "fits") as bar:
         # With the first 1, 2, ... parts: the report shows the contribution of each label.
@@ -215,3 +270,8 @@ def _fit_task(
 def _file(task: Task, label: str) -> str:
     """Return the name of the table of a task and a part."""
     return f"{task}-{label}.parquet"
+
+
+def _altered_file(label: str) -> str:
+    """Return the name of the table of the added pairs and a part."""
+    return f"altered-{label}.parquet"

@@ -12,7 +12,7 @@ from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
 from relabel.sources.cosine import VectorRelevance
 from relabel.sources.fuse.features import Feature
-from relabel.sources.fuse.model import FuseModel, Head, HeadName, Part
+from relabel.sources.fuse.model import FuseModel, Head, HeadName, Part, Plateau
 from relabel.sources.fuse.relevance import FuseRelevance
 from relabel.sources.fuse.trees import export_trees
 from relabel.sources.relevance import Relevance, pool
@@ -63,7 +63,7 @@ def opened(corpus: Corpus, seed: int = 0) -> dict[str, Relevance]:
 
 
 def fitted_head(features: tuple[Feature, ...], seed: int = 0) -> Head:
-    """Return a linear function and trees of random numbers."""
+    """Return a linear function, trees of random numbers, and a plateau that many scores reach."""
     from sklearn.ensemble import HistGradientBoostingRegressor
     from threadpoolctl import threadpool_limits
 
@@ -73,7 +73,7 @@ def fitted_head(features: tuple[Feature, ...], seed: int = 0) -> Head:
     with threadpool_limits(1):
         fitted = HistGradientBoostingRegressor(max_iter=20, max_leaf_nodes=6, min_samples_leaf=5).fit(values, target)
     weights: NDArray[np.float64] = random.random(len(features)) / 20
-    return Head(features, 0.1, weights, export_trees(fitted))
+    return Head(features, 0.1, weights, export_trees(fitted), Plateau(0.75, 0.8))
 
 
 def small_model(seed: int = 0) -> FuseModel:

@@ -7,6 +7,7 @@ is refused.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from relabel.sources.base import Source
 from relabel.sources.cider import Cider, CiderParams
 from relabel.sources.fuse import fit as fuse_fit
 from relabel.sources.fuse.features import Feature
-from relabel.sources.fuse.fit import FitParams, Sample, cross_validate, fit_head, fit_linear
+from relabel.sources.fuse.fit import AddedPairs, FitParams, Sample, cross_validate, fit_head, fit_linear
 from relabel.sources.fuse.model import Head, read_model
 from relabel.sources.fuse.tune import FuseInput, TuneFuseParams, find_out_of_fold, tune_fuse
 from relabel.sources.fuse.tune_data import OUT_OF_FOLD, JudgedPairs, poolings_of
@@ -102,6 +103,67 @@ def test_the_trunk_scales_the_linear_fit() -> None:
     assert head.score(one.values[0]) == pytest.approx(straight.score(one.values[0]), abs=1e-6)
     half = fit_head(one, FitParams(trunk=0.5))
     assert half.weights == pytest.approx(straight.weights / 2)
+
+
+def test_a_free_part_may_count_against_relevance() -> None:
+    """The target falls with `b`: only a head in which `b` is free follows it."""
+    random = np.random.default_rng(0)
+    values = random.random((1, 900, 2))
+    features = (Feature("a", "max"), Feature("b", "max"))
+    one = Sample(
+        features, values, 0.5 + 0.3 * values[0, :, 0] - 0.3 * values[0, :, 1], random.integers(0, 60, (900, 2))
+    )
+    errors = {}
+    for free in ((), ("b",)):
+        head = fit_head(one, FitParams(free=free, plateau=0))
+        errors[free] = np.abs(one.score(head) - one.human).mean()
+        grid = np.stack([np.linspace(0, 1, 50), np.full(50, 0.5)], axis=1)
+        assert (np.diff(head.score(grid)) >= 0).all()  # `a` stays monotone
+    assert errors[("b",)] < errors[()] / 3
+
+
+def test_added_pairs_shape_trees_by_their_weight() -> None:
+    """Pairs with a low score in a corner without judged pairs: the more weight, the lower the corner."""
+    random = np.random.default_rng(0)
+    values = random.random((2, 900, 2)) * 0.8
+    features = (Feature("a", "max"), Feature("b", "max"))
+    human = values.mean(axis=(0, 2))
+    one = Sample(features, values, human, random.integers(0, 60, (900, 2)))
+    params = FitParams(free=("a", "b"), leaf_pairs=20, plateau=0)
+    corner = np.full((2, 100, 2), 0.95)
+    scores = [fit_head(one, params).score(corner[0])[0]]
+    for weight in (0.5, 5.0):
+        added = AddedPairs(corner, np.full(100, 0.2), weight)
+        scores.append(fit_head(replace(one, added=added), params).score(corner[0])[0])
+    assert scores[0] > 0.6
+    assert scores[0] > scores[1] > scores[2]
+    assert scores[2] == pytest.approx(0.2, abs=0.05)
+
+
+def test_added_pairs_join_every_fit_and_no_score(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = sample(pairs=300)
+    one = replace(one, added=AddedPairs(one.values[:, :7], one.human[:7], 1.0))
+    assert one.take(np.arange(5)).added is one.added
+    assert one.only(["b"]).added.values.shape == (1, 7, 0)  # type: ignore[union-attr]
+    assert len(cross_validate(one, FitParams(folds=3, trees=2))) == 300
+
+
+@pytest.mark.parametrize("model", ["linear", "boosted"])
+def test_the_best_pairs_of_one_image_share_the_largest_score(model: str) -> None:
+    one = sample()
+    images = np.where(np.arange(900)[:, None] < 400, np.arange(900)[:, None], one.images)
+    one = replace(one, images=images, human=0.4 + one.human / 2)
+    plain = one.score(fit_head(one, FitParams(model=model, trees=20, plateau=0)))  # type: ignore[arg-type]
+    head = fit_head(one, FitParams(model=model, trees=20, plateau=0.9))  # type: ignore[arg-type]
+    flat = one.score(head)
+    same = one.images[:, 0] == one.images[:, 1]
+    assert (flat[same] == head.plateau.score).mean() == pytest.approx(0.9, abs=0.01)
+    assert flat.max() == head.plateau.score == pytest.approx(plain[same][plain[same] > head.plateau.start].mean())
+    below = plain <= head.plateau.start
+    assert np.array_equal(flat[below], plain[below])
+    # Another order of pairs than before would be no plateau.
+    order = np.argsort(plain, kind="stable")
+    assert (np.diff(flat[order]) >= 0).all()
 
 
 def test_a_fit_is_reproducible_for_any_number_of_threads() -> None:
@@ -331,6 +393,31 @@ def test_a_killed_fit_keeps_its_scores(judged_corpus: Corpus, tmp_path: Path, mo
 def test_parts_are_distinct_labels(judged_corpus: Corpus, tmp_path: Path, parts: tuple[str, ...]) -> None:
     with pytest.raises(UsageError, match="each once"):
         tune_fuse(TuneFuseParams(parts=parts), {}, judged_corpus, tmp_path / "fuse", Runtime())
+
+
+def test_a_free_label_is_a_part(judged_corpus: Corpus, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"tune.fuse.free: meteor is not among the parts cider"):
+        tune_fuse(TuneFuseParams(parts=("cider",), free=("meteor",)), {}, judged_corpus, tmp_path / "fuse", Runtime())
+
+
+def test_altered_captions_join_sts(judged_corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each with its copy, every fifth with itself; a killed run keeps them; the head of sets is as without."""
+    captions = [f"a {colour} dog near a {size} cat" for colour in ("red", "black", "old") for size in ("big", "small")]
+    monkeypatch.setattr("relabel.sources.fuse.tune.read_train_captions", lambda _: captions)
+    source = Cider(CiderParams(tokenizer="lower_split"))
+    parts = {"cider": ingredient(judged_corpus, source, 1)}
+    params = TuneFuseParams(parts=("cider",), altered=6, altered_score=0.25, **FAST)
+    plain = TuneFuseParams(parts=("cider",), **FAST)
+    tune_fuse(plain, parts, judged_corpus, tmp_path / "plain", Runtime(threads=1))
+    tune_fuse(params, parts, judged_corpus, tmp_path / "fuse", Runtime(threads=1))
+    pairs = pq.read_table(tmp_path / "fuse" / "altered.parquet").to_pylist()
+    assert [p["score"] for p in pairs] == [0.25] * 6 + [1.0] * 2
+    assert [p["first"] == p["second"] for p in pairs] == [False] * 6 + [True] * 2
+    scores = pq.read_table(tmp_path / "fuse" / "altered-cider.parquet")["max 0"].to_numpy()
+    assert (scores[:6] < scores[6:].min()).all()
+    models = [read_model(tmp_path / name).heads for name in ("plain", "fuse")]
+    assert np.array_equal(models[0]["set"].trees.values, models[1]["set"].trees.values)
+    assert not np.array_equal(models[0]["single"].trees.values, models[1]["single"].trees.values)
 
 
 def test_a_corpus_without_val(judged_corpus: Corpus, tmp_path: Path) -> None:
