@@ -49,16 +49,31 @@ def next_commands(remaining: Project, features: Path, label: str = "sbert") -> l
     label : str
         Label to train with.
     """
-    ingest, layout = remaining.config.ingest, remaining.layout
+    ingest = remaining.config.ingest
     dataset, tokenizer = f"--dataset {ingest.dataset}", f" --tokenizer {ingest.tokenizer}"
-    data = f"--data {features} --captions {layout.corpus} --labels {layout.lookup('all', label)}"
     return [
         f"  relabel ingest {dataset} --namespace {ingest.prefix} --format parquet --path {ingest.path}{tokenizer}",
         f"  relabel encode {dataset} --label {label} --split all",
         f"  relabel export lookup {dataset} --label {label} --split all",
-        f"  relabel fit {data} --loss bcls --out runs/bcls",
-        f"  relabel eval --run runs/bcls {data}",
+        *fit_commands(remaining, features, label, "--loss bcls", "runs/bcls"),
     ]
+
+
+def fit_commands(remaining: Project, features: Path, label: str, losses: str, run: str) -> list[str]:
+    """Return the commands that train on the features with the lookup of a label, and evaluate.
+
+    Parameters
+    ----------
+    remaining, features, label
+        See `next_commands`.
+    losses : str
+        Options that name the losses.
+    run : str
+        Folder of the training.
+    """
+    layout = remaining.layout
+    data = f"--data {features} --captions {layout.corpus} --labels {layout.lookup('all', label)}"
+    return [f"  relabel fit {data} {losses} --out {run}", f"  relabel eval --run {run} {data}"]
 
 
 app = verb(command)

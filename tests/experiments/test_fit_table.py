@@ -5,6 +5,7 @@ Means and standard deviations are those over the seeds.
 from __future__ import annotations
 
 import csv
+import shlex
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,10 @@ import numpy as np
 import pytest
 
 from experiments.fit_table import read_table, run_all, table_spec
+from experiments.fit_table.__main__ import next_commands
 from experiments.fit_table.table import COLUMNS, summary, to_csv, to_table
 from experiments.fit_table.trials import Inputs, make_trials
-from experiments.params import FitTableParams, Row
+from experiments.params import Experiments, FitTableParams, ProxyFeaturesParams, Row
 from relabel.core.errors import CheckError, PartialError, UsageError
 from relabel.sources import source_class
 from relabel.stages import Project
@@ -128,3 +130,13 @@ def test_a_killed_training_process_is_an_error_and_resumes(tmp_path: Path, monke
     monkeypatch.setattr("relabel_train.training.sweep.run_trials", killed)
     with pytest.raises(PartialError, match="a training process was killed"):
         run_all([], tmp_path, 1, lambda *_: None)
+
+
+def test_the_next_commands_train_the_best_row(small_project: Project) -> None:
+    parameters = Experiments(proxy_features=ProxyFeaturesParams(train=3, val=2, test=2))
+    rows = {name: {"RSUM": {"mean": float(name == "sam")}} for name in parameters.fit_table.all_rows()}
+    fit, evaluate = (shlex.split(line) for line in next_commands(small_project, parameters, rows))
+    assert fit[:2] == ["relabel", "fit"]
+    assert fit[fit.index("--loss") + 1] == "sam"
+    assert fit[fit.index("--out") + 1] == evaluate[evaluate.index("--run") + 1] == "runs/sam"
+    assert "--labels" in fit

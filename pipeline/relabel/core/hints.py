@@ -22,13 +22,20 @@ def repeat_options(options: Sequence[tuple[str, str]]) -> None:
     _options = tuple(options)
 
 
-def command(*words: object) -> str:
+def repeated_options() -> tuple[tuple[str, str], ...]:
+    """Return the options that `command` appends, for another process that works on the same project."""
+    return _options
+
+
+def command(*words: object, **overrides: object) -> str:
     """Return a command of relabel for a message, with the options of the running command that it needs as well.
 
     Parameters
     ----------
     *words
         Verb and arguments. An option among them is not repeated.
+    **overrides
+        Values of repeated options by name, such as ``dataset="mine"``; None leaves an option out.
 
     Examples
     --------
@@ -38,12 +45,17 @@ def command(*words: object) -> str:
     "`relabel encode --label sbert --dataset mine --data 'my data'`"
     >>> command("fetch", "glove")
     "`relabel fetch glove --data 'my data'`"
+    >>> command("ingest", dataset=None, labels="out")
+    "`relabel ingest --data 'my data' --labels out`"
     >>> repeat_options([])
     """
+    values = {f"--{name}": value for name, value in overrides.items()}
+    options = [pair for pair in _options if pair[0] not in values]
+    options += [(option, str(value)) for option, value in values.items() if value is not None]
     texts = [str(word) for word in words]
     # A verb refuses an option that it does not have, so the command of the message would fail.
     accepted = _ACCEPTED.get(texts[0])
-    for option, value in _options:
+    for option, value in options:
         if option not in words and (accepted is None or option in accepted):
             texts += [option, value]
     return f"`relabel {shlex.join(texts)}`"

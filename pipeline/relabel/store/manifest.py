@@ -210,10 +210,13 @@ def build_command(kind: str | None, folder: Path) -> str:
         words += [
             str(word) for option, name in options if option != "--split" or name in _SPLITS for word in (option, name)
         ]
-        if place.layout.dataset != "coco":
-            words += ["--dataset", place.layout.dataset]
-        if place.layout.labels != Path("labels"):
-            words += ["--labels", str(place.layout.labels)]
+        # The folder may be of another dataset than that of the running command.
+        dataset, labels = place.layout.dataset, place.layout.labels
+        return command(
+            *words,
+            dataset=dataset if dataset != "coco" else None,
+            labels=labels if labels != Path("labels") else None,
+        )
     return command(*words)
 
 

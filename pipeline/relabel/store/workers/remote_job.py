@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from relabel.core.errors import CheckError, MissingError
+from relabel.core.hints import repeat_options, repeated_options
 from relabel.core.progress import SILENT, ignore_progress
 from relabel.core.runtime import Runtime
 from relabel.store.manifest import FORMAT, ArtefactSpec
@@ -67,6 +68,8 @@ class RemoteJob:
         Name of a file in the work folder that contains its own name. A process that reads it sees the same folder.
     versions : str
         Versions of relabel and of its file format.
+    options : tuple of (str, str)
+        Options that the commands of error messages repeat (see `relabel.core.hints`).
     """
 
     project: RemoteProject
@@ -76,6 +79,7 @@ class RemoteJob:
     folder: Path
     token: str = ""
     versions: str = ""
+    options: tuple[tuple[str, str], ...] = ()
 
     def for_worker(self, token: str, threads: int, memory: int) -> RemoteJob:
         """Return the job as it is sent: silent, with absolute paths and the resources of one worker.
@@ -104,6 +108,7 @@ class RemoteJob:
             folder=self.folder.absolute(),
             token=token,
             versions=versions(),
+            options=repeated_options(),
         )
 
     def check_place(self) -> None:
@@ -182,6 +187,7 @@ def run_task(remote: RemoteJob, task: Task) -> None:
         Any error that the task raises.
     """
     with _lock:
+        repeat_options(remote.options)
         remote.check_place()
         _tasks(remote).make(Work(remote.folder), task, ignore_progress)
 
