@@ -104,6 +104,9 @@ def _dvc_stages(project: Project) -> dict[str, Any]:
 
     config, layout = project.config, project.layout
     project, split, judged = resolve_split(project, None)
+    # The splits of captions of the user's own are not known yet.
+    if config.ingest.dataset not in FETCHED:
+        split = "all"
     stages: dict[str, Any] = {}
 
     def add(name: str, command: str, deps: list[Path | str], params: list[str], out: Path) -> Path:
