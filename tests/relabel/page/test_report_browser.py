@@ -82,6 +82,12 @@ def test_a_page_fits_its_window_in_both_schemes(opened: Any) -> None:
     for box in (plots.nth(i).bounding_box() for i in range(plots.count())):
         assert box["x"] >= 0
         assert box["x"] + box["width"] <= opened.viewport_size["width"] + 1
+    # No chart is wider than its column, before any change of the window.
+    widths = opened.evaluate(
+        "[...document.querySelectorAll('.plot, #headline-chart')]"
+        ".map(node => [node.querySelector('.main-svg').clientWidth, node.clientWidth])"
+    )
+    assert all(chart <= column + 1 for chart, column in widths)
     background, ink = opened.evaluate(
         "[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]"
     )

@@ -25,9 +25,9 @@ from relabel.stages.report import report
 
 
 @pytest.fixture
-def folder(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(all_artefacts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of a finished project, whose run has written its page."""
-    copy = shutil.copytree(made, tmp_path / "made")
+    copy = shutil.copytree(all_artefacts, tmp_path / "made")
     monkeypatch.chdir(copy)
     monkeypatch.delenv("RELABEL_MIRROR", raising=False)
     return copy

@@ -36,9 +36,9 @@ function wrap(text, width) {
 const breakable = (name) => name.split(/(?<=_)/).flatMap((part, i) => (i ? [element("wbr"), part] : [part]));
 
 const TASKS = {
-  sits: { title: "caption and image", axis: "human score (0 to 5)" },
-  sts: { title: "two captions", axis: "human score (0 to 5)" },
-  sis: { title: "two images", axis: "human score (0 to 5)" },
+  sits: "caption and image",
+  sts: "two captions",
+  sis: "two images",
 };
 const KINDS = { same_image: "one image", neighbours: "neighbours, two images", random: "random" };
 const SUBSETS = { all: "All pairs", two_images: "Pairs of two images (non-GT)" };
@@ -88,9 +88,9 @@ class Report {
   plot(node, traces, layout) {
     Plotly.react(node, traces, this.layout(layout), { displayModeBar: false, responsive: true });
   }
-  panel(parent, name, detail, description) {
+  panel(parent, name, description) {
     const plot = element("div", { class: "plot", role: "img", "aria-label": `${name}: ${description}` });
-    parent.append(element("div", { class: "panel" }, element("h4", {}, this.chip(name, element("span", {}, detail))), plot));
+    parent.append(element("div", { class: "panel" }, element("h4", {}, this.chip(name)), plot));
     return plot;
   }
 
@@ -127,7 +127,7 @@ class Report {
     for (const task of Object.keys(this.judged)) {
       const radio = element("input", { type: "radio", name: "task", value: task, checked: task === this.task });
       radio.addEventListener("change", () => { this.task = task; this.drawTask(); });
-      byId("tasks").append(element("label", {}, radio, TASKS[task].title));
+      byId("tasks").append(element("label", {}, radio, TASKS[task]));
     }
   }
   drawTask() {
@@ -150,13 +150,14 @@ class Report {
       const more = all.length > 1 ? ` (+${all.length - 1})` : "";
       return `<b>${sides[s]}</b> ${wrap(all[0] + more, width)}`;
     }).join("<br>"));
-    for (const label of this.labels) {
+    // All panels are made before the first chart, which is as wide as its column.
+    const shown = this.labels.filter((label) => sample.relevance[label.name]);
+    const nodes = shown.map((label) => this.panel(grid, label.name, "relevance against human score"));
+    shown.forEach((label, panel) => {
       const values = sample.relevance[label.name];
-      if (!values) continue;
       // A label of few values is spread by a fixed pattern, so that its points do not cover each other.
       const few = new Set(values).size <= 10;
       const x = values.map((value, i) => value + (few ? 0.12 * (((i * 0.618034) % 1) - 0.5) : 0));
-      const node = this.panel(grid, label.name, "", "relevance against human score");
       const points = (flag) => sample.human.flatMap((_, i) => (sample.one_image[i] === flag ? [i] : []));
       const trace = (index, marker) => ({
         type: "scatter", mode: "markers", x: index.map((i) => x[i]), y: index.map((i) => sample.human[i]),
@@ -165,15 +166,15 @@ class Report {
       });
       const colour = this.colour(label.name);
       const line = calibration[label.name] ?? [];
-      this.plot(node, [
+      this.plot(nodes[panel], [
         trace(points(0), { size: 4.5, color: colour, opacity: 0.45 }),
         trace(points(1), { size: 5, color: "rgba(0,0,0,0)", opacity: 0.7, line: { color: colour, width: 1 } }),
         { type: "scatter", mode: "lines", x: line.map((p) => p[0]), y: line.map((p) => p[1]), line: { color: style("--ink"), width: 2 }, hoverinfo: "skip" },
       ], {
         hovermode: "closest", xaxis: { title: { text: "relevance", standoff: 6 } },
-        yaxis: { title: { text: TASKS[this.task].axis, standoff: 6 }, range: [-0.2, 5.2], dtick: 1 },
+        yaxis: { title: { text: "human score (0 to 5)", standoff: 6 }, range: [-0.2, 5.2], dtick: 1 },
       });
-    }
+    });
   }
 
   drawMatrices() {
@@ -240,7 +241,7 @@ class Report {
     // Narrow windows show rows as blocks, in which elements of a table lose their roles.
     const row = (...children) => element("tr", { role: "row" }, ...children);
     byId("worst").replaceChildren(
-      element("caption", {}, `${name}: the ${rows.length} pairs of the largest disagreement, ${TASKS[this.task].title}`),
+      element("caption", {}, `${name}: the ${rows.length} pairs of the largest disagreement, ${TASKS[this.task]}`),
       element("thead", { role: "rowgroup" }, row(...heads)),
       element("tbody", { role: "rowgroup" }, ...rows.map((i) => row(...cells(i)))),
     );
@@ -249,8 +250,9 @@ class Report {
   drawDistributions() {
     const grid = byId("distributions");
     grid.replaceChildren();
-    for (const [name, { edges, shares }] of Object.entries(this.distributions)) {
-      const node = this.panel(grid, name, "", "distribution of relevance by kind of pair");
+    const entries = Object.entries(this.distributions);
+    const nodes = entries.map(([name]) => this.panel(grid, name, "distribution of relevance by kind of pair"));
+    entries.forEach(([name, { edges, shares }], panel) => {
       const colours = { same_image: this.colour(name), neighbours: style("--ink"), random: style("--baseline") };
       const traces = Object.entries(shares).map(([kind, values]) => ({
         type: "scatter", mode: "lines", name: KINDS[kind], x: edges, y: [...values, values.at(-1)],
@@ -260,11 +262,11 @@ class Report {
       }));
       // Most random pairs of a label of n-grams share none: their bin would flatten all others.
       const top = Math.max(...Object.entries(shares).flatMap(([kind, values]) => (kind === "random" ? [] : values)), 0.02);
-      this.plot(node, traces, {
+      this.plot(nodes[panel], traces, {
         xaxis: { title: { text: "relevance", standoff: 6 } },
         yaxis: { title: { text: "share of pairs", standoff: 6 }, tickformat: ".0%", range: [0, 1.15 * top] },
       });
-    }
+    });
   }
 
   // Numbers of matching captions: all words occur, those at the start of a word; an id matches alone.
