@@ -3,6 +3,7 @@ checkout, which have the commands and outputs of the checkout's. It replaces not
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -15,6 +16,7 @@ import yaml
 from relabel.config import Config, load_config
 from relabel.core.errors import UsageError
 from relabel.stages.init import init
+from relabel_train.lookup import open_lookup
 
 ROOT = Path(__file__).parents[3]
 
@@ -94,3 +96,28 @@ def test_dvc_resolves_the_stages_outside_the_checkout(tmp_path: Path) -> None:
     dvc("init", "--no-scm", "-q")
     assert [line.split()[0] for line in dvc("stage", "list").splitlines()] == list(stages(tmp_path))
     assert "> relabel ingest" in dvc("repro", "--dry", "ingest")
+    # The splits of the captions are not known before they are ingested.
+    assert stages(tmp_path)["encode-cider"]["cmd"] == "relabel encode --label cider --split all"
+
+
+@pytest.mark.slow
+@pytest.mark.java
+@pytest.mark.skipif(not find_spec("dvc"), reason="dvc is not installed (the `dvc` extra)")
+def test_dvc_repro_builds_the_lookup_of_captions_without_a_split(tmp_path: Path) -> None:
+    lines = [f"{n // 2},{n} dogs run on a {word} field\n" for n, word in enumerate(["red", "green", "wide", "wet"] * 5)]
+    (tmp_path / "my.csv").write_text("image_id,text\n" + "".join(lines), encoding="utf-8")
+    init(tmp_path, "mine", Path("my.csv"), dvc=True)
+    # DVC runs the command that is installed beside this Python.
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+
+    def dvc(*arguments: str) -> str:
+        command = [sys.executable, "-m", "dvc", *arguments]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    dvc("init", "--no-scm", "-q")
+    dvc("repro", "-q", "export-cider")
+    lookup = open_lookup(tmp_path / "labels/mine/exports/all/lookup/cider")
+    assert len(lookup) == 20
+    assert "Data and pipelines are up to date" in dvc("repro", "export-cider")
