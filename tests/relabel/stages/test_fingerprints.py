@@ -57,6 +57,7 @@ SOURCE_SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 VALUES: dict[tuple[str, str], list[Any]] = {
+    ("tune.fuse", "trunk"): [0.5],
     ("ingest", "dataset"): ["mine"],
     ("ingest", "namespace"): ["mine"],
     ("ingest", "format"): ["csv"],
