@@ -2,6 +2,7 @@
 
     python benchmarks/lookup.py --labels labels/coco/exports/all/lookup   # folder written by `relabel export lookup`
     python benchmarks/lookup.py --rows 50000                              # a trial: COCO's captions, random vectors
+    python benchmarks/lookup.py --labels FOLDER --large 4096 16384 --device cuda    # large blocks, by lookup.to
 
 The peers are a pandas DataFrame of an encoding in memory (one list or array per row), the same rows read from Parquet
 for each block, and scipy's fancy indexing of CSR rows. Seconds are medians over random batches; `cpu` counts the
@@ -199,6 +200,43 @@ def measure(lookup: Lookup, pooling: str, peers: dict[str, Block], args: argpars
     return lines
 
 
+def measure_large(lookup: Lookup, device: str, sizes: list[int]) -> list[dict[str, Any]]:
+    """Seconds of large blocks from the mapped vectors and from vectors on a device."""
+    labels, rng, lines = lookup.to(device), np.random.default_rng(3), []
+    for size in sizes:
+        rows = rng.integers(lookup.rows.start, lookup.rows.stop, size)
+        for pooling in ("paired", "max"):
+            line: dict[str, Any] = {"label": lookup.about.label, "pooling": pooling, "batch": size, "device": device}
+            started, used = time.perf_counter(), time.process_time()
+            mapped = lookup.block(rows, pooling=pooling)
+            line |= {"mapped_s": time.perf_counter() - started, "mapped_cpu_s": time.process_time() - used}
+            started, used = time.perf_counter(), time.process_time()
+            block = labels.block(rows, pooling=pooling)
+            # A value of the block waits for the device.
+            difference = abs(float(block[-1, -1]) - float(mapped[-1, -1]))
+            line |= {"device_s": time.perf_counter() - started, "device_cpu_s": time.process_time() - used}
+            line["largest_difference"] = max(difference, float(np.abs(block[:64].cpu().numpy() - mapped[:64]).max()))
+            lines.append(line)
+    return lines
+
+
+def large(args: argparse.Namespace) -> None:
+    lines: list[dict[str, Any]] = []
+    for path in sorted(args.labels.glob(f"*/{DESCRIPTION}")):
+        lookup = open_lookup(path.parent, verify=False)
+        if lookup.about.kind == "vectors":
+            lines += measure_large(lookup, args.device, args.large)
+    names = ("mapped_s", "mapped_cpu_s", "device_s", "device_cpu_s")
+    table = [
+        [f"{line['label']}, {line['pooling']}, B = {line['batch']:,}", *(f"{line[name]:.2f}" for name in names)]
+        for line in lines
+    ]
+    show("Large blocks", ["", "lookup.block, s", "CPU s", f"lookup.to({args.device!r}), s", "CPU s"], table)
+    facts = machine("numpy", "torch")
+    print(describe(facts))
+    print(save("lookup_large", {"title": "Large blocks", "machine": facts, "rows": lines}))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--labels", type=Path, help="folder of lookups; a trial with random vectors by default")
@@ -206,12 +244,17 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=300)
     parser.add_argument("--workers", type=int, default=8, help="workers of a DataLoader; 0 skips it")
     parser.add_argument("--batches", type=int, default=1000)
+    parser.add_argument("--large", type=int, nargs="+", help="sizes of blocks to measure on a device instead")
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--first", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--pooling", help=argparse.SUPPRESS)
     parser.add_argument("--seed", type=int, default=0, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.first:
         first(args.first, args.pooling, args.seed)
+        return
+    if args.large:
+        large(args)
         return
     with tempfile.TemporaryDirectory() as scratch:
         run(args, Path(scratch))
