@@ -5,13 +5,15 @@
 Rows are synthetic: COCO's test captions, each with one to three words replaced, dropped or added, in Parquet files of a
 million rows. Word vectors are random, of 100 dimensions. Each stage is one process of the command. Memory is sampled
 four times per second: resident memory, and resident memory without file pages, which the system can reclaim. The
-exponent of a stage is the slope of log(seconds) over log(rows), without the first size. Results: results/scale.json.
+exponent of a stage is the slope of log(CPU seconds) over log(rows), without the first size.
+Results: results/scale.json.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import resource
 import shutil
 from math import log
 from pathlib import Path
@@ -90,9 +92,11 @@ def measure(rows: int, folder: Path, stages: list[str]) -> dict[str, Any]:
     for stage in stages:
         out = folder / "labels/scale" / OUTPUTS[stage]
         shutil.rmtree(out, ignore_errors=True)
+        before = cpu_seconds()
         _, seconds, memory = relabel(*STAGES[stage], "--quiet", "--threads", "1", folder=folder)
         size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
         figures[stage] = {
+            "CPU seconds": round(cpu_seconds() - before, 1),
             "seconds": round(seconds, 1),
             "resident GiB": round(memory.resident / 2**30, 2),
             "anonymous GiB": round(memory.anonymous / 2**30, 2),
@@ -102,13 +106,16 @@ def measure(rows: int, folder: Path, stages: list[str]) -> dict[str, Any]:
     return figures
 
 
+def cpu_seconds() -> float:
+    """Return the CPU seconds of all processes that have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
 def exponent(figures: dict[int, dict[str, Any]], stage: str) -> float | None:
-    """Return the slope of log(seconds) over log(rows) by least squares, without the smallest size."""
-    points = [
-        (log(rows), log(stage_costs[stage]["seconds"]))
-        for rows, stage_costs in sorted(figures.items())
-        if stage in stage_costs
-    ][1:]
+    """Return the slope of log(CPU seconds) over log(rows) by least squares, without the smallest size."""
+    sizes = [rows for rows in sorted(figures) if stage in figures[rows]][1:]
+    points = [(log(rows), log(figures[rows][stage]["CPU seconds"])) for rows in sizes]
     if len(points) < 2:
         return None
     x, y = np.array(points).T
@@ -140,7 +147,7 @@ def main() -> None:
         for rows, stage_costs in sorted(figures.items())
         if stage in stage_costs
     ]
-    show(describe(body["machine"]), ["stage", "rows", "s", "GiB", "GiB without file pages", "bytes"], table)
+    show(describe(body["machine"]), ["stage", "rows", "CPU s", "s", "GiB", "GiB without file pages", "bytes"], table)
 
 
 if __name__ == "__main__":

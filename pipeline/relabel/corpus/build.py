@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
 from typing import NamedTuple, NoReturn
 
 import numpy as np
@@ -33,6 +34,12 @@ SCHEMA = pa.schema(
 holds PTB tokens joined by one space, or null if the corpus was not tokenised."""
 
 
+_CHUNK = 1 << 16  # captions in memory as Python objects
+_LONGEST = 10_000  # characters of an id whose key is a text
+_DIGITS = re.compile(r"([0-9]+)")
+_NUMERALS = "0123456789"
+
+
 class Caption(NamedTuple):
     """One caption from a reader. `where` is its file and line or record, for messages."""
 
@@ -43,16 +50,6 @@ class Caption(NamedTuple):
     where: str = ""
 
 
-class _Columns(NamedTuple):
-    """Captions by column, in file order, in a quarter of the memory of the same number of tuples."""
-
-    caption_id: list[str]
-    image_id: list[str]
-    split: list[str]
-    text: list[str]
-    where: list[str]
-
-
 def natural_key(identifier: str) -> tuple[object, ...]:
     """Return a sort key that orders the digits inside ids as numbers.
 
@@ -61,7 +58,7 @@ def natural_key(identifier: str) -> tuple[object, ...]:
     >>> sorted(["coco:10", "coco:9"], key=natural_key)
     ['coco:9', 'coco:10']
     """
-    parts = re.split(r"([0-9]+)", identifier)
+    parts = _DIGITS.split(identifier)
     # A number sorts by its count of digits, then by its digits. Python converts at most 4,300 digits to an int.
     return tuple((0, len(n := p.lstrip("0")), n, p) if p.isdecimal() and p.isascii() else (1, 0, "", p) for p in parts)
 
@@ -90,8 +87,34 @@ def natural_rank(ids: pa.Array) -> NDArray[np.int64]:
     numbers = _numbers(ids)
     if numbers is not None:
         return numbers
-    # Each distinct id gets one key: the captions of an image share its id.
-    encoded = ids.dictionary_encode()
+    return _ranks_of_texts(ids)
+
+
+def _ranks_of_texts(ids: pa.ChunkedArray | pa.Array) -> NDArray[np.int64]:
+    """Return the ranks of ids of any form."""
+    keys = []
+    for start in range(0, len(ids), _CHUNK):
+        names = ids.slice(start, _CHUNK).to_pylist()
+        if any("\0" in name or len(name) > _LONGEST for name in names):
+            return _ranks_of_tuples(ids)
+        keys.append(pa.array(list(map(_sortable, names)), pa.string()))
+    ranks: NDArray[np.int64] = pc.rank(pa.chunked_array(keys), tiebreaker="dense").to_numpy().astype(np.int64)
+    return ranks
+
+
+def _sortable(identifier: str) -> str:
+    """Return a text whose order by code points is that of `natural_key`; the id holds no zero character."""
+    parts = _DIGITS.split(identifier)
+    # The zero character ends a part, and sorts before any continuation. A number begins with its count of digits.
+    for i in range(1, len(parts), 2):
+        digits = parts[i].lstrip("0")
+        parts[i] = f"{chr(len(digits) + 1)}{digits}{parts[i]}"
+    return "\0".join(parts)
+
+
+def _ranks_of_tuples(ids: pa.ChunkedArray | pa.Array) -> NDArray[np.int64]:
+    """Return the ranks of ids by their keys as tuples, which take a hundred times the memory."""
+    encoded = pa.concat_arrays(ids.chunks if isinstance(ids, pa.ChunkedArray) else [ids]).dictionary_encode()
     keys = [natural_key(name) for name in encoded.dictionary.to_pylist()]
     rank = np.empty(len(keys), np.int64)
     rank[sorted(range(len(keys)), key=keys.__getitem__)] = np.arange(len(keys))
@@ -124,23 +147,19 @@ def caption_table(captions: Iterable[Caption], tokens: Sequence[str] | None = No
     >>> table["caption_id"].to_pylist(), table["position"].to_pylist()
     (['c:9', 'c:10'], [0, 1])
     """
-    # The captions come one by one and are kept by column.
-    columns = _Columns([], [], [], [], [])
-    adders = [column.append for column in columns]
-    for caption in captions:
-        for add, value in zip(adders, caption, strict=True):
-            add(value)
-    _check(columns)
-    ids = _strings(columns, columns.caption_id)
-    image_ids = _strings(columns, columns.image_id)
-    texts = _strings(columns, columns.text)
-    split = pc.index_in(pa.array(columns.split), pa.array(SPLITS)).to_numpy()
-    image_rank = natural_rank(image_ids)
+    columns = _read_columns(captions)
+    split = columns["split"].to_numpy()
+    ids, image_ids = columns["caption_id"], columns["image_id"]
+    id_rank, image_rank = natural_rank(ids), natural_rank(image_ids)
     # The last key of `lexsort` is the first to sort by.
-    order = np.lexsort((natural_rank(ids), image_rank, split))
-    # A new image begins where the rank changes. Position counts the rows since.
-    image = np.cumsum(np.diff(image_rank[order], prepend=image_rank[order[:1]]) != 0)
+    order = np.lexsort((id_rank, image_rank, split))
+    # A new image begins where rank or split changes. Position counts the rows since.
+    by_order = image_rank[order], split[order]
+    image = np.cumsum(np.any([np.diff(values, prepend=values[:1]) != 0 for values in by_order], axis=0))
     starts = np.searchsorted(image, np.arange(image[-1] + 1))
+    # An image in two splits is two groups of rows.
+    if len(np.unique(id_rank)) < len(ids) or len(np.unique(image_rank)) <= image[-1]:
+        _refuse(_captions_of(columns))
     rows = np.arange(len(order))
     return pa.table(
         {
@@ -148,9 +167,9 @@ def caption_table(captions: Iterable[Caption], tokens: Sequence[str] | None = No
             "caption_id": ids.take(order),
             "image_id": image_ids.take(order),
             "image": image.astype(np.int32),
-            "split": pa.array(SPLITS).take(split[order]),
+            "split": pa.array(SPLITS).take(pa.array(split[order])),
             "position": (rows - starts[image]).astype(np.int32),
-            "text": texts.take(order),
+            "text": columns["text"].take(order),
             "tokens": pa.nulls(len(order), pa.string()) if tokens is None else pa.array(tokens).take(order),
         },
         schema=SCHEMA,
@@ -195,43 +214,76 @@ def _string_bytes(chunk: pa.StringArray) -> memoryview:
     return memoryview(data)[ends[chunk.offset] : ends[chunk.offset + len(chunk)]]
 
 
-def _strings(columns: _Columns, values: list[str]) -> pa.Array:
+def _read_columns(captions: Iterable[Caption]) -> pa.Table:
+    """Collect captions by column, in file order; a chunk of them is in memory as Python objects at a time.
+
+    Returns
+    -------
+    pyarrow.Table
+        caption_id, image_id, split (its number), text, and `where` in two columns, file and line.
+
+    Raises
+    ------
+    CheckError
+        If there are no captions, or one is not valid by itself.
+    """
+    reader, chunks = iter(captions), []
+    while chunk := list(islice(reader, _CHUNK)):
+        ids, image_ids, splits, texts, wheres = zip(*chunk, strict=True)
+        if not (all(ids) and all(image_ids) and all(map(str.strip, texts)) and set(splits) <= set(SPLITS)):
+            _refuse_first(chunk, chunks)
+        files = [where.rstrip(_NUMERALS) for where in wheres]
+        lines = [where[len(file) :] for where, file in zip(wheres, files, strict=True)]
+        chunks.append(
+            pa.table(
+                {
+                    "caption_id": _strings(chunk, ids),
+                    "image_id": _strings(chunk, image_ids),
+                    "split": pc.index_in(pa.array(splits), pa.array(SPLITS)).cast(pa.int8()),
+                    "text": _strings(chunk, texts),
+                    # The name of a file repeats in every row; its line does not.
+                    "file": pa.array(files, pa.string()).dictionary_encode(),
+                    "line": pa.array(lines, pa.string()),
+                }
+            )
+        )
+    if not chunks:
+        raise CheckError("no captions at all")
+    return pa.concat_tables(chunks)
+
+
+def _strings(chunk: Sequence[Caption], values: Sequence[str]) -> pa.Array:
     """Return an Arrow array of strings. Raise for a lone surrogate, which JSON can hold and UTF-8 cannot."""
     try:
         return pa.array(values, pa.string())
     except UnicodeEncodeError:
         # Arrow's error names no value, so the caption at fault is searched.
-        for where, value in zip(columns.where, values, strict=True):
+        for caption, value in zip(chunk, values, strict=True):
             try:
                 value.encode()
             except UnicodeEncodeError as error:
-                raise CheckError(f"not Unicode text: {error.reason}", where=where) from error
+                raise CheckError(f"not Unicode text: {error.reason}", where=caption.where) from error
         raise
 
 
-def _check(columns: _Columns) -> None:
-    """Raise for invalid captions. The first one is searched only if a fast check of all columns fails."""
-    ids, image_ids, splits, texts, _ = columns
-    if not ids:
-        raise CheckError("no captions at all")
-    images = set(image_ids)
-    valid = (
-        all(ids)
-        and all(images)
-        and all(map(str.strip, texts))
-        and set(splits) <= set(SPLITS)
-        and len(set(ids)) == len(ids)
-        and len(set(zip(image_ids, splits, strict=True))) == len(images)
-    )
-    if not valid:
-        _refuse(columns)
+def _captions_of(columns: pa.Table) -> Iterator[Caption]:
+    """Yield the captions of a table of `_read_columns`."""
+    for batch in columns.to_batches(_CHUNK):
+        ids, image_ids, splits, texts, files, lines = (column.to_pylist() for column in batch.columns)
+        wheres = (f"{file}{line}" for file, line in zip(files, lines, strict=True))
+        yield from map(Caption, ids, image_ids, (SPLITS[split] for split in splits), texts, wheres)
 
 
-def _refuse(columns: _Columns) -> NoReturn:
+def _refuse_first(chunk: Sequence[Caption], before: Sequence[pa.Table]) -> NoReturn:
+    """Raise for the first invalid caption of a chunk or of the chunks before it, in file order."""
+    _refuse(chain(chain.from_iterable(map(_captions_of, before)), chunk))
+
+
+def _refuse(captions: Iterable[Caption]) -> NoReturn:
     """Raise for the first invalid caption, in file order."""
     seen: dict[str, str] = {}
     split_of: dict[str, str] = {}
-    for caption in map(Caption, *columns):
+    for caption in captions:
         where = caption.where or caption.caption_id
         if not caption.caption_id:
             raise CheckError("a caption without an id", where=where)
@@ -248,4 +300,4 @@ def _refuse(columns: _Columns) -> NoReturn:
         if split_of.setdefault(caption.image_id, caption.split) != caption.split:
             splits = f"{split_of[caption.image_id]} and {caption.split}"
             raise CheckError(f"image {caption.image_id} is in two splits, {splits}", where=where)
-    raise AssertionError("the columns are invalid, but no caption is")
+    raise AssertionError("the captions are refused, but none is invalid")

@@ -16,6 +16,8 @@ FIRST = "reference sets (cider, meteor, pooling), CxC's pairs, ECCV Caption, 1K 
 ALL = "encodings, neighbours, training"
 """Uses of the first five captions of an image (`FIRST`) and of all captions (`ALL`)."""
 
+_CHUNK = 1 << 16  # captions in memory as Python objects
+
 
 def counts(corpus: Corpus) -> dict[str, Any]:
     """Count images and captions, in total and per split.
@@ -52,7 +54,7 @@ def describe(corpus: Corpus) -> dict[str, Any]:
     tokens = table["tokens"].combine_chunks()
     tokenizer = "ptb"
     if tokens.null_count:
-        tokens, tokenizer = pa.array([" ".join(lower_split(text)) for text in corpus.texts], pa.string()), "lower_split"
+        tokens, tokenizer = _lower_tokens(table["text"]), "lower_split"
     # Tokens are joined by one space, so a text with tokens has one token more than spaces.
     lengths = np.where(_lengths(tokens) > 0, pc.count_substring(tokens, " ").to_numpy() + 1, 0)
     first = int(np.minimum(sizes, REFERENCES).sum())
@@ -153,6 +155,15 @@ def report_lines(report: dict[str, Any]) -> list[tuple[str, str]]:
         )
     )
     return lines
+
+
+def _lower_tokens(texts: pa.ChunkedArray) -> pa.Array:
+    """Return the words of texts by `lower_split`, joined by spaces; few texts are Python objects at a time."""
+    parts = []
+    for start in range(0, len(texts), _CHUNK):
+        part = texts.slice(start, _CHUNK).to_pylist()
+        parts.append(pa.array([" ".join(lower_split(text)) for text in part], pa.string()))
+    return pa.concat_arrays(parts)
 
 
 def _size_line(size: dict[str, int]) -> str:

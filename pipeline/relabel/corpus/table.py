@@ -170,6 +170,17 @@ class Corpus:
         """Captions as written, by row."""
         return self.table["text"].to_pylist()  # type: ignore[no-any-return]
 
+    def read(self, column: str, rows: range) -> list[str]:
+        """Return a column of text at some rows, without keeping the texts of all others in memory.
+
+        Examples
+        --------
+        >>> captions = [Caption("c:1", "i:1", "test", "a dog"), Caption("c:2", "i:2", "test", "a cat")]
+        >>> Corpus.from_captions(captions).read("text", range(1, 2))
+        ['a cat']
+        """
+        return self.table[column].slice(rows.start, len(rows)).to_pylist()  # type: ignore[no-any-return]
+
     @cached_property
     def tokens(self) -> list[str] | None:
         """PTB tokens joined by spaces, by row. None if the corpus was not tokenised."""

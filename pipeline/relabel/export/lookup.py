@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from relabel.core.errors import UsageError
@@ -150,9 +151,10 @@ def write_captions(corpus: Corpus, rows: range, failed: NDArray[np.int32], work:
     write_array(work, "indptr", (corpus.indptr[first : first + count + 1] - rows.start).astype("<i8"))
     write_array(work, "failed", (failed - rows.start).astype("<i4"))
     ids = {
-        "caption_ids": corpus.caption_ids[rows.start : rows.stop],
-        "image_ids": corpus.image_ids[first : first + count],
+        "caption_ids": corpus.table["caption_id"].slice(rows.start, len(rows)),
+        "image_ids": corpus.table["image_id"].take(pa.array(corpus.indptr[first : first + count])),
     }
-    for prefix, names in ids.items():
-        for name, array in Ids.of(names).arrays(prefix).items():
+    for prefix, column in ids.items():
+        # The ids of one kind at a time are Python objects.
+        for name, array in Ids.of(column.to_pylist()).arrays(prefix).items():
             write_array(work, name, array)

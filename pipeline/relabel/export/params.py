@@ -18,8 +18,8 @@ class ExportLookupParams(Parameters):
 
     dtype: Literal["float32", "float16"] = Field(
         "float32",
-        description="Type of the vectors in a lookup. float16 halves the file and changes a cosine by up to 1e-3: too "
-        "much for losses that compare labels with 1 or with a threshold.",
+        description="Type of the vectors in a lookup. float16 halves the file and changes a cosine by about 1e-5, at "
+        "most 1e-3: too much for losses that compare labels with 1 or with a threshold.",
     )
 
 

@@ -87,8 +87,8 @@ class Cbow(VectorSource[CbowParams]):
         def bags(part: range) -> WordBags:
             if self.tokenizer() == "ptb":
                 corpus.ptb_tokens()
-            texts = slice(part.start, part.stop)
-            return self.split_words(corpus.texts[texts], runtime, corpus.tokens[texts] if corpus.tokens else None)
+            tokens = None if corpus.table["tokens"].null_count else corpus.read("tokens", part)
+            return self.split_words(corpus.read("text", part), runtime, tokens)
 
         tokenizer = p.tokenizer if p.weighting == "mean" else "spacy"
         return CbowTasks(corpus, rows, rows_per_shard, p.index, runtime.device, file, bags, p.stored, tokenizer)

@@ -97,7 +97,7 @@ class SbertTasks(TextTasks):
             return super().make_other(work, task, advance)
         if self.index is not None:
             make_index(self.index, self.encoder.width)
-        first = self.corpus.texts[self.rows.start : self.rows.start + _TRIED]
+        first = self.corpus.read("text", range(self.rows.start, min(self.rows.start + _TRIED, self.rows.stop)))
         if not np.isfinite(self.encoder.encode(first).vectors).any():
             where, todo = self.corpus.caption_ids[self.rows.start], "Use dtype float32, or another model."
             raise CheckError(f"{_NOT_FINITE} for the first {len(first)} captions", where=where, todo=todo)
@@ -108,7 +108,7 @@ class SbertTasks(TextTasks):
 
     def encode_rows(self, rows: NDArray[np.int64], advance: Advance) -> pa.Table:
         """Make the columns row, vector and truncated (bool) of some rows."""
-        embeddings = self.encoder.encode([self.corpus.texts[i] for i in rows], advance)
+        embeddings = self.encoder.encode(self.corpus.table["text"].take(pa.array(rows)).to_pylist(), advance)
         broken = np.flatnonzero(~np.isfinite(embeddings.vectors).all(axis=1))
         # A vector with one infinite component would otherwise have a cosine with other vectors.
         embeddings.vectors[broken] = np.nan

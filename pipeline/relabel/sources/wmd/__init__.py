@@ -110,7 +110,7 @@ class Wmd(Source[WmdParams]):
             rows = slice(part.start, part.stop)
             if p.tokenizer == "ptb":
                 return WordBags.from_texts(corpus.ptb_tokens()[rows])
-            return WordBags.from_texts([" ".join(lower_split(text)) for text in corpus.texts[rows]])
+            return WordBags.from_texts([" ".join(lower_split(text)) for text in corpus.read("text", part)])
 
         file, stop_words = p.find_file(runtime.data), StopWords.of(p.stop_words)
         return WmdTasks(corpus, rows, rows_per_shard, file, bags, stop_words, p.tokenizer, p.unit_vectors)
