@@ -227,7 +227,8 @@ def _read_columns(captions: Iterable[Caption]) -> pa.Table:
     CheckError
         If there are no captions, or one is not valid by itself.
     """
-    reader, chunks = iter(captions), []
+    chunks: list[pa.Table] = []
+    reader = iter(captions)
     while chunk := list(islice(reader, _CHUNK)):
         ids, image_ids, splits, texts, wheres = zip(*chunk, strict=True)
         if not (all(ids) and all(image_ids) and all(map(str.strip, texts)) and set(splits) <= set(SPLITS)):
