@@ -91,7 +91,9 @@ def measure(rows: int, folder: Path, stages: list[str]) -> dict[str, Any]:
     figures: dict[str, Any] = {}
     for stage in stages:
         out = folder / "labels/scale" / OUTPUTS[stage]
-        shutil.rmtree(out, ignore_errors=True)
+        # Work of an interrupted run would be resumed.
+        for path in (out, out.parent / ".work"):
+            shutil.rmtree(path, ignore_errors=True)
         before = cpu_seconds()
         _, seconds, memory = relabel(*STAGES[stage], "--quiet", "--threads", "1", folder=folder)
         size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
