@@ -95,6 +95,8 @@ VALUES: dict[tuple[str, str], list[Any]] = {
     ("sources.wmd", "stop_words"): ["none"],
     ("tune.bert_sts", "base"): ["another"],
     ("tune.fuse", "parts"): [("cider",)],
+    ("tune.fuse", "free"): [("sbert",)],
+    ("tune.fuse", "plateau"): [0.5],
     ("tune.fuse", "leaves"): [4],
     ("tune.sbert", "base"): ["another"],
     ("tune.sbert", "revision"): ["main"],
