@@ -81,7 +81,7 @@ def natural_rank(ids: pa.Array) -> NDArray[np.int64]:
     >>> natural_rank(pa.array(["coco:10", "coco:9"])).tolist()
     [10, 9]
     >>> natural_rank(pa.array(["b1", "a10", "a9"])).tolist()
-    [2, 1, 0]
+    [3, 2, 1]
     """
     # Ids of one prefix and a plain number are their own ranks, which saves sorting 600,000 keys in Python.
     numbers = _numbers(ids)

@@ -146,6 +146,10 @@ class Export(ABC, Generic[P]):
         """Return the queries whose neighbours the format reads if they exist; None if it reads none."""
         return None
 
+    def fingerprint_params(self) -> dict[str, Any]:
+        """Return the parameters that can change the files."""
+        return self.params.model_dump(mode="json")
+
     def check(self, inputs: ExportInputs) -> None:
         """Raise if the label cannot be written in this format; called before anything is read or written."""
 

@@ -38,6 +38,11 @@ class ScanExport(Export[ExportScanParams]):
     """
 
     @override
+    def fingerprint_params(self) -> dict[str, Any]:
+        # A limit refuses a block and changes none.
+        return self.params.model_dump(mode="json", exclude={"max_bytes"})
+
+    @override
     def check(self, inputs: ExportInputs) -> None:
         per_image = self.params.captions_per_image
         for split, rows in inputs.splits.items():

@@ -51,7 +51,7 @@ def export(project: Project, kind: str, label: str, split: str) -> Job:
     source, encoding, neighbours = inputs.source, inputs.encoding, inputs.neighbours
     exporter.check(inputs)
     semantic: dict[str, Any] = {
-        **exporter.params.model_dump(mode="json"),
+        **exporter.fingerprint_params(),
         "version": exporter.version,
         "split": split,
         "pooling": source.params.pooling,

@@ -7,8 +7,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
+import tarfile
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace as Namespace
 from types import UnionType
@@ -25,6 +27,7 @@ from relabel.core.errors import RelabelError
 from relabel.core.progress import SilentProgress
 from relabel.core.runtime import Runtime
 from relabel.corpus import ingest as ingesting
+from relabel.export import EXPORTS
 from relabel.sources import SOURCES, source_class
 from relabel.sources.bert_sts import tune as cross_tuning
 from relabel.sources.cbow import tune as tuning
@@ -88,6 +91,15 @@ VALUES: dict[tuple[str, str], list[Any]] = {
     ("export.plan", "quantiles"): [(0.5,)],
     ("export.plan", "max_bytes"): ["1GiB"],
     ("export.plan", "batch_size"): [3],
+    ("export.hf", "licence"): ["CC0 1.0"],
+    ("export.trec", "levels"): [(0.5,)],
+    ("export.trec", "quantiles"): [(0.5,)],
+    ("export.scan", "captions_per_image"): [1],
+    ("export.scan", "max_bytes"): ["8GiB"],
+    ("export.wds", "shards"): ["other_shards"],
+    ("export.wds", "image_id_column"): ["id"],
+    ("export.wds", "captions_per_shard"): [3],
+    ("export.tuples", "negatives"): [2],
     ("sources.cbow", "vectors"): ["others.txt"],
     ("sources.cbow", "tagger"): ["en_core_web_sm"],
     ("sources.cbow", "index"): [None, "IVF1,Flat"],
@@ -170,6 +182,7 @@ SAME: dict[tuple[str, str], str] = {
     ("neighbours", "split"): "which encoding is searched: its fingerprint is an input",
     ("export", "labels"): "which artefacts are made",
     ("export.plan", "max_bytes"): "refuses a plan, changes none",
+    ("export.scan", "max_bytes"): "refuses a block, changes none",
     ("export.plan", "neighbours"): "whose table is read: its fingerprint is an input",
 }
 """Parameters that change no value of their artefact, and why. `pooling` of a source is held apart: see below."""
@@ -177,7 +190,19 @@ SAME: dict[tuple[str, str], str] = {
 
 def fake(job: Job) -> None:
     """Write a folder that has the fingerprint of an artefact and none of its files."""
-    dataclasses.replace(job, fill=lambda work: work.facts.update({"width": 8, "kind": "vectors"})).run()
+    facts = {"width": 8, "kind": "vectors", "rows": [0, 6]}
+    dataclasses.replace(job, fill=lambda work: work.facts.update(facts)).run()
+
+
+def write_shards(folder: str, keys: str) -> None:
+    """Write a webdataset shard whose samples have a text and a JSON with another image id."""
+    Path(folder).mkdir()
+    with tarfile.open(f"{folder}/0.tar", "w") as tar:
+        for key in keys:
+            for name, content in ((f"{key}.txt", b"a dog"), (f"{key}.json", b'{"id": "9"}')):
+                member = tarfile.TarInfo(name)
+                member.size = len(content)
+                tar.addfile(member, BytesIO(content))
 
 
 @pytest.fixture(scope="module")
@@ -217,6 +242,8 @@ def _make() -> None:
     Path("scan/train_caps.txt").write_text("a dog\nthe dog\n")
     Path("scan/train_ids.txt").write_text("7\n8\n")
     write_captions("others.jsonl", (*TEXTS[:-1], "a sky"))
+    write_shards("shards", "012")
+    write_shards("other_shards", "01")
     Path("words.txt").write_text("dog 1 0\ncat 0 1\n")
     Path("others.txt").write_text("dog 1 0\ncat 1 1\n")
     for side in ("given", "images"):
@@ -347,6 +374,17 @@ def makers(place: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Config, Ma
         fake(stages.neighbours(project(with_value(config, "neighbours", "within", "train")), "cider"))
         samplers = [with_value(config, place, "sampler", sampler) for sampler in ("random", "neighbour", "graded")]
         return [(each, lambda p: stages.export_plan(p, "cider", "train").artefact) for each in samplers]
+    if place == "export.wds":
+        fake(stages.export_lookup(project(config), "near", "train"))
+        each = [config, with_value(config, place, "shards", "shards")]
+        return [(one, lambda p: stages.export_wds(p, "near", "train").artefact) for one in each]
+    if (kind := place.removeprefix("export.")) in EXPORTS:
+        within = with_value(config, "neighbours", "within", "train")
+        for of in ("captions", "images"):
+            fake(stages.neighbours(project(with_value(within, "neighbours", "of", of)), "near"))
+        if kind == "scan":  # images of two captions
+            config = with_value(config, place, "captions_per_image", 2)
+        return [(config, lambda p: stages.export(p, kind, "near", "train").artefact)]
     label = place.removeprefix("sources.")
     labels = [label, "ladder"] if label == "cbow" else [label]
     return [(config, partial(lambda name, p: stages.encode(p, name, "train").artefact, name)) for name in labels]
