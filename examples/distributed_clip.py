@@ -48,9 +48,9 @@ def run(rank: int, world: int, folder: str, scratch: str, steps: int, batch_size
         part = index.chunk(world)[rank]
         features = model(dataset.images[part], dataset.captions[part])
         images, texts, scale = features["image_features"], features["text_features"], features["logit_scale"]
-        own, every = part + lookup.rows.start, index + lookup.rows.start  # relabel: corpus rows
-        to_texts = labels.block(own, every), labels.same_image(own, every)  # relabel: (local, global)
-        to_images = labels.block(every, own), labels.same_image(every, own)  # relabel: (global, local)
+        local, everyone = part + lookup.rows.start, index + lookup.rows.start  # relabel: corpus rows
+        to_texts = labels.block(local, everyone), labels.same_image(local, everyone)  # relabel: (local, global)
+        to_images = labels.block(everyone, local), labels.same_image(everyone, local)  # relabel: (global, local)
         of_images = criterion.terms(scale * images @ gather(texts).T, *to_texts)["soft_target_i2t"]
         of_texts = criterion.terms(scale * gather(images) @ texts.T, *to_images)["soft_target_t2i"]
         loss = of_images + of_texts

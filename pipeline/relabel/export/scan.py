@@ -1,7 +1,7 @@
 """SCAN's files for the repositories that read them: captions and ids by line, and dense blocks.
 
-SCAN (Lee et al., ECCV 2018), VSE-infinity, SGRAF, NAAF and CHAN read `SPLIT_caps.txt`, one caption per line, and know a
-caption by the number of its line. An image has five consecutive lines, unless there are as many images as captions.
+SCAN (Lee et al., ECCV 2018), VSE-infinity, SGRAF, NAAF and CHAN read `SPLIT_caps.txt`, one caption per line, and
+identify a caption by its line number. An image has five consecutive lines, unless there are as many images as captions.
 """
 
 from __future__ import annotations
