@@ -319,7 +319,12 @@ class Report {
       clearTimeout(timer);
       timer = setTimeout(() => this.search(event.target.value), 120);
     });
-    byId("search-form").addEventListener("submit", (event) => { event.preventDefault(); this.search(byId("query").value); });
+    byId("search-form").addEventListener("submit", (event) => {
+      event.preventDefault();
+      // A search that is still due would replace the results, and with them a caption chosen meanwhile.
+      clearTimeout(timer);
+      this.search(byId("query").value);
+    });
     if (this.captions.length) this.choose(0);
   }
 
