@@ -108,7 +108,7 @@ def render_page(page: Page) -> str:
         searched.append({"label": label, "k": k, "reranked": nearest.reranked})
     title = f"{page.dataset}, {page.split}"
     values = {
-        "title": html.escape(f"relabel report: {title}"),
+        "title": html.escape(f"{title}: report of relabel"),
         "heading": html.escape(title),
         "facts": _items(page.facts),
         "style": _asset("page.css"),
