@@ -16,7 +16,9 @@ from sentence_transformers import SentenceTransformer, SentenceTransformerTraine
 from sentence_transformers.losses import CoSENTLoss
 
 
-def train(model: SentenceTransformer, pairs: Path, folder: Path, epochs: int = 2, **more: Any) -> list[float]:
+def train(
+    model: SentenceTransformer, pairs: Path, folder: Path, epochs: int = 2, rate: float = 2e-5, **more: Any
+) -> list[float]:
     """Train; return the loss that the trainer logged for each epoch.
 
     Parameters
@@ -27,6 +29,8 @@ def train(model: SentenceTransformer, pairs: Path, folder: Path, epochs: int = 2
     folder : Path
         Folder for the trainer's files.
     epochs : int
+    rate : float
+        Learning rate, for a pretrained encoder by default.
     more : of SentenceTransformerTrainingArguments
     """
     # A loss gets every column that is loaded.
@@ -36,7 +40,7 @@ def train(model: SentenceTransformer, pairs: Path, folder: Path, epochs: int = 2
         output_dir=str(folder),
         num_train_epochs=epochs,
         per_device_train_batch_size=32,
-        learning_rate=1e-3,
+        learning_rate=rate,
         logging_strategy="epoch",
         save_strategy="no",
         report_to="none",

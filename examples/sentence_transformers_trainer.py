@@ -42,7 +42,13 @@ class LookupLoss(nn.Module):
 
 
 def train(
-    model: SentenceTransformer, texts: dict[str, str], lookup: Lookup, folder: Path, epochs: int = 2, **more: Any
+    model: SentenceTransformer,
+    texts: dict[str, str],
+    lookup: Lookup,
+    folder: Path,
+    epochs: int = 2,
+    rate: float = 2e-5,
+    **more: Any,
 ) -> list[float]:
     """Train; return the loss that the trainer logged for each epoch.
 
@@ -55,6 +61,8 @@ def train(
     folder : Path
         Of the trainer's files.
     epochs : int
+    rate : float
+        Learning rate, for a pretrained encoder by default.
     more : of SentenceTransformerTrainingArguments
     """
     ids = list(texts)
@@ -64,7 +72,7 @@ def train(
         output_dir=str(folder),
         num_train_epochs=epochs,
         per_device_train_batch_size=32,
-        learning_rate=1e-3,
+        learning_rate=rate,
         dataloader_drop_last=True,
         logging_strategy="epoch",
         save_strategy="no",

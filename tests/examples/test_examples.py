@@ -95,7 +95,7 @@ def test_a_sentence_encoder_learns_a_lookup(example, small_project: Project, tmp
     texts = dict(zip(corpus.caption_ids, corpus.texts, strict=True))
     train = example("sentence_transformers_trainer").train
     model = _tiny_encoder(tmp_path / "model", sorted({w for t in texts.values() for w in t.split()}))
-    first, *_, last = train(model, texts, lookup, tmp_path, epochs=4, use_cpu=True, disable_tqdm=True)
+    first, *_, last = train(model, texts, lookup, tmp_path, epochs=4, rate=1e-3, use_cpu=True, disable_tqdm=True)
     assert last < 0.8 * first
 
 
@@ -116,7 +116,7 @@ def test_a_sentence_encoder_learns_pairs(example, small_project: Project, tmp_pa
 
     before = agreement()
     train = example("sentence_transformers_pairs").train
-    first, *_, last = train(model, job.out, tmp_path / "run", epochs=4, use_cpu=True, disable_tqdm=True)
+    first, *_, last = train(model, job.out, tmp_path / "run", epochs=4, rate=1e-3, use_cpu=True, disable_tqdm=True)
     # CoSENT's loss is the logarithm of a sum over pairs in wrong order, so it falls slowly.
     assert last < first
     assert agreement() > before + 0.02
