@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field
 
 from relabel.core.parameters import Parameters, Seed
 from relabel.core.runtime import parse_size
 from relabel.core.types import Of, Pooling
 
+
+def _check_size(value: str) -> str:
+    parse_size(value)
+    return value
+
+
+Size = Annotated[str, AfterValidator(_check_size)]
+"""Number of bytes as text, such as 4GiB (see `parse_size`)."""
 SamplerName = Literal["random", "neighbour", "graded"]
 
 
@@ -104,13 +112,7 @@ class ExportPlanParams(Parameters):
         description="graded without levels: shares of all neighbours that reach each threshold.",
     )
     group: int = Field(16, ge=2, le=1_000_000, description="graded: largest number of captions per group.")
-    max_bytes: str = Field("100GiB", description="Largest size of a plan.")
-
-    @field_validator("max_bytes")
-    @classmethod
-    def _is_a_size(cls, value: str) -> str:
-        parse_size(value)
-        return value
+    max_bytes: Size = Field("100GiB", description="Largest size of a plan.")
 
     @property
     def size(self) -> int:
@@ -195,13 +197,7 @@ class ExportScanParams(Parameters):
     )
     block: bool = Field(True, description="Write the relevance of all images and captions of a split as one array.")
     dtype: Literal["float16", "float32"] = Field("float32", description="Type of the block.")
-    max_bytes: str = Field("4GiB", description="Largest size of a block.")
-
-    @field_validator("max_bytes")
-    @classmethod
-    def _is_a_size(cls, value: str) -> str:
-        parse_size(value)
-        return value
+    max_bytes: Size = Field("4GiB", description="Largest size of a block.")
 
 
 class ExportParams(Parameters):

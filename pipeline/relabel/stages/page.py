@@ -149,9 +149,9 @@ def _neighbour_table(project: Project, label: str, split: str) -> Path | None:
         return None
     try:
         # A table of more or fewer neighbours than the parameters say serves as well.
-        k = int(read_manifest(folder, "neighbours").facts["k"])
-        job = stages.neighbours(project, label, params.model_copy(update={"k": k}))
         manifest = read_manifest(folder, "neighbours")
+        k = int(manifest.facts["k"])
+        job = stages.neighbours(project, label, params.model_copy(update={"k": k}))
     except (MissingError, CheckError):
         return None
     return folder if manifest.fingerprint == job.artefact.fingerprint and k >= NEAREST else None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -233,12 +233,8 @@ class SideCarTasks(Tasks):
     def _write(self, shard: KeyShard, path: Path) -> None:
         matched = self.match(shard)
         members = self._members(matched) if self.params.layout == "arrays" else self._samples(matched)
-
-        def write(file: BinaryIO) -> None:
-            write_tar(file, members)
-
         with path.open("wb") as file:
-            write(file)
+            write_tar(file, members)
 
     def _members(self, matched: MatchedKeys) -> Iterator[tuple[str, bytes]]:
         """Yield the members of a shard of arrays."""
