@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from relabel_train.lookup import Lookup, open_lookup  # relabel
-from relabel_train.lookup.torch_lookup import TorchLookup  # relabel
+from relabel_train.lookup.device import TorchLookup  # relabel
 from relabel_train.losses import SoftTargetLoss  # relabel
 
 

@@ -146,7 +146,7 @@ def _export_lookup(remaining: Project, label: str, params: FitTableParams) -> Ma
 def _eccv(project: Project) -> Path | None:
     """Return the folder of ECCV Caption's positives; None for datasets other than COCO, or if they were not fetched."""
     from relabel.datasets import locate
-    from relabel.judge.eccv_data import FILES
+    from relabel.judge.eccv import FILES
 
     if project.namespace != "coco":
         return None

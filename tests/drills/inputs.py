@@ -29,8 +29,8 @@ from relabel.corpus.readers.scan_layout import read_scan, scan_files
 from relabel.corpus.readers.tables import Columns, read_csv, read_jsonl, read_parquet
 from relabel.corpus.splits import coco_test_captions, split_by_file
 from relabel.datasets.cxc import _parse
-from relabel.datasets.stsb import read_stsb
-from relabel.judge.eccv_data import read_positives
+from relabel.datasets.judged.stsb import read_stsb
+from relabel.judge.eccv import read_positives
 from relabel.sources.models.checks import check_model_folder
 from relabel.sources.vectors.files import read_vector_file
 from relabel.sources.wmd.encode import StopWords

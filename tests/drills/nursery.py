@@ -278,7 +278,7 @@ def _warm_up(ids: dict[str, list[int]] | None) -> None:
 
     import relabel_train.fit  # noqa: F401
     from relabel.datasets import cxc
-    from relabel.datasets.stsb import FILES
+    from relabel.datasets.judged.stsb import FILES
     from relabel.sources.bert_sts import tune
     from relabel.sources.spice import encode as spice_encode
     from relabel_train.training import sweep as trial

@@ -14,7 +14,7 @@ import pytest
 from tests.examples.documents import Block, blocks, pages, python_blocks
 
 from relabel.corpus import Corpus
-from relabel.judge.eccv_data import Eccv, Queries
+from relabel.judge.eccv import Eccv, Queries
 
 WITH_PYTHON = [page for page in pages() if python_blocks(page)]
 
@@ -84,7 +84,7 @@ def test_the_blocks_of_a_page_run(
         (folder / "labels/mine").symlink_to("coco")
     monkeypatch.chdir(folder)
     monkeypatch.setenv("RELABEL_DATA", str(folder / "data"))
-    monkeypatch.setattr("relabel.judge.eccv_data.read_eccv", own_matches)
+    monkeypatch.setattr("relabel.judge.eccv.read_eccv", own_matches)
     namespace = {"__name__": "__page__", **stand_ins(folder)}
     run_blocks = [block for block in python_blocks(page) if block.reason is None]
     for block in run_blocks:

@@ -1,9 +1,12 @@
-"""Resources and folders of a run. They are never part of a fingerprint."""
+"""Resources and folders of a run, which are never part of a fingerprint, and the memory of this process."""
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import os
 import re
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -111,3 +114,45 @@ def pick_device(device: Device) -> Literal["cpu", "cuda"]:
     if device == "cuda" and not available:
         raise MissingError("torch sees no CUDA device", todo="Use `--device cpu`, or install a torch built for CUDA.")
     return "cuda" if available and device != "cpu" else "cpu"
+
+
+MIN_RELEASE = 1 << 30
+"""Resident bytes below which `release_memory` does nothing, because it takes tenths of a second."""
+
+
+def resident_bytes() -> int:
+    """Return the resident memory of this process in bytes, after `release_memory`.
+
+    Examples
+    --------
+    >>> resident_bytes() > 0
+    True
+    """
+    release_memory()
+    return _resident()
+
+
+def release_memory() -> None:
+    """Return memory that the allocators of a large process keep for later use to the system.
+
+    Without it, a stage after a large one has less memory: after encoding with a sentence encoder, Arrow and the C
+    library keep 0.6 GiB that the next stage cannot use.
+    """
+    if _resident() < MIN_RELEASE:
+        return
+    import pyarrow as pa
+
+    gc.collect()
+    pa.default_memory_pool().release_unused()
+    if sys.platform == "linux":
+        # Only glibc has this function.
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        if trim is not None:
+            trim(0)
+
+
+def _resident() -> int:
+    import psutil
+
+    size: int = psutil.Process().memory_info().rss
+    return size

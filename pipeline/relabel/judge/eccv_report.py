@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from relabel.core.tables import Table
-from relabel.judge.eccv import read_eccv_scores
-from relabel.judge.eccv_data import DIRECTIONS, Direction
+from relabel.judge.eccv import DIRECTIONS, Direction, read_eccv_scores
 from relabel.judge.notes import checkpoint_notes, first_rank_note, model_notes
 from relabel.judge.published_results import PAPERS, PublishedRanking, published_ranking
 from relabel.judge.report import JudgedLabel, Report, label_fields

@@ -1,15 +1,18 @@
-"""Report of labels on one human-judged set of texts, beside published figures."""
+"""Reports of labels on human-judged sets of texts: one set beside published figures, and all sets with their costs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
+from relabel.core.numeric.statistics import Interval
 from relabel.core.tables import Table
 from relabel.datasets.judged import ALL, JudgedSet
-from relabel.judge.judged_figures import TITLES, Figure
+from relabel.judge.judged_figures import TITLES, Figure, column_title, headline
 from relabel.judge.report import UNDEFINED, Report
+from relabel.sources.texts import TextScores
 
 
 def set_report(
@@ -110,3 +113,179 @@ def _records(judged: JudgedSet, label: str, figures: Sequence[Figure]) -> list[d
         record[f"{f.statistic}_low"] = f.interval.low if f.interval else None
         record[f"{f.statistic}_high"] = f.interval.high if f.interval else None
     return list(records.values())
+
+
+class Estimate(NamedTuple):
+    """Value of a statistic, at most 1, and its 95% interval; None where one is undefined."""
+
+    value: float | None
+    interval: Interval | None = None
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of the table: the headline figure of a judged set.
+
+    Attributes
+    ----------
+    title : str
+    statistic : str
+        Name of the figure, for the notes.
+    estimates : mapping of str to Estimate
+        By label; labels that cannot score the set are left out.
+    """
+
+    title: str
+    statistic: str
+    estimates: Mapping[str, Estimate]
+
+    def best(self) -> set[str]:
+        """Return the labels with the largest printed figure; several if they tie.
+
+        Examples
+        --------
+        >>> from relabel.judge.judged_report import Column, Estimate
+        >>> Column("vsts", "Pearson", {"sbert": Estimate(0.857), "cider": Estimate(0.57)}).best()
+        {'sbert'}
+        """
+        # Compared as printed, so that equal figures of the table are marked alike.
+        printed = {label: round(one.value, 3) for label, one in self.estimates.items() if one.value is not None}
+        # With one label, nothing is the best.
+        return (
+            {label for label, value in printed.items() if value == max(printed.values())} if len(printed) > 1 else set()
+        )
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Cost of a label: captions encoded and scored per second, and bytes of encoding per caption.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel.judge.judged_report import Cost
+    >>> from relabel.sources.texts import TextScores
+    >>> Cost.of([TextScores(np.zeros(1), captions=30, seconds=2.0, bytes=600)])
+    Cost(captions_per_second=15.0, bytes_per_caption=20.0)
+    """
+
+    captions_per_second: float
+    bytes_per_caption: float
+
+    @classmethod
+    def of(cls, scores: Sequence[TextScores]) -> Cost:
+        """Sum the cost of several sets."""
+        captions = sum(s.captions for s in scores)
+        return cls(captions / sum(s.seconds for s in scores), sum(s.bytes for s in scores) / captions)
+
+
+_ENCODED_COLUMNS = (
+    ("sits", ALL, "pearson", "SITS", "Pearson"),
+    ("sits", "c2i_intrasim", "pearson", "SITS non-GT", "Pearson"),
+    ("sts_sampled", ALL, "sampled_spearman", "STS", "sampled Spearman"),
+    ("eccv", "i2t", "map_at_r", "ECCV i2t", "mAP@R"),
+    ("eccv", "t2i", "map_at_r", "ECCV t2i", "mAP@R"),
+)
+"""Task, subset and figure of a record of CxC or ECCV Caption, and title and statistic of its column."""
+
+
+def encoded_columns(records: Sequence[Mapping[str, Any]]) -> list[Column]:
+    """Return the columns of CxC and ECCV Caption from the records of their reports.
+
+    Examples
+    --------
+    >>> from relabel.judge.judged_report import encoded_columns
+    >>> encoded_columns([{"label": "sbert", "task": "eccv", "subset": "i2t", "map_at_r": 40.0}])
+    [Column(title='ECCV i2t', statistic='mAP@R', estimates={'sbert': Estimate(value=0.4, interval=None)})]
+    """
+    columns = []
+    for task, subset, figure, title, statistic in _ENCODED_COLUMNS:
+        chosen = [record for record in records if (record["task"], record.get("subset")) == (task, subset)]
+        # Rankings are in percent, correlations are not.
+        scale = 100 if task == "eccv" else 1
+        estimates = {
+            record["label"]: Estimate(None if record[figure] is None else record[figure] / scale, _interval(record))
+            for record in chosen
+        }
+        if estimates:
+            columns.append(Column(title, f"{statistic} (CxC)" if task != "eccv" else statistic, estimates))
+    return columns
+
+
+def _interval(record: Mapping[str, Any]) -> Interval | None:
+    low, high = record.get("low"), record.get("high")
+    return None if low is None or high is None else Interval(low, high)
+
+
+def set_column(judged: JudgedSet, figures: Mapping[str, Sequence[Figure]]) -> Column:
+    """Return the column of a judged set of texts, from the figures of at least one label."""
+    chosen = {label: headline(judged, values) for label, values in figures.items()}
+    # All labels are compared by the protocol of the set, so any figure names the statistic.
+    one = next(iter(chosen.values()))
+    statistic = column_title(one.statistic)
+    if one.group != ALL:
+        statistic = f"{one.group} {statistic}"
+    return Column(judged.name, statistic, {label: Estimate(f.value, f.interval) for label, f in chosen.items()})
+
+
+def summary_report(columns: Sequence[Column], costs: Mapping[str, Cost], absent: Sequence[str] = ()) -> Report:
+    """Lay out one table of all labels and sets.
+
+    Parameters
+    ----------
+    columns : sequence of Column
+    costs : mapping of str to Cost
+        By label, on the sets of texts.
+    absent : sequence of str
+        Notes about the sets that are not in the table.
+
+    Examples
+    --------
+    >>> from relabel.judge.judged_report import Column, Cost, Estimate, summary_report
+    >>> column = Column("vsts", "Pearson", {"sbert": Estimate(0.857), "cider": Estimate(0.57)})
+    >>> report = summary_report([column], {"sbert": Cost(500.0, 1536.0)})
+    >>> report.tables[0].rows
+    (('sbert', '85.7 *', '500', '1,536'), ('cider', '57.0', '', ''))
+    """
+    best = {column.title: column.best() for column in columns}
+    lines, records = [], []
+    for label in labels_of(columns):
+        cells = [_summary_cell(column.estimates.get(label), label in best[column.title]) for column in columns]
+        cost = costs.get(label)
+        rates = [f"{cost.captions_per_second:,.0f}", f"{cost.bytes_per_caption:,.0f}"] if cost else ["", ""]
+        lines.append((label, *cells, *rates))
+        record: dict[str, Any] = {"label": label, "task": "summary", "subset": ALL}
+        record |= {c.title: c.estimates[label].value if label in c.estimates else None for c in columns}
+        rate, size = (cost.captions_per_second, cost.bytes_per_caption) if cost else (None, None)
+        records.append(record | {"captions_per_second": rate, "bytes_per_caption": size})
+    header = ("label", *(column.title for column in columns), "captions/s", "bytes/caption")
+    notes = [f"{'; '.join(f'{column.title}: {column.statistic}' for column in columns)}. *: the best of a column."]
+    if costs:
+        notes.append(
+            "captions/s: captions of the sets of texts encoded and scored per second on this machine, with the loading "
+            "of models. bytes/caption: their encodings, with those of the parts of a label."
+        )
+    notes += absent
+    return Report((Table("Labels on all judged sets, x100", header, tuple(lines), tuple(notes)),), tuple(records))
+
+
+def labels_of(columns: Sequence[Column]) -> list[str]:
+    """Return the labels of all columns, in the order in which they first occur.
+
+    Examples
+    --------
+    >>> from relabel.judge.judged_report import Column, Estimate, labels_of
+    >>> sick = Column("sick", "Spearman", {"cider": Estimate(0.4)})
+    >>> vsts = Column("vsts", "Pearson", {"sbert": Estimate(0.8)})
+    >>> labels_of([sick, vsts])
+    ['cider', 'sbert']
+    """
+    return list(dict.fromkeys(label for column in columns for label in column.estimates))
+
+
+def _summary_cell(estimate: Estimate | None, best: bool) -> str:
+    if estimate is None:
+        return ""
+    if estimate.value is None:
+        return UNDEFINED
+    return f"{100 * estimate.value:.1f}{' *' if best else ''}"

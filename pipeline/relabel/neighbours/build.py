@@ -15,9 +15,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from relabel.core.process_memory import resident_bytes
 from relabel.core.progress import Advance, ignore_progress
-from relabel.core.runtime import Runtime
+from relabel.core.runtime import Runtime, resident_bytes
 from relabel.corpus import Corpus
 from relabel.neighbours.faiss_index import IndexFinder, RecallSample
 from relabel.neighbours.incremental import (

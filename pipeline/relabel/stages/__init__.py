@@ -4,11 +4,9 @@
 not repeated.
 """
 
-from relabel.stages.best import tune_best
+from relabel.stages.best import tune_best, tune_fuse
 from relabel.stages.encode import build_encoding, build_inputs, encode, find_failed_rows, open_label, read_encoding
-from relabel.stages.export import export
-from relabel.stages.export_lookup import export_lookup
-from relabel.stages.export_neighbours import export_neighbours
+from relabel.stages.export import export, export_lookup, export_neighbours
 from relabel.stages.export_plan import estimate_plan, export_plan
 from relabel.stages.export_wds import estimate_wds, export_wds
 from relabel.stages.ingest import fetch, fetch_and_ingest, ingest
@@ -24,7 +22,6 @@ from relabel.stages.tune import (
     tune_sbert,
     word2vec_is_current,
 )
-from relabel.stages.tune_fuse import tune_fuse
 
 __all__ = [
     "Job",

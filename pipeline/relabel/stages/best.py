@@ -1,21 +1,89 @@
-"""tune best: the models of the recommended label, made from nothing."""
+"""tune best: the models of the recommended label, made from nothing; and tune fuse, its last step."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from relabel.core.errors import UsageError
+from relabel.stages.encode import build_encoding, check_acyclic, encode, open_label, read_encoding
 from relabel.stages.ingest import fetch_and_ingest
 from relabel.stages.job import log_status
 from relabel.stages.project import Project
 from relabel.stages.tune import tune_sbert
-from relabel.stages.tune_fuse import tune_fuse
+from relabel.stages.variants import model_guard
 from relabel.store.manifest import Manifest
+from relabel.store.place import check_kind
 
-SBERT: dict[str, Any] = {
+
+def tune_fuse(project: Project, out: Path) -> tuple[Manifest, bool]:
+    """Fit a fuse of the labels that `tune.fuse.parts` names; missing encodings of val are built first.
+
+    Raises
+    ------
+    UsageError
+        If the corpus is not COCO, or a part is no label or contains the fuse that is fitted.
+    RelabelError
+        As `build_encoding` and `relabel.sources.fuse.tune.tune_fuse`.
+    """
+    from relabel.sources.fuse.model import KIND
+    from relabel.sources.fuse.tune import SPLIT, FuseInput, find_out_of_fold, tune_fuse
+
+    config, params = project.config, project.config.tune.fuse
+    if project.namespace != "coco":
+        raise UsageError(f"human scores exist for COCO's captions, not for {config.ingest.dataset}'s")
+    # Before the encoding of the parts, which may take hours.
+    check_kind(out, KIND)
+    parts = {}
+    for label in params.parts:
+        check_excludes_fuse(project, label, out)
+        source, opened = config.source(label), partial(open_label, project, label, SPLIT)
+        # A model tuned on val enters by its out-of-fold predictions; its encoding of val is not read.
+        if find_out_of_fold(source) is not None:
+            artefact = encode(project, label, SPLIT).artefact
+            parts[label] = FuseInput(source, artefact.semantic, artefact.fingerprint, opened)
+        else:
+            build_encoding(project, label, SPLIT)
+            encoding = read_encoding(project, label, SPLIT)
+            parts[label] = FuseInput(source, encoding.semantic, encoding.identity, opened)
+    return tune_fuse(params, parts, project.corpus, out, project.runtime, model_guard(project, "fuse"))
+
+
+def check_excludes_fuse(project: Project, label: str, out: Path, above: tuple[str, ...] = ()) -> None:
+    """Raise if a part, or one of its own parts, uses the model that is to be fitted.
+
+    Parameters
+    ----------
+    project : Project
+    label : str
+    out : Path
+        Folder of the model that is to be fitted.
+    above : tuple of str
+        The labels that led to this one.
+
+    Raises
+    ------
+    UsageError
+        With the chain of labels from the part to the model.
+    """
+    source = project.config.source(label)
+    folder = source.model_folder()
+    chain = (*above, label)
+    if folder is not None and folder.absolute() == out.absolute():
+        path = " -> ".join(chain)
+        message = f"part {chain[0]} is made of the fuse that is to be fitted: {path} has its model in {out}"
+        raise UsageError(message, todo="Take it out of --parts, or give another --out.")
+    # Once per part of the fuse; a cycle would make the recursion endless.
+    if label == chain[0]:
+        check_acyclic(project.config, label)
+    for part in source.input_labels():
+        check_excludes_fuse(project, part, out, chain)
+
+
+_BEST_ENCODER: dict[str, Any] = {
     "folds": 3,
     "merge": True,
     "epochs": 2,
@@ -24,14 +92,14 @@ SBERT: dict[str, Any] = {
     "also_weight": 0.2,
     "also_share": 0.25,
 }
-"""Parameters of the sentence encoder that differ from the defaults."""
-FUSE: dict[str, Any] = {
+"""Parameters of the recommended sentence encoder that differ from the defaults."""
+_BEST_FUSE: dict[str, Any] = {
     "parts": ("tuned", "cbow", "cider"),
     "model": "boosted",
     "free": ("cbow", "cider"),
     "altered": 1500,
 }
-"""Parameters of the fuse that differ from the defaults."""
+"""Parameters of the recommended fuse that differ from the defaults."""
 
 
 def tune_best(project: Project) -> dict[str, tuple[Manifest, bool, Path]]:
@@ -92,5 +160,5 @@ def preset_project(project: Project) -> Project:
     ('tuned', 'cbow', 'cider')
     """
     tune = project.config.tune
-    update = {"sbert": tune.sbert.model_copy(update=SBERT), "fuse": tune.fuse.model_copy(update=FUSE)}
+    update = {"sbert": tune.sbert.model_copy(update=_BEST_ENCODER), "fuse": tune.fuse.model_copy(update=_BEST_FUSE)}
     return replace(project, config=project.config.model_copy(update={"tune": tune.model_copy(update=update)}))

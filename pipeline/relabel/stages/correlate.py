@@ -12,8 +12,8 @@ from types import MappingProxyType
 from relabel import stages
 from relabel.core.errors import MissingError, RelabelError, UsageError
 from relabel.datasets.judged import set_names
+from relabel.judge.judged_report import Cost, encoded_columns, summary_report
 from relabel.judge.judged_scores import ScoreFunction
-from relabel.judge.judged_summary import Cost, encoded_columns, summary_report
 from relabel.judge.report import Report, ReportFiles, metrics, write_report
 from relabel.stages import Project
 from relabel.stages.judge import check_judged
@@ -90,7 +90,7 @@ def correlate(
         are named in a note. If empty, labels are encoded and not judged.
     scores : sequence of Path
         Files of scores that were computed elsewhere for the pairs of the one set in `against`, judged under the name of
-        the file (see `relabel.judge.external_scores`). With such files, `labels` may be empty, which then stands for no
+        the file (see `relabel.judge.judged_scores`). With such files, `labels` may be empty, which then stands for no
         label.
     functions : mapping of str to callable
         Functions of texts by name, judged beside the labels on sets of texts (see
@@ -207,7 +207,7 @@ def _judge_encodings(
 
 def _summarise(result: EvaluationResult, results: SetResults, absent: Sequence[str]) -> Report:
     """Add the tables of sets of texts, and the table and picture of all sets, to the result; return that table."""
-    from relabel.judge.judged_plot import draw_summary
+    from relabel.judge.plot import draw_summary
 
     columns = [*encoded_columns(result.report.records), *results.columns]
     costs = {name: Cost.of(scored) for name, scored in results.costs.items()}
@@ -247,7 +247,7 @@ def _cxc(
     from relabel.judge.calibration import agreement_points, calibration_points
     from relabel.judge.cxc_report import PairScores, cxc_report
     from relabel.judge.cxc_sampled import sampled_report
-    from relabel.judge.external_scores import read_cxc_scores
+    from relabel.judge.judged_scores import read_cxc_scores
     from relabel.judge.plot import draw
 
     params = project.config.judge

@@ -1,4 +1,4 @@
-"""export: a label in a format of another tool; and the checks that all exports share."""
+"""export: a label in a format of another tool, as a lookup, or its neighbours by id; and the checks of all exports."""
 
 from __future__ import annotations
 
@@ -176,3 +176,93 @@ def _figures(project: Project, label: str) -> tuple[dict[str, str], ...]:
                 with (folder / f"{name}.csv").open(newline="", encoding="utf-8") as file:
                     records += [record for record in csv.DictReader(file) if record["label"] == label]
     return tuple(records)
+
+
+def export_lookup(project: Project, label: str, split: str, within: str | None = None) -> Job:
+    """Prepare to write the lookup of a label over a split, with its neighbours if these exist.
+
+    Parameters
+    ----------
+    project : Project
+    label, split : str
+        The encoding to export.
+    within : str, optional
+        Split of the neighbours to include; `split` by default.
+
+    Raises
+    ------
+    UsageError
+        If there is no such label or split, or its source scores pair by pair.
+    MissingError
+        If the encoding is missing.
+    CheckError
+        If the encoding or the neighbours were made of other captions or under other parameters.
+    """
+    from relabel.export.lookup import check_lookup_support, lookup_spec, write_lookup
+
+    source, corpus, layout = project.config.source(label), project.corpus, project.layout
+    check_lookup_support(source, label)
+    encoding = read_encoding(project, label, split)
+    near = layout.neighbours(within or split, "captions", label)
+    neighbours = read_current_neighbours(near, label, within or split, encoding)
+    artefact = lookup_spec(corpus, source, label, encoding, neighbours, project.config.export.lookup)
+
+    def fill(work: Work) -> None:
+        encoded = ArtefactRef(layout.encoding(split, label), encoding)
+        table = None if neighbours is None else ArtefactRef(near, neighbours)
+        opened = partial(open_label, project, label, split, encoding)
+        with unchanged([part for part in (encoded, table) if part is not None], work):
+            write_lookup(corpus, source, artefact, encoded, table, opened, work)
+
+    def values(config: Config) -> Values:
+        return label_values(config, label) | {"export.lookup.dtype": config.export.lookup.dtype}
+
+    return Job(layout.lookup(split, label), artefact, fill, project.runtime.progress, variant=variant(project, values))
+
+
+def export_neighbours(project: Project, label: str, within: str, of: Of = "captions") -> Job:
+    """Prepare to write the neighbours of a label with the ids of captions and images.
+
+    Parameters
+    ----------
+    project : Project
+    label : str
+    within : str
+        Split of the neighbours.
+    of : "captions" or "images"
+        Queries of the table.
+
+    Raises
+    ------
+    UsageError
+        If there is no such label or split.
+    MissingError
+        If the neighbours are missing.
+    CheckError
+        If they were made from another corpus.
+    """
+    from relabel.export.neighbours import write_neighbour_ids
+
+    # Called for its error: a label that the parameters lack is refused before any file is read.
+    project.config.params(label)
+    corpus, folder = project.corpus, project.layout.neighbours(within, of, label)
+    todo = f"Run {command('neighbours', '--label', label, '--within', within, '--of', of)}."
+    try:
+        table = read_manifest(folder, "neighbours")
+    except MissingError as error:
+        raise MissingError(f"no neighbours of {of} by {label}", where=str(folder), todo=todo) from error
+    # Neighbours are row numbers, which name other captions in another corpus.
+    if table.inputs.get("corpus") != corpus.digest:
+        raise CheckError("neighbours made from another corpus", where=str(folder), todo=todo)
+    semantic: dict[str, Any] = {"of": of, "within": within, "version": 1}
+    inputs = {"corpus": corpus.digest, "neighbours": table.identity}
+    artefact = ArtefactSpec("neighbour_ids", label, semantic, inputs)
+
+    def fill(work: Work) -> None:
+        # The hashes are compared here, since a large table takes time to read and a current export needs none.
+        open_artefact(folder, "neighbours")
+        write_neighbour_ids(corpus, folder, table, work)
+        names = ("label", "of", "rows", "within", "bounds", "order", "without_encoding")
+        work.facts |= {name: table.facts[name] for name in names}
+
+    return Job(project.layout.neighbour_ids(within, of, label), artefact, fill, project.runtime.progress)

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from relabel.core.errors import CheckError, MissingError
-from relabel.core.process_memory import release_memory
 from relabel.core.progress import SILENT, Progress
+from relabel.core.runtime import release_memory
 from relabel.stages.project import Project
 from relabel.stages.variants import Variant
 from relabel.store.artefact import build

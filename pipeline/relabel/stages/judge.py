@@ -36,8 +36,7 @@ def judge(project: Project, label: str) -> Job:
     """
     from relabel.datasets import cxc
     from relabel.judge.cxc import score_cxc
-    from relabel.judge.eccv import score_eccv
-    from relabel.judge.eccv_data import read_eccv
+    from relabel.judge.eccv import read_eccv, score_eccv
 
     config, corpus, params = project.config, project.corpus, project.config.judge
     check_judged(project)

@@ -14,11 +14,9 @@ from relabel.core.errors import RelabelError, UsageError
 from relabel.core.hints import choices
 from relabel.datasets.judged import JudgedSet, Judgements, judged_set, set_names
 from relabel.datasets.judged_file import JUDGEMENT_FILES, judged_file
-from relabel.judge.external_scores import read_pair_scores
 from relabel.judge.judged_figures import Figure, set_figures
-from relabel.judge.judged_report import set_report
-from relabel.judge.judged_scores import ScoreFunction, score_judgements, score_with_function
-from relabel.judge.judged_summary import Column, set_column
+from relabel.judge.judged_report import Column, set_column, set_report
+from relabel.judge.judged_scores import ScoreFunction, read_pair_scores, score_judgements, score_with_function
 from relabel.judge.report import Report
 from relabel.sources.base import Source
 from relabel.sources.texts import TextScores
@@ -37,7 +35,7 @@ class Judged:
     functions : mapping of str to callable
         By name (see `relabel.judge.judged_scores.score_with_function`).
     scores : sequence of Path
-        Files (see `relabel.judge.external_scores`), named by their stems.
+        Files (see `relabel.judge.judged_scores`), named by their stems.
     allow_missing : bool
         Accept files that lack pairs.
     """

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
-from relabel.judge.eccv import Gate, read_eccv_scores, score_eccv
-from relabel.judge.eccv_data import DIRECTIONS, Direction, Eccv, Queries, read_eccv
+from relabel.judge.eccv import DIRECTIONS, Direction, Eccv, Gate, Queries, read_eccv, read_eccv_scores, score_eccv
 from relabel.sources.cosine import VectorRelevance
 from relabel.sources.same_image import SameImage, SameImageRelevance
 from relabel.store.workdir import Work

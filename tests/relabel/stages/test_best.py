@@ -19,8 +19,7 @@ from relabel.core.errors import MissingError, UsageError
 from relabel.core.runtime import Runtime
 from relabel.sources.fuse.tune import TuneFuseParams
 from relabel.sources.sbert.tune import TuneSbertParams
-from relabel.stages import Project
-from relabel.stages import best as preset
+from relabel.stages import Project, best
 from relabel.store.manifest import open_artefact
 
 
@@ -32,12 +31,12 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     pytest.importorskip("gensim")
     use_small_scores(monkeypatch)
     # Fewer trees: the cross-validation fits 90 heads.
-    monkeypatch.setitem(preset.FUSE, "trees", 3)
-    monkeypatch.setitem(preset.FUSE, "altered", 6)
+    monkeypatch.setitem(best._BEST_FUSE, "trees", 3)
+    monkeypatch.setitem(best._BEST_FUSE, "altered", 6)
     captions = [f"a red dog near a {size} cat" for size in ("big", "small", "wet", "old", "young", "sad")]
     monkeypatch.setattr("relabel.sources.fuse.tune.read_train_captions", lambda _: captions)
     monkeypatch.setattr("relabel.sources.fuse.tune_data.human_scores", small_scores())
-    monkeypatch.setattr("relabel.sources.sbert.tune_sentences.locate", lambda name, file, data: data / file)
+    monkeypatch.setattr("relabel.sources.sbert.tune_data.locate", lambda name, file, data: data / file)
     monkeypatch.chdir(tmp_path)
     corpus = small_corpus()
     rows = [
@@ -88,14 +87,14 @@ def test_a_killed_fit_leaves_the_encoder(project: Project, monkeypatch: pytest.M
         raise KilledError
 
     with monkeypatch.context() as patch:
-        patch.setattr(preset, "tune_fuse", kill)
+        patch.setattr(best, "tune_fuse", kill)
         with pytest.raises(KilledError):
             stages.tune_best(project)
     assert [built for _, built, _ in stages.tune_best(project).values()] == [False, True]
 
 
 def test_the_preset_has_existing_parameters() -> None:
-    for params, values in ((TuneSbertParams, preset.SBERT), (TuneFuseParams, preset.FUSE)):
+    for params, values in ((TuneSbertParams, best._BEST_ENCODER), (TuneFuseParams, best._BEST_FUSE)):
         assert params(**values) != params()
         assert params(**values).model_dump().items() >= values.items()
 

@@ -15,8 +15,7 @@ from relabel.corpus import Corpus
 from relabel.sources.vector_index import make_index
 from relabel.stages import Project
 from relabel.stages.dry_run import Step, plan_run
-from relabel.stages.estimate import extrapolate, sample_images
-from relabel.stages.file_sizes import index_bytes
+from relabel.stages.estimate import extrapolate, index_bytes, sample_images
 from relabel.stages.run import run
 
 LABELS = {

@@ -4,8 +4,7 @@ numpy alone; only `relabel_train.batches.torch_sampler` needs torch.
 """
 
 from relabel_train.batches.base import Captions, Neighbours, RandomBatches, Sampler
-from relabel_train.batches.graded import GradedBatches, quantile_levels
-from relabel_train.batches.grading_report import GradingReport, grading, grading_table, labelled
+from relabel_train.batches.graded import GradedBatches, GradingReport, grading, grading_table, labelled, quantile_levels
 from relabel_train.batches.neighbour import NeighbourBatches
 from relabel_train.batches.plan import Batch, Plan, open_plan
 

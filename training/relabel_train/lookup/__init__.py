@@ -5,9 +5,8 @@ One module per kind of lookup (`vectors`, `cider`, `spice`, `fuse`), `format` fo
 
 from relabel_train.batches.plan import Plan, open_plan
 from relabel_train.folder import LookupFileError
-from relabel_train.lookup.device import DeviceLookup
+from relabel_train.lookup.device import DeviceLookup, RelevanceCollate, TorchLookup
 from relabel_train.lookup.lookup import Lookup, open_lookup
-from relabel_train.lookup.torch_lookup import RelevanceCollate, TorchLookup
 
 __all__ = [
     "DeviceLookup",

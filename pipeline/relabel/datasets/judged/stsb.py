@@ -6,10 +6,79 @@ Focused Evaluation", SemEval 2017.
 
 from __future__ import annotations
 
+import csv
+import io
+from pathlib import Path
+from typing import NamedTuple
+
 import numpy as np
 
+from relabel.core.errors import CheckError
+from relabel.core.parsing import read_text
 from relabel.datasets.judged import Find, JudgedSet, Judgements
-from relabel.datasets.stsb import FILES, read_stsb
+
+FILES = {split: f"stsb-en-{split}.csv" for split in ("train", "dev", "test")}
+"""File of each split, as `relabel fetch stsb` names it."""
+_FIELDS = ("sentence1", "sentence2", "score")
+
+
+class SentencePair(NamedTuple):
+    """Two sentences, their human score 0..5, and their line in the file."""
+
+    first: str
+    second: str
+    score: float
+    line: int
+
+
+def read_stsb(path: Path) -> list[SentencePair]:
+    """Read a CSV file without header: sentence1, sentence2, score.
+
+    Raises
+    ------
+    CheckError
+        If a row does not have three fields, has an empty sentence or no score from 0 to 5, or if the file is not UTF-8
+        or has no rows. The message names file and line.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from relabel.datasets.judged.stsb import read_stsb
+    >>> _ = Path("stsb.csv").write_text("a dog,a puppy,4.2")
+    >>> read_stsb(Path("stsb.csv"))
+    [SentencePair(first='a dog', second='a puppy', score=4.2, line=1)]
+    """
+    pairs: list[SentencePair] = []
+    reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
+    # A quoted sentence may span lines. `line_num` is the last line of a row, so a row begins after the end of the one
+    # before.
+    end = 0
+    try:
+        for row in reader:
+            pairs.append(_pair(row, f"{path}:{end + 1}", end + 1))
+            end = reader.line_num
+    except csv.Error as error:
+        raise CheckError(f"not csv: {error}", where=f"{path}:{reader.line_num}") from error
+    if not pairs:
+        raise CheckError("no sentence pairs", where=str(path))
+    return pairs
+
+
+def _pair(row: list[str], where: str, line: int) -> SentencePair:
+    if len(row) != len(_FIELDS):
+        raise CheckError(f"expected {', '.join(_FIELDS)}; found {len(row)} fields", where=where)
+    first, second, text = row
+    if not (first.strip() and second.strip()):
+        raise CheckError("an empty sentence", where=where)
+    # NaN is outside 0 to 5, so no number and a wrong number have one message.
+    try:
+        score = float(text)
+    except ValueError:
+        score = float("nan")
+    if not 0 <= score <= 5:
+        raise CheckError(f"expected a score from 0 to 5, found {text!r}", where=where)
+    return SentencePair(first, second, score, line)
+
 
 SPLITS = ("dev", "test")
 

@@ -28,7 +28,7 @@ from relabel.store.arrays import write_array, write_pieces
 from relabel.store.blocks import exclude_blocks
 from relabel.store.tasks import Task, TaskGroup, Tasks
 from relabel.store.workdir import Work
-from relabel_train.batches.grading_report import grading
+from relabel_train.batches.graded import grading
 from relabel_train.batches.plan import NAME, open_plan, shard_name
 
 _GRADED_BATCHES = 256  # batches of which the grading is counted

@@ -20,7 +20,7 @@ from relabel.core.errors import MissingError
 from relabel.core.parameters import Parameters, Seed
 from relabel.core.runtime import Runtime
 from relabel.datasets import fetch, locate
-from relabel.datasets.stsb import FILES, SentencePair, read_stsb
+from relabel.datasets.judged.stsb import FILES, SentencePair, read_stsb
 from relabel.sources.models.files import DEFAULT_MODEL, find_model
 from relabel.store.artefact import Guard, build
 from relabel.store.atomic import sha256_file
@@ -115,7 +115,7 @@ def pair_columns(pairs: Sequence[SentencePair]) -> dict[str, list[Any]]:
 
     Examples
     --------
-    >>> from relabel.datasets.stsb import SentencePair
+    >>> from relabel.datasets.judged.stsb import SentencePair
     >>> from relabel.sources.bert_sts.tune import pair_columns
     >>> pair_columns([SentencePair("a dog", "a puppy", 4.0, line=1)])
     {'first': ['a dog', 'a puppy'], 'second': ['a puppy', 'a dog'], 'label': [0.8, 0.8]}

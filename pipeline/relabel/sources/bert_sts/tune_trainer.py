@@ -17,7 +17,7 @@ from relabel.core.numeric.statistics import pearson, round_relative, spearman
 from relabel.core.numeric.threads import inner_threads
 from relabel.core.progress import ProgressBar
 from relabel.core.runtime import Runtime, pick_device
-from relabel.datasets.stsb import SentencePair
+from relabel.datasets.judged.stsb import SentencePair
 from relabel.sources.models.loading import load_from_folder, quiet, training_type
 from relabel.store.workdir import Work
 

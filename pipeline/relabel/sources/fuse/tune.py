@@ -4,7 +4,7 @@ Val and test share no image, which a test checks. Two heads are fitted: `set` to
 references, and `single` to STS, a caption against another one. A part that was itself tuned on val (its model folder
 has `out_of_fold.parquet`) enters the fit with predictions by models that had not seen the images of a pair. The fit
 would otherwise overestimate it, because it predicts the pairs that it was tuned on too well. With `altered`, captions
-of the train split and their altered copies join the pairs of STS (see `relabel.sources.fuse.altered`).
+of the train split and their altered copies join the pairs of STS (see `relabel.sources.fuse.tune_data`).
 """
 
 from __future__ import annotations
@@ -25,11 +25,20 @@ from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
 from relabel.datasets import cxc
 from relabel.sources.base import Source
-from relabel.sources.fuse.altered import AlteredCopy, alter_captions, read_train_captions
 from relabel.sources.fuse.features import Feature, FeaturePooling
 from relabel.sources.fuse.fit import AddedPairs, FitParams, Sample, cross_validate, fit_head, subset_correlations
 from relabel.sources.fuse.model import KIND, FuseModel, Head, HeadName, Part, without_rows
-from relabel.sources.fuse.tune_data import OUT_OF_FOLD, TASKS, JudgedPairs, Task, poolings_of, read_features
+from relabel.sources.fuse.tune_data import (
+    OUT_OF_FOLD,
+    TASKS,
+    AlteredCopy,
+    JudgedPairs,
+    Task,
+    alter_captions,
+    poolings_of,
+    read_features,
+    read_train_captions,
+)
 from relabel.sources.relevance import Relevance
 from relabel.sources.texts import score_texts
 from relabel.store.artefact import Guard, build

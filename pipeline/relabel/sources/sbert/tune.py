@@ -40,9 +40,8 @@ from relabel.core.runtime import Runtime, pick_device
 from relabel.corpus import Corpus
 from relabel.datasets.cxc import sha256
 from relabel.sources.models.files import DEFAULT_MODEL, ModelFiles, find_model
-from relabel.sources.sbert.tune_data import JudgedSet, read_judged_set
+from relabel.sources.sbert.tune_data import JudgedSet, SentenceSetName, read_judged_set, read_sentence_sets
 from relabel.sources.sbert.tune_evaluate import correlations, cosine_table, encode, sort_pairs
-from relabel.sources.sbert.tune_sentences import SentenceSetName, read_sentence_sets
 from relabel.store.artefact import Guard, build
 from relabel.store.manifest import ArtefactSpec, Manifest
 from relabel.store.place import check_kind
@@ -178,7 +177,7 @@ class _Tuner:
 
     def fill(self, work: Work) -> None:
         """Train the model and those of the folds, and write their files and scores."""
-        from relabel.sources.sbert.tune_groups import cut_folds
+        from relabel.sources.sbert.tune_batches import cut_folds
 
         p, images = self.params, np.arange(len(self.judged.image_ids))
         single_fold = np.zeros(len(images), np.int32)

@@ -97,7 +97,7 @@ def test_the_folder_loads_and_is_the_same_after_a_kill(
 ) -> None:
     from sentence_transformers import CrossEncoder
 
-    from relabel.datasets.stsb import read_stsb
+    from relabel.datasets.judged.stsb import read_stsb
     from relabel.sources.bert_sts.scorer import PairScorer
 
     bar = Bar()
@@ -137,7 +137,7 @@ def test_the_folder_loads_and_is_the_same_after_a_kill(
 
 
 def test_columns_hold_each_pair_in_both_orders(stsb: Path) -> None:
-    from relabel.datasets.stsb import read_stsb
+    from relabel.datasets.judged.stsb import read_stsb
 
     pairs = read_stsb(stsb / "stsb-en-dev.csv")
     columns = pair_columns(pairs)

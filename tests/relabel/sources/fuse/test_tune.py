@@ -432,7 +432,7 @@ def test_a_fuse_of_itself_is_refused(small_project: Any, tmp_path: Path) -> None
 
     from relabel.config import load_config
     from relabel.stages import Project
-    from relabel.stages.tune_fuse import check_excludes_fuse
+    from relabel.stages.best import check_excludes_fuse
 
     model_for(small_project, ["cider"], tmp_path / "model")
     sources = {label: params.model_dump() for label, params in small_project.config.sources.items()}

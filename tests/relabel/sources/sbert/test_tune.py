@@ -246,9 +246,7 @@ def test_a_merged_model_is_the_mean_of_its_folds(base: Path, tmp_path: Path) -> 
 
 def test_further_judgements(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RELABEL_MIRROR", raising=False)
-    monkeypatch.setattr(
-        "relabel.sources.sbert.tune_sentences.locate", lambda name, file, data: tmp_path / f"{name}-{file}"
-    )
+    monkeypatch.setattr("relabel.sources.sbert.tune_data.locate", lambda name, file, data: tmp_path / f"{name}-{file}")
     (tmp_path / "stsb-stsb-en-train.csv").write_text("a man,a dog,0.0\nthe bus,the red bus,5.0\n" * 5)
     rows = "".join(f"{i}\ta big dog\ttwo cats\t{1 + i % 5}\tNEUTRAL\n" for i in range(10))
     header = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"

@@ -9,8 +9,7 @@ import pytest
 from tests.relabel.sources.sbert.tiny_encoder import IMAGES, small_corpus, use_small_scores
 
 from relabel.sources.sbert.tune_batches import Batches
-from relabel.sources.sbert.tune_data import JudgedSet, read_judged_set
-from relabel.sources.sbert.tune_sentences import SentenceSet
+from relabel.sources.sbert.tune_data import JudgedSet, SentenceSet, read_judged_set
 
 
 @pytest.fixture

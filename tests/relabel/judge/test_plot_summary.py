@@ -10,8 +10,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from relabel.core.numeric.statistics import Interval
-from relabel.judge.judged_plot import draw_summary
-from relabel.judge.judged_summary import Column, Cost, Estimate
+from relabel.judge.judged_report import Column, Cost, Estimate
+from relabel.judge.plot import draw_summary
 
 COLUMNS = [
     Column("vsts", "Pearson", {"one": Estimate(0.5, Interval(0.4, 0.6)), "two": Estimate(0.75)}),

@@ -9,7 +9,7 @@ import numpy as np
 from relabel.core.numeric.statistics import Interval
 from relabel.datasets.judged import JudgedSet
 from relabel.judge.judged_figures import Figure
-from relabel.judge.judged_summary import Column, Cost, Estimate, encoded_columns, set_column, summary_report
+from relabel.judge.judged_report import Column, Cost, Estimate, encoded_columns, set_column, summary_report
 from relabel.sources.texts import TextScores
 
 

@@ -8,13 +8,13 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from relabel.core import process_memory
-from relabel.core.process_memory import release_memory, resident_bytes
+from relabel.core import runtime
+from relabel.core.runtime import release_memory, resident_bytes
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems' allocators have no such call")
 def test_freed_memory_leaves_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_memory, "MIN_RELEASE", 0)
+    monkeypatch.setattr(runtime, "MIN_RELEASE", 0)
     release_memory()
     before = psutil.Process().memory_info().rss
     blocks = [b"x" * (60 << 10) + b"%d" % i for i in range(4000)]  # 240 MB in blocks below the size of mapped ones

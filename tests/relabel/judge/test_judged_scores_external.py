@@ -15,7 +15,7 @@ from relabel.core.numeric.statistics import pearson, round_relative
 from relabel.datasets.cxc import human_scores
 from relabel.datasets.judged import JudgedSet, Judgements
 from relabel.judge.cxc_report import correlate
-from relabel.judge.external_scores import read_cxc_scores, read_pair_scores
+from relabel.judge.judged_scores import read_cxc_scores, read_pair_scores
 from relabel.judge.notes import task_notes
 
 

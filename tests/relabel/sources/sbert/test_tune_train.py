@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from relabel.sources.sbert.tune_batches import Batch
-from relabel.sources.sbert.tune_loss import LossWeights, compute_loss
+from relabel.sources.sbert.tune_train import LossWeights, compute_loss
 
 ZERO = LossWeights(0.0, 20.0, 0.5)
 

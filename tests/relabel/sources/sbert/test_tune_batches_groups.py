@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from tests.relabel.sources.sbert.tiny_encoder import IMAGES, small_corpus, use_small_scores
 
+from relabel.sources.sbert.tune_batches import cluster_images, cut_folds, shared_pair_counts
 from relabel.sources.sbert.tune_data import JudgedSet, read_judged_set
-from relabel.sources.sbert.tune_groups import cluster_images, cut_folds, shared_pair_counts
 
 
 @pytest.fixture

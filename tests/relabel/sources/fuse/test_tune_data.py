@@ -11,8 +11,8 @@ import pytest
 
 from relabel.core.errors import MissingError, UsageError
 from relabel.core.runtime import Runtime
-from relabel.sources.fuse import altered
-from relabel.sources.fuse.altered import alter_captions, classify_words, read_train_captions
+from relabel.sources.fuse import tune_data
+from relabel.sources.fuse.tune_data import alter_captions, classify_words, read_train_captions
 
 CAPTIONS = [
     "A black cat on a white chair.",
@@ -70,7 +70,7 @@ def test_captions_of_train_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     annotations = [{"image_id": 7, "id": n, "caption": f"a dog {n}"} for n in range(3)]
     file.write_text(json.dumps({"images": [{"id": 7}], "annotations": annotations}))
     asked = []
-    monkeypatch.setattr(altered, "locate", lambda *args: asked.append(args) or file)
+    monkeypatch.setattr(tune_data, "locate", lambda *args: asked.append(args) or file)
     assert read_train_captions(Runtime(data=tmp_path)) == ["a dog 0", "a dog 1", "a dog 2"]
     assert asked == [("coco-captions", "captions_train2014.json", tmp_path)]
 
@@ -79,6 +79,6 @@ def test_no_captions_of_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     def nowhere(*_: object) -> Path:
         raise MissingError("captions_train2014.json of coco-captions is not here")
 
-    monkeypatch.setattr(altered, "locate", nowhere)
+    monkeypatch.setattr(tune_data, "locate", nowhere)
     with pytest.raises(MissingError, match="captions_train2014"):
         read_train_captions(Runtime(data=tmp_path))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from relabel.judge.sampled_spearman import sampled_spearman, sampled_spearman_of_labels
+from relabel.judge.cxc_sampled import sampled_spearman, sampled_spearman_of_labels
 
 P = 60
 RNG = np.random.default_rng(7)
@@ -59,7 +59,7 @@ def test_seeded_and_the_same_in_several_batches(monkeypatch: pytest.MonkeyPatch)
     assert other is not None
     assert first != other
     assert first.mean == pytest.approx(other.mean, abs=0.05)
-    monkeypatch.setattr("relabel.judge.sampled_spearman._CELLS", 600)
+    monkeypatch.setattr("relabel.judge.cxc_sampled._CELLS", 600)
     batches = sampled_spearman(RELEVANCE, HUMAN, LEFT, 500, 1)
     assert batches is not None
     assert batches.mean == pytest.approx(first.mean, abs=0.05)
