@@ -27,8 +27,7 @@ from transformers import TrainerCallback
 
 from relabel.core.runtime import Runtime
 from relabel.sources.models.files import DEFAULT_MODEL, find_model
-from relabel.sources.sbert.tune_backward import GradientModel
-from relabel.sources.sbert.tune_frozen_layers import layer_number
+from relabel.sources.sbert.tune_backward import GradientModel, layer_number
 
 LAYERS = 3
 RATE = 1e-4

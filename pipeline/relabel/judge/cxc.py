@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from relabel.core.errors import MissingError
 from relabel.core.hints import command
@@ -31,7 +30,7 @@ from relabel.corpus import Corpus, References
 from relabel.datasets.cxc import SIDES, TASKS, HumanScores, Side, Split, Task, human_scores
 from relabel.sources.base import Source
 from relabel.sources.relevance import Relevance
-from relabel.store.blocks import Blocks, exclude_blocks
+from relabel.store.blocks import exclude_blocks, write_in_blocks
 from relabel.store.tasks import Task as StoreTask
 from relabel.store.tasks import TaskGroup, make_group
 from relabel.store.workdir import Work
@@ -96,7 +95,9 @@ def score_cxc(
             progress.note(f"{task}: {count:,} of {len(human):,} pairs cannot be scored: {first}, ...")
         one = StoreTask(f"{task}-00000-of-00001.parquet", len(human))
         group = TaskGroup(f"{task} {split}", "pairs", [one])
-        make_group(group, work, progress, partial(_score_task, work, pairs, scorer.of(task)))
+        make_group(
+            group, work, progress, partial(write_in_blocks, work, partial(_table, pairs, scorer.of(task)), first=_FIRST)
+        )
     exclude_blocks(work)
     # Reports choose notes and published figures by these facts, without a look at the parameters of the judgement.
     work.facts["cxc"] = {
@@ -204,22 +205,7 @@ class _Scorer:
         return score(left, right) if self.symmetric else (score(left, right) + score(right, left)) / 2
 
 
-def _score_task(
-    work: Work, pairs: _JudgedPairs, score: Callable[[Rows, Rows], Scores], task: StoreTask, advance: Advance
-) -> None:
-    """Write the file of one task."""
-    blocks = Blocks(work, task.file, first=_FIRST)
-
-    def table(numbers: NDArray[np.int64]) -> pa.Table:
-        return _table(pairs, range(int(numbers[0]), int(numbers[-1]) + 1), score, advance)
-
-    work.table(task.file, lambda: blocks.make(np.arange(task.size), table, advance))
-    blocks.drop()
-
-
-def _table(
-    pairs: _JudgedPairs, chunk: range, score: Callable[[Rows, Rows], Scores], advance: Callable[[int], None]
-) -> pa.Table:
+def _table(pairs: _JudgedPairs, score: Callable[[Rows, Rows], Scores], chunk: range, advance: Advance) -> pa.Table:
     relevance = np.full(len(chunk), np.nan)
     reason = pairs.reason[chunk.start : chunk.stop]
     for a in range(chunk.start, chunk.stop, _BATCH):

@@ -31,7 +31,7 @@ from relabel.corpus.splits import coco_test_captions
 from relabel.datasets import locate
 from relabel.sources.base import Source
 from relabel.sources.relevance import Relevance
-from relabel.store.blocks import Blocks, exclude_blocks
+from relabel.store.blocks import exclude_blocks, write_in_blocks
 from relabel.store.tasks import Task, TaskGroup, make_group
 from relabel.store.workdir import Work
 from relabel_train.metrics import Ties, average_precision_at_r, r_precision, ranked_hits, recall_at_k
@@ -252,7 +252,9 @@ def score_eccv(
     for direction in DIRECTIONS:
         task = Task(f"{direction}-00000-of-00001.parquet", len(eccv.queries[direction]))
         group = TaskGroup(f"eccv {direction}", "queries", [task])
-        make_group(group, work, progress, partial(ranker.write, work, direction))
+        # A block holds complete batches, so that figures do not depend on the division into blocks.
+        write = partial(write_in_blocks, work, partial(ranker.table, direction), first=ranker.batch, step=ranker.batch)
+        make_group(group, work, progress, write)
     exclude_blocks(work)
     work.facts["eccv"] = {
         "ties": ties,
@@ -289,17 +291,6 @@ class _Ranker:
     def batch(self) -> int:
         """Queries that are ranked together. Behind a gate, the pairs of a few queries take seconds already."""
         return _BATCH if self.gate is None else _GATED_BATCH
-
-    def write(self, work: Work, direction: Direction, task: Task, advance: Advance) -> None:
-        """Write the file of one direction."""
-        # A block holds complete batches, so that figures do not depend on the division into blocks.
-        blocks = Blocks(work, task.file, first=self.batch, step=self.batch)
-
-        def table(numbers: NDArray[np.int64]) -> pa.Table:
-            return self.table(direction, range(int(numbers[0]), int(numbers[-1]) + 1), advance)
-
-        work.table(task.file, lambda: blocks.make(np.arange(task.size), table, advance))
-        blocks.drop()
 
     def table(self, direction: Direction, chunk: range, advance: Advance) -> pa.Table:
         """Compute the rows of a chunk of queries."""

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from relabel.core.progress import Advance
-from relabel.store.tasks import count_saved
+from relabel.store.tasks import Task, count_saved
 from relabel.store.workdir import Work
 
 BLOCK_SECONDS = 4.0
@@ -124,6 +124,36 @@ class Blocks:
     def _name(self, rows: Numbers) -> str:
         first = int(rows[0]) if len(rows) else 0
         return f"{_PREFIX}{self.file.removesuffix('.parquet')}-{first:010d}.parquet"
+
+
+def write_in_blocks(
+    work: Work,
+    make: Callable[[range, Advance], pa.Table],
+    task: Task,
+    advance: Advance,
+    first: int = 1024,
+    step: int = 1,
+) -> None:
+    """Write the file of a task in saved blocks, which are removed when the file is complete.
+
+    Parameters
+    ----------
+    work : Work
+    make : callable
+        Returns the table of a range of the task's rows, and reports them as done.
+    task : Task
+        Its size is the number of rows.
+    advance : callable
+    first, step : int
+        As for `Blocks`.
+    """
+    blocks = Blocks(work, task.file, first, step)
+
+    def table(numbers: Numbers) -> pa.Table:
+        return make(range(int(numbers[0]), int(numbers[-1]) + 1), advance)
+
+    work.table(task.file, lambda: blocks.make(np.arange(task.size), table, advance))
+    blocks.drop()
 
 
 def exclude_blocks(work: Work) -> None:

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from relabel_train.lookup.lookup import Lookup
-
 _CELLS = 1 << 23
 """Largest number of scores of single references in memory beside the result."""
 
@@ -72,11 +70,7 @@ class DeviceLookup:
         self.vectors = self._copy(arrays["vectors"])
         self._image_vectors = self._copy(arrays["image_vectors"]) if "image_vectors" in arrays else None
         self._image, self._indptr = self._copy(arrays["image"]).long(), self._copy(arrays["indptr"])
-        self._failed: Tensor | None = None
-        if about.failed:
-            failed = np.zeros(len(lookup), np.bool_)
-            failed[arrays["failed"]] = True
-            self._failed = self._copy(failed)
+        self._failed = self._copy(lookup.failed) if about.failed else None
 
     def __repr__(self) -> str:
         return f"<DeviceLookup on {self.device} of {self.lookup!r}>"

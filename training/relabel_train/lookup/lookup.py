@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,10 +24,9 @@ from relabel_train.folder import (
     read_digests,
 )
 from relabel_train.ids import Ids
-from relabel_train.lookup.arrays import check_arrays, map_arrays, raise_malloc_threshold
+from relabel_train.lookup.arrays import check_arrays, map_arrays, open_blocks, raise_malloc_threshold
 from relabel_train.lookup.blocks import References
 from relabel_train.lookup.format import DESCRIPTION, MISSING, Description, Pooling, parse_description
-from relabel_train.lookup.kinds import open_blocks
 from relabel_train.lookup.lines import rows_of_lines
 from relabel_train.stamps import identity_of, verify_arrays
 
@@ -132,10 +131,13 @@ class Lookup:
             self._blocks = open_blocks(about, arrays)
         except (ValueError, IndexError, RecursionError) as error:
             raise LookupFileError(f"{folder}: its arrays do not make a function ({error}). {AGAIN}") from error
-        self._failed: NDArray[np.bool_] | None = None
-        if about.failed:
-            self._failed = np.zeros(len(self.rows), np.bool_)
-            self._failed[arrays["failed"]] = True
+
+    @cached_property
+    def failed(self) -> NDArray[np.bool_]:
+        """Mark the captions without an encoding, by position: (N,) bool."""
+        failed = np.zeros(len(self), np.bool_)
+        failed[self.arrays["failed"]] = True
+        return failed
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -231,16 +233,15 @@ class Lookup:
             references = References.of(self._image, self._indptr, images[a : a + high], most, how == "paired")
             for b in range(0, len(captions), max(1, step)):
                 self._blocks.fill(references, captions[b : b + step], how, out[a : a + high, b : b + step])
-            if self._failed is not None:
+            if self.about.failed:
                 self._put_missing(references.positions, out[a : a + high], missing)
-        if self._failed is not None:
+        if self.about.failed:
             self._put_missing(captions[None], out.T, missing)
         return out
 
     def _put_missing(self, positions: NDArray[np.int64], out: NDArray[Any], missing: Missing) -> None:
         """Put NaN into the rows of `out`, (B, C), for which one of (W, B) positions has no encoding, or raise."""
-        assert self._failed is not None
-        failed = self._failed[positions]
+        failed = self.failed[positions]
         if missing == "raise" and failed.any():
             position = positions[failed][0]
             name = self._caption_ids.names([position])[0]

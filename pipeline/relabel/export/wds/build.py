@@ -181,7 +181,7 @@ class SideCarTasks(Tasks):
     def match(self, shard: KeyShard) -> MatchedKeys:
         """Look up the captions of a shard's keys, by id."""
         keys, ids = shard.read()
-        arrays, failed = self.lookup.arrays, self._failed
+        arrays = self.lookup.arrays
         if self.keys == "caption":
             captions = Ids.open(arrays, "caption_ids").positions(ids)
             images = np.where(captions < 0, -1, arrays["image"][captions])
@@ -194,7 +194,7 @@ class SideCarTasks(Tasks):
         np.cumsum(sizes, out=indptr[1:])
         captions = np.repeat(starts - indptr[:-1], sizes) + np.arange(indptr[-1])
         # A caption without an encoding has no label: it must not become a vector of NaN.
-        usable = ~failed[captions]
+        usable = ~self.lookup.failed[captions]
         total = np.concatenate(([0], np.cumsum(usable)))
         indptr = total[indptr]
         images = np.where(np.diff(indptr) > 0, images, -1)
@@ -222,13 +222,6 @@ class SideCarTasks(Tasks):
     @property
     def _has_vectors(self) -> bool:
         return "vectors" in self.lookup.arrays
-
-    @cached_property
-    def _failed(self) -> NDArray[np.bool_]:
-        """Captions without an encoding, (N,) bool."""
-        failed = np.zeros(len(self.lookup), np.bool_)
-        failed[self.lookup.arrays["failed"]] = True
-        return failed
 
     def _write(self, shard: KeyShard, path: Path) -> None:
         matched = self.match(shard)

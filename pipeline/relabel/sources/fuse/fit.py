@@ -23,8 +23,7 @@ from relabel.core.numeric.statistics import pearson
 from relabel.core.parameters import Parameters, Seed
 from relabel.core.types import Scores
 from relabel.sources.fuse.features import Feature
-from relabel.sources.fuse.model import Head, Plateau
-from relabel.sources.fuse.trees import export_trees
+from relabel.sources.fuse.model import Head, Plateau, export_trees
 from relabel_train.lookup.fuse import LEAVES
 
 Bools = NDArray[np.bool_]

@@ -14,7 +14,7 @@ _PAIRS = 256  # pairs per block, whose features stay in the first-level cache wh
 
 @jit
 def sum_trees(roots: I4, nodes: I4, values: F8, features: F8, out: F8) -> None:
-    """Add the values of all trees (see `relabel.sources.fuse.trees.Trees`) to `out`, (P,)."""
+    """Add the values of all trees (see `relabel.sources.fuse.model.Trees`) to `out`, (P,)."""
     # Blocks of pairs are the outer loop, but each pair adds its trees in their order. So the bits do not depend on the
     # size of a block.
     for start in range(0, len(out), _PAIRS):

@@ -31,9 +31,8 @@ from torch import Tensor
 
 from relabel.core.numeric.threads import inner_threads
 from relabel.core.progress import Progress
-from relabel.sources.sbert.tune_backward import GradientModel
+from relabel.sources.sbert.tune_backward import GradientModel, layer_number
 from relabel.sources.sbert.tune_batches import Batch, Batches
-from relabel.sources.sbert.tune_frozen_layers import layer_number
 from relabel.store.atomic import write_atomic
 
 if TYPE_CHECKING:

@@ -12,9 +12,8 @@ from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
 from relabel.sources.cosine import VectorRelevance
 from relabel.sources.fuse.features import Feature
-from relabel.sources.fuse.model import FuseModel, Head, HeadName, Part, Plateau
+from relabel.sources.fuse.model import FuseModel, Head, HeadName, Part, Plateau, export_trees
 from relabel.sources.fuse.relevance import FuseRelevance
-from relabel.sources.fuse.trees import export_trees
 from relabel.sources.relevance import Relevance, pool
 from relabel.store.artefact import build
 from relabel.store.manifest import ArtefactSpec

@@ -17,8 +17,7 @@ from relabel.core.errors import UsageError
 from relabel.core.types import Pooling
 from relabel.sources.fuse.export import write_others
 from relabel.sources.fuse.features import Feature
-from relabel.sources.fuse.model import FuseModel, Head, HeadName, Part, without_rows
-from relabel.sources.fuse.trees import add_trees
+from relabel.sources.fuse.model import FuseModel, Head, HeadName, Part, add_trees, without_rows
 from relabel.stages import Project
 from relabel.store.workdir import Work
 from relabel_train.lookup import open_lookup
@@ -99,7 +98,7 @@ def test_a_larger_tree_is_refused(tmp_path: Path) -> None:
     from sklearn.ensemble import HistGradientBoostingRegressor
     from threadpoolctl import threadpool_limits
 
-    from relabel.sources.fuse.trees import export_trees
+    from relabel.sources.fuse.model import export_trees
 
     random = np.random.default_rng(0)
     with threadpool_limits(1):

@@ -14,8 +14,7 @@ from tests.relabel.sources.fuse.fixtures import fitted_head, small_model, write_
 
 from relabel.core.errors import CheckError, MissingError
 from relabel.sources.fuse.features import Feature
-from relabel.sources.fuse.model import FuseModel, Head, read_model
-from relabel.sources.fuse.trees import add_trees, export_trees
+from relabel.sources.fuse.model import FuseModel, Head, add_trees, export_trees, read_model
 
 
 @pytest.fixture(autouse=True)
