@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice
-from typing import NamedTuple, NoReturn
+from dataclasses import dataclass
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +15,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from relabel.core.errors import CheckError
+from relabel.corpus.natural_order import natural_rank
+from relabel.store.arrays import map_tables
 
 SPLITS = ("train", "val", "test")
 """Splits of a corpus, in row order. Karpathy's `restval` is part of train."""
@@ -33,10 +36,20 @@ SCHEMA = pa.schema(
 """Columns of a corpus. `image` numbers images in row order, and `position` the captions of an image from 0. `tokens`
 holds PTB tokens joined by one space, or null if the corpus was not tokenised."""
 
+_FILE_SCHEMA = pa.schema(
+    [
+        pa.field("caption_id", pa.string()),
+        pa.field("image_id", pa.string()),
+        pa.field("split", pa.int8()),
+        pa.field("text", pa.string()),
+        # The name of a file repeats in every row; its line does not.
+        pa.field("file", pa.dictionary(pa.int32(), pa.string())),
+        pa.field("line", pa.string()),
+    ]
+)
+"""Columns of captions in file order: `split` is a number of `SPLITS`, and `file` and `line` form `Caption.where`."""
 
 _CHUNK = 1 << 16  # captions in memory as Python objects
-_LONGEST = 10_000  # characters of an id whose key is a text
-_DIGITS = re.compile(r"([0-9]+)")
 _NUMERALS = "0123456789"
 
 
@@ -50,76 +63,125 @@ class Caption(NamedTuple):
     where: str = ""
 
 
-def natural_key(identifier: str) -> tuple[object, ...]:
-    """Return a sort key that orders the digits inside ids as numbers.
+@dataclass(frozen=True, eq=False)
+class CaptionRows:
+    """Captions in the row order of a corpus, whose table is made range by range.
+
+    Attributes
+    ----------
+    columns : pyarrow.Table
+        Captions in file order, with caption_id, image_id and text.
+    order : (N,) int64
+        Number in `columns` of the caption of each row.
+    split : (N,) int8
+        Number of the split of each row.
+    image, position : (N,) int32
+        Columns of `SCHEMA`.
 
     Examples
     --------
-    >>> sorted(["coco:10", "coco:9"], key=natural_key)
-    ['coco:9', 'coco:10']
+    >>> rows = arrange([Caption("c:10", "i:1", "test", "a dog"), Caption("c:9", "i:1", "test", "a pup")])
+    >>> rows.splits, rows.table(range(1, 2))["caption_id"].to_pylist()
+    ({'test': range(0, 2)}, ['c:10'])
     """
-    parts = _DIGITS.split(identifier)
-    # A number sorts by its count of digits, then by its digits. Python converts at most 4,300 digits to an int.
-    return tuple((0, len(n := p.lstrip("0")), n, p) if p.isdecimal() and p.isascii() else (1, 0, "", p) for p in parts)
+
+    columns: pa.Table
+    order: NDArray[np.int64]
+    split: NDArray[np.int8]
+    image: NDArray[np.int32]
+    position: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    @property
+    def splits(self) -> dict[str, range]:
+        """Range of rows of each split with captions, in row order."""
+        bounds = np.searchsorted(self.split, np.arange(len(SPLITS) + 1)).tolist()
+        return {name: range(a, b) for name, (a, b) in zip(SPLITS, pairwise(bounds), strict=True) if a < b}
+
+    def table(self, rows: range) -> pa.Table:
+        """Return the table of a range of rows, with `SCHEMA` and without tokens."""
+        part = slice(rows.start, rows.stop)
+        captions = _take(self.columns, self.order[part])
+        return pa.table(
+            {
+                "row": np.arange(rows.start, rows.stop, dtype=np.int32),
+                "caption_id": captions["caption_id"],
+                "image_id": captions["image_id"],
+                "image": self.image[part],
+                "split": pa.array(SPLITS).take(pa.array(self.split[part])),
+                "position": self.position[part],
+                "text": captions["text"],
+                "tokens": pa.nulls(len(rows), pa.string()),
+            },
+            schema=SCHEMA,
+        )
 
 
-def natural_rank(ids: pa.Array) -> NDArray[np.int64]:
-    """Return integers that sort like `natural_key`.
+def arrange(captions: Iterable[Caption], spill: Path | None = None) -> CaptionRows:
+    """Check and sort captions by split, then image id and caption id in natural order.
 
     Parameters
     ----------
-    ids : (N,) pyarrow string array, no nulls
+    captions : iterable of Caption
+    spill : Path, optional
+        File that holds the captions while they are in use, in place of memory. It is removed.
 
-    Returns
-    -------
-    (N,) int64
-        Equal for equal ids, smaller for ids that come first. They need not be consecutive.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> natural_rank(pa.array(["coco:10", "coco:9"])).tolist()
-    [10, 9]
-    >>> natural_rank(pa.array(["b1", "a10", "a9"])).tolist()
-    [3, 2, 1]
+    Raises
+    ------
+    CheckError
+        Like `Corpus.from_captions`.
     """
-    # Ids of one prefix and a plain number are their own ranks, which saves sorting 600,000 keys in Python.
-    numbers = _numbers(ids)
-    if numbers is not None:
-        return numbers
-    return _ranks_of_texts(ids)
+    faults: list[CheckError] = []
+    tables = _file_tables(captions, faults)
+    if spill is None:
+        columns = pa.concat_tables(list(tables) or [_FILE_SCHEMA.empty_table()])
+    else:
+        columns = map_tables(spill, tables, _FILE_SCHEMA)
+    if len(columns):
+        rows = _sort(columns)
+    # An id that repeats before the fault comes first.
+    if faults:
+        raise faults[0]
+    if not len(columns):
+        raise CheckError("no captions at all")
+    return rows
 
 
-def _ranks_of_texts(ids: pa.ChunkedArray | pa.Array) -> NDArray[np.int64]:
-    """Return the ranks of ids of any form."""
-    keys = []
-    for start in range(0, len(ids), _CHUNK):
-        names = ids.slice(start, _CHUNK).to_pylist()
-        if any("\0" in name or len(name) > _LONGEST for name in names):
-            return _ranks_of_tuples(ids)
-        keys.append(pa.array(list(map(_sortable, names)), pa.string()))
-    ranks: NDArray[np.int64] = pc.rank(pa.chunked_array(keys), tiebreaker="dense").to_numpy().astype(np.int64)
-    return ranks
+def _sort(columns: pa.Table) -> CaptionRows:
+    """Sort captions; raise for the first repeated id or image in two splits."""
+    split = columns["split"].to_numpy()
+    id_rank, image_rank = natural_rank(columns["caption_id"]), natural_rank(columns["image_id"])
+    # The last key of `lexsort` is the first to sort by.
+    order = np.lexsort((id_rank, image_rank, split))
+    # A new image begins where rank or split changes. Position counts the rows since.
+    by_order = image_rank[order], split[order]
+    image = np.cumsum(np.any([np.diff(values, prepend=values[:1]) != 0 for values in by_order], axis=0))
+    starts = np.searchsorted(image, np.arange(image[-1] + 1))
+    # An image in two splits is two groups of rows.
+    if len(np.unique(id_rank)) < len(order) or len(np.unique(image_rank)) <= image[-1]:
+        _refuse(columns, id_rank, image_rank, split)
+    position = np.arange(len(order)) - starts[image]
+    return CaptionRows(
+        columns.select(["caption_id", "image_id", "text"]),
+        order,
+        by_order[1],
+        image.astype(np.int32),
+        position.astype(np.int32),
+    )
 
 
-def _sortable(identifier: str) -> str:
-    """Return a text whose order by code points is that of `natural_key`; the id holds no zero character."""
-    parts = _DIGITS.split(identifier)
-    # The zero character ends a part, and sorts before any continuation. A number begins with its count of digits.
-    for i in range(1, len(parts), 2):
-        digits = parts[i].lstrip("0")
-        parts[i] = f"{chr(len(digits) + 1)}{digits}{parts[i]}"
-    return "\0".join(parts)
-
-
-def _ranks_of_tuples(ids: pa.ChunkedArray | pa.Array) -> NDArray[np.int64]:
-    """Return the ranks of ids by their keys as tuples, which take a hundred times the memory."""
-    encoded = pa.concat_arrays(ids.chunks if isinstance(ids, pa.ChunkedArray) else [ids]).dictionary_encode()
-    keys = [natural_key(name) for name in encoded.dictionary.to_pylist()]
-    rank = np.empty(len(keys), np.int64)
-    rank[sorted(range(len(keys)), key=keys.__getitem__)] = np.arange(len(keys))
-    ranks: NDArray[np.int64] = rank[encoded.indices.to_numpy()]
-    return ranks
+def _take(columns: pa.Table, numbers: NDArray[np.int64]) -> pa.Table:
+    """Return some rows of a table in chunks of `_CHUNK` rows; Arrow's `take` would join all chunks in memory."""
+    by_number = np.argsort(numbers, kind="stable")
+    ascending = numbers[by_number]
+    batches = columns.to_batches()
+    bounds = np.searchsorted(ascending, np.arange(len(batches) + 1) * _CHUNK).tolist()
+    parts = [
+        batches[i].take(pa.array(ascending[a:b] - i * _CHUNK)) for i, (a, b) in enumerate(pairwise(bounds)) if a < b
+    ]
+    return pa.Table.from_batches(parts).combine_chunks().take(pa.array(np.argsort(by_number)))
 
 
 def caption_table(captions: Iterable[Caption], tokens: Sequence[str] | None = None) -> pa.Table:
@@ -147,33 +209,12 @@ def caption_table(captions: Iterable[Caption], tokens: Sequence[str] | None = No
     >>> table["caption_id"].to_pylist(), table["position"].to_pylist()
     (['c:9', 'c:10'], [0, 1])
     """
-    columns = _read_columns(captions)
-    split = columns["split"].to_numpy()
-    ids, image_ids = columns["caption_id"], columns["image_id"]
-    id_rank, image_rank = natural_rank(ids), natural_rank(image_ids)
-    # The last key of `lexsort` is the first to sort by.
-    order = np.lexsort((id_rank, image_rank, split))
-    # A new image begins where rank or split changes. Position counts the rows since.
-    by_order = image_rank[order], split[order]
-    image = np.cumsum(np.any([np.diff(values, prepend=values[:1]) != 0 for values in by_order], axis=0))
-    starts = np.searchsorted(image, np.arange(image[-1] + 1))
-    # An image in two splits is two groups of rows.
-    if len(np.unique(id_rank)) < len(ids) or len(np.unique(image_rank)) <= image[-1]:
-        _refuse(_captions_of(columns))
-    rows = np.arange(len(order))
-    return pa.table(
-        {
-            "row": rows.astype(np.int32),
-            "caption_id": ids.take(order),
-            "image_id": image_ids.take(order),
-            "image": image.astype(np.int32),
-            "split": pa.array(SPLITS).take(pa.array(split[order])),
-            "position": (rows - starts[image]).astype(np.int32),
-            "text": columns["text"].take(order),
-            "tokens": pa.nulls(len(order), pa.string()) if tokens is None else pa.array(tokens).take(order),
-        },
-        schema=SCHEMA,
-    )
+    rows = arrange(captions)
+    table = rows.table(range(len(rows)))
+    if tokens is None:
+        return table
+    column = pa.array(tokens, pa.string()).take(pa.array(rows.order))
+    return table.set_column(SCHEMA.get_field_index("tokens"), SCHEMA.field("tokens"), column)
 
 
 def table_digest(table: pa.Table) -> str:
@@ -183,26 +224,12 @@ def table_digest(table: pa.Table) -> str:
         column = table[name]
         # Lengths are hashed first, so that moving a character from one text to the next changes the digest. -1 marks a
         # null, which differs from an empty string.
-        lengths = pc.fill_null(pc.binary_length(column), -1).to_numpy().astype("<i8")
-        digest.update(f"{name}\0{len(lengths)}\0".encode())
-        digest.update(lengths.tobytes())
-        for chunk in pc.fill_null(column, "").chunks:
-            digest.update(_string_bytes(chunk))
+        digest.update(f"{name}\0{len(column)}\0".encode())
+        for chunk in column.chunks:
+            digest.update(pc.fill_null(pc.binary_length(chunk), -1).to_numpy(zero_copy_only=False).astype("<i8").data)
+        for chunk in column.chunks:
+            digest.update(_string_bytes(pc.fill_null(chunk, "")))
     return digest.hexdigest()
-
-
-def _numbers(ids: pa.Array) -> NDArray[np.int64] | None:
-    """Return the numbers of ids that consist of one common prefix and a plain decimal number, else None."""
-    first: str = ids[0].as_py()
-    prefix = first.rstrip("0123456789")
-    if not pc.all(pc.starts_with(ids, prefix)).as_py():
-        return None
-    rest = pc.utf8_slice_codeunits(ids, len(prefix))
-    # At most 18 digits fit an int64. A leading zero would make two ids one number.
-    if not pc.all(pc.match_substring_regex(rest, r"^(?:0|[1-9][0-9]{0,17})$")).as_py():
-        return None
-    numbers: NDArray[np.int64] = pc.cast(rest, pa.int64()).to_numpy()
-    return numbers
 
 
 def _string_bytes(chunk: pa.StringArray) -> memoryview:
@@ -214,43 +241,35 @@ def _string_bytes(chunk: pa.StringArray) -> memoryview:
     return memoryview(data)[ends[chunk.offset] : ends[chunk.offset + len(chunk)]]
 
 
-def _read_columns(captions: Iterable[Caption]) -> pa.Table:
-    """Collect captions by column, in file order; a chunk of them is in memory as Python objects at a time.
+def _file_tables(captions: Iterable[Caption], faults: list[CheckError]) -> Iterator[pa.Table]:
+    """Yield captions in tables of `_CHUNK` rows with `_FILE_SCHEMA`, up to the first caption that is invalid by itself.
 
-    Returns
-    -------
-    pyarrow.Table
-        caption_id, image_id, split (its number), text, and `where` in two columns, file and line.
-
-    Raises
-    ------
-    CheckError
-        If there are no captions, or one is not valid by itself.
+    Its error is appended to `faults`.
     """
-    chunks: list[pa.Table] = []
     reader = iter(captions)
-    while chunk := list(islice(reader, _CHUNK)):
-        ids, image_ids, splits, texts, wheres = zip(*chunk, strict=True)
+    while not faults and (chunk := list(islice(reader, _CHUNK))):
+        ids, image_ids, splits, texts, _ = zip(*chunk, strict=True)
         if not (all(ids) and all(image_ids) and all(map(str.strip, texts)) and set(splits) <= set(SPLITS)):
-            _refuse_first(chunk, chunks)
-        files = [where.rstrip(_NUMERALS) for where in wheres]
-        lines = [where[len(file) :] for where, file in zip(wheres, files, strict=True)]
-        chunks.append(
-            pa.table(
-                {
-                    "caption_id": _strings(chunk, ids),
-                    "image_id": _strings(chunk, image_ids),
-                    "split": pc.index_in(pa.array(splits), pa.array(SPLITS)).cast(pa.int8()),
-                    "text": _strings(chunk, texts),
-                    # The name of a file repeats in every row; its line does not.
-                    "file": pa.array(files, pa.string()).dictionary_encode(),
-                    "line": pa.array(lines, pa.string()),
-                }
-            )
-        )
-    if not chunks:
-        raise CheckError("no captions at all")
-    return pa.concat_tables(chunks)
+            number, fault = next((n, fault) for n, one in enumerate(chunk) if (fault := _fault(one)) is not None)
+            faults.append(fault)
+            if not (chunk := chunk[:number]):
+                return
+        yield _file_table(chunk)
+
+
+def _file_table(chunk: Sequence[Caption]) -> pa.Table:
+    ids, image_ids, splits, texts, wheres = zip(*chunk, strict=True)
+    files = [where.rstrip(_NUMERALS) for where in wheres]
+    lines = [where[len(file) :] for where, file in zip(wheres, files, strict=True)]
+    columns = {
+        "caption_id": _strings(chunk, ids),
+        "image_id": _strings(chunk, image_ids),
+        "split": pc.index_in(pa.array(splits), pa.array(SPLITS)).cast(pa.int8()),
+        "text": _strings(chunk, texts),
+        "file": pa.array(files, pa.string()).dictionary_encode(),
+        "line": pa.array(lines, pa.string()),
+    }
+    return pa.table(columns, schema=_FILE_SCHEMA)
 
 
 def _strings(chunk: Sequence[Caption], values: Sequence[str]) -> pa.Array:
@@ -267,38 +286,42 @@ def _strings(chunk: Sequence[Caption], values: Sequence[str]) -> pa.Array:
         raise
 
 
-def _captions_of(columns: pa.Table) -> Iterator[Caption]:
-    """Yield the captions of a table of `_read_columns`."""
-    for batch in columns.to_batches(_CHUNK):
-        ids, image_ids, splits, texts, files, lines = (column.to_pylist() for column in batch.columns)
-        wheres = (f"{file}{line}" for file, line in zip(files, lines, strict=True))
-        yield from map(Caption, ids, image_ids, (SPLITS[split] for split in splits), texts, wheres)
+def _fault(caption: Caption) -> CheckError | None:
+    """Return the error of a caption that is invalid by itself, else None."""
+    where = caption.where or caption.caption_id
+    if not caption.caption_id:
+        return CheckError("a caption without an id", where=where)
+    if not caption.image_id:
+        return CheckError(f"caption {caption.caption_id} has no image", where=where)
+    if not caption.text.strip():
+        return CheckError(f"caption {caption.caption_id} is empty", where=where)
+    if caption.split not in SPLITS:
+        return CheckError(f"unknown split {caption.split!r}", where=where, todo=f"Known: {', '.join(SPLITS)}.")
+    return None
 
 
-def _refuse_first(chunk: Sequence[Caption], before: Sequence[pa.Table]) -> NoReturn:
-    """Raise for the first invalid caption of a chunk or of the chunks before it, in file order."""
-    _refuse(chain(chain.from_iterable(map(_captions_of, before)), chunk))
+def _refuse(
+    columns: pa.Table, id_rank: NDArray[np.int64], image_rank: NDArray[np.int64], split: NDArray[np.int8]
+) -> None:
+    """Raise for the first caption, in file order, that repeats an id or has an image of another split."""
+    first_of_id, first_of_image = _first_equal(id_rank), _first_equal(image_rank)
+    repeated = first_of_id < np.arange(len(columns))
+    number = int(np.argmax(repeated | (split != split[first_of_image])))
+    caption = _caption_at(columns, number)
+    if repeated[number]:
+        first = _caption_at(columns, int(first_of_id[number])).where
+        raise CheckError(f"caption id {caption.caption_id} appears twice (first: {first})", where=caption.where)
+    splits = f"{SPLITS[split[first_of_image[number]]]} and {caption.split}"
+    raise CheckError(f"image {caption.image_id} is in two splits, {splits}", where=caption.where)
 
 
-def _refuse(captions: Iterable[Caption]) -> NoReturn:
-    """Raise for the first invalid caption, in file order."""
-    seen: dict[str, str] = {}
-    split_of: dict[str, str] = {}
-    for caption in captions:
-        where = caption.where or caption.caption_id
-        if not caption.caption_id:
-            raise CheckError("a caption without an id", where=where)
-        if not caption.image_id:
-            raise CheckError(f"caption {caption.caption_id} has no image", where=where)
-        if not caption.text.strip():
-            raise CheckError(f"caption {caption.caption_id} is empty", where=where)
-        if caption.split not in SPLITS:
-            raise CheckError(f"unknown split {caption.split!r}", where=where, todo=f"Known: {', '.join(SPLITS)}.")
-        if caption.caption_id in seen:
-            first = seen[caption.caption_id]
-            raise CheckError(f"caption id {caption.caption_id} appears twice (first: {first})", where=where)
-        seen[caption.caption_id] = where
-        if split_of.setdefault(caption.image_id, caption.split) != caption.split:
-            splits = f"{split_of[caption.image_id]} and {caption.split}"
-            raise CheckError(f"image {caption.image_id} is in two splits, {splits}", where=where)
-    raise AssertionError("the captions are refused, but none is invalid")
+def _first_equal(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return, for every value, the first position with an equal one."""
+    _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
+    return first[inverse]
+
+
+def _caption_at(columns: pa.Table, number: int) -> Caption:
+    """Return a caption in file order; its place is its id if the reader named none."""
+    caption_id, image_id, split, text, file, line = columns.slice(number, 1).to_pylist()[0].values()
+    return Caption(caption_id, image_id, SPLITS[split], text, f"{file}{line}" or caption_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,15 +15,17 @@ from relabel.core.errors import CheckError, UsageError
 from relabel.core.progress import SILENT
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
-from relabel.corpus.build import SCHEMA
+from relabel.corpus.build import SCHEMA, CaptionRows, arrange, table_digest
 from relabel.corpus.params import IngestParams
 from relabel.corpus.readers import Input, open_input
+from relabel.store.arrays import map_tables
 from relabel.store.artefact import build
-from relabel.store.manifest import ArtefactSpec, Manifest
+from relabel.store.manifest import ArtefactSpec, Manifest, read_columns
 from relabel.store.workdir import Work, part_name, part_ranges
 
 VERSION = 1
 """Incremented when the same files and parameters begin to give another corpus."""
+_SPILL = "captions.arrow"  # captions during the work, which may exceed the memory
 
 
 def ingest(params: IngestParams, out: Path, runtime: Runtime) -> tuple[Manifest, bool]:
@@ -109,24 +112,13 @@ def _refuse_other_origin(out: Path, origin: dict[str, str | None], previous: Man
 
 def _fill(params: IngestParams, source: Input, runtime: Runtime, origin: dict[str, str | None], work: Work) -> None:
     work.runtime["origin"] = origin
-    from relabel.corpus.report import counts, describe
+    from relabel.corpus.report import describe
 
-    try:
-        corpus = Corpus.from_captions(source.read())
-    except CheckError as error:
-        raise CheckError(
-            error.problem, where=error.where or str(params.path or params.dataset), todo=error.todo
-        ) from error
-    # Before the tokens, which take minutes.
-    _check_counts(params, counts(corpus))
-    shards = part_ranges(range(len(corpus)), params.rows_per_shard)
-    with runtime.progress.bar(f"ingest {params.dataset}", len(corpus), "captions") as bar:
-        for i, rows in enumerate(shards):
-            work.part(i, len(shards), partial(_shard, corpus, rows, params.tokenizer, runtime))
-            bar.advance(len(rows))
+    shards = _write_shards(params, source, runtime, work)
     # Tokens were added shard by shard, and shards of an earlier run were not read yet.
-    if params.tokenizer != "none":
-        corpus = _read_back(work, len(shards))
+    tables = (read_columns(work.folder / name) for name in shards)
+    table = map_tables(work.folder / _SPILL, tables, SCHEMA)
+    corpus = Corpus(table, table_digest(table))
     work.facts |= {
         "digest": corpus.digest,
         "rows": [0, len(corpus)],
@@ -135,8 +127,28 @@ def _fill(params: IngestParams, source: Input, runtime: Runtime, origin: dict[st
     }
 
 
-def _shard(corpus: Corpus, rows: range, tokenizer: str, runtime: Runtime) -> pa.Table:
-    table = corpus.table.slice(rows.start, len(rows))
+def _write_shards(params: IngestParams, source: Input, runtime: Runtime, work: Work) -> Sequence[str]:
+    """Read, check and sort the captions and write the shards of the corpus; return their names."""
+    from relabel.corpus.report import counts
+
+    try:
+        captions = arrange(source.read(), work.folder / _SPILL)
+    except CheckError as error:
+        raise CheckError(
+            error.problem, where=error.where or str(params.path or params.dataset), todo=error.todo
+        ) from error
+    # Before the tokens, which take minutes.
+    _check_counts(params, counts(captions.image, captions.splits))
+    shards = part_ranges(range(len(captions)), params.rows_per_shard)
+    with runtime.progress.bar(f"ingest {params.dataset}", len(captions), "captions") as bar:
+        for i, rows in enumerate(shards):
+            work.part(i, len(shards), partial(_shard, captions, rows, params.tokenizer, runtime))
+            bar.advance(len(rows))
+    return [part_name(i, len(shards)) for i in range(len(shards))]
+
+
+def _shard(captions: CaptionRows, rows: range, tokenizer: str, runtime: Runtime) -> pa.Table:
+    table = captions.table(rows)
     if tokenizer == "none":
         return table
     from relabel.corpus.tokenizers import tokenize
@@ -145,13 +157,6 @@ def _shard(corpus: Corpus, rows: range, tokenizer: str, runtime: Runtime) -> pa.
     quiet = replace(runtime, progress=SILENT)
     tokens = pa.array(tokenize(table["text"].to_pylist(), quiet), pa.string())
     return table.set_column(SCHEMA.get_field_index("tokens"), SCHEMA.field("tokens"), tokens)
-
-
-def _read_back(work: Work, shards: int) -> Corpus:
-    import pyarrow.parquet as pq
-
-    names = [part_name(i, shards) for i in range(shards)]
-    return Corpus.from_table(pa.concat_tables([pq.read_table(work.folder / name) for name in names]))
 
 
 def _check_counts(params: IngestParams, report: dict[str, Any]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -16,22 +18,31 @@ FIRST = "reference sets (cider, meteor, pooling), CxC's pairs, ECCV Caption, 1K 
 ALL = "encodings, neighbours, training"
 """Uses of the first five captions of an image (`FIRST`) and of all captions (`ALL`)."""
 
+Hashes = NDArray[np.uint64]
 _CHUNK = 1 << 16  # captions in memory as Python objects
 
 
-def counts(corpus: Corpus) -> dict[str, Any]:
+def counts(image: NDArray[np.int32], splits: Mapping[str, range]) -> dict[str, Any]:
     """Count images and captions, in total and per split.
+
+    Parameters
+    ----------
+    image : (N,) int32
+        Image number of each row, ascending from 0.
+    splits : mapping of str to range
+        Rows of each split.
 
     Examples
     --------
-    >>> from relabel.corpus.build import Caption
-    >>> counts(Corpus.from_captions([Caption("c:1", "i:1", "test", "a dog"), Caption("c:2", "i:1", "test", "a pup")]))
+    >>> import numpy as np
+    >>> counts(np.array([0, 0], np.int32), {"test": range(2)})
     {'images': 1, 'captions': 2, 'splits': {'test': {'images': 1, 'captions': 2}}}
     """
-    splits = {
-        split: {"images": len(corpus.images([split])), "captions": len(rows)} for split, rows in corpus.splits.items()
+    sizes = {
+        split: {"images": int(image[rows.stop - 1] - image[rows.start]) + 1, "captions": len(rows)}
+        for split, rows in splits.items()
     }
-    return {"images": len(corpus.indptr) - 1, "captions": len(corpus), "splits": splits}
+    return {"images": int(image[-1]) + 1, "captions": len(image), "splits": sizes}
 
 
 def describe(corpus: Corpus) -> dict[str, Any]:
@@ -49,28 +60,35 @@ def describe(corpus: Corpus) -> dict[str, Any]:
           caption, captions without tokens, size of the vocabulary.
         - `protocols`: captions among the first five of their image and beyond, with their uses.
     """
-    table = corpus.table
     sizes = np.diff(corpus.indptr)
-    tokens = table["tokens"].combine_chunks()
-    tokenizer = "ptb"
-    if tokens.null_count:
-        tokens, tokenizer = _lower_tokens(table["text"]), "lower_split"
-    # Tokens are joined by one space, so a text with tokens has one token more than spaces.
-    lengths = np.where(_lengths(tokens) > 0, pc.count_substring(tokens, " ").to_numpy() + 1, 0)
+    texts, tokens = corpus.table["text"], corpus.table["tokens"]
+    tokenizer = "lower_split" if tokens.null_count else "ptb"
+    # Per caption, only hashes and numbers of tokens are in memory for all captions.
+    hashes: tuple[list[Hashes], list[Hashes]] = ([], [])
+    counted, vocabulary = list[NDArray[np.int32]](), set[str]()
+    for start in range(0, len(corpus), _CHUNK):
+        part = texts.slice(start, _CHUNK).combine_chunks()
+        words = _lower_tokens(part) if tokens.null_count else tokens.slice(start, _CHUNK).combine_chunks()
+        hashes[0].append(hash_texts(part))
+        hashes[1].append(hash_texts(words))
+        # Tokens are joined by one space, so a text with tokens has one token more than spaces.
+        counted.append(np.where(_lengths(words) > 0, pc.count_substring(words, " ").to_numpy() + 1, 0).astype(np.int32))
+        vocabulary.update(_vocabulary(words))
+    lengths = np.concatenate(counted)
     first = int(np.minimum(sizes, REFERENCES).sum())
     return {
-        **counts(corpus),
+        **counts(corpus.image, corpus.splits),
         "references": _spread(sizes),
         "duplicates": {
-            "as_written": duplicates(table["text"].combine_chunks(), corpus.image),
-            "as_tokens": duplicates(tokens, corpus.image),
+            "as_written": duplicates(np.concatenate(hashes[0]), corpus.image),
+            "as_tokens": duplicates(np.concatenate(hashes[1]), corpus.image),
         },
         "tokens": {
             "tokenizer": tokenizer,
             "total": int(lengths.sum()),
             **_spread(lengths),
             "captions_without": int((lengths == 0).sum()),
-            "vocabulary": _vocabulary(tokens),
+            "vocabulary": len(vocabulary),
         },
         "protocols": {
             "first_five": {"captions": first, "used_by": FIRST},
@@ -79,12 +97,19 @@ def describe(corpus: Corpus) -> dict[str, Any]:
     }
 
 
-def duplicates(texts: pa.Array, image: NDArray[np.int32]) -> dict[str, dict[str, int]]:
+def hash_texts(texts: pa.Array) -> Hashes:
+    """Return a 16-byte BLAKE2b of each text; among a billion texts, two have the same by chance at 1 in 10^20."""
+    joined = b"".join(blake2b(raw, digest_size=16).digest() for raw in texts.cast(pa.binary()).to_pylist())
+    return np.frombuffer(joined, np.uint64).reshape(-1, 2)
+
+
+def duplicates(texts: Hashes, image: NDArray[np.int32]) -> dict[str, dict[str, int]]:
     """Count equal texts.
 
     Parameters
     ----------
-    texts : (N,) pyarrow string array
+    texts : (N, 2) uint64
+        Hashes of the texts by `hash_texts`.
     image : (N,) int32
 
     Returns
@@ -97,12 +122,15 @@ def duplicates(texts: pa.Array, image: NDArray[np.int32]) -> dict[str, dict[str,
     --------
     >>> import numpy as np
     >>> import pyarrow as pa
-    >>> result = duplicates(pa.array(["a dog", "a dog", "a cat", "a dog"]), np.array([0, 0, 0, 1], np.int32))
+    >>> texts = hash_texts(pa.array(["a dog", "a dog", "a cat", "a dog"]))
+    >>> result = duplicates(texts, np.array([0, 0, 0, 1], np.int32))
     >>> result["within_images"], result["across_images"]
     ({'images': 1, 'captions': 1}, {'texts': 1, 'captions': 3, 'images': 2})
     """
     # Equal texts get equal numbers.
-    text = texts.dictionary_encode().indices.to_numpy().astype(np.int64)
+    order = np.lexsort((texts[:, 0], texts[:, 1]))
+    text = np.empty(len(texts), np.int64)
+    text[order] = np.cumsum((texts[order] != texts[np.roll(order, 1)]).any(axis=1))
     width = int(image.max(initial=0)) + 1
     # Each distinct pair of text and image as one number.
     pairs, times = np.unique(text * width + image, return_counts=True)
@@ -157,13 +185,9 @@ def report_lines(report: dict[str, Any]) -> list[tuple[str, str]]:
     return lines
 
 
-def _lower_tokens(texts: pa.ChunkedArray) -> pa.Array:
-    """Return the words of texts by `lower_split`, joined by spaces; few texts are Python objects at a time."""
-    parts = []
-    for start in range(0, len(texts), _CHUNK):
-        part = texts.slice(start, _CHUNK).to_pylist()
-        parts.append(pa.array([" ".join(lower_split(text)) for text in part], pa.string()))
-    return pa.concat_arrays(parts)
+def _lower_tokens(texts: pa.Array) -> pa.Array:
+    """Return the words of texts by `lower_split`, joined by spaces."""
+    return pa.array([" ".join(lower_split(text)) for text in texts.to_pylist()], pa.string())
 
 
 def _size_line(size: dict[str, int]) -> str:
@@ -187,7 +211,7 @@ def _lengths(texts: pa.Array) -> NDArray[np.int64]:
     return lengths
 
 
-def _vocabulary(tokens: pa.Array) -> int:
+def _vocabulary(tokens: pa.Array) -> Iterable[str]:
     # Splitting an empty text gives one empty word.
     words = pc.list_flatten(pc.split_pattern(tokens, " "))
-    return len(words.unique()) - int(pc.any(pc.equal(tokens, "")).as_py())
+    return filter(None, words.unique().to_pylist())

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.core.hints import choices, command
 from relabel.core.numeric.csr import indptr_of, ranges
-from relabel.corpus.build import SCHEMA, SPLITS, Caption, caption_table, natural_key, table_digest
+from relabel.corpus.build import SCHEMA, SPLITS, Caption, caption_table, table_digest
+from relabel.corpus.natural_order import natural_key
 from relabel.store.manifest import Manifest, read_artefact, read_parts
 
 __all__ = ["REFERENCES", "SCHEMA", "SPLITS", "Caption", "Corpus", "References", "natural_key"]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from relabel.core.errors import UsageError
@@ -17,12 +18,14 @@ from relabel.export.neighbours import write_neighbours
 from relabel.export.params import ExportLookupParams
 from relabel.sources.base import Source
 from relabel.sources.relevance import Relevance
-from relabel.store.arrays import write_array
+from relabel.store.arrays import write_array, write_pieces
 from relabel.store.atomic import write_text
 from relabel.store.manifest import ArtefactSpec, Manifest
 from relabel.store.workdir import Work
-from relabel_train.ids import Ids
+from relabel_train.ids import hash_ids
 from relabel_train.lookup.format import CAPTIONS, DESCRIPTION, FORMAT, NEIGHBOURS, ArrayEntry, Description, kind_arrays
+
+_CHUNK = 1 << 16  # ids in memory as Python objects
 
 
 def check_lookup_support(source: Source[Any], label: str) -> None:
@@ -155,6 +158,24 @@ def write_captions(corpus: Corpus, rows: range, failed: NDArray[np.int32], work:
         "image_ids": corpus.table["image_id"].take(pa.array(corpus.indptr[first : first + count])),
     }
     for prefix, column in ids.items():
-        # The ids of one kind at a time are Python objects.
-        for name, array in Ids.of(column.to_pylist()).arrays(prefix).items():
-            write_array(work, name, array)
+        _write_ids(prefix, column, work)
+
+
+def _write_ids(prefix: str, ids: pa.ChunkedArray, work: Work) -> None:
+    """Write the arrays of `relabel_train.ids.Ids`, with the ids of one chunk in memory as Python objects."""
+    offsets = np.zeros(len(ids) + 1, np.int64)
+    np.cumsum(pc.binary_length(ids).to_numpy(), out=offsets[1:])
+    hashes = np.concatenate([hash_ids(part) for part in _encoded(ids)])
+    order = np.argsort(hashes, kind="stable")
+    texts = (np.frombuffer(b"".join(part), np.uint8) for part in _encoded(ids))
+    # The types are those of ID_ARRAYS.
+    write_pieces(work, f"{prefix}.bytes", "|u1", (int(offsets[-1]),), texts)
+    write_array(work, f"{prefix}.offsets", offsets)
+    write_array(work, f"{prefix}.hashes", hashes[order])
+    write_array(work, f"{prefix}.order", order.astype(np.int32))
+
+
+def _encoded(ids: pa.ChunkedArray) -> Iterator[list[bytes]]:
+    """Yield the UTF-8 of ids, chunk by chunk."""
+    for start in range(0, len(ids), _CHUNK):
+        yield ids.slice(start, _CHUNK).cast(pa.binary()).to_pylist()

@@ -1,4 +1,4 @@
-"""Writers of arrays, whole or in pieces, and of faiss indexes, that raise on a full disk.
+"""Writers of arrays, whole or in pieces, and of faiss indexes, that raise on a full disk; tables that a file holds.
 
 `numpy.save` (through `ndarray.tofile`) and `faiss.write_index` write through a C buffer and ignore its last error. On a
 full disk they leave a truncated file without an exception. Files of Python do raise.
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from relabel.store.workdir import Work
@@ -128,3 +129,32 @@ def npy_bytes(dtype: str, shape: tuple[int, ...]) -> int:
     header = BytesIO()
     _write_header(header, dtype, shape)
     return len(header.getvalue()) + prod(shape) * np.dtype(dtype).itemsize
+
+
+def map_tables(path: Path, tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
+    """Return tables as one that is mapped from a file, so that it takes no memory that the system cannot reclaim.
+
+    Parameters
+    ----------
+    path : Path
+        File for the rows. Its name is removed, and the system frees its space with the table.
+    tables : iterable of pyarrow.Table
+    schema : pyarrow.Schema
+        Schema of every table.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> import pyarrow as pa
+    >>> tables = [pa.table({"x": [1, 2]}), pa.table({"x": [3]})]
+    >>> map_tables(Path("x.arrow"), tables, tables[0].schema)["x"].to_pylist(), Path("x.arrow").exists()
+    ([1, 2, 3], False)
+    """
+    try:
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, schema) as writer:
+            for table in tables:
+                writer.write_table(table)
+        with pa.memory_map(str(path)) as source:
+            return pa.ipc.open_stream(source).read_all()
+    finally:
+        path.unlink(missing_ok=True)

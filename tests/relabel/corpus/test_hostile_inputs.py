@@ -20,8 +20,8 @@ import pytest
 from relabel.core import parsing
 from relabel.core.errors import CheckError, MissingError, RelabelError, UsageError
 from relabel.core.runtime import Runtime
-from relabel.corpus.build import natural_key
 from relabel.corpus.ingest import ingest
+from relabel.corpus.natural_order import natural_key
 from relabel.corpus.params import IngestParams
 
 RECORD = {"caption_id": "1", "image_id": "1", "text": "a dog", "split": "test"}

@@ -6,16 +6,16 @@ from __future__ import annotations
 
 import random
 import re
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from relabel.core.errors import CheckError, UsageError
-from relabel.corpus import REFERENCES, SCHEMA, SPLITS, Corpus
-from relabel.corpus.build import Caption, natural_key, natural_rank
+from relabel.corpus import REFERENCES, SCHEMA, SPLITS, Corpus, build
+from relabel.corpus.build import Caption, arrange, caption_table
+from relabel.corpus.natural_order import natural_key
 
 ODD = {
     "newline": "A dog\nruns. ",
@@ -65,24 +65,6 @@ def test_rows_are_in_natural_order() -> None:
     assert corpus.image_of[images[-1]] == len(images) - 1
 
 
-@given(st.lists(st.text("ab:#-0129²٣", min_size=1, max_size=6), min_size=1, max_size=30))
-def test_ranks_sort_as_keys(ids: list[str]) -> None:
-    check_rank(ids)
-
-
-@given(st.sampled_from(["", "coco:", "x9-", "é:"]), st.lists(st.integers(0, 10**19).map(str), min_size=1, max_size=30))
-def test_ranks_of_numbers_sort_as_keys(prefix: str, numbers: list[str]) -> None:
-    check_rank([prefix + n for n in numbers])
-
-
-def check_rank(ids: list[str]) -> None:
-    rank = natural_rank(pa.array(ids))
-    for a, x in zip(rank, ids, strict=True):
-        for b, y in zip(rank, ids, strict=True):
-            assert (a < b) == (natural_key(x) < natural_key(y))
-            assert (a == b) == (x == y)
-
-
 def test_leading_zeros_and_huge_numbers_are_distinct_ids() -> None:
     ids = ["d:7", "d:07", "d:007", f"d:{2**64}", f"d:{2**64 + 1}", "d:10"]
     corpus = Corpus.from_captions([Caption(i, "d:1", "test", "x") for i in ids])
@@ -122,6 +104,39 @@ def test_first_bad_caption_is_named() -> None:
     bad = [Caption("d:1", "d:1", "test", "", "f:1"), Caption("d:1", "", "x", "", "f:2")]
     with pytest.raises(CheckError, match=r"^f:1: caption d:1 is empty"):
         Corpus.from_captions(bad)
+
+
+@pytest.mark.parametrize("ordered", [False, True], ids=["shuffled", "in order"])
+def test_captions_in_a_file_give_the_same_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ordered: bool) -> None:
+    expected = caption_table(make())
+    captions = sorted(make(), key=lambda c: (SPLITS.index(c.split), *map(natural_key, c[1::-1]))) if ordered else make()
+    monkeypatch.setattr(build, "_CHUNK", 5)
+    rows = arrange(captions, tmp_path / "spill")
+    assert not list(tmp_path.iterdir())
+    assert pa.concat_tables([rows.table(range(a, min(a + 7, len(rows)))) for a in range(0, len(rows), 7)]) == expected
+    assert rows.splits == Corpus.from_table(expected).splits
+
+
+@pytest.mark.parametrize("place", range(9))
+@pytest.mark.parametrize("message", BAD)
+def test_faults_are_found_in_any_chunk(
+    message: str, place: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "_CHUNK", 3)
+    captions = [Caption("d:1", "d:1", "test", "x", "f:1")]
+    captions += [Caption(f"d:{n}", f"d:{n}", "test", "x", f"f:{n}") for n in range(10, 18)]
+    captions.insert(place + 1, BAD[message])
+    # A later fault is not reported.
+    captions.append(Caption("d:1", "d:1", "", "x", "f:99"))
+    with pytest.raises(CheckError, match=f"^f:9: {re.escape(message)}"):
+        arrange(captions, tmp_path / "spill")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_repeated_id_before_an_invalid_caption_is_named() -> None:
+    bad = [Caption("d:1", "d:1", "test", "x", f"f:{n}") for n in (1, 2)] + [Caption("d:2", "", "test", "x", "f:3")]
+    with pytest.raises(CheckError, match=r"^f:2: caption id d:1 appears twice \(first: f:1\)"):
+        arrange(bad)
 
 
 def test_digest_depends_on_values_and_not_on_chunks() -> None:

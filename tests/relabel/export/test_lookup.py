@@ -18,11 +18,13 @@ from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.core.runtime import Runtime
 from relabel.corpus import SCHEMA, Corpus, References
 from relabel.corpus.build import Caption
+from relabel.export import lookup as export
 from relabel.stages import Project
 from relabel.store import arrays
 from relabel.store.artefact import build
 from relabel.store.manifest import ArtefactSpec, open_artefact
 from relabel.store.workdir import Work
+from relabel_train.ids import Ids
 from relabel_train.lookup import open_lookup
 from relabel_train.lookup.format import read_description
 
@@ -84,6 +86,21 @@ def test_a_killed_run_resumes_to_the_same_bytes(
         break
     assert stop > 10  # one array per run
     assert files(job.out) == complete
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 100])
+def test_ids_are_indexed_in_chunks(
+    small_project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int
+) -> None:
+    monkeypatch.setattr(export, "_CHUNK", chunk)
+    folder = small_project.layout.lookup("all", "cbow")
+    corpus = small_project.corpus
+    expected = Ids.of(corpus.caption_ids).arrays("caption_ids") | Ids.of(corpus.image_ids).arrays("image_ids")
+    work = Work(tmp_path)
+    export.write_captions(corpus, range(len(corpus)), np.empty(0, np.int32), work)
+    for name, array in expected.items():
+        assert np.load(work.folder / f"{name}.npy").tolist() == array.tolist()
+        assert (work.folder / f"{name}.npy").read_bytes() == (folder / f"{name}.npy").read_bytes()
 
 
 def test_pairwise_sources_are_referred_to_a_batch_plan(small_project: Project) -> None:

@@ -1,5 +1,5 @@
 """Contract: arrays and indexes have the bytes that numpy and faiss write. A full disk is an error at every size
-below that of the file, the last byte included.
+below that of the file, the last byte included. Tables in a file equal those that were written and leave no name behind.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from tests.relabel.store.file_sizes import file_size_limit
 
-from relabel.store.arrays import save_array, save_index
+from relabel.store.arrays import map_tables, save_array, save_index
 
 ARRAYS = [
     np.arange(3000, dtype=np.int64).reshape(-1, 3),
@@ -58,3 +59,19 @@ def test_an_index_equals_the_file_of_faiss_or_is_an_error(factory: str, tmp_path
     save_index(tmp_path / "ours", index)
     assert (tmp_path / "ours").read_bytes() == (tmp_path / "theirs").read_bytes()
     fails_short_of(tmp_path / "a", lambda: save_index(tmp_path / "a", index))
+
+
+def test_mapped_tables_equal_those_written(tmp_path: Path) -> None:
+    names = [["a", None], ["b", "a", "ä"]]
+    tables = [pa.table({"x": pa.array(part).dictionary_encode(), "y": list(range(len(part)))}) for part in names]
+    mapped = map_tables(tmp_path / "x", iter(tables), tables[0].schema)
+    assert mapped.to_pylist() == pa.concat_tables(tables).to_pylist()
+    assert len(map_tables(tmp_path / "x", [], tables[0].schema)) == 0
+    assert not list(tmp_path.iterdir())
+
+
+def test_mapped_tables_raise_on_a_full_disk(tmp_path: Path) -> None:
+    table = pa.table({"x": list(range(1000))})
+    with file_size_limit(4000), pytest.raises(OSError, match="File too large"):
+        map_tables(tmp_path / "x", [table], table.schema)
+    assert not list(tmp_path.iterdir())

@@ -165,6 +165,8 @@ def _open_table(params: IngestParams, path: Path) -> Input:
         skipped.clear()
         for file, split in zip(files, splits, strict=True):
             yield from read(file, params.prefix, replace(columns, in_split=split))
+        # The captions are sorted next, which needs the memory.
+        counts.clear()
 
     if params.format == "webdataset":
         digests = {_name(file, path): webdataset_digest(file, columns) for file in files}

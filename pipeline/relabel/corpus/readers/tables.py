@@ -24,6 +24,7 @@ DAMAGE = (pa.ArrowException, OSError, ValueError, TypeError, KeyError, IndexErro
 """Errors that pyarrow raises for a damaged Parquet file."""
 STATUS, SUCCESS = "status", "success"
 """Column of img2dataset's metadata, and its value for an image that was downloaded."""
+_BATCH = 1 << 14  # rows in memory as Python objects
 _ARROW = b"ARROW1"  # first bytes of an IPC file, which a stream does not have
 
 Counts = MutableMapping[str, int]
@@ -190,7 +191,6 @@ def read_parquet(
             # Of an image, only the path is read.
             wanted = [_leaf(file.schema_arrow, name) for name in chosen.names]
             wanted += [] if skipped is None else [STATUS]
-            # In batches, so that a large table is never in memory as Python objects.
             batches = file.iter_batches(columns=list(dict.fromkeys(wanted)))
             yield from _batch_captions(batches, path, namespace, chosen, counts, skipped)
     except DAMAGE as error:
@@ -262,7 +262,9 @@ def _batch_captions(
 ) -> Iterator[Caption]:
     """Yield the captions of record batches."""
     counts, start = {} if counts is None else counts, 0
-    for batch in batches:
+    # In pieces, so that a large batch is never in memory as Python objects.
+    pieces = (batch.slice(a, _BATCH) for batch in batches for a in range(0, batch.num_rows, _BATCH))
+    for batch in pieces:
         values = {name: _column_values(batch.column(name), name, path, start) for name in columns.names}
         status = [SUCCESS] * batch.num_rows if skipped is None else batch.column(STATUS).to_pylist()
         for n in range(batch.num_rows):

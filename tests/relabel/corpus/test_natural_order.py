@@ -1,0 +1,40 @@
+"""Contract: ranks sort as natural keys, for ids of any form and in any order."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relabel.corpus import natural_order
+from relabel.corpus.natural_order import natural_key, natural_rank
+
+
+@given(st.lists(st.text("ab:#-0129²٣", min_size=1, max_size=6), min_size=1, max_size=30))
+def test_ranks_sort_as_keys(ids: list[str]) -> None:
+    check_rank(ids)
+
+
+@given(st.sampled_from(["", "coco:", "x9-", "é:"]), st.lists(st.integers(0, 10**19).map(str), min_size=1, max_size=30))
+def test_ranks_of_numbers_sort_as_keys(prefix: str, numbers: list[str]) -> None:
+    check_rank([prefix + n for n in numbers])
+
+
+def check_rank(ids: list[str]) -> None:
+    rank = natural_rank(pa.array(ids))
+    for a, x in zip(rank, ids, strict=True):
+        for b, y in zip(rank, ids, strict=True):
+            assert (a < b) == (natural_key(x) < natural_key(y))
+            assert (a == b) == (x == y)
+
+
+@given(st.lists(st.text("ab:#-0129²٣", min_size=1, max_size=6), min_size=1, max_size=30))
+def test_ranks_of_ids_in_order_sort_as_keys(ids: list[str]) -> None:
+    check_rank(sorted(ids, key=natural_key))
+
+
+@pytest.mark.parametrize("first", ["c:007", "c:9999999999"], ids=["in order", "not in order"])
+def test_ranks_do_not_depend_on_chunks(first: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(natural_order, "_CHUNK", 3)
+    check_rank([first, *(f"c:{n:03d}" for n in (7, 8, 8, 9, 10, 11, 11, 12))])
