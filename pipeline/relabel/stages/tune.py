@@ -7,7 +7,7 @@ from pathlib import Path
 
 from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.core.hints import command
-from relabel.sources.base import SourceParams
+from relabel.sources.spec import SourceParams
 from relabel.stages.ingest import fetch_and_ingest
 from relabel.stages.job import log_status
 from relabel.stages.project import Project

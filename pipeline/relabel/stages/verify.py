@@ -6,6 +6,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -334,18 +335,16 @@ def _has_sha256(path: Path, sha256: str) -> bool:
 
 
 def _is_file(path: Path) -> bool:
-    try:
+    # The name may be too long.
+    with suppress(OSError):
         return path.is_file()
-    except OSError:
-        # The name is too long.
-        return False
+    return False
 
 
 def _size(path: Path) -> int:
-    try:
+    with suppress(OSError, ValueError):
         return path.stat().st_size
-    except (OSError, ValueError):
-        return 0
+    return 0
 
 
 def _contains(folder: Path, path: Path, same: bool = False) -> bool:

@@ -23,12 +23,13 @@ from relabel.core.hints import command
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
-from relabel.sources.base import OpenEncoding, Source, SourceParams, SourceSpec
+from relabel.sources.base import OpenEncoding, Source
 from relabel.sources.bert_sts.encode import CrossEncoderTasks
 from relabel.sources.bert_sts.relevance import Below, BertStsRelevance, Gate, Orders, Output
 from relabel.sources.bert_sts.token_pairs import Texts
 from relabel.sources.cosine import ComputeType
 from relabel.sources.models.files import ModelFiles, find_model
+from relabel.sources.spec import SourceParams, SourceSpec
 from relabel.store.manifest import MANIFEST, Manifest, read_parts
 
 if TYPE_CHECKING:

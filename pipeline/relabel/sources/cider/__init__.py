@@ -24,11 +24,12 @@ from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import REFERENCES, Corpus, References
 from relabel.corpus.tokenizers import Tokenizer, lower_split
-from relabel.sources.base import OpenEncoding, Source, SourceParams, SourceSpec
+from relabel.sources.base import OpenEncoding, Source
 from relabel.sources.cider.encode import VOCABULARY, CiderTasks
 from relabel.sources.cider.features import Weighting, features_of, idf_of
 from relabel.sources.cider.ngrams import Vocabulary
 from relabel.sources.cider.relevance import BOUNDS, CiderRelevance, gauss_of
+from relabel.sources.spec import SourceParams, SourceSpec
 from relabel.sources.typical_cost import COCO_CAPTIONS, TypicalCost
 from relabel.store.manifest import Manifest, read_columns, read_parts, refuse_replaced
 

@@ -16,10 +16,11 @@ from typing_extensions import override
 
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus
-from relabel.sources.base import OpenEncoding, Source, SourceSpec
+from relabel.sources.base import OpenEncoding, Source
 from relabel.sources.meteor.encode import MeteorTasks
 from relabel.sources.meteor.jar import paraphrase_table
 from relabel.sources.meteor.relevance import MeteorParams, MeteorRelevance, make_scorer
+from relabel.sources.spec import SourceSpec
 from relabel.sources.typical_cost import TypicalCost
 from relabel.sources.wordnet import find_meteor_jar
 from relabel.store.atomic import sha256_file

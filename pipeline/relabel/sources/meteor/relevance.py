@@ -18,10 +18,10 @@ from relabel.core.types import Pooling, Rows, Scores
 from relabel.core.worker_pool import LineError
 from relabel.corpus import Corpus, References
 from relabel.corpus.tokenizers import tokenize_text
-from relabel.sources.base import SourceParams
 from relabel.sources.meteor.encode import MeteorTables
 from relabel.sources.meteor.jar import MeteorScorer, normalise, scorer_command
 from relabel.sources.relevance import Relevance, pool
+from relabel.sources.spec import SourceParams
 from relabel.store.manifest import Manifest, refuse_replaced
 
 BEAM = 40

@@ -20,7 +20,7 @@ from relabel.core.errors import CheckError
 from relabel.core.runtime import Device, Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
-from relabel.sources.base import OpenEncoding, SourceParams
+from relabel.sources.base import OpenEncoding
 from relabel.sources.cosine import (
     ComputeType,
     StoredType,
@@ -32,6 +32,7 @@ from relabel.sources.cosine import (
 from relabel.sources.models.files import DEFAULT_MODEL, ModelFiles, find_model
 from relabel.sources.sbert.encode import SbertTasks
 from relabel.sources.shards import read_failed_rows
+from relabel.sources.spec import SourceParams
 from relabel.sources.typical_cost import COCO_CAPTIONS, TypicalCost
 from relabel.store.manifest import Manifest
 

@@ -24,9 +24,10 @@ from relabel.core.errors import UsageError
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
-from relabel.sources.base import OpenEncoding, SourceParams
+from relabel.sources.base import OpenEncoding
 from relabel.sources.cosine import STORED, StoredType, VectorSource, make_vector_spec, read_vectors, vectors_from_table
 from relabel.sources.relevance import LookupArrays, Relevance
+from relabel.sources.spec import SourceParams
 from relabel.sources.vectors.encode import IMAGES, ExternalVectorTasks, Length
 from relabel.sources.vectors.files import ExternalVectors, read_vector_file, vector_file_digests
 from relabel.sources.vectors.relevance import ExternalVectorRelevance

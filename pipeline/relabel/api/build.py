@@ -1,0 +1,328 @@
+"""Datasets and labels in Python: read captions, encode, open, export, build everything, and report.
+
+Every function takes the folder of a dataset (``labels/coco``), reads the parameters of its labels from a parameter file
+and calls the stage of the same name in `relabel.stages`, which offers more control.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from relabel import stages
+from relabel.api.label import Label
+from relabel.config import load_config, params_file
+from relabel.core.errors import MissingError, UsageError
+from relabel.core.hints import command, repeat_options
+from relabel.core.runtime import Runtime, default_data
+from relabel.corpus import Corpus
+from relabel.stages import Project
+from relabel.stages.correlate import EvaluationResult
+from relabel.stages.report import report as stages_report
+from relabel.stages.run import run as stages_run
+from relabel.store.manifest import MANIFEST
+
+_EXPORTS: dict[str, Callable[[Project, str, str], stages.Job]] = {
+    "lookup": stages.export_lookup,
+    "neighbours": stages.export_neighbours,
+    "plan": stages.export_plan,
+    "wds": stages.export_wds,
+}
+"""Exports of relabel's own, each with a stage; formats of other tools share one."""
+
+
+def ingest(folder: str | Path, captions: str | Path, *, runtime: Runtime | None = None, **parameters: Any) -> Corpus:
+    r"""Read captions of your own into a dataset.
+
+    Parameters
+    ----------
+    folder : str or Path
+        Folder of the dataset to make, such as ``labels/mine``.
+    captions : str or Path
+        File or folder of captions.
+    runtime : Runtime, optional
+    **parameters
+        Parameters of `ingest` in the parameter file: `format`, `tokenizer`, `image_id_column`, `in_split`, ...
+
+    Returns
+    -------
+    Corpus
+
+    Raises
+    ------
+    UsageError
+        If a parameter is wrong, or the folder already holds other captions.
+    CheckError
+        If the captions are not of the format or fail a check. The message names file and line.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> _ = Path("captions.csv").write_text("caption_id,image_id,split,text\n1,a,test,a dog\n2,a,test,a brown dog\n")
+    >>> import relabel
+    >>> corpus = relabel.ingest("labels/mine", "captions.csv", format="csv", tokenizer="none")
+    >>> corpus.caption_ids
+    ['mine:1', 'mine:2']
+    """
+    values = {f"ingest.{name}": value for name, value in parameters.items()}
+    project = _project(folder, None, {"ingest.path": str(captions), **values}, runtime)
+    stages.ingest(project)
+    return project.corpus
+
+
+def encode(
+    folder: str | Path,
+    label: str,
+    split: str = "test",
+    *,
+    params: str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    runtime: Runtime | None = None,
+) -> Label:
+    """Encode the captions of a split with a label, and open it. Finished work is not repeated.
+
+    The captions of a published dataset (``labels/coco``) are fetched and ingested if they are not there. Captions of
+    your own are ingested first: see `ingest`.
+
+    Parameters
+    ----------
+    folder, label, params, settings, runtime
+        As for `load`.
+    split : {"train", "val", "test", "all"}, default="test"
+
+    Returns
+    -------
+    Label
+
+    Raises
+    ------
+    MissingError
+        If captions, Java, a model or word vectors are missing. The message names the command that gets them.
+    UsageError
+        If there is no such label or split.
+
+    Examples
+    --------
+    >>> labels = relabel.encode("labels/mine", "sbert")  # doctest: +SKIP
+    """
+    project = _project(folder, params, settings, runtime)
+    if not (project.layout.corpus / MANIFEST).exists():
+        stages.fetch_and_ingest(project)
+    stages.build_encoding(project, label, split)
+    return _open(project, label, split)
+
+
+def load(
+    folder: str | Path,
+    label: str,
+    split: str | None = None,
+    *,
+    params: str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    runtime: Runtime | None = None,
+) -> Label:
+    """Open a label that `relabel run`, `relabel encode` or `encode` has built.
+
+    Parameters
+    ----------
+    folder : str or Path
+        Folder of the dataset, such as ``labels/coco``.
+    label : str
+        Name of the label in the parameter file, or of a source.
+    split : {"train", "val", "test", "all"}, optional
+        May be left out where the label is built for one split only.
+    params : str or Path, optional
+        Parameter file. Defaults to ``params.yaml`` in the working folder, else beside the folder of labels. Without
+        such a file, all parameters have their defaults.
+    settings : mapping, optional
+        Single parameters by dotted name, such as ``{"sources.cbow.vectors": "glove"}``.
+    runtime : Runtime, optional
+        Folder of models, device, threads and memory.
+
+    Returns
+    -------
+    Label
+
+    Raises
+    ------
+    MissingError
+        If the dataset or the label has not been built.
+    UsageError
+        If there is no such label, or several splits are built and none is named.
+    CheckError
+        If the label was built from other captions or with other parameters, or a file is damaged.
+
+    Examples
+    --------
+    >>> labels = relabel.load("labels/coco", "sbert", split="test")  # doctest: +SKIP
+    >>> labels.nearest("coco:770337", k=1)[0].caption_id  # doctest: +SKIP
+    'coco:403176'
+    """
+    project = _project(folder, params, settings, runtime)
+    if not (project.layout.corpus / MANIFEST).exists():
+        todo = f'Name the folder of one dataset, such as "labels/coco", or build it with {command("run")}.'
+        raise MissingError("no dataset", where=str(folder), todo=todo)
+    return _open(project, label, split or _only_split(project, label))
+
+
+def export_label(
+    folder: str | Path,
+    kind: str,
+    label: str,
+    split: str | None = None,
+    *,
+    params: str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    runtime: Runtime | None = None,
+    **parameters: Any,
+) -> Path:
+    """Write the files that other code reads, as `relabel export KIND` does. Finished work is not repeated.
+
+    Parameters
+    ----------
+    folder, label, params, settings, runtime
+        As for `load`.
+    kind : str
+        "lookup", "neighbours", "plan", "wds", or a format of another tool: "hf", ... (`relabel export --help`).
+    split : {"train", "val", "test", "all"}, optional
+        May be left out where the label is built for one split only.
+    **parameters
+        Parameters of `export.KIND` in the parameter file.
+
+    Returns
+    -------
+    Path
+        Folder of the files.
+
+    Raises
+    ------
+    MissingError
+        If the dataset or the label has not been built.
+    UsageError
+        If there is no such format, label or parameter, or the format cannot hold the label.
+    CheckError
+        If the label was built from other captions or with other parameters, or a file is damaged.
+
+    Examples
+    --------
+    >>> relabel.export_label("labels/coco", "hf", "sbert", split="test").as_posix()  # doctest: +SKIP
+    'labels/coco/exports/test/hf/sbert'
+    """
+    overrides = {f"export.{kind}.{name}": value for name, value in parameters.items()}
+    project = _project(folder, params, {**(settings or {}), **overrides}, runtime)
+    chosen = split or _only_split(project, label)
+    job = _EXPORTS[kind](project, label, chosen) if kind in _EXPORTS else stages.export(project, kind, label, chosen)
+    stages.run_logged(project, job)
+    return job.out
+
+
+def run(
+    folder: str | Path = "labels/coco",
+    split: Any = None,
+    labels: Sequence[str] = (),
+    *,
+    params: str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    runtime: Runtime | None = None,
+) -> EvaluationResult:
+    """Build everything for one split of a dataset, as `relabel run` does. Finished work is not repeated.
+
+    Parameters
+    ----------
+    folder, params, settings, runtime
+        As for `load`.
+    split : {"train", "val", "test", "all"}, optional
+        Defaults to the judged split of the parameters.
+    labels : sequence of str
+        Labels to build. Defaults to the labels of the parameter file.
+
+    Returns
+    -------
+    EvaluationResult
+        `report` holds the tables, `problems` the labels that could not be built, `paths` the written folders.
+
+    Raises
+    ------
+    RelabelError
+        If the captions cannot be had, or no label can be built.
+
+    Examples
+    --------
+    >>> result = relabel.run("labels/coco", labels=["cider", "sbert"])  # doctest: +SKIP
+    """
+    return stages_run(_project(folder, params, settings, runtime), split, labels)
+
+
+def report(
+    folder: str | Path = "labels/coco",
+    split: Any = None,
+    labels: Sequence[str] = (),
+    *,
+    params: str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    runtime: Runtime | None = None,
+) -> Path:
+    """Write one HTML page about the labels of a split, as `relabel report` does.
+
+    Parameters
+    ----------
+    folder, split, labels, params, settings, runtime
+        As for `run`. Labels that do not exist yet are built.
+
+    Returns
+    -------
+    Path
+        The file ``page/SPLIT/report.html`` in the folder of the dataset. It opens in a browser without a network.
+
+    Raises
+    ------
+    RelabelError
+        If a label or a judged set of the page cannot be had.
+
+    Examples
+    --------
+    >>> relabel.report("labels/coco", split="test")  # doctest: +SKIP
+    PosixPath('labels/coco/page/test/report.html')
+    """
+    result = stages_report(_project(folder, params, settings, runtime), split, labels)
+    if result.problems:
+        raise result.problems[0][1]
+    return result.paths["report"]
+
+
+def _project(
+    folder: str | Path, params: str | Path | None, settings: Mapping[str, Any] | None, runtime: Runtime | None
+) -> Project:
+    """Return the project of a dataset's folder, ``LABELS/DATASET``."""
+    path, runtime = Path(folder), runtime or Runtime()
+    values: dict[str, list[Any]] = {
+        "--params": [params],
+        "--set": [f"{name}={value}" for name, value in (settings or {}).items()],
+        "--dataset": [path.name],
+        "--data": [runtime.data if runtime.data != default_data() else None],
+        "--labels": [path.parent if path.parent != Path("labels") else None],
+    }
+    # Messages name commands, which need the same options.
+    repeat_options([(option, str(value)) for option in values for value in values[option] if value is not None])
+    overrides = {**(settings or {}), "ingest.dataset": path.name}
+    file = params_file(path.parent) if params is None else Path(params)
+    config = load_config(file, [], overrides)
+    return Project(config, runtime, path.parent)
+
+
+def _open(project: Project, label: str, split: str) -> Label:
+    return Label(project, label, split, stages.open_label(project, label, split))
+
+
+def _only_split(project: Project, label: str) -> str:
+    """Return the split for which a label is encoded, if there is only one."""
+    project.config.params(label)  # an unknown label is a better message than a missing encoding
+    encoded = [s for s in (*project.corpus.splits, "all") if (project.layout.encoding(s, label) / MANIFEST).exists()]
+    if not encoded:
+        where = str(project.layout.encoding("SPLIT", label))
+        raise MissingError(f"{label} is not encoded", where=where, todo=f"Run {command('encode', '--label', label)}.")
+    if len(encoded) > 1:
+        todo = f'Name one of them: split="{encoded[0]}".'
+        raise UsageError(f"{label} is encoded for the splits {', '.join(encoded)}", todo=todo)
+    return encoded[0]

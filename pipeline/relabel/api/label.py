@@ -1,0 +1,188 @@
+"""An opened label: the relevance of the images and captions of one split, by their ids."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relabel.core.errors import UsageError
+from relabel.core.types import Pooling
+from relabel.corpus import Corpus, References
+from relabel.sources.relevance import Relevance
+from relabel.stages import Project
+from relabel.stages.nearest import Hit, find_row, nearest, search_labels
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Label:
+    """An opened label: the relevance of the images and captions of one split.
+
+    Made by `load` and `encode`. Relevance is oriented as everywhere in relabel: rows are images, columns are captions.
+
+    Attributes
+    ----------
+    project : Project
+        Parameters and folders of the dataset.
+    name : str
+        Name of the label.
+    split : str
+    relevance : Relevance
+        The opened encoding, which answers by corpus rows.
+
+    Examples
+    --------
+    >>> labels = relabel.load("labels/coco", "sbert", split="test")  # doctest: +SKIP
+    >>> labels.block(images=["coco:391895", "coco:60623"], captions=["coco:770337"]).shape  # doctest: +SKIP
+    (2, 1)
+    """
+
+    project: Project
+    name: str
+    split: str
+    relevance: Relevance
+
+    def __repr__(self) -> str:
+        rows, dataset = self.relevance.rows, self.project.config.ingest.dataset
+        low, high = self.project.config.source(self.name).spec.bounds
+        return f"<Label {self.name} of {dataset} ({self.split}): {len(rows):,} captions, relevance {low:g} to {high:g}>"
+
+    @property
+    def corpus(self) -> Corpus:
+        """All captions of the dataset, with those that this label does not cover."""
+        return self.relevance.corpus
+
+    @property
+    def caption_ids(self) -> list[str]:
+        """Ids of the covered captions, in the order of the corpus."""
+        rows = self.relevance.rows
+        return self.corpus.caption_ids[rows.start : rows.stop]
+
+    @property
+    def image_ids(self) -> list[str]:
+        """Ids of the images whose captions are covered, in the order of the corpus."""
+        rows, image = self.relevance.rows, self.corpus.image
+        return self.corpus.image_ids[int(image[rows.start]) : int(image[rows.stop - 1]) + 1]
+
+    def block(
+        self, images: Sequence[str], captions: Sequence[str], pooling: Pooling | None = None
+    ) -> NDArray[np.float64]:
+        """Return the exact relevance of every given caption for every given image.
+
+        Parameters
+        ----------
+        images : sequence of str
+            M image ids. The first five captions of each image are its references.
+        captions : sequence of str
+            N caption ids.
+        pooling : {"paired", "max", "mean", "refs"}, optional
+            Reduction over the references of an image. Defaults to the label's.
+
+        Returns
+        -------
+        ndarray of shape (M, N), float64
+            NaN where a caption could not be encoded.
+
+        Raises
+        ------
+        UsageError
+            If an id is not in the corpus or not in this split, or the pooling does not apply to the source.
+        """
+        self._check_pooling(pooling)
+        return self.relevance.block(self._references(images), self._rows(captions), pooling)
+
+    def pairs(
+        self, images: Sequence[str], captions: Sequence[str], pooling: Pooling | None = None
+    ) -> NDArray[np.float64]:
+        """Return the relevance of P pairs of an image and a caption.
+
+        Parameters
+        ----------
+        images, captions : sequence of str
+            P image ids and P caption ids.
+        pooling : {"paired", "max", "mean", "refs"}, optional
+
+        Returns
+        -------
+        ndarray of shape (P,), float64
+            Equal to the entries of `block`.
+
+        Raises
+        ------
+        UsageError
+            As `block`; and if the two sequences differ in length.
+        """
+        if len(images) != len(captions):
+            raise UsageError(
+                f"pairs need as many images as captions, found {len(images)} and {len(captions)}",
+                todo="Use block() to score all images against all captions.",
+            )
+        self._check_pooling(pooling)
+        return self.relevance.pairs(self._references(images), self._rows(captions), pooling)
+
+    def nearest(self, caption_id: str | None = None, *, text: str | None = None, k: int = 10) -> list[Hit]:
+        """Return the k captions that are most relevant to a caption or a new text.
+
+        Parameters
+        ----------
+        caption_id : str, optional
+            Id of a covered caption. The caption itself is not among the results.
+        text : str, optional
+            A new text. Give exactly one of the two.
+        k : int, default=10
+
+        Returns
+        -------
+        list of Hit
+            Ordered by descending score, then by corpus row. Each has `caption_id`, `image_id`, `text`, `score` and
+            `same_image`.
+
+        Raises
+        ------
+        UsageError
+            If the id is unknown, both or neither is given, or the source cannot score a new text.
+        """
+        if (caption_id is None) == (text is None):
+            raise UsageError("nearest() takes either a caption id or a text", todo='nearest(text="a dog")')
+        if k < 1:
+            raise UsageError(f"k must be at least 1, found {k}")
+        source = self.project.config.source(self.name)
+        if text is not None or source.is_pairwise():  # a new text may be refused; slow sources need a gate
+            return search_labels(self.project, text, caption_id, [self.name], k, self.split)[1][self.name]
+        return nearest(self.relevance, find_row(self.corpus, self.relevance.rows, str(caption_id)), k)
+
+    def _check_pooling(self, pooling: Pooling | None) -> None:
+        if pooling is not None:
+            self.project.config.source(self.name).check_pooling(pooling)
+
+    def _rows(self, caption_ids: Sequence[str]) -> NDArray[np.int32]:
+        """Return the corpus rows of covered captions, (N,) int32."""
+        _check_sequence("captions", caption_ids)
+        rows = self.relevance.rows
+        return np.array([find_row(self.corpus, rows, caption_id) for caption_id in caption_ids], np.int32)
+
+    def _references(self, image_ids: Sequence[str]) -> References:
+        """Return the reference sets of images whose captions are covered."""
+        _check_sequence("images", image_ids)
+        corpus, rows = self.corpus, self.relevance.rows
+        numbers = []
+        for image_id in image_ids:
+            number = corpus.image_of.get(image_id)
+            if number is None:
+                todo = f"Ids look like {corpus.image_ids[0]}."
+                raise UsageError("no such image in the corpus", where=image_id, todo=todo)
+            if corpus.indptr[number] not in rows:
+                split = corpus.table["split"][int(corpus.indptr[number])].as_py()
+                todo = f"Load the label for split {split}."
+                problem = f"the image is in split {split}, which this label does not cover"
+                raise UsageError(problem, where=image_id, todo=todo)
+            numbers.append(number)
+        return corpus.references(numbers)
+
+
+def _check_sequence(name: str, ids: Sequence[str]) -> None:
+    # A string is a sequence of strings: without this check its letters would be looked up.
+    if isinstance(ids, str):
+        raise UsageError(f"{name} must be a sequence of ids, found the string {ids!r}", todo=f"{name}=[{ids!r}]")
