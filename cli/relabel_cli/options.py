@@ -60,12 +60,13 @@ def verb(function: Callable[..., None]) -> typer.Typer:
     """Return a Typer app of one command.
 
     Parameters of `function` that are pydantic models become one option per field, with the model's name, type, help
-    and default; so do those marked with `Overrides`. All other parameters are Typer's. The help lists the options of
-    models, which verbs share, last. An exception ends in one line on stderr and an exit code, as in
-    `relabel_cli.border.report`.
+    and default; so do those marked with `Overrides`. All other parameters are Typer's. The help lists these first, then
+    the options of sections, then those of models, which verbs share. An exception ends in one line on stderr and an
+    exit code, as in `relabel_cli.border.report`.
     """
     hints = get_type_hints(function, include_extras=True)
     specific: list[inspect.Parameter] = []
+    sectional: list[inspect.Parameter] = []
     shared: list[inspect.Parameter] = []
     models: dict[str, type[BaseModel]] = {}
     sections: dict[str, Overrides] = {}
@@ -77,7 +78,7 @@ def verb(function: Callable[..., None]) -> typer.Typer:
             shared += [_option(f, info) for f, info in annotation.model_fields.items()]
         elif marks:
             sections[name] = marks[0]
-            specific += [_option(f, info, unset=True) for f, info in marks[0].fields()]
+            sectional += [_option(f, info, unset=True) for f, info in marks[0].fields()]
         else:
             # Keyword-only parameters may follow any default, whatever their order in `function`.
             specific.append(parameter.replace(annotation=annotation, kind=inspect.Parameter.KEYWORD_ONLY))
@@ -92,11 +93,48 @@ def verb(function: Callable[..., None]) -> typer.Typer:
             raise typer.Exit(report(error, values.get("verbose", False))) from None
 
     # Typer reads the options from the signature, which `wraps` has copied from the function.
-    call.__signature__ = inspect.Signature([*specific, *shared])  # type: ignore[attr-defined]
-    call.__annotations__ = {p.name: p.annotation for p in (*specific, *shared)}
+    call.__signature__ = inspect.Signature([*specific, *sectional, *shared])  # type: ignore[attr-defined]
+    call.__annotations__ = {p.name: p.annotation for p in (*specific, *sectional, *shared)}
     app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
     app.command(context_settings=CONTEXT)(call)
     return app
+
+
+def label_option(purpose: str, default: str | None = None) -> Any:
+    """Return the option of a verb that chooses labels: `--label a,b`, or `--label a --label b`.
+
+    The name is singular, because `--labels` is the folder of all artefacts.
+
+    Parameters
+    ----------
+    purpose : str
+        Infinitive that completes the help text "Labels ...".
+    default : str, optional
+        Labels that the verb chooses without the option, for which it receives an empty list. Required if None.
+    """
+    help_text = f"Labels {purpose}, by comma or repeated. [{'required' if default is None else f'default: {default}'}]"
+    unset: Any = ... if default is None else []
+    return typer.Option(unset, "--label", "-l", metavar="<label>", help=help_text, callback=split_names)
+
+
+def split_names(values: list[str] | None) -> list[str]:
+    """Split the values of an option that may be repeated, and lists names by commas.
+
+    Raises
+    ------
+    typer.BadParameter
+        If the values hold no name.
+
+    Examples
+    --------
+    >>> from relabel_cli.options import split_names
+    >>> split_names(["sbert,cider", "cbow"])
+    ['sbert', 'cider', 'cbow']
+    """
+    names = [name.strip() for text in values or [] for name in text.split(",") if name.strip()]
+    if values and not names:
+        raise typer.BadParameter("no name is given")
+    return names
 
 
 def group(function: Callable[[], None], **verbs: typer.Typer) -> typer.Typer:
@@ -168,6 +206,9 @@ def _option(name: str, info: FieldInfo, unset: bool = False) -> inspect.Paramete
     if len("|".join(map(str, choices))) > _CHOICES:
         # Click breaks no line within a list of choices.
         help_text, metavar = f"{help_text} One of: {', '.join(choices)}.", f"<{name}>"
+    elif get_origin(_inner(info.annotation)) in (tuple, list):
+        # Typer would show the type of the list; the option takes one value at a time.
+        metavar = f"<{getattr(get_args(_plain(info.annotation))[0], '__name__', 'value').lower()}>"
     if unset and default not in (None, "", ()):
         shown = ", ".join(map(str, default)) if isinstance(default, tuple | list) else default
         help_text = f"{help_text} [default: {shown}]"

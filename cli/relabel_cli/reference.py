@@ -64,7 +64,7 @@ def _option_row(parameter: Any) -> str:
     """Return the row of an option: its flags, its default and its help."""
     text = getattr(parameter, "help", "") or ""
     # An option of a parameter file has its default in the help, and is itself unset.
-    match = re.search(r" \[default: (.*)\]$", text)
+    match = re.search(r" \[(?:required|default: (.*))\]$", text)
     default = match[1] if match else parameter.default
     shown = "required" if parameter.required else "" if default in (None, False, "", [], ()) else f"`{default}`"
     return markdown_row([f"`{_flags(parameter)}`", shown, text.removesuffix(match[0]) if match else text])

@@ -21,7 +21,7 @@ GROUPS = {
         "neighbours": "Find the most relevant captions of every caption or image.",
     },
     "Look": {
-        "nearest": "Show the captions that each source finds closest to a caption.",
+        "nearest": "Show the captions that each label ranks closest to a caption.",
         "report": "Write one HTML page of figures, judged pairs, relevance and nearest captions.",
     },
     "Judge": {

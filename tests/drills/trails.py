@@ -83,7 +83,7 @@ STAGES: tuple[tuple[str, ...], ...] = (
     ("export", "plan", "--label", "meteor", "--split", "train", "--batch-size", "16", "--name", "pairs"),
     ("encode", "--label", "same_image", "--split", "val"),  # `tune fuse` has made that of cider
     ("judge", "--label", "cider"),
-    ("correlate", "--cxc", "--split", "val", "--sources", "cider,same_image"),
+    ("correlate", "--cxc", "--split", "val", "--label", "cider,same_image"),
     ("experiments.proxy_features", "--experiments", "experiments.yaml"),
     ("experiments.fit_table", "--experiments", "experiments.yaml"),
     _FIT,

@@ -49,14 +49,14 @@ def relabel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
 def test_a_csv_with_columns_of_images_and_captions(relabel: Command) -> None:
     Path("captions.csv").write_text("image,caption\n" + "".join(f"{i},{c}\n" for i, c in CAPTIONS))
     ingested = relabel("ingest", "--dataset", "mine", "--path", "captions.csv", "--tokenizer", "none")
-    assert "format csv (by its ending); images: column image; captions: column caption" in ingested.stderr
+    assert "format csv (by its ending)\n  images: column image\n  captions: column caption" in ingested.stderr
     assert "5 captions of 4 images" in ingested.stdout
     # The message names the missing step with the options that it needs.
     hint = relabel("export", "lookup", "--dataset", "mine", "--label", "sbert", code=3)
     assert "Run `relabel encode --label sbert --split train --dataset mine`." in hint.stderr
     done = relabel("run", "--dataset", "mine", "--label", "sbert")
     assert "labels/mine/exports/train/lookup" in done.stderr
-    nearest = relabel("nearest", "--dataset", "mine", "a dog surfs", "--source", "sbert", "-k", "2", "--json")
+    nearest = relabel("nearest", "--dataset", "mine", "a dog surfs", "--label", "sbert", "-k", "2", "--json")
     best = json.loads(nearest.stdout)["nearest"]["sbert"]
     assert {hit["caption_id"] for hit in best} == {"mine:dog.jpg#0", "mine:dog.jpg#1"}
     lookup = open_lookup("labels/mine/exports/train/lookup/sbert")
@@ -125,9 +125,9 @@ def test_a_user_defined_metric(relabel: Command) -> None:
     assert done.returncode == 0, done.stderr
     assert "shared_letters" in done.stdout
     # The command judges labels on the same file.
-    table = relabel("correlate", "--on", "pairs.jsonl", "--sources", "sbert").stdout
+    table = relabel("correlate", "--on", "pairs.jsonl", "--label", "sbert").stdout
     assert "sbert" in table
-    refused = relabel("correlate", "--on", "pairs.jsnl", "--sources", "sbert", code=2)
+    refused = relabel("correlate", "--on", "pairs.jsnl", "--label", "sbert", code=2)
     assert "no judged set 'pairs.jsnl'" in refused.stderr
 
 

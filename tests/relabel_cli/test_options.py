@@ -74,7 +74,7 @@ def test_help_lists_shared_options_last_at_the_width_of_the_terminal(monkeypatch
     for columns in (60, 150):
         monkeypatch.setenv("COLUMNS", str(columns))  # CliRunner would set 80
         text = command.get_help(context)
-        flags = ["--rows-per-shard", "--include-self", "--more", "--out", "--names"]
+        flags = ["--more", "--rows-per-shard", "--include-self", "--out", "--names"]
         assert sorted(flags, key=text.index) == flags
         assert 0.6 * columns < max(map(len, text.splitlines())) <= columns
 

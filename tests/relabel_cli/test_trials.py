@@ -170,7 +170,7 @@ def test_nearest_excludes_stale_labels() -> None:
     assert "cider is left out: " in stale
     assert "relabel encode --label cider --split train" in stale
     assert "words is left out" not in stale
-    assert "spice is left out" in done(*nearest, "--source", "spice", "--source", "words")
+    assert "spice is left out" in done(*nearest, "--label", "spice", "--label", "words")
     code, output = relabel(*nearest, *SIGMA, *OTHER)
     assert code == 4
     assert "relabel encode" in output

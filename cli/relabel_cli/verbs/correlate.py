@@ -10,7 +10,7 @@ import typer
 from relabel.core.errors import UsageError
 from relabel.judge import JudgeParams
 from relabel_cli.global_options import GlobalOptions
-from relabel_cli.options import Overrides, verb
+from relabel_cli.options import Overrides, label_option, split_names, verb
 
 if TYPE_CHECKING:
     from relabel.stages.correlate import Against
@@ -30,6 +30,8 @@ def correlate(
         list[str] | None,
         typer.Option(
             "--on",
+            metavar="<set>",
+            callback=split_names,
             help="Judged sets, by comma or repeated: cxc, eccv, stsb, flickr8k-expert, flickr8k-cf, vsts, sick, "
             "pascal-50s, sugarcrepe-pp, or all on this machine; or a file of references, candidate and human (.jsonl, "
             ".csv, .parquet).",
@@ -37,14 +39,14 @@ def correlate(
     ] = None,
     scores: Annotated[
         list[Path] | None,
-        typer.Option(help="Judge scores of the set's pairs that were computed elsewhere: a file. Repeatable."),
+        typer.Option(
+            metavar="<file>", help="Judge scores of the set's pairs that were computed elsewhere: a file. Repeatable."
+        ),
     ] = None,
     allow_missing: Annotated[
         bool, typer.Option("--allow-missing", help="Accept files of scores that lack judged pairs.")
     ] = False,
-    sources: Annotated[
-        list[str] | None, typer.Option(help="Labels, separated by commas or repeated; all of params.yaml by default.")
-    ] = None,
+    label: list[str] = label_option("to compare", default="all of params.yaml"),
     form: Annotated[
         Literal["text", "csv", "md", "latex"], typer.Option("--format", help="Format of the printed tables; or --json.")
     ] = "text",
@@ -60,8 +62,7 @@ def correlate(
     from relabel_cli.output import report_outcome, terminal_width
 
     project = common.project(options)
-    labels = [name for text in sources or [] for name in text.split(",") if name]
-    chosen: list[Against] = [name for text in on or [] for name in text.split(",") if name]
+    chosen: list[Against] = list(on or [])
     chosen += [name for name, asked in (("cxc", cxc), ("eccv", eccv), ("stsb", stsb)) if asked]
     # One order of tables, however the sets were named; files come last.
     order = [*judged_names(), *chosen]
@@ -69,10 +70,10 @@ def correlate(
     if picture is not None and chosen == ["eccv"]:
         raise UsageError("there is no picture of ECCV Caption alone", todo="Add a set: --on cxc,eccv.")
     style = "csv" if csv else "md" if md else "latex" if latex else form
-    outcome = compare(project, labels, chosen, scores or (), allow_missing=allow_missing)
+    outcome = compare(project, label, chosen, scores or (), allow_missing=allow_missing)
     if {"cxc", "eccv", "all"} & set(chosen) and not scores:
         outcome.problems += stages.find_failed_rows(
-            project, labels or project.config.sources, project.config.judge.split
+            project, label or project.config.sources, project.config.judge.split
         )
     if picture is not None and outcome.draw is not None:
         outcome.draw(picture)

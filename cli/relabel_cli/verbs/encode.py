@@ -5,12 +5,12 @@ from __future__ import annotations
 import typer
 
 from relabel_cli.global_options import GlobalOptions
-from relabel_cli.options import verb
+from relabel_cli.options import label_option, verb
 
 
 def encode(
     common: GlobalOptions,
-    label: list[str] = typer.Option([], "--label", "-l", help="Label of params.yaml; all by default. Repeatable."),
+    label: list[str] = label_option("to encode", default="all of params.yaml"),
     split: str | None = typer.Option(
         None, help="train, val, test or all. [default: the only split of the corpus, else test]"
     ),

@@ -12,7 +12,7 @@ from relabel.export import EXPORTS
 from relabel.export.params import ExportLookupParams, ExportPlanParams, ExportWdsParams, format_params
 from relabel.neighbours.spec import Within
 from relabel_cli.global_options import GlobalOptions
-from relabel_cli.options import Overrides, group, verb
+from relabel_cli.options import Overrides, group, label_option, verb
 
 
 def export() -> None:
@@ -22,7 +22,7 @@ def export() -> None:
 def lookup(
     options: Annotated[dict[str, Any], Overrides(ExportLookupParams, "export.lookup")],
     common: GlobalOptions,
-    label: Annotated[list[str], typer.Option("--label", "-l", help="Label to write. Repeatable.")],
+    label: list[str] = label_option("to write"),
     split: Annotated[
         Within | None,
         typer.Option(help="Encoding: train, val, test or all. [default: the only split of the corpus, else train]"),
@@ -43,7 +43,7 @@ def lookup(
 
 def neighbours(
     common: GlobalOptions,
-    label: Annotated[list[str], typer.Option("--label", "-l", help="Label to write. Repeatable.")],
+    label: list[str] = label_option("to write"),
     split: Annotated[
         Within | None,
         typer.Option(help="Neighbours within train, val, test or all. [default: the only split, else train]"),
@@ -63,7 +63,7 @@ def neighbours(
 def plan(
     options: Annotated[dict[str, Any], Overrides(ExportPlanParams, "export.plan")],
     common: GlobalOptions,
-    label: Annotated[list[str], typer.Option("--label", "-l", help="Label to plan. Repeatable.")],
+    label: list[str] = label_option("to plan"),
     split: Annotated[
         str | None,
         typer.Option(help="Captions: train, val, test or all. [default: the only split of the corpus, else train]"),
@@ -92,7 +92,7 @@ def plan(
 def wds(
     options: Annotated[dict[str, Any], Overrides(ExportWdsParams, "export.wds")],
     common: GlobalOptions,
-    label: Annotated[list[str], typer.Option("--label", "-l", help="Label to write. Repeatable.")],
+    label: list[str] = label_option("to write"),
     split: Annotated[
         str | None,
         typer.Option(help="Lookup: train, val, test or all. [default: the only split of the corpus, else train]"),
@@ -122,7 +122,7 @@ def format_verb(kind: str) -> typer.Typer:
     def write(
         options: dict[str, Any],
         common: GlobalOptions,
-        label: Annotated[list[str], typer.Option("--label", "-l", help="Label to write. Repeatable.")],
+        label: list[str] = label_option("to write"),
         split: Annotated[
             Within | None, typer.Option(help="train, val, test or all. [default: the only split, else train]")
         ] = None,

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
-
 from relabel.judge import JudgeParams
 from relabel_cli.global_options import GlobalOptions
-from relabel_cli.options import Overrides, verb
+from relabel_cli.options import Overrides, label_option, verb
 
 
 def judge(
     options: Annotated[dict[str, Any], Overrides(JudgeParams, "judge")],
     common: GlobalOptions,
-    label: list[str] = typer.Option([], "--label", "-l", help="Label of params.yaml; all by default. Repeatable."),
+    label: list[str] = label_option("to judge", default="all of params.yaml"),
 ) -> None:
     """Score the human-judged pairs with a source."""
     from relabel import stages

@@ -10,7 +10,7 @@ import typer
 from relabel.core.errors import UsageError
 from relabel.core.hints import command
 from relabel_cli.global_options import GlobalOptions
-from relabel_cli.options import verb
+from relabel_cli.options import label_option, verb
 
 
 def nearest(
@@ -19,16 +19,14 @@ def nearest(
     caption_id: Annotated[
         str | None, typer.Option("--id", help="Id of a caption in the corpus, as in coco:770337.")
     ] = None,
-    source: Annotated[
-        list[str] | None, typer.Option(help="Label to search with; all that are encoded by default. Repeatable.")
-    ] = None,
+    label: list[str] = label_option("to search with", default="all that are encoded"),
     k: Annotated[int, typer.Option("-k", min=1, help="Number of captions to show.")] = 10,
     split: Annotated[
         str | None,
         typer.Option(help="Search in train, val, test or all. [default: the only split of the corpus, else test]"),
     ] = None,
 ) -> None:
-    """Show the captions that each source finds closest to a caption."""
+    """Show the captions that each label ranks closest to a caption."""
     from relabel.stages.nearest import search_labels
     from relabel_cli.output import nearest_table
 
@@ -39,17 +37,17 @@ def nearest(
     if text is not None and caption_id is not None:
         raise UsageError("a caption and --id exclude each other", todo="Give one of them.")
     project = common.project()
-    query, hits, left_out = search_labels(project, text, caption_id, source or [], k, split)
+    query, hits, left_out = search_labels(project, text, caption_id, label, k, split)
     common.show(
         {
             "asked": query,
-            "nearest": {label: [asdict(hit) for hit in best] for label, best in hits.items()},
-            "left_out": {label: str(error) for label, error in left_out},
+            "nearest": {name: [asdict(hit) for hit in best] for name, best in hits.items()},
+            "left_out": {name: str(error) for name, error in left_out},
         },
         nearest_table(query, hits),
     )
-    for label, error in left_out:
-        typer.echo(f"{label} is left out: {error}", err=True)
+    for name, error in left_out:
+        typer.echo(f"{name} is left out: {error}", err=True)
 
 
 app = verb(nearest)

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
-
 from relabel.neighbours.spec import NeighboursParams
 from relabel_cli.global_options import GlobalOptions
-from relabel_cli.options import Overrides, verb
+from relabel_cli.options import Overrides, label_option, verb
 
 
 def neighbours(
     options: Annotated[dict[str, Any], Overrides(NeighboursParams, "neighbours")],
     common: GlobalOptions,
-    label: list[str] = typer.Option(
-        [], "--label", "-l", "--source", help="Label of params.yaml; all that have neighbours by default. Repeatable."
-    ),
+    label: list[str] = label_option("to search with", default="all that have neighbours"),
 ) -> None:
     """Find the most relevant captions of every caption or image."""
     from relabel import stages

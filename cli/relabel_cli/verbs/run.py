@@ -11,19 +11,14 @@ import typer
 from relabel.judge import JudgeParams
 from relabel.neighbours.spec import Within as Split
 from relabel_cli.global_options import GlobalOptions
-from relabel_cli.options import Overrides, verb
+from relabel_cli.options import Overrides, label_option, verb
 
 
 def run(
     options: Annotated[dict[str, Any], Overrides(JudgeParams, "judge", without=("split",))],
     common: GlobalOptions,
     split: Annotated[Split | None, typer.Option(help="Split to label, or all. [default: judge.split]")] = None,
-    label: list[str] = typer.Option(
-        [],
-        "--label",
-        "-l",
-        help="Label to build. Repeatable. [default: all on a judged split, else export.labels]",
-    ),
+    label: list[str] = label_option("to build", default="all on a judged split, else export.labels"),
     mirror: Annotated[
         Path | None, typer.Option(envvar="RELABEL_MIRROR", help="Folder of files that are used instead of a download.")
     ] = None,

@@ -75,7 +75,9 @@ def ingest(params: IngestParams, out: Path, runtime: Runtime) -> tuple[Manifest,
     artefact = ArtefactSpec("corpus", params.dataset, semantic, source.files)
     origin = _origin(params, str(source.semantic["format"]), out)
     if source.note:
-        runtime.progress.note(f"reading {params.path}: {source.note}")
+        # One fact per line, since all of them together are wider than a terminal.
+        facts = source.note.replace("; ", "\n  ")
+        runtime.progress.note(f"reading {params.path}: {facts}")
     fill, guard = partial(_fill, params, source, runtime, origin), partial(_refuse_other_origin, out, origin)
     manifest, built = build(out, artefact, fill, runtime.progress, None if runtime.replace else guard)
     # A corpus that was built now has been checked before its files were written.

@@ -99,8 +99,8 @@ def check_python() -> CheckResult:
 def check_gpu() -> CheckResult:
     """Report the GPU; its absence is no gap."""
     if not find_spec("torch"):
-        cost = "no vectors are computed and nothing is trained; lookups can be read"
-        fix = "pip install 'relabel-itr[pipeline,cpu]', or 'relabel-itr[train]' for training alone"
+        cost = "labels of sbert and bert_sts cannot be built, and nothing is trained; lookups can be read"
+        fix = "pip install torch; `docs/installation.md` has the CPU build"
         return _gap("gpu", "unknown: torch is not installed", cost, fix)
     import torch
 
@@ -132,13 +132,16 @@ def check_disk(labels: Path) -> CheckResult:
 
 
 def check_pipeline() -> CheckResult:
-    """Check that all distributions of the `pipeline` extra are installed."""
-    missing = missing_distributions("pipeline")
+    """Check that all distributions of the `pipeline` extra are installed; torch has its check with the GPU."""
+    missing = [name for name in missing_distributions("pipeline") if name != "torch"]
     if not missing:
         return CheckResult("pipeline", "installed: labels can be built")
-    cost = f"labels cannot be built; {command('init')}, `fit` and `eval` work without it"
-    fix = "pip install 'relabel-itr[pipeline]'"
-    return _gap("pipeline", f"not installed: {', '.join(missing)}", cost, fix)
+    state = f"not installed: {', '.join(missing)}"
+    if missing == ["sentence-transformers"]:
+        cost = "labels of sbert and bert_sts cannot be built; all others can"
+        return _gap("pipeline", state, cost, "pip install sentence-transformers")
+    cost = f"labels cannot be built; {command('init')} works without it, `fit` and `eval` need torch alone"
+    return _gap("pipeline", state, cost, "pip install 'relabel-itr[pipeline]', or 'relabel-itr[train]' to train")
 
 
 def check_faiss() -> CheckResult:

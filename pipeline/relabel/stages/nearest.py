@@ -160,7 +160,7 @@ def _check_search(project: Project, label: str, split: str, is_text: bool, named
     """
     if not named and project.config.source(label).spec.baseline:
         message = "it knows image ids only and lists the captions of the image in the order of the corpus"
-        raise UsageError(message, todo=f"Name it with --source {label}.")
+        raise UsageError(message, todo=f"Name it with --label {label}.")
     if is_text and (reason := _text_obstacle(project, label)) is not None:
         raise UsageError(f"{label} cannot score a new text: {reason}", todo="Search by id: --id ID.")
     folder = project.layout.encoding(split, label)

@@ -407,7 +407,7 @@ def test_the_format_is_guessed_and_reported(tmp_path: Path) -> None:
     parameters = IngestParams(dataset="mine", path=folder, columns="caption,url", tokenizer="none")
     manifest, _ = ingest(parameters, tmp_path / "corpus", runtime)
     assert manifest.semantic["format"] == "csv"
-    assert "format csv (it has .csv files); images: column url; captions: column caption" in notes[0]
+    assert "format csv (it has .csv files)\n  images: column url\n  captions: column caption" in notes[0]
     assert manifest.facts["splits"] == {"train": [0, 1], "val": [1, 2]}
     (folder / "more.tsv").write_text("x\thttp://x.org/more\n")
     with pytest.raises(UsageError, match=r"more\.tsv names no split, and other files do.*Give --in-split"):

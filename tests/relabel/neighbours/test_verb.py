@@ -1,5 +1,5 @@
-"""Contract: `relabel neighbours` accepts a label by any of its names, builds the table and describes it. User errors
-end in one line.
+"""Contract: `relabel neighbours` searches with each label, by comma or repeated, builds the tables and describes them.
+User errors end in one line.
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ def run(dataset: Any, *arguments: str) -> Any:
 
 def test_the_table_is_built_and_described(dataset: Any, make_lines: Any, block_finder: None) -> None:
     dataset.encoded(make_lines(6, "train") + make_lines(4, "val", 50), labels=["near", "cider"])
-    for flag in ("--source", "--label", "-l"):
-        result = run(dataset, flag, "near", "-k", "3", "--of", "images", "--within", "val")
+    for labels in (["--label", "near"], ["-l", "near,cider"], ["-l", "near", "--label", "cider"]):
+        result = run(dataset, *labels, "-k", "3", "--of", "images", "--within", "val")
         assert result.exit_code == 0, result.output
-        assert "3 neighbours of each of 4 images; exact" in result.stdout
+        names = [name for option in labels[1::2] for name in option.split(",")]
+        assert result.stdout.count("3 neighbours of each of 4 images; exact") == len(names)
     assert Path("labels/coco/neighbours/val/images/near/manifest.json").exists()
-    result = run(dataset, "-k", "3", "--json", "--source", "near", "--index", "IVF2,Flat")
+    result = run(dataset, "-k", "3", "--json", "--label", "near", "--index", "IVF2,Flat")
     facts = json.loads(result.stdout)
     assert 0 < facts["recall"]["value"] <= 1
     assert facts["exact"] is False
@@ -47,7 +48,7 @@ def test_the_table_is_built_and_described(dataset: Any, make_lines: Any, block_f
 
 def test_a_source_without_neighbours_is_a_one_line_error(dataset: Any, make_lines: Any) -> None:
     dataset.encoded(make_lines(2, "train"))
-    result = run(dataset, "--source", "words")
+    result = run(dataset, "--label", "words")
     assert result.exit_code == 2
     assert result.stderr.strip().count("\n") == 0
     assert "words has no neighbours: it scores pair by pair" in result.stderr

@@ -38,6 +38,30 @@ def test_gaps_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert f"gensim: {gaps['gensim'].cost}\n  {gaps['gensim'].fix}" in doctor.report(groups)
 
 
+@pytest.mark.parametrize(
+    ("missing", "state", "fix"),
+    [
+        (["torch"], "installed: labels can be built", ""),
+        (
+            ["sentence-transformers", "torch"],
+            "not installed: sentence-transformers",
+            "pip install sentence-transformers",
+        ),
+        (["numba", "torch"], "not installed: numba", "relabel-itr[pipeline]"),
+    ],
+)
+def test_missing_parts_of_the_pipeline_are_named(
+    missing: list[str], state: str, fix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "find_spec", lambda name: None if name in missing else object())
+    monkeypatch.setattr(doctor, "missing_distributions", lambda extra: missing)
+    pipeline, gpu = doctor.check_pipeline(), doctor.check_gpu()
+    assert pipeline.state == state
+    assert fix in pipeline.fix
+    assert "labels of sbert and bert_sts cannot be built" in gpu.cost
+    assert "pip install torch" in gpu.fix
+
+
 def test_a_missing_or_truncated_corenlp_names_its_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("jpype")
     monkeypatch.setenv("RELABEL_CORENLP", str(tmp_path))
