@@ -27,6 +27,7 @@ Override these methods to add a capability:
 - searching with faiss: `Source.index_blocker`, `Relevance.unit_vectors`;
 - building on other labels: `Source.input_labels`, `Source.check_inputs`;
 - reading tokens from the corpus: `Source.tokenizer`;
+- needing several captions per image: `Source.single_caption_note`;
 - estimating costs in a dry run without captions: `Source.typical_cost`.
 
 Examples
@@ -221,6 +222,10 @@ class Source(ABC, Generic[P]):
     def compares_image_vectors(self) -> bool:
         """Return True if the source compares a vector of the image itself, not only the image's captions."""
         return False
+
+    def single_caption_note(self) -> str | None:
+        """Return the consequence of having one caption per image; None if the source needs no more."""
+        return None
 
     def query_blocker(self) -> str | None:
         """Return the reason why a new text cannot be scored against captions; None if it can."""

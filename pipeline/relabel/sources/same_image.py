@@ -92,6 +92,10 @@ class SameImage(Source[SameImageParams]):
         return TypicalCost(encode_bytes=0, encode_seconds=0)
 
     @override
+    def single_caption_note(self) -> str:
+        return "relevance is 1 for a caption and its own image and 0 for every other pair, so no pair is graded"
+
+    @override
     def query_blocker(self) -> str | None:
         return "a new text belongs to no image"
 

@@ -39,6 +39,7 @@ def encode(project: Project, label: str, split: str) -> Job:
     semantic = source.fingerprint_params(corpus, rows, runtime) | shape
 
     def fill(work: Work) -> None:
+        project.note_single_captions(label)
         work.facts |= {
             "label": label,
             "kind": source.spec.kind,

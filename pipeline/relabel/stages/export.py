@@ -64,6 +64,7 @@ def export(project: Project, kind: str, label: str, split: str) -> Job:
     artefact = ArtefactSpec(kind, label, semantic, digests)
 
     def fill(work: Work) -> None:
+        project.note_single_captions(label)
         with unchanged([part for part in (encoding, neighbours) if part is not None], work):
             exporter.write(inputs, work)
         work.facts |= {"label": label, "split": split, "bounds": list(source.spec.bounds)}
@@ -208,6 +209,7 @@ def export_lookup(project: Project, label: str, split: str, within: str | None =
     artefact = lookup_spec(corpus, source, label, encoding, neighbours, project.config.export.lookup)
 
     def fill(work: Work) -> None:
+        project.note_single_captions(label)
         encoded = ArtefactRef(layout.encoding(split, label), encoding)
         table = None if neighbours is None else ArtefactRef(near, neighbours)
         opened = partial(open_label, project, label, split, encoding)

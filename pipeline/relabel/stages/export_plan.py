@@ -51,6 +51,7 @@ def export_plan(project: Project, label: str, split: str, name: str | None = Non
     outline, artefact, opened = _outline(project, label, split, name)
 
     def fill(work: Work) -> None:
+        project.note_single_captions(label)
         check_size_limit(outline)
         tasks = PlanTasks(outline, opened)
         with closing(tasks.relevance) as relevance:

@@ -76,6 +76,7 @@ def export_wds(project: Project, label: str, split: str) -> Job:
     folder = project.layout.lookup(split, label)
 
     def fill(work: Work) -> None:
+        project.note_single_captions(label)
         run_tasks(project, tasks(), artefact, work, export_wds, label, split)
         # The shards must be of one lookup.
         refuse_replaced(folder, lookup)

@@ -53,6 +53,7 @@ def judge(project: Project, label: str) -> Job:
     semantic = {"source": source.spec.name, "pooling": source.params.pooling, **params.model_dump(include=_JUDGED)}
 
     def fill(work: Work) -> None:
+        project.note_single_captions(label)
         relevance = open_label(project, label, split, encoding)
         progress = project.runtime.progress
         work.facts |= {"label": label, "params": config.params(label).model_dump(mode="json"), "uses": _uses(encoding)}

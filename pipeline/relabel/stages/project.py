@@ -130,6 +130,18 @@ class Project:
             raise MissingError(f"no corpus of dataset {dataset} here", where=str(self.layout.corpus), todo=todo)
         return Corpus.open(self.layout.corpus, self.columns)
 
+    def note_single_captions(self, label: str) -> None:
+        """Log the consequence for a label if its source needs several captions per image and no image has two.
+
+        Raises
+        ------
+        UsageError
+            If there is no such label.
+        """
+        note = self.config.source(label).single_caption_note()
+        if note is not None and self.corpus.has_single_captions:
+            self.runtime.progress.note(f"label {label}: every image has one caption; {note}")
+
     def choose_split(self, split: str | None, default: str, labels: Sequence[str] = ()) -> str:
         """Return a named split as it is; without a name, the only split of the corpus, else the default.
 

@@ -111,6 +111,13 @@ class Cider(Source[CiderParams]):
         )
 
     @override
+    def single_caption_note(self) -> str:
+        return (
+            "CIDEr measures the consensus of several references, and one reference gives the overlap of two captions "
+            "in n-grams"
+        )
+
+    @override
     def with_documents(self, split: str) -> Cider:
         return Cider(self.params.model_copy(update={"df": split}))
 

@@ -84,6 +84,10 @@ class Spice(Source[SpiceParams]):
         return TypicalCost(encode_bytes=65, encode_seconds=1 / (2 * 15.8))
 
     @override
+    def single_caption_note(self) -> str:
+        return "SPICE merges the tuples of several references, and one reference gives those that two captions share"
+
+    @override
     def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
         """Return the parameters, and the hashes of the synonyms and the parser.
 
