@@ -34,7 +34,11 @@ GROUPS = {
         "eval": "Compute every metric of a trained model.",
         "tune": "Train or fit the model of a source.",
     },
-    "Maintain": {"verify": "Read everything back against its manifest; name every file that differs."},
+    "Maintain": {
+        "verify": "Read everything back against its manifest; name every file that differs.",
+        "push": "Copy artefacts to an object store or another remote file system.",
+        "pull": "Copy artefacts from an object store or another remote file system, and verify them.",
+    },
 }
 """Group to verb to the verb's line of help, which is the first line of its docstring."""
 VERBS = {verb: line for verbs in GROUPS.values() for verb, line in verbs.items()}

@@ -22,6 +22,7 @@ from relabel.stages.correlate import EvaluationResult
 from relabel.stages.report import report as stages_report
 from relabel.stages.run import run as stages_run
 from relabel.store.manifest import MANIFEST
+from relabel.store.remote import is_url
 
 _EXPORTS: dict[str, Callable[[Project, str, str], stages.Job]] = {
     "lookup": stages.export_lookup,
@@ -40,7 +41,7 @@ def ingest(folder: str | Path, captions: str | Path, *, runtime: Runtime | None 
     folder : str or Path
         Folder of the dataset to make, such as ``labels/mine``.
     captions : str or Path
-        File or folder of captions.
+        File, folder, or URL of captions.
     runtime : Runtime, optional
     **parameters
         Parameters of `ingest` in the parameter file: `format`, `tokenizer`, `image_id_column`, `in_split`, ...
@@ -66,7 +67,8 @@ def ingest(folder: str | Path, captions: str | Path, *, runtime: Runtime | None 
     ['mine:1', 'mine:2']
     """
     values = {f"ingest.{name}": value for name, value in parameters.items()}
-    project = _project(folder, None, {"ingest.path": str(captions), **values}, runtime)
+    place = "ingest.url" if is_url(str(captions)) else "ingest.path"
+    project = _project(folder, None, {place: str(captions), **values}, runtime)
     stages.ingest(project)
     return project.corpus
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, Literal
 
@@ -64,6 +65,11 @@ class IngestParams(Parameters):
     path: Path | None = Field(
         None, description="File or folder of captions; the files of `relabel fetch` if not given."
     )
+    url: str | None = Field(
+        None,
+        description="URL of captions instead of a path: a file, a folder or a pattern on any file system of fsspec, as "
+        "in s3://bucket/captions/*.parquet. They are copied into the folder of fetched files.",
+    )
     splits: Path | None = Field(
         None, description="coco: a dataset_coco.json that names the splits; those of ECCV Caption and CxC if not given."
     )
@@ -108,7 +114,7 @@ class IngestParams(Parameters):
     @classmethod
     def _set_own_format(cls, values: Any) -> Any:
         """Fill in the format of a published dataset."""
-        if isinstance(values, dict) and values.get("format") is None and values.get("path") is None:
+        if isinstance(values, dict) and not any(values.get(name) for name in ("format", "path", "url")):
             return {**values, "format": PUBLISHED_FORMATS.get(str(values.get("dataset", "coco")))}
         return values
 
@@ -124,9 +130,19 @@ class IngestParams(Parameters):
         texts = [value] if isinstance(value, str) else value
         return [name.strip() for text in texts for name in str(text).split(",")] if isinstance(texts, list) else texts
 
+    @field_validator("path", mode="after")
+    @classmethod
+    def _refuse_url(cls, value: Path | None) -> Path | None:
+        # A path joins the slashes of a URL, which therefore has a parameter of its own.
+        if value is not None and re.match(r"[a-z][a-z0-9+.-]+:/", str(value)):
+            raise ValueError("this is a URL: give it as url (--url)")
+        return value
+
     @model_validator(mode="after")
     def _refuse_unused(self) -> IngestParams:
         # A parameter that has no effect is a mistake of the user.
+        if self.path is not None and self.url is not None:
+            raise ValueError("path and url exclude each other")
         if self.splits is not None and self.format not in ("coco", None):
             raise ValueError(f"splits is for the format coco; {self.format} names its own")
         if self.captions_per_image is not None and self.format not in ("scan", None):
@@ -138,6 +154,11 @@ class IngestParams(Parameters):
     def separator(self, file: Path) -> str:
         """Return the separator of fields of a CSV file."""
         return self.delimiter or ("\t" if ".tsv" in file.suffixes else ",")
+
+    @property
+    def has_location(self) -> bool:
+        """True if the parameters say where the captions are: they are not those of `relabel fetch`."""
+        return self.path is not None or self.url is not None
 
     @property
     def prefix(self) -> str:

@@ -65,7 +65,7 @@ def plan_run(project: Project, split: Split | None = None, labels: Sequence[str]
     has_corpus = (layout.corpus / MANIFEST).exists()
     if has_corpus:
         steps = [_completed(steps[0], read_manifest(layout.corpus, "corpus"))]
-    elif project.config.ingest.path is None and dataset in FETCHED:
+    elif not project.config.ingest.has_location and dataset in FETCHED:
         steps = [*_fetch_steps(project, FETCHED[dataset]), *steps]
     names = list(labels) or (list(project.config.sources) if against else labels_to_export(project, []))
     if any(stages.needs_word2vec(project.config.params(label)) for label in names):

@@ -161,7 +161,7 @@ def _licence(project: Project) -> str | None:
     from relabel.datasets import load_manifest
 
     dataset = project.config.ingest.dataset
-    if dataset not in FETCHED or project.reused_corpus is not None or project.config.ingest.path is not None:
+    if dataset not in FETCHED or project.reused_corpus is not None or project.config.ingest.has_location:
         return None
     return load_manifest(FETCHED[dataset]).licence
 

@@ -26,7 +26,7 @@ def fetch(project: Project, mirror: Path | None = None) -> None:
     from relabel.datasets import fetch
 
     params = project.config.ingest
-    if params.path is not None:
+    if params.has_location:
         return
     if params.dataset not in FETCHED:
         names = ", ".join(FETCHED)
@@ -40,7 +40,13 @@ def ingest(project: Project) -> tuple[Manifest, bool]:
     """Build the corpus; return its manifest and whether it was built by this call."""
     from relabel.corpus.ingest import ingest
 
-    return ingest(project.config.ingest, project.layout.corpus, project.runtime)
+    params, runtime = project.config.ingest, project.runtime
+    if params.url is not None:
+        from relabel.corpus.readers.remote import fetch_captions
+
+        copied = fetch_captions(params, runtime.data, runtime.progress)
+        params = params.model_copy(update={"path": copied, "url": None})
+    return ingest(params, project.layout.corpus, runtime)
 
 
 def fetch_and_ingest(project: Project, mirror: Path | None = None) -> None:

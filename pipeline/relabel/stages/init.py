@@ -115,7 +115,7 @@ def _dvc_stages(project: Project) -> dict[str, Any]:
         return out
 
     captions: list[Path | str] = [] if config.ingest.path is None else [config.ingest.path]
-    if not captions and (files := FETCHED.get(config.ingest.dataset)):
+    if not config.ingest.has_location and (files := FETCHED.get(config.ingest.dataset)):
         captions = [add("fetch", f"fetch {files}", [], [], project.runtime.data / files)]
     corpus = add("ingest", "ingest", captions, ["ingest"], layout.corpus)
     exported = labels_to_export(project, [])

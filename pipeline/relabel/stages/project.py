@@ -81,7 +81,7 @@ class Project:
 
         A path is given once, to `ingest`. Later commands name the dataset only.
         """
-        if self.config.ingest.path is not None:
+        if self.config.ingest.has_location:
             return None
         try:
             manifest = read_manifest(self.layout.corpus, "corpus")

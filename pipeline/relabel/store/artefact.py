@@ -240,7 +240,7 @@ def _fill(folder: Path, artefact: ArtefactSpec, fill: Callable[[Work], None]) ->
         if (full := full_disk(error)) is None:
             raise
         raise full from error
-    manifest = _manifest(artefact, work, time.monotonic() - started)
+    manifest = work.manifest or _manifest(artefact, work, time.monotonic() - started)
     write_text(folder / MANIFEST, manifest.to_json())
     return manifest
 

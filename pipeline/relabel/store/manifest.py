@@ -164,30 +164,50 @@ def read_manifest(folder: Path, kind: str | None = None) -> Manifest:
     """
     path, todo = folder / MANIFEST, "Delete the folder and run again."
     try:
-        text = path.read_bytes().decode()
-        body = json.loads(text)
-        # The format is checked first: other formats may have other fields.
-        if body["format"] != FORMAT:
-            raise CheckError(f"expected format {FORMAT}, found format {body['format']}", where=str(path), todo=todo)
-        recorded = body.pop("digest")
-        manifest = Manifest(**body | {"files": {n: FileEntry(**e) for n, e in body["files"].items()}})
-        actual = hashlib.sha256(_text(body).encode()).hexdigest()
+        body = path.read_bytes()
     except (FileNotFoundError, NotADirectoryError) as error:
         todo = f"Make it with {build_command(kind, folder)}."
         raise MissingError(f"no {kind or 'artefact'} here", where=str(folder), todo=todo) from error
+    manifest = parse_manifest(body, str(path), todo)
+    if kind not in (None, manifest.kind):
+        raise CheckError(f"expected {kind}, found {manifest.kind}", where=str(path))
+    return manifest
+
+
+def parse_manifest(content: bytes, where: str, todo: str) -> Manifest:
+    """Parse the content of a manifest.
+
+    Parameters
+    ----------
+    content : bytes
+    where, todo : str
+        Place and advice of an error.
+
+    Raises
+    ------
+    CheckError
+        As `read_manifest`.
+    """
+    try:
+        text = content.decode()
+        body = json.loads(text)
+        # The format is checked first: other formats may have other fields.
+        if body["format"] != FORMAT:
+            raise CheckError(f"expected format {FORMAT}, found format {body['format']}", where=where, todo=todo)
+        recorded = body.pop("digest")
+        manifest = Manifest(**body | {"files": {n: FileEntry(**e) for n, e in body["files"].items()}})
+        actual = hashlib.sha256(_text(body).encode()).hexdigest()
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise CheckError(f"not a manifest ({error})", where=str(path), todo=todo) from error
+        raise CheckError(f"not a manifest ({error})", where=where, todo=todo) from error
     if recorded != actual:
-        raise CheckError(f"expected digest {recorded}, found {actual}", where=str(path), todo=todo)
+        raise CheckError(f"expected digest {recorded}, found {actual}", where=where, todo=todo)
     # The digest covers the values. Spaces, duplicate keys and escapes outside them show in the text alone.
     if text != manifest.to_json():
-        raise CheckError("not in the form in which manifests are written", where=str(path), todo=todo)
+        raise CheckError("not in the form in which manifests are written", where=where, todo=todo)
     # Readers join these names to the folder, so a name must not lead out of it.
     for name in manifest.files:
         if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
-            raise CheckError(f"names a file outside its folder: {name!r}", where=str(path), todo=todo)
-    if kind not in (None, manifest.kind):
-        raise CheckError(f"expected {kind}, found {manifest.kind}", where=str(path))
+            raise CheckError(f"names a file outside its folder: {name!r}", where=where, todo=todo)
     return manifest
 
 

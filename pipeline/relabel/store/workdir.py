@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from relabel.core.errors import CheckError
 from relabel.store.atomic import is_temporary, sha256_file, write_hashed, write_text
 from relabel.store.fixed_parquet import write_plain
-from relabel.store.manifest import MANIFEST, FileEntry
+from relabel.store.manifest import MANIFEST, FileEntry, Manifest
 
 DONE = ".done"
 """Name of the folder of records inside the work folder."""
@@ -42,6 +42,8 @@ class Work:
     excluded : set of str
         Names of committed files that are not part of the artefact. They are removed after the manifest is written.
         Facts computed from them therefore survive a kill: either these files or the manifest exist.
+    manifest : Manifest or None
+        Manifest of an artefact that is copied, which is kept as it is.
 
     Examples
     --------
@@ -57,6 +59,7 @@ class Work:
     runtime: dict[str, Any] = field(default_factory=dict)
     previous: Mapping[str, Any] = field(default_factory=dict)
     excluded: set[str] = field(default_factory=set)
+    manifest: Manifest | None = None
     # Names of files that this object has written or verified, so that none is hashed twice.
     _verified: set[str] = field(default_factory=set, init=False, repr=False)
 

@@ -7,14 +7,16 @@ bytes of images are skipped.
 from __future__ import annotations
 
 import hashlib
+import io
 import lzma
 import re
 import tarfile
 import zlib
-from collections.abc import Collection, Iterator, MutableMapping
+from collections.abc import Callable, Collection, Iterator, MutableMapping
+from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 from relabel.core.errors import CheckError
 from relabel.core.parsing import identifier, parse_json
@@ -141,10 +143,43 @@ def _text_endings(columns: Columns) -> set[str | None]:
     return {"txt", "json", columns.text}
 
 
+def copy_captions(stream: IO[bytes], copy: Path, text: str | None, where: str) -> None:
+    """Write a shard with the captions of another one: its images keep their names and lose their content.
+
+    Parameters
+    ----------
+    stream : binary file
+        A tar file, plain or compressed, which is read from start to end.
+    copy : Path
+    text : str or None
+        Ending of the members with captions, or key of their JSON.
+    where : str
+        Name of the shard for errors.
+
+    Raises
+    ------
+    CheckError
+        If the stream is no complete tar file.
+    """
+    wanted = _text_endings(Columns(text=text))
+    with tarfile.open(copy, "w") as target:
+        for key, ending, body in _tar_members(partial(tarfile.open, fileobj=stream, mode="r|*"), wanted, where):
+            member = tarfile.TarInfo(f"{key}.{ending}")
+            member.size = len(body or b"")
+            target.addfile(member, io.BytesIO(body or b""))
+            vars(target)["members"].clear()
+
+
 def _members(path: Path, wanted: Collection[str | None]) -> Iterator[tuple[str, str, bytes | None]]:
     """Yield key, ending and content of every member, in file order; None for the content of endings not wanted."""
+    return _tar_members(partial(tarfile.open, check_regular(path)), wanted, str(path))
+
+
+def _tar_members(
+    open_tar: Callable[[], tarfile.TarFile], wanted: Collection[str | None], where: str
+) -> Iterator[tuple[str, str, bytes | None]]:
     try:
-        with tarfile.open(check_regular(path)) as tar:
+        with open_tar() as tar:
             members: list[tarfile.TarInfo] = vars(tar)["members"]
             while (member := tar.next()) is not None:
                 # tarfile keeps every member, which would add up over a shard of many images.
@@ -155,12 +190,12 @@ def _members(path: Path, wanted: Collection[str | None]) -> Iterator[tuple[str, 
                 body = None
                 if match[2] in wanted:
                     if member.size > _MAX_BYTES:
-                        raise CheckError(f"{member.name} has {member.size:,} bytes: no caption", where=str(path))
+                        raise CheckError(f"{member.name} has {member.size:,} bytes: no caption", where=where)
                     file = tar.extractfile(member)
                     body = b"" if file is None else file.read()
                 yield match[1], match[2], body
     except _DAMAGE as error:
-        raise CheckError(f"not a complete tar file: {error}", where=str(path)) from error
+        raise CheckError(f"not a complete tar file: {error}", where=where) from error
 
 
 def _record(sample: dict[str, bytes | None], columns: Columns, where: str) -> dict[str, Any]:

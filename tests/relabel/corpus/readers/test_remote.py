@@ -1,0 +1,209 @@
+"""Contract: captions at a URL give the corpus that the same files give locally. Unchanged files are not transferred
+again, changed ones are, and removed ones disappear. Of tar files, the captions are transferred alone.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from relabel.core.errors import CheckError, MissingError, PartialError, UsageError
+from relabel.corpus import Corpus
+from relabel.corpus.params import IngestParams
+from relabel.corpus.readers.columns import Columns
+from relabel.corpus.readers.remote import fetch_captions
+from relabel.corpus.readers.webdataset import webdataset_digest
+from relabel.store.manifest import read_manifest
+from relabel.store.remote import RemoteFolder, open_remote
+from relabel_cli.root import app
+
+
+def table(*texts: str) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"image_id": [f"image of {text}" for text in texts], "text": texts}), sink)
+    return sink.getvalue()
+
+
+def shard(**members: bytes) -> bytes:
+    sink = io.BytesIO()
+    with tarfile.open(fileobj=sink, mode="w") as tar:
+        for name, body in members.items():
+            member = tarfile.TarInfo(name.replace("_", "."))
+            member.size = len(body)
+            tar.addfile(member, io.BytesIO(body))
+    return sink.getvalue()
+
+
+SHARD = shard(**{"1_jpg": b"\xff" * 100_000, "1_txt": b"a dog", "2_jpg": b"\xff" * 100_000, "2_txt": b"a cat"})
+ANNOTATIONS = json.dumps({"image_id": "7", "text": "a dog"}).encode() + b"\n"
+FORMATS: dict[str, dict[str, bytes]] = {
+    "parquet": {"train-0.parquet": table("a dog", "a cat"), "val-0.parquet": table("a bus")},
+    "csv": {"captions.csv": b"image_id,text\n7,a dog\n"},
+    "jsonl": {"captions.jsonl.gz": gzip.compress(ANNOTATIONS)},
+    "webdataset": {"00000.tar": SHARD, "00001.tar": shard(**{"3_txt": b"a bus"})},
+    "scan": {"train_caps.txt": b"a dog\na cat\n", "train_ids.txt": b"1\n2\n"},
+}
+OPTIONS = {"scan": {"captions_per_image": 1}}
+
+
+@pytest.fixture
+def remote(tmp_path: Path) -> RemoteFolder:
+    return open_remote(f"memory://{tmp_path}/captions")
+
+
+def put(remote: RemoteFolder, files: Mapping[str, bytes]) -> None:
+    for name, body in files.items():
+        remote.write(name, body)
+
+
+def params(remote: RemoteFolder, pattern: str = "", **values: Any) -> IngestParams:
+    return IngestParams(dataset="mine", url=remote.url + pattern, **values)
+
+
+def copies(folder: Path) -> set[str]:
+    return {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file() and ".copied" not in p.parts}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_url_gives_the_corpus_of_the_local_files(
+    name: str, remote: RemoteFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    put(remote, FORMATS[name])
+    for file, body in FORMATS[name].items():
+        (tmp_path / "local" / file).parent.mkdir(exist_ok=True)
+        (tmp_path / "local" / file).write_bytes(body)
+    options = [f"--set=ingest.{key}={value}" for key, value in OPTIONS.get(name, {}).items()]
+    for dataset, place in (("url", ("--url", remote.url)), ("path", ("--path", "local"))):
+        words = ["ingest", "--dataset", dataset, "--namespace", "c", *place, "--tokenizer", "none", *options]
+        run = CliRunner().invoke(app, words)
+        assert run.exit_code == 0, run.output
+    left, right = (Corpus.open(tmp_path / f"labels/{dataset}/corpus") for dataset in ("url", "path"))
+    assert left.digest == right.digest
+    manifests = [read_manifest(tmp_path / f"labels/{dataset}/corpus") for dataset in ("url", "path")]
+    assert manifests[0].inputs == manifests[1].inputs
+    assert manifests[0].semantic == manifests[1].semantic
+    # Later commands name the dataset alone.
+    assert CliRunner().invoke(app, ["encode", "--label", "same_image", "--split", "all", "--dataset", "url"]).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("", {"a.parquet", "b/c.parquet"}),
+        ("/*.parquet", {"a.parquet"}),
+        ("/b/*.parquet", {"c.parquet"}),
+        ("/*/c.parquet", {"b/c.parquet"}),
+        ("/**/*.parquet", {"a.parquet", "b/c.parquet"}),
+        ("/a.parquet", {"a.parquet"}),
+    ],
+)
+def test_files_folders_and_patterns(pattern: str, expected: set[str], remote: RemoteFolder, tmp_path: Path) -> None:
+    files = {name: table(name) for name in ("a.parquet", "b/c.parquet", "_x.parquet", "b/.y/z.parquet", "1.jpg")}
+    put(remote, files if not pattern else {name: files[name] for name in ("a.parquet", "b/c.parquet", "1.jpg")})
+    path = fetch_captions(params(remote, pattern), tmp_path)
+    assert path.is_file() == (pattern == "/a.parquet")
+    folder = path.parent if path.is_file() else path
+    assert copies(folder) == expected
+
+
+def test_only_changed_files_are_transferred(remote: RemoteFolder, tmp_path: Path) -> None:
+    put(remote, {name: name.encode() for name in ("a.csv", "b.csv", "c.csv")})
+    folder = fetch_captions(params(remote), tmp_path)
+    before = {name: (folder / name).stat().st_mtime_ns for name in ("a.csv", "b.csv")}
+    put(remote, {"b.csv": b"new"})
+    remote.remove("c.csv")
+    assert fetch_captions(params(remote), tmp_path) == folder
+    assert copies(folder) == {"a.csv", "b.csv"}
+    assert (folder / "b.csv").read_bytes() == b"new"
+    assert (folder / "a.csv").stat().st_mtime_ns == before["a.csv"]
+
+
+def test_captions_of_tar_files_are_transferred_alone(remote: RemoteFolder, tmp_path: Path) -> None:
+    put(remote, {"00000.tar": SHARD})
+    copy = fetch_captions(params(remote), tmp_path) / "00000.tar"
+    (tmp_path / "local.tar").write_bytes(SHARD)
+    assert webdataset_digest(copy, Columns()) == webdataset_digest(tmp_path / "local.tar", Columns())
+    assert copy.stat().st_size < len(SHARD) / 10
+    with tarfile.open(copy) as tar:
+        assert tar.getnames() == ["1.jpg", "1.txt", "2.jpg", "2.txt"]
+
+
+def test_the_metadata_of_img2dataset_is_transferred_without_its_images(remote: RemoteFolder, tmp_path: Path) -> None:
+    put(remote, {"00000.tar": SHARD, "00000.parquet": table("a dog")})
+    assert copies(fetch_captions(params(remote), tmp_path / "a")) == {"00000.parquet"}
+    assert copies(fetch_captions(params(remote, format="webdataset"), tmp_path / "b")) == {"00000.tar"}
+
+
+def test_another_ending_of_captions_copies_a_tar_again(remote: RemoteFolder, tmp_path: Path) -> None:
+    put(remote, {"00000.tar": shard(**{"1_txt": b"a dog", "1_alt": b"a hound"})})
+    for text, expected in ((None, b""), ("alt", b"a hound")):
+        folder = fetch_captions(params(remote, text_column=text), tmp_path)
+        with tarfile.open(folder / "00000.tar") as tar:
+            member = tar.extractfile("1.alt")
+            assert member is not None
+            assert member.read() == expected
+
+
+@pytest.mark.parametrize("size", [len(SHARD) // 3, 100])
+def test_a_damaged_tar_leaves_nothing(size: int, remote: RemoteFolder, tmp_path: Path) -> None:
+    put(remote, {"00000.tar": SHARD[:size]})
+    with pytest.raises(CheckError, match=r"00000\.tar: not a complete tar file"):
+        fetch_captions(params(remote), tmp_path)
+    assert copies(tmp_path) == set()
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tar"])
+def test_an_interrupted_transfer_leaves_complete_files(
+    name: str, remote: RemoteFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(remote, {"0.csv": b"x", name: SHARD})
+    opened = RemoteFolder.open
+
+    def interrupted(self: RemoteFolder, file: str, mode: str) -> Any:
+        if file == name:
+            raise PartialError("connection lost")
+        return opened(self, file, mode)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RemoteFolder, "open", interrupted)
+        with pytest.raises(PartialError, match="connection lost"):
+            fetch_captions(params(remote), tmp_path)
+    assert copies(next((tmp_path / "remote").iterdir())) == {"0.csv"}
+    assert copies(fetch_captions(params(remote), tmp_path)) == {"0.csv", name}
+
+
+def test_a_pattern_that_is_none(remote: RemoteFolder, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="Invalid pattern"):
+        fetch_captions(params(remote, "/**.parquet"), tmp_path)
+
+
+def test_nothing_at_the_url(remote: RemoteFolder, tmp_path: Path) -> None:
+    with pytest.raises(MissingError, match="no file of captions here"):
+        fetch_captions(params(remote), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("values", "phrase"),
+    [
+        ({"path": "s3://bucket/a.csv"}, r"this is a URL: give it as url \(--url\)"),
+        ({"path": "a.csv", "url": "s3://bucket"}, "path and url exclude each other"),
+    ],
+)
+def test_parameters_that_are_refused(values: dict[str, str], phrase: str) -> None:
+    with pytest.raises(ValueError, match=phrase):
+        IngestParams(dataset="mine", **values)
+
+
+def test_a_url_is_not_the_published_dataset() -> None:
+    assert IngestParams(dataset="coco", url="s3://bucket/a.csv").format is None
