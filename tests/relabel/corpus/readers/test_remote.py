@@ -94,7 +94,8 @@ def test_a_url_gives_the_corpus_of_the_local_files(
     assert manifests[0].inputs == manifests[1].inputs
     assert manifests[0].semantic == manifests[1].semantic
     # Later commands name the dataset alone.
-    assert CliRunner().invoke(app, ["encode", "--label", "same_image", "--split", "all", "--dataset", "url"]).exit_code == 0
+    run = CliRunner().invoke(app, ["encode", "--label", "same_image", "--split", "all", "--dataset", "url"])
+    assert run.exit_code == 0, run.output
 
 
 @pytest.mark.parametrize(
