@@ -38,7 +38,7 @@ class Transfer:
         """Size of the artefact's files."""
         return sum(entry.bytes for entry in self.manifest.files.values())
 
-    def summary(self) -> dict[str, str | int | bool]:
+    def summary(self) -> dict[str, object]:
         """Return the transfer as plain values."""
         about = {"kind": self.manifest.kind, "name": self.manifest.name, "fingerprint": self.manifest.fingerprint}
         return about | {
