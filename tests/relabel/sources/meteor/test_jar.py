@@ -1,0 +1,251 @@
+"""Contract: each question is sent once, and answers belong to their questions. A Java process that dies, hangs or
+prints garbage ends in an error that names the pair.
+"""
+
+from __future__ import annotations
+
+import gzip
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.relabel.sources.meteor.fixtures import corpus_of, opened
+
+from relabel.core import worker_pool
+from relabel.core.errors import PartialError
+from relabel.core.runtime import Runtime
+from relabel.corpus import References
+from relabel.sources.meteor import Meteor, MeteorParams, MeteorRelevance
+
+FAKE = """
+if "-stdio" not in sys.argv:  # the tokenizer, the normaliser
+    {normaliser}
+    sys.exit(sys.stdout.write(sys.stdin.read().lower()) and None)
+open({log!r}, "a").write(f"start {{os.getpid()}}\\n")
+{start}
+for n, line in enumerate(sys.stdin):
+    line = line.rstrip()
+    open({log!r}, "a").write(f"{{line}}\\n")
+    {trouble}
+    if line == "EVAL":
+        print("Error: specify Meteor stats")
+    elif line.startswith("SCORE ||| "):
+        print(" ".join([f"{{len(line)}}.0"] * 23))
+    else:
+        print(float(line.split()[2]) / 1000, float(line.split()[2]) / 1000, sep="\\n")
+    sys.stdout.flush()
+"""
+"""Scores a pair by the length of its line."""
+
+
+def words(texts: list[str]) -> list[str]:
+    return [text.strip(".") for text in texts]
+
+
+class Fake:
+    def __init__(self, install: Callable[[str], Path], folder: Path, patch: pytest.MonkeyPatch) -> None:
+        self.install, self.folder, self.log = install, folder, folder / "log"
+        table = folder / "table.gz"
+        with gzip.open(table, "wb") as file:
+            file.write(b"0.5\na dog\na hound\n")
+        for module in ("meteor", "meteor.encode"):
+            patch.setattr(f"relabel.sources.{module}.paraphrase_table", lambda language: table)
+
+    def opened(
+        self, images: list[list[str]], trouble: str = "pass", start: str = "", normaliser: str = "", **params: object
+    ) -> MeteorRelevance:
+        self.install(FAKE.format(log=str(self.log), trouble=trouble, start=start, normaliser=normaliser))
+        return opened(corpus_of(images, words), self.folder / "meteor", **{"processes": 1, "silence": 20.0} | params)
+
+    def lines(self, start: str) -> list[str]:
+        return (
+            [line for line in self.log.read_text().splitlines() if line.startswith(start)] if self.log.exists() else []
+        )
+
+    def all_gone(self) -> bool:
+        pids = [int(line.split()[1]) for line in self.lines("start")]
+        for _ in range(100):
+            if not any(Path(f"/proc/{pid}/stat").exists() for pid in pids):
+                return True
+            time.sleep(0.05)
+        return False
+
+
+@pytest.fixture
+def fake(fake_java: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
+    return Fake(fake_java, tmp_path, monkeypatch)
+
+
+def many(count: int) -> list[list[str]]:
+    return [[f"caption {i} {'x' * (1 + i % 37)}"] for i in range(count)]
+
+
+def against_next(relevance: MeteorRelevance) -> tuple[References, np.ndarray, list[float]]:
+    """Return every caption paired with the next, and the scores that FAKE returns."""
+    rows = np.arange(len(relevance.corpus) - 1, dtype=np.int32)
+    texts = relevance.corpus.texts
+    lines = [f"SCORE ||| {a} ||| {b}" for a, b in pairwise(texts)]
+    return References.single(rows), rows + 1, [len(line) / 1000 for line in lines]
+
+
+def test_answers_belong_to_their_questions(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_pool, "LINES_PER_PROCESS", 100)
+    relevance = fake.opened(many(1000), "time.sleep(0.001 * (os.getpid() % 2))", processes=3)
+    references, captions, expected = against_next(relevance)
+    for _ in range(2):
+        np.testing.assert_array_equal(relevance.pairs(references, captions), expected)
+    assert len(fake.lines("start")) == 3
+    relevance.close()
+    assert fake.all_gone()
+
+
+def test_each_question_is_asked_once(fake: Fake) -> None:
+    relevance = fake.opened([["a dog", "a cat", "a dog"], ["a cow"], ["..."], ["a cat"]])
+    first, rows = References.of([[0, 1, 2]]), np.array([3], np.int32)
+    np.testing.assert_array_equal(relevance.pairs(first, rows), [0.035])
+    assert fake.lines("SCORE") == ["SCORE ||| a dog ||| a cat ||| a cow"]
+    relevance.pairs(first.take(np.zeros(9, np.int64)), rows.repeat(9))
+    assert len(fake.lines("SCORE")) == 2
+    assert len(fake.lines("EVAL |||")) == 1  # equal statistics have one score
+
+
+def test_texts_without_words_send_no_question(fake: Fake) -> None:
+    relevance = fake.opened([["a dog", "..."], ["."], ["..", "..."]])
+    corpus = relevance.corpus
+    assert not relevance.block(corpus.references([1, 2]), np.arange(5, dtype=np.int32)).any()
+    assert relevance.pairs(corpus.references([0]), np.array([0], np.int32)) == [1.0]
+    assert relevance.query("", np.arange(5, dtype=np.int32)).tolist() == [0] * 5
+    assert len(relevance.pairs(References.of([]), np.empty(0, np.int32))) == 0
+    assert not fake.lines("start")
+
+
+def test_an_unreliable_process_is_replaced(fake: Fake) -> None:
+    relevance = fake.opened(many(200), "if n == 60: sys.exit(1)")
+    references, captions, expected = against_next(relevance)
+    np.testing.assert_array_equal(relevance.pairs(references, captions), expected)
+    assert len(fake.lines("start")) > 3
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize(
+    ("trouble", "reason"),
+    [
+        ("if 'poison' in line: sys.exit('java.lang.OutOfMemoryError')", "exit code 1 .*OutOfMemoryError"),
+        ("if 'poison' in line: time.sleep(600)", "said nothing for 1.5 s"),
+        ("if 'poison' in line: line = 'EVAL'", "'Error: specify Meteor stats', which is no answer"),
+        ("if 'poison' in line: print('1.0 2.0', flush=True); continue", "'1.0 2.0', which is no answer"),
+        ("if 'poison' in line: print('garbage', flush=True); continue", "'garbage', which is no answer"),
+    ],
+)
+def test_the_fatal_pair_is_named(
+    fake: Fake, trouble: str, reason: str, processes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_pool, "LINES_PER_PROCESS", 20)
+    images = [*many(30), ["a poison pill", "another pill"], *many(30)]
+    silent = "sleep" in trouble
+    relevance = fake.opened(images, trouble, processes=processes, silence=1.5 if silent else 60.0)
+    references = relevance.corpus.references(range(60))
+    captions = np.roll(np.arange(60, dtype=np.int32), -1)
+    captions[[29, 30]] = 5  # the fatal texts are references only, of one question
+    with pytest.raises(PartialError, match=reason) as raised:
+        relevance.pairs(references, captions)
+    assert raised.value.exit_code == 5
+    assert raised.value.where == "references c:30-0, c:30-1; caption c:5-0"
+    assert "\n" not in str(raised.value)
+    assert fake.all_gone()
+    if not silent:
+        with pytest.raises(PartialError, match=r"reference 'a caption'; caption c:30-0"):
+            relevance.query("a caption", np.array([1, 30], np.int32))
+    assert relevance.pairs(references.take(np.array([0])), captions[:1]) > 0  # other pairs still have scores
+    relevance.close()
+
+
+def test_a_missing_score_names_its_pair(fake: Fake) -> None:
+    relevance = fake.opened([["a dog"], ["a cat"], ["a mouse in a house"]], "if '38.0' in line: sys.exit(9)")
+    with pytest.raises(PartialError, match="exit code 9") as raised:
+        relevance.pairs(References.of([[0], [0]]), np.array([1, 2], np.int32))
+    assert raised.value.where == "references c:0-0; caption c:2-0"
+
+
+def test_restarts_of_java_are_limited(fake: Fake) -> None:
+    relevance = fake.opened(many(1000), "if n == 20: sys.exit(1)")
+    references, captions, _ = against_next(relevance)
+    with pytest.raises(PartialError, match="of 10 processes that ended") as raised:
+        relevance.pairs(references, captions)
+    assert "caption c:" in str(raised.value.where)
+    assert len(fake.lines("start")) == 10
+    assert fake.all_gone()
+
+
+@pytest.mark.parametrize(
+    ("start", "reason"),
+    [
+        ("sys.exit('Error: Could not reserve enough space for object heap')", "does not start: .*Could not reserve"),
+        ("time.sleep(600)", "does not start: Java said nothing for 0.5 s"),
+        ("[print('garbage', flush=True) for _ in range(1000)]", "does not start: Java said 'garbage'"),
+    ],
+)
+def test_a_failed_start_is_an_error(fake: Fake, start: str, reason: str) -> None:
+    relevance = fake.opened(many(10), start=start, silence=0.5)
+    references, captions, _ = against_next(relevance)
+    with pytest.raises(PartialError, match=reason) as raised:
+        relevance.pairs(references, captions)
+    assert raised.value.where == "references c:0-0; caption c:1-0"
+    assert fake.all_gone()
+
+
+def test_foreign_lines_at_the_start_are_ignored(fake: Fake) -> None:
+    relevance = fake.opened(many(10), start="print('Picked up a warning', flush=True)")
+    references, captions, expected = against_next(relevance)
+    np.testing.assert_array_equal(relevance.pairs(references, captions), expected)
+
+
+def test_answers_of_a_failed_call_are_discarded(fake: Fake) -> None:
+    relevance = fake.opened([*many(20), ["a poison pill"]], "if 'poison' in line: sys.exit(1)")
+    references, captions, expected = against_next(relevance)
+    with pytest.raises(PartialError):
+        relevance.pairs(references, captions)
+    fine = np.arange(19)[::-1]
+    np.testing.assert_array_equal(relevance.pairs(references.take(fine), captions[fine]), np.array(expected)[fine])
+
+
+def test_threads_take_turns(fake: Fake) -> None:
+    relevance = fake.opened(many(300))
+    references, captions, expected = against_next(relevance)
+    with ThreadPoolExecutor(4) as threads:
+        for scores in threads.map(lambda _: relevance.pairs(references, captions), range(8)):
+            np.testing.assert_array_equal(scores, expected)
+
+
+def test_a_failed_normaliser_is_an_error(fake: Fake) -> None:
+    with pytest.raises(PartialError, match="METEOR's normaliser fails: 3 lines went in, 2 came out"):
+        fake.opened(many(3), normaliser="sys.exit(print('a', 'b', sep='\\n'))")
+
+
+# Contract of a source
+
+
+def test_rows_outside_the_encoding(fake: Fake) -> None:
+    relevance = fake.opened(many(10))
+    for bad in (-1, 10):
+        with pytest.raises(IndexError, match="encoded rows 0 to 10"):
+            relevance.pairs(References.of([[1]]), np.array([bad], np.int32))
+        with pytest.raises(IndexError):
+            relevance.pairs(References.of([[bad]]), np.array([1], np.int32))
+
+
+def test_parameters_of_scores_are_in_the_fingerprint(fake: Fake) -> None:
+    corpus, runtime = corpus_of(many(2), words), Runtime()
+
+    def semantic(**params: object) -> dict[str, object]:
+        return Meteor(MeteorParams(**params)).fingerprint_params(corpus, range(2), runtime)  # type: ignore[arg-type]
+
+    assert semantic() == semantic(heap="4G", processes=7, silence=1.0, pooling="mean")
+    before = semantic()
+    with gzip.open(fake.folder / "table.gz", "ab") as file:
+        file.write(b"0.5\na cat\na feline\n")
+    assert semantic() != before

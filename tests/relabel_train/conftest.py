@@ -1,0 +1,44 @@
+"""Exported folders of a small project."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from relabel import stages
+from relabel.export.params import ExportPlanParams
+from relabel.stages import Project
+
+
+@pytest.fixture(scope="module")
+def exports(small_project: Project, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Return a lookup of vectors, one of n-grams, and a plan of several shards."""
+    params = ExportPlanParams(batch_size=8, epochs=2, batches=5)
+    config = small_project.config.model_copy(
+        update={"export": small_project.config.export.model_copy(update={"plan": params})}
+    )
+    project = Project(config, small_project.runtime, tmp_path_factory.mktemp("plan"))
+    (project.layout.root.parent / "coco").mkdir(exist_ok=True)
+    for name in ("corpus", "encodings"):
+        (project.layout.root / name).symlink_to(small_project.layout.root / name)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("relabel.export.plan.spec._SHARD", 4 * 64 * 3)  # three batches
+        job = stages.export_plan(project, "cbow", "all")
+        job.run()
+    lookups = {label: small_project.layout.lookup("all", label) for label in ("cbow", "cider")}
+    return {**lookups, "plan": job.out}
+
+
+@pytest.fixture
+def copy(exports: dict[str, Path], tmp_path: Path) -> Callable[[str], Path]:
+    """Return a function that copies an export to the same path again."""
+
+    def make(kind: str) -> Path:
+        folder = tmp_path / "export"
+        shutil.rmtree(folder, ignore_errors=True)
+        return Path(shutil.copytree(exports[kind], folder))
+
+    return make
