@@ -18,7 +18,7 @@ import subprocess
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from importlib.util import find_spec
@@ -273,9 +273,7 @@ class LineProcess:
         return f" (its last words: {' / '.join(lines[-3:])[-400:]})" if lines else ""
 
 
-def map_lines(
-    command: Sequence[str], lines: Sequence[str], silence: float = SILENCE, done: Callable[[int], None] | None = None
-) -> list[str]:
+def map_lines(command: Sequence[str], lines: Sequence[str], silence: float = SILENCE) -> list[str]:
     """Feed all lines to a program, close its input, and return all lines of its output.
 
     Parameters
@@ -285,8 +283,6 @@ def map_lines(
         Without line breaks.
     silence : float
         Seconds without output after which the program counts as hung.
-    done : callable, optional
-        Called with the number of new lines of output.
 
     Raises
     ------
@@ -305,8 +301,6 @@ def map_lines(
         output: list[str] = []
         while (lines_out := process.receive(silence)) is not None:
             output += lines_out
-            if done is not None:
-                done(len(lines_out))
         if process.exit_code():
             raise JavaError(end_reason(process))
         return output

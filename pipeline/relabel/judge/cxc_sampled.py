@@ -123,7 +123,7 @@ def sampled_rows(
                 in_subset, human = _scored_pairs(group[0], task, subset), group[0].columns[task].human
                 units = tuple(u[in_subset] for u in pair_units(human_scores(task, group[0].split), side, unit))
                 relevances = [scored.columns[task].relevance[in_subset] for scored in group]
-                values = sampled_spearman_of_labels(relevances, human[in_subset], units, draws, seed)
+                values = sampled_spearman(relevances, human[in_subset], units, draws, seed)
                 figures |= dict(zip((scored.label for scored in group), values, strict=True))
             rows += [SampledRow(s.label, s.source, task, s.split, subset, figures[s.label]) for s in present]
             bar.advance()
@@ -237,21 +237,23 @@ class SampledSpearman:
 
 
 def sampled_spearman(
-    relevance: Vector,
+    relevances: Sequence[Vector],
     human: Vector,
     units: NDArray[np.integer] | tuple[NDArray[np.integer], ...],
     draws: int = 1000,
     seed: int = 0,
-) -> SampledSpearman | None:
+) -> list[SampledSpearman | None]:
     """Draw half of the units, one pair of each, and average Spearman's rho over the draws.
 
     Each draw takes ``Q // 2`` of the Q units without replacement and, uniformly, one of each unit's pairs. Ties share
-    their mean rank.
+    their mean rank. Labels share the draws and the ranks of the human scores.
 
     Parameters
     ----------
-    relevance, human : (P,) float64
-        Finite. Relevance is first rounded by `round_relative`.
+    relevances : sequence of (P,) float64
+        Relevance of the same pairs according to each label. Finite; first rounded by `round_relative`.
+    human : (P,) float64
+        Finite.
     units : (P,) int, or a tuple of such
         Unit of each pair, in any numbering. With two arrays a pair belongs to two units, and either may draw it.
     draws : int
@@ -259,40 +261,16 @@ def sampled_spearman(
 
     Returns
     -------
-    SampledSpearman or None
-        None if rho is undefined in every draw: fewer than four units, or a constant.
+    list of SampledSpearman or None
+        By label; None if rho is undefined in every draw: fewer than four units, or a constant.
 
     Examples
     --------
     >>> import numpy as np
     >>> from relabel.judge.cxc_sampled import sampled_spearman
     >>> relevance = np.array([0.9, 0.1, 0.5, 0.3, 0.7, 0.2])
-    >>> sampled_spearman(relevance, 5 * relevance, np.array([0, 0, 1, 2, 3, 4]), draws=10)
-    SampledSpearman(mean=1.0, deviation=0.0, units=5, draws=10)
-    """
-    return sampled_spearman_of_labels([relevance], human, units, draws, seed)[0]
-
-
-def sampled_spearman_of_labels(
-    relevances: Sequence[Vector],
-    human: Vector,
-    units: NDArray[np.integer] | tuple[NDArray[np.integer], ...],
-    draws: int = 1000,
-    seed: int = 0,
-) -> list[SampledSpearman | None]:
-    """Compute `sampled_spearman` of several labels, which share the draws and the ranks of the human scores.
-
-    Parameters
-    ----------
-    relevances : sequence of (P,) float64
-        Relevance of the same pairs according to each label.
-    human, units, draws, seed
-        As for `sampled_spearman`.
-
-    Returns
-    -------
-    list of SampledSpearman or None
-        Equal to one call of `sampled_spearman` per label.
+    >>> sampled_spearman([relevance], 5 * relevance, np.array([0, 0, 1, 2, 3, 4]), draws=10)
+    [SampledSpearman(mean=1.0, deviation=0.0, units=5, draws=10)]
     """
     sides = units if isinstance(units, tuple) else (units,)
     # Numbers of both sides name the same kind of thing, so an item keeps its number. A pair of one unit counts once.

@@ -29,9 +29,8 @@ def rank_intervals(
     resamples: int = 1000,
     seed: int = 0,
     threads: int = 1,
-    level: float = 0.95,
 ) -> RankIntervals:
-    """Return percentile bootstrap intervals of rank correlations, resampling clusters of pairs.
+    """Return 95% percentile bootstrap intervals of rank correlations, resampling clusters of pairs.
 
     A resample counts each pair as often as its cluster was drawn. The coefficients are computed from these counts, as
     if the pairs were repeated.
@@ -45,8 +44,6 @@ def rank_intervals(
     resamples, seed : int
         Equal numbers of clusters and seeds draw equal resamples; see `relabel.core.numeric.statistics.bootstrap`.
     threads : int
-    level : float
-        Share of the resamples inside the interval.
 
     Returns
     -------
@@ -79,7 +76,7 @@ def rank_intervals(
         _rank_correlations(starts, y, index, np.ascontiguousarray(counts[lo:hi].T), int(y.max()) + 1, out[lo:hi])
 
     run_chunks(work, resamples, threads, _TOGETHER)
-    return RankIntervals(*(percentile_interval(column, level) for column in out.T))
+    return RankIntervals(*(percentile_interval(column) for column in out.T))
 
 
 @jit

@@ -61,7 +61,7 @@ class Distribution:
     close: float | None
 
 
-def draw_pairs(captions: PageCaptions, seed: int = 0, most: int = PAIRS) -> dict[str, CaptionPairs]:
+def draw_pairs(captions: PageCaptions, most: int = PAIRS) -> dict[str, CaptionPairs]:
     """Draw pairs of captions of one image ("same_image") and of two images ("random").
 
     References are drawn uniformly, and the candidate of each uniformly from those of the kind. A kind that the captions
@@ -70,7 +70,6 @@ def draw_pairs(captions: PageCaptions, seed: int = 0, most: int = PAIRS) -> dict
     Parameters
     ----------
     captions : PageCaptions
-    seed : int
     most : int
         Most pairs of each kind; no more than twice the captions are drawn.
 
@@ -85,7 +84,7 @@ def draw_pairs(captions: PageCaptions, seed: int = 0, most: int = PAIRS) -> dict
     """
     # A few captions have a few pairs, and a slow label need not score them again and again.
     most = min(most, 2 * len(captions))
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     first, size = captions.starts[:-1][captions.image], np.diff(captions.starts)[captions.image]
     pairs = {}
     several = np.flatnonzero(size > 1)
@@ -105,14 +104,14 @@ def draw_pairs(captions: PageCaptions, seed: int = 0, most: int = PAIRS) -> dict
     return pairs
 
 
-def draw_neighbours(captions: PageCaptions, nearest: Nearest, seed: int = 0, most: int = PAIRS) -> Scores:
+def draw_neighbours(captions: PageCaptions, nearest: Nearest, most: int = PAIRS) -> Scores:
     """Draw the relevance of captions and their neighbours of other images.
 
     Parameters
     ----------
     captions : PageCaptions
     nearest : Nearest
-    seed, most : int
+    most : int
 
     Returns
     -------
@@ -121,7 +120,7 @@ def draw_neighbours(captions: PageCaptions, nearest: Nearest, seed: int = 0, mos
     image = np.append(captions.image, -1)
     valid = nearest.positions < len(captions)
     scores = nearest.scores[valid & (image[nearest.positions] != captions.image[:, None])].astype(np.float64)
-    return np.random.default_rng(seed).permutation(scores)[:most]
+    return np.random.default_rng(0).permutation(scores)[:most]
 
 
 def score_pairs(relevance: Relevance, captions: PageCaptions, pairs: CaptionPairs) -> Scores:

@@ -95,7 +95,7 @@ def write_page(
     encodings = {name: stages.read_encoding(project, name, split) for name in names}
     # Datasets without human judgements have a page without charts of judged pairs.
     on_cxc = any(record.get("task") in TASKS for record in report.records)
-    judged = {name: _judgement(project, name) for name in names} if on_cxc else {}
+    judged = {n: read_manifest(stages.judgement_folder(project, n), "judgement") for n in names} if on_cxc else {}
     corpus = project.corpus
     semantic = {
         "version": VERSION,
@@ -133,10 +133,6 @@ def _judged_sets(project: Project, names: Sequence[str]) -> tuple[Report, list[t
         return Report((), ()), []
     results = judge_sets(project, Judged(names), open_sets(project, judged, set_names()))
     return results.report, results.problems
-
-
-def _judgement(project: Project, label: str) -> Manifest:
-    return read_manifest(stages.judgement_folder(project, label), "judgement")
 
 
 def _neighbour_table(project: Project, label: str, split: str) -> Path | None:

@@ -115,9 +115,9 @@ def kendall(x: Vector, y: Vector) -> float | None:
 
 
 def bootstrap(
-    x: Vector, y: Vector, cluster: NDArray[np.integer], resamples: int = 1000, seed: int = 0, level: float = 0.95
+    x: Vector, y: Vector, cluster: NDArray[np.integer], resamples: int = 1000, seed: int = 0
 ) -> Interval | None:
-    """Compute a percentile bootstrap interval of Pearson's r, resampling clusters.
+    """Compute a 95% percentile bootstrap interval of Pearson's r, resampling clusters.
 
     Pairs that share an image are not independent. Therefore C of C images are drawn with replacement, and every pair of
     an image counts as often as its image was drawn. Equal C and seed draw equal resamples, so the intervals of two
@@ -130,8 +130,6 @@ def bootstrap(
         Any numbering.
     resamples : int
     seed : int
-    level : float
-        Share of the resamples inside the interval.
 
     Returns
     -------
@@ -155,7 +153,7 @@ def bootstrap(
     columns = (np.ones_like(a), a, b, a * a, b * b, a * b)
     sums = np.stack([np.bincount(index, c, len(names)) for c in columns], axis=1)
     r = _correlations(cluster_counts(len(names), resamples, seed) @ sums)
-    return percentile_interval(r, level)
+    return percentile_interval(r)
 
 
 def percentile_interval(values: Vector, level: float = 0.95) -> Interval | None:

@@ -180,6 +180,29 @@ def judged_set(name: str) -> JudgedSet:
     return chosen
 
 
+def rated_sentences(
+    ids: list[str], first: list[str], second: list[str], ratings: list[float], groups: list[str]
+) -> Judgements:
+    """Return rated pairs of sentences, whose orders count equally. Each pair is a cluster.
+
+    Examples
+    --------
+    >>> from relabel.datasets.judged import rated_sentences
+    >>> rated_sentences(["1"], ["a dog"], ["a puppy"], [4.5], ["all"]).references
+    [['a dog']]
+    """
+    return Judgements(
+        ids=ids,
+        references=[[text] for text in first],
+        candidates=second,
+        both_orders=True,
+        ratings=np.array(ratings)[:, None],
+        groups=groups,
+        # The files do not name the captions that sentences were made from, and sentences hardly repeat.
+        clusters=[str(number) for number in range(len(ids))],
+    )
+
+
 def choices_of(items: Sequence[Sequence[tuple[int, int]]]) -> NDArray[np.int64]:
     """Stack the comparisons of items, each with equally many: (T, C, 2) int64.
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from relabel.core.errors import CheckError
 from relabel.core.parsing import read_lines
-from relabel.datasets.judged import Judgements
+from relabel.datasets.judged import Find, Judgements
 
 DATASET = "flickr8k"
 CAPTIONS = "Flickr8k.token.txt"
@@ -27,6 +27,14 @@ class RatedPair(NamedTuple):
     references: list[str]
     candidate: str
     ratings: list[float]
+
+
+def read_ratings(find: Find, file: str) -> Iterator[tuple[RatedPair, dict[str, str]]]:
+    """Yield the pairs of a file of judgements, with the captions of their image by id, which are all references."""
+    captions = read_captions(find(CAPTIONS))
+    for image, caption, values, where in read_judgements(find(file), 3):
+        text = text_of(captions, caption, where)
+        yield RatedPair(image, caption, list(captions[image].values()), text, values), captions[image]
 
 
 def join(pairs: Sequence[RatedPair]) -> Judgements:

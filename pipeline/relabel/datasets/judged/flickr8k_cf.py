@@ -6,30 +6,19 @@ Hodosh, Young, Hockenmaier: "Framing Image Description as a Ranking Task", JAIR 
 from __future__ import annotations
 
 from relabel.datasets.judged import Find, JudgedSet, Judgements, PublishedFigures
-from relabel.datasets.judged._flickr8k import (
-    CAPTIONS,
-    DATASET,
-    PAIR_IDS,
-    RatedPair,
-    join,
-    read_captions,
-    read_judgements,
-    text_of,
-)
+from relabel.datasets.judged._flickr8k import DATASET, PAIR_IDS, join, read_ratings
 
 JUDGEMENTS = "CrowdFlowerAnnotations.txt"
 
 
 def read(find: Find) -> Judgements:
     """Read pairs of an image and a caption with the share of yes, 0..1."""
-    captions = read_captions(find(CAPTIONS))
     pairs = []
-    for image, caption, values, where in read_judgements(find(JUDGEMENTS), 3):
-        text = text_of(captions, caption, where)
+    for pair, captions in read_ratings(find, JUDGEMENTS):
         # The judged caption is no reference of itself.
-        references = [reference for name, reference in captions[image].items() if name != caption]
+        references = [text for name, text in captions.items() if name != pair.caption_id]
         # The columns are the share of yes, and the numbers of yes and of no from which it follows.
-        pairs.append(RatedPair(image, caption, references, text, values[:1]))
+        pairs.append(pair._replace(references=references, ratings=pair.ratings[:1]))
     return join(pairs)
 
 

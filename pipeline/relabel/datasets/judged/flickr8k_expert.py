@@ -6,31 +6,15 @@ Hodosh, Young, Hockenmaier: "Framing Image Description as a Ranking Task", JAIR 
 from __future__ import annotations
 
 from relabel.datasets.judged import Find, JudgedSet, Judgements, PublishedFigures
-from relabel.datasets.judged._flickr8k import (
-    CAPTIONS,
-    DATASET,
-    PAIR_IDS,
-    RatedPair,
-    join,
-    read_captions,
-    read_judgements,
-    text_of,
-)
+from relabel.datasets.judged._flickr8k import DATASET, PAIR_IDS, join, read_ratings
 
 JUDGEMENTS = "ExpertAnnotations.txt"
 
 
 def read(find: Find) -> Judgements:
     """Read the 5,664 pairs of an image and another image's caption, three ratings each."""
-    captions = read_captions(find(CAPTIONS))
-    pairs = []
-    for image, caption, values, where in read_judgements(find(JUDGEMENTS), 3):
-        text = text_of(captions, caption, where)
-        # 158 captions are the image's own. They are among its references, so the literature leaves them out.
-        if caption in captions[image]:
-            continue
-        pairs.append(RatedPair(image, caption, list(captions[image].values()), text, values))
-    return join(pairs)
+    # 158 captions are the image's own. They are among its references, so the literature leaves them out.
+    return join([pair for pair, captions in read_ratings(find, JUDGEMENTS) if pair.caption_id not in captions])
 
 
 SET = JudgedSet(

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
-
-from relabel.datasets.judged import Find, JudgedSet, Judgements
+from relabel.datasets.judged import Find, JudgedSet, Judgements, rated_sentences
 from relabel.datasets.judged._columns import read_rows
 
 FILE = "SICK_test_annotated.txt"
@@ -20,16 +18,7 @@ HEADER = ("pair_ID", "sentence_A", "sentence_B", "relatedness_score", "entailmen
 def read(find: Find) -> Judgements:
     """Read the 4,927 pairs of the test split."""
     ids, first, second, relatedness = read_relatedness(find(FILE))
-    return Judgements(
-        ids=ids,
-        references=[[text] for text in first],
-        candidates=second,
-        both_orders=True,
-        ratings=np.array(relatedness)[:, None],
-        groups=["all"] * len(second),
-        # The file does not name the caption that a sentence was made from, so every pair is a cluster.
-        clusters=[str(number) for number in range(len(second))],
-    )
+    return rated_sentences(ids, first, second, relatedness, ["all"] * len(ids))
 
 
 def read_relatedness(path: Path) -> tuple[list[str], list[str], list[str], list[float]]:

@@ -11,11 +11,9 @@ import io
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from relabel.core.errors import CheckError
 from relabel.core.parsing import read_text
-from relabel.datasets.judged import Find, JudgedSet, Judgements
+from relabel.datasets.judged import Find, JudgedSet, Judgements, rated_sentences
 
 FILES = {split: f"stsb-en-{split}.csv" for split in ("train", "dev", "test")}
 """File of each split, as `relabel fetch stsb` names it."""
@@ -85,18 +83,12 @@ SPLITS = ("dev", "test")
 
 def read(find: Find) -> Judgements:
     """Read the 1,500 pairs of the dev split and the 1,379 of the test split; a pair's group is its split."""
-    splits = {split: read_stsb(find(FILES[split])) for split in SPLITS}
-    pairs = [pair for each in splits.values() for pair in each]
-    return Judgements(
-        ids=[f"{split}:{pair.line}" for split, each in splits.items() for pair in each],
-        references=[[pair.first] for pair in pairs],
-        candidates=[pair.second for pair in pairs],
-        both_orders=True,
-        ratings=np.array([[pair.score] for pair in pairs]),
-        # A group per split: the test split stands for the set, and pairs of two splits are never ranked together.
-        groups=[split for split, each in splits.items() for _ in each],
-        clusters=[str(number) for number in range(len(pairs))],
-    )
+    pairs = [(split, pair) for split in SPLITS for pair in read_stsb(find(FILES[split]))]
+    first, second, scores, lines = zip(*(pair for _, pair in pairs), strict=True)
+    # A group per split: the test split stands for the set, and pairs of two splits are never ranked together.
+    groups = [split for split, _ in pairs]
+    ids = [f"{split}:{line}" for split, line in zip(groups, lines, strict=True)]
+    return rated_sentences(ids, list(first), list(second), list(scores), groups)
 
 
 SET = JudgedSet(

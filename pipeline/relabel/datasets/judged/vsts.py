@@ -6,9 +6,7 @@ Similarity", ECAI 2020.
 
 from __future__ import annotations
 
-import numpy as np
-
-from relabel.datasets.judged import Find, JudgedSet, Judgements
+from relabel.datasets.judged import Find, JudgedSet, Judgements, rated_sentences
 from relabel.datasets.judged._columns import read_rows
 
 FILE = "visual_sts.v2.0.all.tsv"
@@ -22,21 +20,11 @@ def read(find: Find) -> Judgements:
     for (pair, source, left, _, right, _, _), score in read_rows(path, HEADER, "sim"):
         ids.append(pair)
         # Images are not read: a label has the captions alone, though people saw both images.
-        ratings.append([score])
-        first.append([left])
+        ratings.append(score)
+        first.append(left)
         second.append(right)
         groups.append(source)
-    # Every pair is its own cluster: captions hardly repeat.
-    clusters = [str(number) for number in range(len(second))]
-    return Judgements(
-        ids=ids,
-        references=first,
-        candidates=second,
-        both_orders=True,
-        ratings=np.array(ratings),
-        groups=groups,
-        clusters=clusters,
-    )
+    return rated_sentences(ids, first, second, ratings, groups)
 
 
 SET = JudgedSet(

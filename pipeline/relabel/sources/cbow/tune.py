@@ -114,7 +114,7 @@ def tune_cbow(
         work.facts |= {
             "rows": [rows.start, rows.stop],
             "documents": len(documents),
-            "tokens": sum(map(_words_in, documents)),
+            "tokens": sum(document.count(" ") + 1 for document in documents),
             "width": params.width,
             "file": file,
         }
@@ -192,11 +192,6 @@ class _Passes:
             for document in part:
                 yield document.split(" ")
             self.bar.advance(len(part))
-
-
-def _words_in(document: str) -> int:
-    """Return the number of words of a document."""
-    return document.count(" ") + 1
 
 
 def _write(path: Path, words: list[str], vectors: NDArray[np.float64]) -> None:

@@ -9,7 +9,7 @@ Trees are plain arrays, and their sums over many pairs have the bits of scikit-l
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -30,6 +30,7 @@ from relabel.store.workdir import Work
 I4 = NDArray[np.int32]
 F8 = NDArray[np.float64]
 _STEP = 1 << 14  # pairs per task of a thread
+_STORAGE = ("rows", "rows_per_shard", "index")  # parameters of an encoding that change no value
 
 
 class Trees(NamedTuple):
@@ -254,7 +255,7 @@ def model_manifest(folder: Path) -> Manifest:
     return read_manifest(folder, KIND)
 
 
-def without_rows(semantic: Mapping[str, Any], without: Sequence[str] = ("rows", "rows_per_shard", "index")) -> Any:
+def without_rows(semantic: Mapping[str, Any]) -> Any:
     """Return an encoding's parameters without its rows and its storage, as JSON-able values.
 
     Examples
@@ -263,7 +264,7 @@ def without_rows(semantic: Mapping[str, Any], without: Sequence[str] = ("rows", 
     >>> without_rows({"source": "cider", "n": 4, "rows": (0, 9), "rows_per_shard": 5})
     {'source': 'cider', 'n': 4}
     """
-    return json.loads(json.dumps({k: v for k, v in semantic.items() if k not in without}))
+    return json.loads(json.dumps({k: v for k, v in semantic.items() if k not in _STORAGE}))
 
 
 def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Part]]:
