@@ -157,34 +157,32 @@ def edit(words: list[str], vocabulary: list[str], edits: list[list[int]]) -> str
     return " ".join(words)
 
 
-def measure(rows: int, folder: Path, stages: list[str], file_format: str, kills: int) -> dict[str, Any]:
-    """Run the stages for some rows; return seconds, memory and bytes of each."""
+def measure(
+    rows: int, folder: Path, stages: list[str], file_format: str, kills: int
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Run the stages for some rows; yield seconds, memory and bytes of each."""
     generate(rows, folder, file_format)
-    figures: dict[str, Any] = {}
     for stage in stages:
         out = folder / "labels/scale" / OUTPUTS[stage]
         remove(out)
         before = cpu_seconds()
         _, seconds, memory = relabel(*command(stage), folder=folder)
         size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
-        figures[stage] = {
+        figures = {
             "CPU seconds": round(cpu_seconds() - before, 1),
             "seconds": round(seconds, 1),
             "resident GiB": round(memory.resident / 2**30, 2),
             "anonymous GiB": round(memory.anonymous / 2**30, 2),
             "bytes": size,
         }
-        print(rows, stage, figures[stage], flush=True)
-        if kills:
-            figures[stage]["kills"] = check_kills(stage, folder, out, seconds, kills)
+        yield stage, figures
         if stage == "lookup":
             text = subprocess.run([sys.executable, "-c", OPEN, str(out)], capture_output=True, text=True, check=True)
-            figures[stage]["open"] = {name: round(value, 2) for name, value in json.loads(text.stdout).items()}
-            print(rows, stage, figures[stage]["open"], flush=True)
+            yield stage, {"open": {name: round(value, 2) for name, value in json.loads(text.stdout).items()}}
         if stage == "wds":
-            figures[stage]["join"] = {name: round(value) for name, value in join_rate(out).items()}
-            print(rows, stage, figures[stage]["join"], flush=True)
-    return figures
+            yield stage, {"join": {name: round(value) for name, value in join_rate(out).items()}}
+        if kills:
+            yield stage, {"kills": check_kills(stage, folder, out, seconds, kills)}
 
 
 def command(stage: str) -> tuple[str, ...]:
@@ -214,7 +212,6 @@ def check_kills(stage: str, folder: Path, out: Path, seconds: float, kills: int)
     relabel(*command(stage), folder=folder)
     if digests(out) != expected:
         raise SystemExit(f"{stage}: other bytes after {done} kills")
-    print(stage, f"same {len(expected)} files after {done} kills", flush=True)
     return done
 
 
@@ -288,12 +285,13 @@ def main() -> None:
     sizes = body["rows"] if args.format == "parquet" else body.setdefault("formats", {}).setdefault(args.format, {})
     for rows in args.rows:
         folder = args.folder.resolve() / str(rows)
-        for stage, costs in measure(rows, folder, args.stages, args.format, args.kill).items():
+        for stage, costs in measure(rows, folder, args.stages, args.format, args.kill):
+            print(rows, stage, costs, flush=True)
             sizes.setdefault(str(rows), {}).setdefault(stage, {}).update(costs)
+            body["machine"] = machine(*LIBRARIES)
+            save("scale", body)
         if not args.keep:
             shutil.rmtree(folder)
-        body["machine"] = machine(*LIBRARIES)
-        save("scale", body)
     figures = {int(rows): stage_costs for rows, stage_costs in body["rows"].items()}
     body["exponents"] = {stage: exponent(figures, stage) for stage in STAGES}
     save("scale", body)
