@@ -25,7 +25,9 @@ K = 10
 def measure(folder: Path, index: str) -> dict[str, Any]:
     """Find neighbours by an index and return recall, wall and CPU seconds."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    relabel(folder, "neighbours", "--label", "cbow", "--within", "train", "-k", str(K), "--index", index, "--replace")
+    relabel(
+        "neighbours", "--label", "cbow", "--within", "train", "-k", str(K), "--index", index, "--replace", folder=folder
+    )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     manifest = json.loads((folder / "labels/scale/neighbours/train/captions/cbow/manifest.json").read_text())
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
@@ -43,8 +45,8 @@ def main() -> None:
     for rows in args.rows:
         folder = (args.folder / str(rows)).absolute()
         generate(rows, folder, "parquet")
-        relabel(folder, "ingest", "--path", "captions", "--tokenizer", "none")
-        relabel(folder, "encode", "--label", "cbow", "--split", "train")
+        relabel("ingest", "--path", "captions", "--tokenizer", "none", folder=folder)
+        relabel("encode", "--label", "cbow", "--split", "train", folder=folder)
         for index in args.index:
             results[f"{rows:,} rows, {index}"] = measure(folder, index)
     title = f"Approximate neighbours: recall@{K} on 1,000 queries, and seconds"

@@ -155,6 +155,18 @@ def test_exports_of_other_parameters_are_a_trial() -> None:
     done(*plan, "--batches", "3", "--name", "few")
 
 
+def test_a_side_car_of_other_options_is_a_trial() -> None:
+    wds = ("export", "wds", "--label", "words")
+    assert relabel("encode", "--label", "words", "--set", "sources.words.index=null", "--replace")[0] == 0
+    assert relabel("export", "lookup", "--label", "words", "--set", "sources.words.index=null", "--replace")[0] == 0
+    assert relabel(*wds)[0] == 0
+    code, output = relabel(*wds, "--captions-per-shard", "7")
+    assert code == 2
+    assert "export.wds.captions_per_shard" in output
+    assert "--replace" in output
+    assert relabel(*wds, "--captions-per-shard", "7", "--replace")[0] == 0
+
+
 def test_a_dry_run_refuses_the_same_as_a_run() -> None:
     done("run", "--split", "train", "--label", "words")
     assert "sources.words.vectors" in refused("run", "--split", "train", "--label", "words", *OTHER, "--dry-run")

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from relabel.config import Config
 from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.core.hints import command
 from relabel.stages.job import Job, run_tasks
 from relabel.stages.project import Project
+from relabel.stages.variants import Values, label_values, variant
 from relabel.store.manifest import ArtefactSpec, Manifest, read_manifest, refuse_replaced
 from relabel.store.workdir import Work
 from relabel_train.sidecar import FORMAT, Keys
@@ -81,7 +83,12 @@ def export_wds(project: Project, label: str, split: str) -> Job:
         # The shards must be of one lookup.
         refuse_replaced(folder, lookup)
 
-    return Job(project.layout.export(split, "wds", label), artefact, fill, project.runtime.progress, tasks)
+    def values(config: Config) -> Values:
+        block = config.export.wds.model_dump(mode="json")
+        return label_values(config, label) | {f"export.wds.{name}": value for name, value in block.items()}
+
+    out = project.layout.export(split, "wds", label)
+    return Job(out, artefact, fill, project.runtime.progress, tasks, variant(project, values))
 
 
 def estimate_wds(project: Project, label: str, split: str) -> SideCarEstimate:

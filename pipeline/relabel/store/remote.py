@@ -142,7 +142,7 @@ class RemoteFolder:
         """Open a file in a `with` block, "rb" or "wb"."""
         where = f"{self.url}/{name}"
         with remote_errors(where):
-            file = self.filesystem.open(f"{self.path}/{name}", mode, block_size=CHUNK)
+            file = self.filesystem.open(f"{self.path}/{name}", mode)
         try:
             yield file
         finally:

@@ -160,7 +160,7 @@ def test_a_caption_without_an_encoding_is_no_vector(project: Project, keys: list
     failed = np.zeros(len(work.lookup), bool)
     image = project.corpus.image_of[f"coco:{keys[0]}"]
     failed[project.corpus.indptr[image] : project.corpus.indptr[image + 1]] = True
-    work.__dict__["_failed"] = failed  # the value of the cached property
+    work.lookup.__dict__["failed"] = failed  # the value of the cached property
     matched = work.match(work.shards["00000.tar"])
     assert matched.missing == [keys[0]]
     assert not failed[matched.captions].any()
