@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from relabel.core.errors import CheckError, UsageError
 from relabel.core.hints import command
+from relabel.core.numeric.csr import indptr_of
 from relabel.core.types import Rows
 from relabel.corpus import Corpus
 from relabel.store.arrays import write_array, write_pieces
@@ -67,8 +68,7 @@ def write_neighbours(folder: Path, manifest: Manifest, work: Work) -> dict[str, 
             todo=_advice(),
         )
     counts = np.concatenate(sizes)
-    indptr = np.zeros(len(counts) + 1, np.int64)
-    np.cumsum(counts, out=indptr[1:])
+    indptr = indptr_of(counts)
     total = int(indptr[-1])
     write_array(work, "neighbours.indptr", indptr)
     write_pieces(work, "neighbours.rows", "<i4", (total,), _column(folder, manifest, "neighbours"))

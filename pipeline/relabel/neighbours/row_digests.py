@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from relabel.core.numeric.csr import indptr_of
 from relabel.corpus import Corpus
 from relabel.sources.cosine import INDEX
 from relabel.sources.shards import FAILED
@@ -117,7 +118,7 @@ def _layers(values: Any, ends: I8, inner: bool = False) -> Iterator[_Layer]:
         sizes = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
         if inner or not pa.types.is_primitive(kind.value_type):
             yield _fixed_width(sizes.astype("<i8"), ends)
-        yield from _layers(values.flatten(), _cumulative(sizes)[ends], inner=True)
+        yield from _layers(values.flatten(), indptr_of(sizes)[ends], inner=True)
     elif pa.types.is_large_binary(kind):
         filled = pc.fill_null(values, b"")
         offsets = np.frombuffer(filled.buffers()[1], np.int64)[filled.offset : filled.offset + len(filled) + 1]
@@ -173,15 +174,9 @@ def _validity(values: Any, ends: I8) -> _Layer:
     """Return a layer of one byte per value for each row that has nulls; other rows have none."""
     valid = values.is_valid().to_numpy(zero_copy_only=False)
     sizes = np.diff(ends)
-    flagged = np.diff(_cumulative(~valid)[ends]) > 0
+    flagged = np.diff(indptr_of(~valid)[ends]) > 0
     flags = valid[np.repeat(flagged, sizes)].astype(np.uint8)
-    return _Layer(flags.data, _cumulative(np.where(flagged, sizes, 0)), nulls=True)
-
-
-def _cumulative(sizes: NDArray[Any]) -> I8:
-    out = np.zeros(len(sizes) + 1, np.int64)
-    np.cumsum(sizes, out=out[1:])
-    return out
+    return _Layer(flags.data, indptr_of(np.where(flagged, sizes, 0)), nulls=True)
 
 
 def _as_array(column: pa.ChunkedArray) -> Any:

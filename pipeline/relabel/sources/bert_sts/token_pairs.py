@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relabel.core.errors import UsageError
+from relabel.core.numeric.csr import indptr_of
 
 I4 = NDArray[np.int32]
 I8 = NDArray[np.int64]
@@ -46,9 +47,7 @@ class Texts:
     @classmethod
     def of(cls, lists: Sequence[Sequence[int]]) -> Texts:
         """Concatenate texts given as lists of ids."""
-        indptr = np.zeros(len(lists) + 1, np.int64)
-        np.cumsum([len(one) for one in lists], out=indptr[1:])
-        return cls(np.array([i for one in lists for i in one], np.int32), indptr)
+        return cls(np.array([i for one in lists for i in one], np.int32), indptr_of([len(one) for one in lists]))
 
     def __len__(self) -> int:
         """Return the number of texts."""

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from relabel.core.numeric.csr import indptr_of
 from relabel.core.progress import Advance
 from relabel.sources.shards import ShardTasks
 from relabel.sources.words.vectors import WordVectorsFile
@@ -75,8 +76,7 @@ class WordBags:
         lists = pc.split_pattern(encoded.dictionary, " ")
         flat = pc.list_flatten(lists).dictionary_encode()
         words = flat.indices.to_numpy()
-        indptr = np.zeros(len(lists) + 1, np.int64)
-        np.cumsum(pc.list_value_length(lists).to_numpy(), out=indptr[1:])
+        indptr = indptr_of(pc.list_value_length(lists).to_numpy())
         bags = cls(flat.dictionary.to_pylist(), indptr, words, np.ones(len(words)), encoded.indices.to_numpy())
         return bags._without_empty_words()
 
@@ -269,8 +269,7 @@ def read_bags(path: Path) -> WordBags:
     words = pc.list_flatten(table["words"]).combine_chunks().dictionary_encode()
     # The result may be a chunked array of one chunk.
     words = words.chunk(0) if isinstance(words, pa.ChunkedArray) else words
-    indptr = np.zeros(len(table) + 1, np.int64)
-    np.cumsum(pc.list_value_length(table["words"]).to_numpy(), out=indptr[1:])
+    indptr = indptr_of(pc.list_value_length(table["words"]).to_numpy())
     weights = pc.list_flatten(table["weights"]).to_numpy()
     return WordBags(
         words.dictionary.to_pylist(), indptr, words.indices.to_numpy(), weights, np.arange(len(table), dtype=np.int64)
