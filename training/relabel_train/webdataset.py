@@ -359,6 +359,11 @@ class BlockCollate:
 
     def _without_labels(self, sample: Any) -> Any:
         """Return a sample as the trainer's collate gets it."""
+        # A dict is copied and tested several times faster than any other mapping, and this runs once per sample.
+        if isinstance(sample, dict):
+            rest = sample.copy()
+            del rest[self.field]
+            return rest
         if isinstance(sample, Mapping):
             return {name: value for name, value in sample.items() if name != self.field}
         position = int(self.field) % len(sample)
