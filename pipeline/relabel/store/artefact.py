@@ -34,6 +34,7 @@ WORK = ".work"
 _OLD = ".old"
 _LIBRARIES = ("numpy", "pyarrow", "torch", "sentence-transformers", "faiss-cpu", "faiss-gpu", "numba", "pycocoevalcap")
 _PATIENCE = 1.0  # seconds of waiting before a note is shown
+_SECONDS = "seconds"  # file beside the records of a work folder
 
 
 @contextmanager
@@ -233,16 +234,28 @@ def _fill(folder: Path, artefact: ArtefactSpec, fill: Callable[[Work], None]) ->
     work, started = Work(folder), time.monotonic()
     make_folder(folder / DONE)
     _register_finished(work)
+    earlier = _read_seconds(folder)
     try:
         fill(work)
-    except Exception as error:
+    except BaseException as error:
+        # The manifest states the seconds of all runs. On a full disk, those of this run are lost.
+        with suppress(OSError):
+            write_text(folder / DONE / _SECONDS, str(earlier + time.monotonic() - started))
         # Libraries in C++ and Rust report a full disk under types of their own.
-        if (full := full_disk(error)) is None:
+        if not isinstance(error, Exception) or (full := full_disk(error)) is None:
             raise
         raise full from error
-    manifest = work.manifest or _manifest(artefact, work, time.monotonic() - started)
+    manifest = work.manifest or _manifest(artefact, work, earlier + time.monotonic() - started)
     write_text(folder / MANIFEST, manifest.to_json())
     return manifest
+
+
+def _read_seconds(folder: Path) -> float:
+    """Return the seconds that interrupted runs have spent on a work folder."""
+    try:
+        return float((folder / DONE / _SECONDS).read_text())
+    except (OSError, ValueError):
+        return 0.0
 
 
 def _manifest(artefact: ArtefactSpec, work: Work, seconds: float) -> Manifest:
