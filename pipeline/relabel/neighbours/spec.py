@@ -55,7 +55,9 @@ class NeighboursParams(Parameters):
         "otherwise all.",
     )
     index: str | None = Field(
-        None, description="faiss index factory string of an approximate search; by default, the search is exact."
+        None,
+        description="faiss index factory string of an approximate search, with parameters of the search after a "
+        "semicolon (`IVF1024,Flat;nprobe=32`); by default, the search is exact.",
     )
 
 

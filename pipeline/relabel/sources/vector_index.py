@@ -47,7 +47,8 @@ def make_index(factory: str, width: int) -> Any:
     Parameters
     ----------
     factory : str
-        Index factory string, as `faiss.index_factory` takes it.
+        Index factory string, as `faiss.index_factory` takes it. Parameters of the search may follow a semicolon:
+        `IVF1024,Flat;nprobe=32`, `HNSW32,Flat;efSearch=64`.
     width : int
         Dimension D of the vectors.
 
@@ -64,14 +65,21 @@ def make_index(factory: str, width: int) -> Any:
     >>> index = make_index("Flat", 8)
     >>> index.d, index.ntotal
     (8, 0)
+    >>> make_index("IVF16,Flat;nprobe=4", 8).nprobe
+    4
     """
     faiss = import_faiss()
     # faiss aborts the process on a graph without links, so such strings never reach it.
     if _BAD_INDEX.search(factory):
         todo = "Use numbers from 1 to 9,999,999, and 2 to 999 links for a graph."
         raise UsageError(f"faiss cannot build index {factory[:_SHOWN]!r}", todo=todo)
+    structure, _, search_parameters = factory.partition(";")
     with _index_errors(factory):
-        return faiss.index_factory(width, factory, faiss.METRIC_INNER_PRODUCT)
+        index = faiss.index_factory(width, structure, faiss.METRIC_INNER_PRODUCT)
+        # The index carries them: they are stored with it and copied to a GPU.
+        if search_parameters:
+            faiss.ParameterSpace().set_index_parameters(index, search_parameters)
+    return index
 
 
 def build_index(

@@ -82,6 +82,23 @@ def test_a_trained_index_is_built_on_the_gpu_and_returned_in_main_memory(calls: 
     assert index.ntotal == len(VECTORS)
 
 
+def test_search_parameters_follow_a_semicolon_and_are_stored(tmp_path: Path) -> None:
+    exact = VECTORS[:20] @ VECTORS.T
+    best = np.sort(exact, axis=1)[:, ::-1][:, :10]
+    # A search of all sixteen lists is exact; one of a single list is not.
+    full, single = built("IVF16,Flat;nprobe=16", "cpu"), built("IVF16,Flat", "cpu")
+    np.testing.assert_allclose(full.search(VECTORS[:20], 10)[0], best, rtol=1e-5)
+    assert not np.allclose(single.search(VECTORS[:20], 10)[0], best)
+    faiss.write_index(full, str(tmp_path / "index"))
+    assert faiss.read_index(str(tmp_path / "index")).nprobe == 16
+
+
+@pytest.mark.parametrize("parameters", ["nprobe=x", "nprobe", "probes=3", "nprobe=0"])
+def test_bad_search_parameters_are_refused(parameters: str) -> None:
+    with pytest.raises(UsageError, match=f"IVF16,Flat;{parameters}"):
+        make_index(f"IVF16,Flat;{parameters}", D)
+
+
 @pytest.mark.parametrize(("factory", "device"), [("Flat", "auto"), ("HNSW8", "cuda"), ("IVF4,Flat", "cpu")])
 def test_every_other_index_is_built_in_main_memory(factory: str, device: str, calls: list[str]) -> None:
     assert built(factory, device).ntotal == len(VECTORS)

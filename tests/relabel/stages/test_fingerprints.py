@@ -161,6 +161,8 @@ def other_values(place: str, field: str, info: FieldInfo, value: Any) -> list[An
     """Return all other values of a small type, or one other value of a large one."""
     if (place, field) in VALUES:
         return VALUES[place, field]
+    if (place, field) == ("ingest", "url"):
+        return [Path("others.jsonl").absolute().as_uri()]
     kind = info.annotation
     if get_origin(kind) in (Union, UnionType):
         kind = next(a for a in get_args(kind) if a is not type(None))
@@ -202,6 +204,8 @@ def makers(place: str, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Config, Ma
     if place == "ingest":
         formats = {"jsonl": "captions.jsonl", "csv": "captions.csv", "scan": "scan"}
         each = [with_value(with_value(config, place, "path", Path(p)), place, "format", f) for f, p in formats.items()]
+        url = Path("captions.jsonl").absolute().as_uri()
+        each.append(with_value(with_value(config, place, "path", None), place, "url", url))
         return [(one, lambda p: spec_of(monkeypatch, ingesting, lambda: stages.ingest(p))) for one in each]
     if place == "tune.cbow":
         return [(config, lambda p: spec_of(monkeypatch, tuning, lambda: stages.tune_cbow(p)))]
