@@ -8,6 +8,9 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from relabel.core.errors import UsageError
+from relabel.core.hints import choices
+
 GROUPS = {
     "Start": {
         "init": "Write a commented params.yaml into this folder; with --dvc, also dvc.yaml.",
@@ -63,6 +66,12 @@ class LazyGroup(TyperGroup):
         command = typer.main.get_command(app)
         command.name = cmd_name
         return command
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the verb of the arguments; raise with similar verbs if there is no such verb."""
+        if args[0] not in VERBS and not args[0].startswith("-"):
+            raise UsageError(f"no command {args[0]!r}", todo=choices(args[0], VERBS))
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the verbs and their help by group, without an import of any verb."""

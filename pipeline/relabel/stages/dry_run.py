@@ -11,11 +11,13 @@ from relabel import stages
 from relabel.core.errors import CheckError, MissingError, RelabelError
 from relabel.corpus.params import Expected
 from relabel.neighbours.spec import Within as Split
+from relabel.page.captions import CAPTIONS
 from relabel.sources import source_class
 from relabel.sources.typical_cost import COCO_CAPTIONS, TypicalCost
 from relabel.stages import Job, Project
 from relabel.stages.ingest import FETCHED
-from relabel.stages.run import labels_to_export, neighbours_params, resolve_split
+from relabel.stages.page import page_folder, page_is_current
+from relabel.stages.run import default_labels, labels_to_export, neighbours_params, resolve_split
 from relabel.store.artefact import is_current
 from relabel.store.manifest import MANIFEST, Manifest, read_manifest
 from relabel_train.lookup.format import DESCRIPTION
@@ -24,6 +26,9 @@ _ROWS_OF_CAPTIONS = ("ingest", "encode", "neighbours", "export")
 
 # A caption of COCO's corpus: benchmarks/results/full_run_coco.json.
 _INGEST_COST = TypicalCost(32_470_025 / COCO_CAPTIONS, 10.5 / COCO_CAPTIONS)
+
+# The page of COCO's test split, 25,010 captions: plotly, the captions, and the nearest captions of each label.
+_PAGE_BYTES, _PAGE_CAPTION_BYTES, _PAGE_LABEL_BYTES = 2_000_000, 34, 36
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,7 @@ def plan_run(project: Project, split: Split | None = None, labels: Sequence[str]
     Sizes are estimated from samples of captions, which are encoded and exported in a temporary folder. Without a
     corpus, sizes come from `Source.typical_cost`; times always do.
     """
-    project, split, against = resolve_split(project, split)
+    project, split, against = resolve_split(project, split, labels)
     layout, dataset = project.layout, project.config.ingest.dataset
     steps = [Step("ingest", dataset, str(layout.corpus), "to do")]
     has_corpus = (layout.corpus / MANIFEST).exists()
@@ -67,7 +72,7 @@ def plan_run(project: Project, split: Split | None = None, labels: Sequence[str]
         steps = [_completed(steps[0], read_manifest(layout.corpus, "corpus"))]
     elif not project.config.ingest.has_location and dataset in FETCHED:
         steps = [*_fetch_steps(project, FETCHED[dataset]), *steps]
-    names = list(labels) or (list(project.config.sources) if against else labels_to_export(project, []))
+    names = default_labels(project, labels, judged=bool(against))
     if any(stages.needs_word2vec(project.config.params(label)) for label in names):
         state: Literal["done", "to do"] = "done" if stages.word2vec_is_current(project) else "to do"
         steps.append(Step("tune", "cbow", str(project.word2vec), state))
@@ -85,7 +90,29 @@ def plan_run(project: Project, split: Split | None = None, labels: Sequence[str]
                 of_label = _with_estimates(project, split, label, of_label)
         steps += of_label
     counts = project.config.ingest.counts
-    return [_with_typical_cost(_with_published_rows(step, counts, split), project) for step in steps]
+    steps = [_with_typical_cost(_with_published_rows(step, counts, split), project) for step in steps]
+    return [*steps, _page_step(project, split, labels, names, steps)]
+
+
+def _page_step(
+    project: Project, split: Split, labels: Sequence[str], names: Sequence[str], steps: Sequence[Step]
+) -> Step:
+    """Return the step of the HTML page, which shows the artefacts of all other steps."""
+    folder = page_folder(project, split, labels)
+    captions = next((other.rows for other in steps if other.stage == "encode"), None)
+    # A large split is shown by a sample.
+    rows = None if captions is None else min(captions, CAPTIONS)
+    step = Step("report", split, str(folder), rows=rows)
+    if all(other.state == "done" for other in steps):
+        judged = any(other.stage == "judge" for other in steps)
+        if page_is_current(project, split, labels, names, judged):
+            return replace(_completed(step, read_manifest(folder, "page")), rows=rows)
+        step = replace(step, state="to do")
+    if rows is None:
+        return step
+    # The baseline has no nearest captions.
+    searched = sum(not project.config.source(name).spec.baseline for name in names)
+    return replace(step, bytes=_PAGE_BYTES + rows * (_PAGE_CAPTION_BYTES + searched * _PAGE_LABEL_BYTES))
 
 
 def _fetch_steps(project: Project, name: str) -> list[Step]:

@@ -92,26 +92,16 @@ def write_page(
     """
     sets, problems = _judged_sets(project, names)
     report += sets
-    encodings = {name: stages.read_encoding(project, name, split) for name in names}
     # Datasets without human judgements have a page without charts of judged pairs.
     on_cxc = any(record.get("task") in TASKS for record in report.records)
-    judged = {n: read_manifest(stages.judgement_folder(project, n), "judgement") for n in names} if on_cxc else {}
-    corpus = project.corpus
-    semantic = {
-        "version": VERSION,
-        "plotly": metadata.version("plotly"),
-        "sizes": [CAPTIONS, NEAREST, RERANKED, PAIRS, POINTS, WORST],
-        "split": split,
-        "labels": list(names),
-        "report": hashlib.sha256((report.render("md") + report.render("csv")).encode()).hexdigest(),
-        "sources": {name: project.config.params(name).model_dump(mode="json") for name in names},
-    }
+    semantic, inputs = _page_spec(project, split, names, on_cxc)
+    semantic["report"] = hashlib.sha256((report.render("md") + report.render("csv")).encode()).hexdigest()
     # A table of neighbours decides if a slow label takes part, and its scores are those of the encoding.
     tables = {name: table for name in names if (table := _neighbour_table(project, name, split)) is not None}
     semantic["tables"] = sorted(name for name in tables if not project.config.source(name).spec.fast)
-    inputs = {"corpus": corpus.digest} | {f"encoding {name}": one.identity for name, one in encodings.items()}
-    inputs |= {f"judgement {name}": manifest.identity for name, manifest in judged.items()}
-    folder = project.layout.page(report_variant(project, labels).folder(split))
+    folder = page_folder(project, split, labels)
+    encodings = {name: stages.read_encoding(project, name, split) for name in names}
+    judged = {n: read_manifest(stages.judgement_folder(project, n), "judgement") for n in names} if on_cxc else {}
 
     def fill(work: Work) -> None:
         scores = [PairScores.open(stages.judgement_folder(project, n), m.facts) for n, m in judged.items()]
@@ -124,6 +114,54 @@ def write_page(
     result = build(folder, ArtefactSpec("page", folder.name, semantic, inputs), fill, project.runtime.progress)
     stages.log_status(project, result, folder)
     return folder / FILE, problems
+
+
+def page_folder(project: Project, split: str, labels: Sequence[str]) -> Path:
+    """Return the folder of the page of a request; `labels` is empty for all labels of the parameter file."""
+    return project.layout.page(report_variant(project, labels).folder(split))
+
+
+def page_is_current(project: Project, split: str, labels: Sequence[str], names: Sequence[str], on_cxc: bool) -> bool:
+    """Return whether the page of a request shows the current encodings and judgements, under the current parameters.
+
+    The tables of the page are not computed for this: they follow from the judgements and the parameters. Sets of texts
+    that were judged since are not noticed.
+
+    Parameters
+    ----------
+    project, split, labels, names
+        As in `write_page`.
+    on_cxc : bool
+        Whether the page shows judged pairs.
+    """
+    folder = page_folder(project, split, labels)
+    try:
+        semantic, inputs = _page_spec(project, split, names, on_cxc)
+        previous = read_manifest(folder, "page")
+    except (MissingError, CheckError):
+        return False
+    return previous.inputs == inputs and semantic.items() <= previous.semantic.items()
+
+
+def _page_spec(
+    project: Project, split: str, names: Sequence[str], on_cxc: bool
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the parameters and inputs of a page that are known before its tables."""
+    semantic = {
+        "version": VERSION,
+        "plotly": metadata.version("plotly"),
+        "sizes": [CAPTIONS, NEAREST, RERANKED, PAIRS, POINTS, WORST],
+        "split": split,
+        "labels": list(names),
+        "judge": project.config.judge.model_dump(mode="json"),
+        "sources": {name: project.config.params(name).model_dump(mode="json") for name in names},
+    }
+    inputs = {"corpus": project.corpus.digest}
+    inputs |= {f"encoding {name}": stages.read_encoding(project, name, split).identity for name in names}
+    if on_cxc:
+        folders = {name: stages.judgement_folder(project, name) for name in names}
+        inputs |= {f"judgement {n}": read_manifest(folder, "judgement").identity for n, folder in folders.items()}
+    return semantic, inputs
 
 
 def _judged_sets(project: Project, names: Sequence[str]) -> tuple[Report, list[tuple[str, RelabelError]]]:

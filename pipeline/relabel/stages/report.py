@@ -40,7 +40,7 @@ def report(project: Project, split: Split | None = None, labels: Sequence[str] =
     RelabelError
         If no label could be built.
     """
-    project, split, against = resolve_split(project, split)
+    project, split, against = resolve_split(project, split, labels)
     stages.fetch_and_ingest(project)
     result = correlate(project, labels, against) if against else encode_labels(project, split, labels)
     add_page(project, split, labels, default_labels(project, labels, judged=bool(against)), result)

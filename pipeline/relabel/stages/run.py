@@ -42,7 +42,7 @@ def run(
     RelabelError
         If there is no corpus and none can be made, or no label can be built.
     """
-    project, split, against = resolve_split(project, split)
+    project, split, against = resolve_split(project, split, labels)
     stages.fetch_and_ingest(project, mirror)
     outcome = correlate(project, labels, against) if against else encode_labels(project, split, labels)
     left_out = {label for label, _ in outcome.problems}
@@ -71,12 +71,21 @@ def labels_to_export(project: Project, labels: Sequence[str]) -> list[str]:
     return [label for label in candidates if config.source(label).spec.neighbours_blocker is None]
 
 
-def resolve_split(project: Project, split: Split | None) -> tuple[Project, Split, list[Against]]:
+def resolve_split(
+    project: Project, split: Split | None, labels: Sequence[str] = ()
+) -> tuple[Project, Split, list[Against]]:
     """Return the project with its judged split set, the split, and the judged sets of that split.
 
     Without a split it is `judge.split`, or the only split of the corpus, or all splits if the corpus lacks that one.
+
+    Raises
+    ------
+    UsageError
+        If one of the labels of the request does not exist, which is reported before any work.
     """
     config = project.config
+    for label in labels:
+        config.params(label)
     if split is None:
         split = config.judge.split
         # Captions of the user's own may have no split of that name.

@@ -35,6 +35,7 @@ def test_an_empty_project_states_the_rows_of_a_published_dataset() -> None:
         ("encode", "cider"): 566_747,
         ("neighbours", "cider"): 566_747,
         ("export", "cider"): 566_747,
+        ("report", "train"): 30_000,  # the page shows a sample
     }
 
 
@@ -45,7 +46,7 @@ def test_an_empty_project_states_the_rows_of_a_published_dataset() -> None:
 def test_an_empty_project_is_close_to_a_measured_run(dataset: str, bytes_factor: float, seconds_factor: float) -> None:
     measured = json.loads((RESULTS / f"full_run_{dataset}.json").read_text(encoding="utf-8"))
     steps = plan("all", [], f"ingest.dataset={dataset}")
-    assert len(measured["steps"]) == len(steps) - 1  # the download is not a step of the benchmark
+    assert len(measured["steps"]) == len(steps) - 2  # the benchmark has neither the download nor the page
     for row in measured["steps"]:
         step = steps[row["stage"], row["name"]]
         assert step.rows == row["rows"]
@@ -61,6 +62,14 @@ def test_the_bytes_of_neighbours_follow_k() -> None:
     assert few is not None
     assert many is not None
     assert many - few == 25_010 * 90 * 8
+
+
+def test_the_page_is_as_large_as_that_of_cocos_test_captions() -> None:
+    labels = ["same_image", "cbow", "cider", "cider_lower_split", "meteor", "sbert"]
+    steps = plan("test", labels)
+    page = steps["report", "test"]
+    assert (page.state, page.rows, list(steps)[-1]) == ("waits", 25_010, ("report", "test"))
+    assert page.bytes == pytest.approx(7_287_617, rel=0.02)  # as written by `relabel run`
 
 
 @pytest.mark.parametrize(

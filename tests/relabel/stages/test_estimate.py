@@ -57,7 +57,7 @@ def test_a_dry_run_estimates_the_sizes_of_the_run(project: Project) -> None:
     assert run(project, "all").problems == []
     written = by_name(plan_run(project, "all"))
     assert {step.state for step in written.values()} == {"done"}
-    assert len(written) == 7
+    assert len(written) == 8
     for key, step in written.items():
         assert estimates[key].rows == step.rows, key
         if estimates[key].exact:

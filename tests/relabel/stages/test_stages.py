@@ -73,7 +73,7 @@ def pearson_of_a_loop(built: Project) -> float:
 
 def test_a_complete_run_on_a_small_corpus(small: Path) -> None:
     steps = plan_run(project())
-    stages_ahead = {"encode", "judge", "neighbours", "export"}
+    stages_ahead = {"encode", "judge", "neighbours", "export", "report"}
     assert {(s.stage, s.state) for s in steps} == {("ingest", "to do"), *((name, "waits") for name in stages_ahead)}
     assert {s.rows for s in steps if s.stage != "judge"} == {None}  # the captions are not a published dataset
     outcome = run(project())
@@ -84,6 +84,8 @@ def test_a_complete_run_on_a_small_corpus(small: Path) -> None:
     assert sits["n"] + sits["missing"] == 44_722  # every judged pair is scored or counted as missing
     assert sits["pearson"] == pytest.approx(pearson_of_a_loop(project()), abs=1e-4)
     assert {s.state for s in plan_run(project())} == {"done"}
+    other_seed = {s.stage: s.state for s in plan_run(project("judge.seed=1"))}
+    assert other_seed["report"] != "done"
     for name in ("cxc.csv", "cxc.json", "cxc.md", "cxc.tex", "cxc.png", "cxc.agreement.csv", "cxc.calibration.csv"):
         assert (outcome.paths["tables, pictures"] / name).stat().st_size > 0
 

@@ -4,6 +4,7 @@ run that was not interrupted. Blocks of other rows are made again, and no block 
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -70,6 +71,27 @@ def test_an_interrupted_file_goes_on_with_its_blocks(
     assert all((call[0] - ROWS[0]) % step == 0 for call in (*before.calls, *after.calls))
     blocks.drop()
     assert not list(work.entries())
+
+
+@pytest.mark.parametrize("seconds_per_row", [1e-6, 1e-4, 1e-3, 4e-3])
+def test_an_interrupt_loses_at_most_ten_seconds(
+    work: Work, monkeypatch: pytest.MonkeyPatch, seconds_per_row: float
+) -> None:
+    """Simulate rows whose cost doubles and halves. A block is the most that an interrupt loses."""
+    clock, blocks = 0.0, list[float]()
+    monkeypatch.setattr("relabel.store.blocks.time", SimpleNamespace(monotonic=lambda: clock))
+
+    def make(rows: Numbers) -> pa.Table:
+        nonlocal clock
+        blocks.append(float(np.where(rows // 5000 % 2, 2, 1).sum()) * seconds_per_row)
+        clock += blocks[-1]
+        return pa.table({"row": rows})
+
+    Blocks(work, FILE).make(np.arange(50_000), make, advance)
+    assert sum(blocks) == pytest.approx(75_000 * seconds_per_row)
+    assert max(blocks) <= 10
+    # Blocks far below the limit would be many files.
+    assert len(blocks) <= 8 + sum(blocks) / 2
 
 
 def test_blocks_of_other_rows_are_made_again(work: Work) -> None:

@@ -172,7 +172,7 @@ def _open_table(params: IngestParams, path: Path) -> Input:
         digests = {_name(file, path): webdataset_digest(file, columns) for file in files}
         note = f"images: keys; captions: .{columns.text or 'txt'}, else .json; splits: all {splits[0] or 'train'}"
     else:
-        digests, note = {_name(file, path): _hash(file) for file in files}, columns.describe() if columns.text else ""
+        digests, note = {_name(file, path): _hash(file) for file in files}, columns.describe()
     if note and len(set(splits)) > 1:
         note = f"{note.partition('; splits')[0]}; splits: names of files"
     return Input(digests, {**semantic, "format": params.format}, captions, note, skipped)

@@ -91,13 +91,15 @@ class Columns:
         return Columns(caption, image, text, split, in_split, self.image_per_row)
 
     def describe(self) -> str:
-        """Describe columns that `find` has returned, for the line that `relabel ingest` prints.
+        """Describe columns for the lines that `relabel ingest` prints; "" for columns that no file has confirmed.
 
         Examples
         --------
         >>> Columns().find(["image", "caption"], "my.csv").describe()
         'images: column image; captions: column caption; caption ids: image and position; splits: all train'
         """
+        if self.text is None or not (self.image_id or self.image_per_row) or not (self.split or self.in_split):
+            return ""
         image = "one per row" if self.image_per_row else f"column {self.image_id}"
         ids = "image and position" if self.caption_id is None else f"column {self.caption_id}"
         splits = f"column {self.split}" if self.in_split is None else f"all {self.in_split}"
