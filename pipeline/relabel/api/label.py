@@ -18,7 +18,7 @@ from relabel.stages.nearest import Hit, find_row, nearest, search_labels
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Label:
-    """An opened label: the relevance of the images and captions of one split.
+    r"""An opened label: the relevance of the images and captions of one split.
 
     Made by `load` and `encode`. Relevance is oriented as everywhere in relabel: rows are images, columns are captions.
 
@@ -34,9 +34,16 @@ class Label:
 
     Examples
     --------
-    >>> labels = relabel.load("labels/coco", "sbert", split="test")  # doctest: +SKIP
-    >>> labels.block(images=["coco:391895", "coco:60623"], captions=["coco:770337"]).shape  # doctest: +SKIP
-    (2, 1)
+    >>> from pathlib import Path
+    >>> import relabel
+    >>> captions = ["a,a dog runs", "a,a brown dog", "b,two cats sit"]
+    >>> _ = Path("captions.csv").write_text("\n".join(["image_id,text", *captions]))
+    >>> corpus = relabel.ingest("labels/mine", "captions.csv", tokenizer="none", in_split="test")
+    >>> labels = relabel.encode("labels/mine", "cider", settings={"sources.cider.tokenizer": "lower_split"})
+    >>> labels.image_ids
+    ['mine:a', 'mine:b']
+    >>> labels.block(images=["mine:a", "mine:b"], captions=labels.caption_ids).shape
+    (2, 3)
     """
 
     project: Project
