@@ -143,7 +143,7 @@ def download_artefact(
     if manifest is None:
         unfinished = remote.read(_PLAN) is not None
         problem = "an artefact whose upload is not complete" if unfinished else "no artefact here"
-        todo = "Run `relabel push` again where it was started." if unfinished else "Check the URL."
+        todo = "Push it again from the folder where the upload was started." if unfinished else "Check the URL."
         raise MissingError(problem, where=remote.url, todo=todo)
     artefact = ArtefactSpec(manifest.kind, manifest.name, manifest.semantic, manifest.inputs)
 
