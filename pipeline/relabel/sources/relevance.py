@@ -275,6 +275,9 @@ class Relevance(ABC):
     def log_run_cost(self, run: Callable[[Relevance, Work], None], title: str) -> None:  # noqa: B027
         """Log the cost of `run` before it starts, if pairs differ widely in cost. Raises as `estimate_seconds`."""
 
+    def start(self) -> None:  # noqa: B027
+        """Start the helper process that the first scores need, and return before it is ready."""
+
     def close(self) -> None:  # noqa: B027
         """Stop helper processes. They start again when needed."""
 

@@ -73,6 +73,9 @@ def search_labels(
         try:
             _check_search(project, label, split, is_text=text is not None, named=bool(labels))
             chosen[label] = open_label(project, label, split, opened=opened)
+            # A process gets ready while further encodings are read. A new text needs another one.
+            if text is None:
+                chosen[label].start()
         except RelabelError as error:
             left_out.append((label, error))
     if not chosen:

@@ -106,7 +106,7 @@ class MeteorScorer:
         program = Program(command, "EVAL", lambda line: bool(_READY.match(line)), silence, silence)
         self._pool = WorkerPool(program, processes, RESTARTS)
         self._scores: dict[str, float] = {}
-        self.close = self._pool.close
+        self.start, self.close = self._pool.start, self._pool.close
 
     def score(self, lines: Sequence[str]) -> list[float]:
         """Score lines of the form `reference ||| ... ||| candidate`.

@@ -115,6 +115,11 @@ class MeteorRelevance(Relevance):
         score = dict(zip(distinct, values, strict=True)) | {"": 0.0}
         return np.array([score[w] for w in read])
 
+    @override
+    def start(self) -> None:
+        """Start the first Java process."""
+        self.scorer.start()
+
     def close(self) -> None:
         """End the Java processes; they start again when needed."""
         self.scorer.close()
