@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from relabel.stages.verify import Findings
 
 
+_LEAST_WIDTH = 40
+"""Columns below which wrapped text is hard to read."""
+
+
 def nearest_table(query: str, hits: Mapping[str, Sequence[Hit]]) -> str:
     """Lay out the nearest captions, one column per label; `=` marks captions of the same image."""
     from rich.table import Table
@@ -63,7 +67,7 @@ def terminal_width() -> int:
 
 
 def fit(lines: Sequence[Sequence[str]], right: Container[int] = ()) -> list[str]:
-    """Align cells; on a terminal that is too narrow, the last column is wrapped on lines below the others.
+    """Align cells; on a terminal that is too narrow, the last column is wrapped beside the others or below them.
 
     Examples
     --------
@@ -82,7 +86,16 @@ def fit(lines: Sequence[Sequence[str]], right: Container[int] = ()) -> list[str]
         # The other columns are too wide, too: the cells are joined, without columns.
         pairs = (("  ".join(line[:2]), *wrapper.wrap("  ".join(line[2:]))) for line in lines)
         return [text for pair in pairs for text in pair]
-    return [text for head, line in zip(heads, lines, strict=True) for text in (head, *wrapper.wrap(line[-1]))]
+    indent = max(map(len, heads)) + 2
+    if width - indent < _LEAST_WIDTH:
+        return [text for head, line in zip(heads, lines, strict=True) for text in (head, *wrapper.wrap(line[-1]))]
+    wrapper.initial_indent, wrapper.subsequent_indent = "", " " * indent
+    wrapped = []
+    for head, line in zip(heads, lines, strict=True):
+        # The head stands in the place of the first line's indent.
+        first, *more = wrapper.wrap(" " * indent + line[-1]) or [""]
+        wrapped += [f"{head:{indent}}{first[indent:]}".rstrip(), *more]
+    return wrapped
 
 
 def fetch_table(files: Sequence[FileStatus]) -> str:

@@ -31,6 +31,16 @@ def test_rows_fit_a_terminal(width: int, monkeypatch: pytest.MonkeyPatch) -> Non
     assert " ".join(lines).split() == [*" ".join(ROWS[0]).split(), "b", "1", "KB", "present", "b"]
 
 
+def test_long_text_is_wrapped_beside_narrow_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    lines = fit([("train", "5 captions"), ("first five", "used by reference sets, pairs of CxC and the metrics")])
+    assert lines == [
+        "train       5 captions",
+        "first five  used by reference sets, pairs of CxC and the",
+        "            metrics",
+    ]
+
+
 def test_a_row_is_one_line_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.setattr(sys, "__stdout__", None)

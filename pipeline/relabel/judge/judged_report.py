@@ -252,7 +252,7 @@ def summary_report(columns: Sequence[Column], costs: Mapping[str, Cost], absent:
     for label in labels_of(columns):
         cells = [_summary_cell(column.estimates.get(label), label in best[column.title]) for column in columns]
         cost = costs.get(label)
-        rates = [f"{cost.captions_per_second:,.0f}", f"{cost.bytes_per_caption:,.0f}"] if cost else ["", ""]
+        rates = [_rate(cost.captions_per_second), f"{cost.bytes_per_caption:,.0f}"] if cost else ["", ""]
         lines.append((label, *cells, *rates))
         record: dict[str, Any] = {"label": label, "task": "summary", "subset": ALL}
         record |= {c.title: c.estimates[label].value if label in c.estimates else None for c in columns}
@@ -267,6 +267,11 @@ def summary_report(columns: Sequence[Column], costs: Mapping[str, Cost], absent:
         )
     notes += absent
     return Report((Table("Labels on all judged sets, x100", header, tuple(lines), tuple(notes)),), tuple(records))
+
+
+def _rate(rate: float) -> str:
+    # Five captions and the loading of a model take longer than a second per caption.
+    return f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}"
 
 
 def labels_of(columns: Sequence[Column]) -> list[str]:

@@ -15,6 +15,10 @@ from relabel.sources.relevance import Relevance
 from relabel.stages import Project, open_label
 
 
+class NotEncodedError(MissingError):
+    """A label without an encoding of the searched split."""
+
+
 @dataclass(frozen=True)
 class Hit:
     """One result; `same_image` marks a caption of the query's image."""
@@ -158,8 +162,8 @@ def _check_search(project: Project, label: str, split: str, is_text: bool, named
     ------
     UsageError
         With the reason.
-    MissingError
-        If the label is not encoded.
+    NotEncodedError
+        If the label has no encoding.
     """
     if not named and project.config.source(label).spec.baseline:
         message = "it knows image ids only and lists the captions of the image in the order of the corpus"
@@ -170,7 +174,7 @@ def _check_search(project: Project, label: str, split: str, is_text: bool, named
     # Before the source is prepared, which may hash the files of a model.
     if not folder.exists():
         todo = f"Run {command('encode', '--label', label, '--split', split)}."
-        raise MissingError("not encoded", where=str(folder), todo=todo)
+        raise NotEncodedError("not encoded", where=str(folder), todo=todo)
 
 
 def _text_obstacle(project: Project, label: str) -> str | None:

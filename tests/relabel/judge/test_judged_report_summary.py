@@ -26,6 +26,7 @@ def test_one_row_per_label_with_the_best_marked() -> None:
     assert table.rows == (
         ("one", "50.0 *", "", "10", "20"), ("two", "undefined", "25.0", "", ""), ("three", "25.0", "", "", "")
     )  # fmt: skip
+    assert summary_report(columns[:1], {"one": Cost(0.34, 20.0)}).tables[0].rows[0][2] == "0.3"
     assert table.notes[0].startswith("a: Pearson; b: tau-c.")
     assert table.notes[-2] == "Not judged: c."
     assert table.notes[-1].startswith("undefined: ")
