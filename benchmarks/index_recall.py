@@ -38,7 +38,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, nargs="+", default=[200_000])
     parser.add_argument("--folder", type=Path, default=Path("index-recall"))
-    parser.add_argument("--index", nargs="+", default=["IVF1024,Flat", "HNSW32"])
+    parser.add_argument("--index", nargs="+", default=["IVF1024,Flat", "IVF1024,Flat;nprobe=32", "HNSW32"])
     parser.add_argument("--save", action="store_true")
     args = parser.parse_args()
     results: dict[str, Any] = {}
