@@ -71,6 +71,8 @@ class TextReuseTasks(ShardTasks):
         previous = _open_previous(*self._previous) if self._previous is not None else None
         reused = {"from": None, "captions": 0} if previous is None else _reuse_fact(previous, table)
         work.runtime["reused"] = reused
+        if previous is not None:
+            work.runtime["reused_seconds"] = previous.seconds * reused["captions"] / len(previous)
         write_text(work.folder / _REUSE, json.dumps(reused))
 
     def previous(self, work: Work) -> PreviousEncoding | None:
@@ -194,6 +196,14 @@ class PreviousEncoding:
         self._digests = table["digest"].combine_chunks()
         self._last: tuple[str, pa.Table] | None = None
 
+    def __len__(self) -> int:
+        return len(self._digests)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds that all rows took, with those that were reused themselves."""
+        return seconds_of_rows(self.manifest)
+
     def positions(self, digests: pa.ChunkedArray | pa.Array) -> Numbers:
         """Return the position of each text in the previous encoding, -1 if it is absent: (n,) int64."""
         # Digests of failed rows are no candidates, so their texts are encoded again.
@@ -221,6 +231,12 @@ class PreviousEncoding:
             table = pq.read_table(self.folder / name)
             self._last = name, table.drop_columns([c for c in ("row", FAILED) if c in table.column_names])
         return self._last[1]
+
+
+def seconds_of_rows(manifest: Manifest) -> float:
+    """Return the seconds that the rows of an encoding took to make, reused rows included."""
+    runtime = manifest.runtime
+    return float(runtime["seconds"] + runtime.get("reused_seconds", 0.0))
 
 
 def _open_previous(folder: Path, semantic: dict[str, Any]) -> PreviousEncoding | None:

@@ -26,7 +26,7 @@ from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
 from relabel.sources.base import OpenEncoding, Source
 from relabel.sources.relevance import Relevance
-from relabel.sources.text_reuse import with_text_reuse
+from relabel.sources.text_reuse import seconds_of_rows, with_text_reuse
 from relabel.store.artefact import build
 from relabel.store.manifest import ArtefactSpec, Manifest
 from relabel.store.tasks import make_all
@@ -199,8 +199,9 @@ def score_texts(
             for encoding in opened.values():
                 encoding.relevance.close()
         seconds = time.perf_counter() - started
-        # The cost of a label is the same whether its encoding was made now or read.
-        seconds += sum(one.manifest.runtime["seconds"] for one in opened.values() if not one.built)
+        # The cost of a label is the same whether its rows were made now, or by an earlier call.
+        for one in opened.values():
+            seconds += seconds_of_rows(one.manifest) - (one.manifest.runtime["seconds"] if one.built else 0.0)
         size = sum(entry.bytes for one in opened.values() for entry in one.manifest.files.values())
     return TextScores(scores, len(corpus), seconds, size)
 

@@ -18,7 +18,7 @@ from relabel.sources import text_reuse
 from relabel.sources.cosine import INDEX, read_vectors
 from relabel.sources.models.encoder import Embeddings, SentenceEncoder
 from relabel.sources.sbert import Sbert, SbertParams
-from relabel.sources.text_reuse import TEXTS, TextTasks, text_digest_bytes, with_text_reuse
+from relabel.sources.text_reuse import TEXTS, TextTasks, seconds_of_rows, text_digest_bytes, with_text_reuse
 from relabel.store import tasks
 from relabel.store.artefact import build
 from relabel.store.blocks import Blocks
@@ -81,6 +81,9 @@ def test_only_new_texts_are_encoded(model: str, tmp_path: Path, encoded_texts: l
     assert sorted(encoded_texts) == sorted(line.text for line in NEW if line.text not in old_texts)
     kept_rows = [i for i, text in enumerate(now.texts) if text in old_texts]
     assert new.runtime["reused"] == {"from": old.fingerprint, "captions": len(kept_rows)}
+    # The seconds of reused rows count for the new encoding.
+    assert new.runtime["reused_seconds"] == pytest.approx(old.runtime["seconds"] * len(kept_rows) / len(OLD))
+    assert seconds_of_rows(new) > new.runtime["seconds"]
     after, row_of = read_vectors(tmp_path / "e", new), {text: i for i, text in enumerate(old_manifest.texts)}
     assert np.array_equal(after[kept_rows], before[[row_of[now.texts[i]] for i in kept_rows]])
     complete, _ = encode(tmp_path / "whole", NEW, model=model)
