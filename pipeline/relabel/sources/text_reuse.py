@@ -72,7 +72,8 @@ class TextReuseTasks(ShardTasks):
         reused = {"from": None, "captions": 0} if previous is None else _reuse_fact(previous, table)
         work.runtime["reused"] = reused
         if previous is not None:
-            work.runtime["reused_seconds"] = previous.seconds * reused["captions"] / len(previous)
+            share = int(reused["captions"] or 0) / len(previous)
+            work.runtime["reused_seconds"] = previous.seconds * share
         write_text(work.folder / _REUSE, json.dumps(reused))
 
     def previous(self, work: Work) -> PreviousEncoding | None:

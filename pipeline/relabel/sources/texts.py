@@ -200,8 +200,9 @@ def score_texts(
                 encoding.relevance.close()
         seconds = time.perf_counter() - started
         # The cost of a label is the same whether its rows were made now, or by an earlier call.
-        for one in opened.values():
-            seconds += seconds_of_rows(one.manifest) - (one.manifest.runtime["seconds"] if one.built else 0.0)
+        for encoding in opened.values():
+            built_now = encoding.manifest.runtime["seconds"] if encoding.built else 0.0
+            seconds += seconds_of_rows(encoding.manifest) - built_now
         size = sum(entry.bytes for one in opened.values() for entry in one.manifest.files.values())
     return TextScores(scores, len(corpus), seconds, size)
 
