@@ -73,7 +73,7 @@ class TextReuseTasks(ShardTasks):
         work.runtime["reused"] = reused
         if previous is not None:
             share = int(reused["captions"] or 0) / len(previous)
-            work.runtime["reused_seconds"] = previous.seconds * share
+            work.runtime["reused_seconds"] = seconds_of_rows(previous.manifest) * share
         write_text(work.folder / _REUSE, json.dumps(reused))
 
     def previous(self, work: Work) -> PreviousEncoding | None:
@@ -199,11 +199,6 @@ class PreviousEncoding:
 
     def __len__(self) -> int:
         return len(self._digests)
-
-    @property
-    def seconds(self) -> float:
-        """Seconds that all rows took, with those that were reused themselves."""
-        return seconds_of_rows(self.manifest)
 
     def positions(self, digests: pa.ChunkedArray | pa.Array) -> Numbers:
         """Return the position of each text in the previous encoding, -1 if it is absent: (n,) int64."""
