@@ -70,7 +70,8 @@ class LazyGroup(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the verb of the arguments; raise with similar verbs if there is no such verb."""
         if args[0] not in VERBS and not args[0].startswith("-"):
-            raise UsageError(f"no command {args[0]!r}", todo=choices(args[0], VERBS))
+            advice = f"{choices(args[0], VERBS)} See `relabel --help`."
+            raise UsageError(f"no such command {args[0]!r}", todo=advice)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:

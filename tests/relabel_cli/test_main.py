@@ -72,8 +72,8 @@ def test_every_option_has_a_help_text(verb: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["nonsense"], 2, "no command 'nonsense'. There are init, "),
-        (["nearst", "a dog"], 2, "no command 'nearst'. Did you mean nearest"),
+        (["nonsense"], 2, "no such command 'nonsense'. There are init, "),
+        (["nearst", "a dog"], 2, "no such command 'nearst'. Did you mean nearest"),
         (["encode", "--label", "nonsense"], 2, "no label 'nonsense'"),
         (["encode", "--set", "encode.rows_per_shard=0"], 2, "encode.rows_per_shard"),
         (["encode", "--set", "sources.cider.pooling=refs", "--set", "sources.sbert.pooling=refs"], 3, "relabel ingest"),

@@ -101,11 +101,6 @@ class _SampleArtefact:
     folder: Path
     manifest: Manifest
 
-    @property
-    def bytes(self) -> int:
-        """Bytes of all its files."""
-        return sum(entry.bytes for entry in self.manifest.files.values())
-
 
 @dataclass(frozen=True)
 class _Sample:

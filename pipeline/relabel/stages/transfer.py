@@ -12,7 +12,7 @@ from relabel.core.runtime import Runtime
 from relabel.store.artefact import WORK
 from relabel.store.manifest import MANIFEST, Manifest
 from relabel.store.remote import open_remote
-from relabel.store.transfer import download_artefact, upload_artefact
+from relabel.store.transfer import download_artefact, missing_artefact, upload_artefact
 from relabel.store.workdir import DONE
 
 
@@ -33,17 +33,12 @@ class Transfer:
     copied: bool
     target: str
 
-    @property
-    def bytes(self) -> int:
-        """Size of the artefact's files."""
-        return sum(entry.bytes for entry in self.manifest.files.values())
-
     def summary(self) -> dict[str, object]:
         """Return the transfer as plain values."""
         about = {"kind": self.manifest.kind, "name": self.manifest.name, "fingerprint": self.manifest.fingerprint}
         return about | {
             "files": len(self.manifest.files),
-            "bytes": self.bytes,
+            "bytes": self.manifest.bytes,
             "copied": self.copied,
             "target": self.target,
         }
@@ -59,7 +54,7 @@ class Transfer:
         'encoding cider: up to date (s3://bucket/cider)'
         """
         state = (
-            f"{len(self.manifest.files):,} files, {self.bytes / 1e6:,.1f} MB copied" if self.copied else "up to date"
+            f"{len(self.manifest.files):,} files, {self.manifest.bytes / 1e6:,.1f} MB copied" if self.copied else "up to date"
         )
         return f"{self.manifest.kind} {self.manifest.name}: {state} ({self.target})"
 
@@ -125,8 +120,7 @@ def pull(url: str, folder: Path, runtime: Runtime) -> Iterator[Transfer]:
     names = [path.parent for path in manifests if path.name == MANIFEST and WORK not in path.parts]
     names = [name for name in names if name.name != DONE]
     if not names:
-        # Raised for its reason: an upload may be incomplete.
-        download_artefact(remote, folder)
+        raise missing_artefact(remote)
     for name in names:
         # A key of an object store may contain any text.
         if ".." in name.parts:

@@ -41,6 +41,10 @@ class FileEntry:
     bytes: int
     rows: int | None = None
 
+    def to_json(self) -> str:
+        """Return the record of a file in an unfinished build."""
+        return json.dumps(self.__dict__)
+
 
 @dataclass(frozen=True)
 class Manifest:
@@ -75,6 +79,11 @@ class Manifest:
     def parts(self) -> list[str]:
         """Names of the shards, in row order."""
         return sorted(n for n in self.files if n.startswith("part-"))
+
+    @property
+    def bytes(self) -> int:
+        """Size of all files."""
+        return sum(entry.bytes for entry in self.files.values())
 
     @property
     def failed(self) -> int:

@@ -9,7 +9,6 @@ moved into place when all files agree with the manifest.
 from __future__ import annotations
 
 import hashlib
-import json
 from functools import partial
 from pathlib import Path
 
@@ -76,7 +75,8 @@ def upload_artefact(
     """
     manifest = open_artefact(folder, read_manifest(folder).kind, verify=False)
     text, files = manifest.to_json(), remote.files()
-    current, planned = (_read(remote, name) if name in files else None for name in (MANIFEST, _PLAN))
+    planned = _read_interrupted(remote, _PLAN) if _PLAN in files else None
+    current = (_read_interrupted if _PLAN in files else _read)(remote, MANIFEST)
     complete = _complete(remote, files, manifest, current)
     copied = len(complete) < len(manifest.files) or current is None or current.to_json() != text
     if copied:
@@ -87,11 +87,10 @@ def upload_artefact(
                 remote.remove(name)
         remote.write(_PLAN, text.encode())
         for name in complete:
-            remote.write(_record(name), _entry(manifest.files[name]))
+            remote.write(_record(name), manifest.files[name].to_json().encode())
         # From here on, no reader takes the files for a complete artefact.
         remote.remove(MANIFEST)
-        total = sum(entry.bytes for entry in manifest.files.values())
-        with progress.bar(f"push {manifest.kind} {manifest.name}", total, "bytes") as bar:
+        with progress.bar(f"push {manifest.kind} {manifest.name}", manifest.bytes, "bytes") as bar:
             for name, entry in manifest.files.items():
                 if name in complete:
                     bar.advance(entry.bytes)
@@ -99,7 +98,7 @@ def upload_artefact(
                     # The record of another build must not outlive the file that it describes.
                     remote.remove(_record(name))
                     _upload(folder, remote, name, entry, bar.advance)
-                    remote.write(_record(name), _entry(entry))
+                    remote.write(_record(name), entry.to_json().encode())
         remote.write(MANIFEST, text.encode())
         files = remote.files()
     for name in files:
@@ -141,17 +140,13 @@ def download_artefact(
     """
     manifest = _read(remote, MANIFEST)
     if manifest is None:
-        unfinished = remote.read(_PLAN) is not None
-        problem = "an artefact whose upload is not complete" if unfinished else "no artefact here"
-        todo = "Push it again from the folder where the upload was started." if unfinished else "Check the URL."
-        raise MissingError(problem, where=remote.url, todo=todo)
+        raise missing_artefact(remote)
     artefact = ArtefactSpec(manifest.kind, manifest.name, manifest.semantic, manifest.inputs)
 
     def fill(work: Work) -> None:
         # The artefact keeps the versions, times and machine of the run that made it.
         work.manifest = manifest
-        total = sum(entry.bytes for entry in manifest.files.values())
-        with progress.bar(f"pull {manifest.kind} {manifest.name}", total, "bytes") as bar:
+        with progress.bar(f"pull {manifest.kind} {manifest.name}", manifest.bytes, "bytes") as bar:
             for name, entry in manifest.files.items():
                 if work.done(name):
                     bar.advance(entry.bytes)
@@ -162,6 +157,14 @@ def download_artefact(
             raise _other_build(previous, str(out))
 
     return build(out, artefact, fill, progress, guard)
+
+
+def missing_artefact(remote: RemoteFolder) -> MissingError:
+    """Return the error for a remote folder without an artefact, which may be one whose upload is not complete."""
+    if remote.read(_PLAN) is None:
+        return MissingError("no artefact here", where=remote.url, todo="Check the URL.")
+    todo = "Push it again from the folder where the upload was started."
+    return MissingError("an artefact whose upload is not complete", where=remote.url, todo=todo)
 
 
 def _upload(folder: Path, remote: RemoteFolder, name: str, entry: FileEntry, advance: Advance) -> None:
@@ -197,6 +200,17 @@ def _read(remote: RemoteFolder, name: str) -> Manifest | None:
     return None if body is None else parse_manifest(body, f"{remote.url}/{name}", "Push it again.")
 
 
+def _read_interrupted(remote: RemoteFolder, name: str) -> Manifest | None:
+    """Read the manifest or plan of an interrupted upload; None if it was not written to its end.
+
+    Object stores write a file completely or not at all, but a full disk behind another file system does not.
+    """
+    try:
+        return _read(remote, name)
+    except CheckError:
+        return None
+
+
 def _complete(
     remote: RemoteFolder, files: dict[str, RemoteFile], manifest: Manifest, current: Manifest | None
 ) -> set[str]:
@@ -206,7 +220,7 @@ def _complete(
         if name not in files or files[name].bytes != entry.bytes:
             continue
         recorded = current.files.get(name) == entry if current is not None else False
-        if recorded or (_record(name) in files and remote.read(_record(name)) == _entry(entry)):
+        if recorded or (_record(name) in files and remote.read(_record(name)) == entry.to_json().encode()):
             complete.add(name)
     return complete
 
@@ -229,7 +243,8 @@ def _check_remote(
         if previous is current and previous.fingerprint != manifest.fingerprint and not replace:
             raise _other_build(previous, remote.url)
     written = {MANIFEST, *(current.files if current else ()), *(planned.files if planned else ())}
-    written |= set(manifest.files) if planned or current else set()
+    # A plan is written when all files that it does not name are removed, so these files are known without its content.
+    written |= set(manifest.files) if _PLAN in files or current else set()
     foreign = [name for name in files if name not in written and not name.startswith(f"{DONE}/")]
     if foreign:
         message = f"found {foreign[0]}, which is no file of an artefact"
@@ -243,7 +258,3 @@ def _other_build(previous: Manifest, where: str) -> UsageError:
 
 def _record(name: str) -> str:
     return f"{DONE}/{name}.json"
-
-
-def _entry(entry: FileEntry) -> bytes:
-    return json.dumps(entry.__dict__).encode()

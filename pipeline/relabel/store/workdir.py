@@ -94,7 +94,7 @@ class Work:
             return
         sha256, size = write_hashed(self.folder / name, write)
         # The record comes last: a file without it counts as not written.
-        write_text(self._record(name), json.dumps(FileEntry(sha256, size, rows).__dict__))
+        write_text(self._record(name), FileEntry(sha256, size, rows).to_json())
         self._verified.add(name)
 
     def table(self, name: str, make: Callable[[], pa.Table], plain: bool = False) -> None:
@@ -136,7 +136,7 @@ class Work:
         for name, entry in entries.items():
             path = self.folder / name
             if path.is_file() and path.stat().st_size == entry.bytes and sha256_file(path) == entry.sha256:
-                write_text(self._record(name), json.dumps(entry.__dict__))
+                write_text(self._record(name), entry.to_json())
                 self._verified.add(name)
 
     def subfolder(self, name: str) -> SubfolderWork:
