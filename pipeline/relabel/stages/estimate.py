@@ -132,7 +132,7 @@ def _estimate_encoding(small: _Sample, large: _Sample, rows: range, project: Pro
     if shards is not None and index is not None and image_files is not None:
         texts = text_digest_bytes(count) if TEXTS in manifest.files else 0
         return SizeEstimate(count, shards + index + texts + image_files, exact=True)
-    size = extrapolate((small.captions, small.encoding.bytes), (large.captions, artefact.bytes), count)
+    size = extrapolate((small.captions, small.encoding.manifest.bytes), (large.captions, manifest.bytes), count)
     return SizeEstimate(count, int(size), exact=False)
 
 

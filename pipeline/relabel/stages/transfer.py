@@ -53,9 +53,8 @@ class Transfer:
         >>> Transfer(Manifest("encoding", "cider", "", {}, {}, {}, {}, {}), False, "s3://bucket/cider").describe()
         'encoding cider: up to date (s3://bucket/cider)'
         """
-        state = (
-            f"{len(self.manifest.files):,} files, {self.manifest.bytes / 1e6:,.1f} MB copied" if self.copied else "up to date"
-        )
+        copied = f"{len(self.manifest.files):,} files, {self.manifest.bytes / 1e6:,.1f} MB copied"
+        state = copied if self.copied else "up to date"
         return f"{self.manifest.kind} {self.manifest.name}: {state} ({self.target})"
 
 
