@@ -37,7 +37,8 @@ from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
 from relabel.corpus.readers.coco import read_karpathy
 from relabel.corpus.tokenizers import lower_split
-from relabel.sources.cider.relevance import CiderFinder, CiderRelevance
+from relabel.sources.cider.maxscore import CiderFinder
+from relabel.sources.cider.relevance import CiderRelevance
 from relabel.sources.finder import Search
 from relabel.store.workdir import Work
 

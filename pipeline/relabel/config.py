@@ -22,12 +22,11 @@ from relabel.export.params import ExportParams
 from relabel.judge import JudgeParams
 from relabel.neighbours.spec import NeighboursParams
 from relabel.sources import SOURCES, source_class
-from relabel.sources.base import Source
+from relabel.sources.base import Source, SourceParams
 from relabel.sources.bert_sts.tune import TuneBertStsParams
 from relabel.sources.cbow.tune import TuneCbowParams
 from relabel.sources.fuse.tune import TuneFuseParams
 from relabel.sources.sbert.tune import TuneSbertParams
-from relabel.sources.spec import SourceParams
 
 _FILE = Path("params.yaml")
 _MAX_BYTES = 1 << 20  # of a parameter file

@@ -16,8 +16,8 @@ from relabel import stages
 from relabel.config import load_config
 from relabel.core.errors import RelabelError
 from relabel.core.runtime import Runtime
+from relabel.sources.base import SourceParams
 from relabel.sources.cbow import CbowParams
-from relabel.sources.spec import SourceParams
 from relabel.sources.wmd import WmdParams
 from relabel.stages import Project
 from relabel_cli.root import app

@@ -13,7 +13,7 @@ from relabel.core.types import Pooling
 from relabel.corpus import Corpus, References
 from relabel.sources.relevance import Relevance
 from relabel.stages import Project
-from relabel.stages.nearest import Hit, find_row, nearest, search_labels
+from relabel.stages.nearest import Hit, nearest, search_labels
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -158,7 +158,7 @@ class Label:
         source = self.project.config.source(self.name)
         if text is not None or source.is_pairwise():  # a new text may be refused; slow sources need a gate
             return search_labels(self.project, text, caption_id, [self.name], k, self.split)[1][self.name]
-        return nearest(self.relevance, find_row(self.corpus, self.relevance.rows, str(caption_id)), k)
+        return nearest(self.relevance, self.corpus.find_row(str(caption_id), self.relevance.rows), k)
 
     def _check_pooling(self, pooling: Pooling | None) -> None:
         if pooling is not None:
@@ -167,8 +167,8 @@ class Label:
     def _rows(self, caption_ids: Sequence[str]) -> NDArray[np.int32]:
         """Return the corpus rows of covered captions, (N,) int32."""
         _check_sequence("captions", caption_ids)
-        rows = self.relevance.rows
-        return np.array([find_row(self.corpus, rows, caption_id) for caption_id in caption_ids], np.int32)
+        corpus, rows = self.corpus, self.relevance.rows
+        return np.array([corpus.find_row(caption_id, rows) for caption_id in caption_ids], np.int32)
 
     def _references(self, image_ids: Sequence[str]) -> References:
         """Return the reference sets of images whose captions are covered."""

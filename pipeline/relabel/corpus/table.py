@@ -236,10 +236,24 @@ class Corpus:
         """Caption id to row."""
         return {c: i for i, c in enumerate(self.caption_ids)}
 
-    def find_row(self, caption_id: str) -> int | None:
-        """Return the row of one caption id, None if there is none, without the dictionary `row_of`."""
-        row = pc.index(self.table["caption_id"], pa.scalar(caption_id.encode(errors="surrogatepass"), pa.binary()))
-        return None if row.as_py() < 0 else int(row.as_py())
+    def find_row(self, caption_id: str, encoded: range) -> int:
+        """Return the row of an encoded caption, without the dictionary `row_of`.
+
+        Raises
+        ------
+        UsageError
+            If there is no such caption, or it is not among the encoded rows.
+        """
+        wanted = pa.scalar(caption_id.encode(errors="surrogatepass"), pa.binary())
+        row: int = pc.index(self.table["caption_id"], wanted).as_py()
+        if row < 0:
+            todo = f"Ids read like {self.caption(0).caption_id}."
+            raise UsageError("no such caption in the corpus", where=caption_id, todo=todo)
+        if row not in encoded:
+            split = self.caption(row).split
+            message = f"caption {caption_id} is in split {split}, which is not encoded"
+            raise UsageError(message, todo=f"Use --split {split}.")
+        return row
 
     def caption(self, row: int) -> Caption:
         """Return the caption of one row, without the lists of all captions."""

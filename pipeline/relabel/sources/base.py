@@ -1,103 +1,6 @@
-"""Contract of a source: a way of measuring the relevance of captions to the reference sets of images.
+"""Contract of a source: its parameters, its properties, its typical costs and its work.
 
-A source consists of four classes in one folder:
-
-- `SourceParams`: the parameters a user sets in `params.yaml`;
-- `Source`: its properties (`SourceSpec`), the parameters that enter a fingerprint, and the work to be done;
-- `Tasks`, normally a subclass of `relabel.sources.shards.ShardTasks`: the encoding of captions, shard by shard;
-- `Relevance` (`relabel.sources.relevance`): an opened encoding, which scores any reference sets and captions.
-
-Scores are r(i, j), how well caption j (the candidate) describes the content of reference set i. Rows of a matrix are
-reference sets (images), columns are captions.
-
-Adding a source
----------------
-1. Create the folder `relabel/sources/NAME/` with the four classes.
-2. Add one line to `SOURCES` in `relabel/sources/__init__.py`, and the folder to the import contract in
-   `pyproject.toml`.
-3. Add a label to `params.yaml`, an entry to `dvc.yaml` and a folder of tests.
-
-Required methods of a `Source` are `fingerprint_params`, `tasks` and `open`. Required methods of a `Relevance` are
-`pairs` and `query`. Every other capability is a method with a default, so callers never test which source they hold.
-Override these methods to add a capability:
-
-- finding exact neighbours: `Relevance.finder`, or set `SourceSpec.neighbours_blocker` to the reason why not;
-- scoring blocks faster than pair by pair: `Relevance.block`, `Relevance.rounded_block`, `Relevance.block_scorer`;
-- exporting lookups: `Relevance.write_lookup`, or override `Source.lookup_blocker`;
-- searching with faiss: `Source.index_blocker`, `Relevance.unit_vectors`;
-- building on other labels: `Source.input_labels`, `Source.check_inputs`;
-- reading tokens from the corpus: `Source.tokenizer`;
-- needing several captions per image: `Source.single_caption_note`;
-- estimating costs in a dry run without captions: `Source.typical_cost`.
-
-Examples
---------
-A minimal source is the Jaccard similarity of two sets of words:
-
->>> from typing import Literal
->>> import numpy as np
->>> import pyarrow as pa
->>> from relabel.core.runtime import Runtime
->>> from relabel.core.types import Pooling
->>> from relabel.sources.base import Source
->>> from relabel.sources.spec import SourceParams, SourceSpec
->>> from relabel.sources.relevance import Relevance, pool
->>> from relabel.sources.shards import ShardTasks
->>> from relabel.sources.texts import score_texts
->>> from relabel.store.manifest import read_parts
-
-Its parameters, with a default for each:
-
->>> class JaccardParams(SourceParams):
-...     source: Literal["jaccard"] = "jaccard"
-...     pooling: Pooling = "max"
-
-Its encoding, one row per caption:
-
->>> class JaccardTasks(ShardTasks):
-...     title = "sets of words"
-...
-...     def make_shard(self, work, rows, advance):
-...         words = [sorted(set(self.corpus.texts[row].split())) for row in rows]
-...         return pa.table({"row": pa.array(rows, pa.int32()), "words": words})
-
-Its relevance, which scores pairs of a reference set and a caption:
-
->>> class JaccardRelevance(Relevance):
-...     def __init__(self, encoding, words, pooling):
-...         self.corpus, self.rows = encoding.corpus, encoding.rows
-...         self.words, self.pooling = words, pooling
-...
-...     def pairs(self, references, captions, pooling=None):
-...         candidates = np.repeat(self.positions(captions), np.diff(references.indptr))
-...         both = zip(self.positions(references.rows), candidates)
-...         scores = np.array([jaccard(self.words[i], self.words[j]) for i, j in both])
-...         return pool(scores, references.indptr, pooling or self.pooling)
-...
-...     def query(self, text, captions):
-...         return np.array([jaccard(set(text.split()), self.words[j]) for j in self.positions(captions)])
-...
->>> def jaccard(a, b):
-...     return len(a & b) / len(a | b)
-
-The source itself:
-
->>> class Jaccard(Source[JaccardParams]):
-...     spec = SourceSpec("jaccard", kind="pairs", bounds=(0, 1), symmetric=True, version=1, params=JaccardParams)
-...
-...     def fingerprint_params(self, corpus, rows, runtime):
-...         return {"source": "jaccard"}
-...
-...     def tasks(self, corpus, rows, rows_per_shard, runtime):
-...         return JaccardTasks(corpus, rows, rows_per_shard)
-...
-...     def open(self, encoding):
-...         column = read_parts(encoding.folder, encoding.manifest, ["words"])["words"]
-...         return JaccardRelevance(encoding, [set(words) for words in column.to_pylist()], self.params.pooling)
-...
->>> source = Jaccard(JaccardParams())
->>> score_texts(source, [["a dog runs", "a dog"]], ["a dog sleeps"], Runtime()).scores.round(2)
-array([0.67])
+`relabel.sources` lists the classes of a source and shows a complete one.
 """
 
 from __future__ import annotations
@@ -106,18 +9,180 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, Self, TypeVar
+
+from pydantic import Field
 
 from relabel.core.errors import UsageError
+from relabel.core.parameters import Parameters
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
 from relabel.sources.relevance import LookupArrays, Relevance
-from relabel.sources.spec import SourceParams, SourceSpec
-from relabel.sources.typical_cost import TypicalCost
 from relabel.store.manifest import Manifest
 from relabel.store.tasks import Tasks
 from relabel.store.workdir import Work
+
+Kind = Literal["vectors", "features", "pairs", "others", "baseline"]
+
+
+class SourceParams(Parameters):
+    """Parameters that every source has. Each source adds its own and gives `source` and `pooling` a default.
+
+    A parameter that accepts a file, or the name of a model made by `relabel tune`, also needs the methods below.
+    """
+
+    source: str
+    pooling: Pooling = Field(description="Pooling of an image's references into one number.")
+
+    def with_absolute_paths(self) -> Self:
+        """Return the same parameters with absolute paths, for a worker process that runs in another folder."""
+        return self
+
+    def with_models(self, data: Path, dataset: str) -> Self:
+        """Return the same parameters with the name of a model replaced by its folder.
+
+        Parameters
+        ----------
+        data : Path
+            Folder of fetched files and tuned models.
+        dataset : str
+            Dataset whose models are used, where each dataset has its own.
+        """
+        return self
+
+    def tuned_models(self) -> tuple[str, ...]:
+        """Return the tuned models that these parameters use, each by the NAME of `relabel tune NAME`."""
+        return ()
+
+
+@dataclass(frozen=True)
+class SourceSpec:
+    """Properties of a source.
+
+    Attributes
+    ----------
+    name : str
+        Name of the source in `params.yaml`.
+    kind : Kind
+        Kind of encoding. "vectors" are unit vectors compared by their cosine, "features" are sparse rows that score
+        whole blocks, and "pairs" are scored one by one. "others" is a function of other labels, and "baseline" needs
+        image ids only.
+    bounds : (float, float)
+        Least and largest relevance.
+    symmetric : bool
+        True if r(a, b) = r(b, a) for single captions.
+    version : int
+        Version of the encoding's files. Increase it when the same captions and parameters give other bytes.
+    params : type of SourceParams
+    refused_poolings : mapping of Pooling to str
+        Poolings that the source does not support, with the reason.
+    neighbours_blocker : str or None
+        Reason why the source cannot find neighbours; None if it can.
+    sample_sizes : (int, int) or None
+        Numbers of captions in the two samples that a dry run encodes to predict sizes. None if the sizes depend on the
+        pairs.
+
+    Examples
+    --------
+    >>> from relabel.sources.same_image import SameImage
+    >>> spec = SameImage.spec
+    >>> spec.kind, spec.bounds, spec.poolings
+    ('baseline', (0.0, 1.0), ('paired', 'max', 'mean', 'refs'))
+    """
+
+    name: str
+    kind: Kind
+    bounds: tuple[float, float]
+    symmetric: bool
+    version: int
+    params: type[SourceParams]
+    refused_poolings: Mapping[Pooling, str] = field(default_factory=dict)
+    neighbours_blocker: str | None = None
+    sample_sizes: tuple[int, int] | None = None
+
+    @property
+    def pairwise(self) -> bool:
+        """True if every pair has its own cost, so blocks of arbitrary captions are too expensive."""
+        return self.kind == "pairs"
+
+    @property
+    def fast(self) -> bool:
+        """True if blocks of arbitrary captions are cheap, so the source can pick candidates for a slower one."""
+        return self.kind in ("vectors", "features")
+
+    @property
+    def baseline(self) -> bool:
+        """True if the source knows image ids only and therefore cannot score sentences."""
+        return self.kind == "baseline"
+
+    @property
+    def poolings(self) -> tuple[Pooling, ...]:
+        """Poolings that the source supports."""
+        every: tuple[Pooling, ...] = ("paired", "max", "mean", "refs")
+        return tuple(pooling for pooling in every if pooling not in self.refused_poolings)
+
+
+COCO_CAPTIONS = 616_767
+"""Captions of COCO, on which the costs were measured."""
+
+
+@dataclass(frozen=True)
+class TypicalCost:
+    """Approximate cost of a source's artefacts with default parameters, measured on COCO with 2 CPU cores.
+
+    Attributes
+    ----------
+    encode_bytes, encode_seconds : float
+        Cost of the encoding per caption.
+    export_bytes, export_seconds : float or None
+        Cost of a lookup per caption, without the bytes of ids and neighbours; None if it was not measured.
+    neighbours_seconds : float or None
+        Seconds of the exact top 100 of all captions of COCO; None if it was not measured.
+
+    Examples
+    --------
+    >>> from relabel.sources.base import TypicalCost
+    >>> cost = TypicalCost(encode_bytes=100, encode_seconds=0.01)
+    >>> cost.estimate("encode", captions=2_000, k=100)
+    (200000, 20.0)
+    """
+
+    encode_bytes: float
+    encode_seconds: float
+    export_bytes: float | None = None
+    export_seconds: float | None = None
+    neighbours_seconds: float | None = None
+
+    def estimate(self, stage: str, captions: int, k: int) -> tuple[int, float] | None:
+        """Estimate the bytes and seconds of an artefact.
+
+        Parameters
+        ----------
+        stage : str
+            "encode", "neighbours" or "export".
+        captions : int
+        k : int
+            Neighbours per caption.
+
+        Returns
+        -------
+        (int, float) or None
+            None if the cost of the stage was not measured.
+        """
+        # A neighbour takes a row number and a score of 4 bytes each.
+        lists = 8 * min(k, captions - 1)
+        if stage == "encode":
+            return round(captions * self.encode_bytes), captions * self.encode_seconds
+        if stage == "neighbours" and self.neighbours_seconds is not None:
+            # 70 bytes per caption are its digests. The exponent was fitted by eye to sbert and cider on two datasets
+            # (full_run_coco.json and full_run_flickr30k.json in benchmarks/results), and is a guess for other sizes.
+            return captions * (lists + 70), self.neighbours_seconds * (captions / COCO_CAPTIONS) ** 1.3
+        if stage == "export" and self.export_bytes is not None and self.export_seconds is not None:
+            # 50 bytes per caption are its ids and offsets.
+            return round(captions * (self.export_bytes + lists + 50)), captions * self.export_seconds
+        return None
+
 
 P = TypeVar("P", bound=SourceParams)
 
@@ -152,7 +217,7 @@ class Source(ABC, Generic[P]):
     """A way of measuring relevance, with its parameters.
 
     Subclasses implement `fingerprint_params`, `tasks` and `open`, and override the methods of the capabilities they
-    have. The module docstring lists the capabilities and shows a minimal source.
+    have. `relabel.sources` lists the capabilities and shows a minimal source.
 
     Parameters
     ----------

@@ -19,11 +19,10 @@ from relabel.core.progress import Advance, ignore_progress
 from relabel.core.runtime import Device, Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
-from relabel.sources.base import P, Source
+from relabel.sources.base import P, Source, SourceParams, SourceSpec
 from relabel.sources.finder import Finder, Search
 from relabel.sources.relevance import LookupArrays, Relevance, pool, positions_in
 from relabel.sources.shards import ShardTasks, read_failed_rows
-from relabel.sources.spec import SourceParams, SourceSpec
 from relabel.sources.vector_index import build_index, import_faiss
 from relabel.store.arrays import save_index, write_array, write_pieces
 from relabel.store.manifest import Manifest, read_columns

@@ -2,7 +2,7 @@
 
 A subclass implements `Relevance.pairs` and `Relevance.query`. All other methods have a default, which is either slower
 than a specialised one (`block`, `set_pairs`) or states that the capability is absent (`finder`, `write_lookup`).
-`relabel.sources.base` shows a complete source.
+`relabel.sources` shows a complete source.
 """
 
 from __future__ import annotations

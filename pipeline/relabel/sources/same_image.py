@@ -14,11 +14,9 @@ from typing_extensions import override
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
-from relabel.sources.base import OpenEncoding, Source
+from relabel.sources.base import OpenEncoding, Source, SourceParams, SourceSpec, TypicalCost
 from relabel.sources.relevance import LookupArrays, Relevance
 from relabel.sources.shards import NoTasks
-from relabel.sources.spec import SourceParams, SourceSpec
-from relabel.sources.typical_cost import TypicalCost
 from relabel.store.workdir import Work
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from relabel.store.atomic import write_text
 from relabel.store.blocks import Blocks, exclude_blocks
 from relabel.store.fixed_parquet import plain_bytes, write_plain
 from relabel.store.manifest import Manifest, open_artefact
-from relabel.store.tasks import Task, Tasks
+from relabel.store.tasks import Task
 from relabel.store.workdir import Work
 
 TEXTS = "texts.parquet"
@@ -50,17 +50,9 @@ class TextReuseTasks(ShardTasks):
         """Return the text of each row as it is encoded."""
         return self.corpus.texts[self.rows.start : self.rows.stop]
 
+    @override
     def set_previous(self, out: Path, semantic: dict[str, Any]) -> None:
-        """Set the folder of a possible previous encoding, and the parameters that the new rows depend on.
-
-        Parameters
-        ----------
-        out : Path
-            Folder of the encoding that is about to be replaced.
-        semantic : dict
-            Semantic parameters of the new encoding. Rows are reused only if those of the previous one are equal, apart
-            from the range of rows, the shard size and the index.
-        """
+        """Let rows be copied if all parameters but the range of rows, the shard size and the index are equal."""
         self._previous = out, semantic
 
     def start(self, work: Work) -> None:
@@ -156,14 +148,6 @@ class TextTasks(TextReuseTasks, VectorTasks):
         shard = next(name for name, part in self.parts.items() if rows[0] in part)
         self._blocks = Blocks(work, shard)
         return self._blocks.make(rows, lambda numbers: self.encode_rows(numbers, advance), advance)
-
-
-def with_text_reuse(make: Callable[[], Tasks], out: Path, semantic: dict[str, Any]) -> Tasks:
-    """Make tasks; if they support reuse, let them take rows over from an encoding at `out`."""
-    tasks = make()
-    if isinstance(tasks, TextReuseTasks):
-        tasks.set_previous(out, semantic)
-    return tasks
 
 
 def text_digests(texts: Iterable[str]) -> pa.Array:

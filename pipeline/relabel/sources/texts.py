@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
@@ -26,7 +25,7 @@ from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
 from relabel.sources.base import OpenEncoding, Source
 from relabel.sources.relevance import Relevance
-from relabel.sources.text_reuse import seconds_of_rows, with_text_reuse
+from relabel.sources.text_reuse import seconds_of_rows
 from relabel.store.artefact import build
 from relabel.store.manifest import ArtefactSpec, Manifest
 from relabel.store.tasks import make_all
@@ -280,8 +279,9 @@ def _open(
         work.facts |= {"rows": [rows.start, rows.stop], "label": source.spec.name, "kind": source.spec.kind}
         # Only the tasks count documents: the parameters in the manifest stay those that a fuse compares its parts with.
         documented = source.for_scoring().with_documents(REFERENCE_SPLIT)
-        make = partial(documented.tasks, corpus, rows, _ROWS_PER_SHARD, runtime)
-        make_all(with_text_reuse(make, out, semantic), work, runtime.progress)
+        tasks = documented.tasks(corpus, rows, _ROWS_PER_SHARD, runtime)
+        tasks.set_previous(out, semantic)
+        make_all(tasks, work, runtime.progress)
 
     identities = {f"encoding {part}": one.manifest.identity for part, one in inputs.items()}
     artefact = ArtefactSpec("encoding", label, semantic, {"corpus": corpus.digest} | identities)

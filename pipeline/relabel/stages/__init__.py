@@ -15,7 +15,7 @@ from relabel.stages.judge import judge, judgement_folder
 from relabel.stages.neighbours import labels_with_neighbours, neighbours
 from relabel.stages.project import Project
 from relabel.stages.tune import (
-    ensure_models,
+    ensure_model,
     needs_word2vec,
     tune_bert_sts,
     tune_cbow,
@@ -29,7 +29,7 @@ __all__ = [
     "build_encoding",
     "build_inputs",
     "encode",
-    "ensure_models",
+    "ensure_model",
     "estimate_plan",
     "estimate_wds",
     "export",

@@ -13,7 +13,7 @@ from relabel.corpus.params import Expected
 from relabel.neighbours.spec import Within as Split
 from relabel.page.captions import CAPTIONS
 from relabel.sources import source_class
-from relabel.sources.typical_cost import COCO_CAPTIONS, TypicalCost
+from relabel.sources.base import COCO_CAPTIONS, TypicalCost
 from relabel.stages import Job, Project
 from relabel.stages.ingest import FETCHED
 from relabel.stages.page import page_folder, page_is_current

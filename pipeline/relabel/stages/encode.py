@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from functools import partial
 
 from relabel.config import Config
 from relabel.core.errors import CheckError, FailedRowsError, MissingError, UsageError
 from relabel.core.hints import command
 from relabel.sources.base import OpenEncoding
 from relabel.sources.relevance import Relevance
-from relabel.sources.text_reuse import with_text_reuse
 from relabel.stages.job import Job, run_logged, run_tasks
 from relabel.stages.project import Project
-from relabel.stages.tune import check_word2vec, ensure_models
+from relabel.stages.tune import check_model, ensure_model
 from relabel.stages.variants import encoding_variant
 from relabel.store.manifest import ArtefactSpec, Manifest, read_artefact, read_manifest
+from relabel.store.tasks import Tasks
 from relabel.store.workdir import Work
 
 
@@ -31,12 +30,19 @@ def encode(project: Project, label: str, split: str) -> Job:
         If the corpus, an asset of the source or the encoding of a part is missing.
     """
     check_acyclic(project.config, label)
-    check_word2vec(project, label)
+    for model in project.config.params(label).tuned_models():
+        check_model(project, model)
     source, corpus, runtime = project.config.source(label), project.corpus, project.runtime
     rows = corpus.rows(project.splits(split))
     size = project.config.encode.rows_per_shard
     shape = {"rows": [rows.start, rows.stop], "rows_per_shard": size, "version": source.spec.version}
     semantic = source.fingerprint_params(corpus, rows, runtime) | shape
+
+    def tasks() -> Tasks:
+        work = source.tasks(corpus, rows, size, runtime)
+        # Captions that the previous encoding holds under the same parameters are copied rather than encoded again.
+        work.set_previous(out, semantic)
+        return work
 
     def fill(work: Work) -> None:
         project.note_single_captions(label)
@@ -57,8 +63,6 @@ def encode(project: Project, label: str, split: str) -> Job:
     identities = {f"encoding {part}": manifest.identity for part, manifest in parts.items()}
     artefact = ArtefactSpec("encoding", label, semantic, {"corpus": corpus.digest} | identities)
     out = project.layout.encoding(split, label)
-    # Captions that the previous encoding holds under the same parameters are copied rather than encoded again.
-    tasks = partial(with_text_reuse, partial(source.tasks, corpus, rows, size, runtime), out, semantic)
     return Job(out, artefact, fill, runtime.progress, tasks, encoding_variant(project, label))
 
 
@@ -68,9 +72,10 @@ def build_encoding(project: Project, label: str, split: str) -> Manifest:
     Raises
     ------
     RelabelError
-        As `ensure_models` and `encode`.
+        As `ensure_model` and `encode`.
     """
-    ensure_models(project, label)
+    for model in project.config.params(label).tuned_models():
+        ensure_model(project, model)
     build_inputs(project, label, split)
     return run_logged(project, encode(project, label, split))
 
@@ -135,13 +140,14 @@ def read_encoding(project: Project, label: str, split: str) -> Manifest:
     CheckError
         If it was made from another corpus or under other parameters.
     """
-    job, todo = encode(project, label, split), f"Run {_command(label, split)}."
+    job = encode(project, label, split)
     try:
         manifest = read_manifest(job.out, "encoding")
     except MissingError as error:
-        raise MissingError(error.problem, where=error.where, todo=todo) from error
+        raise MissingError(error.problem, where=error.where, todo=f"Run {_command(label, split)}.") from error
     if manifest.fingerprint != job.artefact.fingerprint:
-        raise CheckError("encoded from another corpus or under other parameters", where=str(job.out), todo=todo)
+        message, todo = "encoded from another corpus or under other parameters", f"Run {_command(label, split)}."
+        raise CheckError(message, where=str(job.out), todo=todo)
     return manifest
 
 

@@ -14,9 +14,9 @@ from relabel.stages.project import Project
 from relabel.stages.variants import Variant
 from relabel.store.artefact import build
 from relabel.store.manifest import ArtefactSpec, Manifest, read_manifest
-from relabel.store.tasks import Tasks
+from relabel.store.tasks import Tasks, make_all
 from relabel.store.workdir import Work
-from relabel.store.workers import RemoteJob, make
+from relabel.store.workers.remote_job import RemoteJob
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Job:
 def run_tasks(
     project: Project, tasks: Tasks, artefact: ArtefactSpec, work: Work, stage: Callable[..., Job], *arguments: Any
 ) -> None:
-    """Run tasks in this process or by workers, depending on the runtime.
+    """Run all tasks that are not done: in this process, in local processes, or on a Dask cluster that shares files.
 
     Parameters
     ----------
@@ -91,10 +91,21 @@ def run_tasks(
 
     Raises
     ------
+    MissingError
+        If Dask is needed and not installed, or no worker appears or sees the work folder.
+    CheckError
+        If a worker would make other files: its corpus, parameters, models or version differ.
+    PartialError
+        If all workers are lost, or one task ends several of them.
     RelabelError
-        As `relabel.store.workers.make`.
+        Any error that a task raises.
     """
-    make(tasks, work, RemoteJob(project, stage, arguments, artefact, work.folder))
+    runtime = project.runtime
+    if not runtime.workers and runtime.scheduler is None:
+        return make_all(tasks, work, runtime.progress)
+    from relabel.store.workers.dask_run import make_on_cluster
+
+    return make_on_cluster(tasks, work, RemoteJob(project, stage, arguments, artefact, work.folder))
 
 
 def run_logged(project: Project, job: Job) -> Manifest:

@@ -174,7 +174,8 @@ def _variants(project: Project, label: str) -> Iterator[tuple[str, Source[Any], 
     """Yield a label's source with its parts, and the source without its gate, which shows the cost of the gate."""
     source, parts = project.config.source(label), project.config.parts(label)
     for name in (label, *parts):
-        stages.ensure_models(project, name)
+        for model in project.config.params(name).tuned_models():
+            stages.ensure_model(project, model)
     yield label, source, parts
     if (alone := source.without_gate()) is not None:
         yield f"{label} without its gate", alone, {}

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from relabel.core.errors import MissingError, RelabelError, UsageError
 from relabel.core.hints import command
-from relabel.corpus import Corpus, References
+from relabel.corpus import References
 from relabel.sources.relevance import Relevance
 from relabel.stages import Project, open_label
 
@@ -86,7 +86,7 @@ def search_labels(
         raise left_out[0][1]
     # All labels encode the same rows of the corpus, so any of them can check the id.
     first = next(iter(chosen.values()))
-    query: str | int = text if text is not None else find_row(project.corpus, first.rows, str(caption_id))
+    query: str | int = text if text is not None else project.corpus.find_row(str(caption_id), first.rows)
     hits = {}
     for label, relevance in chosen.items():
         gate = None
@@ -134,25 +134,6 @@ def nearest(relevance: Relevance, query: str | int, k: int, gate: tuple[Relevanc
         caption, same_image = corpus.caption(row), int(corpus.image[row]) == image
         hits.append(Hit(caption.caption_id, caption.image_id, caption.text, score, same_image))
     return hits
-
-
-def find_row(corpus: Corpus, rows: range, caption_id: str) -> int:
-    """Return the row of an encoded caption.
-
-    Raises
-    ------
-    UsageError
-        If the corpus has no such caption, or it is not among the encoded rows.
-    """
-    row = corpus.find_row(caption_id)
-    if row is None:
-        todo = f"Ids read like {corpus.caption(0).caption_id}."
-        raise UsageError("no such caption in the corpus", where=caption_id, todo=todo)
-    if row not in rows:
-        split = corpus.caption(row).split
-        message = f"caption {caption_id} is in split {split}, which is not encoded"
-        raise UsageError(message, todo=f"Use --split {split}.")
-    return row
 
 
 def _check_search(project: Project, label: str, split: str, is_text: bool, named: bool) -> None:

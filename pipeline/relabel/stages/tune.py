@@ -7,7 +7,7 @@ from pathlib import Path
 
 from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.core.hints import command
-from relabel.sources.spec import SourceParams
+from relabel.sources.base import SourceParams
 from relabel.stages.ingest import fetch_and_ingest
 from relabel.stages.job import log_status
 from relabel.stages.project import Project
@@ -62,8 +62,8 @@ def needs_word2vec(params: SourceParams) -> bool:
     return "cbow" in params.tuned_models()
 
 
-def check_word2vec(project: Project, label: str) -> None:
-    """Check that the word vectors of a label, if `tune_cbow` trains them, were trained on the current captions.
+def check_model(project: Project, name: str) -> None:
+    """Check that a model of `SourceParams.tuned_models`, if it learns from captions, was trained on the current ones.
 
     Raises
     ------
@@ -72,7 +72,7 @@ def check_word2vec(project: Project, label: str) -> None:
     CheckError
         If they were trained on other captions.
     """
-    if not needs_word2vec(project.config.params(label)) or word2vec_is_current(project):
+    if name != "cbow" or word2vec_is_current(project):
         return
     dataset, where = project.training_dataset, str(project.word2vec)
     train = command("tune", "cbow", "--dataset", dataset)
@@ -93,16 +93,15 @@ def word2vec_is_current(project: Project) -> bool:
     return bool(trained.inputs.get("corpus") == corpus.facts["digest"])
 
 
-def ensure_models(project: Project, label: str) -> None:
-    """Train the models that a label uses and that relabel trains, unless they are up to date.
+def ensure_model(project: Project, name: str) -> None:
+    """Train a model of `SourceParams.tuned_models`, unless it is up to date.
 
     A project whose captions are a subset of another project's uses the models of its parent, so that a label, and a
     fuse of it, is the same in both.
     """
     project = project.parent or project
-    for name in project.config.params(label).tuned_models():
-        tune, folder = TUNED[name]
-        log_status(project, tune(project), folder(project))
+    tune, folder = TUNED[name]
+    log_status(project, tune(project), folder(project))
 
 
 def _tune_cbow(project: Project) -> tuple[Manifest, bool]:

@@ -10,6 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 from relabel.core.progress import Advance, Progress
 from relabel.store.workdir import Work
@@ -52,6 +54,17 @@ class Tasks(ABC):
 
     Each worker has an instance of its own, made from the same parameters. Instances share only the work folder.
     """
+
+    def set_previous(self, out: Path, semantic: dict[str, Any]) -> None:  # noqa: B027
+        """Let files or rows be copied from an earlier artefact, if this work can. Called before `start`.
+
+        Parameters
+        ----------
+        out : Path
+            Folder of the artefact that is about to be replaced. It need not exist.
+        semantic : dict
+            Semantic parameters of the new artefact.
+        """
 
     def start(self, work: Work) -> None:  # noqa: B027
         """Write files that all tasks need, such as a vocabulary. Called in the main process before any task."""

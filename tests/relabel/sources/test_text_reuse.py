@@ -18,7 +18,7 @@ from relabel.sources import text_reuse
 from relabel.sources.cosine import INDEX, read_vectors
 from relabel.sources.models.encoder import Embeddings, SentenceEncoder
 from relabel.sources.sbert import Sbert, SbertParams
-from relabel.sources.text_reuse import TEXTS, TextTasks, seconds_of_rows, text_digest_bytes, with_text_reuse
+from relabel.sources.text_reuse import TEXTS, TextTasks, seconds_of_rows, text_digest_bytes
 from relabel.store import tasks
 from relabel.store.artefact import build
 from relabel.store.blocks import Blocks
@@ -63,7 +63,8 @@ def encode(out: Path, lines: list[Caption], **params: Any) -> tuple[Manifest, Co
     corpus, runtime = Corpus.from_captions(lines), Runtime(device="cpu", threads=2)
     source, rows = Sbert(SbertParams(**params)), range(len(lines))
     semantic = source.fingerprint_params(corpus, rows, runtime) | {"rows": [0, len(lines)], "rows_per_shard": 16}
-    jobs = with_text_reuse(partial(source.tasks, corpus, rows, 16, runtime), out, semantic)
+    jobs = source.tasks(corpus, rows, 16, runtime)
+    jobs.set_previous(out, semantic)
 
     def fill(work: Work) -> None:
         work.facts["rows"] = [0, len(lines)]

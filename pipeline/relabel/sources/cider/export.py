@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relabel.corpus import References
-from relabel.sources.cider.features import Features, Weighting
-from relabel.sources.cider.relevance import CiderRelevance
+from relabel.sources.cider.relevance import CiderRelevance, Features, Weighting
 from relabel.store.arrays import write_array, write_pieces
 from relabel.store.workdir import Work
 

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relabel.core.numeric.jit import jit
-from relabel.sources.cider.features import MAX_SCORE, Features, MergeState, Weighting
-from relabel.sources.cider.kernels import NO_NGRAM, collect_matching_refs
+from relabel.sources.cider.caption_index import NO_NGRAM, MergeState, collect_matching_refs
+from relabel.sources.cider.relevance import MAX_SCORE, Features, Weighting
 
 I4 = NDArray[np.int32]
 I8 = NDArray[np.int64]
@@ -107,7 +107,7 @@ def impact_index_of(features: Features, weighting: Weighting, positions: I4, row
     Examples
     --------
     >>> import numpy as np
-    >>> from relabel.sources.cider.features import Weighting, features_of
+    >>> from relabel.sources.cider.relevance import Weighting, features_of
     >>> from relabel.sources.cider.impact_index import IMPACT_BITS, impact_index_of
     >>> weighting = Weighting(np.array([0, 2]), np.ones(2), np.ones(4), clip=True)
     >>> ngrams = np.array([0, 2, 3]), np.array([0, 1, 1]), np.array([1, 1, 1])  # two captions: indptr, ids, counts

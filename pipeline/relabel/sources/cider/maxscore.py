@@ -1,6 +1,6 @@
 """Exact search for the k best candidates of a reference set without scoring them all, compiled.
 
-In the notation of `kernels`, the score of a candidate c is bounded by ::
+In the notation of `caption_index`, the score of a candidate c is bounded by ::
 
     r(G, c) <= penalty(len_c) * sum_w coef_w (idf_w tf_c / |c|_k),    coef_w = 10 / (n R) sum_r idf_w tf_r / |r|_k
 
@@ -16,22 +16,32 @@ best are scored exactly. The k-th best exact score then shows whether the summed
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
 from relabel.core.numeric.heap import push
 from relabel.core.numeric.jit import jit
-from relabel.sources.cider.features import MAX_SCORE, Features, MergeState, Weighting
+from relabel.core.numeric.threads import run_chunks
+from relabel.core.progress import Advance
+from relabel.core.types import Rows, Scores
+from relabel.corpus import References
+from relabel.sources.cider.caption_index import MergeState
 from relabel.sources.cider.impact_index import (
     IMPACT_BITS,
+    MAX_CANDIDATES,
     ImpactIndex,
     Terms,
     collect_terms,
     exact_score,
+    impact_index_of,
     order_by_rarity,
 )
+from relabel.sources.cider.relevance import MAX_SCORE, CiderRelevance, Features, Weighting
+from relabel.sources.finder import EMPTY_SLOT, SlabFinder
 
 I4 = NDArray[np.int32]
 I8 = NDArray[np.int64]
@@ -42,6 +52,73 @@ _SATURATED = 65535  # largest sum: stands for 10.9 or more, which is above every
 _ROUNDING = 1 + 1e-5  # exceeds the relative rounding error of float32 peaks and norms
 _TRUST = 0.7  # share of the guessed k-th best at which candidates are listed; a lower one lists more of them
 _FIRST_LOOK, _NEXT_LOOK = 40, 4  # the k-th best sum is read after 40 k postings, then whenever they have quadrupled
+LEAVE_OUT = 0.4
+"""Default share of the k-th best sum that the search may leave out at first."""
+_QUERIES = 128  # queries per task of a thread
+
+
+@dataclass(frozen=True, eq=False)
+class CiderFinder(SlabFinder[ImpactIndex]):
+    """Neighbours of reference sets by CIDEr or CIDEr-D.
+
+    Pooling `max` is searched reference by reference: the k best of a set are among the k best of its references.
+
+    Attributes
+    ----------
+    relevance, search, pooling, runtime
+        See SlabFinder.
+    leave_out : float
+        `share` of `maxscore.search`, from 0 to below 1. It affects the time only.
+    """
+
+    relevance: CiderRelevance
+    leave_out: float = LEAVE_OUT
+
+    @override
+    def search_slab(
+        self, sets: References, exclude: Rows, slab: ImpactIndex, rows: Rows, scores: Scores, done: Advance
+    ) -> None:
+        features, weighting = self.relevance.features, self.relevance.weighting
+        single = self.pooling == "max"
+        sizes = np.diff(features.indptr)[sets.rows]
+        largest = int(sizes.max() if single else np.add.reduceat(sizes, sets.indptr[:-1]).max())
+        references = 1 if single else int(np.diff(sets.indptr).max())
+
+        def work(lo: int, hi: int) -> None:
+            merge, terms, sums = (
+                MergeState.allocate(references),
+                Terms.allocate(largest),
+                Sums.allocate(len(slab.rows), weighting),
+            )
+            indptr, out, left_out = sets.indptr[lo : hi + 1], exclude[lo:hi], self.leave_out
+            best = rows[lo:hi], scores[lo:hi]
+            if single:
+                # Each reference has heaps of its own, which start empty and are merged below.
+                out = np.repeat(out, np.diff(indptr))
+                best = (
+                    np.full((len(out), rows.shape[1]), EMPTY_SLOT, np.int32),
+                    np.full((len(out), rows.shape[1]), -1.0),
+                )
+                indptr = np.arange(indptr[0], indptr[-1] + 1)
+            search(indptr, sets.rows, out, features, slab, weighting, left_out, merge, terms, sums, *best)
+            if single:
+                merge_references(sets.indptr[lo : hi + 1], *best, rows[lo:hi], scores[lo:hi])
+
+        run_chunks(work, len(sets), self.runtime.threads, _QUERIES, done)
+
+    @override
+    def build_slab(self, rows: Rows) -> ImpactIndex:
+        positions = self.relevance.positions(rows).astype(np.int32)
+        return impact_index_of(self.relevance.features, self.relevance.weighting, positions, rows)
+
+    @override
+    def max_slab_rows(self) -> int:
+        """Return the number of candidates per slab: memory holds the slab's index and the sums of each thread."""
+        features, grams = self.relevance.features, int(self.relevance.weighting.starts[-1])
+        # Per candidate: 4 bytes per posting, float32 norms, row, position and length; per thread 2 + 4 + 1 + 4 of sums.
+        postings = len(features.ids) / max(1, len(features.bigrams))
+        each = 4 * postings + 4 * features.inverse.shape[1] + 12 + 11 * self.runtime.threads
+        return min(int((self.runtime.memory - 12 * grams) / each), MAX_CANDIDATES)
 
 
 class Sums(NamedTuple):

@@ -1,44 +1,182 @@
-"""CIDEr of any captions of an encoding: pairs, blocks, nearest captions and new texts."""
+"""CIDEr of any captions of an encoding: captions as weighted sparse rows of n-grams, and the scores of these rows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
+from relabel.core.numeric.csr import owners
 from relabel.core.numeric.threads import run_chunks
-from relabel.core.progress import Advance
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
-from relabel.sources.cider.features import (
-    MAX_SCORE,
-    Features,
-    MergeState,
-    Postings,
-    Weighting,
-    features_of_text,
-    postings_of,
-)
-from relabel.sources.cider.ngrams import Vocabulary, number_ngrams
-from relabel.sources.finder import EMPTY_SLOT, Search, SlabFinder
+from relabel.sources.cider.ngrams import NgramOccurrences, Vocabulary, number_ngrams
+from relabel.sources.finder import Finder, Search
 from relabel.sources.relevance import LookupArrays, Relevance, pool
 from relabel.store.workdir import Work
 
 if TYPE_CHECKING:
-    from relabel.sources.cider.impact_index import ImpactIndex
+    from relabel.sources.cider.caption_index import CaptionIndex
 
+MAX_SCORE = 10.0
+"""Relevance of a caption to itself."""
 BOUNDS = (0.0, MAX_SCORE)
 """Least and largest relevance."""
-LEAVE_OUT = 0.4
-"""Default share of the k-th best sum that the search may leave out at first."""
-_SETS = 4  # sets whose scores a thread holds at a time
-_QUERIES = 128  # queries per task of a thread
+
+
+class Features(NamedTuple):
+    """Captions as sparse rows (CSR), ids ascending within a row.
+
+    Attributes
+    ----------
+    indptr : (N + 1,) int64
+    ids, counts : (indptr[-1],) int32
+        N-gram ids and how often each occurs.
+    bigrams : (N,) int32
+        Length of each caption in CIDEr-D's penalty: words - 1, at least 0.
+    inverse : (N, n) float64
+        1 / norm of each order's tf * idf; 0 where the norm is 0.
+    """
+
+    indptr: NDArray[np.int64]
+    ids: NDArray[np.int32]
+    counts: NDArray[np.int32]
+    bigrams: NDArray[np.int32]
+    inverse: NDArray[np.float64]
+
+
+class Weighting(NamedTuple):
+    """Parameters that turn counts into relevance.
+
+    Attributes
+    ----------
+    starts : (n + 1,) int64
+        The ids of order k (from 1) are ``starts[k - 1]`` to ``starts[k] - 1``.
+    idf : (V,) float64
+    gauss : (longest + 1,) float64
+        Factor for each difference in length; all ones for plain CIDEr.
+    clip : bool
+        True for CIDEr-D, which counts min(tf_c, tf_r); False for plain CIDEr, which counts tf_c.
+    """
+
+    starts: NDArray[np.int64]
+    idf: NDArray[np.float64]
+    gauss: NDArray[np.float64]
+    clip: bool
+
+
+def idf_of(df: NDArray[np.int32], documents: int) -> NDArray[np.float64]:
+    """Compute inverse document frequencies ln(documents) - ln(max(1, df)), exactly 0 where df = documents.
+
+    Parameters
+    ----------
+    df : (V,) int32
+        Documents that hold each n-gram, in 0..documents.
+    documents : int
+        At least 1.
+
+    Returns
+    -------
+    (V,) float64
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel.sources.cider.relevance import idf_of
+    >>> idf_of(np.array([0, 1, 2, 4], np.int32), documents=4).round(3)
+    array([1.386, 1.386, 0.693, 0.   ])
+    """
+    idf = np.log(float(documents)) - np.log(np.maximum(1, df).astype(np.float64))
+    # The kernels skip n-grams whose idf is 0. The logarithms of a scalar and of an array may differ in the last bit.
+    return np.asarray(np.where(df >= documents, 0.0, idf))
+
+
+def features_of(
+    indptr: NDArray[np.int64],
+    ids: NDArray[np.int32],
+    counts: NDArray[np.int32],
+    words: NDArray[np.int32],
+    weighting: Weighting,
+) -> Features:
+    """Add lengths and norms to counted captions.
+
+    Parameters
+    ----------
+    indptr, ids, counts
+        See Features.
+    words : (N,) int32
+        Number of words of each caption.
+    weighting : Weighting
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel.sources.cider.relevance import Weighting, features_of
+    >>> weighting = Weighting(np.array([0, 2]), np.array([1.0, 2.0]), np.ones(4), clip=True)
+    >>> features = features_of(np.array([0, 2]), np.array([0, 1]), np.array([3, 2]), np.array([5]), weighting)
+    >>> features.inverse  # 1 / sqrt((3 * 1)^2 + (2 * 2)^2)
+    array([[0.2]])
+    >>> features.bigrams
+    array([4], dtype=int32)
+    """
+    orders = len(weighting.starts) - 1
+    order = np.searchsorted(weighting.starts, ids, side="right") - 1
+    cell = owners(indptr) * orders + order
+    squared = np.bincount(cell, (counts * weighting.idf[ids]) ** 2, len(words) * orders).astype(np.float64)
+    return features_with_norms(indptr, ids, counts, words, squared.reshape(-1, orders))
+
+
+def features_with_norms(
+    indptr: NDArray[np.int64],
+    ids: NDArray[np.int32],
+    counts: NDArray[np.int32],
+    words: NDArray[np.int32],
+    squared: NDArray[np.float64],
+) -> Features:
+    """Join counted captions with the squared norms of their orders, (N, n) float64."""
+    inverse = np.zeros(squared.shape)
+    np.divide(1.0, np.sqrt(squared), out=inverse, where=squared > 0)
+    flags: list[Literal["C", "W", "O"]] = ["C", "W", "O"]  # one memory layout, so that the kernels compile once
+    return Features(
+        np.require(indptr, np.int64, flags),
+        np.require(ids, np.int32, flags),
+        np.require(counts, np.int32, flags),
+        np.require(np.maximum(0, words - 1), np.int32, flags),
+        inverse,
+    )
+
+
+def features_of_text(
+    ngrams: NgramOccurrences, vocabulary: Vocabulary, weighting: Weighting, unseen_idf: float
+) -> Features:
+    """Make the single row of a new text.
+
+    Parameters
+    ----------
+    ngrams : NgramOccurrences
+        Of the text alone.
+    vocabulary : Vocabulary
+        Of the encoding.
+    weighting : Weighting
+    unseen_idf : float
+        idf of an n-gram that the vocabulary lacks. Such an n-gram matches nothing, but counts in the norm.
+    """
+    _, local, counts = ngrams.counts(0, 1)
+    ids = vocabulary.find(ngrams.vocabulary)[local]
+    seen = ids >= 0
+    idf = np.full(len(ids), unseen_idf)
+    idf[seen] = weighting.idf[ids[seen]]
+    orders = len(weighting.starts) - 1
+    order = np.searchsorted(ngrams.vocabulary.starts, local, side="right") - 1
+    squared = np.bincount(order, (counts * idf) ** 2, orders).astype(np.float64)[None]
+    words = np.array([ngrams.ids.shape[1]], np.int32)
+    return features_with_norms(np.array([0, seen.sum()]), ids[seen], counts[seen], words, squared)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -115,6 +253,8 @@ class CiderRelevance(Relevance):
 
     def index(self, captions: Rows) -> CaptionIndex:
         """Invert N captions once for many calls."""
+        from relabel.sources.cider.caption_index import CaptionIndex, postings_of
+
         positions = self.positions(captions).astype(np.int32)
         postings = postings_of(self.features, positions, np.asarray(captions, np.int32), self.weighting.starts)
         return CaptionIndex(self, postings)
@@ -130,12 +270,14 @@ class CiderRelevance(Relevance):
         return self._score_reference(features, 0, weighting, captions)
 
     @override
-    def finder(self, search: Search, pooling: Pooling | None, runtime: Runtime) -> CiderFinder:
+    def finder(self, search: Search, pooling: Pooling | None, runtime: Runtime) -> Finder:
+        from relabel.sources.cider.maxscore import CiderFinder
+
         return CiderFinder(self, search, pooling or self.pooling, runtime)
 
     def _score(self, refs: Features, weighting: Weighting, sets: References, candidates: Rows) -> Scores:
         """Score set p of rows of `refs` against the encoded caption in row ``candidates[p]`` of `features`."""
-        from relabel.sources.cider.kernels import score_pairs
+        from relabel.sources.cider.caption_index import MergeState, score_pairs
 
         out, largest = np.empty(len(candidates)), int(np.diff(sets.indptr).max(initial=1))
 
@@ -171,160 +313,6 @@ class CiderRelevance(Relevance):
     @cached_property
     def _vocabulary(self) -> Vocabulary:
         return self.open_vocabulary()
-
-
-@dataclass(frozen=True, eq=False)
-class CaptionIndex:
-    """Inverted index of N candidate captions, for reference sets of encoded rows.
-
-    Beside its result, a call holds the scores of 4 sets per thread: 32 N bytes, times the set size for `max`.
-
-    Attributes
-    ----------
-    relevance : CiderRelevance
-    postings : Postings
-    """
-
-    relevance: CiderRelevance
-    postings: Postings
-
-    def __len__(self) -> int:
-        return len(self.postings.rows)
-
-    def block(self, references: References, pooling: Pooling | None = None) -> Scores:
-        """Score M sets against all candidates: (M, N) float64, columns in the order of the caller's captions."""
-        out = np.empty((len(references), len(self)))
-
-        def write(lo: int, hi: int, scores: Scores) -> None:
-            out[lo:hi, self.postings.column] = scores
-
-        self._score_sets(references, pooling, write)
-        return out
-
-    def topk(self, references: References, k: int, pooling: Pooling | None = None) -> tuple[Rows, Scores]:
-        """Find the k most relevant candidates of each of M reference sets, without the (M, N) matrix.
-
-        Parameters
-        ----------
-        references : References
-            Of encoded rows. Sets of one caption give the neighbours of captions.
-        k : int
-            At least 1; cut to N.
-        pooling : Pooling, optional
-
-        Returns
-        -------
-        rows : (M, K) int32
-            Corpus rows by (-score, row).
-        scores : (M, K) float64
-        """
-        from relabel.core.numeric.heap import select_top
-
-        width = min(k, len(self))
-        rows, best = np.empty((len(references), width), np.int32), np.empty((len(references), width))
-
-        def select(lo: int, hi: int, scores: Scores) -> None:
-            select_top(scores, self.postings.rows, rows[lo:hi], best[lo:hi])
-
-        if width:
-            self._score_sets(references, pooling, select)
-        return rows, best
-
-    def _score_sets(
-        self, references: References, pooling: Pooling | None, use: Callable[[int, int, Scores], None]
-    ) -> None:
-        """Call use(lo, hi, scores) with the scores of sets lo to hi - 1 at a time, columns by position."""
-        from relabel.sources.cider.kernels import score_sets
-
-        relevance = self.relevance
-        mode = pooling or relevance.pooling
-        sets = relevance.set_positions(references, mode)
-        sizes = np.diff(sets.indptr)
-
-        def work(lo: int, hi: int) -> None:
-            merge = MergeState.allocate(int(sizes.max(initial=1)))
-            held = np.empty((_SETS * int(sizes[lo:hi].max()) if mode == "max" else _SETS, len(self)))
-            for a in range(lo, hi, _SETS):
-                b = min(a + _SETS, hi)
-                indptr = sets.indptr[a : b + 1]
-                if mode == "max":  # every reference is a set of its own; `pool` joins their scores
-                    indptr = np.arange(indptr[0], indptr[-1] + 1)
-                scores = held[: len(indptr) - 1]
-                score_sets(indptr, sets.rows, relevance.features, self.postings, relevance.weighting, merge, scores)
-                use(a, b, pool(scores, sets.indptr[a : b + 1] - sets.indptr[a], "max") if mode == "max" else scores)
-
-        run_chunks(work, len(sets), relevance.threads, step=16 * _SETS)
-
-
-@dataclass(frozen=True, eq=False)
-class CiderFinder(SlabFinder["ImpactIndex"]):
-    """Neighbours of reference sets by CIDEr or CIDEr-D.
-
-    Pooling `max` is searched reference by reference: the k best of a set are among the k best of its references.
-
-    Attributes
-    ----------
-    relevance, search, pooling, runtime
-        See SlabFinder.
-    leave_out : float
-        `share` of `maxscore.search`, from 0 to below 1. It affects the time only.
-    """
-
-    relevance: CiderRelevance
-    leave_out: float = LEAVE_OUT
-
-    @override
-    def search_slab(
-        self, sets: References, exclude: Rows, slab: ImpactIndex, rows: Rows, scores: Scores, done: Advance
-    ) -> None:
-        from relabel.sources.cider.impact_index import Terms
-        from relabel.sources.cider.maxscore import Sums, merge_references, search
-
-        features, weighting = self.relevance.features, self.relevance.weighting
-        single = self.pooling == "max"
-        sizes = np.diff(features.indptr)[sets.rows]
-        largest = int(sizes.max() if single else np.add.reduceat(sizes, sets.indptr[:-1]).max())
-        references = 1 if single else int(np.diff(sets.indptr).max())
-
-        def work(lo: int, hi: int) -> None:
-            merge, terms, sums = (
-                MergeState.allocate(references),
-                Terms.allocate(largest),
-                Sums.allocate(len(slab.rows), weighting),
-            )
-            indptr, out, left_out = sets.indptr[lo : hi + 1], exclude[lo:hi], self.leave_out
-            best = rows[lo:hi], scores[lo:hi]
-            if single:
-                # Each reference has heaps of its own, which start empty and are merged below.
-                out = np.repeat(out, np.diff(indptr))
-                best = (
-                    np.full((len(out), rows.shape[1]), EMPTY_SLOT, np.int32),
-                    np.full((len(out), rows.shape[1]), -1.0),
-                )
-                indptr = np.arange(indptr[0], indptr[-1] + 1)
-            search(indptr, sets.rows, out, features, slab, weighting, left_out, merge, terms, sums, *best)
-            if single:
-                merge_references(sets.indptr[lo : hi + 1], *best, rows[lo:hi], scores[lo:hi])
-
-        run_chunks(work, len(sets), self.runtime.threads, _QUERIES, done)
-
-    @override
-    def build_slab(self, rows: Rows) -> ImpactIndex:
-        from relabel.sources.cider.impact_index import impact_index_of
-
-        positions = self.relevance.positions(rows).astype(np.int32)
-        return impact_index_of(self.relevance.features, self.relevance.weighting, positions, rows)
-
-    @override
-    def max_slab_rows(self) -> int:
-        """Return the number of candidates per slab: memory holds the slab's index and the sums of each thread."""
-        from relabel.sources.cider.impact_index import MAX_CANDIDATES
-
-        features, grams = self.relevance.features, int(self.relevance.weighting.starts[-1])
-        # Per candidate: 4 bytes per posting, float32 norms, row, position and length; per thread 2 + 4 + 1 + 4 of sums.
-        postings = len(features.ids) / max(1, len(features.bigrams))
-        each = 4 * postings + 4 * features.inverse.shape[1] + 12 + 11 * self.runtime.threads
-        return min(int((self.runtime.memory - 12 * grams) / each), MAX_CANDIDATES)
 
 
 def gauss_of(sigma: float | None, longest: int) -> NDArray[np.float64]:

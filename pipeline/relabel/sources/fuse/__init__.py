@@ -20,11 +20,10 @@ from relabel.core.hints import command
 from relabel.core.runtime import Runtime, default_data
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
-from relabel.sources.base import OpenEncoding, Source
+from relabel.sources.base import OpenEncoding, Source, SourceParams, SourceSpec
 from relabel.sources.fuse.model import BOUNDS, Part, model_manifest, read_model, read_parts, without_rows
 from relabel.sources.fuse.relevance import FuseRelevance
 from relabel.sources.shards import NoTasks
-from relabel.sources.spec import SourceParams, SourceSpec
 from relabel.store.manifest import Manifest
 
 

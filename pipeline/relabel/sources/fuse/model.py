@@ -9,8 +9,9 @@ Trees are plain arrays, and their sums over many pairs have the bits of scikit-l
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -30,6 +31,7 @@ from relabel.store.workdir import Work
 I4 = NDArray[np.int32]
 F8 = NDArray[np.float64]
 _STEP = 1 << 14  # pairs per task of a thread
+_BLOCK = 256  # pairs whose features stay in the first-level cache while all trees are evaluated
 _STORAGE = ("rows", "rows_per_shard", "index")  # parameters of an encoding that change no value
 
 
@@ -97,9 +99,31 @@ def add_trees(trees: Trees, features: F8, out: F8, threads: int = 1) -> None:
     threads : int
     """
     if len(trees.roots):
-        from relabel.sources.fuse.kernels import sum_trees
+        compiled = _compile_sum()
+        run_chunks(lambda lo, hi: compiled(*trees, features[lo:hi], out[lo:hi]), len(out), threads, _STEP)
 
-        run_chunks(lambda lo, hi: sum_trees(*trees, features[lo:hi], out[lo:hi]), len(out), threads, _STEP)
+
+def _sum_trees(roots: I4, nodes: I4, values: F8, features: F8, out: F8) -> None:
+    """Add the values of all trees to `out`, (P,)."""
+    # Blocks of pairs are the outer loop, but each pair adds its trees in their order. So the bits do not depend on the
+    # size of a block.
+    for start in range(0, len(out), _BLOCK):
+        stop = min(start + _BLOCK, len(out))
+        for t in range(len(roots)):
+            for p in range(start, stop):
+                n = roots[t]
+                # Children follow their parent, so the walk ends at a leaf. Equality goes left, as in scikit-learn.
+                while nodes[n, 0] >= 0:
+                    n = nodes[n, 1] if features[p, nodes[n, 0]] <= values[n] else nodes[n, 2]
+                out[p] += values[n]
+
+
+@cache
+def _compile_sum() -> Callable[..., None]:
+    """Compile `_sum_trees`. numba is loaded for the first score, because a model is also read without scoring."""
+    from relabel.core.numeric.jit import jit
+
+    return jit(_sum_trees)
 
 
 KIND = "fuse_model"

@@ -9,22 +9,53 @@ counts. Captions are read as PTB tokens, as in pycocoevalcap. A text without wor
 
 from __future__ import annotations
 
-from typing import Any
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
+from pydantic import Field
 from typing_extensions import override
 
+from relabel.core.errors import PartialError
+from relabel.core.java import SILENCE
 from relabel.core.runtime import Runtime
-from relabel.corpus import Corpus
-from relabel.sources.base import OpenEncoding, Source
-from relabel.sources.meteor.encode import MeteorTasks
-from relabel.sources.meteor.jar import paraphrase_table
-from relabel.sources.meteor.relevance import MeteorParams, MeteorRelevance, make_scorer
-from relabel.sources.spec import SourceSpec
-from relabel.sources.typical_cost import TypicalCost
+from relabel.core.types import Pooling, Rows, Scores
+from relabel.core.worker_pool import LineError
+from relabel.corpus import Corpus, References
+from relabel.corpus.tokenizers import tokenize_text
+from relabel.sources.base import OpenEncoding, Source, SourceParams, SourceSpec, TypicalCost
+from relabel.sources.meteor.encode import MeteorTables, MeteorTasks
+from relabel.sources.meteor.jar import MeteorScorer, normalise, paraphrase_table, scorer_command
+from relabel.sources.relevance import Relevance, pool
 from relabel.sources.wordnet import find_meteor_jar
 from relabel.store.atomic import sha256_file
-from relabel.store.manifest import read_parts
+from relabel.store.manifest import Manifest, read_parts, refuse_replaced
+
+BEAM = 40
+"""Partial alignments that METEOR keeps. In a text of no more words, the alignment with itself always survives."""
+
+
+class MeteorParams(SourceParams):
+    """Parameters of meteor. Those after `language` change no score and enter no fingerprint.
+
+    Examples
+    --------
+    >>> from relabel.sources.meteor import MeteorParams
+    >>> params = MeteorParams(heap="4G")
+    >>> params.language, params.heap, params.processes
+    ('en', '4G', None)
+    """
+
+    source: Literal["meteor"] = "meteor"
+    pooling: Pooling = "refs"
+    language: Literal["en"] = Field("en", description="Language; pycocoevalcap has the paraphrases of this one.")
+    heap: str = Field("2G", pattern=r"^[1-9][0-9]{0,8}[kKmMgG]$", description="Most memory of one Java process.")
+    processes: int | None = Field(None, ge=1, le=4096, description="Java processes; none: one a CPU thread.")
+    silence: float = Field(
+        SILENCE, gt=0, le=1e6, description="Seconds without an answer after which Java counts as hung."
+    )
 
 
 class Meteor(Source[MeteorParams]):
@@ -94,3 +125,130 @@ class Meteor(Source[MeteorParams]):
             params=self.params,
             runtime=encoding.runtime,
         )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MeteorRelevance(Relevance):
+    """METEOR of any captions, scored by Java pair by pair.
+
+    A caption among its own references scores 1 and is not sent to Java.
+
+    Attributes
+    ----------
+    words : list of str
+        Distinct normalised texts; the first is empty.
+    text : (len(rows),) int32
+        Index into `words` of each encoded row's text.
+    scorer : MeteorScorer
+    params : MeteorParams
+    runtime : Runtime
+    """
+
+    corpus: Corpus
+    rows: range
+    pooling: Pooling
+    words: list[str]
+    text: Rows
+    scorer: MeteorScorer
+    params: MeteorParams
+    runtime: Runtime
+
+    @override
+    def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
+        """Score P pairs; `max` equals `refs`, because METEOR takes the best of several references.
+
+        Raises
+        ------
+        PartialError
+            If Java ends or hangs repeatedly; names the pair.
+        """
+        mode = pooling or self.pooling
+        if mode == "paired":
+            references = References.single(references.rows[references.indptr[:-1]])
+        if mode != "mean":
+            return self._best(references, captions)
+        each = np.repeat(captions, references.indptr[1:] - references.indptr[:-1])
+        return pool(self._best(References.single(references.rows), each), references.indptr, "mean")
+
+    @override
+    def query(self, text: str, captions: Rows) -> Scores:
+        """Score N captions against one new text; this takes seconds, since METEOR's tables are cut for its words."""
+        tokens = tokenize_text(text)
+        reference = normalise([tokens], self.params.language, self.params.silence)[0] if tokens.strip() else ""
+        read = [self.words[i] for i in self._text(captions)]
+        distinct = dict.fromkeys(w for w in read if w)
+        if not reference or not distinct:
+            return np.zeros(len(captions))
+        with tempfile.TemporaryDirectory(prefix="relabel-") as folder:
+            MeteorTables(self.params.language, [reference, *distinct]).write_all(Path(folder))
+            scorer = make_scorer(self.params, Path(folder), self.runtime)
+            try:
+                values = scorer.score([f"{reference} ||| {w}" for w in distinct])
+            except LineError as error:
+                row = captions[read.index(list(distinct)[error.index])]
+                where = f"reference {text!r}; caption {self.corpus.caption_ids[row]}"
+                raise PartialError(error.problem, where=where, todo=error.todo) from error
+            finally:
+                scorer.close()
+        score = dict(zip(distinct, values, strict=True)) | {"": 0.0}
+        return np.array([score[w] for w in read])
+
+    @override
+    def start(self) -> None:
+        """Start the first Java process."""
+        self.scorer.start()
+
+    def close(self) -> None:
+        """End the Java processes; they start again when needed."""
+        self.scorer.close()
+
+    def _text(self, rows: Rows) -> list[int]:
+        """Return the index into `words` of each row's text."""
+        texts: list[int] = self.text[self.positions(rows)].tolist()
+        return texts
+
+    def _best(self, references: References, captions: Rows) -> Scores:
+        """Score against the best of the references, each distinct (references, caption) once."""
+        refs, cands, bounds = self._text(references.rows), self._text(captions), references.indptr.tolist()
+        scores = np.zeros(len(cands))
+        questions: dict[tuple[int, ...], list[int]] = {}
+        for p, cand in enumerate(cands):
+            # An empty reference matches nothing, and METEOR accepts no empty text.
+            group = set(refs[bounds[p] : bounds[p + 1]]) - {0}
+            # A caption among its references has METEOR 1 if the identity survives the beam.
+            if cand in group and self.words[cand].count(" ") < BEAM:
+                scores[p] = 1.0
+            elif cand and group:
+                questions.setdefault((*sorted(group), cand), []).append(p)
+        lines = [" ||| ".join(self.words[i] for i in key) for key in questions]
+        try:
+            values = self.scorer.score(lines)
+        except LineError as error:
+            p = list(questions.values())[error.index][0]
+            ids = [self.corpus.caption_ids[row] for row in references[p]]
+            where = f"references {', '.join(ids)}; caption {self.corpus.caption_ids[captions[p]]}"
+            raise PartialError(error.problem, where=where, todo=error.todo) from error
+        for score, pairs in zip(values, questions.values(), strict=True):
+            scores[pairs] = score
+        return scores
+
+
+def make_scorer(params: MeteorParams, tables: Path, runtime: Runtime, manifest: Manifest | None = None) -> MeteorScorer:
+    """Make a scorer that starts its processes when needed.
+
+    Parameters
+    ----------
+    params : MeteorParams
+    tables : Path
+        Folder of cut tables.
+    runtime : Runtime
+    manifest : Manifest, optional
+        Of the encoding that holds the tables. The tables must still be its files whenever a process starts.
+    """
+
+    def command() -> list[str]:
+        if manifest is not None:
+            refuse_replaced(tables, manifest)
+        return scorer_command(params.language, tables, params.heap)
+
+    return MeteorScorer(command, params.processes or runtime.threads, params.silence)

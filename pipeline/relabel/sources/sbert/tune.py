@@ -40,8 +40,16 @@ from relabel.core.runtime import Runtime, pick_device
 from relabel.corpus import Corpus
 from relabel.datasets.cxc import sha256
 from relabel.sources.models.files import DEFAULT_MODEL, ModelFiles, find_model
-from relabel.sources.sbert.tune_data import JudgedSet, SentenceSetName, read_judged_set, read_sentence_sets
-from relabel.sources.sbert.tune_evaluate import correlations, cosine_table, encode, sort_pairs
+from relabel.sources.sbert.tune_data import (
+    JudgedSet,
+    SentenceSetName,
+    correlations,
+    cosine_table,
+    encode,
+    read_judged_set,
+    read_sentence_sets,
+    sort_pairs,
+)
 from relabel.store.artefact import Guard, build
 from relabel.store.manifest import ArtefactSpec, Manifest
 from relabel.store.place import check_kind

@@ -24,12 +24,10 @@ from relabel.core.errors import UsageError
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
-from relabel.sources.base import OpenEncoding, Source
+from relabel.sources.base import OpenEncoding, Source, SourceParams, SourceSpec, TypicalCost
 from relabel.sources.shards import read_failed_rows
-from relabel.sources.spec import SourceParams, SourceSpec
 from relabel.sources.spice.encode import WORDS, SceneGraphTasks, collapsed
 from relabel.sources.spice.parser import ParseFailure, SpiceParser, parser_files, worker_command
-from relabel.sources.typical_cost import TypicalCost
 from relabel.sources.wordnet import find_meteor_jar
 from relabel.store.atomic import sha256_file
 from relabel.store.manifest import read_parts

@@ -28,9 +28,8 @@ from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
 from relabel.corpus.tokenizers import Tokenizer, lower_split
-from relabel.sources.base import OpenEncoding, Source
+from relabel.sources.base import OpenEncoding, Source, SourceSpec
 from relabel.sources.cosine import vectors_from_table
-from relabel.sources.spec import SourceSpec
 from relabel.sources.wmd.distance import Bags
 from relabel.sources.wmd.encode import NAMED, StopWords, WmdTasks, count_words, scale_to_unit_length
 from relabel.sources.wmd.relevance import WmdRelevance

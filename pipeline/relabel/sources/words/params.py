@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.core.hints import command
-from relabel.sources.spec import SourceParams
+from relabel.sources.base import SourceParams
 from relabel.sources.words.vectors import WordVectorsFile
 from relabel.store.manifest import Manifest, open_artefact
 

@@ -213,7 +213,7 @@ def _silent_logs() -> Iterator[None]:
 
 
 def make_on_cluster(tasks: Tasks, work: Work, job: RemoteJob) -> None:
-    """Run all tasks that are not done in a Dask cluster; raises like `relabel.store.workers.make`."""
+    """Run all tasks that are not done in a Dask cluster; raises as `relabel.stages.job.run_tasks`."""
     runtime = job.project.runtime
     tasks.start(work)
     with ExitStack() as stack:
@@ -258,7 +258,7 @@ class DaskPool:
         Raises
         ------
         MissingError, CheckError, PartialError, RelabelError
-            Like `relabel.store.workers.make`.
+            As `relabel.stages.job.run_tasks`.
         """
         # Running tasks by their future, with the address of the worker.
         waiting, running, losses = deque(tasks), dict[Any, tuple[Task, str]](), Counter[Task]()

@@ -15,9 +15,9 @@ from relabel.corpus import Corpus, References
 from relabel.export.params import ExportPlanParams
 from relabel.export.plan.build import PlanTasks
 from relabel.export.plan.spec import PlanSpec
+from relabel.sources.base import Kind, SourceParams, SourceSpec
 from relabel.sources.cosine import VectorRelevance
 from relabel.sources.relevance import Relevance
-from relabel.sources.spec import Kind, SourceParams, SourceSpec
 from relabel.store.artefact import build
 from relabel.store.manifest import ArtefactSpec, Manifest
 from relabel.store.tasks import make_all

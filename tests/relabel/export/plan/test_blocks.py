@@ -15,8 +15,8 @@ from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.export.plan import blocks
 from relabel.export.plan.blocks import Pairs, block_of
+from relabel.sources.base import Kind
 from relabel.sources.cosine import VectorRelevance
-from relabel.sources.spec import Kind
 
 
 @pytest.mark.parametrize("pooling", POOLINGS)

@@ -16,7 +16,7 @@ from relabel.corpus import Corpus
 from relabel.export.plan import blocks, spec
 from relabel.export.plan.blocks import Pairs
 from relabel.export.plan.build import PlanTasks
-from relabel.sources.spec import Kind
+from relabel.sources.base import Kind
 from relabel.store.tasks import make_all
 from relabel.store.workdir import Work
 from relabel_train.batches import open_plan

@@ -12,7 +12,7 @@ from relabel.corpus import Corpus
 from relabel.export.plan import build as plan_estimate
 from relabel.export.plan import spec
 from relabel.export.plan.build import check_disk_space, check_size_limit, estimate
-from relabel.sources.spec import Kind
+from relabel.sources.base import Kind
 
 
 @pytest.mark.parametrize("kind", ["pairs", "vectors"])

@@ -22,8 +22,7 @@ from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
 from relabel.datasets.cxc import human_scores
 from relabel.sources.base import OpenEncoding
-from relabel.sources.cbow import Cbow, CbowParams
-from relabel.sources.cbow.encode import load_tagger
+from relabel.sources.cbow import Cbow, CbowParams, load_tagger
 from relabel.sources.cosine import VectorRelevance, read_vectors
 from relabel.store.artefact import build
 from relabel.store.manifest import ArtefactSpec, Manifest

@@ -242,9 +242,8 @@ def test_one_query_loads_no_compiled_kernels() -> None:
 import sys
 import numpy as np
 from relabel.corpus import References
-from relabel.sources.cider.features import Weighting, features_of, idf_of
 from relabel.sources.cider.ngrams import number_ngrams
-from relabel.sources.cider.relevance import CiderRelevance, gauss_of
+from relabel.sources.cider.relevance import CiderRelevance, Weighting, features_of, gauss_of, idf_of
 ngrams = number_ngrams(["a dog runs", "a brown dog runs", "two cats sleep"], str.split, 4)
 idf = idf_of(ngrams.document_frequency(References.of([[0, 1], [2]])), documents=2)
 weighting = Weighting(ngrams.vocabulary.starts, idf, gauss_of(6.0, 4), clip=True)

@@ -15,9 +15,9 @@ from tests.relabel.sources.fuse.test_fuse import fuse_project
 from relabel import stages
 from relabel.core.errors import UsageError
 from relabel.core.types import Pooling
-from relabel.sources.fuse.export import write_others
 from relabel.sources.fuse.features import Feature
 from relabel.sources.fuse.model import FuseModel, Head, HeadName, Part, add_trees, without_rows
+from relabel.sources.fuse.relevance import write_others
 from relabel.stages import Project
 from relabel.store.workdir import Work
 from relabel_train.lookup import open_lookup

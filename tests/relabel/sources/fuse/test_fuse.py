@@ -21,8 +21,7 @@ from relabel.corpus import References
 from relabel.sources.finder import Search
 from relabel.sources.fuse.features import Feature, pool_scores
 from relabel.sources.fuse.model import FuseModel, Head, Part
-from relabel.sources.fuse.relevance import FuseRelevance
-from relabel.sources.fuse.search import select_best
+from relabel.sources.fuse.relevance import FuseRelevance, select_best
 from relabel.stages import Project
 from relabel.store.workdir import Work
 

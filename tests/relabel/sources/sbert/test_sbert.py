@@ -30,8 +30,7 @@ from relabel.sources.base import OpenEncoding
 from relabel.sources.cosine import INDEX, VectorRelevance, read_vectors
 from relabel.sources.models.encoder import SentenceEncoder
 from relabel.sources.models.packed_layers import can_pack
-from relabel.sources.sbert import Sbert, SbertParams
-from relabel.sources.sbert.encode import SbertTasks
+from relabel.sources.sbert import Sbert, SbertParams, SbertTasks
 from relabel.store.artefact import build
 from relabel.store.manifest import ArtefactSpec, Manifest
 from relabel.store.tasks import make_all

@@ -102,5 +102,5 @@ def use_small_scores(monkeypatch: pytest.MonkeyPatch, images: int = IMAGES) -> N
     """Replace CxC's scores by these for tuning."""
     scores = small_scores(images)
     monkeypatch.setattr("relabel.sources.sbert.tune_data.human_scores", scores)
-    monkeypatch.setattr("relabel.sources.sbert.tune_evaluate.human_scores", scores)
+    monkeypatch.setattr("relabel.sources.sbert.tune_data.human_scores", scores)
     monkeypatch.setattr("relabel.sources.sbert.tune_data.image_ids", lambda split: np.arange(1, images + 1))

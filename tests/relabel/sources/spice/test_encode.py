@@ -27,7 +27,7 @@ from relabel.sources.shards import FAILED
 from relabel.sources.spice import encode as module
 from relabel.sources.spice.encode import SpiceTasks, collapsed, spelled, words_table
 from relabel.sources.spice.parser import Parsed, ParseFailure
-from relabel.sources.text_reuse import TEXTS, with_text_reuse
+from relabel.sources.text_reuse import TEXTS
 from relabel.store.artefact import build
 from relabel.store.manifest import ArtefactSpec, Manifest
 from relabel.store.tasks import Task, make_all
@@ -63,9 +63,9 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 def encode(out: Path, parser: Parser, per_shard: int = 30, lines: Sequence[str] = LINES) -> Manifest:
     corpus = Corpus.from_captions(Caption(f"c:{i}", f"i:{i // 5}", "test", text) for i, text in enumerate(lines))
     rows = range(2, len(lines))
-    make_tasks = partial(SpiceTasks, corpus, rows, per_shard, partial(read, corpus), Runtime(), parser=parser)
+    tasks = SpiceTasks(corpus, rows, per_shard, partial(read, corpus), Runtime(), parser=parser)
     semantic = {"rows_per_shard": per_shard, "rows": [rows.start, rows.stop]}
-    tasks = with_text_reuse(make_tasks, out, semantic)
+    tasks.set_previous(out, semantic)
 
     def fill(work: Work) -> None:
         work.facts["rows"] = [rows.start, rows.stop]

@@ -24,8 +24,7 @@ from relabel.core.types import Pooling
 from relabel.corpus import Corpus, References
 from relabel.sources.base import OpenEncoding
 from relabel.sources.finder import Search
-from relabel.sources.vectors import Vectors, VectorsParams
-from relabel.sources.vectors.relevance import ExternalVectorRelevance
+from relabel.sources.vectors import ExternalVectorRelevance, Vectors, VectorsParams
 from relabel.store.artefact import build
 from relabel.store.manifest import ArtefactSpec
 from relabel.store.tasks import make_all

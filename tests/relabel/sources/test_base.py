@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from relabel.sources.typical_cost import COCO_CAPTIONS, TypicalCost
+from relabel.sources.base import COCO_CAPTIONS, TypicalCost
 
 COST = TypicalCost(encode_bytes=10, encode_seconds=0.5, export_bytes=20, export_seconds=0.25, neighbours_seconds=300)
 
