@@ -307,9 +307,11 @@ class BlockCollate:
         """
         import torch
 
+        from relabel_train.tensors import sendable
+
         labels: list[SampleLabels] = [sample[self.field] for sample in samples]
         chosen = [self._caption(sample, one) for sample, one in zip(samples, labels, strict=True)]
-        added = {name: torch.from_numpy(array) for name, array in self.blocks(labels, chosen).items()}
+        added = {name: sendable(torch.from_numpy(array)) for name, array in self.blocks(labels, chosen).items()}
         batch = self._collate()([self._without_labels(sample) for sample in samples])
         if isinstance(batch, Mapping):
             return {**batch, **added}

@@ -287,13 +287,15 @@ class RelevanceCollate:
         TypeError
             If the trainer's batch is neither a mapping nor a tuple or list.
         """
+        from relabel_train.tensors import sendable
+
         # Before the trainer's collate, which may drop ids or stack them into tensors.
         names = [self._name(sample) for sample in samples]
         rows = self.lookup.rows_of(names) if names and isinstance(names[0], str) else names
         labels = TorchLookup(self.lookup)
         added = {
-            "relevance": labels.block(rows, None, self.pooling, self.missing),
-            "same_image": labels.same_image(rows),
+            "relevance": sendable(labels.block(rows, None, self.pooling, self.missing)),
+            "same_image": sendable(labels.same_image(rows)),
         }
         batch = self._collate()(self._without_key(samples))
         if isinstance(batch, Mapping):

@@ -1,0 +1,48 @@
+"""Tensors that a worker of a data loader sends to the training process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import get_worker_info
+
+_LARGEST = 1 << 20
+"""Bytes of the largest tensor that is sent by value; a larger one is copied faster through shared memory."""
+
+
+def sendable(tensor: Tensor) -> Tensor:
+    """Return a tensor that reaches the training process quickly.
+
+    torch moves a worker's tensors to shared memory and opens one connection between the processes for each. A small
+    tensor is cheaper inside the message of its batch. It arrives as an ordinary tensor.
+
+    Parameters
+    ----------
+    tensor : Tensor
+        On the CPU, without gradient.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from relabel_train.tensors import sendable
+    >>> sendable(torch.eye(2))  # outside a worker, the tensor itself
+    tensor([[1., 0.],
+            [0., 1.]])
+    """
+    if get_worker_info() is None or tensor.nbytes > _LARGEST:
+        return tensor
+    return tensor.as_subclass(_SentByValue)
+
+
+class _SentByValue(Tensor):
+    """Tensor that is pickled with its values; results of operations are ordinary tensors."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        return torch.from_numpy, (self.numpy(),)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        return self.clone()
