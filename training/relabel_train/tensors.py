@@ -39,7 +39,7 @@ def sendable(tensor: Tensor) -> Tensor:
 class _SentByValue(Tensor):
     """Tensor that is pickled with its values; results of operations are ordinary tensors."""
 
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         return torch.from_numpy, (self.numpy(),)
