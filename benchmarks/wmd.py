@@ -97,7 +97,7 @@ def neighbours(relevance: WmdRelevance, between: np.ndarray, args: argparse.Name
     ours = []
     for _ in range(ROUNDS):
         finder = relevance.finder(search, pooling, Runtime(threads=1))
-        table, _ = clocked(lambda f=finder: f._candidates)  # type: ignore[misc]
+        table, _ = clocked(lambda f=finder: f._weights)  # type: ignore[misc]
         each, nearest_rows = clocked(lambda f=finder: f.find(None, range(len(sample)), lambda _: None))  # type: ignore[misc]
         share = table * len(sample) / len(queries)  # the table is made once for all queries
         ours.append((each + share) / len(sample))
@@ -113,7 +113,8 @@ def neighbours(relevance: WmdRelevance, between: np.ndarray, args: argparse.Name
         if search.exclude[q] >= 0:
             set_distances[search.exclude[q]] = np.inf
         nearest = np.sort(set_distances)[: args.k]
-        mine = relevance.distances(search.queries.take(np.full(args.k, q)), nearest_rows[0][q], pooling)
+        singles = References.single(nearest_rows[0][q])
+        mine = relevance.distances(search.queries.take(np.full(args.k, q)), singles, pooling)
         if not np.allclose(mine, nearest, rtol=0, atol=1e-9):
             raise SystemExit(f"query {q}: the {args.k} nearest differ by {np.abs(mine - nearest).max()}")
     return {
@@ -128,10 +129,11 @@ def neighbours(relevance: WmdRelevance, between: np.ndarray, args: argparse.Name
 def solver(relevance: WmdRelevance, between: np.ndarray, count: int) -> dict[str, Any]:
     """Time the solvers on random pairs."""
     left, right = np.random.default_rng(1).integers(0, len(relevance.rows), (2, count))
-    distances(relevance.bags, relevance.wide, left[:9], right[:9])
+    pairs = References.single(left), References.single(right)
+    distances(relevance.bags, relevance.wide, *pairs)
     ours, theirs = [], []
     for _ in range(ROUNDS):
-        seconds, mine = clocked(lambda: distances(relevance.bags, relevance.wide, left, right))
+        seconds, mine = clocked(lambda: distances(relevance.bags, relevance.wide, *pairs))
         ours.append(seconds)
         seconds, other = clocked(lambda: by_pot(relevance, between, left, right))
         theirs.append(seconds)

@@ -33,7 +33,7 @@ from relabel.datasets.judged.stsb import read_stsb
 from relabel.judge.eccv import read_positives
 from relabel.sources.models.checks import check_model_folder
 from relabel.sources.vectors.files import read_vector_file
-from relabel.sources.wmd.encode import StopWords
+from relabel.sources.wmd import StopWords
 from relabel.sources.words.vectors import WordVectorsFile, read_word_vectors
 from relabel.stages import Project
 from relabel.store.manifest import ArtefactSpec, FileEntry, Manifest, read_manifest

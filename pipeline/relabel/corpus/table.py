@@ -63,6 +63,10 @@ class References:
         """Build one set per row."""
         return cls(np.arange(len(rows) + 1, dtype=np.int64), np.asarray(rows, dtype=np.int32))
 
+    def first(self) -> References:
+        """Return the first row of each set, as a set of its own. No set may be empty."""
+        return References.single(self.rows[self.indptr[:-1]])
+
     def __len__(self) -> int:
         return len(self.indptr) - 1
 

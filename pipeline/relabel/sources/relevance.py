@@ -199,7 +199,7 @@ class Relevance(ABC):
         """
         how = pooling or self.pooling
         if how == "paired":
-            others = References.single(others.rows[others.indptr[:-1]])
+            others = others.first()
         sizes = others.indptr[1:] - others.indptr[:-1]
         scores = self.pairs(references.take(np.repeat(np.arange(len(sizes)), sizes)), others.rows, how)
         return pool(scores, others.indptr, "mean" if how == "refs" else how)
@@ -239,7 +239,7 @@ class Relevance(ABC):
 
     def set_positions(self, references: References, pooling: Pooling) -> References:
         """Return reference sets as positions among the encoded rows; `paired` keeps the first caption of each."""
-        sets = References.single(references.rows[references.indptr[:-1]]) if pooling == "paired" else references
+        sets = references.first() if pooling == "paired" else references
         return References(sets.indptr, self.positions(sets.rows).astype(np.int32))
 
     def unit_vectors(self) -> NDArray[np.float32] | None:

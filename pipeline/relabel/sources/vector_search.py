@@ -132,7 +132,7 @@ class VectorFinder(Finder):
         """Query sets as positions, with those references only that the pooling counts."""
         sets = self.search.queries
         if self.pooling == "paired":
-            sets = References.single(sets.rows[sets.indptr[:-1]])
+            sets = sets.first()
         positions = sets.rows.astype(np.int64) - self.first
         if len(positions) and (positions.min() < 0 or positions.max() >= len(self.vectors)):
             raise IndexError(f"rows {sets.rows.min()} to {sets.rows.max()} are not all among the encoded rows")

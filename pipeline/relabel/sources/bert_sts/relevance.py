@@ -128,7 +128,7 @@ class BertStsRelevance(Relevance):
         """Score P pairs of a reference set and a caption; each distinct pair of texts is scored once per call."""
         how = pooling or self.pooling
         if how == "paired":
-            references = References.single(references.rows[references.indptr[:-1]])
+            references = references.first()
         each = np.repeat(captions, np.diff(references.indptr)).astype(np.int32)
         return pool(self._score_captions(references.rows, each), references.indptr, how)
 

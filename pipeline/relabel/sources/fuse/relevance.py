@@ -79,7 +79,7 @@ class FuseRelevance(Relevance):
     def _pairs(self, references: References, captions: Rows, mode: Pooling) -> Scores:
         """Score P pairs in one piece."""
         if mode == "paired":
-            references = References.single(references.rows[references.indptr[:-1]])
+            references = references.first()
         elif mode != "refs":
             each = np.repeat(captions, np.diff(references.indptr))
             single = self._pairs(References.single(references.rows), each, "paired")
@@ -103,7 +103,7 @@ class FuseRelevance(Relevance):
     def _score(self, scorers: Mapping[str, Scorer], references: References, count: int, mode: Pooling) -> Scores:
         """Score M sets against N = `count` candidates, (M, N) float64."""
         if mode == "paired":
-            references = References.single(references.rows[references.indptr[:-1]])
+            references = references.first()
         elif mode != "refs":
             single = self._score(scorers, References.single(references.rows), count, "paired")
             return pool_scores(single, references.indptr, mode)

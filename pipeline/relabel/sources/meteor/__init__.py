@@ -164,7 +164,7 @@ class MeteorRelevance(Relevance):
         """
         mode = pooling or self.pooling
         if mode == "paired":
-            references = References.single(references.rows[references.indptr[:-1]])
+            references = references.first()
         if mode != "mean":
             return self._best(references, captions)
         each = np.repeat(captions, references.indptr[1:] - references.indptr[:-1])

@@ -8,35 +8,67 @@ Binary Supervision", CVPR 2019, eq. 13.
 
 Relevance is 1 - d / reach, in [0, 1] (see `WmdRelevance`, whose `distances` are not rescaled). A caption without any
 word that has a vector is infinitely far from every caption, itself included, and has relevance 0.
+
+The vectors of all words are part of an encoding, so opening it does not need the file of word vectors. The list of stop
+words `english` was written for this project. It names closed word classes, spelled as PTB tokens: in lower case, with
+`'s` separate. Numbers, `no` and `not` are not in the list, because captions differ by them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import hashlib
+from collections import Counter
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pydantic import Field
 from typing_extensions import override
 
+from relabel.core.errors import CheckError
 from relabel.core.numeric.csr import indptr_of
+from relabel.core.parsing import read_text
+from relabel.core.progress import Advance
 from relabel.core.runtime import Runtime
 from relabel.core.types import Pooling
+from relabel.core.user_files import check_regular
 from relabel.corpus import Corpus
 from relabel.corpus.tokenizers import Tokenizer, lower_split
 from relabel.sources.base import OpenEncoding, Source, SourceSpec
 from relabel.sources.cosine import vectors_from_table
 from relabel.sources.wmd.distance import Bags
-from relabel.sources.wmd.encode import NAMED, StopWords, WmdTasks, count_words, scale_to_unit_length
-from relabel.sources.wmd.relevance import WmdRelevance
+from relabel.sources.wmd.relevance import WmdRelevance, reach_of
 from relabel.sources.words.params import WordVectorParams
-from relabel.sources.words.shards import VECTORS_FILE, WordBags
+from relabel.sources.words.shards import VECTORS_FILE, WordBags, WordTasks, coverage, make_vectors_table
 from relabel.sources.words.vectors import read_word_vectors
 from relabel.store.manifest import Manifest, read_parts, refuse_replaced
+from relabel.store.workdir import Work
+
+NAMED = ("english", "none")
+"""Names of the lists of stop words that need no file."""
+_CLASSES = {
+    "articles and determiners": "a an the this that these those each every either neither some any all both such "
+    "another other others own same what which whose",
+    "pronouns": "i me my mine myself we us our ours ourselves you your yours yourself yourselves he him his himself "
+    "she her hers herself it its itself they them their theirs themselves who whom there something anything",
+    "prepositions and particles": "of in on at by for with from to into onto upon about above across after against "
+    "along among amongst around as before behind below beneath beside besides between beyond down during except "
+    "inside like near off out outside over past per since than through throughout toward towards under underneath "
+    "until up via while within without next",
+    "conjunctions": "and or but nor so yet if because although though unless whether when where how why whereas",
+    "auxiliary verbs": "am is are was were be been being do does did doing done have has had having can could may "
+    "might must shall should will would ought let",
+    "clitics": "'s 's' 're 've 'll 'd 'm s t ll ve re d m",
+    "adverbs of grammar": "also just only very too then here again ever even still quite rather almost already",
+}
+ENGLISH = frozenset(word for words in _CLASSES.values() for word in words.split())
+"""Words of the list `english`."""
 
 
 class WmdParams(WordVectorParams):
@@ -73,14 +105,7 @@ class WmdParams(WordVectorParams):
 class Wmd(Source[WmdParams]):
     """Word mover's distance."""
 
-    spec = SourceSpec(
-        name="wmd",
-        kind="pairs",
-        bounds=(0.0, 1.0),
-        symmetric=True,
-        version=1,
-        params=WmdParams,
-    )
+    spec = SourceSpec(name="wmd", kind="pairs", bounds=(0.0, 1.0), symmetric=True, version=1, params=WmdParams)
 
     @override
     def tokenizer(self) -> str | None:
@@ -95,7 +120,7 @@ class Wmd(Source[WmdParams]):
         }
 
     def tasks(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> WmdTasks:
-        """Cut the work into `words.parquet`, the vectors of all words, and shards of bags (see `WmdTasks`).
+        """Cut the work into the words of shards, the vectors of all words, and shards of bags (see `WmdTasks`).
 
         Raises
         ------
@@ -104,16 +129,7 @@ class Wmd(Source[WmdParams]):
         CheckError
             If the file of word vectors is malformed, or has none of the captions' words.
         """
-        p = self.params
-
-        def bags(part: range) -> WordBags:
-            rows = slice(part.start, part.stop)
-            if p.tokenizer == "ptb":
-                return WordBags.from_texts(corpus.ptb_tokens()[rows])
-            return WordBags.from_texts([" ".join(lower_split(text)) for text in corpus.read("text", part)])
-
-        file, stop_words = p.find_file(runtime.data), StopWords.of(p.stop_words)
-        return WmdTasks(corpus, rows, rows_per_shard, file, bags, stop_words, p.tokenizer, p.unit_vectors)
+        return WmdTasks(corpus, rows, rows_per_shard, self.params, runtime.data)
 
     @override
     def open(self, encoding: OpenEncoding) -> WmdRelevance:
@@ -121,19 +137,18 @@ class Wmd(Source[WmdParams]):
         table = read_parts(encoding.folder, encoding.manifest, ["words", "counts"])
         indptr = indptr_of(pc.list_value_length(table["words"]).to_numpy())
         words, counts = (pc.list_flatten(table[name]).to_numpy() for name in ("words", "counts"))
-        vectors = pq.read_table(encoding.folder / VECTORS_FILE)
         return WmdRelevance(
             corpus=encoding.corpus,
             rows=encoding.rows,
             pooling=self.params.pooling,
             bags=Bags.of(indptr, words, counts),
-            vectors=vectors_from_table(vectors),
-            encode_text=_TextEncoder(self.params, encoding.manifest, encoding.runtime, encoding.folder),
+            vectors=vectors_from_table(pq.read_table(encoding.folder / VECTORS_FILE)),
+            encode_text=_TextEncoder(self.params, encoding.manifest, encoding.runtime.data, encoding.folder),
             threads=encoding.runtime.threads,
         )
 
 
-@dataclass
+@dataclass(frozen=True)
 class _TextEncoder:
     """Encoder of new texts (see `WmdRelevance.encode_text`).
 
@@ -142,39 +157,219 @@ class _TextEncoder:
 
     params: WmdParams
     manifest: Manifest
-    runtime: Runtime
+    data: Path
     folder: Path
-    index: dict[str, int] = field(default_factory=dict)
 
-    def __call__(self, text: str) -> tuple[list[int], NDArray[np.int64], NDArray[np.float32]]:
+    def __call__(self, text: str) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
         """Return the numbers of a text's words, their counts, and the vectors of the words that no caption has."""
-        if not self.index:  # loaded for the first new text
-            words = pq.read_table(self.folder / VECTORS_FILE, columns=["word"])["word"].to_pylist()
-            refuse_replaced(self.folder, self.manifest)
-            self.index.update({word: i for i, word in enumerate(words)})
-        stop_words = StopWords.of(self.params.stop_words)
-        words = [word for word in self._words(text) if word not in stop_words]
-        new = sorted({word for word in words if word not in self.index})
-        vectors = self._read_vectors(new)
+        if self.params.tokenizer == "lower_split":
+            words = lower_split(text)
+        else:
+            from relabel.corpus.tokenizers import tokenize_text
+
+            words = tokenize_text(text).split()
+        words = [word for word in words if word not in self._stop_words]
+        vectors = self._read_vectors(sorted({word for word in words if word not in self._index}))
         # New words are numbered after those of the encoding; words without a vector are left out (-1).
-        number = self.index | {word: len(self.index) + i for i, word in enumerate(vectors)}
+        number = self._index | {word: len(self._index) + i for i, word in enumerate(vectors)}
         ids = np.array([number.get(word, -1) for word in words], np.int64)
         _, distinct, counts = count_words(np.array([0, len(ids)]), ids)
         width = int(self.manifest.facts["width"])
-        return distinct.tolist(), counts, np.array(list(vectors.values()), np.float32).reshape(len(vectors), width)
+        return distinct, counts, np.array(list(vectors.values()), np.float32).reshape(len(vectors), width)
 
-    def _words(self, text: str) -> list[str]:
-        """Return the tokens of a text."""
-        if self.params.tokenizer == "lower_split":
-            return lower_split(text)
-        from relabel.corpus.tokenizers import tokenize_text
+    @cached_property
+    def _stop_words(self) -> StopWords:
+        return StopWords.of(self.params.stop_words)
 
-        return tokenize_text(text).split()
+    @cached_property
+    def _index(self) -> dict[str, int]:
+        """Number of each word of the encoding; read for the first new text."""
+        index = _read_word_numbers(self.folder)
+        refuse_replaced(self.folder, self.manifest)
+        return index
 
     def _read_vectors(self, words: list[str]) -> dict[str, NDArray[np.float32]]:
         """Read the vectors of words from the file; words that the file lacks are not in the result."""
         if not words:
             return {}
-        table = read_word_vectors(self.params.find_file(self.runtime.data, self.manifest), words)
+        table = read_word_vectors(self.params.find_file(self.data, self.manifest), words)
         vectors = scale_to_unit_length(table.vectors) if self.params.unit_vectors else table.vectors
         return {word: vectors[i] for word, i in table.index.items()}
+
+
+@dataclass(frozen=True)
+class StopWords:
+    """List of words that are left out of bags.
+
+    Attributes
+    ----------
+    name : str
+        `english`, `none`, or the name of the file with the words.
+    words : frozenset of str
+        In lower case.
+
+    Examples
+    --------
+    >>> from relabel.sources.wmd import StopWords
+    >>> stop_words = StopWords.of("english")
+    >>> [word for word in "A man on the horse".split() if word not in stop_words]
+    ['man', 'horse']
+    """
+
+    name: str
+    words: frozenset[str]
+
+    @classmethod
+    def of(cls, named: str) -> StopWords:
+        """Return the list `english`, the empty list `none`, or the words of a file.
+
+        Parameters
+        ----------
+        named : str
+            `english`, `none`, or the path of a text file with one word per line.
+
+        Raises
+        ------
+        MissingError
+            If there is no such file.
+        CheckError
+            If it is not UTF-8, or a line has several words; names the line.
+        """
+        if named in NAMED:
+            return cls(named, ENGLISH if named == "english" else frozenset())
+        path = Path(named)
+        check_regular(path, "no file of stop words", "Use english, none, or a text file with one word per line.")
+        lines = read_text(path).splitlines()
+        for number, line in enumerate(lines, 1):
+            if len(line.split()) > 1:
+                message = f"expected one word, found {line!r}"
+                raise CheckError(message, where=f"{path}, line {number}", todo="Write one word per line.")
+        return cls(path.name, frozenset(line.strip().lower() for line in lines if line.strip()))
+
+    def semantic(self) -> dict[str, Any]:
+        """Return the entry of a fingerprint: name, number of words and sha256 of the sorted words."""
+        digest = hashlib.sha256("\n".join(sorted(self.words)).encode()).hexdigest()
+        return {"name": self.name, "words": len(self.words), "sha256": digest}
+
+    def __contains__(self, word: str) -> bool:
+        return word.lower() in self.words
+
+
+class WmdTasks(WordTasks):
+    """Work on one encoding of wmd.
+
+    Parameters
+    ----------
+    corpus, rows, rows_per_shard
+        See ShardTasks.
+    params : WmdParams
+    data : Path
+        Folder of fetched files.
+    """
+
+    def __init__(self, corpus: Corpus, rows: range, rows_per_shard: int, params: WmdParams, data: Path) -> None:
+        super().__init__(corpus, rows, rows_per_shard)
+        self.configure(params.find_file(data), self._split, params.tokenizer)
+        self.stop_words, self.unit = StopWords.of(params.stop_words), params.unit_vectors
+        self._numbers: dict[str, int] = {}
+
+    @property
+    @override
+    def title(self) -> str:
+        return f"bags of words ({self.file.name})"
+
+    def make_shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
+        """Make one shard: row int32, words and counts list<int32>; words are lines of `VECTORS_FILE`, ascending."""
+        bags = self.read_shard_bags(work, rows)
+        self._numbers = self._numbers or _read_word_numbers(work.folder)
+        line = np.array([self._numbers.get(w, -1) for w in bags.vocabulary], np.int64)
+        indptr, ids, counts = count_words(bags.indptr, line[bags.words])
+        offsets = pa.array(indptr.astype(np.int32))
+        columns = {"row": np.arange(rows.start, rows.stop, dtype=np.int32)}
+        for name, values in (("words", ids), ("counts", counts)):
+            columns[name] = pa.ListArray.from_arrays(offsets, pa.array(values.astype(np.int32)))
+        return pa.table(columns)
+
+    @override
+    def finish(self, work: Work) -> None:
+        super().finish(work)
+        empty = sum(int((pc.list_value_length(c).to_numpy() == 0).sum()) for c in self.read_column(work, "words"))
+        counts = self.count_words(work)
+        left_out = {word: count for word, count in counts.items() if word in self.stop_words}
+        kept = Counter({word: count for word, count in counts.items() if word not in left_out})
+        table = self.record_vectors(work)
+        work.facts |= {
+            "reach": reach_of(vectors_from_table(table)),
+            "vocabulary": len(table),
+            "stop_words": {"list": self.stop_words.name, "tokens": sum(left_out.values()), "words": len(left_out)},
+            **coverage(kept, set(table["word"].to_pylist()), empty),
+        }
+
+    @override
+    def look_up_vectors(self, counts: Counter[str]) -> pa.Table:
+        """Look up the vectors of all words that are not stop words."""
+        wanted = [word for word in counts if word not in self.stop_words]
+        table = read_word_vectors(self.file, wanted)
+        if not table.index:
+            message = f"no word of these captions has a vector: {len(wanted):,} words looked up, such as "
+            message += ", ".join(repr(word) for word in wanted[:3]) if wanted else "none, because all are stop words"
+            todo = "Use vectors of the captions' language, spelled like the tokens (in lower case for ptb)."
+            raise CheckError(message, where=self.file.where, todo=todo)
+        return make_vectors_table(replace(table, vectors=scale_to_unit_length(table.vectors)) if self.unit else table)
+
+    def _split(self, rows: range) -> WordBags:
+        """Split the captions of some rows into words."""
+        if self.tokenizer == "ptb":
+            return WordBags.from_texts(self.corpus.ptb_tokens()[rows.start : rows.stop])
+        return WordBags.from_texts([" ".join(lower_split(text)) for text in self.corpus.read("text", rows)])
+
+
+def _read_word_numbers(folder: Path) -> dict[str, int]:
+    """Return the line of each word in the table of vectors."""
+    words = pq.read_table(folder / VECTORS_FILE, columns=["word"])["word"].to_pylist()
+    return {word: i for i, word in enumerate(words)}
+
+
+def scale_to_unit_length(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Scale (V, D) vectors to length 1; vectors of zeros stay zeros.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel.sources.wmd import scale_to_unit_length
+    >>> scale_to_unit_length(np.array([[3, 4], [0, 0]], np.float32))
+    array([[0.6, 0.8],
+           [0. , 0. ]], dtype=float32)
+    """
+    wide = vectors.astype(np.float64)
+    length = np.linalg.norm(wide, axis=1, keepdims=True)
+    unit: NDArray[np.float32] = np.divide(wide, length, out=np.zeros_like(wide), where=length > 0).astype(np.float32)
+    return unit
+
+
+def count_words(indptr: NDArray[Any], words: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Count the distinct words of each text; negative words are left out.
+
+    Parameters
+    ----------
+    indptr : (N + 1,) int
+    words : (indptr[-1],) int64
+        Words of text n at ``indptr[n]:indptr[n + 1]``, with repeats.
+
+    Returns
+    -------
+    indptr, words, counts : (N + 1,), (T,) and (T,) int64
+        Words ascending within a text.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from relabel.sources.wmd import count_words
+    >>> count_words(np.array([0, 4, 5]), np.array([7, 2, 7, -1, 2]))
+    (array([0, 2, 3]), array([2, 7, 2]), array([1, 2, 1]))
+    """
+    text = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))[words >= 0]
+    base = int(words.max(initial=0)) + 1
+    keys, counts = np.unique(text * base + words[words >= 0], return_counts=True)
+    bounds = np.searchsorted(keys, np.arange(len(indptr)) * base)
+    return bounds.astype(np.int64), keys % base, counts.astype(np.int64)

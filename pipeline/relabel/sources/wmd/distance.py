@@ -1,11 +1,14 @@
-"""Word mover's distance of pairs of bags of words: exact, compiled.
+"""Word mover's distance of bags of words and of sets of them: exact, compiled.
 
-Kusner, Sun, Kolkin, Weinberger: "From Word Embeddings to Document Distances", ICML 2015, eq. 1.
+Kusner, Sun, Kolkin, Weinberger: "From Word Embeddings to Document Distances", ICML 2015, eq. 1. Sets: Kim et al., "Deep
+Metric Learning Beyond Binary Supervision", CVPR 2019, eq. 13.
 
-Mass of words that both bags contain stays in place: the ground distance is a metric, so an optimal plan exists that
-never moves mass both out of and into the same word. The rest is a smaller transportation problem, and a bag's distance
-to itself is exactly 0. Supplies and demands are integers (count / total, times both totals). So every step of the
-solver moves at least one unit, and the solver needs no tolerance to end. Costs are float64.
+Supplies and demands are integers (count / total, times both totals). So every step of the solver moves at least one
+unit, and the solver needs no tolerance to end. Costs are float64.
+
+An infinite distance means that a caption has no word with a vector. Such a caption carries no information about its
+set and counts as the mean of the others. If it were dropped from a sum, its set would seem nearer; if it counted as
+infinite, a single such caption would make the set infinitely far.
 """
 
 from __future__ import annotations
@@ -17,11 +20,16 @@ from numpy.typing import NDArray
 
 from relabel.core.numeric.jit import jit
 from relabel.core.numeric.threads import run_chunks
+from relabel.core.types import Pooling
+from relabel.corpus import References
 
 F8 = NDArray[np.float64]
 I4 = NDArray[np.int32]
 I8 = NDArray[np.int64]
-_PAIRS = 4096  # pairs per task of a thread
+_PAIRS = 1024  # pairs per task of a thread
+_PAIRED, _MAX, _MEAN, _REFS = 0, 1, 2, 3
+CODES: dict[Pooling, int] = {"paired": _PAIRED, "max": _MAX, "mean": _MEAN, "refs": _REFS}
+"""Codes of poolings in the kernels. The names refer to relevance: `max` takes the least distance."""
 
 
 class Bags(NamedTuple):
@@ -44,7 +52,7 @@ class Bags(NamedTuple):
     totals: I8
 
     @classmethod
-    def of(cls, indptr: I8, words: I4, counts: NDArray[np.integer]) -> Bags:
+    def of(cls, indptr: I8, words: NDArray[np.integer], counts: NDArray[np.integer]) -> Bags:
         """Make bags from CSR rows of words and counts.
 
         Examples
@@ -56,132 +64,144 @@ class Bags(NamedTuple):
         """
         occurrences = np.ascontiguousarray(counts, np.int64)
         sums = np.concatenate([[0], np.cumsum(occurrences)])
-        words = np.ascontiguousarray(words, np.int32)
-        return cls(np.ascontiguousarray(indptr, np.int64), words, occurrences, np.diff(sums[indptr]).astype(np.int64))
-
-    def with_one(self, words: I4, counts: I8) -> Bags:
-        """Return N + 1 bags, the last of which has these words."""
-        indptr = np.append(self.indptr, self.indptr[-1] + len(words))
-        return Bags.of(indptr, np.append(self.words, words), np.append(self.counts, counts))
+        ids, starts = np.ascontiguousarray(words, np.int32), np.ascontiguousarray(indptr, np.int64)
+        return cls(starts, ids, occurrences, np.diff(sums[indptr]).astype(np.int64))
 
 
-def distances(bags: Bags, vectors: F8, left: I8, right: I8, threads: int = 1) -> F8:
-    """Compute the word mover's distances of P pairs of captions.
+def distances(
+    bags: Bags, vectors: F8, left: References, right: References, pooling: Pooling = "paired", threads: int = 1
+) -> F8:
+    """Compute the distances of P pairs of sets of captions, which are symmetric.
 
-    The bits are the same for (a, b) and (b, a), and for any number of threads.
+    `paired` takes the distance of the first captions, `max` the least of all pairs of captions, and `mean` their mean.
+    `refs` is the set distance W(X, Y) = sum_x min_y W(x, y) + sum_y min_x W(x, y).
+
+    The bits are the same for (a, b) and (b, a) if both are captions, and for any number of threads.
 
     Parameters
     ----------
     bags : Bags
     vectors : (V, D) float64
         Vectors of all words.
-    left, right : (P,) int64
-        Captions by number.
+    left, right : References
+        P sets of captions each, by number; no set is empty.
+    pooling : "paired", "max", "mean" or "refs"
     threads : int
 
     Returns
     -------
-    (P,) float64 in [0, inf]; infinite if a bag is empty.
+    (P,) float64 in [0, inf]; infinite if all captions of a set have empty bags.
 
     Examples
     --------
     Word 0 lies at the origin, word 1 at distance 3 and word 2 at distance 4 from it:
 
     >>> import numpy as np
+    >>> from relabel.corpus import References
     >>> from relabel.sources.wmd.distance import Bags, distances
     >>> vectors = np.array([[0.0, 0.0], [3.0, 0.0], [0.0, 4.0]])
     >>> bags = Bags.of(np.array([0, 2, 4]), np.array([0, 1, 0, 2]), np.array([1, 1, 1, 1]))
-    >>> distances(bags, vectors, np.array([0, 0]), np.array([0, 1]))  # half of the mass moves from word 1 to word 2
+    >>> distances(bags, vectors, References.single([0, 0]), References.single([0, 1]))  # half moves from 1 to 2
     array([0. , 2.5])
+    >>> distances(bags, vectors, References.of([[0, 1]]), References.of([[1]]), "refs")
+    array([2.5])
     """
-    out = np.empty(len(left))
-    run_chunks(
-        lambda lo, hi: _distances(bags, vectors, left[lo:hi], right[lo:hi], out[lo:hi]), len(out), threads, _PAIRS
-    )
+    if pooling == "paired":
+        left, right = left.first(), right.first()
+    out, code = np.empty(len(left)), CODES[pooling]
+
+    def work(lo: int, hi: int) -> None:
+        ends = slice(lo, hi + 1)
+        _distances(bags, vectors, left.indptr[ends], left.rows, right.indptr[ends], right.rows, code, out[lo:hi])
+
+    run_chunks(work, len(out), threads, _PAIRS)
     return out
 
 
 @jit
-def _distances(bags: Bags, vectors: F8, left: I8, right: I8, out: F8) -> None:
-    """Fill `out`, (P,), with the distances of pairs."""
+def _distances(bags: Bags, vectors: F8, starts: I8, left: I4, stops: I8, right: I4, pooling: int, out: F8) -> None:
+    """Fill `out`, (P,), with the distances of pairs of sets."""
     for p in range(len(out)):
-        out[p] = distance(bags, vectors, left[p], right[p])
+        a, b = left[starts[p] : starts[p + 1]], right[stops[p] : stops[p + 1]]
+        cells = np.empty((len(a), len(b)))
+        for i in range(len(a)):
+            for j in range(len(b)):
+                cells[i, j] = _distance(bags, vectors, a[i], b[j])
+        out[p] = _pool(cells, pooling)
 
 
 @jit
-def distance(bags: Bags, vectors: F8, a: int, b: int) -> float:
+def pool_to_captions(distances: F8, pooling: int, out: F8) -> None:
+    """Fill `out`, (N,), with the distances of a set to N captions, from the (N, R) distances of its captions."""
+    for n in range(len(out)):
+        out[n] = _pool(distances[n].reshape((-1, 1)), pooling)
+
+
+@jit
+def _pool(cells: F8, pooling: int) -> float:
+    """Compute the distance of two sets of m and n captions from the (m, n) distances of their captions."""
+    if pooling == _PAIRED:
+        return float(cells[0, 0])
+    if pooling == _MAX:
+        return float(cells.min())
+    if pooling == _MEAN:
+        total, finite = 0.0, 0
+        for distance in cells.flat:
+            if distance < np.inf:
+                total, finite = total + distance, finite + 1
+        return np.inf if finite == 0 else total / finite
+    return _sum_nearest(cells) + _sum_nearest(cells.T)
+
+
+@jit
+def _sum_nearest(cells: F8) -> float:
+    """Sum the least distance of each row; a row of infinite distances counts as the mean of the others."""
+    total, finite = 0.0, 0
+    for i in range(cells.shape[0]):
+        least = cells[i].min()
+        if least < np.inf:
+            total, finite = total + least, finite + 1
+    return np.inf if finite == 0 else total * (cells.shape[0] / finite)
+
+
+@jit
+def _distance(bags: Bags, vectors: F8, a: int, b: int) -> float:
     """Compute the word mover's distance of two bags."""
     if bags.totals[a] == 0 or bags.totals[b] == 0:
         return np.inf
     if not _in_canonical_order(bags, a, b):  # one orientation per pair, so both orders give the same bits
         a, b = b, a
-    words, counts = bags.words, bags.counts
-    i, stop_i = bags.indptr[a], bags.indptr[a + 1]
-    j, stop_j = bags.indptr[b], bags.indptr[b + 1]
-    sources, supply = np.empty((2, stop_i - i), np.int64)
-    sinks, demand = np.empty((2, stop_j - j), np.int64)
-    m = n = 0
-    # Merge the two ascending lists of words. The difference of a word's masses is a supply or a demand. Masses are
-    # scaled by both totals, so they are integers with equal sums.
-    while i < stop_i or j < stop_j:
-        of_a = of_b = np.int64(0)
-        at_a, at_b = i, j
-        if j == stop_j or (i < stop_i and words[i] <= words[j]):
-            of_a = counts[i] * bags.totals[b]
-        if i == stop_i or (j < stop_j and words[j] <= words[i]):
-            of_b = counts[j] * bags.totals[a]
-        i += int(of_a > 0)
-        j += int(of_b > 0)
-        if of_a > of_b:
-            sources[m], supply[m] = words[at_a], of_a - of_b
-            m += 1
-        elif of_b > of_a:
-            sinks[n], demand[n] = words[at_b], of_b - of_a
-            n += 1
-    if m == 0:  # equal masses everywhere: nothing moves
-        return 0.0
-    cost = np.empty((m, n))
-    for i in range(m):
-        for j in range(n):
-            cost[i, j] = euclidean(vectors, sources[i], sinks[j])
-    return transport(cost, supply[:m], demand[:n]) / (float(bags.totals[a]) * float(bags.totals[b]))
+    sources, sinks = slice(bags.indptr[a], bags.indptr[a + 1]), slice(bags.indptr[b], bags.indptr[b + 1])
+    x, y = bags.words[sources], bags.words[sinks]
+    cost = np.empty((len(x), len(y)))
+    for i in range(len(x)):
+        for j in range(len(y)):
+            cost[i, j] = _euclidean(vectors[x[i]], vectors[y[j]])
+    # Masses are scaled by both totals, so they are integers with equal sums.
+    moved = transport(cost, bags.counts[sources] * bags.totals[b], bags.counts[sinks] * bags.totals[a])
+    return moved / (float(bags.totals[a]) * float(bags.totals[b]))
 
 
 @jit
 def _in_canonical_order(bags: Bags, a: int, b: int) -> bool:
-    """Return whether bag a comes first or equals bag b, by number of words, then words, then counts."""
-    start_a, start_b = bags.indptr[a], bags.indptr[b]
-    size = bags.indptr[a + 1] - start_a
-    if size != bags.indptr[b + 1] - start_b:
-        return bool(size < bags.indptr[b + 1] - start_b)
-    for e in range(size):
-        if bags.words[start_a + e] != bags.words[start_b + e]:
-            return bool(bags.words[start_a + e] < bags.words[start_b + e])
-    for e in range(size):
-        if bags.counts[start_a + e] != bags.counts[start_b + e]:
-            return bool(bags.counts[start_a + e] < bags.counts[start_b + e])
-    return True
+    """Return whether bag a comes first or equals bag b, by words and counts."""
+    i, j = bags.indptr[a], bags.indptr[b]
+    sizes = bags.indptr[a + 1] - i, bags.indptr[b + 1] - j
+    for e in range(min(sizes[0], sizes[1])):
+        if bags.words[i + e] != bags.words[j + e]:
+            return bool(bags.words[i + e] < bags.words[j + e])
+        if bags.counts[i + e] != bags.counts[j + e]:
+            return bool(bags.counts[i + e] < bags.counts[j + e])
+    return bool(sizes[0] <= sizes[1])
 
 
 @jit
-def euclidean(vectors: F8, a: int, b: int) -> float:
-    """Compute the Euclidean distance of two words; the bits are the same for (a, b) and (b, a), and in every caller."""
-    x, y = vectors[a], vectors[b]
-    # Eight running sums in a fixed order: with a single one, each addition would wait for the last.
-    s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = 0.0
-    unrolled = len(x) - len(x) % 8
-    for d in range(0, unrolled, 8):
-        s0 += (x[d] - y[d]) * (x[d] - y[d])
-        s1 += (x[d + 1] - y[d + 1]) * (x[d + 1] - y[d + 1])
-        s2 += (x[d + 2] - y[d + 2]) * (x[d + 2] - y[d + 2])
-        s3 += (x[d + 3] - y[d + 3]) * (x[d + 3] - y[d + 3])
-        s4 += (x[d + 4] - y[d + 4]) * (x[d + 4] - y[d + 4])
-        s5 += (x[d + 5] - y[d + 5]) * (x[d + 5] - y[d + 5])
-        s6 += (x[d + 6] - y[d + 6]) * (x[d + 6] - y[d + 6])
-        s7 += (x[d + 7] - y[d + 7]) * (x[d + 7] - y[d + 7])
-    for d in range(unrolled, len(x)):
-        s0 += (x[d] - y[d]) * (x[d] - y[d])
-    return float(np.sqrt(((s0 + s4) + (s2 + s6)) + ((s1 + s5) + (s3 + s7))))
+def _euclidean(x: F8, y: F8) -> float:
+    """Compute the Euclidean distance of two vectors; the bits are the same for (x, y) and (y, x)."""
+    total = 0.0
+    for d in range(len(x)):
+        total += (x[d] - y[d]) * (x[d] - y[d])
+    return float(np.sqrt(total))
 
 
 @jit
@@ -212,12 +232,6 @@ def transport(cost: F8, supply: I8, demand: I8) -> float:
     10.0
     """
     m, n = cost.shape
-    total = 0.0
-    if m == 1 or n == 1:  # there is only one plan
-        for i in range(m):
-            for j in range(n):
-                total += cost[i, j] * min(supply[i], demand[j])
-        return total
     flow, row, column = np.zeros((m, n), np.int64), np.empty(m), np.empty(n)
     # Start with potentials that make every reduced cost at least 0 and one per row exactly 0. An arc of reduced cost 0
     # is a shortest path, so flow along it is optimal.
@@ -235,10 +249,10 @@ def transport(cost: F8, supply: I8, demand: I8) -> float:
         while supply[i] > 0:
             _augment(cost, flow, supply, demand, row, column, i)
     # The cost is summed once at the end, in one order, and not path by path.
+    total = 0.0
     for i in range(m):
         for j in range(n):
-            if flow[i, j] > 0:
-                total += flow[i, j] * cost[i, j]
+            total += flow[i, j] * cost[i, j]
     return total
 
 

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 from tests.relabel.sources.wmd.oracle import GLOVE, Encode, by_the_book, corpus_of
 
-from relabel.corpus import Corpus
+from relabel.corpus import Corpus, References
+from relabel.sources.wmd import ENGLISH
 from relabel.sources.wmd.distance import Bags, distances, transport
-from relabel.sources.wmd.encode import ENGLISH
 from relabel.sources.words.vectors import WordVectorsFile, read_word_vectors
 
 
@@ -33,9 +33,10 @@ def draw_bags(bags: int = 60, words: int = 12, seed: int = 0) -> tuple[Bags, np.
     return random_bags, rng.normal(size=(words, 13)).astype(np.float32).astype(np.float64)
 
 
-def all_pairs(bags: Bags) -> tuple[np.ndarray, np.ndarray]:
+def all_pairs(bags: Bags) -> tuple[References, References]:
     count = len(bags.totals)
-    return np.repeat(np.arange(count), count), np.tile(np.arange(count), count)
+    numbers = np.arange(count, dtype=np.int32)
+    return References.single(np.repeat(numbers, count)), References.single(np.tile(numbers, count))
 
 
 def test_it_is_a_metric_on_bags() -> None:
@@ -65,7 +66,7 @@ def test_bits_depend_on_the_pair_only() -> None:
     np.testing.assert_array_equal(single, distances(bags, vectors, left, right, threads=3))
     np.testing.assert_array_equal(single, distances(bags, vectors, right, left))
     sample = np.random.default_rng(0).permutation(len(left))[:500]
-    np.testing.assert_array_equal(single[sample], distances(bags, vectors, left[sample], right[sample]))
+    np.testing.assert_array_equal(single[sample], distances(bags, vectors, left.take(sample), right.take(sample)))
 
 
 def test_real_captions_against_another_solver(mirror: Path, encode: Encode, coco_slice: list[str]) -> None:
@@ -81,7 +82,7 @@ def test_real_captions_against_another_solver(mirror: Path, encode: Encode, coco
     words = {w: read.vectors[i].astype(np.float64) for w, i in read.index.items()}
     pairs = np.random.default_rng(1).integers(0, len(texts), (3000, 2))
     pairs[:20, 1] = pairs[:20, 0]
-    computed = distances(relevance.bags, relevance.wide, pairs[:, 0], pairs[:, 1])
+    computed = distances(relevance.bags, relevance.wide, *(References.single(side) for side in pairs.T))
     expected = [by_the_book(tokens[a], tokens[b], words) for a, b in pairs.tolist()]
     np.testing.assert_allclose(computed, expected, rtol=0, atol=1e-9)
     assert (computed[:20] == 0.0).all()

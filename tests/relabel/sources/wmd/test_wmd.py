@@ -75,7 +75,7 @@ def test_relevance_is_linear_in_the_pooled_distance(tmp_path: Path, vectors: Pat
                 size = len(sets[i])
                 distance = {"paired": apart[sets[i][0], c], "max": least, "mean": mean, "refs": mean * size + least}
                 terms = size + 1 if pooling == "refs" else 1
-                one = relevance.distances(sets.take(np.array([i])), captions[c : c + 1], pooling)[0]
+                one = relevance.distances(sets.take(np.array([i])), References.single(captions[c : c + 1]), pooling)[0]
                 assert one == pytest.approx(distance[pooling], abs=1e-9)
                 assert block[i, c] == pytest.approx(max(0.0, 1 - one / (reach * terms)), abs=1e-12)
         each = relevance.pairs(sets.take(np.repeat(np.arange(3), 8)), np.tile(captions, 3), pooling)
@@ -88,7 +88,7 @@ def test_sets_of_captions_by_the_papers_sum(tmp_path: Path, vectors: Path) -> No
     relevance, _ = encode_in(tmp_path, corpus, vectors=str(vectors))
     sets = References.of([[0, 1, 2], [4, 5, 7, 2], [7], [0, 5], [3]])
     left, right = (sets.take(i.reshape(-1)) for i in np.indices((5, 5)))
-    set_distances = relevance.set_distances(left, right, "refs").reshape(5, 5)
+    set_distances = relevance.distances(left, right, "refs").reshape(5, 5)
     worth = relevance.set_pairs(left, right, "refs").reshape(5, 5)
     for i in range(5):
         for j in range(5):
@@ -103,7 +103,7 @@ def test_sets_of_captions_by_the_papers_sum(tmp_path: Path, vectors: Path) -> No
     np.testing.assert_array_equal(relevance.set_pairs(sets, single, "refs"), relevance.pairs(sets, single.rows, "refs"))
     for pooling, of_all in (("max", np.min), ("mean", np.mean)):
         cells = [of_all(apart[np.ix_(sets[i], sets[j])]) for i, j in pairwise(range(4))]
-        pooled = relevance.set_distances(sets.take(np.arange(3)), sets.take(np.arange(1, 4)), pooling)
+        pooled = relevance.distances(sets.take(np.arange(3)), sets.take(np.arange(1, 4)), pooling)
         np.testing.assert_allclose(pooled, cells, atol=1e-9)
 
 
@@ -113,7 +113,7 @@ def test_a_caption_without_a_known_word_has_relevance_0_and_changes_no_set(tmp_p
     for row in (3, 6):
         every = References.single(np.full(8, row, np.int32))
         assert not relevance.pairs(every, rows).any()
-        assert np.isinf(relevance.distances(every, rows)).all()
+        assert np.isinf(relevance.distances(every, References.single(rows))).all()
     with_it, without = References.of([[0, 1, 3]]), References.of([[0, 1]])
     for pooling in ("max", "mean"):
         assert relevance.pairs(with_it, rows[7:], pooling) == relevance.pairs(without, rows[7:], pooling)
@@ -137,7 +137,9 @@ def test_stop_words_are_a_file_or_none(tmp_path: Path, vectors: Path) -> None:
         assert manifest.facts["stop_words"]["words"] == len(left_out)
         bags = [[w for w in t.lower().split() if w not in left_out] for t in TEXTS]
         expected = [by_the_book(bags[0], one, vector_of) for one in bags]
-        np.testing.assert_allclose(relevance.distances(References.single(np.zeros(8, np.int32)), rows), expected)
+        np.testing.assert_allclose(
+            relevance.distances(References.single(np.zeros(8, np.int32)), References.single(rows)), expected
+        )
     stop_words.write_text("two words\n")
     with pytest.raises(CheckError, match="expected one word, found 'two words'"):
         encode_in(tmp_path / "bad", corpus, vectors=str(vectors), stop_words=str(stop_words))
@@ -149,7 +151,7 @@ def test_unit_vectors(tmp_path: Path, vectors: Path) -> None:
     relevance, _ = encode_in(tmp_path, corpus_of(TEXTS, 4), vectors=str(vectors), unit_vectors=True)
     vector_of = {w: v / np.linalg.norm(v) for w, v in write_vectors(vectors, WORDS).items()}
     expected = [by_the_book(bag(TEXTS[1]), bag(t), vector_of) for t in TEXTS]
-    distances_found = relevance.distances(References.single(np.ones(8, np.int32)), np.arange(8, dtype=np.int32))
+    distances_found = relevance.distances(References.single(np.ones(8)), References.single(np.arange(8)))
     np.testing.assert_allclose(distances_found, expected, atol=1e-6)
     assert relevance.reach == pytest.approx(2)
 
@@ -178,7 +180,9 @@ def test_shards_and_rows_change_no_distance(tmp_path: Path, vectors: Path) -> No
     assert manifest.parts == ["part-00000-of-00002.parquet", "part-00001-of-00002.parquet"]
     rows = np.arange(2, 8, dtype=np.int32)
     sets = References.single(np.full(6, 7, np.int32))
-    np.testing.assert_array_equal(part.distances(sets, rows), complete.distances(sets, rows))
+    np.testing.assert_array_equal(
+        part.distances(sets, References.single(rows)), complete.distances(sets, References.single(rows))
+    )
 
 
 def test_vectors_without_any_of_the_words_are_refused(tmp_path: Path) -> None:
@@ -196,7 +200,7 @@ class KilledError(BaseException):
 
 
 def test_a_killed_run_resumes_to_the_same_bytes(tmp_path: Path, vectors: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from relabel.sources.wmd.encode import WmdTasks
+    from relabel.sources.wmd import WmdTasks
 
     corpus, make_task = corpus_of(TEXTS, 4), WmdTasks.make
     encode_in(tmp_path / "whole", corpus, size=3, vectors=str(vectors))
