@@ -33,8 +33,8 @@ def read_ratings(find: Find, file: str) -> Iterator[tuple[RatedPair, dict[str, s
     """Yield the pairs of a file of judgements, with the captions of their image by id, which are all references."""
     captions = read_captions(find(CAPTIONS))
     for image, caption, values, where in read_judgements(find(file), 3):
-        text = text_of(captions, caption, where)
-        yield RatedPair(image, caption, list(captions[image].values()), text, values), captions[image]
+        references, text = captions_of(captions, image, where), text_of(captions, caption, where)
+        yield RatedPair(image, caption, list(references.values()), text, values), references
 
 
 def join(pairs: Sequence[RatedPair]) -> Judgements:
@@ -86,6 +86,21 @@ def read_judgements(path: Path, columns: int) -> Iterator[tuple[str, str, list[f
             problem = f"expected an image, a caption id and {columns} numbers, separated by tabs"
             raise CheckError(problem, where=where, todo="Fetch it again.")
         yield image, caption, values, where
+
+
+def captions_of(captions: dict[str, dict[str, str]], image: str, where: str) -> dict[str, str]:
+    """Return the captions of an image by id.
+
+    Raises
+    ------
+    CheckError
+        If the image has no captions.
+    """
+    try:
+        return captions[image]
+    except KeyError:
+        problem = f"no captions of image {image} in {CAPTIONS}"
+        raise CheckError(problem, where=where, todo="Fetch both files again.") from None
 
 
 def text_of(captions: dict[str, dict[str, str]], caption: str, where: str) -> str:
