@@ -23,8 +23,7 @@ from typing import Any
 import numpy as np
 from common import coco_test_captions, describe, machine, peak_gib, rounds, save, show, timed
 
-from relabel.core.progress import SILENT
-from relabel.core.runtime import Runtime
+from relabel.core.runtime import SILENT, Runtime
 from relabel.corpus import Corpus
 from relabel.corpus.build import Caption
 from relabel.sources.base import OpenEncoding

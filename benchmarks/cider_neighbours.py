@@ -31,8 +31,7 @@ import numpy as np
 from cider import check, opened
 from common import _inside, describe, machine, peak_gib, save, show
 
-from relabel.core.progress import ignore_progress
-from relabel.core.runtime import Runtime
+from relabel.core.runtime import Runtime, ignore_progress
 from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
 from relabel.corpus.readers.coco import read_karpathy

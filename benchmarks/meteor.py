@@ -24,8 +24,7 @@ import numpy as np
 from common import coco_test_captions, describe, machine, rounds, save, show
 
 from relabel.core.java import find_java, java_version
-from relabel.core.progress import SILENT
-from relabel.core.runtime import Runtime
+from relabel.core.runtime import SILENT, Runtime
 from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
 from relabel.corpus.tokenizers import tokenize

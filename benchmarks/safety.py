@@ -28,7 +28,7 @@ from common import coco_test_captions, describe, machine, save, show
 
 from relabel.neighbours.spec import table_of
 from relabel.store.artefact import build
-from relabel.store.fixed_parquet import write_plain
+from relabel.store.files import write_plain
 from relabel.store.manifest import ArtefactSpec
 from relabel.store.workdir import Work, part_name
 

@@ -24,8 +24,7 @@ import numpy as np
 import pyarrow.parquet as pq
 from common import describe, machine, save, show
 
-from relabel.core.progress import SILENT
-from relabel.core.runtime import Runtime
+from relabel.core.runtime import SILENT, Runtime
 from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
 from relabel.sources.base import OpenEncoding

@@ -25,7 +25,7 @@ from common import describe, machine, save, show
 
 from relabel.store.arrays import write_array
 from relabel.store.artefact import build
-from relabel.store.atomic import write_text
+from relabel.store.files import write_text
 from relabel.store.manifest import ArtefactSpec
 from relabel.store.workdir import Work
 from relabel_train.batches.plan import COVERAGE, EXACT, NAME, ORIENTATION, SAME_IMAGE, open_plan, shard_name

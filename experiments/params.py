@@ -14,7 +14,7 @@ from relabel.core.errors import UsageError
 from relabel.core.parameters import Parameters, Seed, describe
 from relabel.corpus.build import SPLITS
 from relabel.stages import Project
-from relabel.stages.variants import Variant
+from relabel.stages.job import Variant
 
 FILE = Path(__file__).parent / "params.yaml"
 """Default parameter file."""

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from relabel.core.hints import repeat_options
+from relabel.core.errors import repeat_options
 
 if TYPE_CHECKING:
     from relabel.corpus import Corpus

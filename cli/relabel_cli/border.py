@@ -12,9 +12,7 @@ from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
 
-from relabel.core.errors import FULL, HANDLES, RelabelError, system_error
-from relabel.core.extras import PACKAGE, requirement_of
-from relabel.core.hints import command
+from relabel.core.errors import FULL, HANDLES, PACKAGE, RelabelError, command, requirement_of, system_error
 from relabel_cli import interrupt
 from relabel_cli.main import load_root
 from relabel_cli.streams import OutputError, open_streams, write_message

@@ -9,8 +9,7 @@ from typing import Any
 from pydantic import Field
 
 from relabel.config import load_config, params_file
-from relabel.core.errors import UsageError
-from relabel.core.hints import repeat_options
+from relabel.core.errors import UsageError, repeat_options
 from relabel.core.parameters import Parameters
 from relabel.core.runtime import Device, Runtime, default_data, parse_memory
 from relabel.stages import Project

@@ -9,8 +9,7 @@ import textwrap
 from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from relabel.core.errors import FailedRowsError
-from relabel.core.hints import command
+from relabel.core.errors import FailedRowsError, command
 from relabel.core.tables import WIDTH, align, duration
 from relabel_cli.streams import write_message
 

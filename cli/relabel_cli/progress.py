@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from relabel.core.progress import SILENT, Progress, ProgressBar
+from relabel.core.runtime import SILENT, Progress, ProgressBar
 from relabel.core.tables import duration
 
 _INSTANT = 0.5  # seconds between the first work of this run and the counts of finished files, at most
@@ -23,7 +23,7 @@ def make_progress(quiet: bool) -> Progress:
 
     Examples
     --------
-    >>> from relabel.core.progress import SILENT
+    >>> from relabel.core.runtime import SILENT
     >>> from relabel_cli.progress import make_progress
     >>> make_progress(quiet=True) is SILENT
     True

@@ -8,8 +8,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from relabel.core.errors import UsageError
-from relabel.core.hints import choices
+from relabel.core.errors import UsageError, choices
 
 GROUPS = {
     "Start": {

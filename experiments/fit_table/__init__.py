@@ -15,12 +15,12 @@ from relabel.core.errors import MissingError, PartialError
 from relabel.core.tables import markdown, text
 from relabel.neighbours.spec import NeighboursParams
 from relabel.stages import Job, Project, build_encoding, export_lookup, ingest, log_status, neighbours, run_logged
-from relabel.store.atomic import write_text
+from relabel.store.files import write_text
 from relabel.store.manifest import ArtefactSpec, Manifest, open_artefact
 from relabel.store.workdir import Work
 
 if TYPE_CHECKING:
-    from relabel_train.training.sweep import Trial
+    from experiments.fit_table.trials import Trial
 
 TABLE = "table"
 
@@ -76,7 +76,7 @@ def run_all(
     PartialError
         If a training process is killed, for example when the machine is out of memory.
     """
-    from relabel_train.training.sweep import run_trials
+    from experiments.fit_table.trials import run_trials
 
     try:
         return run_trials(trials, threads, advance)

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from experiments.params import ProxyFeaturesParams
 from experiments.proxy_features.held_out import HeldOut
 from relabel.core.errors import CheckError
-from relabel.core.progress import Advance
+from relabel.core.runtime import Advance
 from relabel.corpus import Corpus
 from relabel.store.arrays import save_array
-from relabel.store.atomic import write_text
+from relabel.store.files import write_text
 from relabel.store.tasks import Task, TaskGroup, Tasks
 from relabel.store.workdir import Work
 from relabel_train.features import DESCRIPTION, FORMAT

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from relabel.core.numeric.threads import one_thread_each
-from relabel.core.progress import Advance, ignore_progress
+from relabel.core.runtime import Advance, ignore_progress
 from relabel.sources.models.encoder import SentenceEncoder, batch_by_length
 from relabel.sources.models.loading import quiet
 

@@ -11,12 +11,10 @@ from typing import Any
 
 from pydantic import Field, PrivateAttr, SerializeAsAny, ValidationError, field_validator
 
-from relabel.core.errors import UsageError
-from relabel.core.hints import choices
+from relabel.core.errors import UsageError, choices
 from relabel.core.layout import RULE, is_name
-from relabel.core.parameters import Parameters, describe
-from relabel.core.plain_yaml import parse_yaml
-from relabel.core.user_files import check_regular, file_status
+from relabel.core.parameters import Parameters, describe, parse_yaml
+from relabel.core.parsing import check_regular, file_status
 from relabel.corpus.params import IngestParams
 from relabel.export.params import ExportParams
 from relabel.judge import JudgeParams
@@ -198,7 +196,7 @@ def load_config(path: Path | None, settings: list[str] = [], overrides: Mapping[
     body = _drop_other_captions(body, with_overrides(body, settings, overrides))
     with _errors_of(where):
         config = Config(**with_overrides(body, settings, overrides))
-        # Trials are recognized by the difference from the file (see relabel.stages.variants).
+        # Trials are recognized by the difference from the file (see relabel.stages.job).
         if settings or any(value is not None for value in overrides.values()):
             config._file = _if_valid(body)
         return config

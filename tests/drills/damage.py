@@ -22,7 +22,7 @@ from relabel.corpus import Corpus, References
 from relabel.stages import Project
 from relabel.store.manifest import MANIFEST, open_artefact, read_manifest, read_parts
 from relabel.store.workdir import DONE
-from relabel_train.training.checkpoint import load_checkpoint
+from relabel_train.training.files import load_checkpoint
 
 WAYS = ("bit", "overwrite", "zeros", "truncate", "extend", "delete")
 MODELS = {"word_vectors": "cbow", "cross_encoder": "bert_sts", "sentence_encoder": "tuned", "fuse_model": "fuse"}

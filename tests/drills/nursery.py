@@ -277,11 +277,11 @@ def _warm_up(ids: dict[str, list[int]] | None) -> None:
     import transformers  # noqa: F401
 
     import relabel_train.fit  # noqa: F401
+    from experiments.fit_table import trials as trial
     from relabel.datasets import cxc
     from relabel.datasets.judged.stsb import FILES
     from relabel.sources.bert_sts import tune
     from relabel.sources.spice import encode as spice_encode
-    from relabel_train.training import sweep as trial
 
     torch.set_num_threads(1)
     faiss.omp_set_num_threads(1)

@@ -15,7 +15,7 @@ from tests.drills.nursery import Nursery, RunResult
 from tests.drills.roads import finals
 
 from relabel.corpus import Corpus
-from relabel_train.training.checkpoint import load_checkpoint
+from relabel_train.training.files import load_checkpoint
 
 PARAMS = """
 ingest:

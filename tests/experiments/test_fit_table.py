@@ -127,7 +127,7 @@ def test_a_killed_training_process_is_an_error_and_resumes(tmp_path: Path, monke
     def killed(*_: Any) -> None:
         raise BrokenProcessPool("a process ended abruptly")
 
-    monkeypatch.setattr("relabel_train.training.sweep.run_trials", killed)
+    monkeypatch.setattr("experiments.fit_table.trials.run_trials", killed)
     with pytest.raises(PartialError, match="a training process was killed"):
         run_all([], tmp_path, 1, lambda *_: None)
 

@@ -17,8 +17,8 @@ from relabel.sources import SOURCES, source_class
 from relabel.sources.cosine import VectorRelevance
 from relabel.sources.relevance import Relevance
 from relabel.stages import Project
+from relabel_train.examples import write_lookup
 from relabel_train.lookup import open_lookup
-from relabel_train.lookup.example import write_example
 
 THREE_LINES = 3 * 80
 
@@ -60,7 +60,7 @@ def test_a_project_names_its_folders_and_labels() -> None:
 
 
 def test_a_lookup_states_its_label_size_range_and_neighbours(tmp_path: Path) -> None:
-    lookup = open_lookup(write_example(tmp_path / "lookup"))
+    lookup = open_lookup(write_lookup(tmp_path / "lookup"))
     assert repr(lookup) == (
         "<Lookup example (sbert), all: 6 captions of 3 images, relevance -1 to 1, pooling max, 5 neighbours, "
         f"{tmp_path.resolve() / 'lookup'}>"

@@ -176,33 +176,3 @@ def test_an_interrupted_command_resumes_to_the_same_bytes(tmp_path: Path) -> Non
 @pytest.mark.timeout(1200)
 def test_other_verbs_and_workers_are_interrupted(tmp_path: Path) -> None:
     assert drill(tmp_path, OTHERS, times=5, seed=1) >= 20
-
-
-TRIALS = """
-import signal
-from pathlib import Path
-from relabel_cli.interrupt import exit_on_interrupt
-from relabel_train.training.options import EvalOptions, FitOptions
-from relabel_train.training.sweep import Trial, run_trials
-if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    exit_on_interrupt()
-    print("ready", flush=True)
-    here = Path(".")
-    fit = FitOptions(data=here, captions=here, out=here)
-    run_trials([Trial(str(i), fit, EvalOptions(run=here, data=here, captions=here)) for i in range(2)], 2)
-"""
-
-
-@pytest.mark.parametrize("wait", [0.0, 0.3, 0.8])
-def test_starting_trials_print_nothing(wait: float, tmp_path: Path) -> None:
-    (tmp_path / "trials.py").write_text(TRIALS)
-    command, pipe = [sys.executable, "trials.py"], subprocess.PIPE
-    process = subprocess.Popen(command, cwd=tmp_path, stdout=pipe, stderr=pipe, text=True, process_group=0)
-    assert process.stdout is not None
-    assert process.stdout.read(1) == "r"
-    time.sleep(wait)
-    os.killpg(process.pid, signal.SIGINT)
-    _, stderr = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert is_interrupt(stderr), stderr

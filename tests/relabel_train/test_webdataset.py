@@ -17,9 +17,9 @@ from tests.relabel.export.formats import with_params
 
 from relabel import stages
 from relabel.stages import Project
+from relabel_train.examples import write_sidecar
 from relabel_train.folder import LookupFileError
 from relabel_train.lookup import Lookup, open_lookup
-from relabel_train.sidecar_example import write_example
 from relabel_train.webdataset import BlockCollate, join, open_sidecar
 
 wds = pytest.importorskip("webdataset")
@@ -172,7 +172,7 @@ def test_damage_is_found_when_a_file_is_read(exported: tuple[list[str], Path, Lo
 
 
 def test_a_truncated_shard_is_refused_without_verification(tmp_path: Path) -> None:
-    folder = write_example(tmp_path)
+    folder = write_sidecar(tmp_path)
     raw = (folder / "00000.tar").read_bytes()
     for size in (0, 700, 3000):
         (folder / "00000.tar").write_bytes(raw[:size])
@@ -198,7 +198,7 @@ def test_ambiguous_batches_are_refused(exported: tuple[list[str], Path, Lookup])
 
 
 def test_tuples_keep_their_order(tmp_path: Path) -> None:
-    step = join(write_example(tmp_path))
+    step = join(write_sidecar(tmp_path))
     labels = [step({"__key__": key})["labels"] for key in ("0002", "0001")]  # type: ignore[index]
     samples = [(torch.tensor(i), one, f"text {i}") for i, one in enumerate(labels)]
     numbers, texts, relevance, same = BlockCollate(step.sidecar, field=1)(samples)
@@ -208,7 +208,7 @@ def test_tuples_keep_their_order(tmp_path: Path) -> None:
 
 
 def test_keys_that_are_unique_in_their_shard_only_need_the_shard(tmp_path: Path) -> None:
-    folder = write_example(tmp_path)
+    folder = write_sidecar(tmp_path)
     body = json.loads((folder / "sidecar.json").read_text())
     (folder / "sidecar.json").write_text(json.dumps({**body, "keys": "shard"}))
     sidecar = open_sidecar(folder, verify=False)
@@ -220,7 +220,7 @@ def test_keys_that_are_unique_in_their_shard_only_need_the_shard(tmp_path: Path)
 
 
 def test_shards_of_one_name_in_several_folders(tmp_path: Path) -> None:
-    folder = write_example(tmp_path)
+    folder = write_sidecar(tmp_path)
     body = json.loads((folder / "sidecar.json").read_text())
     entry = body["shards"]["00000.tar"]
     for part in "ab":

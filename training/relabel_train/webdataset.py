@@ -195,9 +195,9 @@ def join(sidecar: SideCar | str | Path, missing: Literal["raise", "skip"] = "rai
     key and the shard of a sample only:
 
     >>> import tempfile
-    >>> from relabel_train.sidecar_example import write_example
+    >>> from relabel_train.examples import write_sidecar
     >>> from relabel_train.webdataset import join
-    >>> step = join(write_example(tempfile.mkdtemp()))
+    >>> step = join(write_sidecar(tempfile.mkdtemp()))
     >>> sample = step({"__key__": "0001", "__url__": "images/00000.tar", "txt": "a dog"})
     >>> sample["labels"].caption_ids, sample["labels"].vectors.shape
     (['mine:0001#0'], (1, 2))
@@ -269,9 +269,9 @@ class BlockCollate:
     Examples
     --------
     >>> import tempfile
-    >>> from relabel_train.sidecar_example import write_example
+    >>> from relabel_train.examples import write_sidecar
     >>> from relabel_train.webdataset import BlockCollate, join
-    >>> step = join(write_example(tempfile.mkdtemp()))
+    >>> step = join(write_sidecar(tempfile.mkdtemp()))
     >>> samples = [step({"__key__": key, "__url__": "00000.tar"}) for key in ("0001", "0002")]
     >>> batch = BlockCollate(step.sidecar)(samples)
     >>> batch["__key__"], batch["relevance"]

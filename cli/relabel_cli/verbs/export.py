@@ -136,7 +136,7 @@ def format_verb(kind: str) -> typer.Typer:
             common.show(manifest.facts, stages.status_line(built, manifest, job.out))
 
     write.__annotations__["options"] = Annotated[dict[str, Any], Overrides(format_params(kind), f"export.{kind}")]
-    write.__name__, write.__doc__ = kind, EXPORTS[kind][1]
+    write.__name__, write.__doc__ = kind, EXPORTS[kind][2]
     return verb(write)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
-from relabel.core.hints import command
+from relabel.core.errors import command
 from relabel.core.tables import align
 from relabel_cli.options import verb
 from relabel_cli.trainer_options import RunOptions, parameter_model, parse, trainer_errors
@@ -39,7 +39,7 @@ def fit(options: Options, machine: RunOptions) -> None:
 def _summary(result: TrainState, run: FitOptions) -> str:
     """Return the outcome of a training, its files, and the command that evaluates it."""
     from relabel_train.fit import BEST, LAST
-    from relabel_train.training.log import NAME
+    from relabel_train.training.files import NAME
 
     evaluate = ["eval", "--run", str(run.out), "--data", str(run.data), "--captions", str(run.captions)]
     if run.labels is not None:

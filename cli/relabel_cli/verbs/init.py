@@ -20,7 +20,7 @@ def init(
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Show tracebacks.")] = False,  # noqa: ARG001 (read by `verb`)
 ) -> None:
     """Write a commented params.yaml into this folder; with --dvc, also dvc.yaml."""
-    from relabel.core.hints import command
+    from relabel.core.errors import command
     from relabel.stages.ingest import FETCHED
     from relabel.stages.init import init as write_files
     from relabel_cli.streams import write_result

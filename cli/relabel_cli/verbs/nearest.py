@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from relabel.core.errors import UsageError
-from relabel.core.hints import command
+from relabel.core.errors import UsageError, command
 from relabel_cli.global_options import GlobalOptions
 from relabel_cli.options import label_option, verb
 

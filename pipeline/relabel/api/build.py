@@ -13,8 +13,7 @@ from typing import Any
 from relabel import stages
 from relabel.api.label import Label
 from relabel.config import load_config, params_file
-from relabel.core.errors import MissingError, UsageError
-from relabel.core.hints import command, repeat_options
+from relabel.core.errors import MissingError, UsageError, command, repeat_options
 from relabel.core.runtime import Runtime, default_data
 from relabel.corpus import Corpus
 from relabel.stages import Project

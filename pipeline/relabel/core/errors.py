@@ -1,12 +1,17 @@
-"""Errors that a user can cause. Each one names the problem, the place and the next step, and carries an exit code.
+"""Errors that a user can cause, and the next steps that messages advise: commands, similar names, extras to install.
 
-Any other exception that escapes is a bug in relabel (exit code 1).
+Each error names the problem, the place and the next step, and carries an exit code. Any other exception that escapes is
+a bug in relabel (exit code 1).
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import re
+import shlex
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 _MAX_PART = 1500  # characters of each part of a message, because a part may quote a file
@@ -152,3 +157,148 @@ def system_error(error: OSError, where: object) -> RelabelError:
         return PartialError(problem, where=place, todo=todo)
     # Any other number (an I/O error, a stale file handle) may not come back.
     return PartialError(problem, where=place, todo="Run it again; finished files are kept.")
+
+
+_ACCEPTED = {"fetch": ("--data",), "doctor": ("--data",), "verify": ("--data", "--labels")}
+"""Verb to the repeated options that concern it; all of them for any other verb."""
+_MAX_NAMES = 40  # names that a message lists
+
+_options: tuple[tuple[str, str], ...] = ()
+
+
+def repeat_options(options: Sequence[tuple[str, str]]) -> None:
+    """Set the options that `command` appends to every command, as pairs of option and value.
+
+    The options are those of this process, since a process works on one project at a time.
+    """
+    global _options
+    _options = tuple(options)
+
+
+def repeated_options() -> tuple[tuple[str, str], ...]:
+    """Return the options that `command` appends, for another process that works on the same project."""
+    return _options
+
+
+def command(*words: object, **overrides: object) -> str:
+    """Return a command of relabel for a message, with the options of the running command that it needs as well.
+
+    Parameters
+    ----------
+    *words
+        Verb and arguments. An option among them is not repeated.
+    **overrides
+        Values of repeated options by name, such as ``dataset="mine"``; None leaves an option out.
+
+    Examples
+    --------
+    >>> from relabel.core.errors import command, repeat_options
+    >>> repeat_options([("--dataset", "mine"), ("--data", "my data")])
+    >>> command("encode", "--label", "sbert")
+    "`relabel encode --label sbert --dataset mine --data 'my data'`"
+    >>> command("fetch", "glove")
+    "`relabel fetch glove --data 'my data'`"
+    >>> command("ingest", dataset=None, labels="out")
+    "`relabel ingest --data 'my data' --labels out`"
+    >>> repeat_options([])
+    """
+    values = {f"--{name}": value for name, value in overrides.items()}
+    options = [pair for pair in _options if pair[0] not in values]
+    options += [(option, str(value)) for option, value in values.items() if value is not None]
+    texts = [str(word) for word in words]
+    # A verb refuses an option that it does not have, so the command of the message would fail.
+    accepted = _ACCEPTED.get(texts[0])
+    for option, value in options:
+        if option not in words and (accepted is None or option in accepted):
+            texts += [option, value]
+    return f"`relabel {shlex.join(texts)}`"
+
+
+def choices(name: str, names: Iterable[str]) -> str:
+    """Return the advice for a name that does not exist: the names that resemble it, and all names.
+
+    Examples
+    --------
+    >>> from relabel.core.errors import choices
+    >>> choices("sbrt", ["cider", "sbert"])
+    'Did you mean sbert? There are cider, sbert.'
+    >>> choices("x", ["test"])
+    'There is test.'
+    """
+    # A table may have two columns of one name, which is listed once.
+    existing = list(dict.fromkeys(names))
+    if not existing:
+        return "There are none."
+    close = get_close_matches(name.lower(), existing)
+    question = f"Did you mean {' or '.join(close)}? " if close else ""
+    more = f", and {len(existing) - _MAX_NAMES:,} more" if len(existing) > _MAX_NAMES else ""
+    return f"{question}There {'is' if len(existing) == 1 else 'are'} {', '.join(existing[:_MAX_NAMES])}{more}."
+
+
+PACKAGE = "relabel-itr"
+_DISTRIBUTIONS = {"faiss": "faiss-cpu", "jpype": "jpype1", "sklearn": "scikit-learn", "yaml": "pyyaml"}
+"""Distribution of each module whose name differs from it."""
+
+
+def requirement_of(module: str) -> str:
+    """Return the requirement that installs a module: this package, with the first extra that lists the module.
+
+    Modules that no extra lists are dependencies of those in `pipeline`.
+
+    Examples
+    --------
+    >>> from relabel.core.errors import requirement_of
+    >>> requirement_of("numpy"), requirement_of("gensim.models"), requirement_of("transformers")
+    ('relabel-itr', 'relabel-itr[tune]', 'relabel-itr[pipeline]')
+    """
+    # Distributions are compared in lower case and with hyphens, as packaging normalises their names.
+    name = module.partition(".")[0].lower()
+    name = _DISTRIBUTIONS.get(name, name.replace("_", "-"))
+    # The extras of developers list modules of other extras again.
+    extras = [extra for distribution, extra in _requirements() if distribution == name and extra not in ("dev", "docs")]
+    return f"{PACKAGE}[{extras[0]}]" if extras and extras[0] else PACKAGE if extras else f"{PACKAGE}[pipeline]"
+
+
+def missing_distributions(extra: str) -> list[str]:
+    """Return the distributions of an extra that are not installed.
+
+    Examples
+    --------
+    >>> from relabel.core.errors import missing_distributions
+    >>> missing_distributions("no such extra")
+    []
+    """
+    return [name for name, of in _requirements() if of == extra and not is_installed(name)]
+
+
+def is_installed(distribution: str) -> bool:
+    """Return whether a distribution is installed, in any version.
+
+    Examples
+    --------
+    >>> from relabel.core.errors import is_installed
+    >>> is_installed("numpy"), is_installed("no-such-distribution")
+    (True, False)
+    """
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        version(distribution)
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+def _requirements() -> list[tuple[str, str]]:
+    """Return each required distribution, in lower case, with its extra; the extra is empty for main dependencies."""
+    # Imported on use: it takes longer than all other imports of this module together.
+    from importlib.metadata import requires
+
+    requirements = []
+    for text in requires(PACKAGE) or []:
+        # A requirement of an extra is `NAME>=VERSION; extra == "EXTRA"`, in quotes of either kind.
+        specifier, _, marker = text.partition(";")
+        name, extra = re.match(r"[\w.-]+", specifier), re.search(r"extra == .([\w-]+)", marker)
+        assert name is not None, text
+        requirements.append((name[0].lower(), extra[1] if extra else ""))
+    return requirements

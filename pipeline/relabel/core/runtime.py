@@ -1,4 +1,7 @@
-"""Resources and folders of a run, which are never part of a fingerprint, and the memory of this process."""
+"""Resources and folders of a run, its progress, the memory of this process, and Ctrl-C in child processes.
+
+None of these is ever part of a fingerprint. A terminal sends SIGINT to all processes, and the parent alone answers it.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,69 @@ import ctypes
 import gc
 import os
 import re
+import signal
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 from relabel.core.errors import MissingError, UsageError
-from relabel.core.progress import SILENT, Progress
+
+Advance = Callable[[int], None]
+"""Callback that takes the amount of work done since the last call."""
+
+
+def ignore_progress(n: int) -> None:
+    """Ignore the amount of work done: the `Advance` of a caller that shows no progress."""
+
+
+class ProgressBar(Protocol):
+    """Progress of one activity with a known total."""
+
+    def advance(self, n: int = 1) -> None:
+        """Add n to the amount of work done."""
+        ...
+
+
+class Progress(Protocol):
+    """Display of progress: bars on a terminal, lines elsewhere, nothing in a library call."""
+
+    def bar(self, title: str, total: int, unit: str) -> AbstractContextManager[ProgressBar]:
+        """Open a progress bar of `total` units."""
+        ...
+
+    def note(self, text: str) -> None:
+        """Show one line about work that was done or skipped."""
+        ...
+
+
+class _SilentBar:
+    def advance(self, n: int = 1) -> None:
+        """Do nothing."""
+
+
+class SilentProgress:
+    """Progress that shows nothing: the default of every library call.
+
+    Examples
+    --------
+    >>> with SILENT.bar("encode", 10, "captions") as bar:
+    ...     bar.advance(10)
+    """
+
+    @contextmanager
+    def bar(self, title: str, total: int, unit: str) -> Iterator[ProgressBar]:
+        """Yield a bar that shows nothing."""
+        yield _SilentBar()
+
+    def note(self, text: str) -> None:
+        """Drop the line."""
+
+
+SILENT = SilentProgress()
+
 
 Device = Literal["auto", "cpu", "cuda"]
 MIN_MEMORY = 256 << 20
@@ -156,3 +215,28 @@ def _resident() -> int:
 
     size: int = psutil.Process().memory_info().rss
     return size
+
+
+@contextmanager
+def blocked_interrupts() -> Iterator[None]:
+    """Block SIGINT in this thread until the end, and in threads and processes started within for all their life."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    from multiprocessing import resource_tracker
+
+    # The first child process would start the tracker otherwise, which unblocks SIGINT.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def end_on_interrupt() -> None:
+    """Let SIGINT end this process without a traceback; for a process that starts with SIGINT blocked."""
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})

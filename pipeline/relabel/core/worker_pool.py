@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from relabel.core.java import JavaError, LineProcess, end_reason
-from relabel.core.progress import Advance, ignore_progress
+from relabel.core.runtime import Advance, ignore_progress
 
 ATTEMPTS = 2
 """Number of processes that may end at one question before it is given up."""

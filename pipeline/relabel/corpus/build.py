@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
@@ -215,30 +214,6 @@ def caption_table(captions: Iterable[Caption], tokens: Sequence[str] | None = No
         return table
     column = pa.array(tokens, pa.string()).take(pa.array(rows.order))
     return table.set_column(SCHEMA.get_field_index("tokens"), SCHEMA.field("tokens"), column)
-
-
-def table_digest(table: pa.Table) -> str:
-    """Return the sha256 of all values of a corpus that can change a label, independent of the chunks of the table."""
-    digest = hashlib.sha256()
-    for name in ("caption_id", "image_id", "split", "text", "tokens"):
-        column = table[name]
-        # Lengths are hashed first, so that moving a character from one text to the next changes the digest. -1 marks a
-        # null, which differs from an empty string.
-        digest.update(f"{name}\0{len(column)}\0".encode())
-        for chunk in column.chunks:
-            digest.update(pc.fill_null(pc.binary_length(chunk), -1).to_numpy(zero_copy_only=False).astype("<i8").data)
-        for chunk in column.chunks:
-            digest.update(_string_bytes(pc.fill_null(chunk, "")))
-    return digest.hexdigest()
-
-
-def _string_bytes(chunk: pa.StringArray) -> memoryview:
-    """Return the concatenated UTF-8 bytes of a string array without nulls."""
-    _, offsets, data = chunk.buffers()
-    if data is None or not len(chunk):
-        return memoryview(b"")
-    ends = np.frombuffer(offsets, np.int32)
-    return memoryview(data)[ends[chunk.offset] : ends[chunk.offset + len(chunk)]]
 
 
 def _file_tables(captions: Iterable[Caption], faults: list[CheckError]) -> Iterator[pa.Table]:

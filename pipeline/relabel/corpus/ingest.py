@@ -12,12 +12,12 @@ from typing import Any
 import pyarrow as pa
 
 from relabel.core.errors import CheckError, UsageError
-from relabel.core.progress import SILENT
-from relabel.core.runtime import Runtime
+from relabel.core.runtime import SILENT, Runtime
 from relabel.corpus import Corpus
-from relabel.corpus.build import SCHEMA, CaptionRows, arrange, table_digest
+from relabel.corpus.build import SCHEMA, CaptionRows, arrange
 from relabel.corpus.params import IngestParams
 from relabel.corpus.readers import Input, open_input
+from relabel.corpus.table import table_digest
 from relabel.store.arrays import map_tables
 from relabel.store.artefact import build
 from relabel.store.manifest import ArtefactSpec, Manifest, read_columns

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relabel.core.errors import CheckError
-from relabel.core.parsing import read_json, split_name, typed
-from relabel.core.user_files import check_regular
+from relabel.core.parsing import check_regular, read_json, split_name, typed
 from relabel_train.npy_file import map_npy
 
 Ids = NDArray[np.int64]

@@ -6,6 +6,7 @@ Rows are sorted by (split, image, position), so that a split is a range of rows,
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,10 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from relabel.core.errors import CheckError, MissingError, UsageError
-from relabel.core.hints import choices, command
+from relabel.core.errors import CheckError, MissingError, UsageError, choices, command
 from relabel.core.numeric.csr import indptr_of, ranges
-from relabel.corpus.build import SCHEMA, SPLITS, Caption, caption_table, table_digest
+from relabel.corpus.build import SCHEMA, SPLITS, Caption, caption_table
 from relabel.corpus.natural_order import natural_key
 from relabel.store.manifest import Manifest, read_artefact, read_parts
 
@@ -302,7 +302,17 @@ class Corpus:
 
     def images(self, splits: Sequence[str]) -> range:
         """Return the range of image numbers of one or more adjacent splits. Raises like `rows`."""
-        rows = self.rows(splits)
+        return self.images_of(self.rows(splits))
+
+    def images_of(self, rows: range) -> range:
+        """Return the range of image numbers of rows, which are not empty.
+
+        Examples
+        --------
+        >>> captions = [Caption("c:1", "i:1", "test", "a dog"), Caption("c:2", "i:2", "test", "a cat")]
+        >>> Corpus.from_captions(captions).images_of(range(1, 2))
+        range(1, 2)
+        """
         return range(int(self.image[rows.start]), int(self.image[rows.stop - 1]) + 1)
 
     def references(self, images: Iterable[int], first: int | None = REFERENCES) -> References:
@@ -322,3 +332,27 @@ class Corpus:
         if first is not None:
             sizes = np.minimum(sizes, first)
         return References(indptr_of(sizes), ranges(starts, sizes).astype(np.int32))
+
+
+def table_digest(table: pa.Table) -> str:
+    """Return the sha256 of all values of a corpus that can change a label, independent of the chunks of the table."""
+    digest = hashlib.sha256()
+    for name in ("caption_id", "image_id", "split", "text", "tokens"):
+        column = table[name]
+        # Lengths are hashed first, so that moving a character from one text to the next changes the digest. -1 marks a
+        # null, which differs from an empty string.
+        digest.update(f"{name}\0{len(column)}\0".encode())
+        for chunk in column.chunks:
+            digest.update(pc.fill_null(pc.binary_length(chunk), -1).to_numpy(zero_copy_only=False).astype("<i8").data)
+        for chunk in column.chunks:
+            digest.update(_string_bytes(pc.fill_null(chunk, "")))
+    return digest.hexdigest()
+
+
+def _string_bytes(chunk: pa.StringArray) -> memoryview:
+    """Return the concatenated UTF-8 bytes of a string array without nulls."""
+    _, offsets, data = chunk.buffers()
+    if data is None or not len(chunk):
+        return memoryview(b"")
+    ends = np.frombuffer(offsets, np.int32)
+    return memoryview(data)[ends[chunk.offset] : ends[chunk.offset + len(chunk)]]

@@ -15,8 +15,7 @@ from typing import Literal
 
 from relabel.core.errors import PartialError
 from relabel.core.java import SILENCE, JavaError, SilentError, find_jar, java_command, map_lines
-from relabel.core.progress import SILENT
-from relabel.core.runtime import Runtime
+from relabel.core.runtime import SILENT, Runtime
 
 Tokenizer = Literal["ptb", "lower_split"]
 

@@ -23,11 +23,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from relabel.core.errors import CheckError
-from relabel.core.hints import command
-from relabel.core.parsing import read_text
-from relabel.core.user_files import check_regular
-from relabel.store.atomic import sha256_file, write_atomic
+from relabel.core.errors import CheckError, command
+from relabel.core.parsing import check_regular, read_text
+from relabel.store.files import sha256_file, write_atomic
 
 Task = Literal["sts", "sits", "sis"]
 Split = Literal["val", "test"]

@@ -24,9 +24,9 @@ from typing import IO, Any, cast
 from urllib.parse import urlsplit
 
 from relabel.core.errors import CheckError, MissingError
-from relabel.core.progress import Progress, ProgressBar
+from relabel.core.runtime import Progress, ProgressBar
 from relabel.datasets.registry import Content, check
-from relabel.store.atomic import write_atomic
+from relabel.store.files import write_atomic
 
 CHUNK = 1 << 20
 DAMAGED = (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError)
@@ -260,7 +260,7 @@ def open_content(path: Path, member: str | None = None, *, gz: bool = False) -> 
         except OSError as error:
             raise MissingError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
         # Outside the `try`: errors of the caller are not those of the archive, and damage is found while reading.
-        yield cast(IO[bytes], _CheckedStream(stream, str(path)))
+        yield cast("IO[bytes]", _CheckedStream(stream, str(path)))
 
 
 class _CheckedStream(RawIOBase):
@@ -283,7 +283,7 @@ class _CheckedStream(RawIOBase):
 
 def _open(path: Path, member: str | None, gz: bool, stack: ExitStack) -> IO[bytes]:
     if member is None:
-        return cast(IO[bytes], gzip.open(path)) if gz else path.open("rb")
+        return cast("IO[bytes]", gzip.open(path)) if gz else path.open("rb")
     try:
         # By content: a download ends in `.part`, whatever it holds.
         if zipfile.is_zipfile(path):

@@ -9,9 +9,8 @@ from importlib import import_module
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from relabel.core.errors import CheckError, MissingError, PartialError, RelabelError, system_error
-from relabel.core.hints import command
-from relabel.core.progress import SILENT, Progress
+from relabel.core.errors import CheckError, MissingError, PartialError, RelabelError, command, system_error
+from relabel.core.runtime import SILENT, Progress
 from relabel.datasets.download import SilentError, download, open_content, save
 from relabel.datasets.local_files import jar_urls, kept_jar, local_path, mirror_folder, sources_of
 from relabel.datasets.registry import (

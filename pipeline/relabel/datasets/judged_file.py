@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from relabel.core.errors import CheckError
-from relabel.core.parsing import parse_json, read_lines, read_text
-from relabel.core.user_files import check_regular
+from relabel.core.parsing import check_regular, parse_json, read_lines, read_text
 from relabel.datasets.judged import JudgedSet, Judgements, Statistic
 
 JUDGEMENT_FILES = (".jsonl", ".csv", ".parquet")

@@ -15,8 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
-from relabel.core.errors import CheckError, MissingError, UsageError
-from relabel.core.hints import command
+from relabel.core.errors import CheckError, MissingError, UsageError, command
 from relabel.datasets.registry import (
     DataFile,
     Manifest,

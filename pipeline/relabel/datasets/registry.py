@@ -18,9 +18,8 @@ from pydantic import (
     model_validator,
 )
 
-from relabel.core.errors import CheckError, MissingError, UsageError
-from relabel.core.hints import choices
-from relabel.store.atomic import sha256_file
+from relabel.core.errors import CheckError, MissingError, UsageError, choices
+from relabel.store.files import sha256_file
 
 
 def _inside(path: str) -> str:

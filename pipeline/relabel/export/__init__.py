@@ -5,24 +5,20 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from relabel.core.errors import UsageError
-from relabel.core.hints import choices
+from relabel.core.errors import UsageError, choices
 
 if TYPE_CHECKING:
     from relabel.export.base import Export
 
 EXPORTS = {
-    "hf": ("HfExport", "Write a dataset folder that Hugging Face's datasets loads, with a card."),
-    "pairs": ("PairsExport", "Write scored pairs of captions for the losses of sentence-transformers."),
-    "tuples": ("TuplesExport", "Write tuples of captions for the losses of sentence-transformers."),
-    "trec": ("TrecExport", "Write qrels and runs that trec_eval and ir_measures read."),
-    "safetensors": ("SafetensorsExport", "Write the vectors of a label with the ids of their captions."),
-    "scan": (
-        "ScanExport",
-        "Write captions, ids and dense blocks for VSE-infinity, SGRAF, NAAF and CHAN.",
-    ),
+    "hf": ("hf", "HfExport", "Write a dataset folder that Hugging Face's datasets loads, with a card."),
+    "pairs": ("pairs", "PairsExport", "Write scored pairs of captions for the losses of sentence-transformers."),
+    "tuples": ("pairs", "TuplesExport", "Write tuples of captions for the losses of sentence-transformers."),
+    "trec": ("trec", "TrecExport", "Write qrels and runs that trec_eval and ir_measures read."),
+    "safetensors": ("hf", "SafetensorsExport", "Write the vectors of a label with the ids of their captions."),
+    "scan": ("scan", "ScanExport", "Write captions, ids and dense blocks for VSE-infinity, SGRAF, NAAF and CHAN."),
 }
-"""Name of each format, which is that of its module, with its class and its line of help."""
+"""Name of each format, with its module, its class and its line of help."""
 
 
 def export_class(kind: str) -> type[Export[Any]]:
@@ -41,5 +37,6 @@ def export_class(kind: str) -> type[Export[Any]]:
     """
     if kind not in EXPORTS:
         raise UsageError(f"no format {kind!r}", todo=choices(kind, EXPORTS))
-    imported: type[Export[Any]] = getattr(import_module(f"relabel.export.{kind}"), EXPORTS[kind][0])
+    module, name, _ = EXPORTS[kind]
+    imported: type[Export[Any]] = getattr(import_module(f"relabel.export.{module}"), name)
     return imported

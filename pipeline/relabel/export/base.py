@@ -1,6 +1,6 @@
 """Contract of an export: a label written as the files of another tool.
 
-A format consists of a subclass of `Export` in a module of its own, a line in `relabel.export.EXPORTS`, the name in
+A format consists of a subclass of `Export`, a line in `relabel.export.EXPORTS`, the name in
 `relabel.core.layout.EXPORTS`, and a model of its parameters in `relabel.export.params`. The verb, the Python call, the
 folder, resumption and verification follow from these.
 """
@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from relabel.core.errors import CheckError
 from relabel.core.parameters import Parameters
-from relabel.core.progress import SILENT, Progress
+from relabel.core.runtime import SILENT, Progress
 from relabel.core.types import Of
 from relabel.corpus import Corpus
 from relabel.sources.base import Source

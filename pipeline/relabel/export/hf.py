@@ -1,24 +1,30 @@
-"""Dataset folders for Hugging Face's datasets: Parquet files named by split, and a card with a YAML header."""
+"""Files for the libraries of Hugging Face: dataset folders for datasets, and vectors for safetensors.
+
+A dataset folder has Parquet files named by split, and a card with a YAML header.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 from typing_extensions import override
 
-from relabel.core.errors import UsageError
-from relabel.core.hints import command
+from relabel.core.errors import UsageError, command
 from relabel.core.tables import Table, markdown
 from relabel.core.types import Of
 from relabel.export.base import Export, ExportInputs
 from relabel.export.neighbours import id_schema, neighbour_ids
-from relabel.export.params import ExportHfParams
-from relabel.store.atomic import write_text
+from relabel.export.params import ExportHfParams, ExportSafetensorsParams
+from relabel.sources.cosine import vectors_from_table
+from relabel.store.files import write_text
 from relabel.store.workdir import Work, part_ranges
 
 CARD = "README.md"
@@ -173,3 +179,44 @@ def _figure_row(record: Mapping[str, str]) -> tuple[str, ...] | None:
         interval = " to ".join(f"{float(record[end]):.4f}" for end in ("low", "high") if record.get(end))
         return (f"CxC {task.upper()}", subset, record["n"], "Pearson's r", f"{float(record['pearson']):.4f}", interval)
     return None
+
+
+class SafetensorsExport(Export[ExportSafetensorsParams]):
+    """Files ``SPLIT-00000-of-000NN.safetensors`` of vectors, rows and caption ids.
+
+    Tensors: `vectors` (N, D), unit or zero, NaN for a caption without an encoding; `rows` (N,) int32 of the corpus;
+    `caption_ids.bytes` (uint8) and `caption_ids.offsets` (N + 1,) int64: the UTF-8 of id i are the bytes between
+    offsets i and i + 1, since safetensors holds no strings.
+    """
+
+    version = 2
+
+    @override
+    def check(self, inputs: ExportInputs) -> None:
+        if inputs.source.spec.kind != "vectors":
+            todo = f"Use {command('export', 'lookup', '--label', inputs.label)}, which holds labels of any kind."
+            raise UsageError(f"{inputs.label} ({inputs.source.spec.name}) has no vectors", todo=todo)
+
+    @override
+    def write(self, inputs: ExportInputs, work: Work) -> None:
+        for split, rows in inputs.splits.items():
+            shards = part_ranges(rows, self.params.rows_per_shard)
+            for i, shard in enumerate(shards):
+                name = f"{split}-{i:05d}-of-{len(shards):05d}.safetensors"
+                work.file(name, partial(self._write_shard, inputs, shard), rows=len(shard))
+        work.facts |= {"rows": [inputs.rows.start, inputs.rows.stop]}
+
+    def _write_shard(self, inputs: ExportInputs, rows: range, path: Path) -> None:
+        from safetensors.numpy import save_file
+
+        vectors = vectors_from_table(inputs.encoding.read_rows(rows, ["vector"]))
+        names = [name.encode() for name in inputs.corpus.table["caption_id"].slice(rows.start, len(rows)).to_pylist()]
+        tensors = {
+            "vectors": vectors.astype(self.params.dtype, copy=False),
+            "rows": np.arange(rows.start, rows.stop, dtype=np.int32),
+            "caption_ids.bytes": np.frombuffer(b"".join(names), np.uint8),
+            "caption_ids.offsets": np.cumsum([0, *map(len, names)], dtype=np.int64),
+        }
+        # One entry of metadata, since safetensors writes several in a random order.
+        origin = {"label": inputs.label, "fingerprint": inputs.encoding.manifest.fingerprint}
+        save_file(tensors, path, metadata={"encoding": json.dumps(origin)})

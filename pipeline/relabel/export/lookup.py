@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from relabel.core.errors import UsageError
-from relabel.core.hints import command
+from relabel.core.errors import UsageError, command
 from relabel.corpus import REFERENCES, Corpus
 from relabel.export.base import ArtefactRef
 from relabel.export.neighbours import write_neighbours
@@ -19,7 +18,7 @@ from relabel.export.params import ExportLookupParams
 from relabel.sources.base import Source
 from relabel.sources.relevance import Relevance
 from relabel.store.arrays import write_array, write_pieces
-from relabel.store.atomic import write_text
+from relabel.store.files import write_text
 from relabel.store.manifest import ArtefactSpec, Manifest
 from relabel.store.workdir import Work
 from relabel_train.ids import hash_ids

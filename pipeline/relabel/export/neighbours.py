@@ -14,8 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from relabel.core.errors import CheckError, UsageError
-from relabel.core.hints import command
+from relabel.core.errors import CheckError, UsageError, command
 from relabel.core.numeric.csr import indptr_of
 from relabel.core.types import Rows
 from relabel.corpus import Corpus

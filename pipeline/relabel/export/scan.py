@@ -7,15 +7,13 @@ identify a caption by its line number. An image has five consecutive lines, unle
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from relabel.core.errors import CheckError, UsageError
-from relabel.core.hints import command
+from relabel.core.errors import CheckError, UsageError, command
 from relabel.core.runtime import parse_size
 from relabel.corpus import Corpus
 from relabel.export.base import Export, ExportInputs
@@ -46,7 +44,7 @@ class ScanExport(Export[ExportScanParams]):
     def check(self, inputs: ExportInputs) -> None:
         per_image = self.params.captions_per_image
         for split, rows in inputs.splits.items():
-            images = _images(inputs.corpus, rows)
+            images = inputs.corpus.images_of(rows)
             sizes = np.diff(inputs.corpus.indptr[images.start : images.stop + 1])
             if per_image and sizes.min() < per_image:
                 few = int((sizes < per_image).sum())
@@ -75,7 +73,7 @@ class ScanExport(Export[ExportScanParams]):
         for split, rows in inputs.splits.items():
             name = _file_name(inputs.corpus, split, rows)
             lines = line_rows(inputs.corpus, rows, self.params.captions_per_image)
-            images = _images(inputs.corpus, rows)
+            images = inputs.corpus.images_of(rows)
             texts = inputs.corpus.table.take(lines)
             # A line break inside a caption would shift all later lines.
             captions = [" ".join(text.split()) for text in texts["text"].to_pylist()]
@@ -113,19 +111,14 @@ def line_rows(corpus: Corpus, rows: range, captions_per_image: int) -> NDArray[n
     """
     if captions_per_image == 0:
         return np.arange(rows.start, rows.stop, dtype=np.int32)
-    images = _images(corpus, rows)
+    images = corpus.images_of(rows)
     starts = corpus.indptr[images.start : images.stop]
     return (starts[:, None] + np.arange(captions_per_image)).reshape(-1).astype(np.int32)
 
 
-def _images(corpus: Corpus, rows: range) -> range:
-    """Return the numbers of the images of some captions."""
-    return range(int(corpus.image[rows.start]), int(corpus.image[rows.stop - 1]) + 1)
-
-
 def _file_name(corpus: Corpus, split: str, rows: range) -> str:
     """Return the name of a split in SCAN's files."""
-    if split == "test" and len(_images(corpus, rows)) > _SMALL_TEST:
+    if split == "test" and len(corpus.images_of(rows)) > _SMALL_TEST:
         return "testall"
     return {"val": "dev"}.get(split, split)
 
@@ -138,11 +131,7 @@ def _plain(identifier: str, namespace: str) -> str:
 def _write_lines(work: Work, name: str, lines: list[str]) -> None:
     if any("\n" in line or "\r" in line or not line for line in lines):
         raise CheckError("an id or caption is empty or has a line break", where=name)
-    work.file(name, lambda path: _write_text(path, lines), rows=len(lines))
-
-
-def _write_text(path: Path, lines: list[str]) -> None:
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
+    work.file(name, lambda path: path.write_bytes("".join(f"{line}\n" for line in lines).encode()), rows=len(lines))
 
 
 def _block_pieces(inputs: ExportInputs, images: range, lines: NDArray[np.int32]) -> Iterator[NDArray[Any]]:

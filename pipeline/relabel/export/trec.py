@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from relabel.core.errors import CheckError, MissingError, UsageError
-from relabel.core.hints import command
+from relabel.core.errors import CheckError, MissingError, UsageError, command
 from relabel.core.types import Of
 from relabel.export.base import Export, ExportInputs
 from relabel.export.params import ExportTrecParams
@@ -72,10 +71,7 @@ class TrecExport(Export[ExportTrecParams]):
 
     def _queries(self, inputs: ExportInputs, rows: range) -> range:
         """Return the numbers of the queries of some captions: their rows, or the numbers of their images."""
-        if self.params.of == "captions":
-            return rows
-        image = inputs.corpus.image
-        return range(int(image[rows.start]), int(image[rows.stop - 1]) + 1)
+        return rows if self.params.of == "captions" else inputs.corpus.images_of(rows)
 
     def _lists(self, inputs: ExportInputs, queries: range) -> pa.Table:
         """Return one row per neighbour of some queries, with ids, rank and score."""

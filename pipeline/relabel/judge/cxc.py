@@ -22,17 +22,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from relabel.core.errors import MissingError
-from relabel.core.hints import command
-from relabel.core.progress import SILENT, Advance, Progress
+from relabel.core.errors import MissingError, command
+from relabel.core.runtime import SILENT, Advance, Progress
 from relabel.core.types import Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.datasets.cxc import SIDES, TASKS, HumanScores, Side, Split, Task, human_scores
 from relabel.sources.base import Source
 from relabel.sources.relevance import Relevance
-from relabel.store.blocks import exclude_blocks, write_in_blocks
 from relabel.store.tasks import Task as StoreTask
-from relabel.store.tasks import TaskGroup, make_group
+from relabel.store.tasks import TaskGroup, exclude_blocks, make_group, write_in_blocks
 from relabel.store.workdir import Work
 
 SCHEMA = pa.schema(

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from relabel.core.numeric.statistics import Agreement, Interval, agreement
-from relabel.core.progress import SILENT, Progress
+from relabel.core.runtime import SILENT, Progress
 from relabel.core.tables import Table
 from relabel.datasets.cxc import METHODS, TASKS, Split, Task
 from relabel.judge.cxc import SHOWN, read_cxc

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from relabel.core.numeric.csr import indptr_of
 from relabel.core.numeric.statistics import Vector, round_relative
-from relabel.core.progress import SILENT, Progress
+from relabel.core.runtime import SILENT, Progress
 from relabel.core.tables import Table
 from relabel.datasets.cxc import SIDES, HumanScores, Side, Split, Task, human_scores
 from relabel.judge import SamplingSide, SamplingUnit

@@ -21,18 +21,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from relabel.core.errors import CheckError, MissingError, UsageError
-from relabel.core.hints import command
+from relabel.core.errors import CheckError, MissingError, UsageError, command
 from relabel.core.parsing import read_json
-from relabel.core.progress import SILENT, Advance, Progress
+from relabel.core.runtime import SILENT, Advance, Progress
 from relabel.core.types import Rows, Scores
 from relabel.corpus import Corpus
 from relabel.corpus.splits import coco_test_captions
 from relabel.datasets import locate
 from relabel.sources.base import Source
 from relabel.sources.relevance import Relevance
-from relabel.store.blocks import exclude_blocks, write_in_blocks
-from relabel.store.tasks import Task, TaskGroup, make_group
+from relabel.store.tasks import Task, TaskGroup, exclude_blocks, make_group, write_in_blocks
 from relabel.store.workdir import Work
 from relabel_train.metrics import Ties, average_precision_at_r, r_precision, ranked_hits, recall_at_k
 from relabel_train.metrics.ranking import kth_largest

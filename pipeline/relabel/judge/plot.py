@@ -20,7 +20,7 @@ from relabel.datasets.cxc import METHODS, Task
 from relabel.judge.calibration import bin_pairs
 from relabel.judge.cxc_report import OWN, PairScores
 from relabel.judge.judged_report import Column, Cost, labels_of
-from relabel.store.atomic import write_atomic
+from relabel.store.files import write_atomic
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

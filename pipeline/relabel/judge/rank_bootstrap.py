@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel.core.numeric.jit import jit
+from relabel.core.numeric.kernels import jit
 from relabel.core.numeric.statistics import Interval, Vector, cluster_counts, percentile_interval, round_relative
 from relabel.core.numeric.threads import run_chunks
 

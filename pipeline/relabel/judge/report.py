@@ -16,7 +16,7 @@ from typing import Any
 
 from relabel.core import tables
 from relabel.core.errors import CLOSED, CheckError, MissingError, system_error
-from relabel.core.progress import Progress
+from relabel.core.runtime import Progress
 from relabel.core.tables import WIDTH, Style, Table
 from relabel.store.artefact import WORK, build, exclusive, is_current
 from relabel.store.manifest import ArtefactSpec, Manifest, open_artefact

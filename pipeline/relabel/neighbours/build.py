@@ -15,8 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from relabel.core.progress import Advance, ignore_progress
-from relabel.core.runtime import Runtime, resident_bytes
+from relabel.core.runtime import Advance, Runtime, ignore_progress, resident_bytes
 from relabel.corpus import Corpus
 from relabel.neighbours.faiss_index import IndexFinder, RecallSample
 from relabel.neighbours.incremental import (
@@ -31,11 +30,9 @@ from relabel.neighbours.spec import SCHEMA, NeighbourSpec, row_groups, table_of
 from relabel.sources.finder import Finder, Search
 from relabel.sources.gate_counts import collect_gate_counts
 from relabel.sources.relevance import Relevance
-from relabel.store.atomic import write_text
-from relabel.store.blocks import Blocks
-from relabel.store.fixed_parquet import write_plain
+from relabel.store.files import write_plain, write_text
 from relabel.store.manifest import Manifest, read_manifest
-from relabel.store.tasks import Task, TaskGroup, Tasks
+from relabel.store.tasks import Blocks, Task, TaskGroup, Tasks
 from relabel.store.workdir import Work, part_name
 
 _UPDATE = "update.json"

@@ -19,8 +19,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from relabel.core.errors import RelabelError
-from relabel.core.progress import Advance
-from relabel.core.runtime import Runtime
+from relabel.core.runtime import Advance, Runtime
 from relabel.core.types import Of, Pooling, Rows, Scores
 from relabel.corpus import REFERENCES
 from relabel.neighbours.row_digests import KEYS, read_keys

@@ -24,7 +24,7 @@ from relabel.corpus import Corpus
 from relabel.sources.cosine import INDEX
 from relabel.sources.shards import FAILED
 from relabel.sources.text_reuse import TEXTS
-from relabel.store.fixed_parquet import write_plain
+from relabel.store.files import write_plain
 from relabel.store.manifest import Manifest, read_manifest
 
 I8 = NDArray[np.int64]

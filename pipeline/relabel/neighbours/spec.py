@@ -19,7 +19,7 @@ from relabel.core.types import Of, Pooling, Rows, Scores
 from relabel.corpus import REFERENCES, Corpus, References
 from relabel.corpus.build import SPLITS
 from relabel.sources.finder import Search
-from relabel.store.fixed_parquet import write_plain
+from relabel.store.files import write_plain
 from relabel.store.workdir import part_ranges
 
 Within = Literal["train", "val", "test", "all"]
@@ -105,9 +105,7 @@ class NeighbourSpec:
 
     def query_numbers(self, corpus: Corpus) -> range:
         """Return the values of the column `row`: rows of captions, or numbers of images."""
-        if self.of == "captions":
-            return self.rows
-        return range(int(corpus.image[self.rows.start]), int(corpus.image[self.rows.stop - 1]) + 1)
+        return self.rows if self.of == "captions" else corpus.images_of(self.rows)
 
     def search(self, corpus: Corpus) -> Search:
         """Return the queries and the candidates."""

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from relabel.core.tables import Table
-from relabel.page.captions import PageCaptions
-from relabel.page.nearest import Nearest
+from relabel.page.captions import Nearest, PageCaptions
 
 VERSION = 1
 """Increases when the same inputs give another page."""

@@ -105,8 +105,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from relabel.core.errors import UsageError
-from relabel.core.hints import choices
+from relabel.core.errors import UsageError, choices
 
 if TYPE_CHECKING:
     from relabel.sources.base import Source

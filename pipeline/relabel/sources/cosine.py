@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from relabel.core.errors import CheckError
-from relabel.core.progress import Advance, ignore_progress
-from relabel.core.runtime import Device, Runtime
+from relabel.core.runtime import Advance, Device, Runtime, ignore_progress
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.sources.base import P, Source, SourceParams, SourceSpec

@@ -15,8 +15,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from typing_extensions import override
 
-from relabel.core.progress import Advance
-from relabel.core.runtime import Runtime
+from relabel.core.runtime import Advance, Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import References
 from relabel.store.tasks import Task, TaskGroup
@@ -136,7 +135,7 @@ class SlabFinder(Finder, Generic[Slab]):
     @override
     def find(self, work: Work | None, queries: range, advance: Advance) -> tuple[Rows, Scores]:
         """Find the neighbours of some queries in all slabs."""
-        from relabel.core.numeric.heap import sort_heaps
+        from relabel.core.numeric.kernels import sort_heaps
 
         sets = self.search.queries.take(np.arange(queries.start, queries.stop))
         exclude = np.array(self.search.exclude[queries.start : queries.stop], np.int32)

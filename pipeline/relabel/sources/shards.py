@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from relabel.core.progress import Advance
+from relabel.core.runtime import Advance
 from relabel.corpus import Corpus
 from relabel.store.manifest import Manifest
 from relabel.store.tasks import Task, TaskGroup, Tasks

@@ -22,14 +22,12 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from relabel.core.errors import RelabelError
-from relabel.core.progress import Advance
+from relabel.core.runtime import Advance
 from relabel.sources.cosine import VectorTasks
 from relabel.sources.shards import FAILED, ShardTasks, read_failed_rows
-from relabel.store.atomic import write_text
-from relabel.store.blocks import Blocks, exclude_blocks
-from relabel.store.fixed_parquet import plain_bytes, write_plain
+from relabel.store.files import plain_bytes, write_plain, write_text
 from relabel.store.manifest import Manifest, open_artefact
-from relabel.store.tasks import Task
+from relabel.store.tasks import Blocks, Task, exclude_blocks
 from relabel.store.workdir import Work
 
 TEXTS = "texts.parquet"

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relabel.core.errors import MissingError, UsageError
-from relabel.core.progress import Advance, ignore_progress
-from relabel.core.runtime import Device
+from relabel.core.runtime import Advance, Device, ignore_progress
 
 MAX_GPU_NEIGHBOURS = 2048
 """Largest number of results per query that faiss's GPU indexes return."""

@@ -11,12 +11,11 @@ from typing import Any
 from relabel.core.errors import UsageError
 from relabel.stages.encode import build_encoding, check_acyclic, encode, open_label, read_encoding
 from relabel.stages.ingest import fetch_and_ingest
-from relabel.stages.job import log_status
+from relabel.stages.job import log_status, model_guard
 from relabel.stages.project import Project
 from relabel.stages.tune import tune_sbert
-from relabel.stages.variants import model_guard
 from relabel.store.manifest import Manifest
-from relabel.store.place import check_kind
+from relabel.store.workdir import check_kind
 
 
 def tune_fuse(project: Project, out: Path) -> tuple[Manifest, bool]:

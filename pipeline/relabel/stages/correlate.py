@@ -16,9 +16,9 @@ from relabel.judge.judged_report import Cost, encoded_columns, summary_report
 from relabel.judge.judged_scores import ScoreFunction
 from relabel.judge.report import Report, ReportFiles, metrics, write_report
 from relabel.stages import Project
+from relabel.stages.job import report_variant
 from relabel.stages.judge import check_judged
 from relabel.stages.judged_sets import Judged, SetResults, judge_sets, open_sets
-from relabel.stages.variants import report_variant
 from relabel.store.manifest import MANIFEST, Manifest
 
 Against = str

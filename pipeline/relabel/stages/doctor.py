@@ -10,9 +10,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from relabel.core.errors import RelabelError
-from relabel.core.extras import is_installed, missing_distributions
-from relabel.core.hints import command
+from relabel.core.errors import RelabelError, command, is_installed, missing_distributions
 from relabel.core.runtime import Runtime
 from relabel.core.tables import WIDTH
 

@@ -6,14 +6,12 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from relabel.config import Config
-from relabel.core.errors import CheckError, FailedRowsError, MissingError, UsageError
-from relabel.core.hints import command
+from relabel.core.errors import CheckError, FailedRowsError, MissingError, UsageError, command
 from relabel.sources.base import OpenEncoding
 from relabel.sources.relevance import Relevance
-from relabel.stages.job import Job, run_logged, run_tasks
+from relabel.stages.job import Job, encoding_variant, run_logged, run_tasks
 from relabel.stages.project import Project
 from relabel.stages.tune import check_model, ensure_model
-from relabel.stages.variants import encoding_variant
 from relabel.store.manifest import ArtefactSpec, Manifest, read_artefact, read_manifest
 from relabel.store.tasks import Tasks
 from relabel.store.workdir import Work

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from relabel import stages
 from relabel.core.errors import UsageError
-from relabel.core.progress import SILENT
+from relabel.core.runtime import SILENT
 from relabel.corpus import Corpus
 from relabel.corpus.build import SCHEMA
 from relabel.neighbours.row_digests import keys_bytes
@@ -34,7 +34,7 @@ from relabel.sources.vector_index import import_faiss, make_index
 from relabel.stages.job import Job
 from relabel.stages.project import Project
 from relabel.store.arrays import npy_bytes
-from relabel.store.fixed_parquet import plain_bytes, zeros
+from relabel.store.files import plain_bytes, zeros
 from relabel.store.manifest import Manifest
 from relabel.store.workdir import part_ranges
 from relabel_train.ids import Ids
@@ -128,7 +128,7 @@ def _estimate_encoding(small: _Sample, large: _Sample, rows: range, project: Pro
     index: int | None = 0
     if INDEX in manifest.files:
         index = index_bytes(manifest.semantic["index"], manifest.facts["width"], count)
-    image_files = _image_files_bytes(artefact, images_of(project.corpus, rows))
+    image_files = _image_files_bytes(artefact, len(project.corpus.images_of(rows)))
     if shards is not None and index is not None and image_files is not None:
         texts = text_digest_bytes(count) if TEXTS in manifest.files else 0
         return SizeEstimate(count, shards + index + texts + image_files, exact=True)
@@ -155,7 +155,7 @@ def _estimate_neighbours(label: str, rows: range, project: Project) -> SizeEstim
 
 def _estimate_lookup(small: _Sample, large: _Sample, rows: range, project: Project) -> SizeEstimate:
     n, count = large.captions, len(rows)
-    images = images_of(project.corpus, rows)
+    images = len(project.corpus.images_of(rows))
     about, of_small = read_description(large.lookup.folder), read_description(small.lookup.folder)
     size, exact = 0, True
     for name in KINDS[about.kind]:
@@ -172,11 +172,6 @@ def _estimate_lookup(small: _Sample, large: _Sample, rows: range, project: Proje
         size += npy_bytes(about.arrays[name].dtype, (length, *rest))
     width = min(project.config.neighbours.k, count - 1)
     return SizeEstimate(count, lookup_bytes(project.corpus, rows, size, width), exact)
-
-
-def images_of(corpus: Corpus, rows: range) -> int:
-    """Return the number of images of some rows."""
-    return int(corpus.image[rows.stop - 1]) + 1 - int(corpus.image[rows.start])
 
 
 def extrapolate(small: tuple[int, float], large: tuple[int, float], count: int) -> float:
@@ -239,11 +234,10 @@ def sample_images(corpus: Corpus, rows: range, captions: int) -> Corpus:
     Corpus
         At least one image; all of `rows` if they have no more captions than asked for.
     """
-    first, last = int(corpus.image[rows.start]), int(corpus.image[rows.stop - 1])
-    images = last + 1 - first
-    count = max(1, min(images, round(images * captions / len(rows))))
+    images = corpus.images_of(rows)
+    count = max(1, min(len(images), round(len(images) * captions / len(rows))))
     # Rounding may give the same image twice; a sample has each image once.
-    chosen = first + np.unique(np.linspace(0, images - 1, count).astype(np.int64))
+    chosen = images.start + np.unique(np.linspace(0, len(images) - 1, count).astype(np.int64))
     sets = corpus.references(chosen.tolist(), first=None)
     table = corpus.table.take(pa.array(sets.rows))
     # A corpus numbers its rows and images from 0.
@@ -300,11 +294,11 @@ def lookup_bytes(corpus: Corpus, rows: range, kind_bytes: int, width: int | None
     width : int or None
         Neighbours per caption; None for a lookup without neighbours.
     """
-    n, first = len(rows), int(corpus.image[rows.start])
-    m = int(corpus.image[rows.stop - 1]) + 1 - first
+    n, images = len(rows), corpus.images_of(rows)
+    m = len(images)
     # Image of each caption, row ranges of images, failed rows; then both tables of ids; then the lists in CSR form.
     arrays: list[tuple[str, tuple[int, ...]]] = [("<i4", (n,)), ("<i8", (m + 1,)), ("<i4", (0,))]
-    for names in (corpus.caption_ids[rows.start : rows.stop], corpus.image_ids[first : first + m]):
+    for names in (corpus.caption_ids[rows.start : rows.stop], corpus.image_ids[images.start : images.stop]):
         arrays += [(a.dtype.str, a.shape) for a in Ids.of(names).arrays("ids").values()]
     if width is not None:
         arrays += [("<i8", (n + 1,)), ("<i4", (n * width,)), ("<f4", (n * width,))]

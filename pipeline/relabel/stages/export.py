@@ -10,17 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from relabel.config import Config
-from relabel.core.errors import CheckError, MissingError, RelabelError
-from relabel.core.hints import command
+from relabel.core.errors import CheckError, MissingError, RelabelError, command
 from relabel.core.types import Of
 from relabel.export import export_class
 from relabel.export.base import ArtefactRef, Export, ExportInputs
 from relabel.stages.encode import open_label, read_encoding
 from relabel.stages.ingest import FETCHED
-from relabel.stages.job import Job
+from relabel.stages.job import Job, Values, label_values, variant
 from relabel.stages.judge import judge
 from relabel.stages.project import Project
-from relabel.stages.variants import Values, label_values, variant
 from relabel.store.manifest import MANIFEST, ArtefactSpec, Manifest, open_artefact, read_manifest, refuse_replaced
 from relabel.store.workdir import Work
 

@@ -9,8 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from relabel.config import Config
-from relabel.core.errors import CheckError, MissingError, UsageError
-from relabel.core.hints import command
+from relabel.core.errors import CheckError, MissingError, UsageError, command
 from relabel.export.neighbours import NeighbourTable, read_neighbours
 from relabel.export.plan.build import Estimate, PlanTasks, check_disk_space, check_size_limit, estimate
 from relabel.export.plan.spec import PlanSpec
@@ -18,9 +17,8 @@ from relabel.sources.relevance import Relevance
 from relabel.sources.shards import read_failed_rows
 from relabel.stages.encode import open_label, read_encoding
 from relabel.stages.export import covering_split
-from relabel.stages.job import Job, run_tasks
+from relabel.stages.job import Job, Values, label_values, run_tasks, variant
 from relabel.stages.project import Project
-from relabel.stages.variants import Values, label_values, variant
 from relabel.store.manifest import ArtefactSpec, Manifest, read_artefact, read_manifest, refuse_replaced
 from relabel.store.workdir import Work
 from relabel_train.batches.plan import FORMAT

@@ -10,11 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from relabel.config import Config
-from relabel.core.errors import CheckError, MissingError, UsageError
-from relabel.core.hints import command
-from relabel.stages.job import Job, run_tasks
+from relabel.core.errors import CheckError, MissingError, UsageError, command
+from relabel.stages.job import Job, Values, label_values, run_tasks, variant
 from relabel.stages.project import Project
-from relabel.stages.variants import Values, label_values, variant
 from relabel.store.manifest import ArtefactSpec, Manifest, read_manifest, refuse_replaced
 from relabel.store.workdir import Work
 from relabel_train.sidecar import FORMAT, Keys

@@ -9,14 +9,13 @@ from typing import Any
 import yaml
 
 from relabel.config import load_config
-from relabel.core.errors import MissingError, UsageError
-from relabel.core.hints import command
+from relabel.core.errors import MissingError, UsageError, command
 from relabel.core.layout import check_name
 from relabel.core.runtime import Runtime
 from relabel.stages.ingest import FETCHED
 from relabel.stages.project import Project
 from relabel.stages.tune import TUNED
-from relabel.store.atomic import write_text
+from relabel.store.files import write_text
 
 PARAMS, STAGES, EXAMPLES = "params.yaml", "dvc.yaml", "examples"
 _DATASET = "  dataset: coco\n"

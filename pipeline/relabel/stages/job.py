@@ -1,22 +1,244 @@
-"""Artefacts that a stage is ready to build, and the lines that report on them."""
+"""Artefacts that a stage is ready to build, and protection of results from trials.
+
+The artefacts of a label follow the parameter file: after an edit of the file, whatever it changed is built again. A
+trial overrides the file by options or settings. It does not replace results of the file, and neither the file nor
+another trial replaces the results of a trial, unless `--replace` is given.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from relabel.core.errors import CheckError, MissingError
-from relabel.core.progress import SILENT, Progress
-from relabel.core.runtime import release_memory
+import yaml
+
+from relabel.config import Config
+from relabel.core.errors import CheckError, MissingError, RelabelError, UsageError
+from relabel.core.runtime import SILENT, Progress, release_memory
 from relabel.stages.project import Project
-from relabel.stages.variants import Variant
-from relabel.store.artefact import build
+from relabel.store.artefact import Guard, build
 from relabel.store.manifest import ArtefactSpec, Manifest, read_manifest
 from relabel.store.tasks import Tasks, make_all
 from relabel.store.workdir import Work
 from relabel.store.workers.remote_job import RemoteJob
+
+Values = dict[str, Any]
+Advice = Callable[[Sequence[Any]], str]
+_KEY = "variant"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """Parameters of one artefact.
+
+    Attributes
+    ----------
+    values : dict of str to Any
+        Dotted names to values that JSON can hold.
+    trial : bool
+        Whether the command overrides any of the parameter file's values.
+    replace : bool
+        Whether to replace other variants.
+    advice : callable
+        Returns the advice for keeping both variants, given the current values that differ.
+
+    Examples
+    --------
+    >>> from relabel.stages.job import Variant
+    >>> Variant({"judge.seed": 0}, trial=False, replace=False).folder("test")
+    'test'
+    >>> Variant({"judge.seed": 1}, trial=True, replace=False).folder("test")
+    'test-da19b135'
+    """
+
+    values: Values
+    trial: bool
+    replace: bool
+    advice: Advice = field(default=lambda _: "Edit params.yaml, which replaces results.")
+
+    def folder(self, name: str) -> str:
+        """Return the name of a folder; for a trial, it ends in a digest of the parameters."""
+        text = json.dumps(self.values, sort_keys=True)
+        return f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}" if self.trial else name
+
+    def record(self) -> dict[str, Any]:
+        """Return the entry of a manifest's `runtime` that `check` reads."""
+        return {_KEY: {"values": self.values, "trial": self.trial}}
+
+    def check(self, previous: Manifest) -> None:
+        """Raise if this variant must not replace an artefact.
+
+        Raises
+        ------
+        UsageError
+            If the parameters differ and either artefact is a trial. The message names the parameters and a way to
+            keep both artefacts.
+        """
+        record = previous.runtime.get(_KEY)
+        # Two variants of the parameter file may replace each other: the file was edited.
+        if self.replace or record is None or record["values"] == self.values or not (self.trial or record["trial"]):
+            return
+        names = [n for n in {**record["values"], **self.values} if record["values"].get(n) != self.values.get(n)]
+        cause = "overridden by the command" if self.trial else "of a trial, which overrode the parameter file"
+        text = differing(names, record["values"], self.values)
+        message = f"{previous.kind} {previous.name} would be replaced, and parameters are {cause}: {text}"
+        if not self.trial:
+            raise UsageError(message, todo="Replace it with --replace, or repeat the options of the trial.")
+        advice = self.advice([self.values[name] for name in names if name in self.values])
+        raise UsageError(message, todo=f"{advice} Or replace it with --replace.")
+
+
+def differing(names: Iterable[str], previous: Mapping[str, Any], current: Mapping[str, Any]) -> str:
+    """Describe the parameters in which an existing artefact differs from the requested one.
+
+    Parameters
+    ----------
+    names : iterable of str
+        Parameters to describe.
+    previous, current : mapping
+        Values of the existing and of the requested artefact; a missing name counts as None.
+
+    Examples
+    --------
+    >>> from relabel.stages.job import differing
+    >>> differing(["k", "index"], {"k": 5}, {"k": 7, "index": "Flat"})
+    'k (5 there, 7 here), index (None there, Flat here)'
+    """
+    return ", ".join(f"{name} ({previous.get(name)} there, {current.get(name)} here)" for name in names)
+
+
+def variant(
+    project: Project, values: Callable[[Config], Values], call: Values | None = None, advice: Advice | None = None
+) -> Variant:
+    """Compare the parameters of a project with those of the parameter file.
+
+    Parameters
+    ----------
+    project : Project
+    values : callable
+        Returns the parameters of an artefact, given all parameters.
+    call : dict of str to Any, optional
+        Parameters that come from the call rather than the file. They make no trial.
+    advice : callable, optional
+        See `Variant`.
+    """
+    requested = values(project.config)
+    trial = requested != _file_values(project.config, values)
+    result = Variant(requested | (call or {}), trial, project.runtime.replace)
+    return result if advice is None else replace(result, advice=advice)
+
+
+def encoding_variant(project: Project, label: str) -> Variant:
+    """Return the parameters of a label's encoding; a refused trial is advised to use a label of its own."""
+
+    def values(config: Config) -> Values:
+        return label_values(config, label) | {"encode.rows_per_shard": config.encode.rows_per_shard}
+
+    return variant(project, values, advice=partial(_new_label_advice, project.config, label))
+
+
+def label_values(config: Config, label: str) -> Values:
+    """Return the parameters of a label and of all labels that it is composed of.
+
+    Examples
+    --------
+    >>> from relabel.config import Config
+    >>> from relabel.stages.job import label_values
+    >>> label_values(Config(), "same_image")["sources.same_image.source"]
+    'same_image'
+    """
+    params = config.params(label).model_dump(mode="json")
+    values = {f"sources.{label}.{name}": value for name, value in params.items()}
+    for part in config.source(label).input_labels():
+        values |= label_values(config, part)
+    return values
+
+
+def report_variant(project: Project, labels: Sequence[str]) -> Variant:
+    """Return the parameters of a report, which is a trial if its labels are not exactly those of the file.
+
+    Parameters
+    ----------
+    project : Project
+    labels : sequence of str
+        Labels of the report; all if empty.
+    """
+
+    def values(config: Config) -> Values:
+        sources = {name: params.model_dump(mode="json") for name, params in config.sources.items()}
+        judge = config.judge.model_dump(mode="json", exclude={"split"})
+        return {"labels": sorted(labels or sources), "sources": sources, "judge": judge}
+
+    complete = not labels or set(labels) == set(project.config.file.sources)
+    result = variant(project, values)
+    return replace(result, trial=result.trial or not complete)
+
+
+def model_guard(
+    project: Project, section: str, keep: str = "Give the new model a folder of its own with --out"
+) -> Guard | None:
+    """Return a guard that protects a model of other parameters; None if the parameters are those of the file.
+
+    Parameters
+    ----------
+    project : Project
+    section : str
+        The model's block of `tune` in the parameter file.
+    keep : str
+        Advice for keeping both models.
+
+    Raises
+    ------
+    UsageError
+        By the guard, with the parameters that differ and a way to keep both models.
+    """
+    requested = variant(project, lambda config: getattr(config.tune, section).model_dump(mode="json"))
+
+    def check(previous: Manifest) -> None:
+        values, recorded = requested.values, previous.semantic
+        # The manifest identifies a base model by its content, so that a copy elsewhere is the same model.
+        if "base" in values and _has_other_base(values, previous):
+            recorded = recorded | {"base": previous.facts["base"]}
+        # A parameter that the manifest does not record cannot have changed the model.
+        names = [name for name, value in values.items() if recorded.get(name, value) != value]
+        if names:
+            text = differing(names, recorded, values)
+            message = f"model {previous.name} would be replaced, and the command overrides the file: {text}"
+            raise UsageError(message, todo=f"{keep}, or replace the model with --replace.")
+
+    return check if requested.trial and not requested.replace else None
+
+
+def _has_other_base(values: Values, previous: Manifest) -> bool:
+    """Return whether a model was tuned from a base model of other content, regardless of names and paths."""
+    from relabel.sources.models.files import find_model
+
+    return previous.inputs["base"] != find_model(values["base"], values["revision"]).sha256()
+
+
+def _file_values(config: Config, values: Callable[[Config], Values]) -> Values | None:
+    """Return the parameters that the file gives; None if it has no such label."""
+    try:
+        return values(config.file)
+    except RelabelError:
+        return None
+
+
+def _new_label_advice(config: Config, label: str, values: Sequence[Any]) -> str:
+    """Return the options that name the trial as a new label, after the last value that differs."""
+    params = config.params(label)
+    stem = Path(str(values[-1])).stem.lower() if values else ""
+    # --set splits names at dots, so the new name has none.
+    ending = re.sub(r"[^a-z0-9]+", "-", stem).strip("-")[:30] or "trial"
+    changed = {"source": params.source} | params.model_dump(mode="json", exclude_defaults=True)
+    body = yaml.safe_dump(changed, default_flow_style=True, sort_keys=False, width=10_000).strip()
+    return f"Name the trial: --label {label}-{ending} --set 'sources.{label}-{ending}={body}'."
 
 
 @dataclass(frozen=True)
@@ -76,7 +298,7 @@ class Job:
 def run_tasks(
     project: Project, tasks: Tasks, artefact: ArtefactSpec, work: Work, stage: Callable[..., Job], *arguments: Any
 ) -> None:
-    """Run all tasks that are not done: in this process, in local processes, or on a Dask cluster that shares files.
+    """Run all tasks that are not done, in this process or by workers, where the runtime requests it.
 
     Parameters
     ----------
@@ -102,10 +324,11 @@ def run_tasks(
     """
     runtime = project.runtime
     if not runtime.workers and runtime.scheduler is None:
-        return make_all(tasks, work, runtime.progress)
+        make_all(tasks, work, runtime.progress)
+        return
     from relabel.store.workers.dask_run import make_on_cluster
 
-    return make_on_cluster(tasks, work, RemoteJob(project, stage, arguments, artefact, work.folder))
+    make_on_cluster(tasks, work, RemoteJob(project, stage, arguments, artefact, work.folder))
 
 
 def run_logged(project: Project, job: Job) -> Manifest:

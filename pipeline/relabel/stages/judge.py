@@ -11,9 +11,8 @@ from relabel.core.errors import UsageError
 from relabel.datasets.judged import set_names
 from relabel.sources.gate_counts import collect_gate_counts, with_gate_counts
 from relabel.stages.encode import open_label, read_encoding
-from relabel.stages.job import Job
+from relabel.stages.job import Job, Values, label_values, variant
 from relabel.stages.project import Project
-from relabel.stages.variants import Values, label_values, variant
 from relabel.store.manifest import ArtefactSpec, Manifest
 from relabel.store.workdir import Work
 

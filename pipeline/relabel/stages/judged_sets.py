@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from relabel import stages
-from relabel.core.errors import RelabelError, UsageError
-from relabel.core.hints import choices
+from relabel.core.errors import RelabelError, UsageError, choices
 from relabel.datasets.judged import JudgedSet, Judgements, judged_set, set_names
 from relabel.datasets.judged_file import JUDGEMENT_FILES, judged_file
 from relabel.judge.judged_figures import Figure, set_figures
@@ -20,8 +19,8 @@ from relabel.judge.judged_scores import ScoreFunction, read_pair_scores, score_j
 from relabel.judge.report import Report
 from relabel.sources.base import Source
 from relabel.sources.texts import TextScores
+from relabel.stages.job import label_values, variant
 from relabel.stages.project import Project
-from relabel.stages.variants import label_values, variant
 from relabel.store.manifest import MANIFEST
 
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel.core.errors import MissingError, RelabelError, UsageError
-from relabel.core.hints import command
+from relabel.core.errors import MissingError, RelabelError, UsageError, command
 from relabel.corpus import References
 from relabel.sources.relevance import Relevance
 from relabel.stages import Project, open_label

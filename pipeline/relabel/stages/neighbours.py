@@ -6,16 +6,14 @@ from functools import partial
 from typing import Any
 
 from relabel.config import Config
-from relabel.core.errors import MissingError, UsageError
-from relabel.core.hints import command
+from relabel.core.errors import MissingError, UsageError, command
 from relabel.neighbours.build import NeighbourTasks
 from relabel.neighbours.spec import NeighboursParams, NeighbourSpec
 from relabel.sources.base import Source
 from relabel.sources.vector_index import make_index
 from relabel.stages.encode import open_label, read_encoding
-from relabel.stages.job import Job, run_tasks
+from relabel.stages.job import Job, Values, label_values, run_tasks, variant
 from relabel.stages.project import Project
-from relabel.stages.variants import Values, label_values, variant
 from relabel.store.manifest import MANIFEST, ArtefactSpec
 from relabel.store.workdir import Work
 

@@ -12,23 +12,29 @@ from typing import Any
 import numpy as np
 
 from relabel import stages
-from relabel.core.errors import CheckError, MissingError, RelabelError
-from relabel.core.hints import command
+from relabel.core.errors import CheckError, MissingError, RelabelError, command
 from relabel.core.types import Scores
 from relabel.datasets.cxc import TASKS
 from relabel.datasets.judged import set_names
 from relabel.judge.cxc_report import ALL, PairScores, with_baseline
 from relabel.judge.report import Report
-from relabel.page.captions import CAPTIONS, choose_captions
-from relabel.page.distribution import PAIRS, distribution, draw_neighbours, draw_pairs, score_pairs
-from relabel.page.judged_pairs import POINTS, WORST, judged_data
-from relabel.page.nearest import NEAREST, RERANKED, Nearest, from_rows, rerank, search
+from relabel.page.captions import CAPTIONS, NEAREST, RERANKED, Nearest, choose_captions, from_rows, rerank, search
+from relabel.page.charts import (
+    PAIRS,
+    POINTS,
+    WORST,
+    distribution,
+    draw_neighbours,
+    draw_pairs,
+    judged_data,
+    score_pairs,
+)
 from relabel.page.render import VERSION, Page, PageLabel, render_page
 from relabel.sources.relevance import Relevance
 from relabel.stages.correlate import EvaluationResult
+from relabel.stages.job import report_variant
 from relabel.stages.judged_sets import Judged, judge_sets, open_sets
 from relabel.stages.project import Project
-from relabel.stages.variants import report_variant
 from relabel.store.artefact import build
 from relabel.store.manifest import MANIFEST, ArtefactSpec, Manifest, read_manifest
 from relabel.store.workdir import Work

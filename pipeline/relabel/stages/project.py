@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from relabel.config import Config
-from relabel.core.errors import CheckError, MissingError
-from relabel.core.hints import choices, command
+from relabel.core.errors import CheckError, MissingError, choices, command
 from relabel.core.layout import Layout
 from relabel.core.runtime import Runtime
 from relabel.corpus import Corpus

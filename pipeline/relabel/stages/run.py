@@ -91,7 +91,7 @@ def resolve_split(
         # Captions of the user's own may have no split of that name.
         if (project.layout.corpus / MANIFEST).exists():
             splits = tuple(project.corpus.splits)
-            split = split if split in splits else cast(Split, splits[0]) if len(splits) == 1 else "all"
+            split = split if split in splits else cast("Split", splits[0]) if len(splits) == 1 else "all"
     # Human judgements exist for COCO's val and test only.
     if project.namespace != "coco" or (split != "test" and split != "val"):
         return project, split, []

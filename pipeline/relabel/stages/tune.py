@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from relabel.core.errors import CheckError, MissingError, UsageError
-from relabel.core.hints import command
+from relabel.core.errors import CheckError, MissingError, UsageError, command
 from relabel.sources.base import SourceParams
 from relabel.stages.ingest import fetch_and_ingest
-from relabel.stages.job import log_status
+from relabel.stages.job import log_status, model_guard
 from relabel.stages.project import Project
-from relabel.stages.variants import model_guard
 from relabel.store.manifest import MANIFEST, Manifest, read_manifest
 
 

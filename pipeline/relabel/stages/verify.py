@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Literal
 
 from relabel import datasets
-from relabel.core.errors import CheckError, MissingError, system_error
-from relabel.core.hints import command
+from relabel.core.errors import CheckError, MissingError, command, system_error
 from relabel.core.layout import place_of
-from relabel.core.progress import SILENT, Progress, ProgressBar
+from relabel.core.runtime import SILENT, Progress, ProgressBar
 from relabel.datasets import DataFile
 from relabel.store.artefact import WORK
 from relabel.store.input_index import Absent, Stale, check_references

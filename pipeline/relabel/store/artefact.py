@@ -21,11 +21,10 @@ from importlib import metadata
 from pathlib import Path
 
 from relabel.core.errors import CLOSED, CheckError, MissingError, full_disk, system_error
-from relabel.core.progress import SILENT, Progress
-from relabel.store.atomic import make_folder, sync_folder, write_text
+from relabel.core.runtime import SILENT, Progress
+from relabel.store.files import make_folder, sync_folder, write_text
 from relabel.store.manifest import MANIFEST, ArtefactSpec, Manifest, open_artefact, read_manifest
-from relabel.store.place import check_place
-from relabel.store.workdir import DONE, Work, unexpected_files
+from relabel.store.workdir import DONE, Work, check_place, unexpected_files
 
 Guard = Callable[[Manifest], None]
 """Callback that takes the manifest of an artefact of another fingerprint, and may raise to prevent its replacement."""

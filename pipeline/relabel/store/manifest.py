@@ -20,10 +20,9 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from relabel.core.errors import CheckError, MissingError
-from relabel.core.hints import command
+from relabel.core.errors import CheckError, MissingError, command
 from relabel.core.layout import EXPORTS, check_name, place_of
-from relabel.store.atomic import sha256_file
+from relabel.store.files import sha256_file
 
 FORMAT = 2
 MANIFEST = "manifest.json"

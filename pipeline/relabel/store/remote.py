@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from relabel.core.errors import FULL, CheckError, MissingError, PartialError, RelabelError, UsageError, system_error
-from relabel.core.progress import Advance, ignore_progress
+from relabel.core.runtime import Advance, ignore_progress
 
 CHUNK = 1 << 22
 _URL = re.compile(r"^[a-z][a-z0-9+.-]*://")

@@ -12,9 +12,8 @@ import hashlib
 from functools import partial
 from pathlib import Path
 
-from relabel.core.errors import CheckError, MissingError, UsageError
-from relabel.core.hints import command
-from relabel.core.progress import SILENT, Advance, Progress
+from relabel.core.errors import CheckError, MissingError, UsageError, command
+from relabel.core.runtime import SILENT, Advance, Progress
 from relabel.store.artefact import build
 from relabel.store.manifest import (
     MANIFEST,

@@ -21,7 +21,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel.core.numeric.jit import jit
+from relabel.core.numeric.kernels import jit
 
 Arithmetic = Literal["bfloat16", "float32", "numpy"]
 F4 = NDArray[np.float32]

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel.core.numeric.jit import jit
+from relabel.core.numeric.kernels import jit
 from relabel.topk.exact_scores import ExactOperands, score
 from relabel.topk.llvm_kernels import WORD_BITS, as_bits, as_float, lowest_bit, mask_reaching, prefetch
 

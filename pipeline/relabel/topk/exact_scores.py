@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel.core.numeric.jit import jit
+from relabel.core.numeric.kernels import jit
 from relabel.core.types import Pooling
 from relabel.corpus import References
 from relabel.topk.llvm_kernels import dot

@@ -19,9 +19,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from relabel.core.numeric.jit import jit
-from relabel.core.progress import Advance
-from relabel.core.runtime import Runtime
+from relabel.core.numeric.kernels import jit
+from relabel.core.runtime import Advance, Runtime
 from relabel.store.tasks import Task, TaskGroup
 from relabel.store.workdir import Work
 from relabel.topk import tiled_scan

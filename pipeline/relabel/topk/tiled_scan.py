@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from relabel.core.numeric.threads import one_thread_each
-from relabel.core.progress import Advance, ignore_progress
+from relabel.core.runtime import Advance, ignore_progress
 from relabel.topk.bounded_matmul import BoundedMatmul
 from relabel.topk.candidate_buffer import CandidateBuffer, raise_floor, scan
 from relabel.topk.exact_scores import ExactOperands

@@ -1,11 +1,18 @@
-"""Contract: an amount of memory is parsed with its unit, and anything else is refused with an example."""
+"""Contract: an amount of memory is parsed with its unit, and anything else is refused with an example. Freed memory is
+returned to the system, so that the next stage can use it.
+"""
 
 from __future__ import annotations
 
+import sys
+
+import psutil
+import pyarrow as pa
 import pytest
 
+from relabel.core import runtime
 from relabel.core.errors import UsageError
-from relabel.core.runtime import MIN_MEMORY, parse_memory
+from relabel.core.runtime import MIN_MEMORY, parse_memory, release_memory, resident_bytes
 
 
 @pytest.mark.parametrize(
@@ -38,3 +45,17 @@ def test_invalid_amounts_are_refused(text: str) -> None:
 def test_too_little_memory_is_an_error(text: str) -> None:
     with pytest.raises(UsageError, match="at least 256MiB"):
         parse_memory(text)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems' allocators have no such call")
+def test_freed_memory_leaves_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "MIN_RELEASE", 0)
+    release_memory()
+    before = psutil.Process().memory_info().rss
+    blocks = [b"x" * (60 << 10) + b"%d" % i for i in range(4000)]  # 240 MB in blocks below the size of mapped ones
+    last = blocks[-1]
+    table = pa.array(range(10_000_000))
+    assert psutil.Process().memory_info().rss > before + (280 << 20)
+    del blocks, table
+    assert resident_bytes() < before + (64 << 20)
+    assert last.endswith(b"3999")  # at the end of the heap, where it keeps the C library from returning memory

@@ -25,7 +25,7 @@ import pytest
 import yaml
 
 from relabel.core.errors import CheckError, MissingError
-from relabel.core.progress import SILENT
+from relabel.core.runtime import SILENT
 from relabel.datasets import download as downloads
 from relabel.datasets import fetch, status
 from relabel.datasets.download import CHUNK, SilentError, download

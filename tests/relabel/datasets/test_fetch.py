@@ -22,7 +22,7 @@ import pytest
 import yaml
 
 from relabel.core.errors import CheckError, MissingError, PartialError, UsageError
-from relabel.core.progress import ProgressBar
+from relabel.core.runtime import ProgressBar
 from relabel.datasets import fetch, load_manifest, locate, status
 
 A, B = b"a caption\n" * 100, b"another caption\n" * 100

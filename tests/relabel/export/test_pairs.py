@@ -16,8 +16,7 @@ from tests.relabel.export.formats import with_params
 
 from relabel import stages
 from relabel.core.errors import UsageError
-from relabel.export.pairs import draw_from_bins
-from relabel.export.tuples import draw_tuple
+from relabel.export.pairs import draw_from_bins, draw_tuple
 from relabel.stages import Project
 from relabel_train.lookup import open_lookup
 

@@ -193,7 +193,7 @@ def test_an_interrupted_ranking_resumes_from_its_saved_blocks(
     few: Corpus, odd: SimpleNamespace, work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("relabel.judge.eccv._GATED_BATCH", 4)
-    monkeypatch.setattr("relabel.store.blocks.BLOCK_SECONDS", 0.0)  # a block is one batch
+    monkeypatch.setattr("relabel.store.tasks.BLOCK_SECONDS", 0.0)  # a block is one batch
     relevance = odd.Relevance(few, range(len(few)))
     images = np.arange(10, 50, dtype=np.int32)
     captions = np.sort(few.references(images).rows)

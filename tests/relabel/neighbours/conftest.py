@@ -14,8 +14,7 @@ import pytest
 
 from relabel import stages
 from relabel.config import Config, load_config
-from relabel.core.progress import Advance
-from relabel.core.runtime import Runtime
+from relabel.core.runtime import Advance, Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.sources.finder import Finder, Search
 from relabel.sources.relevance import Relevance

@@ -101,7 +101,7 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("relabel.neighbours.build._FIRST", 4)
-    monkeypatch.setattr("relabel.store.blocks.BLOCK_SECONDS", 0.0)  # the blocks after the first one are of one caption
+    monkeypatch.setattr("relabel.store.tasks.BLOCK_SECONDS", 0.0)  # the blocks after the first one are of one caption
     project = dataset.encoded(make_lines(30, "train"))
     job = stages.neighbours(project, "near")
     job.run()

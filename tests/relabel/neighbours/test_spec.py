@@ -10,7 +10,7 @@ import pytest
 
 from relabel.neighbours import spec as module
 from relabel.neighbours.spec import SCHEMA, group_rows, row_groups, shard_bytes, table_of
-from relabel.store.fixed_parquet import write_plain
+from relabel.store.files import write_plain
 
 
 @pytest.mark.parametrize(("rows", "width"), [(0, 5), (1, 0), (1, 1), (9, 3), (2_000, 100), (50_000, 10), (300, 9_999)])

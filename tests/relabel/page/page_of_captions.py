@@ -8,9 +8,8 @@ import numpy as np
 
 from relabel.core.tables import Table
 from relabel.corpus.table import Caption, Corpus
-from relabel.page.captions import choose_captions
-from relabel.page.distribution import distribution
-from relabel.page.nearest import Nearest
+from relabel.page.captions import Nearest, choose_captions
+from relabel.page.charts import distribution
 from relabel.page.render import Page, PageLabel
 
 HOSTILE = "a </script><script>window.stolen = 1</script> <b>dog</b> &amp; {{script}} ${captions} <!-- \"cat\" 'rat'"

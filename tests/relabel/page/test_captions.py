@@ -1,13 +1,26 @@
 """Contract: a page has all captions of a split, or those of complete images drawn by a seed; captions and images that
-the page lacks have position -1."""
+the page lacks have position -1.
+
+The nearest captions of a page equal a sort of all its pairs by (-score, row). A label that scores pair by pair orders
+the first captions of the others. Captions without an encoding have no neighbours.
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from relabel import stages
+from relabel.core.runtime import Runtime
+from relabel.corpus import References
 from relabel.corpus.table import Caption, Corpus
-from relabel.page.captions import choose_captions
+from relabel.page.captions import NEAREST, RERANKED, Nearest, PageCaptions, choose_captions, from_rows, rerank, search
+from relabel.sources.relevance import Relevance
+from relabel.stages import Project
+from relabel.store.workdir import Work
 
 
 @pytest.fixture(scope="module")
@@ -50,3 +63,67 @@ def test_positions_invert_rows_and_images(corpus: Corpus) -> None:
     images = np.arange(-1, 30, dtype=np.int32)
     expected = [page.images.tolist().index(image) if image in page.images else -1 for image in images.tolist()]
     assert page.image_positions(images).tolist() == expected
+
+
+@pytest.fixture(scope="module")
+def captions(small_project: Project) -> PageCaptions:
+    return choose_captions(small_project.corpus, range(len(small_project.corpus)))
+
+
+def all_scores(relevance: Relevance, captions: PageCaptions) -> NDArray[np.float64]:
+    """Score every pair of captions; a caption with itself is below all others."""
+    left, right = (np.asarray(captions.rows[i.ravel()]) for i in np.mgrid[: len(captions), : len(captions)])
+    scores = relevance.pairs(References.single(left), right, "paired").reshape(len(captions), -1)
+    np.fill_diagonal(scores, -np.inf)
+    return scores
+
+
+@pytest.mark.parametrize("label", ["cbow", "cider"])
+def test_a_search_equals_a_sort_of_all_pairs(
+    label: str, small_project: Project, captions: PageCaptions, tmp_path: Path
+) -> None:
+    relevance = stages.open_label(small_project, label, "all")
+    nearest = search(relevance, captions, label, Runtime(threads=1), Work(tmp_path))
+    scores = all_scores(relevance, captions)
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :NEAREST]
+    assert np.array_equal(nearest.positions, order)
+    assert np.array_equal(nearest.scores, np.take_along_axis(scores, order, axis=1).astype(np.float32))
+
+
+def test_a_search_of_a_sample_stays_within_it(small_project: Project, tmp_path: Path) -> None:
+    corpus = small_project.corpus
+    captions = choose_captions(corpus, range(len(corpus)), most=60)
+    relevance = stages.open_label(small_project, "cbow", "all")
+    nearest = search(relevance, captions, "cbow", Runtime(threads=1), Work(tmp_path))
+    order = np.argsort(-all_scores(relevance, captions), axis=1, kind="stable")[:, :NEAREST]
+    assert np.array_equal(nearest.positions, order)
+
+
+def test_another_label_orders_what_the_others_found(small_project: Project, captions: PageCaptions) -> None:
+    rng, count = np.random.default_rng(3), len(captions)
+    other_captions = []
+    for width in (10, 4):
+        positions = np.array([rng.permutation(np.delete(np.arange(count), i))[:width] for i in range(count)], np.int32)
+        positions[:, 3:4] = count  # no caption
+        other_captions.append(Nearest(positions, np.zeros(positions.shape, np.float32)))
+    relevance = stages.open_label(small_project, "cider_plain", "all")
+    nearest = rerank(relevance, captions, other_captions, "cider_plain", Runtime())
+    assert nearest.reranked
+    scores = all_scores(relevance, captions)
+    for i in range(count):
+        candidates = sorted({int(p) for one in other_captions for p in one.positions[i, :RERANKED]} - {count})
+        best = sorted(candidates, key=lambda j: (-scores[i, j], j))[:NEAREST]
+        padding = [count] * (NEAREST - len(best))
+        assert nearest.positions[i].tolist() == best + padding
+        assert nearest.scores[i].tolist() == [np.float32(scores[i, j]) for j in best] + [0.0] * len(padding)
+
+
+def test_captions_without_a_score_have_no_neighbours(small_project: Project) -> None:
+    corpus = small_project.corpus
+    captions = choose_captions(corpus, corpus.rows(["val"]))
+    first = captions.rows[0]
+    rows = np.array([[first + 1, first + 2], [first + 2, 0]], np.int32)
+    nearest = from_rows(captions, rows, np.array([[0.5, np.nan], [0.5, 0.25]]))
+    # Row 0 is of another split.
+    assert nearest.positions.tolist() == [[1, len(captions)], [2, len(captions)]]
+    assert nearest.scores.tolist() == [[0.5, 0.0], [0.5, 0.0]]

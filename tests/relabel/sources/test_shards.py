@@ -15,8 +15,7 @@ import pytest
 from relabel import stages
 from relabel.config import load_config
 from relabel.core.errors import FailedRowsError, PartialError
-from relabel.core.progress import SILENT, Advance
-from relabel.core.runtime import Runtime
+from relabel.core.runtime import SILENT, Advance, Runtime
 from relabel.corpus import Corpus
 from relabel.corpus.build import Caption
 from relabel.sources.shards import ShardTasks, mark_failed, read_failed_rows

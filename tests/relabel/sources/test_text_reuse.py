@@ -21,9 +21,8 @@ from relabel.sources.sbert import Sbert, SbertParams
 from relabel.sources.text_reuse import TEXTS, TextTasks, seconds_of_rows, text_digest_bytes
 from relabel.store import tasks
 from relabel.store.artefact import build
-from relabel.store.blocks import Blocks
 from relabel.store.manifest import ArtefactSpec, Manifest
-from relabel.store.tasks import make_all
+from relabel.store.tasks import Blocks, make_all
 from relabel.store.workdir import Work
 
 WORDS = ("a", "dog", "runs", "two", "cats", "sleep", "on", "the", "red", "sofa", "man", "rides", "bicycle")
@@ -192,7 +191,7 @@ def test_an_interrupted_shard_resumes_from_its_saved_blocks(
     described = list[str]()
     with monkeypatch.context() as patch:
         patch.setattr(SentenceEncoder, "encode", killed)
-        patch.setattr("relabel.store.blocks.BLOCK_SECONDS", 0.0)  # the blocks after the first one are of one caption
+        patch.setattr("relabel.store.tasks.BLOCK_SECONDS", 0.0)  # the blocks after the first one are of one caption
         with pytest.raises(KeyboardInterrupt):
             encode(tmp_path / "out", OLD, model=model)
     assert calls == [4, 1, 1]

@@ -25,8 +25,7 @@ from tests.relabel.stages.parameter_values import SAME, SETTINGS, SOURCE_SETTING
 from relabel import stages
 from relabel.config import Config, load_config
 from relabel.core.errors import RelabelError
-from relabel.core.progress import SilentProgress
-from relabel.core.runtime import Runtime
+from relabel.core.runtime import Runtime, SilentProgress
 from relabel.corpus import ingest as ingesting
 from relabel.export import EXPORTS
 from relabel.sources import SOURCES, source_class

@@ -17,7 +17,7 @@ import pytest
 from tests.relabel.store.file_sizes import file_size_limit
 
 from relabel.core.errors import CheckError, MissingError, PartialError
-from relabel.core.progress import SilentProgress
+from relabel.core.runtime import SilentProgress
 from relabel.store import artefact as artefacts
 from relabel.store.artefact import build, exclusive, holder_file, work_folder
 from relabel.store.manifest import ArtefactSpec, open_artefact, read_parts

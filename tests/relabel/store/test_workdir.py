@@ -1,16 +1,23 @@
 """Contract: a file of a work folder counts only with its record, is written once, and is rewritten if it is damaged.
 Shards of another count are rejected, and files that no manifest names are found.
+
+A build replaces an older artefact of the same kind and name, and nothing else. Anything else at the path of the
+artefact is refused by name before any work and stays unchanged.
 """
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from relabel.core.errors import CheckError
+from relabel.core.errors import CheckError, RelabelError, UsageError
+from relabel.store.artefact import build
+from relabel.store.manifest import MANIFEST, ArtefactSpec, open_artefact
 from relabel.store.workdir import DONE, Work, foreign_files, part_name, part_ranges, unexpected_files
 
 
@@ -96,3 +103,247 @@ def test_shards_cover_the_rows(rows: range, each: int) -> None:
     parts = part_ranges(rows, each)
     assert [row for part in parts for row in part] == list(rows)
     assert all(len(part) == each for part in parts[:-1])
+
+
+def artefact(kind: str = "plan", name: str = "d", size: int = 1) -> ArtefactSpec:
+    return ArtefactSpec(kind, name, {"size": size}, {"corpus": "abc"})
+
+
+def fill(work: Work) -> None:
+    work.file("a.txt", lambda path: path.write_text("a") and None)
+    work.file("deep/b.txt", lambda path: path.write_text("b") and None)
+
+
+def never_fill(work: Work) -> None:
+    raise AssertionError("work was begun")
+
+
+def tree(folder: Path) -> dict[str, bytes | str | None]:
+    """Return everything below a folder: contents of files, targets of links, None for folders."""
+    entries: dict[str, bytes | str | None] = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_symlink():
+            entries[name] = str(path.readlink())
+        else:
+            entries[name] = path.read_bytes() if path.is_file() else None
+    return entries
+
+
+def notes(out: Path) -> None:
+    out.mkdir()
+    (out / "thesis.tex").write_text("mine")
+
+
+def a_file(out: Path) -> None:
+    out.write_text("mine")
+
+
+def a_broken_link(out: Path) -> None:
+    out.symlink_to(out.parent / "nowhere")
+
+
+def a_link_to_notes(out: Path) -> None:
+    notes(out.parent / "notes")
+    out.symlink_to(out.parent / "notes")
+
+
+def another_kind(out: Path) -> None:
+    build(out, artefact("lookup"), fill)
+
+
+def another_name(out: Path) -> None:
+    build(out, artefact(name="e", size=2), fill)
+
+
+def a_foreign_manifest(out: Path) -> None:
+    out.mkdir()
+    (out / MANIFEST).write_text('{"manifest_version": 3, "name": "d"}')
+
+
+def an_empty_manifest(out: Path) -> None:
+    another_kind(out)
+    (out / MANIFEST).write_bytes(b"")
+
+
+def a_lost_manifest(out: Path) -> None:
+    build(out, artefact(), lambda work: work.part(0, 1, lambda: pa.table({"row": [1]})))
+    (out / MANIFEST).unlink()
+
+
+def artefacts(out: Path) -> None:
+    build(out / "cider", artefact("lookup", "cider"), fill)
+
+
+def notes_beside_files(out: Path) -> None:
+    build(out, artefact(size=2), fill)
+    (out / "notes.txt").write_text("mine")
+
+
+def notes_below_files(out: Path) -> None:
+    build(out, artefact(size=2), fill)
+    (out / "deep" / "notes.txt").write_text("mine")
+
+
+def notes_in_a_damaged_one(out: Path) -> None:
+    build(out, artefact(), fill)
+    (out / "a.txt").write_text("x")
+    (out / "notes.txt").write_text("mine")
+
+
+@pytest.mark.parametrize(
+    ("lay", "message"),
+    [
+        (notes, r"files that relabel did not write \(thesis\.tex\)"),
+        (a_file, "a file, not a folder"),
+        (a_broken_link, "a link to a folder that does not exist"),
+        (a_link_to_notes, r"files that relabel did not write \(thesis\.tex\)"),
+        (another_kind, "found lookup d, where only an older plan d may be replaced"),
+        (another_name, "found plan e, where only an older plan d may be replaced"),
+        (a_foreign_manifest, "too damaged to tell"),
+        (a_lost_manifest, r"files of an artefact without its manifest \(part-00000-of-00001\.parquet\)"),
+        (an_empty_manifest, "too damaged to tell"),
+        (artefacts, "files that relabel did not write"),
+        (notes_beside_files, r"found notes\.txt, which relabel did not write"),
+        (notes_below_files, r"found deep/notes\.txt, which relabel did not write"),
+        (notes_in_a_damaged_one, r"found notes\.txt, which relabel did not write"),
+    ],
+)
+def test_anything_else_is_refused_and_unchanged(lay: Callable[[Path], None], message: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    lay(out)
+    before = tree(tmp_path)
+    with pytest.raises(CheckError, match=message) as error:
+        build(out, artefact(), never_fill)
+    assert str(out) in str(error.value)
+    assert error.value.todo
+    assert tree(tmp_path) == before
+
+
+@pytest.mark.parametrize("path", [".", "..", "deep/.."])
+def test_a_path_without_a_name_is_refused(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here" / "deep").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(UsageError, match="a name of its own"):
+        build(Path(path), artefact(), never_fill)
+    assert tree(tmp_path) == {"here": None, "here/deep": None}
+
+
+def test_older_artefacts_and_empty_folders_are_replaced(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    for size in (1, 2, 3):
+        assert build(out, artefact(size=size), fill)[1]
+        assert open_artefact(out, "plan").semantic == {"size": size}
+    assert [p.name for p in (tmp_path / ".work").iterdir()] == ["out.lock"]
+
+
+def test_files_of_relabel_and_dvc_do_not_stop_a_build(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    build(out, artefact(size=2), fill)
+    (out / ".gitignore").write_text("/a.txt")
+    (out / ".a.txt-00000000-1.part").write_text("half")
+    (out / ".done").mkdir()
+    assert build(out, artefact(), fill)[1]
+    assert sorted(p.name for p in out.iterdir()) == ["a.txt", "deep", MANIFEST]
+
+
+def test_a_model_replaces_a_model_of_the_same_kind(tmp_path: Path) -> None:
+    build(tmp_path / "out", artefact("fuse_model", "fuse of cider, cbow"), fill)
+    assert build(tmp_path / "out", artefact("fuse_model", "fuse of cider", size=2), fill)[1]
+    with pytest.raises(CheckError, match="found fuse_model fuse of cider, where only an older cross_encoder may"):
+        build(tmp_path / "out", artefact("cross_encoder", "fuse of cider"), never_fill)
+
+
+def test_the_next_build_repairs_any_damaged_byte_of_the_manifest(tmp_path: Path) -> None:
+    """Damage one byte at a time: the artefact is recognised by its fingerprint, or by its kind and name."""
+    out = tmp_path / "out"
+    build(out, artefact(), fill)
+    body = (out / MANIFEST).read_bytes()
+    for at in range(0, len(body), 29):
+        (out / MANIFEST).write_bytes(body[:at] + bytes([body[at] ^ 0x80]) + body[at + 1 :])
+        assert build(out, artefact(), fill)[1], at
+        assert sorted(p.name for p in out.iterdir()) == ["a.txt", "deep", MANIFEST]
+        body = (out / MANIFEST).read_bytes()
+
+
+def test_a_damaged_manifest_that_names_another_artefact_is_refused(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    build(out, artefact("lookup"), fill)
+    body = (out / MANIFEST).read_bytes()
+    (out / MANIFEST).write_bytes(body[:-10])
+    before = tree(tmp_path)
+    with pytest.raises(CheckError, match="found lookup d, where only"):
+        build(out, artefact(), never_fill)
+    assert tree(tmp_path) == before
+
+
+def test_notes_beside_a_damaged_manifest_stay(tmp_path: Path) -> None:
+    """Check that foreign files, recognised once the artefact is rebuilt, stop the build and keep its work."""
+    out = tmp_path / "out"
+    build(out, artefact(), fill)
+    body = (out / MANIFEST).read_bytes()
+    (out / MANIFEST).write_bytes(body[:-10])
+    (out / "notes.txt").write_text("mine")
+    with pytest.raises(CheckError, match=r"found notes\.txt"):
+        build(out, artefact(), fill)
+    assert (out / "notes.txt").read_text() == "mine"
+    (out / "notes.txt").rename(tmp_path / "notes.txt")
+    assert build(out, artefact(), never_fill)[1]
+
+
+def test_notes_written_during_a_build_stay(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    build(out, artefact(size=2), fill)
+
+    def slow(work: Work) -> None:
+        fill(work)
+        (out / "notes.txt").write_text("mine")
+
+    with pytest.raises(CheckError, match=r"found notes\.txt"):
+        build(out, artefact(), slow)
+    assert (out / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_linked_folder_is_replaced_and_its_target_stays(same: bool, tmp_path: Path) -> None:
+    """Check a link, as DVC makes to its cache: a damaged artefact behind it is rebuilt, and its files are not moved."""
+    cache, out = tmp_path / "cache", tmp_path / "labels" / "out"
+    build(cache, artefact(size=1 if same else 2), fill)
+    (cache / "a.txt").write_text("damaged")
+    out.parent.mkdir()
+    out.symlink_to(cache)
+    before = tree(cache)
+    assert build(out, artefact(), fill)[1]
+    assert not out.is_symlink()
+    open_artefact(out, "plan")
+    assert tree(cache) == before
+    assert [p.name for p in (out.parent / ".work").iterdir()] == ["out.lock"]
+
+
+def test_linked_files_are_replaced_and_their_targets_stay(tmp_path: Path) -> None:
+    cache, out = tmp_path / "cache", tmp_path / "out"
+    build(cache, artefact(), fill)
+    (cache / "a.txt").write_text("damaged")
+    shutil.copytree(cache, out)
+    for name in ("a.txt", "deep/b.txt", MANIFEST):
+        (out / name).unlink()
+        (out / name).symlink_to(cache / name)
+    before = tree(cache)
+    assert build(out, artefact(), fill)[1]
+    open_artefact(out, "plan")
+    assert tree(cache) == before
+
+
+def test_a_manifest_that_names_files_outside_its_folder_is_refused(tmp_path: Path) -> None:
+    out, victim = tmp_path / "out", tmp_path / "victim.txt"
+    victim.write_text("mine")
+    manifest, _ = build(out, artefact(), fill)
+    for name in ("../victim.txt", str(victim), "deep/../../victim.txt"):
+        manifest.files[name] = manifest.files["a.txt"]
+        (out / MANIFEST).write_text(manifest.to_json())
+        before = tree(tmp_path)
+        with pytest.raises(RelabelError, match="outside its folder"):
+            open_artefact(out, "plan")
+        assert tree(tmp_path) == before
+        del manifest.files[name]

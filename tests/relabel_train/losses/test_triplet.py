@@ -1,5 +1,7 @@
 """Contract: TripletLoss equals its loops in value and gradient for every kind of negative, with and without masked
 siblings.
+
+SAMLoss equals Eq. 7 for its sampled negatives; sampling follows the paper's terms and never selects an own item.
 """
 
 from __future__ import annotations
@@ -9,8 +11,9 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
-from relabel_train.losses import TripletLoss
+from relabel_train.losses import CombinedLoss, SAMLoss, TripletLoss
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -67,3 +70,72 @@ def test_reductions() -> None:
     assert TripletLoss(reduction="mean")(scores).item() == pytest.approx(2 * 0.2)
     assert TripletLoss(reduction="mean", directions="mean")(scores).item() == pytest.approx(0.2)
     assert set(TripletLoss().terms(scores)) == {"triplet_i2t", "triplet_t2i"}
+
+
+def by_loops(batch: Any, pick: Any, margin_of: str, clamp: float | None, masked: bool) -> float:
+    s, r, same_image, total = batch.scores.tolist(), batch.relevance.tolist(), batch.same_image, 0.0
+    size = len(s)
+    for p in range(size):
+        allowed = [j for j in range(size) if not (same_image[p, j] if masked else j == p)]
+        column = [s[i][p] for i in range(size)]
+        labels = r[p] if margin_of == "image" else [r[i][p] for i in range(size)]
+        m, k = pick(allowed, s[p], r[p]), pick(allowed, column, labels)
+        other = r[p][k] if margin_of == "image" else r[k][p]
+        for margin, gain in (((r[p][p] - r[p][m]) / 3, s[p][m] - s[p][p]), ((r[p][p] - other) / 3, s[k][p] - s[p][p])):
+            total += max(0.0, (margin if clamp is None else min(clamp, margin)) + gain)
+    return total
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("margin_of", ["image", "query"])
+@pytest.mark.parametrize("clamp", [None, 0.1])
+@pytest.mark.parametrize(("sampling", "extreme"), [("hard", max), ("soft", min)])
+def test_sam_equals_loops(
+    irregular: Any, sampling: Any, extreme: Any, clamp: float | None, margin_of: Any, masked: bool
+) -> None:
+    for seed in range(3):
+        batch = irregular(seed)
+        loss = SAMLoss(sampling=sampling, margin_of=margin_of, clamp=clamp)
+        value = loss(batch.scores, batch.relevance * 5, batch.same_image if masked else None)
+
+        def pick(allowed: list[int], s: list[float], r: list[float]) -> int:
+            best = extreme(s[j] for j in allowed)
+            return min((j for j in allowed if s[j] == best), key=lambda j: r[j])  # the least relevant of ties
+
+        fives = type(batch)(batch.scores, batch.relevance * 5, batch.same_image)
+        assert value.item() == pytest.approx(by_loops(fives, pick, margin_of, clamp, masked), rel=1e-9, abs=1e-9)
+
+
+def test_random_negatives_are_uniform_and_never_own() -> None:
+    loss = SAMLoss(generator=torch.Generator().manual_seed(0))
+    own_items = torch.eye(5, dtype=torch.bool)
+    own_items[0, 3] = True
+    count = torch.zeros(5, 5)
+    for _ in range(2000):
+        keys, _ = loss.sampling_keys(torch.zeros(5, 5), own_items)
+        count += torch.nn.functional.one_hot(loss.pick_largest(keys, torch.zeros(5, 5), 1)[0], 5)
+    assert bool((count[own_items] == 0).all())
+    share = count / 2000
+    assert bool(((share - (~own_items).float() / (~own_items).sum(dim=1, keepdim=True)).abs() < 0.05).all())
+
+
+def test_a_generator_makes_it_repeatable(batch: Any) -> None:
+    def run() -> Tensor:
+        loss = SAMLoss(generator=torch.Generator().manual_seed(7))
+        return torch.stack([loss(batch.scores, batch.relevance) for _ in range(5)])
+
+    assert torch.equal(run(), run())
+    assert len(set(run().tolist())) > 1
+
+
+@pytest.mark.parametrize("sampling", ["hard", "soft"])
+def test_sam_gradient(smooth: Any, sampling: Any) -> None:
+    scores, relevance = smooth(8)
+    assert torch.autograd.gradcheck(lambda s: SAMLoss(sampling=sampling)(s, relevance), scores.requires_grad_())
+
+
+def test_with_the_triplet_loss(batch: Any) -> None:
+    combined = CombinedLoss({"sam": SAMLoss(sampling="hard"), "triplet": TripletLoss()}, {"sam": 5})
+    inputs = (batch.scores, batch.relevance)
+    torch.testing.assert_close(combined(*inputs), 5 * SAMLoss(sampling="hard")(*inputs) + TripletLoss()(*inputs))
+    assert set(combined.terms(*inputs)) == {f"{n}.{n}_{d}" for n in ("sam", "triplet") for d in ("i2t", "t2i")}

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from relabel_train.models import GPO, MODELS, Vocabulary, make_model
-from relabel_train.models.vocabulary import words
+from relabel_train.models.base import words
 from relabel_train.models.vse_inf import VSEInfinity, _dropped, encodings
 from relabel_train.models.vsepp import VSEPP
 from relabel_train.training.options import FitError

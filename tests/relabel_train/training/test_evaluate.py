@@ -1,5 +1,5 @@
 """Contract: the figures of a trained model are those of its embeddings. Held-out captions are neither positives nor
-queries. Trials run once and have the figures of separate runs.
+queries.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from relabel_train.features import Features, open_features
 from relabel_train.fit import fit, load_model
 from relabel_train.training.data import Split, embed, read_split
 from relabel_train.training.options import EvalOptions, FitOptions
-from relabel_train.training.sweep import Trial, run_trial, run_trials
 
 
 @pytest.fixture(autouse=True)
@@ -79,15 +78,3 @@ def test_held_out_captions_are_neither_positives_nor_queries(tmp_path: Path) -> 
     assert "1 of 3 image queries, 2 of 3 caption queries; 2 positives stand in" in note
     with pytest.raises(FileNotFoundError, match="relabel fetch eccv"):
         positives_without_held_out(tmp_path / "gone", split, features)
-
-
-def test_finished_trials_are_reused(run: Callable[..., FitOptions], small_project: Project) -> None:
-    label = small_project.layout.lookup("all", "cider")
-    trials = [Trial(n, run(n, epochs=1, seed=s), held(run(n), labels=(label,))) for n, s in (("a", 0), ("b", 1))]
-    events: list[tuple[str, bool]] = []
-    first = run_trial(trials[0])
-    results = run_trials(trials, 1, lambda name, before: events.append((name, before)))
-    assert results["a"] == first
-    assert events == [("a", True), ("b", False)]
-    assert set(results["b"]) == {"training", "evaluation"}
-    assert results["b"]["training"]["finished"]

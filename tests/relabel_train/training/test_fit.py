@@ -18,8 +18,8 @@ import pytest
 import torch
 
 from relabel_train.fit import BEST, LAST, fit, load_model
-from relabel_train.training.checkpoint import load_checkpoint
 from relabel_train.training.distributed import launched
+from relabel_train.training.files import load_checkpoint
 from relabel_train.training.options import FitError, FitOptions
 
 CHILD = """

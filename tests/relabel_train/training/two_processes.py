@@ -16,9 +16,9 @@ from relabel_train.features import open_features
 from relabel_train.fit import _step
 from relabel_train.lookup import open_lookup
 from relabel_train.models import Vocabulary, make_model
-from relabel_train.training.checkpoint import save_checkpoint
 from relabel_train.training.data import Batches, read_split
 from relabel_train.training.distributed import Processes, join_processes
+from relabel_train.training.files import save_checkpoint
 from relabel_train.training.objective import Objective
 from relabel_train.training.options import FitOptions
 

@@ -54,8 +54,8 @@ class GradedBatches(Sampler):
     >>> import tempfile
     >>> from relabel_train.batches import GradedBatches
     >>> from relabel_train.lookup import open_lookup
-    >>> from relabel_train.lookup.example import write_example
-    >>> lookup = open_lookup(write_example(tempfile.mkdtemp()))
+    >>> from relabel_train.examples import write_lookup
+    >>> lookup = open_lookup(write_lookup(tempfile.mkdtemp()))
     >>> sampler = GradedBatches(lookup.captions(), lookup, 3, levels=(0.9, 0.5), seed=0, drop_last=False, depth=5)
     >>> [rows.tolist() for rows in sampler.epoch(0)]
     [[2, 1, 5], [3, 4, 0]]
@@ -186,8 +186,8 @@ def quantile_levels(
     >>> import tempfile
     >>> from relabel_train.batches import quantile_levels
     >>> from relabel_train.lookup import open_lookup
-    >>> from relabel_train.lookup.example import write_example
-    >>> lookup = open_lookup(write_example(tempfile.mkdtemp()))
+    >>> from relabel_train.examples import write_lookup
+    >>> lookup = open_lookup(write_lookup(tempfile.mkdtemp()))
     >>> [round(level, 2) for level in quantile_levels(lookup.captions(), lookup, (0.1, 0.5, 0.9), depth=5)]
     [0.94, 0.8, 0.28]
     """
@@ -302,8 +302,8 @@ def labelled(batches: Iterable[Rows], source: Blocks, captions: Captions) -> Ite
     >>> import tempfile
     >>> from relabel_train.batches import RandomBatches, grading, labelled
     >>> from relabel_train.lookup import open_lookup
-    >>> from relabel_train.lookup.example import write_example
-    >>> lookup = open_lookup(write_example(tempfile.mkdtemp()))
+    >>> from relabel_train.examples import write_lookup
+    >>> lookup = open_lookup(write_lookup(tempfile.mkdtemp()))
     >>> sampler = RandomBatches(lookup.captions(), 3, seed=0, drop_last=True)
     >>> grading(labelled(sampler.epoch(0), lookup, lookup.captions()), levels=(0.9, 0.5)).batches
     2

@@ -41,8 +41,8 @@ class NeighbourBatches(Sampler):
     >>> import tempfile
     >>> from relabel_train.batches import NeighbourBatches
     >>> from relabel_train.lookup import open_lookup
-    >>> from relabel_train.lookup.example import write_example
-    >>> lookup = open_lookup(write_example(tempfile.mkdtemp()))
+    >>> from relabel_train.examples import write_lookup
+    >>> lookup = open_lookup(write_lookup(tempfile.mkdtemp()))
     >>> sampler = NeighbourBatches(lookup.captions(), lookup, 3, seed=0, drop_last=False, k=1, depth=5)
     >>> [rows.tolist() for rows in sampler.epoch(0)]  # an anchor, its nearest caption of another image, a random one
     [[3, 4, 1], [2, 1, 5]]

@@ -52,8 +52,8 @@ class DeviceLookup:
     >>> import tempfile
     >>> import torch
     >>> from relabel_train.lookup import open_lookup
-    >>> from relabel_train.lookup.example import write_example
-    >>> labels = open_lookup(write_example(tempfile.mkdtemp())).to("cpu")  # or "cuda"
+    >>> from relabel_train.examples import write_lookup
+    >>> labels = open_lookup(write_lookup(tempfile.mkdtemp())).to("cpu")  # or "cuda"
     >>> labels.block(torch.tensor([0, 2]), pooling="paired")
     tensor([[1.0000, 0.8000],
             [0.8000, 1.0000]])
@@ -210,8 +210,8 @@ class TorchLookup:
     >>> import tempfile
     >>> import torch
     >>> from relabel_train.lookup import TorchLookup, open_lookup
-    >>> from relabel_train.lookup.example import write_example
-    >>> labels = TorchLookup(open_lookup(write_example(tempfile.mkdtemp())))
+    >>> from relabel_train.examples import write_lookup
+    >>> labels = TorchLookup(open_lookup(write_lookup(tempfile.mkdtemp())))
     >>> labels.block(torch.tensor([0, 2]), pooling="paired")
     tensor([[1.0000, 0.8000],
             [0.8000, 1.0000]])
@@ -261,8 +261,8 @@ class RelevanceCollate:
     --------
     >>> import tempfile
     >>> from relabel_train.lookup import RelevanceCollate, open_lookup
-    >>> from relabel_train.lookup.example import write_example
-    >>> collate = RelevanceCollate(open_lookup(write_example(tempfile.mkdtemp())))
+    >>> from relabel_train.examples import write_lookup
+    >>> collate = RelevanceCollate(open_lookup(write_lookup(tempfile.mkdtemp())))
     >>> batch = collate([{"caption_id": "coco:11", "image": 0.5}, {"caption_id": "coco:12", "image": 0.7}])
     >>> sorted(batch), batch["same_image"].tolist()
     (['caption_id', 'image', 'relevance', 'same_image'], [[True, True], [True, True]])

@@ -211,9 +211,9 @@ def read_description(folder: Path) -> Description:
     Examples
     --------
     >>> import tempfile
-    >>> from relabel_train.lookup.example import write_example
+    >>> from relabel_train.examples import write_lookup
     >>> from relabel_train.lookup.format import read_description
-    >>> about = read_description(write_example(tempfile.mkdtemp()))
+    >>> about = read_description(write_lookup(tempfile.mkdtemp()))
     >>> about.kind, about.bounds, about.arrays["vectors"].shape
     ('vectors', (-1.0, 1.0), (6, 2))
     """

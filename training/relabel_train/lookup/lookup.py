@@ -24,10 +24,9 @@ from relabel_train.folder import (
     read_digests,
 )
 from relabel_train.ids import Ids
-from relabel_train.lookup.arrays import check_arrays, map_arrays, open_blocks, raise_malloc_threshold
+from relabel_train.lookup.arrays import check_arrays, map_arrays, open_blocks, raise_malloc_threshold, rows_of_lines
 from relabel_train.lookup.blocks import References
 from relabel_train.lookup.format import DESCRIPTION, MISSING, Description, Pooling, parse_description
-from relabel_train.lookup.lines import rows_of_lines
 from relabel_train.stamps import identity_of, verify_arrays
 
 if TYPE_CHECKING:
@@ -65,8 +64,8 @@ def open_lookup(path: str | Path, verify: Verify = "once") -> Lookup:
     --------
     >>> import tempfile
     >>> from relabel_train.lookup import open_lookup
-    >>> from relabel_train.lookup.example import write_example
-    >>> lookup = open_lookup(write_example(tempfile.mkdtemp()))  # or "labels/coco/exports/train/lookup/sbert"
+    >>> from relabel_train.examples import write_lookup
+    >>> lookup = open_lookup(write_lookup(tempfile.mkdtemp()))  # or "labels/coco/exports/train/lookup/sbert"
     >>> lookup
     <Lookup example (sbert), all: 6 captions of 3 images, ...>
     """
@@ -99,8 +98,8 @@ class Lookup:
     --------
     >>> import tempfile
     >>> from relabel_train.lookup import open_lookup
-    >>> from relabel_train.lookup.example import write_example
-    >>> lookup = open_lookup(write_example(tempfile.mkdtemp()))
+    >>> from relabel_train.examples import write_lookup
+    >>> lookup = open_lookup(write_lookup(tempfile.mkdtemp()))
     >>> rows = lookup.rows_of(["coco:11", "coco:21", "coco:31"])
     >>> lookup.block(rows).round(2)  # images are rows, captions columns
     array([[1.  , 0.94, 0.54],
@@ -339,7 +338,7 @@ class Lookup:
         return (positions + self.rows.start).astype(np.int32)
 
     def at_lines(self, index: ArrayLike, captions_per_image: int = 5) -> NDArray[np.int32]:
-        """Return the rows of lines of the files of `relabel export scan`; as `relabel_train.lookup.lines` states."""
+        """Return the rows of lines of the files of `relabel export scan`; as `relabel_train.lookup.arrays` states."""
         return rows_of_lines(self.about, self.arrays, index, captions_per_image)
 
     def rows_of_images(self, image_ids: Iterable[str]) -> NDArray[np.int32]:

@@ -1,14 +1,28 @@
-"""Kendall loss: pairs of items with clearly different labels must be ranked by label (BCLS Eq. 5 and 17)."""
+"""Losses of BCLS (Li et al., arXiv 2210.11319): Kendall, sliding-window Kendall, and their sum with a triplet loss.
+
+Pairs of items with clearly different labels must be ranked by label (Eq. 5 and 17).
+"""
 
 from __future__ import annotations
 
-from typing import ClassVar
+import math
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from relabel_train.losses.base import Parts, Reduction, RelevanceLoss, check_number, float_labels, label_tolerance
+from relabel_train.losses.base import (
+    CombinedLoss,
+    Parts,
+    Reduction,
+    RelevanceLoss,
+    check_choice,
+    check_number,
+    float_labels,
+    label_tolerance,
+)
 from relabel_train.losses.pairwise_hinge import hinge_ranked
+from relabel_train.losses.triplet import TripletLoss
 
 
 class KendallLoss(RelevanceLoss):
@@ -56,3 +70,177 @@ class KendallLoss(RelevanceLoss):
         below = above if same_image is None else above.masked_fill(same_image, torch.inf)
         value, _ = hinge_ranked(scores, above, below, self.alpha + label_tolerance(relevance), 0.0)
         return {"kendall": value}
+
+
+Edges = Literal["upper", "lower", "all"]
+
+
+class SlidingWindowKendallLoss(RelevanceLoss):
+    """Windows of width alpha slide by beta over the labels; items above a window must outscore items below it.
+
+    In each window the least similar item above and the most similar item below are taken, and [s_below - s_above]_+ is
+    summed over windows and divided by their number M (Li et al., arXiv 2210.11319, Eq. 19-20).
+
+    Parameters
+    ----------
+    alpha : float
+        Width, above 0, in units of the label. 0.2, as the paper.
+    beta : float
+        Stride, above 0. 0.1, as the paper.
+    low, high : float
+        Range of the labels. -1 and 1, of a cosine.
+    edges : "upper", "lower" or "all"
+        Windows in use. The paper states their number M, but M + 1 fit, and it does not state their edges. "upper" drops
+        the lowest, which has nothing below it; the last is [0.8, 1], so that an item of label 1 is compared with all
+        below 0.8, as in Eq. 17. "lower" drops the highest. "all" keeps both and still divides by M, which gives the
+        value of "upper".
+    reduction : "sum" or "mean"
+        Over queries; "sum", as the paper. Windows are always averaged.
+    directions : "sum" or "mean"
+        "sum", as the paper.
+
+    Attributes
+    ----------
+    windows : int
+        M = (high - low - alpha) / beta, rounded down: 18 by default.
+
+    Notes
+    -----
+    An item is above a window if its label is at least the upper edge, below if it is less than the lower edge. A window
+    with an empty side has loss 0 and still counts in M. Edges are computed from the window's integer index; labels meet
+    an edge within the tolerance of their dtype. With `same_image` a query's own items are never below a window; without
+    it labels alone decide. Scores need not be square. Time O(B^2 log B), memory O(B^2 + B M). The paper publishes no
+    code and does not state the edges (docs/deviations.md).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from relabel_train.losses import SlidingWindowKendallLoss
+    >>> loss = SlidingWindowKendallLoss(alpha=0.2, beta=0.1)
+    >>> loss.windows
+    18
+    >>> loss.lower_edges(torch.zeros(1))[-2:]
+    tensor([0.7000, 0.8000])
+    >>> scores, relevance = torch.tensor([[0.5, 0.9, 0.1]]), torch.tensor([[1.0, 0.4, 0.3]])
+    >>> round(loss.terms(scores, relevance)["kendall_i2t"].item(), 4)  # 0.4 in 4 windows, from [0.5, 0.7] on, of 18
+    0.0889
+    """
+
+    shown: ClassVar[tuple[str, ...]] = ("alpha", "beta", "low", "high", "edges")
+    paired: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        alpha: float = 0.2,
+        beta: float = 0.1,
+        low: float = -1.0,
+        high: float = 1.0,
+        edges: Edges = "upper",
+        reduction: Reduction = "sum",
+        directions: Reduction = "sum",
+    ) -> None:
+        super().__init__(reduction, directions)
+        check_number("alpha", alpha, above=0)
+        check_number("beta", beta, above=0)
+        check_number("low", low)
+        check_number("high", high, above=low)
+        check_choice("edges", edges, ("upper", "lower", "all"))
+        self.alpha, self.beta, self.low, self.high, self.edges = alpha, beta, low, high, edges
+        # 1e-6, since (2 - 0.1) / 0.05 is 37.99999999999999 in float64 and must give 38 windows.
+        self.windows = math.floor((high - low - alpha) / beta + 1e-6)
+        if self.windows < 1:
+            raise ValueError(f"no window of width {alpha} and stride {beta} fits into {low}..{high}")
+
+    def lower_edges(self, like: Tensor) -> Tensor:
+        """Return the lower edges in ascending order, (M,) or (M + 1,), in the dtype and on the device of `like`."""
+        first = 1 if self.edges == "upper" else 0
+        last = self.windows - 1 if self.edges == "lower" else self.windows
+        # From the integer index: adding beta repeatedly would accumulate rounding and move labels across an edge.
+        return self.low + self.beta * torch.arange(first, last + 1, dtype=like.dtype, device=like.device)
+
+    def per_query(self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None) -> Parts:
+        """Return the mean over windows of each query's hinge."""
+        above, below, both = self.hardest_pairs(scores, relevance, same_image)
+        # The choice of pairs has no gradient; the two scores of each pair have one.
+        hinges = (scores.gather(1, below) - scores.gather(1, above)).clamp(min=0)
+        return {"kendall": hinges.masked_fill(~both, 0).sum(dim=1) / self.windows}
+
+    @torch.no_grad()
+    def hardest_pairs(
+        self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the least similar item above, and the most similar item below, each window of each query.
+
+        Parameters
+        ----------
+        scores, relevance, same_image : (Q, N)
+
+        Returns
+        -------
+        above, below : (Q, windows) int64
+            Columns; arbitrary if a side is empty.
+        both : (Q, windows) bool
+            True if both sides have an item.
+        """
+        values, tolerance = float_labels(relevance), label_tolerance(relevance)
+        queries, length = values.shape
+        lows = self.lower_edges(values)
+        ascending, order = values.sort(dim=1)
+        # Items above a window are a suffix of the labels in order, items below a prefix.
+        suffix = torch.searchsorted(ascending, (lows + self.alpha - tolerance).expand(queries, -1).contiguous())
+        # Running minima from the right answer every suffix, for all windows, in one pass.
+        least = scores.gather(1, order).flip(1).cummin(dim=1).indices
+        above = order.flip(1).gather(1, least.gather(1, (length - 1 - suffix).clamp(min=0)))
+        if same_image is not None:
+            # A label of infinity is below no window.
+            ascending, order = values.masked_fill(same_image, torch.inf).sort(dim=1)
+        prefix = torch.searchsorted(ascending, (lows - tolerance).expand(queries, -1).contiguous())
+        # Running maxima from the left answer every prefix.
+        most = scores.gather(1, order).cummax(dim=1).indices
+        below = order.gather(1, most.gather(1, (prefix - 1).clamp(min=0)))
+        return above, below, (suffix < length) & (prefix > 0)
+
+
+class BCLSLoss(CombinedLoss):
+    """L = L_TSN + L_K-SW-HS (Li et al., arXiv 2210.11319), weighted 1 : 1.
+
+    Parameters
+    ----------
+    margin, gamma
+        Of `TripletLoss` with soft negatives; 0.2 and 50.
+    alpha, beta, edges
+        Of `SlidingWindowKendallLoss`; 0.2, 0.1 and "upper".
+    weight : float
+        Of the Kendall part; 0 or more. 1, as the paper.
+    reduction : "sum" or "mean"
+        "sum", as the paper.
+
+    Notes
+    -----
+    Labels: cosines in [-1, 1], 1 for a query's own items. Terms: `triplet.*` and `kendall.*`. Memory O(B^2).
+    The margin and the edges of windows are not stated in the paper, and no code is published (docs/deviations.md).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from relabel_train.losses import BCLSLoss
+    >>> scores = torch.tensor([[0.8, 0.6, 0.1], [0.3, 0.7, 0.2], [0.2, 0.4, 0.5]])
+    >>> relevance = torch.tensor([[1.0, 0.1, 0.6], [0.1, 1.0, 0.4], [0.6, 0.4, 1.0]])
+    >>> terms = BCLSLoss().terms(scores, relevance)
+    >>> [(name, round(terms[name].item(), 4)) for name in ("triplet.triplet_i2t", "kendall.kendall_i2t")]
+    [('triplet.triplet_i2t', 0.1), ('kendall.kendall_i2t', 0.0889)]
+    """
+
+    def __init__(
+        self,
+        margin: float = 0.2,
+        gamma: float = 50.0,
+        alpha: float = 0.2,
+        beta: float = 0.1,
+        edges: Edges = "upper",
+        weight: float = 1.0,
+        reduction: Reduction = "sum",
+    ) -> None:
+        triplet = TripletLoss(margin, "soft", gamma, reduction=reduction)
+        kendall = SlidingWindowKendallLoss(alpha, beta, edges=edges, reduction=reduction)
+        super().__init__({"triplet": triplet, "kendall": kendall}, {"kendall": weight})

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from relabel_train.models.base import Model
-from relabel_train.models.vocabulary import Vocabulary
+from relabel_train.models.base import Model, Vocabulary
 from relabel_train.models.vse_inf import GPO, VSEInfinity
 from relabel_train.models.vsepp import VSEPP
 

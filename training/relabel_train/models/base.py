@@ -1,12 +1,22 @@
-"""Base class of models that embed images and captions into one space."""
+"""Base class of models that embed images and captions into one space, and the vocabulary of their captions.
+
+The vocabulary has the lower-case runs of letters and digits that are frequent enough.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
+
+from relabel_train.training.options import FitError
 
 
 class Model(nn.Module):
@@ -80,3 +90,89 @@ def counted(lengths: Tensor, most: int) -> Tensor:
     from torch import arange
 
     return arange(most, device=lengths.device) < lengths[:, None]
+
+
+PAD, UNKNOWN, START, END = range(4)
+_SPECIAL = ("<pad>", "<unk>", "<start>", "<end>")
+_WORD = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)*")
+
+
+def words(text: str) -> list[str]:
+    """Split a caption into lower-case words.
+
+    Examples
+    --------
+    >>> from relabel_train.models.base import words
+    >>> words("A man's dog, on a T-shirt.")
+    ['a', "man's", 'dog', 'on', 'a', 't', 'shirt']
+    """
+    return _WORD.findall(text.lower())
+
+
+class Vocabulary:
+    """Numbered words; 0 to 3 are padding, unknown words, start and end of a caption.
+
+    Parameters
+    ----------
+    vocabulary : sequence of str
+        Words, numbered from 4.
+
+    Examples
+    --------
+    >>> from relabel_train.models import Vocabulary
+    >>> vocabulary = Vocabulary.of(["a dog", "a cat and a dog"], least=2)
+    >>> vocabulary.words
+    ('<pad>', '<unk>', '<start>', '<end>', 'a', 'dog')
+    >>> vocabulary(["A dog.", "A cat and a dog"])  # cat and and are too rare
+    (tensor([[2, 4, 5, 3, 0, 0, 0],
+            [2, 4, 1, 1, 4, 5, 3]]), tensor([4, 7]))
+    """
+
+    def __init__(self, vocabulary: Sequence[str]) -> None:
+        self.words = (*_SPECIAL, *vocabulary)
+        self._number = {word: i for i, word in enumerate(self.words)}
+
+    @classmethod
+    def of(cls, texts: Iterable[str], least: int = 4) -> Vocabulary:
+        """Build from the words that occur at least `least` times in the texts, by (-count, word)."""
+        counts = Counter(word for text in texts for word in words(text))
+        frequent = sorted((word for word, n in counts.items() if n >= least), key=lambda word: (-counts[word], word))
+        return cls(frequent)
+
+    @classmethod
+    def read(cls, path: Path) -> Vocabulary:
+        """Read a file with the output of `to_json`.
+
+        Raises
+        ------
+        FileNotFoundError
+            If there is no file.
+        FitError
+            If the file is damaged or is no vocabulary.
+        """
+        try:
+            words = json.loads(path.read_text(encoding="utf-8"))
+        except (ValueError, RecursionError) as error:  # ValueError: bad UTF-8 and bad JSON
+            raise FitError(f"{path}: damaged ({error}). Train again.") from error
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+            raise FitError(f"{path}: expected a list of words. Train again.")
+        # The numbers 0 to 3 are fixed in the code.
+        if tuple(words[: len(_SPECIAL)]) != _SPECIAL:
+            raise FitError(f"{path}: expected {', '.join(_SPECIAL)} first. Train again.")
+        return cls(words[len(_SPECIAL) :])
+
+    def to_json(self) -> str:
+        """Return a JSON list in which the position is the number."""
+        return json.dumps(self.words, ensure_ascii=False, indent=0) + "\n"
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def __call__(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """Return (B, T) int64 numbers, padded with 0, and the (B,) int64 lengths with start and end."""
+        rows = [[START, *(self._number.get(w, UNKNOWN) for w in words(text)), END] for text in texts]
+        lengths = torch.tensor([len(row) for row in rows])
+        out = torch.full((len(rows), max(map(len, rows), default=0)), PAD)
+        for i, row in enumerate(rows):
+            out[i, : len(row)] = torch.tensor(row)
+        return out, lengths

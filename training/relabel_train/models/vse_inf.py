@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from relabel_train.models.base import Model, counted, unit
-from relabel_train.models.vocabulary import PAD, UNKNOWN, Vocabulary
+from relabel_train.models.base import PAD, UNKNOWN, Model, Vocabulary, counted, unit
 
 
 class GPO(nn.Module):

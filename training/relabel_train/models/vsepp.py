@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from relabel_train.models.base import Model, counted, unit
-from relabel_train.models.vocabulary import Vocabulary
+from relabel_train.models.base import Model, Vocabulary, counted, unit
 
 
 class VSEPP(Model):

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from typing import TypeVar
 
-from relabel.core.progress import Advance, ignore_progress
+from relabel.core.runtime import Advance, ignore_progress
 
 T = TypeVar("T")
 R = TypeVar("R")

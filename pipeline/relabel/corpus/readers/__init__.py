@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from relabel.core.errors import CheckError, MissingError, UsageError
-from relabel.core.parsing import parse_json, read_lines
+from relabel.core.parsing import check_regular, is_file, parse_json, read_lines
 from relabel.core.runtime import Runtime
-from relabel.core.user_files import check_regular, is_file
 from relabel.corpus.build import Caption
 from relabel.corpus.params import IngestParams, Split
 from relabel.corpus.readers.columns import Columns
@@ -35,7 +34,7 @@ from relabel.corpus.readers.tables import (
     read_parquet,
 )
 from relabel.corpus.readers.webdataset import read_webdataset, webdataset_digest
-from relabel.store.atomic import sha256_file
+from relabel.store.files import sha256_file
 
 _KARPATHY: dict[str, tuple[str, str | None]] = {
     "coco": ("karpathy-splits", "dataset_coco.json"),

@@ -13,10 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from relabel.core.errors import CheckError
-from relabel.core.hints import command
-from relabel.core.parsing import read_json, split_name, typed
-from relabel.core.user_files import check_regular, is_folder
+from relabel.core.errors import CheckError, command
+from relabel.core.parsing import check_regular, is_folder, read_json, split_name, typed
 from relabel.corpus.build import Caption
 from relabel.corpus.splits import Splitter
 

@@ -6,8 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, MutableMapping, Seque
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
 
-from relabel.core.errors import CheckError
-from relabel.core.hints import choices
+from relabel.core.errors import CheckError, choices
 from relabel.core.parsing import identifier, namespaced, split_name
 from relabel.corpus.build import Caption
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import get_args
 
 from relabel.core.errors import UsageError
-from relabel.core.parsing import SPLIT_NAMES, parse_json, read_text
-from relabel.core.user_files import check_regular, is_file, is_folder
+from relabel.core.parsing import SPLIT_NAMES, check_regular, is_file, is_folder, parse_json, read_text
 from relabel.corpus.params import Format, Split
 
 ENDINGS: dict[Format, tuple[str, ...]] = {

@@ -13,11 +13,11 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from relabel.core.errors import CheckError, MissingError
-from relabel.core.progress import SILENT, Progress
+from relabel.core.runtime import SILENT, Progress
 from relabel.corpus.params import IngestParams
 from relabel.corpus.readers.formats import ENDINGS
 from relabel.corpus.readers.webdataset import copy_captions
-from relabel.store.atomic import write_atomic, write_text
+from relabel.store.files import write_atomic, write_text
 from relabel.store.remote import RemoteFile, RemoteFolder, open_remote, remote_errors
 
 _KEYS = ".copied"

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from relabel.core.errors import CheckError, MissingError, UsageError
-from relabel.core.parsing import namespaced, read_lines, split_name
-from relabel.core.user_files import is_file, is_folder
+from relabel.core.parsing import is_file, is_folder, namespaced, read_lines, split_name
 from relabel.corpus.build import Caption
 
 Ids = Literal["image", "caption", "position"]

@@ -15,8 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from relabel.core.errors import CheckError
-from relabel.core.parsing import parse_json, read_lines, read_text
-from relabel.core.user_files import check_regular
+from relabel.core.parsing import check_regular, parse_json, read_lines, read_text
 from relabel.corpus.build import Caption
 from relabel.corpus.readers.columns import Columns
 

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 from relabel.core.errors import CheckError
-from relabel.core.parsing import identifier, parse_json
-from relabel.core.user_files import check_regular
+from relabel.core.parsing import check_regular, identifier, parse_json
 from relabel.corpus.build import Caption
 from relabel.corpus.readers.columns import TEXT_NAMES, Columns
 

@@ -16,8 +16,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel.core.errors import MissingError, UsageError
-from relabel.core.hints import choices, command
+from relabel.core.errors import MissingError, UsageError, choices, command
 from relabel.datasets.local_files import locate, mirror_folder
 from relabel.datasets.registry import load_manifest
 

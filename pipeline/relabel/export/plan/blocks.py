@@ -18,14 +18,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from relabel.core.progress import Advance
+from relabel.core.runtime import Advance
 from relabel.core.types import Pooling, Rows
 from relabel.corpus import Corpus, References
 from relabel.sources.gate_counts import with_gate_counts, write_gate_counts
 from relabel.sources.relevance import Relevance
 from relabel.store.arrays import save_array
-from relabel.store.blocks import Blocks
-from relabel.store.tasks import Task
+from relabel.store.tasks import Blocks, Task
 from relabel.store.workdir import Work
 
 Block = NDArray[np.float32]

@@ -18,15 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relabel.core.errors import PartialError, UsageError
-from relabel.core.progress import Advance
+from relabel.core.runtime import Advance
 from relabel.core.types import Rows
 from relabel.export.plan.blocks import PAIR_BYTES, Pairs, block_of
 from relabel.export.plan.spec import PlanSpec, Shape
 from relabel.sources.gate_counts import collect_gate_counts
 from relabel.sources.relevance import Relevance
 from relabel.store.arrays import write_array, write_pieces
-from relabel.store.blocks import exclude_blocks
-from relabel.store.tasks import Task, TaskGroup, Tasks
+from relabel.store.tasks import Task, TaskGroup, Tasks, exclude_blocks
 from relabel.store.workdir import Work
 from relabel_train.batches.graded import grading
 from relabel_train.batches.plan import NAME, open_plan, shard_name

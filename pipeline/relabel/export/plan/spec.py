@@ -233,7 +233,7 @@ class PlanSpec:
     @cached_property
     def metadata(self) -> dict[str, Any]:
         """Content of `plan.json`."""
-        corpus, shape = self.corpus, self.shape
+        images, shape = self.corpus.images_of(self.rows), self.shape
         return {
             "kind": "plan",
             "format": FORMAT,
@@ -242,7 +242,7 @@ class PlanSpec:
             "source_kind": self.source.spec.kind,
             "split": self.split,
             "captions": [self.rows.start, self.rows.stop],
-            "images": [int(corpus.image[self.rows.start]), int(corpus.image[self.rows.stop - 1]) + 1],
+            "images": [images.start, images.stop],
             "left_out": len(self.rows) - len(self.captions),
             "batch_size": shape.batch_size,
             "batches": shape.batches,
@@ -257,7 +257,7 @@ class PlanSpec:
             "same_image": SAME_IMAGE,
             "coverage": COVERAGE,
             "exact": EXACT,
-            "corpus": corpus.digest,
+            "corpus": self.corpus.digest,
             "fingerprint": self.fingerprint,
         }
 

@@ -14,12 +14,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from relabel.core.errors import CheckError, UsageError
-from relabel.core.progress import Advance, Progress
+from relabel.core.runtime import Advance, Progress
 from relabel.corpus import Corpus
 from relabel.export.params import ExportWdsParams
 from relabel.export.wds.keys import KeyShard
 from relabel.store.arrays import write_array
-from relabel.store.atomic import write_text
+from relabel.store.files import write_text
 from relabel.store.manifest import ArtefactSpec
 from relabel.store.tasks import Task, TaskGroup, Tasks
 from relabel.store.workdir import Work

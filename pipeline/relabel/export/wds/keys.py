@@ -13,9 +13,8 @@ from itertools import product
 from pathlib import Path
 
 from relabel.core.errors import CheckError, UsageError
-from relabel.core.parsing import namespaced
-from relabel.core.progress import Progress
-from relabel.core.user_files import check_regular
+from relabel.core.parsing import check_regular, namespaced
+from relabel.core.runtime import Progress
 from relabel.corpus import Corpus
 from relabel.corpus.readers.formats import ENDINGS, table_files
 from relabel.corpus.readers.webdataset import key_in_shard, read_keys

@@ -20,10 +20,8 @@ import pyarrow as pa
 from pydantic import Field
 from typing_extensions import override
 
-from relabel.core.errors import CheckError, MissingError, UsageError
-from relabel.core.hints import command
-from relabel.core.progress import Advance
-from relabel.core.runtime import Runtime
+from relabel.core.errors import CheckError, MissingError, UsageError, command
+from relabel.core.runtime import Advance, Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
 from relabel.sources.base import OpenEncoding, Source, SourceParams, SourceSpec

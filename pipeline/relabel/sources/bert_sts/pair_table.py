@@ -16,13 +16,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from relabel.core.progress import Advance
+from relabel.core.runtime import Advance
 from relabel.core.types import Rows, Scores
 from relabel.corpus import References
 from relabel.sources.bert_sts.relevance import log_cost
 from relabel.sources.gate_counts import with_gate_counts
-from relabel.store.blocks import Blocks
-from relabel.store.tasks import Task, TaskGroup
+from relabel.store.tasks import Blocks, Task, TaskGroup
 from relabel.store.workdir import Work
 
 if TYPE_CHECKING:

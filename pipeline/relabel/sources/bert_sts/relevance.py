@@ -14,15 +14,14 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from relabel.core.errors import UsageError
-from relabel.core.progress import Advance, ignore_progress
-from relabel.core.runtime import Runtime
+from relabel.core.runtime import Advance, Runtime, ignore_progress
 from relabel.core.tables import duration
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.sources.bert_sts.token_pairs import Texts
 from relabel.sources.finder import Finder, Search
 from relabel.sources.relevance import GateCounts, Relevance, pool
-from relabel.store.atomic import make_folder
+from relabel.store.files import make_folder
 from relabel.store.workdir import DONE, Work
 
 if TYPE_CHECKING:

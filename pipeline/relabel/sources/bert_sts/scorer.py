@@ -24,11 +24,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from relabel.core.errors import CheckError, UsageError
-from relabel.core.hints import command
+from relabel.core.errors import CheckError, UsageError, command
 from relabel.core.numeric.threads import inner_threads, one_thread_each
-from relabel.core.progress import Advance, ignore_progress
-from relabel.core.runtime import Runtime, pick_device
+from relabel.core.runtime import Advance, Runtime, ignore_progress, pick_device
 from relabel.sources.bert_sts.relevance import Output
 from relabel.sources.bert_sts.token_pairs import SpecialTokens, Texts, token_ids, truncated_lengths
 from relabel.sources.cosine import ComputeType

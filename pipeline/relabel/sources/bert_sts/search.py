@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from relabel.core.progress import Advance
-from relabel.core.runtime import Runtime
+from relabel.core.runtime import Advance, Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.sources.bert_sts.pair_table import DistinctCaptions, PairTable
 from relabel.sources.finder import Finder, Search

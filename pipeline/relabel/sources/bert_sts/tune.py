@@ -24,17 +24,15 @@ from relabel.core.errors import MissingError
 from relabel.core.numeric.statistics import pearson, round_relative, spearman
 from relabel.core.numeric.threads import inner_threads
 from relabel.core.parameters import Parameters, Seed
-from relabel.core.progress import ProgressBar
-from relabel.core.runtime import Runtime, pick_device
+from relabel.core.runtime import ProgressBar, Runtime, pick_device
 from relabel.datasets import fetch, locate
 from relabel.datasets.judged.stsb import FILES, SentencePair, read_stsb
 from relabel.sources.models.files import DEFAULT_MODEL, find_model
 from relabel.sources.models.loading import load_from_folder, quiet, training_type
 from relabel.store.artefact import Guard, build
-from relabel.store.atomic import sha256_file
+from relabel.store.files import sha256_file
 from relabel.store.manifest import ArtefactSpec, Manifest
-from relabel.store.place import check_kind
-from relabel.store.workdir import Work
+from relabel.store.workdir import Work, check_kind
 
 KIND = "cross_encoder"
 CHECKPOINTS = "checkpoints"

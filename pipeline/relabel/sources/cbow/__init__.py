@@ -24,8 +24,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from relabel.core.errors import MissingError, UsageError
-from relabel.core.progress import Advance, Progress
-from relabel.core.runtime import Device, Runtime
+from relabel.core.runtime import Advance, Device, Progress, Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
 from relabel.corpus.tokenizers import Tokenizer, lower_split

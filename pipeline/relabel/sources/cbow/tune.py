@@ -34,8 +34,7 @@ from pydantic import Field
 
 from relabel.core.errors import CheckError, MissingError
 from relabel.core.parameters import Parameters, Seed
-from relabel.core.progress import ProgressBar
-from relabel.core.runtime import Runtime
+from relabel.core.runtime import ProgressBar, Runtime
 from relabel.corpus import Corpus
 from relabel.corpus.tokenizers import Tokenizer, lower_split
 from relabel.store.artefact import Guard, build

@@ -24,8 +24,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from relabel.core.numeric.csr import indptr_of
-from relabel.core.progress import Advance
-from relabel.core.runtime import Runtime
+from relabel.core.runtime import Advance, Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import REFERENCES, Corpus, References
 from relabel.corpus.tokenizers import Tokenizer, lower_split

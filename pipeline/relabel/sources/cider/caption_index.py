@@ -27,8 +27,7 @@ from numpy.typing import NDArray
 
 from relabel.core.errors import UsageError
 from relabel.core.numeric.csr import ranges
-from relabel.core.numeric.heap import select_top
-from relabel.core.numeric.jit import jit
+from relabel.core.numeric.kernels import jit, select_top
 from relabel.core.numeric.threads import run_chunks
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import References

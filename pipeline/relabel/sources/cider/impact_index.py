@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel.core.numeric.jit import jit
+from relabel.core.numeric.kernels import jit
 from relabel.sources.cider.caption_index import NO_NGRAM, MergeState, collect_matching_refs
 from relabel.sources.cider.relevance import MAX_SCORE, Features, Weighting
 

@@ -23,10 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from relabel.core.numeric.heap import push
-from relabel.core.numeric.jit import jit
+from relabel.core.numeric.kernels import jit, push
 from relabel.core.numeric.threads import run_chunks
-from relabel.core.progress import Advance
+from relabel.core.runtime import Advance
 from relabel.core.types import Rows, Scores
 from relabel.corpus import References
 from relabel.sources.cider.caption_index import MergeState

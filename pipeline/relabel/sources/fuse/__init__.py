@@ -15,8 +15,7 @@ import numpy as np
 from pydantic import Field
 from typing_extensions import override
 
-from relabel.core.errors import CheckError
-from relabel.core.hints import command
+from relabel.core.errors import CheckError, command
 from relabel.core.runtime import Runtime, default_data
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus

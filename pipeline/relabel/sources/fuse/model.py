@@ -18,13 +18,12 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel.core.errors import CheckError, MissingError
-from relabel.core.hints import command
+from relabel.core.errors import CheckError, MissingError, command
 from relabel.core.numeric.threads import run_chunks
 from relabel.core.types import Scores
 from relabel.sources.fuse.features import Feature
 from relabel.store.arrays import save_array
-from relabel.store.atomic import write_text
+from relabel.store.files import write_text
 from relabel.store.manifest import Manifest, read_artefact, read_manifest
 from relabel.store.workdir import Work
 
@@ -121,7 +120,7 @@ def _sum_trees(roots: I4, nodes: I4, values: F8, features: F8, out: F8) -> None:
 @cache
 def _compile_sum() -> Callable[..., None]:
     """Compile `_sum_trees`. numba is loaded for the first score, because a model is also read without scoring."""
-    from relabel.core.numeric.jit import jit
+    from relabel.core.numeric.kernels import jit
 
     return jit(_sum_trees)
 

@@ -17,10 +17,8 @@ from typing import Any
 import numpy as np
 from typing_extensions import override
 
-from relabel.core.errors import UsageError
-from relabel.core.hints import command
-from relabel.core.progress import Advance, ignore_progress
-from relabel.core.runtime import Runtime
+from relabel.core.errors import UsageError, command
+from relabel.core.runtime import Advance, Runtime, ignore_progress
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.sources import source_class

@@ -42,7 +42,7 @@ from relabel.sources.fuse.tune_data import (
 from relabel.sources.relevance import Relevance
 from relabel.sources.texts import score_texts
 from relabel.store.artefact import Guard, build
-from relabel.store.atomic import sha256_file
+from relabel.store.files import sha256_file
 from relabel.store.manifest import MANIFEST, ArtefactSpec, Manifest, read_manifest
 from relabel.store.workdir import Work
 

@@ -30,8 +30,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from relabel.core.errors import CheckError, UsageError
-from relabel.core.progress import Progress
-from relabel.core.runtime import Runtime
+from relabel.core.runtime import Progress, Runtime
 from relabel.core.types import Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.corpus.readers.coco import FILES, read_coco

@@ -30,7 +30,7 @@ from relabel.sources.meteor.encode import MeteorTables, MeteorTasks
 from relabel.sources.meteor.jar import MeteorScorer, normalise, paraphrase_table, scorer_command
 from relabel.sources.relevance import Relevance, pool
 from relabel.sources.wordnet import find_meteor_jar
-from relabel.store.atomic import sha256_file
+from relabel.store.files import sha256_file
 from relabel.store.manifest import Manifest, read_parts, refuse_replaced
 
 BEAM = 40

@@ -22,7 +22,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from relabel.core.progress import Advance
+from relabel.core.runtime import Advance
 from relabel.corpus import Corpus
 from relabel.sources.meteor.jar import PARAPHRASES, normalise, paraphrase_table
 from relabel.sources.shards import ShardTasks

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from relabel.core.hints import command
+from relabel.core.errors import command
 from relabel.core.java import JavaError, find_jar, java_command, map_lines
 from relabel.core.worker_pool import Failure, LineError, NoAnswerError, Program, WorkerPool
 from relabel.sources.wordnet import find_meteor_jar

@@ -22,8 +22,7 @@ import torch
 from numpy.typing import NDArray
 
 from relabel.core.numeric.threads import inner_threads, one_thread_each
-from relabel.core.progress import Advance, ignore_progress
-from relabel.core.runtime import Runtime, pick_device
+from relabel.core.runtime import Advance, Runtime, ignore_progress, pick_device
 from relabel.sources.cosine import ComputeType
 from relabel.sources.models.loading import default_prompt, length_limit, load_model, quiet
 from relabel.sources.models.packed_layers import can_pack, pack

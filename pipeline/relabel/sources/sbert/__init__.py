@@ -19,8 +19,7 @@ from pydantic import Field
 from typing_extensions import override
 
 from relabel.core.errors import CheckError
-from relabel.core.progress import Advance
-from relabel.core.runtime import Device, Runtime
+from relabel.core.runtime import Advance, Device, Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
 from relabel.sources.base import COCO_CAPTIONS, OpenEncoding, SourceParams, TypicalCost

@@ -52,8 +52,7 @@ from relabel.sources.sbert.tune_data import (
 )
 from relabel.store.artefact import Guard, build
 from relabel.store.manifest import ArtefactSpec, Manifest
-from relabel.store.place import check_kind
-from relabel.store.workdir import Work
+from relabel.store.workdir import Work, check_kind
 
 KIND = "sentence_encoder"
 FOLDS = "folds.json"

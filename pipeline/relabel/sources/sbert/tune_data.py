@@ -21,17 +21,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from relabel.core.errors import CheckError, MissingError
-from relabel.core.hints import command
+from relabel.core.errors import CheckError, MissingError, command
 from relabel.core.numeric.statistics import pearson
-from relabel.core.progress import ProgressBar
-from relabel.core.runtime import Runtime
+from relabel.core.runtime import ProgressBar, Runtime
 from relabel.corpus import REFERENCES, Corpus
 from relabel.datasets import fetch, locate
 from relabel.datasets.cxc import METHODS, TASKS, HumanScores, human_scores, image_ids
 from relabel.datasets.judged.sick import TRAIN_FILE, read_relatedness
 from relabel.datasets.judged.stsb import FILES, read_stsb
-from relabel.store.atomic import sha256_file
+from relabel.store.files import sha256_file
 
 Numbers = NDArray[np.int64]
 Scores = NDArray[np.float64]

@@ -30,10 +30,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from relabel.core.numeric.threads import inner_threads
-from relabel.core.progress import Progress
+from relabel.core.runtime import Progress
 from relabel.sources.sbert.tune_backward import GradientModel, layer_number
 from relabel.sources.sbert.tune_batches import Batch, Batches
-from relabel.store.atomic import write_atomic
+from relabel.store.files import write_atomic
 
 if TYPE_CHECKING:
     from relabel.sources.sbert.tune import TuneSbertParams

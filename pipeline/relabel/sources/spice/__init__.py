@@ -29,7 +29,7 @@ from relabel.sources.shards import read_failed_rows
 from relabel.sources.spice.encode import WORDS, SceneGraphTasks, collapsed
 from relabel.sources.spice.parser import ParseFailure, SpiceParser, parser_files, worker_command
 from relabel.sources.wordnet import find_meteor_jar
-from relabel.store.atomic import sha256_file
+from relabel.store.files import sha256_file
 from relabel.store.manifest import read_parts
 
 if TYPE_CHECKING:

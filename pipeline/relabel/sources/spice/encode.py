@@ -22,8 +22,7 @@ from typing_extensions import override
 
 from relabel.core.errors import CheckError
 from relabel.core.numeric.csr import indptr_of
-from relabel.core.progress import Advance
-from relabel.core.runtime import Runtime
+from relabel.core.runtime import Advance, Runtime
 from relabel.corpus import Corpus
 from relabel.sources.shards import FAILED, mark_failed
 from relabel.sources.spice.parser import Parsed, ParseFailure, SpiceParser, worker_command

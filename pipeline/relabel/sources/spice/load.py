@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from relabel.core.numeric.csr import group, indptr_of, owners
-from relabel.core.numeric.jit import jit
+from relabel.core.numeric.kernels import jit
 from relabel.sources.spice.encode import spelled, words_table
 from relabel.sources.spice.scene_graph import (
     ATTRIBUTES,

@@ -17,15 +17,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from relabel.core.errors import CheckError, MissingError, PartialError
-from relabel.core.hints import command
+from relabel.core.errors import CheckError, MissingError, PartialError, command
 from relabel.core.java import OPTIONS, JavaError, find_jar, find_java, java_version
-from relabel.core.progress import Advance, ignore_progress
+from relabel.core.runtime import Advance, ignore_progress
 from relabel.core.worker_pool import Failure, NoAnswerError, Program, WorkerPool
 from relabel.datasets import Content, load_manifest, locate
 from relabel.datasets.registry import check_file
 from relabel.sources.spice import worker
-from relabel.store.atomic import sha256_file
+from relabel.store.files import sha256_file
 
 INSTALL = "pip install 'relabel-itr[spice]'"
 START = 600.0

@@ -13,8 +13,7 @@ from typing_extensions import override
 
 from relabel.core.numeric.csr import indptr_of
 from relabel.core.numeric.threads import run_chunks
-from relabel.core.progress import Advance
-from relabel.core.runtime import Runtime
+from relabel.core.runtime import Advance, Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.sources.finder import Search, SlabFinder

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel.core.numeric.jit import jit
+from relabel.core.numeric.kernels import jit
 
 I4 = NDArray[np.int32]
 I8 = NDArray[np.int64]

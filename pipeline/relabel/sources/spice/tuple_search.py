@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relabel.core.numeric.csr import group, ranges
-from relabel.core.numeric.heap import push
-from relabel.core.numeric.jit import jit
+from relabel.core.numeric.kernels import jit, push
 from relabel.sources.spice.scene_graph import I4, I8, TOUCHED, Graphs, ReferenceGraph, TupleRows, Words
 from relabel.sources.spice.scoring import BEST, F8, MEAN, MERGED, close_refs, f1, matches, open_refs
 

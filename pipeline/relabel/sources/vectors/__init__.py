@@ -22,8 +22,7 @@ from pydantic import Field, model_validator
 from typing_extensions import override
 
 from relabel.core.errors import CheckError, UsageError
-from relabel.core.progress import Advance
-from relabel.core.runtime import Device, Runtime
+from relabel.core.runtime import Advance, Device, Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.sources.base import OpenEncoding, SourceParams
@@ -44,7 +43,7 @@ from relabel.sources.relevance import LookupArrays, Relevance, positions_in
 from relabel.sources.vector_index import make_index
 from relabel.sources.vectors.files import ExternalVectors, read_vector_file, vector_file_digests
 from relabel.store.arrays import write_array
-from relabel.store.fixed_parquet import write_plain
+from relabel.store.files import write_plain
 from relabel.store.manifest import Manifest
 from relabel.store.tasks import Task, TaskGroup
 from relabel.store.workdir import Work

@@ -21,10 +21,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from relabel.core.errors import CheckError, MissingError, UsageError
-from relabel.core.parsing import identifier, read_json, read_lines
-from relabel.core.user_files import check_regular, is_file
+from relabel.core.parsing import check_regular, identifier, is_file, read_json, read_lines
 from relabel.corpus.readers.tables import DAMAGE, check_column, first_line
-from relabel.store.atomic import sha256_file
+from relabel.store.files import sha256_file
 from relabel_train.npy_file import map_npy
 
 IDS = (".ids.txt", ".ids.json", ".ids.npy")

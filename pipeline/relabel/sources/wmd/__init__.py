@@ -33,11 +33,9 @@ from typing_extensions import override
 
 from relabel.core.errors import CheckError
 from relabel.core.numeric.csr import indptr_of
-from relabel.core.parsing import read_text
-from relabel.core.progress import Advance
-from relabel.core.runtime import Runtime
+from relabel.core.parsing import check_regular, read_text
+from relabel.core.runtime import Advance, Runtime
 from relabel.core.types import Pooling
-from relabel.core.user_files import check_regular
 from relabel.corpus import Corpus
 from relabel.corpus.tokenizers import Tokenizer, lower_split
 from relabel.sources.base import OpenEncoding, Source, SourceSpec

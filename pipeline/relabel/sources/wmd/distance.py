@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel.core.numeric.jit import jit
+from relabel.core.numeric.kernels import jit
 from relabel.core.numeric.threads import run_chunks
 from relabel.core.types import Pooling
 from relabel.corpus import References

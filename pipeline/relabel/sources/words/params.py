@@ -8,8 +8,7 @@ from typing import Any, Self
 from pydantic import Field
 from typing_extensions import override
 
-from relabel.core.errors import CheckError, MissingError, UsageError
-from relabel.core.hints import command
+from relabel.core.errors import CheckError, MissingError, UsageError, command
 from relabel.sources.base import SourceParams
 from relabel.sources.words.vectors import WordVectorsFile
 from relabel.store.manifest import Manifest, open_artefact

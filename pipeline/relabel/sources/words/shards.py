@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from relabel.core.numeric.csr import indptr_of
-from relabel.core.progress import Advance
+from relabel.core.runtime import Advance
 from relabel.sources.shards import ShardTasks
 from relabel.sources.words.vectors import WordVectorsFile
 from relabel.store.tasks import Task, TaskGroup

@@ -22,9 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relabel.core.errors import CheckError, UsageError
-from relabel.core.user_files import check_regular
+from relabel.core.parsing import check_regular
 from relabel.datasets.download import DAMAGED, UNREADABLE, open_content
-from relabel.store.atomic import sha256_file
+from relabel.store.files import sha256_file
 
 _BUFFER = 1 << 20
 _END = b" \r\n"
@@ -89,7 +89,7 @@ class WordVectorsFile:
         with self.path.open("rb") as handle:
             gz = handle.read(2) == b"\x1f\x8b"
         with open_content(self.path, self.member, gz=gz) as stream:
-            yield cast(IO[bytes], BufferedReader(stream, _BUFFER))
+            yield cast("IO[bytes]", BufferedReader(stream, _BUFFER))
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,13 +22,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from relabel.core.errors import CheckError, MissingError, PartialError, UsageError
-from relabel.core.progress import ProgressBar
-from relabel.core.runtime import Runtime
-from relabel.store.atomic import write_text
+from relabel.core.runtime import ProgressBar, Runtime, blocked_interrupts
+from relabel.store.files import write_text
 from relabel.store.tasks import Task, Tasks
 from relabel.store.workdir import Work
 from relabel.store.workers.remote_job import RemoteJob, run_task
-from relabel_train.training.interrupts import blocked_interrupts
 
 PATIENCE = 60.0
 """Seconds to wait for the first worker, for another one after the last is lost, and for a file to become visible."""

@@ -13,10 +13,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-from relabel.core.errors import CheckError, MissingError
-from relabel.core.hints import repeat_options, repeated_options
-from relabel.core.progress import SILENT, ignore_progress
-from relabel.core.runtime import Runtime
+from relabel.core.errors import CheckError, MissingError, repeat_options, repeated_options
+from relabel.core.runtime import SILENT, Runtime, ignore_progress
 from relabel.store.manifest import FORMAT, ArtefactSpec
 from relabel.store.tasks import Task, Tasks
 from relabel.store.workdir import Work
@@ -69,7 +67,7 @@ class RemoteJob:
     versions : str
         Versions of relabel and of its file format.
     options : tuple of (str, str)
-        Options that the commands of error messages repeat (see `relabel.core.hints`).
+        Options that the commands of error messages repeat (see `relabel.core.errors`).
     """
 
     project: RemoteProject

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from relabel.core.progress import SILENT
+from relabel.core.runtime import SILENT
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.export.params import ExportPlanParams

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tests.relabel.export.plan.fixtures import CountingRelevance, check, files, outline, vectors, write
 
-from relabel.core.progress import SILENT
+from relabel.core.runtime import SILENT
 from relabel.corpus import Corpus
 from relabel.export.plan import blocks, spec
 from relabel.export.plan.blocks import Pairs
@@ -41,7 +41,7 @@ def test_a_killed_run_resumes_to_the_same_bytes(
 ) -> None:
     monkeypatch.setattr(blocks, "_PART", 60)
     monkeypatch.setattr(blocks, "_FIRST", 8)
-    monkeypatch.setattr("relabel.store.blocks.BLOCK_SECONDS", 0.0)  # the blocks after the first one are of two pairs
+    monkeypatch.setattr("relabel.store.tasks.BLOCK_SECONDS", 0.0)  # the blocks after the first one are of two pairs
     monkeypatch.setattr(spec, "_SHARD", 4 * 36 * 5)  # five batches
     uninterrupted = CountingRelevance(corpus, range(len(corpus)))
     write(tmp_path / "whole", outline(corpus), uninterrupted)

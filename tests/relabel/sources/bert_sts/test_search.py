@@ -105,7 +105,7 @@ def test_a_killed_search_resumes_and_records_refined_pairs(
     gated: MakeGated, small_tasks: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("relabel.sources.bert_sts.pair_table._FIRST", 4)
-    monkeypatch.setattr("relabel.store.blocks.BLOCK_SECONDS", 0.0)  # the blocks after the first one are of one pair
+    monkeypatch.setattr("relabel.store.tasks.BLOCK_SECONDS", 0.0)  # the blocks after the first one are of one pair
     project = gated()
     complete, _ = stages.neighbours(project, "fine").run()
     out = stages.neighbours(project, "fine").out

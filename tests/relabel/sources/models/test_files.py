@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from relabel.core.errors import CheckError, MissingError, RelabelError, UsageError
-from relabel.core.progress import SilentProgress
+from relabel.core.runtime import SilentProgress
 from relabel.sources.models import files as model_files
 from relabel.sources.models.files import ModelFiles, find_model, value_files
 

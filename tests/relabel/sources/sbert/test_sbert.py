@@ -21,8 +21,7 @@ from scipy.stats import pearsonr
 from sentence_transformers import SentenceTransformer
 
 from relabel.core.errors import CheckError, MissingError, UsageError
-from relabel.core.progress import SilentProgress
-from relabel.core.runtime import Runtime
+from relabel.core.runtime import Runtime, SilentProgress
 from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
 from relabel.datasets.cxc import human_scores

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from relabel.core.progress import Advance
+from relabel.core.runtime import Advance
 from relabel.core.worker_pool import LineError
 from relabel.stages import Job, Project
 from relabel.stages.job import run_tasks

@@ -23,8 +23,7 @@ import pytest
 from tests.relabel.store.workers.watching import once_there
 
 from relabel.config import load_config
-from relabel.core.errors import CheckError, MissingError, PartialError, RelabelError
-from relabel.core.hints import command, repeat_options
+from relabel.core.errors import CheckError, MissingError, PartialError, RelabelError, command, repeat_options
 from relabel.core.runtime import Runtime
 from relabel.core.worker_pool import LineError
 from relabel.stages import Project

@@ -12,7 +12,7 @@ from relabel.config import load_config
 from relabel.core.errors import UsageError
 from relabel.core.runtime import Runtime
 from relabel.stages import Project
-from relabel.stages.variants import model_guard
+from relabel.stages.job import model_guard
 from relabel.store.manifest import Manifest
 
 Overridden = Callable[[dict[str, str]], Project]

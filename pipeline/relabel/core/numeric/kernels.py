@@ -1,4 +1,4 @@
-"""Bounded heaps of the best (score, row) pairs, compiled.
+"""Compilation of numeric functions by numba, and the compiled heaps that several searches share.
 
 A heap holds the k best pairs by (-score, row), with the worst of them at position 0. An empty slot has score -1 and the
 largest int32 as its row, so any pair with a score of at least 0 replaces it.
@@ -6,10 +6,53 @@ largest int32 as its row, so any pair with a score of at least 0 replaces it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TypeVar
+
+import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from relabel.core.numeric.jit import jit
+F = TypeVar("F", bound=Callable[..., object])
+
+
+def jit(function: F) -> F:
+    """Compile a function that releases the GIL, and cache its machine code in a folder that numba chooses.
+
+    Examples
+    --------
+    >>> @jit
+    ... def add(a, b):
+    ...     return a + b
+    >>> add(1, 2)
+    3
+    """
+    try:
+        compiled = numba.njit(nogil=True, cache=True)(function)
+    except RuntimeError:
+        # Neither the package's folder nor the user's cache is writable: each process compiles for itself.
+        return numba.njit(nogil=True)(function)  # type: ignore[no-any-return]
+    cache = compiled._cache
+    load, save = cache.load_overload, cache.save_overload
+
+    def load_or_compile(*args: object) -> object:
+        try:
+            return load(*args)
+        except (ImportError, AttributeError):
+            # The cache's index was written by another version and names types that were moved or renamed.
+            with suppress(OSError):
+                cache.flush()
+            return None
+
+    def save_or_skip(*args: object) -> None:
+        # A full disk costs the next run two seconds of compilation, and must not cost this run its result.
+        with suppress(OSError):
+            save(*args)
+
+    cache.load_overload, cache.save_overload = load_or_compile, save_or_skip
+    return compiled  # type: ignore[no-any-return]
+
 
 I4 = NDArray[np.int32]
 F8 = NDArray[np.float64]

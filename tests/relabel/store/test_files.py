@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from relabel.store.atomic import sha256_file, write_atomic, write_text
+from relabel.store.files import sha256_file, write_atomic, write_text
 
 
 def test_writes_and_replaces(tmp_path: Path) -> None:

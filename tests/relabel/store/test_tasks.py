@@ -10,10 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from relabel.core.progress import SILENT, Advance
+from relabel.core.runtime import SILENT, Advance
 from relabel.store import tasks
-from relabel.store.blocks import Blocks, Numbers, exclude_blocks
-from relabel.store.tasks import Task, TaskGroup, make_group
+from relabel.store.tasks import Blocks, Numbers, Task, TaskGroup, exclude_blocks, make_group
 from relabel.store.workdir import Work
 
 FILE = "part-00000-of-00001.parquet"
@@ -51,7 +50,7 @@ def advance(_: int) -> None:
 def test_an_interrupted_file_goes_on_with_its_blocks(
     work: Work, monkeypatch: pytest.MonkeyPatch, seconds: float, step: int, stop: int
 ) -> None:
-    monkeypatch.setattr("relabel.store.blocks.BLOCK_SECONDS", seconds)
+    monkeypatch.setattr("relabel.store.tasks.BLOCK_SECONDS", seconds)
     complete = Squares()
     expected = complete(ROWS)
     before, after = Squares(stop), Squares()
@@ -79,7 +78,7 @@ def test_an_interrupt_loses_at_most_ten_seconds(
 ) -> None:
     """Simulate rows whose cost doubles and halves. A block is the most that an interrupt loses."""
     clock, blocks = 0.0, list[float]()
-    monkeypatch.setattr("relabel.store.blocks.time", SimpleNamespace(monotonic=lambda: clock))
+    monkeypatch.setattr("relabel.store.tasks.time", SimpleNamespace(monotonic=lambda: clock))
 
     def make(rows: Numbers) -> pa.Table:
         nonlocal clock

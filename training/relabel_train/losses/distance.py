@@ -1,0 +1,282 @@
+"""Losses of embeddings and label distances (Kim et al., CVPR 2019): their base class, log-ratio and dense triplet loss.
+
+A loss has one call, anchors first.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from relabel_train.losses.base import Reduction, check_choice, check_number, describe
+from relabel_train.losses.pairwise_hinge import hinge_ranked
+
+
+class DistanceLoss(nn.Module):
+    """Base class of losses of embeddings, given label distances: `loss(embeddings, distances, same_image)`.
+
+    The first A embeddings are the anchors: A = 1 is the papers' batch, A = N takes every item as an anchor.
+
+    Parameters
+    ----------
+    reduction : "sum" or "mean"
+        Over anchors.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from relabel_train.losses import DistanceLoss
+    >>> class MeanDistance(DistanceLoss):
+    ...     def per_anchor(self, apart, distances, used):
+    ...         return (apart * used).sum(dim=1) / used.sum(dim=1)
+    >>> MeanDistance()(torch.tensor([[0.0, 0.0], [3.0, 4.0]]), torch.tensor([[0.0, 0.5], [0.5, 0.0]])).item()
+    25.0
+    """
+
+    shown: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, reduction: Reduction = "mean") -> None:
+        super().__init__()
+        check_choice("reduction", reduction, ("sum", "mean"))
+        self.reduction = reduction
+
+    def forward(self, embeddings: Tensor, distances: Tensor, same_image: Tensor | None = None) -> Tensor:
+        """Return the loss.
+
+        Parameters
+        ----------
+        embeddings : (N, D) float
+            Of one kind of item, images in the paper.
+        distances : (A, N) float
+            Label distances of the first A items to all, 0 or more; smaller is more relevant. Of a relevance with upper
+            bound 1: 1 - r.
+        same_image : (A, N) bool, optional
+            True if item j is of the anchor's own image. Such items are left out, as the anchor itself always is.
+
+        Returns
+        -------
+        () float
+            float32, or float64 for float64 embeddings.
+
+        Raises
+        ------
+        ValueError
+            If shapes or dtypes do not fit.
+        """
+        self._check(embeddings, distances, same_image)
+        with torch.autocast(embeddings.device.type, enabled=False):
+            embeddings = embeddings.to(torch.promote_types(embeddings.dtype, torch.float32))
+            distances = distances.detach().to(torch.promote_types(distances.dtype, torch.float32))
+            anchors, items = distances.shape
+            used = ~torch.eye(anchors, items, dtype=torch.bool, device=embeddings.device)
+            if same_image is not None:
+                used = used & ~same_image
+            embeddings = self.prepare(embeddings)
+            # By differences, not by products: |a|^2 + |b|^2 - 2ab loses the distance of near duplicates to rounding.
+            exact = "donot_use_mm_for_euclid_dist"
+            apart = torch.cdist(embeddings[:anchors], embeddings, compute_mode=exact) ** 2
+            losses = self.per_anchor(apart, distances.to(apart.dtype), used)
+        return losses.sum() if self.reduction == "sum" else losses.mean()
+
+    def terms(self, embeddings: Tensor, distances: Tensor, same_image: Tensor | None = None) -> dict[str, Tensor]:
+        """Return the loss under its name, as the one part."""
+        return {type(self).__name__: self.forward(embeddings, distances, same_image)}
+
+    def prepare(self, embeddings: Tensor) -> Tensor:
+        """Return the embeddings whose distances are compared."""
+        return embeddings
+
+    def per_anchor(self, apart: Tensor, distances: Tensor, used: Tensor) -> Tensor:
+        """Return the loss of each anchor, (A,); implemented by subclasses.
+
+        Parameters
+        ----------
+        apart : (A, N) float
+            Squared Euclidean distances of embeddings.
+        distances : (A, N) float
+            Label distances.
+        used : (A, N) bool
+            Items that count.
+        """
+        raise NotImplementedError
+
+    def extra_repr(self) -> str:
+        """Return the parameters."""
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in (*self.shown, "reduction"))
+
+    def _check(self, embeddings: Tensor, distances: Tensor, same_image: Tensor | None) -> None:
+        name = type(self).__name__
+        if embeddings.ndim != 2 or 0 in embeddings.shape or not embeddings.is_floating_point():
+            raise ValueError(f"{name}: embeddings are {describe(embeddings)}, not (items, width) floats")
+        fits = distances.ndim == 2 and 1 <= distances.shape[0] <= distances.shape[1] == len(embeddings)
+        if not fits or not distances.is_floating_point():
+            raise ValueError(f"{name}: distances are {describe(distances)}, not (anchors, {len(embeddings)}) floats")
+        if same_image is not None and (same_image.shape != distances.shape or same_image.dtype != torch.bool):
+            raise ValueError(f"{name}: same_image is {describe(same_image)}, not {tuple(distances.shape)} bool")
+
+
+class LogRatioLoss(DistanceLoss):
+    """Mean over pairs of { log D(f_a, f_i) / D(f_a, f_j) - log D(y_a, y_i) / D(y_a, y_j) }^2.
+
+    Kim et al., Deep Metric Learning Beyond Binary Supervision, CVPR 2019, Eq. 5; f are embeddings, y labels.
+
+    Parameters
+    ----------
+    squared : bool
+        True: D of embeddings is the squared Euclidean distance, as in the paper. False: the plain distance, as in the
+        released code. Label distances are used as given; the paper squares them too, the released code does not.
+    ties : bool
+        True: pairs of equal label distance count, as in the released code, which pairs items by their position in the
+        list. False, as the paper: only pairs with D(y_a, y_i) < D(y_a, y_j).
+    eps : float
+        0 or more, added to distances inside the logarithms. 1e-6, as the released code; with 0, distances of 0 give an
+        infinite loss.
+    root_eps : float
+        0 or more, added under the root of the plain distance; 1e-12. The released code has 1e-4 / D.
+    reduction : "sum" or "mean"
+        Over anchors; "mean". Pairs of one anchor are always averaged.
+
+    Notes
+    -----
+    Embeddings are not normalised. The paper is image to image, with one anchor per batch; no form across modalities is
+    published. An anchor without a pair has loss 0. Time is O(A N log N) and memory O(A N) besides the distances, which
+    take O(A N D) time. docs/deviations.md lists where paper and released code differ.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from relabel_train.losses import LogRatioLoss
+    >>> embeddings = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]])
+    >>> LogRatioLoss(eps=0)(embeddings, torch.tensor([[0.0, 0.2, 0.8]])).item()  # 1 : 4, and 0.2 : 0.8
+    0.0
+    >>> round(LogRatioLoss(eps=0)(embeddings, torch.tensor([[0.0, 0.4, 0.8]])).item(), 4)  # (log 2)^2
+    0.4805
+    """
+
+    shown: ClassVar[tuple[str, ...]] = ("squared", "ties", "eps", "root_eps")
+
+    def __init__(
+        self,
+        squared: bool = True,
+        ties: bool = False,
+        eps: float = 1e-6,
+        root_eps: float = 1e-12,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__(reduction)
+        check_number("eps", eps, at_least=0)
+        check_number("root_eps", root_eps, at_least=0)
+        self.squared, self.ties, self.eps, self.root_eps = squared, ties, eps, root_eps
+
+    def per_anchor(self, apart: Tensor, distances: Tensor, used: Tensor) -> Tensor:
+        """Return the mean over each anchor's pairs."""
+        # Unused items get a distance of 1, so that their roots and logarithms have finite gradients.
+        apart = torch.where(used, apart, 1)
+        far = apart if self.squared else (apart + self.root_eps).sqrt()
+        # Per item x_i = log D(f_a, f_i) - log D(y_a, y_i): the loss of a pair is (x_i - x_j)^2.
+        logs = torch.log(far + self.eps) - torch.log(torch.where(used, distances, 1) + self.eps)
+        total, pairs = sum_pairs(logs, used)
+        if self.ties:
+            return total / pairs.clamp(min=1)
+        # Pairs with a strict order are all pairs less those within groups of equal label distance.
+        tied, tied_pairs = sum_pairs_within(logs, tie_groups(distances, used), used)
+        pairs = pairs - tied_pairs
+        # The difference of two equal sums is 0 only up to rounding.
+        return ((total - tied) / pairs.clamp(min=1)).masked_fill(pairs == 0, 0)
+
+
+def sum_pairs(values: Tensor, used: Tensor) -> tuple[Tensor, Tensor]:
+    """Sum (x_i - x_j)^2 over all pairs i < j of used items; return sums and counts of pairs, both (A,).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from relabel_train.losses.distance import sum_pairs
+    >>> sum_pairs(torch.tensor([[1.0, 2.0, 4.0]]), torch.tensor([[True, True, True]]))  # 1 + 9 + 4
+    (tensor([14.]), tensor([3.]))
+    """
+    weight = used.to(values.dtype)
+    count = weight.sum(dim=1, keepdim=True)
+    mean = (values * weight).sum(dim=1, keepdim=True) / count.clamp(min=1)
+    # The sum over pairs of (x_i - x_j)^2 is n times the sum of (x - mean)^2, so no axis of pairs is needed.
+    total = ((values - mean).square() * weight * count).sum(dim=1)
+    return total, (count * (count - 1) / 2).squeeze(1)
+
+
+def sum_pairs_within(values: Tensor, groups: Tensor, used: Tensor) -> tuple[Tensor, Tensor]:
+    """Sum (x_i - x_j)^2 over the pairs i < j of each group; return sums and counts of pairs, both (A,).
+
+    Parameters
+    ----------
+    values : (A, N) float
+    groups : (A, N) int64
+        0..N-1; pairs across groups do not count.
+    used : (A, N) bool
+        Items that count.
+    """
+    weight = used.to(values.dtype)
+    zeros = torch.zeros_like(values)
+    # Column g of a row is group g: at most N groups, so (A, N) holds them all.
+    count = zeros.scatter_add(1, groups, weight)
+    mean = zeros.scatter_add(1, groups, values * weight) / count.clamp(min=1)
+    deviation = (values - mean.gather(1, groups)) ** 2 * weight
+    total = (zeros.scatter_add(1, groups, deviation) * count).sum(dim=1)
+    return total, (count * (count - 1) / 2).sum(dim=1)
+
+
+def tie_groups(distances: Tensor, used: Tensor) -> Tensor:
+    """Number the distinct distances of each anchor, (A, N) int64."""
+    ascending, order = distances.masked_fill(~used, torch.inf).sort(dim=1)
+    # In ascending order a new group starts where a distance differs from the one before it.
+    numbers = (ascending[:, 1:] != ascending[:, :-1]).cumsum(dim=1)
+    return torch.empty_like(order).scatter_(1, order, torch.nn.functional.pad(numbers, (1, 0)))
+
+
+class DenseTripletLoss(DistanceLoss):
+    """Mean over pairs with D(y_a, y_i) < D(y_a, y_j) of [D(f_a, f_i) - D(f_a, f_j) + margin]_+ (Kim et al., CVPR 2019).
+
+    Parameters
+    ----------
+    margin : float
+        0 or more. 0.03, as the paper, for normalised embeddings.
+    normalise : bool
+        Divide embeddings by their lengths first, which the margin needs. True.
+    reduction : "sum" or "mean"
+        Over anchors; "mean". Pairs of one anchor are always averaged.
+
+    Notes
+    -----
+    D of embeddings is the squared Euclidean distance; only the order of label distances counts. An anchor without a
+    pair has loss 0. By sorting: time O(A N log N), memory O(A N), besides the distances, which take O(A N D) time.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from relabel_train.losses import DenseTripletLoss
+    >>> embeddings = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]])
+    >>> distances = torch.tensor([[0.0, 0.2, 0.7]])  # of one anchor, the first item, to all three
+    >>> round(DenseTripletLoss()(embeddings, distances).item(), 4)  # 0.8 - 0.4 + 0.03
+    0.43
+    """
+
+    shown: ClassVar[tuple[str, ...]] = ("margin", "normalise")
+
+    def __init__(self, margin: float = 0.03, normalise: bool = True, reduction: Reduction = "mean") -> None:
+        super().__init__(reduction)
+        check_number("margin", margin, at_least=0)
+        self.margin, self.normalise = margin, normalise
+
+    def prepare(self, embeddings: Tensor) -> Tensor:
+        """Return unit vectors."""
+        return torch.nn.functional.normalize(embeddings, dim=1) if self.normalise else embeddings
+
+    def per_anchor(self, apart: Tensor, distances: Tensor, used: Tensor) -> Tensor:
+        """Return the mean over each anchor's pairs."""
+        # Negated distances make a ranking: nearer items score higher, smaller label distances are more relevant.
+        # An unused item is never the upper one (-inf) and never the lower one (inf) of a pair.
+        above = (-distances).masked_fill(~used, -torch.inf)
+        below = (-distances).masked_fill(~used, torch.inf)
+        total, pairs = hinge_ranked(-apart, above, below, 0.0, self.margin)
+        return total / pairs.clamp(min=1)
