@@ -21,6 +21,7 @@ from relabel.core.errors import CheckError, MissingError, UsageError, choices, c
 from relabel.core.numeric.csr import indptr_of, ranges
 from relabel.corpus.build import SCHEMA, SPLITS, Caption, caption_table
 from relabel.corpus.natural_order import natural_key
+from relabel.store.arrays import view_column
 from relabel.store.manifest import Manifest, read_artefact, read_parts
 
 __all__ = ["REFERENCES", "SCHEMA", "SPLITS", "Caption", "Corpus", "References", "natural_key"]
@@ -210,7 +211,7 @@ class Corpus:
     @cached_property
     def image(self) -> NDArray[np.int32]:
         """Image number of each row, (N,) int32."""
-        return self.table["image"].to_numpy()  # type: ignore[no-any-return]
+        return view_column(self.table["image"])
 
     @cached_property
     def indptr(self) -> NDArray[np.int64]:
@@ -248,8 +249,10 @@ class Corpus:
         UsageError
             If there is no such caption, or it is not among the encoded rows.
         """
-        wanted = pa.scalar(caption_id.encode(errors="surrogatepass"), pa.binary())
-        row: int = pc.index(self.table["caption_id"], wanted).as_py()
+        value = caption_id.encode(errors="surrogatepass")
+        # `pa.scalar` of a Python value would import pandas.
+        buffers = [None, pa.py_buffer(np.array([0, len(value)], np.int32)), pa.py_buffer(value)]
+        row: int = pc.index(self.table["caption_id"], pa.Array.from_buffers(pa.string(), 1, buffers)[0]).as_py()
         if row < 0:
             todo = f"Ids read like {self.caption(0).caption_id}."
             raise UsageError("no such caption in the corpus", where=caption_id, todo=todo)

@@ -44,6 +44,8 @@ def init(
     ------
     UsageError
         If a file or folder of the same name exists, in which case nothing is written; or if `dataset` is not a name.
+    ImportError
+        If `dvc` is set and the `pipeline` extra is not installed, in which case nothing is written.
 
     Examples
     --------
@@ -63,6 +65,10 @@ def init(
     if existing := [str(p) for p in paths if p.exists() or p.is_symlink()]:
         todo = f"Remove it, or run {command('init')} in another folder."
         raise UsageError(f"{', '.join(existing)} exists and is not replaced", todo=todo)
+    if dvc:
+        # The stages need the `pipeline` extra. Without it, no file is written.
+        import relabel.stages.run  # noqa: F401
+
     write_text(folder / PARAMS, _params_text(dataset, path))
     if dvc:
         # Read from the file just written, so that stages and parameters agree.

@@ -27,6 +27,22 @@ def write_values(file: BinaryIO, array: NDArray[Any]) -> None:
     file.write(np.ascontiguousarray(array).data)
 
 
+def view_column(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
+    """Return the numbers of a column without nulls as a read-only array; several chunks are copied into one.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> view_column(pa.chunked_array([[1, 2], [3]])).tolist()
+    [1, 2, 3]
+    """
+    # `to_numpy` would import pandas, which takes as long as opening the encodings of COCO's test split.
+    if isinstance(column, pa.ChunkedArray):
+        # One chunk is viewed; `combine_chunks` would copy it.
+        column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return np.from_dlpack(column)
+
+
 def save_array(path: Path, array: NDArray[Any]) -> None:
     """Write a `.npy` file with the same bytes as `numpy.save`.
 

@@ -53,6 +53,13 @@ def test_nothing_is_replaced_or_partly_written(tmp_path: Path) -> None:
         init(tmp_path, "../mine")
 
 
+def test_without_the_pipeline_extra_no_file_is_written_for_dvc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "relabel.stages.run", None)
+    with pytest.raises(ImportError):
+        init(tmp_path, "mine", dvc=True)
+    assert not list(tmp_path.iterdir())
+
+
 def test_examples_are_copied(tmp_path: Path) -> None:
     init(tmp_path, examples=True)
     names = {file.name for file in (ROOT / "examples").iterdir() if file.is_file()}

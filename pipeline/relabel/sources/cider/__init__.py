@@ -32,6 +32,7 @@ from relabel.sources.base import COCO_CAPTIONS, OpenEncoding, Source, SourcePara
 from relabel.sources.cider.ngrams import Vocabulary, number_ngrams
 from relabel.sources.cider.relevance import BOUNDS, CiderRelevance, Weighting, features_of, gauss_of, idf_of
 from relabel.sources.shards import ShardTasks
+from relabel.store.arrays import view_column
 from relabel.store.manifest import Manifest, read_columns, read_parts, refuse_replaced
 from relabel.store.tasks import Task, TaskGroup
 from relabel.store.workdir import Work
@@ -151,17 +152,17 @@ class Cider(Source[CiderParams]):
     def open(self, encoding: OpenEncoding) -> CiderRelevance:
         table = read_parts(encoding.folder, encoding.manifest, ["ngrams", "counts", "words"])
         vocabulary = read_columns(encoding.folder / VOCABULARY, ["order", "df"])
-        order = vocabulary["order"].to_numpy()
+        order = view_column(vocabulary["order"])
         starts = np.searchsorted(order, np.arange(1, self.params.n + 2)).astype(np.int64)
         documents = int(encoding.manifest.facts["documents"])
-        idf = idf_of(vocabulary["df"].to_numpy(), documents)
-        words = table["words"].to_numpy()
+        idf = idf_of(view_column(vocabulary["df"]), documents)
+        words = view_column(table["words"])
         clip = self.params.variant == "cider_d"
         sigma = self.params.sigma if clip else None
         # No two captions differ in length by more than the longest of them.
         weighting = Weighting(starts, idf, gauss_of(sigma, int(words.max(initial=0))), clip)
-        indptr = indptr_of(pc.list_value_length(table["ngrams"]).to_numpy())
-        ids, counts = (pc.list_flatten(table[name]).to_numpy() for name in ("ngrams", "counts"))
+        indptr = indptr_of(view_column(pc.list_value_length(table["ngrams"])))
+        ids, counts = (view_column(pc.list_flatten(table[name])) for name in ("ngrams", "counts"))
         return CiderRelevance(
             corpus=encoding.corpus,
             rows=encoding.rows,
