@@ -27,7 +27,7 @@ LOSSES: dict[str, Any] = {
     "soft_target": losses.SoftTargetLoss,
     "multi_positive_infonce": losses.MultiPositiveInfoNCE,
 }
-"""Loss classes by name; each is a file of `relabel_train.losses`."""
+"""Every loss class of `relabel_train.losses` by name."""
 
 
 class Pairs(NamedTuple):
