@@ -9,7 +9,6 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable
-from importlib.metadata import version
 from typing import Any
 
 from relabel.core.errors import FULL, HANDLES, PACKAGE, RelabelError, command, requirement_of, system_error
@@ -115,6 +114,8 @@ def _system(error: OSError) -> tuple[str, int] | None:
 
 def _bug(error: BaseException) -> str:
     """Write the traceback to a file, or to stderr if no file can be written; return the line that reports a bug."""
+    from importlib.metadata import version
+
     text = "".join(traceback.format_exception(error))
     message = "".join(traceback.format_exception_only(error)).strip()
     head = f"relabel {version(PACKAGE)}, Python {platform.python_version()}, {platform.platform()}"
