@@ -66,6 +66,12 @@ def peak_gib() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
+def cpu_seconds(*, own: bool = False, children: bool = False) -> float:
+    """Return the CPU seconds of this process, of its children that have ended, or of both."""
+    counted = [resource.RUSAGE_SELF] * own + [resource.RUSAGE_CHILDREN] * children
+    return sum(sum(resource.getrusage(who)[:2]) for who in counted)
+
+
 def show(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table with its first column left-aligned and the others right-aligned."""
     widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]

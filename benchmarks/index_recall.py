@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 from pathlib import Path
 from typing import Any
 
-from common import describe, machine, save, show
+from common import cpu_seconds, describe, machine, save, show
 from full_run import relabel
 from scale import generate
 
@@ -24,13 +23,12 @@ K = 10
 
 def measure(folder: Path, index: str) -> dict[str, Any]:
     """Find neighbours by an index and return recall, wall and CPU seconds."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    before = cpu_seconds(children=True)
     relabel(
         "neighbours", "--label", "cbow", "--within", "train", "-k", str(K), "--index", index, "--replace", folder=folder
     )
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = cpu_seconds(children=True) - before
     manifest = json.loads((folder / "labels/scale/neighbours/train/captions/cbow/manifest.json").read_text())
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return {"recall": manifest["facts"]["recall"], "wall s": manifest["runtime"]["seconds"], "CPU s": cpu}
 
 

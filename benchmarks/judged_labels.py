@@ -13,21 +13,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-from common import describe, machine, save, show
+from common import cpu_seconds, describe, machine, save, show
 
 LABELS = "sbert,tuned,fuse,cbow,cider,cider_lower_split,meteor,wmd"
-
-
-def cpu_seconds(who: int) -> float:
-    """Return the CPU seconds of this process, or of the children that have ended."""
-    usage = resource.getrusage(who)
-    return usage.ru_utime + usage.ru_stime
 
 
 def score(name: str, label: str, data: Path) -> None:
@@ -40,20 +33,20 @@ def score(name: str, label: str, data: Path) -> None:
 
     project, judgements = Project(load_config(None), Runtime(data=data, threads=1)), judged_set(name).open(data)
     source, parts = project.config.source(label), project.config.parts(label)
-    started = cpu_seconds(resource.RUSAGE_SELF)
+    started = cpu_seconds(own=True)
     scores = score_judgements(judgements, source, project.runtime, parts, label=label)
     print(json.dumps({"started": started, "captions": scores.captions, "bytes": scores.bytes}))
 
 
 def measure(name: str, label: str, data: Path) -> dict[str, Any]:
     """Score a judged set in a process, and return the label's cost."""
-    before = cpu_seconds(resource.RUSAGE_CHILDREN)
+    before = cpu_seconds(children=True)
     command = [sys.executable, __file__, "--on", name, "--label", label, "--data", str(data), "--child"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=environment)
     cost = json.loads(done.stdout.splitlines()[-1])
     # The child and its own children have ended, so their seconds are complete.
-    seconds = cpu_seconds(resource.RUSAGE_CHILDREN) - before - cost["started"]
+    seconds = cpu_seconds(children=True) - before - cost["started"]
     captions = cost["captions"]
     print(f"{label}: {seconds:,.1f} CPU s", flush=True)
     rates = {"captions per CPU second": captions / seconds, "bytes per caption": cost["bytes"] / captions}

@@ -22,7 +22,6 @@ import argparse
 import hashlib
 import json
 import os
-import resource
 import shutil
 import signal
 import subprocess
@@ -35,7 +34,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from common import RESULTS, coco_test_captions, describe, machine, save, show
+from common import RESULTS, coco_test_captions, cpu_seconds, describe, machine, save, show
 from full_run import relabel
 
 LIBRARIES = ("numpy", "pyarrow")
@@ -165,11 +164,11 @@ def measure(
     for stage in stages:
         out = folder / "labels/scale" / OUTPUTS[stage]
         remove(out)
-        before = cpu_seconds()
+        before = cpu_seconds(children=True)
         _, seconds, memory = relabel(*command(stage), folder=folder)
         size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
         figures = {
-            "CPU seconds": round(cpu_seconds() - before, 1),
+            "CPU seconds": round(cpu_seconds(children=True) - before, 1),
             "seconds": round(seconds, 1),
             "resident GiB": round(memory.resident / 2**30, 2),
             "anonymous GiB": round(memory.anonymous / 2**30, 2),
@@ -249,12 +248,6 @@ def join_rate(out: Path) -> dict[str, float]:
 
     urls = [str(out / name) for name in list(step.sidecar.about.shards)[:_JOINED]]
     return rate(DataLoader(KeyStream(urls, labelled, collate), batch_size=None, num_workers=2), BATCH)
-
-
-def cpu_seconds() -> float:
-    """Return the CPU seconds of all processes that have ended."""
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
 
 
 def exponent(figures: dict[int, dict[str, Any]], stage: str) -> float | None:

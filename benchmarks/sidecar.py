@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import gc
 import hashlib
-import resource
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -23,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 import webdataset as wds
-from common import describe, machine, save, show
+from common import cpu_seconds, describe, machine, save, show
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from relabel_train.ids import hash_ids
@@ -114,17 +113,16 @@ class KeyStream(IterableDataset):  # type: ignore[type-arg]
 
 def rate(samples: Iterable[Any], size: int = 1) -> dict[str, float]:
     """Samples per second of an iterable, and per second of CPU time of this process and its workers."""
-    started, used = time.perf_counter(), cpu_seconds()
+    started, used = time.perf_counter(), cpu_seconds(own=True, children=True)
     iterator = iter(samples)
     count = sum(1 for _ in iterator) * size
     # Workers count when they have ended.
     del iterator
     gc.collect()
-    return {"wall": count / (time.perf_counter() - started), "core": count / (cpu_seconds() - used)}
-
-
-def cpu_seconds() -> float:
-    return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return {
+        "wall": count / (time.perf_counter() - started),
+        "core": count / (cpu_seconds(own=True, children=True) - used),
+    }
 
 
 def keys_of(batch: list[Any]) -> Any:
