@@ -75,7 +75,7 @@ def upload_artefact(
     manifest = open_artefact(folder, read_manifest(folder).kind, verify=False)
     text, files = manifest.to_json(), remote.files()
     planned = _read_interrupted(remote, _PLAN) if _PLAN in files else None
-    current = (_read_interrupted if _PLAN in files else _read)(remote, MANIFEST)
+    current = (_read_interrupted if _PLAN in files else _read)(remote, MANIFEST) if MANIFEST in files else None
     complete = _complete(remote, files, manifest, current)
     copied = len(complete) < len(manifest.files) or current is None or current.to_json() != text
     if copied:
@@ -85,8 +85,10 @@ def upload_artefact(
             for name in (previous.files if previous else {}).keys() & files.keys() - manifest.files.keys():
                 remote.remove(name)
         remote.write(_PLAN, text.encode())
-        for name in complete:
-            remote.write(_record(name), manifest.files[name].to_json().encode())
+        if current is not None:
+            # Without the current manifest, which is removed next, only records state which files are complete.
+            for name in complete:
+                remote.write(_record(name), manifest.files[name].to_json().encode())
         # From here on, no reader takes the files for a complete artefact.
         remote.remove(MANIFEST)
         with progress.bar(f"push {manifest.kind} {manifest.name}", manifest.bytes, "bytes") as bar:

@@ -130,11 +130,12 @@ def test_an_upload_that_ends_at_any_request_resumes(tmp_path: Path) -> None:
             break
         # The manifest is written before the records are removed.
         if remote.read(MANIFEST) != (folder / MANIFEST).read_bytes():
-            with pytest.raises((MissingError, CheckError)):
+            # Half of a manifest is damage; without one, the artefact is incomplete.
+            with pytest.raises(CheckError if MANIFEST in remote.files() else MissingError):
                 download_artefact(remote, tmp_path / f"early-{left}")
             assert not (tmp_path / f"early-{left}").exists()
         records = {name for name in FILES if (remote.read(f"{DONE}/{name}.json") or b"").endswith(b"}")}
-        for later in (0, 1, 2, 3) if left % 2 else ():
+        for later in range(8) if left % 2 else ():
             # A second interruption, which may leave half of a plan over a complete one.
             with suppress(PartialError):
                 upload_artefact(folder, through(remote, later))
