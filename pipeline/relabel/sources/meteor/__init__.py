@@ -182,6 +182,7 @@ class MeteorRelevance(Relevance):
         with tempfile.TemporaryDirectory(prefix="relabel-") as folder:
             MeteorTables(self.params.language, [reference, *distinct]).write_all(Path(folder))
             scorer = make_scorer(self.params, Path(folder), self.runtime)
+            scorer.start()
             try:
                 values = scorer.score([f"{reference} ||| {w}" for w in distinct])
             except LineError as error:
@@ -195,7 +196,7 @@ class MeteorRelevance(Relevance):
 
     @override
     def start(self) -> None:
-        """Start the first Java process."""
+        """Start the first Java process; it is compiled for few pairs."""
         self.scorer.start()
 
     def close(self) -> None:
@@ -246,9 +247,9 @@ def make_scorer(params: MeteorParams, tables: Path, runtime: Runtime, manifest: 
         Of the encoding that holds the tables. The tables must still be its files whenever a process starts.
     """
 
-    def command() -> list[str]:
+    def command(few_lines: bool) -> list[str]:
         if manifest is not None:
             refuse_replaced(tables, manifest)
-        return scorer_command(params.language, tables, params.heap)
+        return scorer_command(params.language, tables, params.heap, few_lines)
 
     return MeteorScorer(command, params.processes or runtime.threads, params.silence)
