@@ -12,11 +12,7 @@ from typing import Any
 
 import pytest
 from tests.examples.documents import ROOT
-
-from relabel import stages
-from relabel.config import load_config
-from relabel.core.runtime import Runtime
-from relabel.stages import Project
+from tests.examples.scan_files import export_scan
 
 SCRIPT = ROOT / "examples" / "vse_infinity.py"
 
@@ -62,20 +58,8 @@ def test_the_training_loop_of_a_clone_runs_on_the_labels(tmp_path: Path) -> None
     clone = os.environ.get("RELABEL_VSE_INFTY")
     if not clone:
         pytest.skip("RELABEL_VSE_INFTY names no clone of woodfrog/vse_infty")
-    words = [f"word{i}" for i in range(8)]
-    rows = [f"c{i}-{j},{i},train,{words[i % 8]} {words[(i + j) % 8]}" for i in range(20) for j in range(5)]
-    (tmp_path / "captions.csv").write_text("\n".join(["caption_id,image_id,split,text", *rows]) + "\n")
-    vectors = [f"{word} {i % 3} {i % 5} {1 + i % 2}" for i, word in enumerate(words)]
-    (tmp_path / "vectors.txt").write_text("\n".join(vectors) + "\n")
-    settings = ["ingest.dataset=mine", f"ingest.path={tmp_path / 'captions.csv'}", "ingest.tokenizer=none"]
-    settings += [f"sources={{cbow: {{source: cbow, vectors: {tmp_path / 'vectors.txt'}, tokenizer: lower_split}}}}"]
-    project = Project(load_config(None, settings), Runtime(threads=1), tmp_path / "labels")
-    stages.ingest(project)
-    stages.encode(project, "cbow", "train").run()
-    lookup, scan = stages.export_lookup(project, "cbow", "train"), stages.export(project, "scan", "cbow", "train")
-    lookup.run()
-    scan.run()
-    command = [sys.executable, str(SCRIPT), str(scan.out), str(lookup.out), "--peer", clone]
+    scan, lookup = export_scan(tmp_path)
+    command = [sys.executable, str(SCRIPT), str(scan), str(lookup), "--peer", clone]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("4 steps with graded labels")

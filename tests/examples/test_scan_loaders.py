@@ -1,0 +1,68 @@
+"""Contract: a loader of SCAN's files reads the export `scan`, and the captions of every batch are those of the lookup;
+with clones at hand (RELABEL_SCAN_CLONES, paths joined by the system's separator), so do theirs. A folder without a
+known loader, and files that do not belong to the lookup, are refused."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.examples.documents import ROOT
+from tests.examples.scan_files import export_scan
+
+SCRIPT = ROOT / "examples" / "scan_loaders.py"
+DATASET = """
+import os, nltk, numpy as np
+class PrecompDataset:
+    def __init__(self, data_path, data_split, vocab):
+        self.captions = [line.strip() for line in open(f"{data_path}/{data_split}_caps.txt")]
+        self.images, self.vocab = np.load(f"{data_path}/{data_split}_ims.npy"), vocab
+    def __len__(self):
+        return len(self.captions)
+    def __getitem__(self, index):
+        words = nltk.tokenize.word_tokenize(self.captions[index].lower())
+        return self.images[index // 5], [self.vocab(w) for w in ["<start>", *words, "<end>"]], index
+def collate_fn(data):
+    import torch
+    images, targets, ids = zip(*data)
+    return None, torch.nn.utils.rnn.pad_sequence(list(map(torch.tensor, targets)), True), list(map(len, targets)), ids
+"""
+"""A loader of the same form, written for this test."""
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return export_scan(tmp_path_factory.mktemp("scan"))
+
+
+def run(scan: Path, lookup: Path, *clones: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(SCRIPT), str(scan), str(lookup), "--peer", *map(str, clones)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_batches_of_a_loader_agree_with_the_lookup(exported: tuple[Path, Path], tmp_path: Path) -> None:
+    (tmp_path / "data.py").write_text(DATASET)
+    done = run(*exported, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{tmp_path.name}: 7 batches agree with the lookup\n"
+
+
+def test_other_captions_and_other_clones_are_refused(exported: tuple[Path, Path], tmp_path: Path) -> None:
+    assert "none of data.py" in run(*exported, tmp_path).stderr
+    (tmp_path / "data.py").write_text(DATASET.replace("line.strip()", "line.strip() + ' x'"))
+    done = run(*exported, tmp_path)
+    assert done.returncode == 1
+    assert "batch 0 differs from the lookup" in done.stderr
+
+
+@pytest.mark.slow
+def test_clones_of_the_repositories_read_the_files(exported: tuple[Path, Path]) -> None:
+    clones = os.environ.get("RELABEL_SCAN_CLONES", "").split(os.pathsep)
+    if clones == [""]:
+        pytest.skip("RELABEL_SCAN_CLONES names no clones of Paranioar/SGRAF, CrossmodalGroup/NAAF or ppanzx/CHAN")
+    done = run(*exported, *clones)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("7 batches agree with the lookup") == len(clones)
