@@ -134,7 +134,7 @@ def _table(rows: list[RankingRow], labels: Sequence[QueryScores], ranked: Sequen
         *checkpoint_notes((row.label, row.published) for row in rows),
     ]
     if unranked:
-        notes.append(f"Not ranked: {unranked}, which score pair by pair; `--gate sbert` re-ranks sbert's best.")
+        notes.append(f"Scored pair by pair and not ranked: {unranked}. `--gate sbert` re-ranks the best of sbert.")
     notes += model_notes(labels)
     return Table("ECCV Caption: labels as rankers, percent", tuple(header), tuple(lines), tuple(notes))
 

@@ -162,6 +162,6 @@ def test_word_vectors_follow_the_label_and_models_are_noted(ranked: list[QuerySc
     (table,) = report.tables
     assert [row[0] for row in table.rows] == ["cbow (glove.6B.100d)", "sbert"]
     assert table.notes[-1] == "Models: cbow: glove.6B.100d (400,000 words); sbert: org/model."
-    assert table.notes[-2].startswith("Not ranked: meteor, which score pair by pair")
+    assert table.notes[-2].startswith("Scored pair by pair and not ranked: meteor.")
     uses = {record["label"]: record["uses"] for record in report.records}
     assert uses == {"cbow": "glove.6B.100d (400,000 words)", "sbert": "org/model"}
