@@ -79,6 +79,7 @@ UPDATED = ("sbert", "vectors", "cbow")
 share."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("label", LABELS)
 def test_every_verb_works_or_states_the_reason(label: str, project: Folder, lines: list[Line]) -> None:
     project.done("ingest", "--dataset", "mine", "--format", "jsonl", "--path", "captions.jsonl")

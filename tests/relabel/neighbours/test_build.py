@@ -49,7 +49,7 @@ def as_lists(table: pa.Table) -> Expected:
 
 
 @pytest.mark.parametrize("of", ["captions", "images"])
-@pytest.mark.parametrize("within", ["all", "val"])
+@pytest.mark.parametrize("within", ["all", pytest.param("val", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("label", "pooling"), [("near", "max"), ("near", "mean"), ("cider", "refs"), ("near", "paired")]
 )

@@ -17,6 +17,7 @@ from relabel.neighbours.spec import NeighboursParams
 from relabel.sources.finder import Search
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("of", ["captions", "images"])
 @pytest.mark.parametrize("pooling", ["max", "mean", "paired"])
 def test_an_exhaustive_index_is_exact(

@@ -88,6 +88,7 @@ def unique(lines: list[Any]) -> list[Any]:
     return list({line.caption: line for line in lines}.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("of", ["captions", "images"])
 @pytest.mark.parametrize("change", CHANGES)
 def test_an_update_is_a_rebuild_to_the_byte(
@@ -221,6 +222,7 @@ def test_a_damaged_older_table_is_not_used(dataset: Any, make_lines: Any, block_
     assert updated.runtime["update"]["from"] is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left", [0, 41, 90])
 def test_a_killed_update_resumes(finders: str, dataset: Any, make_lines: Any, read_files: Any, left: int) -> None:
     stages.neighbours(dataset.encoded(make_lines(TRAIN, "train")), "near").run()

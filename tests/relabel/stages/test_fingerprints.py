@@ -270,6 +270,7 @@ def fields() -> Iterator[tuple[str, str, FieldInfo]]:
                 yield place, name, info
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("place", "field", "info"), [pytest.param(*f, id=f"{f[0]}.{f[1]}") for f in fields()])
 def test_a_parameter_changes_the_fingerprint_or_is_listed(
     place: str, field: str, info: FieldInfo, folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -324,6 +325,7 @@ RUNTIME: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("field", [f.name for f in dataclasses.fields(Runtime)])
 def test_resources_change_no_fingerprint(field: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for place in models():

@@ -213,6 +213,7 @@ def test_a_run_killed_before_its_first_step_resumes(
     assert lines(options) == lines(unbroken)
 
 
+@pytest.mark.slow
 def test_two_processes_compute_the_gradients_of_one(run: Callable[..., FitOptions], tmp_path: Path) -> None:
     options = {name: run(name, epochs=1, batch_size=15, **more) for name, more in RUNS.items()}
     values = {n: {k: str(v) if isinstance(v, Path) else v for k, v in asdict(o).items()} for n, o in options.items()}
@@ -225,6 +226,7 @@ def test_two_processes_compute_the_gradients_of_one(run: Callable[..., FitOption
             torch.testing.assert_close(shared["gradients"][key], gradient, rtol=1e-4, atol=1e-6, msg=f"{name} {key}")
 
 
+@pytest.mark.slow
 def test_relabel_fit_runs_under_torchrun(run: Callable[..., FitOptions]) -> None:
     options = run(epochs=1, batch_size=15)
     values = {"data": options.data, "captions": options.captions, "out": options.out, "labels": options.labels}

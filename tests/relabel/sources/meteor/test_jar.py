@@ -130,6 +130,7 @@ def test_an_unreliable_process_is_replaced(fake: Fake) -> None:
     assert len(fake.lines("start")) > 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [1, 2])
 @pytest.mark.parametrize(
     ("trouble", "reason"),

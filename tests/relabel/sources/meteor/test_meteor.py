@@ -106,6 +106,7 @@ def sample(corpus: Corpus, count: int) -> tuple[References, np.ndarray]:
     return References.of(references), np.array(captions, np.int32)
 
 
+@pytest.mark.slow
 @pytest.mark.java
 def test_equals_pycocoevalcap(
     corpus: Corpus, meteor: MeteorRelevance, original: Callable[[list[list[str]], list[str]], list[float]]

@@ -63,6 +63,7 @@ def largest_cosine_distance(a: NDArray[np.float32], b: NDArray[np.float32]) -> f
     return float((1 - np.einsum("nd,nd->n", a, b, dtype=np.float64)).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-6), ("bfloat16", 1e-4)])
 def test_minilm_equals_sentence_transformers(
     minilm: Path, coco_slice: list[str], dtype: ComputeType, tolerance: float
