@@ -182,7 +182,6 @@ class MeteorRelevance(Relevance):
         with tempfile.TemporaryDirectory(prefix="relabel-") as folder:
             MeteorTables(self.params.language, [reference, *distinct]).write_all(Path(folder))
             scorer = make_scorer(self.params, Path(folder), self.runtime)
-            scorer.start()
             try:
                 values = scorer.score([f"{reference} ||| {w}" for w in distinct])
             except LineError as error:

@@ -46,8 +46,7 @@ def scorer_command(language: str, tables: Path, heap: str, few_lines: bool = Fal
     heap : str
         Largest heap of Java, as `2G`.
     few_lines : bool
-        Compile with Java's fast compiler only. A process for a hundred lines then takes a third less CPU time; one for
-        many lines is slower.
+        Compile with Java's fast compiler only. A process for some hundred lines then takes half a second less CPU time.
     """
     # `-norm` would normalise and convert to lower case; `-lower` does the second step only.
     folder = tables.resolve()
