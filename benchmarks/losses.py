@@ -33,6 +33,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from relabel_train.losses import (
     DenseTripletLoss,
+    GradedSigmoidLoss,
     KendallLoss,
     LadderLoss,
     LogRatioLoss,
@@ -112,6 +113,12 @@ def infonce(s: Tensor, _: Tensor) -> Tensor:
     return torch.nn.functional.cross_entropy(s / 0.07, torch.arange(len(s), device=s.device)) / 2
 
 
+def graded_sigmoid(s: Tensor, r: Tensor) -> Tensor:
+    logits, unit = 10 * s - 10, (1 + r) / 2
+    loss = -unit * torch.nn.functional.logsigmoid(logits) - (1 - unit) * torch.nn.functional.logsigmoid(-logits)
+    return loss.sum(dim=1).mean() / 2
+
+
 def squared_distances(f: Tensor) -> Tensor:
     return ((f[:, None, :] - f[None, :, :]) ** 2).sum(dim=2)
 
@@ -147,6 +154,7 @@ OURS_AND_PLAIN: dict[str, tuple[Loss, Loss, float]] = {
     "S-NDCG": (SmoothNDCGLoss(), both_directions(ndcg), 4),
     "soft targets": (SoftTargetLoss(), both_directions(soft_target), 0),
     "InfoNCE": (MultiPositiveInfoNCE(), both_directions(infonce), 0),
+    "graded sigmoid": (GradedSigmoidLoss(labels="cosine"), both_directions(graded_sigmoid), 0),
     "log-ratio": (LogRatioLoss(), log_ratio, 4),
     "dense triplet": (DenseTripletLoss(), dense_triplet, 4),
 }

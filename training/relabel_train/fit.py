@@ -115,12 +115,14 @@ def _fit(options: FitOptions, processes: Processes, notify: Callable[[str], None
     objective = Objective(options.loss, options.loss_set, float(bounds[1]) / options.scale)
     warm_up = Objective(("triplet",), ("negatives=sum",)) if options.warm_up else objective
     _check_labels(objective, labels is not None, plan is not None)
+    objective.check_bounds(float(bounds[0]) / options.scale, float(bounds[1]) / options.scale)
     torch.manual_seed(options.seed)
     # From the training captions alone: words of val and test stay unknown.
     vocabulary = Vocabulary.of(train.texts, options.least)
     model = make_model(options.model, features.width, vocabulary, options.embed, options.word, options.text)
     model.to(processes.device)
-    groups = model.parameter_groups(options.lr)
+    objective.to(processes.device)
+    groups = model.parameter_groups(options.lr) + objective.parameter_groups(options.lr)
     decoupled = options.weight_decay > 0
     optimizer = torch.optim.AdamW(groups, weight_decay=options.weight_decay) if decoupled else torch.optim.Adam(groups)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: _rate(options, epoch))
@@ -141,6 +143,7 @@ def _fit(options: FitOptions, processes: Processes, notify: Callable[[str], None
         state = load_checkpoint(options.out / LAST)
         _check_identity(options.out / LAST, state["identity"], identity)
         model.load_state_dict(state["model"])
+        objective.load_state_dict(state["objective"])
         optimizer.load_state_dict(state["optimizer"])
         schedule.load_state_dict(state["schedule"])
         scaler.load_state_dict(state["scaler"])
@@ -157,7 +160,7 @@ def _fit(options: FitOptions, processes: Processes, notify: Callable[[str], None
             state = {"identity": identity, **body, "model": model.state_dict(), "position": now.__dict__}
             if name == LAST:
                 state |= {"optimizer": optimizer.state_dict(), "schedule": schedule.state_dict()}
-                state |= {"scaler": scaler.state_dict(), "log": logged}
+                state |= {"objective": objective.state_dict(), "scaler": scaler.state_dict(), "log": logged}
             save_checkpoint(options.out / name, state)
 
     if not resumed:
@@ -254,7 +257,7 @@ def _step(
     scaler.scale(loss).backward()
     # Clipping compares the true norm, so float16's loss scale is taken out first.
     scaler.unscale_(optimizer)
-    norm = nn.utils.clip_grad_norm_(model.parameters(), options.clip)
+    norm = nn.utils.clip_grad_norm_([*model.parameters(), *objective.parameters()], options.clip)
     scaler.step(optimizer)
     scaler.update()
     return loss.detach(), norm

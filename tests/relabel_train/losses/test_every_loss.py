@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from relabel_train.losses import (
     BCLSLoss,
     CombinedLoss,
+    GradedSigmoidLoss,
     KendallLoss,
     LadderLoss,
     MultiPositiveInfoNCE,
@@ -43,6 +44,7 @@ LISTWISE: dict[str, Callable[[], nn.Module]] = {
     "smooth_ndcg_sorted": lambda: SmoothNDCGLoss(ideal="sorted"),
     "soft_target": SoftTargetLoss,
     "infonce": MultiPositiveInfoNCE,
+    "graded_sigmoid": lambda: GradedSigmoidLoss(labels="cosine"),
 }
 OTHER: dict[str, Callable[[], nn.Module]] = {
     "smooth_ndcg_triplet": SmoothNDCGTripletLoss,
@@ -215,6 +217,27 @@ def test_mismatched_inputs_are_refused(make: Any) -> None:
             loss(scores, relevance, same)
 
 
+@over(ALL)
+def test_nan_labels_are_refused(make: Any) -> None:
+    """Check that no loss of labels returns a number for a missing one; a loss without labels does not read them."""
+    relevance, loss = torch.rand(3, 3), make()
+    relevance[1, 2] = torch.nan
+    if any(getattr(part, "needs_relevance", False) for part in loss.modules()):
+        with pytest.raises(ValueError, match="relevance is NaN at row 1, column 2; leave captions without a label out"):
+            loss(torch.rand(3, 3), relevance)
+    else:
+        assert bool(loss(torch.rand(3, 3), relevance).isfinite())
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_values_on_a_gpu_are_read_in_anomaly_mode_only() -> None:
+    scores, relevance = torch.rand(3, 3).cuda(), torch.full((3, 3), torch.nan).cuda()
+    KendallLoss()(scores, relevance)
+    with torch.autograd.set_detect_anomaly(True), pytest.raises(ValueError, match="relevance is NaN at row 0"):
+        KendallLoss()(scores, relevance)
+
+
 @over(PAIRWISE)
 def test_pairs_need_a_square(make: Any) -> None:
     if isinstance(make(), KendallLoss | SlidingWindowKendallLoss):
@@ -240,6 +263,9 @@ def test_pairs_need_a_square(make: Any) -> None:
         (lambda: SmoothNDCGLoss(-1), "tau is -1, not above 0"),
         (lambda: SoftTargetLoss(tau_target=0), "tau_target is 0"),
         (lambda: MultiPositiveInfoNCE(0), "tau is 0"),
+        (lambda: GradedSigmoidLoss(0), "scale is 0, not above 0"),
+        (lambda: GradedSigmoidLoss(bias=float("inf")), "bias is inf, not a finite number"),
+        (lambda: GradedSigmoidLoss(labels="cosines"), "labels is 'cosines', not one of 'unit', 'cosine'"),  # type: ignore[arg-type]
         (lambda: CombinedLoss({}), "needs a part"),
         (lambda: CombinedLoss({"a": TripletLoss()}, {"b": 1}), "weights name b; the parts are a"),
         (lambda: BCLSLoss(weight=-1), "weight of kendall is -1, not 0 or more"),

@@ -5,6 +5,7 @@ gradients of one. Training reduces the loss, and invalid inputs are named.
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -99,6 +100,7 @@ def test_training_reduces_the_loss_and_reports_it(run: Callable[..., FitOptions]
     [
         ({"loss": ("sam",), "loss_set": ("sampling=random",), "save_every": 2}, "step 5:"),
         ({"model": "vse_inf", "sampler": "graded", "sampler_set": ("group=4", "depth=8"), "decay_at": 1}, "step 7:"),
+        ({"loss": ("graded_sigmoid",), "loss_set": ("labels=cosine",), "weight_decay": 0.1}, "step 5:"),
     ],
 )
 def test_a_killed_run_equals_an_uninterrupted_one(
@@ -155,6 +157,29 @@ def test_warm_up_is_the_summed_triplet_loss(run: Callable[..., FitOptions]) -> N
     fit(warm, "cpu")
     fit(triplet, "cpu")
     assert_same(state(warm)["model"], state(triplet)["model"])
+
+
+def test_scale_and_bias_of_a_loss_are_trained_without_decay(run: Callable[..., FitOptions]) -> None:
+    """Check that both move from SigLIP's start, stay fixed if not learnable, and are not drawn to 0 by weight decay."""
+    options = run(epochs=2, lr=0.01, loss=("graded_sigmoid",), loss_set=("labels=cosine",))
+    fit(options, "cpu")
+    learned = state(options)["objective"]
+    scale, bias = (learned[f"losses.graded_sigmoid.{name}"].item() for name in ("log_scale", "bias"))
+    assert scale != pytest.approx(math.log(10), abs=1e-3)
+    assert bias > -9.95  # random pairs have labels around 0.5
+    fixed = run("fixed", epochs=1, loss=("graded_sigmoid",), loss_set=("labels=cosine", "learnable=false"))
+    fit(fixed, "cpu")
+    kept = state(fixed)["objective"]
+    assert kept["losses.graded_sigmoid.bias"].item() == -10
+    # At a learning rate of 0.01, a decay of 10 takes a tenth of a value per step; the rest of a step is at most 0.01.
+    decayed = run("decayed", epochs=1, lr=0.01, weight_decay=10.0, loss=options.loss, loss_set=options.loss_set)
+    steps = fit(decayed, "cpu").step
+    assert state(decayed)["objective"]["losses.graded_sigmoid.bias"].item() == pytest.approx(-10, abs=0.011 * steps)
+
+
+def test_labels_out_of_a_losss_range_are_named_before_training(run: Callable[..., FitOptions]) -> None:
+    with pytest.raises(FitError, match=r"graded_sigmoid reads labels in 0\.\.1, and these are in -1\.\.1"):
+        fit(run(loss=("graded_sigmoid",)), "cpu")
 
 
 def test_workers_read_ahead_and_change_nothing(run: Callable[..., FitOptions]) -> None:
@@ -220,10 +245,15 @@ def test_two_processes_compute_the_gradients_of_one(run: Callable[..., FitOption
     (tmp_path / "told.json").write_text(json.dumps(values), encoding="utf-8")
     torchrun(str(Path(__file__).with_name("two_processes.py")), str(tmp_path))
     for name in options:
-        alone, shared = (load_checkpoint(tmp_path / f"{name}-{world}.npz") for world in (1, 2))
-        assert alone["loss"] == pytest.approx(shared["loss"], rel=1e-5)
+        first, second, alone = (
+            load_checkpoint(tmp_path / f"{name}-{part}.npz") for part in ("0-of-2", "1-of-2", "alone")
+        )
+        assert alone["loss"] == pytest.approx(first["loss"], rel=1e-5)
         for key, gradient in alone["gradients"].items():
-            torch.testing.assert_close(shared["gradients"][key], gradient, rtol=1e-4, atol=1e-6, msg=f"{name} {key}")
+            torch.testing.assert_close(first["gradients"][key], gradient, rtol=1e-4, atol=1e-6, msg=f"{name} {key}")
+        # Also of a loss's own parameters, which are not averaged: both processes see the complete batch.
+        assert_same(first, second, name)
+    assert float(alone["gradients"]["losses.graded_sigmoid.bias"]) != 0
 
 
 @pytest.mark.slow
@@ -265,4 +295,5 @@ RUNS: dict[str, dict[str, Any]] = {
     "triplet": {},
     "sam": {"loss": ("sam",), "loss_set": ("sampling=random",)},
     "log_ratio": {"loss": ("log_ratio",)},
+    "graded_sigmoid": {"loss": ("graded_sigmoid",), "loss_set": ("labels=cosine",)},
 }

@@ -1,4 +1,4 @@
-"""Contract: all twelve losses are available by name, with parameters and weights, and get the inputs that they are
+"""Contract: all thirteen losses are available by name, with parameters and weights, and get the inputs that they are
 defined on.
 """
 
@@ -25,7 +25,7 @@ def pairs(b: int = 6) -> Pairs:
 def test_every_loss_of_the_package_has_a_name() -> None:
     bases = {"CombinedLoss", "DistanceLoss", "Reduction", "RelevanceLoss"}
     assert {loss.__name__ for loss in LOSSES.values()} == set(losses.__all__) - bases
-    assert len(LOSSES) == 12
+    assert len(LOSSES) == 13
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -66,6 +66,23 @@ def test_losses_of_embeddings_apply_to_each_kind_with_a_triplet(name: str, loss:
     )
     expected = expected + TripletLoss(reduction="mean")(batch.scores, None, batch.same_image)
     torch.testing.assert_close(objective(batch), expected)
+
+
+def test_parameters_of_losses_are_not_decayed() -> None:
+    objective = Objective(["triplet", "graded_sigmoid"])
+    (group,) = objective.parameter_groups(0.1)
+    assert group["params"] == list(objective.losses["graded_sigmoid"].parameters())
+    assert (group["lr"], group["weight_decay"]) == (0.1, 0.0)
+    assert Objective(["triplet", "bcls"]).parameter_groups(0.1) == []
+    assert Objective(["graded_sigmoid"], ["learnable=false"]).parameter_groups(0.1) == []
+
+
+def test_labels_must_be_in_the_range_of_the_loss() -> None:
+    Objective(["graded_sigmoid"]).check_bounds(0.0, 1.0)
+    Objective(["graded_sigmoid"], ["labels=cosine"]).check_bounds(-1.0, 1.0)
+    Objective(["smooth_ndcg"]).check_bounds(0.0, 10.0)
+    with pytest.raises(FitError, match=r"graded_sigmoid reads labels in 0\.\.1, and these are in -1\.\.1\. Give"):
+        Objective(["triplet", "graded_sigmoid"]).check_bounds(-1.0, 1.0)
 
 
 @pytest.mark.parametrize(

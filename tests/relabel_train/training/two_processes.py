@@ -1,5 +1,6 @@
-"""Program of the two processes in test_fit: the first batch's gradients, computed jointly and by the first process
-alone.
+"""Program of the two processes in test_fit: the first batch's gradients, computed jointly and by one process alone.
+
+Each process writes its own file of joint gradients.
 """
 
 from __future__ import annotations
@@ -29,12 +30,13 @@ def gradients(options: FitOptions, here: Processes) -> dict[str, Any]:
     torch.manual_seed(0)
     model: Any = make_model("vsepp", features.width, Vocabulary.of(split.texts, 1), options.embed, options.word)
     objective = Objective(options.loss, options.loss_set)
+    learned = {**dict(model.named_parameters()), **dict(objective.named_parameters())}
     batches = Batches(options, split, features, model, labels, None, True, here.rank, here.world)
     wrapped = DistributedDataParallel(model) if here.world > 1 else model
-    optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.0), torch.amp.GradScaler("cpu", enabled=False)
+    optimizer, scaler = torch.optim.SGD(learned.values(), lr=0.0), torch.amp.GradScaler("cpu", enabled=False)
     batch = batches.make(batches.epoch(0)[0])
     loss, _ = _step(wrapped, objective, batch, optimizer, scaler, options, here, 0)
-    return {"loss": float(loss), "gradients": {name: p.grad for name, p in model.named_parameters()}}
+    return {"loss": float(loss), "gradients": {name: p.grad for name, p in learned.items()}}
 
 
 def main(folder: Path) -> None:
@@ -47,8 +49,8 @@ def main(folder: Path) -> None:
             together = gradients(options, processes)
             alone = gradients(options, Processes(0, 1, processes.device))
             if processes.first:
-                save_checkpoint(folder / f"{name}-1.npz", alone)
-                save_checkpoint(folder / f"{name}-2.npz", together)
+                save_checkpoint(folder / f"{name}-alone.npz", alone)
+            save_checkpoint(folder / f"{name}-{processes.rank}-of-2.npz", together)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ point in which a paper, its released code and a default of this package differ.
 
 from relabel_train.losses.base import CombinedLoss, Reduction, RelevanceLoss
 from relabel_train.losses.distance import DenseTripletLoss, DistanceLoss, LogRatioLoss
+from relabel_train.losses.graded_sigmoid import GradedSigmoidLoss
 from relabel_train.losses.kendall import BCLSLoss, KendallLoss, SlidingWindowKendallLoss
 from relabel_train.losses.ladder import LadderLoss
 from relabel_train.losses.smooth_ndcg import SmoothNDCGLoss, SmoothNDCGTripletLoss
@@ -18,6 +19,7 @@ __all__ = [
     "CombinedLoss",
     "DenseTripletLoss",
     "DistanceLoss",
+    "GradedSigmoidLoss",
     "KendallLoss",
     "LadderLoss",
     "LogRatioLoss",

@@ -85,6 +85,9 @@ class RelevanceLoss(nn.Module):
     Losses compute in float32 at least, also under autocast, and their labels carry no gradient. Labels are compared
     with thresholds and edges of windows up to a tolerance for the rounding of their dtype (`label_tolerance`).
 
+    Values of labels are checked on the CPU. On another device a check waits for all queued work, so it is left to
+    torch's anomaly mode, ``torch.autograd.set_detect_anomaly(True)``. Compiled code checks no values.
+
     Examples
     --------
     >>> import torch
@@ -105,6 +108,8 @@ class RelevanceLoss(nn.Module):
     needs_relevance: bool = True
     paired: ClassVar[bool] = True
     """True if the pairs must lie on the diagonal, so that scores must be square."""
+    label_bounds: tuple[float, float] | None = None
+    """Smallest and largest label that the loss is defined for; None if it accepts all."""
 
     def __init__(self, reduction: Reduction = "sum", directions: Reduction = "sum") -> None:
         super().__init__()
@@ -133,7 +138,7 @@ class RelevanceLoss(nn.Module):
         Raises
         ------
         ValueError
-            If shapes or dtypes do not fit.
+            If shapes or dtypes do not fit, or, where values are checked, a label is NaN or not in the loss's range.
         """
         first, *rest = self.terms(scores, relevance, same_image).values()
         return sum(rest, start=first)
@@ -210,6 +215,55 @@ class RelevanceLoss(nn.Module):
         # Masks of 0 and 1 in another dtype would index instead of select.
         if same_image is not None and (same_image.shape != scores.shape or same_image.dtype != torch.bool):
             raise ValueError(f"{name}: same_image is {describe(same_image)}, not {tuple(scores.shape)} bool")
+        if relevance is not None and self.needs_relevance:
+            check_labels(f"{name}: relevance", relevance, self.label_bounds)
+
+
+def check_labels(name: str, labels: Tensor, bounds: tuple[float, float] | None = None) -> None:
+    """Raise for labels that are NaN or out of bounds, where reading them does not wait for a device.
+
+    That is on the CPU, and on any device in torch's anomaly mode; never in compiled code.
+
+    Parameters
+    ----------
+    name : str
+        Of the labels, in the message.
+    labels : (Q, N) float
+    bounds : pair of float, optional
+        Smallest and largest label, up to the tolerance of the dtype.
+
+    Raises
+    ------
+    ValueError
+        Naming the first such entry.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from relabel_train.losses.base import check_labels
+    >>> check_labels("relevance", torch.tensor([[1.0, float("nan")]]))
+    Traceback (most recent call last):
+    ValueError: relevance is NaN at row 0, column 1; leave captions without a label out of the batch
+    >>> check_labels("relevance", torch.tensor([[1.0, -0.2]]), (0.0, 1.0))
+    Traceback (most recent call last):
+    ValueError: relevance is -0.2 at row 0, column 1, not in 0..1
+    """
+    # A branch on values would break a compiled graph.
+    if torch.compiler.is_compiling() or not (labels.device.type == "cpu" or torch.is_anomaly_enabled()):
+        return
+    low, high = (value.item() for value in labels.detach().aminmax())  # NaN if any label is
+    if math.isnan(low):
+        row, column = labels.isnan().nonzero()[0].tolist()
+        todo = "leave captions without a label out of the batch"
+        raise ValueError(f"{name} is NaN at row {row}, column {column}; {todo}")
+    if bounds is None:
+        return
+    tolerance = label_tolerance(labels)
+    if low < bounds[0] - tolerance or high > bounds[1] + tolerance:
+        outside = (labels < bounds[0] - tolerance) | (labels > bounds[1] + tolerance)
+        row, column = outside.nonzero()[0].tolist()
+        value, limits = labels[row, column].item(), f"{bounds[0]:g}..{bounds[1]:g}"
+        raise ValueError(f"{name} is {value:.6g} at row {row}, column {column}, not in {limits}")
 
 
 def contiguous_rows(matrix: Tensor | None) -> Tensor | None:

@@ -26,6 +26,7 @@ LOSSES: dict[str, Any] = {
     "dense_triplet": losses.DenseTripletLoss,
     "soft_target": losses.SoftTargetLoss,
     "multi_positive_infonce": losses.MultiPositiveInfoNCE,
+    "graded_sigmoid": losses.GradedSigmoidLoss,
 }
 """Every loss class of `relabel_train.losses` by name."""
 
@@ -114,6 +115,28 @@ class Objective(nn.Module):
     def needs_paired(self) -> bool:
         """True if any loss reads labels of captions among themselves."""
         return any(isinstance(loss, DistanceLoss) for loss in self.losses.values())
+
+    def parameter_groups(self, lr: float) -> list[dict[str, Any]]:
+        """Return the parameter groups of an optimizer: the losses' own parameters, if any, without weight decay."""
+        learned = [p for p in self.parameters() if p.requires_grad]
+        return [{"params": learned, "lr": lr, "weight_decay": 0.0}] if learned else []
+
+    def check_bounds(self, low: float, high: float) -> None:
+        """Raise if labels of low..high are out of the range that a loss is defined for.
+
+        Raises
+        ------
+        FitError
+            Naming the loss, its range and the labels'.
+        """
+        for name, loss in self.losses.items():
+            for part in loss.modules():
+                bounds = getattr(part, "label_bounds", None)
+                if bounds is not None and not bounds[0] <= low <= high <= bounds[1]:
+                    raise FitError(
+                        f"{name} reads labels in {bounds[0]:g}..{bounds[1]:g}, and these are in {low:g}..{high:g}. "
+                        f"Give --scale, or --loss-set {name}.labels=cosine for cosines."
+                    )
 
     def forward(self, pairs: Pairs) -> Tensor:
         """Return the loss of a batch: the sum of `terms`."""
