@@ -98,3 +98,11 @@ def test_shapes_are_checked(distances: Tensor, message: str) -> None:
         LogRatioLoss()(torch.rand(4, 2), distances)
     with pytest.raises(ValueError, match="same_image is"):
         LogRatioLoss()(torch.rand(4, 2), torch.rand(4, 4), torch.ones(4, 4))
+
+
+@pytest.mark.parametrize("loss", [LogRatioLoss(), DenseTripletLoss()], ids=repr)
+def test_nan_distances_are_refused(loss: Any) -> None:
+    distances = torch.rand(4, 4)
+    distances[1, 3] = torch.nan
+    with pytest.raises(ValueError, match="the distance is NaN at row 1, column 3; leave captions without a label out"):
+        loss(torch.rand(4, 2), distances)

@@ -99,6 +99,55 @@ def test_captions_without_a_label_are_in_no_batch_and_no_metric(
     assert "NaN" not in json.dumps(report.to_json())
 
 
+@pytest.mark.parametrize("label", ["cbow", "cider"])
+@pytest.mark.parametrize("pooling", [None, "paired", "mean"])
+def test_every_pooling_leaves_out_exactly_the_captions_without_a_label(
+    run: Callable[..., FitOptions], small_project: Project, tmp_path: Path, label: str, pooling: str | None
+) -> None:
+    corpus, bad = small_project.corpus, 4
+    labels = without_encodings(small_project.layout.lookup("all", label), tmp_path / "lookup", [bad])
+    options = run(batch_size=8, pooling=pooling)
+    features = open_features(options.data, namespace="coco")
+    split = read_split(options.captions, options.split, features)
+    model = make_model("vsepp", features.width, Vocabulary.of(split.texts, 1), 4, 4)
+    loaded = Batches(options, split, features, model, labels, None, True)
+    images = np.flatnonzero(corpus.image == corpus.image[bad]).tolist()
+    excluded = {bad} if pooling == "paired" else set(images)
+    assert set(loaded.captions.rows.tolist()) == set(corpus.splits["train"]) - excluded
+    for rows in loaded.epoch(0):
+        batch = loaded.make(rows)
+        assert batch.relevance is not None
+        assert bool(batch.relevance.isfinite().all())
+
+
+@pytest.mark.parametrize("pooling", [None, "paired", "mean"])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_labels_that_are_no_numbers_are_named(
+    run: Callable[..., FitOptions], small_project: Project, tmp_path: Path, pooling: str | None, value: float
+) -> None:
+    """Check a lookup whose vectors were changed after its export, without verification."""
+    corpus, bad = small_project.corpus, 4
+    lookup = without_encodings(small_project.layout.lookup("all", "cbow"), tmp_path / "lookup", [])
+    vectors = np.array(lookup.arrays["vectors"])
+    vectors[bad] = value
+    np.save(tmp_path / "lookup" / "vectors.npy", vectors)
+    labels = open_lookup(tmp_path / "lookup", verify=False)
+    options = run(batch_size=8, pooling=pooling)
+    features = open_features(options.data, namespace="coco")
+    split = read_split(options.captions, options.split, features)
+    model = make_model("vsepp", features.width, Vocabulary.of(split.texts, 1), 4, 4)
+    loaded = Batches(options, split, features, model, labels, None, False)
+    rows = next(rows for rows in loaded.epoch(0) if bad in rows)
+    with pytest.raises(
+        FitError, match=r"lookup: the label of caption \S+ for the image of \S+ is (nan|-?inf)\. Export"
+    ):
+        loaded.make(rows)
+    names = [corpus.caption_ids[row] for row in rows]
+    with pytest.raises(FitError) as raised:
+        loaded.make(rows)
+    assert sum(f" {name} " in str(raised.value) for name in names) in (1, 2)
+
+
 def test_processes_share_a_batch_and_see_all_its_labels(run: Callable[..., FitOptions]) -> None:
     complete = batches(run())
     shares = [batches(run(), rank=r, world=3) for r in range(3)]
@@ -119,17 +168,27 @@ def test_batches_without_labels_and_of_a_plan(
     assert batch.same_image.diagonal().all()
     settled = small_project.config.export.model_copy(update={"plan": ExportPlanParams(batch_size=16, epochs=1)})
     project = replace(small_project, config=small_project.config.model_copy(update={"export": settled}))
-    job = stages.export_plan(project, "cbow", "all")
+    job = stages.export_plan(project, "cbow", "train")
     job.run()
     plan = open_plan(job.out)
-    features = open_features(run().data, namespace="coco")
-    split = small_project.corpus.splits["train"]
-    inside = [n for n in range(len(plan)) if set(plan.rows(n).tolist()) <= set(split)]
     planned = batches(run(labels=None, plan=job.out))
-    assert len(features) == 60
-    for number in inside:
+    todo = planned.epoch(0)
+    assert len(todo) == len(plan) > 3
+    for number in todo:
         assert torch.equal(planned.make(number).relevance, plan.tensors(number).relevance)  # type: ignore[arg-type]
-    outside = next(n for n in range(len(plan)) if n not in inside)
+    (file,) = Path(shutil.copytree(job.out, tmp_path / "plan")).glob("blocks-*.npy")
+    blocks = np.load(file)
+    blocks[0, 1, 2] = np.nan
+    np.save(file, blocks)
+    planned.plan = open_plan(tmp_path / "plan", verify=False)
+    image, caption = (plan.names(0)[0][i] for i in (1, 2))
+    with pytest.raises(FitError, match=f"plan: the label of caption {caption} for the image of {image} is nan"):
+        planned.make(0)
+    everything = stages.export_plan(project, "cbow", "all")
+    everything.run()
+    planned, plan = batches(run(labels=None, plan=everything.out)), open_plan(everything.out)
+    split = set(small_project.corpus.splits["train"])
+    outside = next(n for n in range(len(plan)) if not set(plan.rows(n).tolist()) <= split)
     with pytest.raises(FitError, match="has no features or is not of this split"):
         planned.make(outside)
 

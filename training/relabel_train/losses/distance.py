@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from relabel_train.losses.base import Reduction, check_choice, check_number, describe
+from relabel_train.losses.base import Reduction, check_choice, check_labels, check_number, describe
 from relabel_train.losses.pairwise_hinge import hinge_ranked
 
 
@@ -63,7 +63,7 @@ class DistanceLoss(nn.Module):
         Raises
         ------
         ValueError
-            If shapes or dtypes do not fit.
+            If shapes or dtypes do not fit, or, where values are checked (`RelevanceLoss`), a distance is NaN.
         """
         self._check(embeddings, distances, same_image)
         with torch.autocast(embeddings.device.type, enabled=False):
@@ -115,6 +115,7 @@ class DistanceLoss(nn.Module):
             raise ValueError(f"{name}: distances are {describe(distances)}, not (anchors, {len(embeddings)}) floats")
         if same_image is not None and (same_image.shape != distances.shape or same_image.dtype != torch.bool):
             raise ValueError(f"{name}: same_image is {describe(same_image)}, not {tuple(distances.shape)} bool")
+        check_labels(f"{name}: the distance", distances)
 
 
 class LogRatioLoss(DistanceLoss):

@@ -219,12 +219,27 @@ class Batches:
             raise FitError(
                 f"the plan's caption in row {rows[positions < 0][0]} has no features or is not of this split"
             )
+        # Here, on the CPU: on a GPU the check would wait for the step before.
+        for labels in (relevance, paired):
+            if labels is not None and not labels.isfinite().all():
+                self._refuse(labels, positions)
         # Inputs of this process alone; labels are those of the complete batch.
         mine = np.array_split(self._order[positions], self.world)[self.rank]
         features, regions = self.features.take(self.split.feature[self.split.image[mine]])
         tokens, lengths = self._tokens([self.split.texts[i] for i in mine])
         vectors = torch.from_numpy(features)
         return Batch(vectors, torch.from_numpy(regions), tokens, lengths, relevance, paired, same)
+
+    def _refuse(self, labels: Tensor, positions: NDArray[np.int64]) -> None:
+        """Raise for the first label of a batch that is NaN or infinite."""
+        row, column = (~labels.isfinite()).nonzero()[0].tolist()
+        image, caption = (self.split.caption_ids[self._order[positions[i]]] for i in (row, column))
+        source, value = self.plan if self.labels is None else self.labels, labels[row, column].item()
+        assert source is not None
+        raise FitError(
+            f"{source.folder}: the label of caption {caption} for the image of {image} is {value}. "
+            "Export it again; `relabel verify` finds damaged files."
+        )
 
 
 def make_sampler(options: FitOptions, captions: Captions, labels: Lookup | None) -> Sampler:
