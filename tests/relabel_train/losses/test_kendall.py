@@ -62,6 +62,46 @@ def lows(edges: str, windows: int, beta: float) -> list[float]:
     return [-1 + beta * m for m in range(first, last + 1)]
 
 
+@pytest.mark.parametrize("edges", ["upper", "lower", "all"])
+@pytest.mark.parametrize(
+    ("alpha", "beta", "windows"),
+    [
+        (0.2, 0.1, 18),
+        (0.1, 0.05, 38),  # 37.99999999999999 in float64
+        (0.3, 0.1, 17),
+        (0.26, 0.1, 17),  # 17.4
+        (0.24, 0.1, 18),  # 17.6
+        (0.25, 0.1, 18),  # 17.5
+        (0.35, 0.1, 17),  # 16.5
+        (0.2, 3.0, 1),  # 0.6
+    ],
+)
+def test_the_number_of_windows_is_rounded_and_all_lie_in_the_range(
+    alpha: float, beta: float, windows: int, edges: Any
+) -> None:
+    loss = SlidingWindowKendallLoss(alpha, beta, edges=edges)
+    assert loss.windows == windows
+    first = loss.lower_edges(torch.zeros(1, dtype=torch.float64))
+    assert len(first) == windows + (edges == "all")
+    assert first.diff().tolist() == pytest.approx([beta] * (len(first) - 1))
+    assert first[-1].item() + alpha <= 1 + 1e-12
+    # "all" has one window more than fit if M was rounded up: nothing is below its first one.
+    assert first[0].item() >= -1 - (beta / 2 if edges == "all" else 0) - 1e-12
+    if edges == "upper":
+        assert first[0].item() == pytest.approx(min(-1 + beta, 1 - alpha - (windows - 1) * beta))
+
+
+@pytest.mark.parametrize(("alpha", "beta"), [(0.25, 0.1), (0.24, 0.1), (0.2, 3.0)])
+def test_a_pair_is_contrasted_with_all_labels_a_window_below_it(alpha: float, beta: float) -> None:
+    """Check that rounding up leaves no window above all labels."""
+    relevance = torch.tensor([[1.0, 0.99 - alpha]], dtype=torch.float64)
+    scores = torch.tensor([[0.0, 1.0]], dtype=torch.float64)
+    loss = SlidingWindowKendallLoss(alpha, beta)
+    assert loss.terms(scores, relevance)["kendall_i2t"].item() == pytest.approx(1 / loss.windows)
+    every = SlidingWindowKendallLoss(alpha, beta, edges="all")
+    assert every(scores, relevance).item() == loss(scores, relevance).item()
+
+
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize(("alpha", "beta", "edges"), [(0.2, 0.1, "upper"), (0.2, 0.1, "lower"), (0.1, 0.05, "all")])
 def test_windows_equals_loops(batch: Any, both_ways: Any, alpha: float, beta: float, edges: Any, masked: bool) -> None:
@@ -109,7 +149,7 @@ def test_the_last_window_contrasts_pairs_with_all_labels_below_it() -> None:
     assert SlidingWindowKendallLoss(edges="lower")(scores, relevance).item() == 0
 
 
-@pytest.mark.parametrize("make", [lambda: SlidingWindowKendallLoss(2.0), lambda: SlidingWindowKendallLoss(0.2, 3.0)])
+@pytest.mark.parametrize("make", [lambda: SlidingWindowKendallLoss(2.0), lambda: SlidingWindowKendallLoss(0.2, 4.0)])
 def test_windows_that_do_not_fit_are_refused(make: Any) -> None:
     with pytest.raises(ValueError, match="no window of width"):
         make()

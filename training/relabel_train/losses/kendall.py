@@ -102,15 +102,16 @@ class SlidingWindowKendallLoss(RelevanceLoss):
     Attributes
     ----------
     windows : int
-        M = (high - low - alpha) / beta, rounded down: 18 by default.
+        M = (high - low - alpha) / beta, rounded to the nearest integer: 18 by default. A half is rounded up.
 
     Notes
     -----
     An item is above a window if its label is at least the upper edge, below if it is less than the lower edge. A window
     with an empty side has loss 0 and still counts in M. Edges are computed from the window's integer index; labels meet
-    an edge within the tolerance of their dtype. With `same_image` a query's own items are never below a window; without
-    it labels alone decide. Scores need not be square. Time O(B^2 log B), memory O(B^2 + B M). The paper publishes no
-    code and does not state the edges (docs/deviations.md).
+    an edge within the tolerance of their dtype. If M was rounded up, M strides do not fit, and the windows of "upper"
+    and "all" lie lower by the excess, at most half a stride, so that the last one ends at `high`. With `same_image` a
+    query's own items are never below a window; without it labels alone decide. Scores need not be square. Time
+    O(B^2 log B), memory O(B^2 + B M). The paper publishes no code and does not state the edges (docs/deviations.md).
 
     Examples
     --------
@@ -146,8 +147,8 @@ class SlidingWindowKendallLoss(RelevanceLoss):
         check_number("high", high, above=low)
         check_choice("edges", edges, ("upper", "lower", "all"))
         self.alpha, self.beta, self.low, self.high, self.edges = alpha, beta, low, high, edges
-        # 1e-6, since (2 - 0.1) / 0.05 is 37.99999999999999 in float64 and must give 38 windows.
-        self.windows = math.floor((high - low - alpha) / beta + 1e-6)
+        # Not `round`, which takes halves to the even number; 1e-6, since the quotient of a half may be just below it.
+        self.windows = math.floor((high - low - alpha) / beta + 0.5 + 1e-6)
         if self.windows < 1:
             raise ValueError(f"no window of width {alpha} and stride {beta} fits into {low}..{high}")
 
@@ -155,8 +156,10 @@ class SlidingWindowKendallLoss(RelevanceLoss):
         """Return the lower edges in ascending order, (M,) or (M + 1,), in the dtype and on the device of `like`."""
         first = 1 if self.edges == "upper" else 0
         last = self.windows - 1 if self.edges == "lower" else self.windows
+        # The last window must not end above `high`, where no label is.
+        excess = max(0.0, self.alpha + self.beta * last - (self.high - self.low))
         # From the integer index: adding beta repeatedly would accumulate rounding and move labels across an edge.
-        return self.low + self.beta * torch.arange(first, last + 1, dtype=like.dtype, device=like.device)
+        return self.low - excess + self.beta * torch.arange(first, last + 1, dtype=like.dtype, device=like.device)
 
     def per_query(self, scores: Tensor, relevance: Tensor | None, same_image: Tensor | None) -> Parts:
         """Return the mean over windows of each query's hinge."""
