@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from relabel_train.losses import CombinedLoss, SAMLoss, TripletLoss
 
@@ -126,6 +127,40 @@ def test_a_generator_makes_it_repeatable(batch: Any) -> None:
 
     assert torch.equal(run(), run())
     assert len(set(run().tolist())) > 1
+
+
+class RandomDevices(TorchDispatchMode):
+    """Devices on which random numbers are drawn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[torch.device] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func is torch.ops.aten.rand.generator:
+            self.seen.append(result.device)
+        return result
+
+
+def test_random_numbers_are_drawn_on_the_generators_device() -> None:
+    """Check scores on a device without values; on a GPU torch refuses a generator of another device."""
+    scores = torch.rand(5, 5, device="meta")
+    with RandomDevices() as devices:
+        keys = SAMLoss(generator=torch.Generator()).sampling_keys(scores, torch.eye(5, device="meta") > 0)
+    assert devices.seen == [torch.device("cpu")] * 2
+    assert [key.device for key in keys] == [scores.device] * 2
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_generator_draws_the_same_negatives_on_every_device(batch: Any) -> None:
+    def run(device: str) -> Tensor:
+        loss = SAMLoss(generator=torch.Generator().manual_seed(7))
+        result: Tensor = loss(batch.scores.to(device), batch.relevance.to(device)).cpu()
+        return result
+
+    torch.testing.assert_close(run("cuda"), run("cpu"))
 
 
 @pytest.mark.parametrize("sampling", ["hard", "soft"])

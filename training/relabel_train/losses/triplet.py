@@ -153,7 +153,8 @@ class SAMLoss(RelevanceLoss):
     directions : "sum" or "mean"
         "sum", as the paper.
     generator : torch.Generator, optional
-        Of "random"; torch's global generator by default.
+        Of "random", on any device; torch's global generator of the scores' device by default. One of the CPU draws the
+        same negatives on every device.
 
     Notes
     -----
@@ -248,8 +249,12 @@ class SAMLoss(RelevanceLoss):
         """Return keys, the largest of which each image, and each caption, picks: (B, B) each, -inf for own items."""
         if self.sampling == "random":
             # Independent draws per direction; the largest of uniform numbers is a uniform choice.
-            chances = (torch.rand(scores.shape, generator=self.generator, device=scores.device) for _ in range(2))
-            images, captions = (chance.masked_fill_(same_image, -torch.inf) for chance in chances)
+            # On the generator's device, since a generator of another device than its result is an error.
+            device = scores.device if self.generator is None else self.generator.device
+            chances = (torch.rand(scores.shape, generator=self.generator, device=device) for _ in range(2))
+            images, captions = (
+                chance.to(scores.device, non_blocking=True).masked_fill_(same_image, -torch.inf) for chance in chances
+            )
             return images, captions
         keys = (scores if self.sampling == "hard" else -scores).masked_fill(same_image, -torch.inf)
         return keys, keys
