@@ -36,7 +36,7 @@ from relabel_train.training.distributed import Processes, join_processes
 from relabel_train.training.files import NAME as LOG
 from relabel_train.training.files import Log, load_checkpoint, save_checkpoint
 from relabel_train.training.objective import Objective, Pairs
-from relabel_train.training.options import FitError, FitOptions
+from relabel_train.training.options import DivergenceError, FitError, FitOptions
 
 LAST, BEST, VOCABULARY = "last.npz", "best.npz", "vocabulary.json"
 _DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -93,7 +93,9 @@ def fit(options: FitOptions, device: str = "auto", notify: Callable[[str], None]
     FileNotFoundError, FeaturesError, LookupFileError, KeyError
         If data are missing, invalid, or do not cover each other.
     FitError
-        If options are invalid, the folder holds another run, or the loss is not finite.
+        If options are invalid, or the folder holds another run.
+    DivergenceError
+        If the loss is not finite.
     """
     with join_processes(device) as processes:
         options.out.mkdir(parents=True, exist_ok=True)
@@ -134,7 +136,10 @@ def _fit(options: FitOptions, processes: Processes, notify: Callable[[str], None
     # Progress: the start, or the last checkpoint.
     progress, size = TrainState(), 0
     # A checkpoint resumes under the same options, batches and number of processes only.
-    identity = {**options.identity(), "batches": batches.identity, "world": processes.world}
+    fingerprint = None if labels is None else labels.about.fingerprint
+    inputs: dict[str, Any] = {"features": features.digest(), "captions": train.digest(), "validation": val.digest()}
+    inputs |= {"labels": fingerprint, "batches": batches.identity}
+    identity = {**options.identity(), **inputs, "world": processes.world}
     leftovers = [name for name in (BEST, VOCABULARY, LOG) if (options.out / name).exists()]
     resumed = (options.out / LAST).is_file()  # checked last: the first process writes it before all other files
     if leftovers and not resumed:
@@ -159,6 +164,7 @@ def _fit(options: FitOptions, processes: Processes, notify: Callable[[str], None
             body = {"options": options.identity(), "stand_in": features.stand_in, "width": features.width}
             state = {"identity": identity, **body, "model": model.state_dict(), "position": now.__dict__}
             if name == LAST:
+                state |= {"objective": objective.state_dict()}
                 state |= {"optimizer": optimizer.state_dict(), "schedule": schedule.state_dict()}
                 state |= {"objective": objective.state_dict(), "scaler": scaler.state_dict(), "log": logged}
             save_checkpoint(options.out / name, state)
@@ -206,7 +212,8 @@ def _fit(options: FitOptions, processes: Processes, notify: Callable[[str], None
             if progress.step % options.log_every == 0 or progress.step == 1:
                 # Reading the loss waits for the GPU, so it is read for the log only.
                 if not math.isfinite(float(loss)):
-                    raise FitError(f"the loss is {float(loss)} at step {progress.step:,}; try a smaller lr, or float32")
+                    message = f"the loss is {float(loss)} at step {progress.step:,}"
+                    raise DivergenceError(f"{message}; try a smaller lr, or float32")
                 speed = {"lr": optimizer.param_groups[0]["lr"], "seconds": round(progress.seconds, 3)}
                 reached = f"{progress.done} of {len(todo)} batches of epoch {progress.epoch}"
                 message = f"step {progress.step:,}: loss {float(loss):.4f}, {reached}"

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -175,6 +176,42 @@ def test_a_transformer_reads_captions_and_learns_slower(vocabulary: Vocabulary, 
     fast, slow = model.parameter_groups(1.0)
     assert (fast["lr"], slow["lr"]) == (1.0, 0.1)
     assert len(fast["params"]) + len(slow["params"]) == len(list(model.parameters()))
+
+
+def test_a_transformer_is_trained_in_float32(vocabulary: Vocabulary, tmp_path: Path) -> None:
+    """Check a checkpoint in bfloat16, which transformers loads as it is stored."""
+    transformers = pytest.importorskip("transformers")
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "dog"]
+    (tmp_path / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
+    transformers.BertTokenizerFast(vocab_file=str(tmp_path / "vocab.txt")).save_pretrained(tmp_path)
+    small = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    stored = transformers.BertModel(transformers.BertConfig(vocab_size=len(words), **small)).to(torch.bfloat16)
+    stored.save_pretrained(tmp_path)
+    model = make_model("vse_inf", 6, vocabulary, embed=8, word=5, text=str(tmp_path))
+    model.encode_captions(*model.tokens(["a dog", "dog"])).sum().backward()
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
+    # DistributedDataParallel refuses a parameter without a gradient, as the pooler's are.
+    assert [n for n, p in model.text.named_parameters() if p.grad is None] == []
+
+
+@pytest.mark.parametrize("name", ["vsepp", "vse_inf"])
+def test_grus_compute_in_float32_under_autocast(
+    name: str, vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Check inputs and autocast of every GRU: cuDNN would compute in float16, and bfloat16 has no loss scale."""
+    seen: list[tuple[torch.dtype, bool]] = []
+    forward = torch.nn.GRU.forward
+
+    def record(self: torch.nn.GRU, values: Any) -> Any:
+        seen.append((values.data.dtype, torch.is_autocast_enabled("cpu")))
+        return forward(self, values)
+
+    monkeypatch.setattr(torch.nn.GRU, "forward", record)
+    model = make_model(name, 6, vocabulary, 8, 5)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        model(torch.rand(2, 3, 6), torch.tensor([3, 2]), *model.tokens(["a dog", "two dogs on a bench"]))
+    assert seen
+    assert set(seen) == {(torch.float32, False)}
 
 
 def test_a_transformer_with_code_or_pickles_is_refused(

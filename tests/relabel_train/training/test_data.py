@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -166,7 +167,7 @@ def test_batches_without_labels_and_of_a_plan(
     batch: Batch = none.make(none.epoch(0)[0])
     assert batch.relevance is None
     assert batch.same_image.diagonal().all()
-    settled = small_project.config.export.model_copy(update={"plan": ExportPlanParams(batch_size=16, epochs=1)})
+    settled = small_project.config.export.model_copy(update={"plan": ExportPlanParams(batch_size=16, epochs=1, drop_last=False)})
     project = replace(small_project, config=small_project.config.model_copy(update={"export": settled}))
     job = stages.export_plan(project, "cbow", "train")
     job.run()
@@ -176,6 +177,14 @@ def test_batches_without_labels_and_of_a_plan(
     assert len(todo) == len(plan) > 3
     for number in todo:
         assert torch.equal(planned.make(number).relevance, plan.tensors(number).relevance)  # type: ignore[arg-type]
+    last = plan.epoch(0)[-1]
+    rows = len(plan.rows(last))
+    assert 2 < rows < 16, "the last batch must be shorter than the others"
+    shared = batches(run(labels=None, plan=job.out), rank=0, world=rows + 1)
+    # A process without a share of the last batch would have nothing to encode.
+    assert last in planned.epoch(0)
+    assert last not in shared.epoch(0)
+    assert len(shared) == len(shared.epoch(0)) == len(planned) - 1
     (file,) = Path(shutil.copytree(job.out, tmp_path / "plan")).glob("blocks-*.npy")
     blocks = np.load(file)
     blocks[0, 1, 2] = np.nan

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,8 +19,9 @@ from typing import Any
 import pytest
 import torch
 
+from relabel.stages import Project
 from relabel_train.fit import BEST, LAST, fit, load_model
-from relabel_train.training.distributed import launched
+from relabel_train.training.distributed import join_processes, launched
 from relabel_train.training.files import load_checkpoint
 from relabel_train.training.options import FitError, FitOptions
 
@@ -208,6 +210,29 @@ def test_another_run_is_not_resumed(run: Callable[..., FitOptions]) -> None:
         fit(run(epochs=1, lr=0.1), "cpu")
 
 
+def test_a_run_is_identified_by_the_content_of_its_labels(
+    run: Callable[..., FitOptions], small_project: Project, tmp_path: Path
+) -> None:
+    """Check that a moved lookup resumes, and that other labels under the same path do not."""
+    moved = tmp_path / "lookup"
+    shutil.copytree(small_project.layout.lookup("all", "cbow"), moved)
+    fit(run(epochs=1), "cpu")
+    assert fit(run(epochs=2, labels=moved), "cpu").epoch == 2
+    shutil.rmtree(moved)
+    shutil.copytree(small_project.layout.lookup("all", "cider"), moved)
+    with pytest.raises(FitError, match=r"last\.npz: another run \(labels was "):
+        fit(run(epochs=2, labels=moved), "cpu")
+
+
+def test_the_log_is_json_for_float16(run: Callable[..., FitOptions]) -> None:
+    """Check that a gradient that is not finite is null: the first steps of float16 overflow."""
+    options = run(precision="float16", epochs=1)
+    fit(options, "cpu")
+    text = (options.out / "log.jsonl").read_text(encoding="utf-8")
+    records = [json.loads(line, parse_constant=pytest.fail) for line in text.splitlines()]
+    assert {"train", "evaluation"} <= {record["kind"] for record in records}
+
+
 @pytest.mark.parametrize("name", ["best.npz", "vocabulary.json", "log.jsonl"])
 def test_files_of_another_program_are_not_overwritten(name: str, run: Callable[..., FitOptions]) -> None:
     options = run(epochs=1)
@@ -251,9 +276,54 @@ def test_two_processes_compute_the_gradients_of_one(run: Callable[..., FitOption
         assert alone["loss"] == pytest.approx(first["loss"], rel=1e-5)
         for key, gradient in alone["gradients"].items():
             torch.testing.assert_close(first["gradients"][key], gradient, rtol=1e-4, atol=1e-6, msg=f"{name} {key}")
+        for key, value in alone["running"].items():
+            torch.testing.assert_close(first["running"][key], value, rtol=1e-5, atol=1e-6, msg=f"{name} {key}")
         # Also of a loss's own parameters, which are not averaged: both processes see the complete batch.
         assert_same(first, second, name)
-    assert float(alone["gradients"]["losses.graded_sigmoid.bias"]) != 0
+    assert any(gradient.any() for key, gradient in alone["gradients"].items() if key.startswith("losses."))
+
+
+TRANSFORMER = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+import transformers
+from relabel_train.training.options import FitOptions
+from relabel_train.fit import fit
+kind, folder, data, captions, labels = sys.argv[1:]
+options = FitOptions(
+    data=Path(data), captions=Path(captions), labels=Path(labels), out=Path(folder) / "run", namespace="coco",
+    model="vse_inf", text=folder, loss=("bcls",), batch_size=15, epochs=1, embed=8, word=5, least=1, log_every=1,
+)
+state = fit(options, "cpu")
+assert state.step > 2, state
+print("steps", state.step)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+def test_two_processes_train_a_transformer(kind: str, run: Callable[..., FitOptions], tmp_path: Path) -> None:
+    """Check that every parameter gets a gradient: DistributedDataParallel stops at the second step otherwise."""
+    transformer(kind, tmp_path)
+    (tmp_path / "program.py").write_text(TRANSFORMER, encoding="utf-8")
+    options = run()
+    paths = (str(tmp_path), str(options.data), str(options.captions), str(options.labels))
+    assert torchrun(str(tmp_path / "program.py"), kind, *paths).count("steps") == 2
+
+
+def transformer(kind: str, folder: Path) -> None:
+    """Write a tiny untrained text model with a pooler, and its tokenizer."""
+    transformers = pytest.importorskip("transformers")
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "dog", "man", "two"]
+    (folder / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
+    transformers.BertTokenizerFast(vocab_file=str(folder / "vocab.txt")).save_pretrained(folder)
+    small = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    config, model = {
+        "bert": (transformers.BertConfig, transformers.BertModel),
+        "roberta": (transformers.RobertaConfig, transformers.RobertaModel),
+    }[kind]
+    model(config(vocab_size=len(words), pad_token_id=0, **small)).save_pretrained(folder)
 
 
 @pytest.mark.slow
@@ -282,6 +352,26 @@ def test_ranks_are_used_with_several_processes(
     assert launched() == expected
 
 
+@pytest.mark.parametrize(
+    ("said", "place"), [({}, 1), ({"LOCAL_RANK": "0"}, 0), ({"SLURM_LOCALID": "0"}, 0), ({"RANK": "2"}, 0)]
+)
+def test_every_process_has_a_gpu_of_its_own(said: dict[str, str], place: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check the device of rank 1, or 2, on machines of two GPUs: without LOCAL_RANK, all took the first GPU."""
+    for name in ("LOCAL_RANK", "SLURM_LOCALID"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"RANK": "1", "WORLD_SIZE": "4", **said}.items():
+        monkeypatch.setenv(name, value)
+    chosen: list[torch.device] = []
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setattr("torch.cuda.set_device", chosen.append)
+    monkeypatch.setattr("torch.distributed.init_process_group", lambda _: None)
+    monkeypatch.setattr("torch.distributed.destroy_process_group", lambda: None)
+    with join_processes("auto") as processes:
+        assert processes.device == torch.device("cuda", place)
+    assert chosen == [torch.device("cuda", place)]
+
+
 def torchrun(*arguments: str) -> str:
     """Run two processes on this machine and return their output."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *arguments]
@@ -293,6 +383,7 @@ def torchrun(*arguments: str) -> str:
 
 RUNS: dict[str, dict[str, Any]] = {
     "triplet": {},
+    "vse_inf": {"model": "vse_inf"},
     "sam": {"loss": ("sam",), "loss_set": ("sampling=random",)},
     "log_ratio": {"loss": ("log_ratio",)},
     "graded_sigmoid": {"loss": ("graded_sigmoid",), "loss_set": ("labels=cosine",)},

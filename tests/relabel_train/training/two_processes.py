@@ -28,7 +28,11 @@ def gradients(options: FitOptions, here: Processes) -> dict[str, Any]:
     features = open_features(options.data, namespace=options.namespace)
     split, labels = read_split(options.captions, "train", features), open_lookup(options.labels or "")
     torch.manual_seed(0)
-    model: Any = make_model("vsepp", features.width, Vocabulary.of(split.texts, 1), options.embed, options.word)
+    vocabulary = Vocabulary.of(split.texts, 1)
+    model: Any = make_model(options.model, features.width, vocabulary, options.embed, options.word)
+    if options.model == "vse_inf":
+        # Processes draw different regions and words to drop, so that only undropped ones can be compared.
+        model.region_drop = model.word_drop = 0.0
     objective = Objective(options.loss, options.loss_set)
     learned = {**dict(model.named_parameters()), **dict(objective.named_parameters())}
     batches = Batches(options, split, features, model, labels, None, True, here.rank, here.world)
@@ -36,20 +40,23 @@ def gradients(options: FitOptions, here: Processes) -> dict[str, Any]:
     optimizer, scaler = torch.optim.SGD(learned.values(), lr=0.0), torch.amp.GradScaler("cpu", enabled=False)
     batch = batches.make(batches.epoch(0)[0])
     loss, _ = _step(wrapped, objective, batch, optimizer, scaler, options, here, 0)
-    return {"loss": float(loss), "gradients": {name: p.grad for name, p in learned.items()}}
+    running = {name: buffer for name, buffer in model.named_buffers() if buffer.is_floating_point()}
+    return {"loss": float(loss), "gradients": {name: p.grad for name, p in learned.items()}, "running": running}
 
 
 def main(folder: Path) -> None:
-    options_of = json.loads((folder / "told.json").read_text(encoding="utf-8"))
+    options_of: dict[str, FitOptions] = {}
+    for name, values in json.loads((folder / "told.json").read_text(encoding="utf-8")).items():
+        paths = {key: Path(values[key]) for key in ("data", "captions", "labels", "out")}
+        lists = {key: tuple(values[key]) for key in ("loss", "loss_set", "sampler_set")}
+        options_of[name] = FitOptions(**{**values, **paths, **lists})
+    # Before the process group exists: nothing of this process's computation may depend on the other one.
+    alone = {n: gradients(options, Processes(0, 1, torch.device("cpu"))) for n, options in options_of.items()}
     with join_processes("cpu") as processes:
-        for name, values in options_of.items():
-            paths = {key: Path(values[key]) for key in ("data", "captions", "labels", "out")}
-            lists = {key: tuple(values[key]) for key in ("loss", "loss_set", "sampler_set")}
-            options = FitOptions(**{**values, **paths, **lists})
+        for name, options in options_of.items():
             together = gradients(options, processes)
-            alone = gradients(options, Processes(0, 1, processes.device))
             if processes.first:
-                save_checkpoint(folder / f"{name}-alone.npz", alone)
+                save_checkpoint(folder / f"{name}-alone.npz", alone[name])
             save_checkpoint(folder / f"{name}-{processes.rank}-of-2.npz", together)
 
 

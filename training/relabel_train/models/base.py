@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from relabel_train.training.options import FitError
 
@@ -90,6 +91,39 @@ def counted(lengths: Tensor, most: int) -> Tensor:
     from torch import arange
 
     return arange(most, device=lengths.device) < lengths[:, None]
+
+
+def run_gru(gru: nn.GRU, values: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """Run a GRU over padded sequences in float32, also under autocast.
+
+    cuDNN's GRUs compute in float16 under autocast, whatever its dtype, and bfloat16 training has no loss scale.
+
+    Parameters
+    ----------
+    gru : torch.nn.GRU
+        With `batch_first`.
+    values : (B, T, D) float
+    lengths : (B,) int64
+
+    Returns
+    -------
+    states : (B, T, H) float32
+        0 beyond the length.
+    last : (directions, B, H) float32
+
+    Examples
+    --------
+    >>> import torch
+    >>> from relabel_train.models.base import run_gru
+    >>> gru = torch.nn.GRU(3, 4, batch_first=True)
+    >>> states, last = run_gru(gru, torch.rand(2, 5, 3), torch.tensor([5, 2]))
+    >>> states.shape, last.shape, bool((states[1, 2:] == 0).all())
+    (torch.Size([2, 5, 4]), torch.Size([1, 2, 4]), True)
+    """
+    with torch.autocast(values.device.type, enabled=False):
+        packed = pack_padded_sequence(values.float(), lengths.cpu(), batch_first=True, enforce_sorted=False)
+        states, last = gru(packed)
+        return pad_packed_sequence(states, batch_first=True, total_length=values.shape[1])[0], last
 
 
 PAD, UNKNOWN, START, END = range(4)

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from relabel_train.models.base import PAD, UNKNOWN, Model, Vocabulary, counted, unit
+from relabel_train.models.base import PAD, UNKNOWN, Model, Vocabulary, counted, run_gru, unit
+from relabel_train.models.batch_norm import SharedBatchNorm1d
 
 
 class GPO(nn.Module):
@@ -60,9 +60,8 @@ class GPO(nn.Module):
         # theta depends on the length alone, so the GRU runs once per distinct length.
         distinct, index = torch.unique(lengths, return_inverse=True)
         encoded = encodings(most, self.positions).to(lengths.device).expand(len(distinct), -1, -1)
-        packed = pack_padded_sequence(encoded, distinct.cpu(), batch_first=True, enforce_sorted=False)
-        states, _ = pad_packed_sequence(self.gru(packed)[0], batch_first=True, total_length=most)
-        forward, backward = states.float().chunk(2, dim=-1)
+        states, _ = run_gru(self.gru, encoded, distinct)
+        forward, backward = states.chunk(2, dim=-1)
         logits = self.weight((forward + backward) / 2)[:, :, 0].float() / self.temperature
         theta: Tensor = logits.masked_fill(~counted(distinct, most), -torch.inf).softmax(dim=1)
         return theta[index]
@@ -130,7 +129,7 @@ class VSEInfinity(Model):
         self.fc = nn.Linear(width, embed)
         half = max(1, embed // 2)
         self.mlp = nn.Sequential(
-            nn.Linear(width, half), nn.BatchNorm1d(half), nn.ReLU(inplace=True), nn.Linear(half, embed)
+            nn.Linear(width, half), SharedBatchNorm1d(half), nn.ReLU(inplace=True), nn.Linear(half, embed)
         )
         nn.init.xavier_uniform_(self.fc.weight)
         nn.init.zeros_(self.fc.bias)
@@ -220,8 +219,7 @@ class _Words(_Text):
         return self.vocabulary(texts)
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        packed = pack_padded_sequence(self.words(tokens), lengths.cpu(), batch_first=True, enforce_sorted=False)
-        states, _ = pad_packed_sequence(self.gru(packed)[0], batch_first=True, total_length=tokens.shape[1])
+        states, _ = run_gru(self.gru, self.words(tokens), lengths)
         forward, backward = states.chunk(2, dim=-1)
         return (forward + backward) / 2
 
@@ -235,7 +233,13 @@ class _Transformer(_Text):
 
         # A model is data: code in its folder never runs, and nothing is unpickled.
         self.tokenizer: Any = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-        self.model: Any = AutoModel.from_pretrained(name, trust_remote_code=False, use_safetensors=True)
+        model: Any = AutoModel.from_pretrained(name, trust_remote_code=False, use_safetensors=True)
+        # Checkpoints are loaded in the dtype that they are stored in; weights are trained in float32.
+        self.model = model.float()
+        # The pooler of BERT and RoBERTa takes no part in the states, and DistributedDataParallel refuses parameters
+        # without a gradient.
+        if getattr(self.model, "pooler", None) is not None:
+            self.model.pooler = None
         self.fc = nn.Linear(self.model.config.hidden_size, embed)
         self.size = len(self.tokenizer)
         self.mask = self.tokenizer.mask_token_id if self.tokenizer.mask_token_id is not None else 0

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence
 
-from relabel_train.models.base import Model, Vocabulary, counted, unit
+from relabel_train.models.base import Model, Vocabulary, counted, run_gru, unit
 
 
 class VSEPP(Model):
@@ -62,6 +61,5 @@ class VSEPP(Model):
 
     def encode_captions(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """Embed B captions, prepared by `tokens`, as (B, E) float32 unit vectors."""
-        packed = pack_padded_sequence(self.words(tokens), lengths.cpu(), batch_first=True, enforce_sorted=False)
-        _, last = self.gru(packed)
+        _, last = run_gru(self.gru, self.words(tokens), lengths)
         return unit(last[0])

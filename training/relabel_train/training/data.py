@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +47,12 @@ class Split:
     image_ids: list[str]
     image: NDArray[np.int64]
     feature: NDArray[np.int64]
+
+    def digest(self) -> str:
+        """Return a sha256 of the captions, their images and their texts."""
+        images = [self.image_ids[i] for i in self.image]
+        body = json.dumps([self.caption_ids, images, self.texts])
+        return hashlib.sha256(body.encode()).hexdigest()
 
 
 def read_split(folder: Path, split: str, features: Features) -> Split:
@@ -178,7 +186,7 @@ class Batches:
 
     def __len__(self) -> int:
         if self.plan is not None:
-            return len(self.plan.epoch(0))
+            return len(self.epoch(0))
         assert self.sampler is not None
         return len(self.sampler)
 
@@ -192,11 +200,12 @@ class Batches:
 
     def epoch(self, epoch: int) -> list[Any]:
         """List an epoch's batches: caption rows, or the numbers of a plan's batches."""
+        least = max(2, self.world)  # a batch of one has no negative, and every process needs a share
         if self.plan is not None:
-            return list(self.plan.epoch(epoch % self.plan.epochs))
+            numbers = self.plan.epoch(epoch % self.plan.epochs)
+            return [number for number in numbers if len(self.plan.rows(number)) >= least]
         assert self.sampler is not None
-        # A batch of one has no negative, and every process needs a share.
-        return [rows for rows in self.sampler.epoch(epoch) if len(rows) >= max(2, self.world)]
+        return [rows for rows in self.sampler.epoch(epoch) if len(rows) >= least]
 
     def make(self, batch: Any) -> Batch:
         """Read one batch, in a worker if there are any."""

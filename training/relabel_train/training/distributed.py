@@ -74,6 +74,14 @@ def launched() -> tuple[int, int]:
     return (int(os.environ.get("RANK", "0")), world) if world > 1 else (0, 1)
 
 
+def _local_rank(rank: int) -> int:
+    """Return the rank of this process on its machine, as torchrun or Slurm set it; else its rank among all."""
+    for name in ("LOCAL_RANK", "SLURM_LOCALID"):
+        if name in os.environ:
+            return int(os.environ[name])
+    return rank
+
+
 @contextmanager
 def join_processes(device: str) -> Iterator[Processes]:
     """Join the process group of torchrun, or yield a group of one.
@@ -88,7 +96,7 @@ def join_processes(device: str) -> Iterator[Processes]:
     if device == "cuda" and not has_gpu:
         raise FitError("torch sees no CUDA device; use --device cpu, or install a torch built for CUDA")
     on_gpu = has_gpu and device != "cpu"
-    place = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if on_gpu else torch.device("cpu")
+    place = torch.device("cuda", _local_rank(rank) % torch.cuda.device_count()) if on_gpu else torch.device("cpu")
     if on_gpu:
         torch.cuda.set_device(place)
     if world == 1:

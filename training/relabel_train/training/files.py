@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import struct
 import threading
@@ -210,11 +211,13 @@ class Log:
         return 0 if self._path is None else self._path.stat().st_size
 
     def write(self, kind: str, step: int, values: dict[str, Any], message: str = "") -> None:
-        """Write one line: its kind, its step and numbers by name."""
+        """Write one line: its kind, its step and numbers by name; null for a number that is not finite."""
         if self._path is None:
             return
         with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"kind": kind, "step": step, **values}) + "\n")
+            # JSON has no NaN: float16's first steps overflow until their loss scale has fallen.
+            known = {n: None if isinstance(v, float) and not math.isfinite(v) else v for n, v in values.items()}
+            file.write(json.dumps({"kind": kind, "step": step, **known}, allow_nan=False) + "\n")
         if self._board is not None:
             for name, value in values.items():
                 if isinstance(value, int | float):

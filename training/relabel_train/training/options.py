@@ -17,6 +17,10 @@ class FitError(ValueError):
     """Options, data or a checkpoint that training cannot work with. The message names the cause and a remedy."""
 
 
+class DivergenceError(FitError):
+    """A loss that is not finite."""
+
+
 def option(
     default: Any, help_text: str, needed: bool = False, least: float | None = None, most: float | None = None
 ) -> Any:
@@ -130,9 +134,12 @@ class FitOptions:
             raise FitError("--labels and --plan both bring labels; give one of them")
 
     def identity(self) -> dict[str, Any]:
-        """Return the options that identify a run: a checkpoint resumes only under the same ones."""
+        """Return the options that identify a run: a checkpoint resumes only under the same ones.
+
+        Features, captions, labels and plans are identified by their content, which `relabel_train.fit` adds.
+        """
         # These change where and how often files are written, and how long the run is, but no step.
-        free = {"out", "workers", "log_every", "save_every", "epochs"}
+        free = {"out", "workers", "log_every", "save_every", "epochs", "data", "captions", "labels", "plan"}
         return {
             name: str(v) if isinstance(v, Path) else list(v) if isinstance(v, tuple) else v
             for name, v in asdict(self).items()
