@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,12 +21,9 @@ from relabel_train.metrics import (
     retrieval_report,
 )
 from relabel_train.metrics.positives import read_ids
-from relabel_train.training.data import Split, check_not_held_out, embed, read_split
+from relabel_train.training.data import Split, check_not_held_out, read_split, retrieval_scores
 from relabel_train.training.distributed import join_processes
 from relabel_train.training.options import EvalOptions, FitError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 ECCV_FILES = ("eccv_image_to_caption.json", "eccv_caption_to_image.json")
 
@@ -84,14 +81,15 @@ def evaluate(options: EvalOptions, device: str = "auto", notify: Callable[[str],
         If a file is missing or invalid, or files do not cover each other.
     """
     with join_processes(device) as processes:
-        model, _ = load_model(options.run, options.checkpoint)
-        model.to(processes.device)
+        models = [load_model(run, options.checkpoint)[0] for run in (options.run, *options.average)]
+        for model in models:
+            model.to(processes.device)
         features = open_features(options.data, namespace=options.namespace, ids=options.ids)
         split = read_split(options.captions, options.split, features)
-        notify(f"embedding {len(split.image_ids):,} images and {len(split.texts):,} captions of {options.split}")
-        images, captions = embed(model, split, features, processes.device)
+        notify(f"encoding {len(split.image_ids):,} images and {len(split.texts):,} captions of {options.split}")
+        scores = retrieval_scores(models, split, features, processes.device, notify)
     # Rankings need no model, and no process group.
-    if not np.isfinite(images).all() or not np.isfinite(captions).all():
+    if not all(np.isfinite(part).all() for part in (scores if isinstance(scores, tuple) else (scores,))):
         raise FitError(f"{options.run}: the model's embeddings are not finite")
     notes: list[str] = []
     positives: dict[str, Positives] = {}
@@ -101,15 +99,13 @@ def evaluate(options: EvalOptions, device: str = "auto", notify: Callable[[str],
     notify("recalls")
     # Without labels there is neither Kendall's tau nor Semantic Recall.
     plain = ReportSettings(kendall_tau=False, semantic_ms=())
-    retrieval = retrieval_report(
-        (images, captions), split.image, positives=positives, folds=options.folds, settings=plain
-    )
+    retrieval = retrieval_report(scores, split.image, positives=positives, folds=options.folds, settings=plain)
     graded = {}
     for path in options.labels:
         lookup = open_lookup(path)
         check_not_held_out(lookup, features)
         notify(f"metrics of labels: {lookup.about.label}")
-        graded[lookup.about.label] = _graded(lookup, split, images, captions, options.graded)
+        graded[lookup.about.label] = _graded(lookup, split, scores, options.graded)
     return Evaluation(retrieval, graded, features.stand_in, notes)
 
 
@@ -135,11 +131,9 @@ def positives_without_held_out(folder: Path, split: Split, features: Features) -
     return positives, note
 
 
-def _graded(
-    lookup: Lookup, split: Split, images: NDArray[np.float32], captions: NDArray[np.float32], count: int
-) -> RetrievalReport:
+def _graded(lookup: Lookup, split: Split, scores: Any, count: int) -> RetrievalReport:
     """Compute the metrics of a label on the first images and their captions."""
-    count = min(count or len(images), len(images))
+    count = min(count or len(split.image_ids), len(split.image_ids))
     chosen = np.flatnonzero(split.image < count)
     rows = lookup.rows_of([split.caption_ids[i] for i in chosen])
     # Captions without an encoding have no relevance.
@@ -150,4 +144,8 @@ def _graded(
     relevance = LookupRelevance(lookup, lookup.rows_of_images([split.image_ids[i] for i in image_numbers]), rows)
     low, top = lookup.about.bounds
     settings = ReportSettings(label_top=top, label_low=low, semantic_ms=())
-    return retrieval_report((images[image_numbers], captions[chosen]), image, relevance=relevance, settings=settings)
+    if isinstance(scores, tuple):
+        part: Any = (scores[0][image_numbers], scores[1][chosen])
+    else:
+        part = scores[np.ix_(image_numbers, chosen)]
+    return retrieval_report(part, image, relevance=relevance, settings=settings)

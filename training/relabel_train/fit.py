@@ -122,6 +122,8 @@ def _fit(options: FitOptions, processes: Processes, notify: Callable[[str], None
     # From the training captions alone: words of val and test stay unknown.
     vocabulary = Vocabulary.of(train.texts, options.least)
     model = make_model(options.model, features.width, vocabulary, options.embed, options.word, options.text)
+    if model.sets and objective.needs_paired:
+        raise FitError(f"log_ratio and dense_triplet compare embeddings; {options.model} has a set of vectors per item")
     model.to(processes.device)
     objective.to(processes.device)
     groups = model.parameter_groups(options.lr) + objective.parameter_groups(options.lr)

@@ -9,7 +9,6 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -95,9 +94,10 @@ def test_captions_without_a_label_are_in_no_batch_and_no_metric(
     rng = np.random.default_rng(0)
     images = rng.normal(size=(len(split.image_ids), 6)).astype(np.float32)
     captions = rng.normal(size=(len(split.texts), 6)).astype(np.float32)
-    report = _graded(labels, split, images, captions, 0)
+    report = _graded(labels, split, (images, captions), 0)
     assert (report.images, report.captions) == (len(images) - 1, len(captions) - len(excluded))
     assert "NaN" not in json.dumps(report.to_json())
+    assert _graded(labels, split, images @ captions.T, 0).to_json() == report.to_json()
 
 
 @pytest.mark.parametrize("label", ["cbow", "cider"])
@@ -167,7 +167,9 @@ def test_batches_without_labels_and_of_a_plan(
     batch: Batch = none.make(none.epoch(0)[0])
     assert batch.relevance is None
     assert batch.same_image.diagonal().all()
-    settled = small_project.config.export.model_copy(update={"plan": ExportPlanParams(batch_size=16, epochs=1, drop_last=False)})
+    settled = small_project.config.export.model_copy(
+        update={"plan": ExportPlanParams(batch_size=16, epochs=1, drop_last=False)}
+    )
     project = replace(small_project, config=small_project.config.model_copy(update={"export": settled}))
     job = stages.export_plan(project, "cbow", "train")
     job.run()

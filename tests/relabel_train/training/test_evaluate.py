@@ -16,7 +16,8 @@ from relabel.stages import Project
 from relabel_train.evaluate import ECCV_FILES, evaluate, positives_without_held_out
 from relabel_train.features import Features, open_features
 from relabel_train.fit import fit, load_model
-from relabel_train.training.data import Split, embed, read_split
+from relabel_train.metrics import ReportSettings, retrieval_report
+from relabel_train.training.data import Split, embed, read_split, score
 from relabel_train.training.options import EvalOptions, FitOptions
 
 
@@ -60,6 +61,42 @@ def test_figures_equal_those_of_the_embeddings(run: Callable[..., FitOptions], s
     assert json.loads(json.dumps(body)) == body
     assert body["stand_in"] is None
     assert "Against the label cider, 6 images" in report.text()
+
+
+@pytest.mark.parametrize("batch", [2, 512])
+def test_scores_of_sets_are_computed_in_blocks(run: Callable[..., FitOptions], batch: int) -> None:
+    """Check that the scores of a split are those of one call, in the order of the split, with messages."""
+    options = run(model="saf", epochs=1)
+    fit(options, "cpu")
+    features = open_features(options.data, namespace="coco")
+    split = read_split(options.captions, "test", features)
+    model = load_model(options.out)[0]
+    messages: list[str] = []
+    scores = score(model, split, features, torch.device("cpu"), batch, messages.append)
+    vectors, regions = (torch.from_numpy(a) for a in features.take(split.feature))
+    with torch.no_grad():
+        expected = model.scores(
+            model.encode_images(vectors, regions), model.encode_captions(*model.tokens(split.texts))
+        )
+    np.testing.assert_allclose(scores, expected.numpy(), rtol=1e-5)
+    assert messages[-1] == f"scored {len(split.texts)} of {len(split.texts)} captions with {len(vectors)} images"
+
+
+def test_sgraf_is_the_average_of_two_runs(run: Callable[..., FitOptions], small_project: Project) -> None:
+    """Check `average` for SGR and SAF: the figures are those of the mean of both score matrices."""
+    runs = [run(name, model=name, epochs=2, lr=0.01) for name in ("sgr", "saf")]
+    for options in runs:
+        fit(options, "cpu")
+    features = open_features(runs[0].data, namespace="coco")
+    split = read_split(runs[0].captions, "test", features)
+    each = [score(load_model(o.out)[0], split, features, torch.device("cpu")) for o in runs]
+    lookup = small_project.layout.lookup("all", "cider")
+    report = evaluate(held(runs[0], average=(runs[1].out,), labels=(lookup,)), "cpu")
+    mean = (each[0] + each[1]) / 2
+    expected = retrieval_report(mean, split.image, settings=ReportSettings(kendall_tau=False, semantic_ms=()))
+    assert report.retrieval.to_json() == expected.to_json()
+    assert report.retrieval.to_json() != evaluate(held(runs[0]), "cpu").retrieval.to_json()
+    assert report.graded["cider"]["labels.ndcg"].i2t is not None
 
 
 def test_held_out_captions_are_neither_positives_nor_queries(tmp_path: Path) -> None:

@@ -101,6 +101,7 @@ def test_training_reduces_the_loss_and_reports_it(run: Callable[..., FitOptions]
     ("changed", "killed_at"),
     [
         ({"loss": ("sam",), "loss_set": ("sampling=random",), "save_every": 2}, "step 5:"),
+        ({"model": "saf", "loss": ("smooth_ndcg_triplet",), "save_every": 2}, "step 5:"),
         ({"model": "vse_inf", "sampler": "graded", "sampler_set": ("group=4", "depth=8"), "decay_at": 1}, "step 7:"),
         ({"loss": ("graded_sigmoid",), "loss_set": ("labels=cosine",), "weight_decay": 0.1}, "step 5:"),
     ],
@@ -195,7 +196,8 @@ def test_workers_read_ahead_and_change_nothing(run: Callable[..., FitOptions]) -
     ("changed", "said"),
     [
         ({"labels": None, "loss": ("bcls",)}, "give --labels"),
-        ({"model": "sgraf"}, "no model 'sgraf'"),
+        ({"model": "scan"}, "no model 'scan'"),
+        ({"model": "sgr", "loss": ("log_ratio",)}, "log_ratio and dense_triplet compare embeddings; sgr has a set"),
         ({"batch_size": 1000, "sampler_set": ("drop_last=true",)}, "no batch of 1000"),
     ],
 )
@@ -384,6 +386,8 @@ def torchrun(*arguments: str) -> str:
 RUNS: dict[str, dict[str, Any]] = {
     "triplet": {},
     "vse_inf": {"model": "vse_inf"},
+    "sgr": {"model": "sgr"},
+    "saf": {"model": "saf", "loss": ("bcls",)},
     "sam": {"loss": ("sam",), "loss_set": ("sampling=random",)},
     "log_ratio": {"loss": ("log_ratio",)},
     "graded_sigmoid": {"loss": ("graded_sigmoid",), "loss_set": ("labels=cosine",)},

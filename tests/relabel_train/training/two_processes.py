@@ -30,9 +30,11 @@ def gradients(options: FitOptions, here: Processes) -> dict[str, Any]:
     torch.manual_seed(0)
     vocabulary = Vocabulary.of(split.texts, 1)
     model: Any = make_model(options.model, features.width, vocabulary, options.embed, options.word)
-    if options.model == "vse_inf":
-        # Processes draw different regions and words to drop, so that only undropped ones can be compared.
-        model.region_drop = model.word_drop = 0.0
+    # Processes draw different numbers for what they drop, so that only models without dropping can be compared.
+    model.region_drop = model.word_drop = 0.0
+    for part in model.modules():
+        if isinstance(part, torch.nn.Dropout):
+            part.p = 0.0
     objective = Objective(options.loss, options.loss_set)
     learned = {**dict(model.named_parameters()), **dict(objective.named_parameters())}
     batches = Batches(options, split, features, model, labels, None, True, here.rank, here.world)

@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,9 @@ from relabel_train.training.options import FitError
 
 class Model(nn.Module):
     """Model that embeds images and captions; `tokens` prepares texts for `encode_captions`."""
+
+    sets: ClassVar[bool] = False
+    """True if an encoding is a set of vectors, (B, N, E) padded with zeros, and scores are no cosines of them."""
 
     @abstractmethod
     def tokens(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
@@ -48,7 +51,7 @@ class Model(nn.Module):
         """Embed B captions, prepared by `tokens`: (B, E) float32 unit vectors."""
 
     def scores(self, images: Tensor, captions: Tensor) -> Tensor:
-        """Return the cosines s(V_i, T_j) of embeddings: (B_images, B_captions)."""
+        """Return the scores s(V_i, T_j) of encodings, (B_images, B_captions): cosines of embeddings."""
         cosines: Tensor = images @ captions.T
         return cosines
 

@@ -43,7 +43,9 @@ class Processes:
         return float(number)
 
     def gather(self, vectors: Tensor, count: int) -> Tensor:
-        """Concatenate the processes' shares of a batch of `count` pairs, cut as by `numpy.array_split`: (count, E).
+        """Concatenate the processes' shares of a batch of `count` pairs, cut as by `numpy.array_split`.
+
+        Vectors are (b, E), or sets of them, (b, N, E), which are padded with zeros to the largest N.
 
         Every process computes the same loss from the same matrix, so the gradient of its share is complete.
         DistributedDataParallel averages gradients, so it is multiplied by the number of processes. The result is the
@@ -116,14 +118,17 @@ class _Gather(torch.autograd.Function):
     def forward(ctx: Any, vectors: Tensor, count: int, rank: int, world: int) -> Tensor:
         sizes = [count // world + (r < count % world) for r in range(world)]
         # all_gather needs equal shapes: shares are padded to the longest one, and cut again.
-        padded = vectors.new_zeros(max(sizes), vectors.shape[1])
-        padded[: len(vectors)] = vectors
+        inner = torch.tensor(vectors.shape[1:], device=vectors.device)
+        dist.all_reduce(inner, dist.ReduceOp.MAX)
+        padded = vectors.new_zeros(max(sizes), *inner.tolist())
+        own = tuple(slice(0, n) for n in vectors.shape)
+        padded[own] = vectors
         gathered = [torch.empty_like(padded) for _ in range(world)]
         dist.all_gather(gathered, padded)
         start = sum(sizes[:rank])
-        ctx.mine, ctx.world = slice(start, start + sizes[rank]), world
+        ctx.own, ctx.world = (slice(start, start + sizes[rank]), *own[1:]), world
         return torch.cat([part[:size] for part, size in zip(gathered, sizes, strict=True)])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
-        return gradients[0][ctx.mine] * ctx.world, None, None, None
+        return gradients[0][ctx.own] * ctx.world, None, None, None

@@ -49,6 +49,9 @@ class EvalOptions:
     run: Path = option(None, "Folder of a run of `relabel fit`.", needed=True)
     data: Path = option(None, "Features, as `relabel fit` takes them.", needed=True)
     captions: Path = option(None, "Corpus of `relabel ingest`.", needed=True)
+    average: tuple[Path, ...] = option(
+        (), "Further run whose scores are averaged with those of the run: SGRAF is sgr and saf. Repeatable."
+    )
     labels: tuple[Path, ...] = option(
         (), "Lookup for nDCG, CS@K, Kendall's tau and NCS, named by its label. Repeatable."
     )
@@ -78,7 +81,7 @@ class FitOptions:
     )
     labels: Path | None = option(None, "Lookup of `relabel export lookup`; losses without labels need none.")
     plan: Path | None = option(None, "Batch plan of `relabel export plan`, which replaces the lookup and the sampler.")
-    model: str = option("vsepp", "vsepp or vse_inf.")
+    model: str = option("vsepp", "vsepp, vse_inf, sgr or saf.")
     text: str = option("gru", "vse_inf: gru, or a transformers model by name or folder.")
     loss: tuple[str, ...] = option(
         ("triplet",), "Loss by name, with an optional weight: triplet, bcls:0.5. Repeatable."

@@ -1,0 +1,292 @@
+"""SGR and SAF: scores from the alignment of every word with the regions of an image.
+
+Diao et al., Similarity Reasoning and Filtration for Image-Text Matching (SGRAF), AAAI 2021. SGRAF is the average of the
+scores of both models, which are trained separately: `relabel eval --run SGR --average SAF`.
+
+An item is encoded as a set: its global vector, then its local vectors, all of length 1, then padding of zeros.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import leaky_relu, pad
+from torch.utils.checkpoint import checkpoint
+
+from relabel_train.models.base import Model, Vocabulary, counted, run_gru, unit
+from relabel_train.models.batch_norm import SharedBatchNorm1d
+
+_CELLS = 1 << 24
+"""Numbers of the largest tensor of a block of captions: 64 MiB of float32."""
+
+
+class SimilarityModel(Model):
+    """Base of SGR and SAF: encoders of regions and words, and the similarity vectors of their alignment.
+
+    Parameters
+    ----------
+    width : int
+        D of an image's vectors.
+    vocabulary : Vocabulary
+    embed, word : int
+        E, and the width of word vectors; 1024 and 300 in the paper. Similarity vectors have a quarter of E, 256 in the
+        paper.
+    drop : float
+        Dropout of word vectors and of the attention to global vectors; 0.4, as the released code.
+
+    Notes
+    -----
+    Scores are in (0, 1). They are computed for blocks of captions, which a training step computes once more for the
+    gradient: besides the encodings and the scores, memory is that of one block, a few times 64 MiB or of one caption.
+    """
+
+    sets: ClassVar[bool] = True
+
+    def __init__(
+        self, width: int, vocabulary: Vocabulary, embed: int = 1024, word: int = 300, drop: float = 0.4
+    ) -> None:
+        super().__init__()
+        self.vocabulary = vocabulary
+        self.fc = nn.Linear(width, embed)
+        self.words = nn.Embedding(len(vocabulary), word)
+        self.gru = nn.GRU(word, embed, batch_first=True, bidirectional=True)
+        self.drop = nn.Dropout(drop)
+        self.image_global, self.text_global = _GlobalVector(embed, drop, norm=True), _GlobalVector(embed, drop)
+        self.similarity = max(1, embed // 4)
+        self.local_similarity = nn.Linear(embed, self.similarity)
+        self.global_similarity = nn.Linear(embed, self.similarity)
+        self.score = nn.Linear(self.similarity, 1)
+        nn.init.uniform_(self.words.weight, -0.1, 0.1)
+        for layer in (self.fc, self.local_similarity, self.global_similarity, self.score):
+            _xavier(layer)
+
+    def tokens(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """Return (B, T) int64 tokens and the (B,) int64 numbers of tokens that count."""
+        return self.vocabulary(texts)
+
+    def encode_images(self, features: Tensor, lengths: Tensor) -> Tensor:
+        """Encode B images, (B, R, D), as (B, 1 + R, E) float32: the global vector, the regions, zeros as padding."""
+        mask = counted(lengths, features.shape[1])
+        encoded: Tensor = self.image_global(unit(self.fc(features)).masked_fill(~mask[:, :, None], 0), mask)
+        return encoded
+
+    def encode_captions(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        """Encode B captions, (B, T), as (B, 1 + T, E) float32: the global vector, the words, zeros as padding."""
+        mask = counted(lengths, tokens.shape[1])
+        states, _ = run_gru(self.gru, self.drop(self.words(tokens)), lengths)
+        forward, backward = states.chunk(2, dim=-1)
+        encoded: Tensor = self.text_global(unit((forward + backward) / 2).masked_fill(~mask[:, :, None], 0), mask)
+        return encoded
+
+    def scores(self, images: Tensor, captions: Tensor) -> Tensor:
+        """Return the scores s(V_i, T_j) of encodings: (B_images, B_captions), in (0, 1)."""
+        count, words, width = captions.shape
+        # The largest tensor holds a vector of E numbers per pair and word.
+        block = max(1, _CELLS // (len(images) * words * width))
+        parts, statistics = [], []
+        for a in range(0, count, block):
+            # Without the recomputation, a step of 128 pairs with 1024 numbers per vector would keep 5 GiB.
+            saved = torch.is_grad_enabled()
+            arguments = (images, captions[a : a + block])
+            part, facts = checkpoint(self._block, *arguments, use_reentrant=False) if saved else self._block(*arguments)
+            parts.append(part)
+            statistics.append(facts)
+        self._track(torch.cat(statistics))
+        return torch.cat(parts, dim=1)
+
+    def _block(self, images: Tensor, captions: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the scores of some captions, (I, C), and statistics of each, (C, ...)."""
+        nodes, mask = self.alignments(images, captions)
+        vectors, statistics = self.combine(nodes, mask)
+        return torch.sigmoid(self.score(vectors)[:, :, 0]), statistics
+
+    def alignments(self, images: Tensor, captions: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the similarity vectors of every pair, first the global one, then one per word.
+
+        Parameters
+        ----------
+        images : (I, 1 + R, E) float
+        captions : (C, 1 + T, E) float
+
+        Returns
+        -------
+        nodes : (I, C, 1 + T, S) float
+        mask : (C, 1 + T) bool
+            Nodes that count.
+        """
+        regions, words = images[:, 1:], captions[:, 1:]
+        has_word, has_region = (words != 0).any(dim=2), (regions != 0).any(dim=2)
+        context = attended(regions, words, has_region, has_word)
+        local = unit(self.local_similarity((context - words) ** 2))
+        whole = unit(self.global_similarity((images[:, None, 0] - captions[:, 0]) ** 2))
+        return torch.cat([whole[:, :, None], local], dim=2), pad(has_word, (1, 0), value=True)
+
+    @abstractmethod
+    def combine(self, nodes: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Combine the nodes of each pair, (I, C, N, S), to one vector, (I, C, S); also return statistics, (C, ...)."""
+
+    def _track(self, statistics: Tensor) -> None:
+        """Take note of the statistics of all captions of a batch."""
+
+
+class SGR(SimilarityModel):
+    """Similarity graph reasoning: three steps of attention among the similarity vectors; the global node is the result.
+
+    Parameters and notes are those of `SimilarityModel`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from relabel_train.models import SGR, Vocabulary
+    >>> model = SGR(8, Vocabulary.of(["a dog"], least=1), embed=16, word=12).eval()
+    >>> images = model.encode_images(torch.rand(2, 5, 8), torch.tensor([5, 3]))
+    >>> captions = model.encode_captions(*model.tokens(["a dog", "a cat", "a"]))
+    >>> images.shape, model.scores(images, captions).shape
+    (torch.Size([2, 6, 16]), torch.Size([2, 3]))
+    """
+
+    def __init__(
+        self, width: int, vocabulary: Vocabulary, embed: int = 1024, word: int = 300, drop: float = 0.4
+    ) -> None:
+        super().__init__(width, vocabulary, embed, word, drop)
+        self.steps = nn.ModuleList(_GraphStep(self.similarity) for _ in range(3))
+
+    def combine(self, nodes: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the global node after all steps."""
+        for step in self.steps:
+            # Only the global node is read after the last step.
+            nodes = step(nodes[:, :, :1] if step is self.steps[-1] else nodes, nodes, mask)
+        return nodes[:, :, 0], nodes.new_zeros(len(mask), 0)
+
+
+class SAF(SimilarityModel):
+    """Similarity attention filtration: a gate per similarity vector, and the gated mean as the result.
+
+    Parameters and notes are those of `SimilarityModel`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from relabel_train.models import SAF, Vocabulary
+    >>> model = SAF(8, Vocabulary.of(["a dog"], least=1), embed=16, word=12).eval()
+    >>> images = model.encode_images(torch.rand(2, 5, 8), torch.tensor([5, 3]))
+    >>> model.scores(images, model.encode_captions(*model.tokens(["a dog", "a cat", "a"]))).shape
+    torch.Size([2, 3])
+    """
+
+    def __init__(
+        self, width: int, vocabulary: Vocabulary, embed: int = 1024, word: int = 300, drop: float = 0.4
+    ) -> None:
+        super().__init__(width, vocabulary, embed, word, drop)
+        self.gate, self.norm = nn.Linear(self.similarity, 1), nn.BatchNorm1d(1)
+        _xavier(self.gate)
+
+    def combine(self, nodes: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the mean of the nodes, weighted by their gates, and mean and variance of each caption's gates."""
+        logits = self.gate(nodes)[:, :, :, 0]
+        # The released code scores caption by caption, so the statistics of a caption are over all images and its nodes.
+        count = (mask.sum(dim=1) * len(nodes)).to(logits.dtype)
+        mean = logits.masked_fill(~mask, 0).sum(dim=(0, 2)) / count
+        centred = (logits - mean[:, None]).masked_fill(~mask, 0)
+        variance = centred.square().sum(dim=(0, 2)) / count
+        unbiased = variance * count / (count - 1)
+        if not self.training:
+            assert self.norm.running_mean is not None and self.norm.running_var is not None  # noqa: PT018
+            centred, variance = logits - self.norm.running_mean, self.norm.running_var.expand(len(mask))
+        scaled = centred * torch.rsqrt(variance + self.norm.eps)[:, None]
+        gates = torch.sigmoid(scaled * self.norm.weight + self.norm.bias).masked_fill(~mask, 0)
+        weights = gates / (gates.sum(dim=2, keepdim=True) + 1e-8)
+        return unit((weights[:, :, None] @ nodes)[:, :, 0]), torch.stack([mean, unbiased], dim=1).detach()
+
+    def _track(self, statistics: Tensor) -> None:
+        """Move the running statistics towards the means over the captions of a training batch."""
+        if not (self.training and torch.is_grad_enabled()):
+            return
+        assert self.norm.running_mean is not None and self.norm.running_var is not None  # noqa: PT018
+        mean, variance = statistics.mean(dim=0)
+        self.norm.running_mean.lerp_(mean, 0.1)
+        self.norm.running_var.lerp_(variance, 0.1)
+
+
+def attended(regions: Tensor, words: Tensor, has_region: Tensor, has_word: Tensor) -> Tensor:
+    """Return the regions' mean as each word attends to them (SCAN's text-to-image attention, temperature 9).
+
+    Cosines of a region, cut at 0 with a slope of 0.1 below, are scaled to length 1 over the words of the caption. The
+    softmax over regions gives the weights.
+
+    Parameters
+    ----------
+    regions : (I, R, E) float
+    words : (C, T, E) float
+    has_region : (I, R) bool
+    has_word : (C, T) bool
+
+    Returns
+    -------
+    (I, C, T, E) float
+        Unit vectors.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from relabel_train.models.sgraf import attended
+    >>> regions, words = torch.eye(2)[None], torch.eye(2)[None, :1]  # one image of two regions, a caption of one word
+    >>> attended(regions, words, torch.ones(1, 2, dtype=torch.bool), torch.ones(1, 1, dtype=torch.bool))
+    tensor([[[[1.0000e+00, 1.2341e-04]]]])
+    """
+    cosines = leaky_relu(torch.einsum("ire,cte->ictr", regions, words), 0.1).masked_fill(~has_word[:, :, None], 0)
+    scaled = cosines / (cosines.norm(dim=2, keepdim=True) + 1e-8)
+    weights = (9 * scaled).masked_fill(~has_region[:, None, None], -torch.inf).softmax(dim=3)
+    return unit(torch.einsum("ictr,ire->icte", weights, regions))
+
+
+class _GlobalVector(nn.Module):
+    """Mean of local vectors, weighted by their agreement with the plain mean; `norm` adds batch normalisation."""
+
+    def __init__(self, embed: int, drop: float, norm: bool = False) -> None:
+        super().__init__()
+        self.local, self.mean, self.weight = nn.Linear(embed, embed), nn.Linear(embed, embed), nn.Linear(embed, 1)
+        self.local_norm = SharedBatchNorm1d(embed) if norm else nn.Identity()
+        self.mean_norm = SharedBatchNorm1d(embed) if norm else nn.Identity()
+        self.drop = nn.Dropout(drop)
+        for layer in (self.local, self.mean, self.weight):
+            _xavier(layer)
+
+    def forward(self, vectors: Tensor, mask: Tensor) -> Tensor:
+        """Put the global vector before the local ones: (B, N, E) to (B, 1 + N, E)."""
+        mean = vectors.sum(dim=1) / mask.sum(dim=1, keepdim=True)
+        # Without padding, which would enter the statistics of the batch norm.
+        flat = self.drop(torch.tanh(self.local_norm(self.local(vectors[mask]).float())))
+        whole = self.drop(torch.tanh(self.mean_norm(self.mean(mean).float())))
+        owner = mask.nonzero()[:, 0]
+        agreement = self.weight(flat * whole[owner])[:, 0].float()
+        logits = agreement.new_full(mask.shape, -torch.inf)
+        logits[mask] = agreement
+        weighted = (logits.softmax(dim=1)[:, :, None] * vectors).sum(dim=1)
+        return torch.cat([unit(weighted)[:, None], vectors], dim=1)
+
+
+class _GraphStep(nn.Module):
+    """One step of reasoning: every query node becomes the attended mean of all nodes, through a layer."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.query, self.key, self.out = (nn.Linear(width, width) for _ in range(3))
+        for layer in (self.query, self.key, self.out):
+            _xavier(layer)
+
+    def forward(self, queries: Tensor, nodes: Tensor, mask: Tensor) -> Tensor:
+        """Update some nodes, (I, C, Q, S), by all nodes, (I, C, N, S); `mask`, (C, N), marks those that count."""
+        edges = (self.query(queries) @ self.key(nodes).transpose(2, 3)).masked_fill(~mask[:, None], -torch.inf)
+        updated: Tensor = torch.relu(self.out(edges.softmax(dim=3) @ nodes))
+        return updated
+
+
+def _xavier(layer: nn.Linear) -> None:
+    """Draw weights as the released code: Xavier-uniform, bias 0."""
+    nn.init.xavier_uniform_(layer.weight)
+    nn.init.zeros_(layer.bias)
