@@ -1,14 +1,15 @@
-"""Parameters of the experiments, read from `experiments/params.yaml` and from options."""
+"""Parameters of the experiments, read from `experiments/small.yaml` or `experiments/full.yaml` and from options."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import typer
-from pydantic import Field, PrivateAttr, ValidationError
+from pydantic import Field, PrivateAttr, ValidationError, model_validator
 
+from experiments.rows import ROWS, Row
 from relabel.config import read_yaml, with_overrides
 from relabel.core.errors import UsageError
 from relabel.core.parameters import Parameters, Seed, describe
@@ -16,9 +17,10 @@ from relabel.corpus.build import SPLITS
 from relabel.stages import Project
 from relabel.stages.job import Variant
 
-FILE = Path(__file__).parent / "params.yaml"
-"""Default parameter file."""
-FILE_OPTION = typer.Option("--experiments", help="Parameters of the experiments; experiments/params.yaml by default.")
+Budget = Literal["small", "full"]
+FOLDER = Path(__file__).parent
+"""Folder of the parameter files of the budgets, `small.yaml` and `full.yaml`."""
+FILE_OPTION = typer.Option("--experiments", help="Parameters of the experiments; experiments/small.yaml by default.")
 """Option of every experiment."""
 
 
@@ -52,77 +54,80 @@ class ProxyFeaturesParams(Parameters):
         return {split: self.images or getattr(self, split) for split in SPLITS}
 
 
-class Row(Parameters):
-    """One row of the table: losses, the label they are trained with, and the sampler of batches."""
+class ModelBudget(Parameters):
+    """Rows that a model trains, and its size; a budget that is None is that of the table."""
 
-    loss: tuple[str, ...] = Field(description="Names of losses, as in `relabel fit --loss`.")
-    loss_set: tuple[str, ...] = Field((), description="Parameters of the losses, as in `relabel fit --loss-set`.")
-    label: str | None = Field(None, description="Label; by default the first of `train_labels`.")
-    sampler: Literal["random", "neighbour", "graded"] = Field("random", description="Sampler of batches.")
-
-
-_NAMES = (
-    "triplet",
-    "kendall",
-    "sliding_window_kendall",
-    "bcls",
-    "ladder",
-    "sam",
-    "smooth_ndcg",
-    "smooth_ndcg_triplet",
-    "log_ratio",
-    "dense_triplet",
-    "soft_target",
-    "multi_positive_infonce",
-)
-COMPARED = ("bcls", "smooth_ndcg_triplet")
-"""Losses that are also trained with graded batches."""
-BY_LABEL = "smooth_ndcg_triplet"
-"""Loss that is trained with every label: it accepts labels of any range and has no threshold."""
-
-ROWS: dict[str, Row] = {name: Row(loss=(name,)) for name in _NAMES}
-ROWS["triplet_soft"] = Row(loss=("triplet",), loss_set=("negatives=soft",))
-ROWS |= {f"{name}, graded batches": Row(loss=(name,), sampler="graded") for name in COMPARED}
-"""Default rows; `FitTableParams.all_rows` adds a row `LOSS, LABEL` per further label."""
+    rows: tuple[str, ...] | None = Field(None, description="Rows; all by default.")
+    by_label: tuple[str, ...] = Field((), description="Rows that are also trained with every further label.")
+    embed: int = Field(128, ge=1, le=100_000, description="Width of embeddings; papers have 1024.")
+    word: int = Field(64, ge=1, le=100_000, description="Width of word vectors; papers have 300.")
+    epochs: int | None = Field(None, ge=1, le=1_000_000, description="Largest number of epochs.")
+    lrs: tuple[float, ...] | None = Field(None, min_length=1, description="Learning rates.")
+    seeds: tuple[Seed, ...] | None = Field(None, min_length=1, description="Seeds.")
 
 
 class FitTableParams(Parameters):
-    """Rows of the table of losses, and the budget of each training."""
+    """Models, rows and labels of the table of losses, and the budget of each training."""
 
+    name: str = Field("fit", description="Folder of the table.")
     train_labels: tuple[str, ...] = Field(
-        ("sbert", "cider"),
-        min_length=1,
-        description="Labels; every loss is trained with the first, and one loss with each of the others.",
+        ("sbert", "cider"), min_length=1, description="Labels to train with; rows that name no label have the first."
     )
     judge: str = Field("sbert", description="Label of nDCG, CS@100 and Kendall's tau.")
     ncs: str = Field("cider", description="Label of NCS, without negative values.")
-    rows: dict[str, Row] | None = Field(None, description="Rows by name; every loss by default.")
-    seeds: tuple[Seed, ...] = Field((0, 1, 2), min_length=1, description="Seeds; each row is trained once per seed.")
-    model: str = Field("vsepp", description="vsepp or vse_inf.")
-    embed: int = Field(
-        128, ge=1, le=100_000, description="Width of embeddings: the small configuration; papers have 1024."
+    rows: dict[str, Row] = Field(ROWS, description="Rows by name; every loss by default.")
+    models: dict[str, ModelBudget] = Field(
+        {"vsepp": ModelBudget()}, min_length=1, description="Models by name, as in `relabel fit --model`."
     )
-    word: int = Field(64, ge=1, le=100_000, description="Width of word vectors; papers have 300.")
-    epochs: int = Field(6, ge=1, le=1_000_000, description="Epochs per training.")
+    lrs: tuple[float, ...] = Field(
+        (2e-4, 5e-4, 1e-3, 2e-3, 5e-3),
+        min_length=1,
+        description="Learning rates, ascending; a rate falls to a tenth after two thirds of the epochs.",
+    )
+    extend: int = Field(
+        2, ge=0, le=20, description="Further learning rates that are tried while the best one is the first or the last."
+    )
+    search_seed: Seed = Field(0, description="Seed of the trainings that choose a learning rate and a main parameter.")
+    seeds: tuple[Seed, ...] = Field((1, 2, 3, 4, 5), min_length=1, description="Seeds of the trainings of the table.")
+    epochs: int = Field(6, ge=1, le=1_000_000, description="Largest number of epochs of a training.")
+    patience: int = Field(
+        2, ge=0, le=10**9, description="Epochs without a better RSUM on val before a training stops; 0: never."
+    )
     batch_size: int = Field(128, ge=2, le=1_000_000, description="Captions per batch.")
-    lr: float = Field(
-        2e-3, gt=0, le=1000, description="Learning rate; falls to a tenth after two thirds of the epochs."
-    )
     neighbours: int = Field(50, ge=1, le=1_000_000, description="Neighbours per caption, for graded batches.")
     graded: int = Field(
         1000, ge=0, le=2**31 - 1, description="Number of test images for RSUM and the metrics of labels; 0: all."
     )
 
-    def all_rows(self) -> dict[str, Row]:
-        """Return `rows` if set, else every loss with the first label and one row per further label."""
-        if self.rows is not None:
-            return self.rows
-        rows = dict(ROWS)
-        if "cider" in self.train_labels:
-            # The paper's threshold of 3, for labels that are divided by 10.
-            rows["sam"] = Row(loss=("sam",), loss_set=("tau=0.3",), label="cider")
-        by_label = {f"{BY_LABEL}, {label}": Row(loss=(BY_LABEL,), label=label) for label in self.train_labels[1:]}
-        return rows | by_label
+    @model_validator(mode="after")
+    def _check_rows(self) -> Self:
+        for model, budget in self.models.items():
+            for name in (*(budget.rows or ()), *budget.by_label):
+                if name not in self.rows:
+                    raise ValueError(f"model {model} trains row {name!r}; there are {', '.join(self.rows)}")
+        for name, row in self.rows.items():
+            if row.label is not None and row.label not in self.train_labels:
+                raise ValueError(f"row {name!r} is trained with {row.label}; add it to train_labels")
+        return self
+
+    def rows_of(self, model: str) -> dict[str, Row]:
+        """Return the rows that a model trains; `by_label` adds a row `NAME, LABEL` per further label.
+
+        Examples
+        --------
+        >>> from experiments.params import FitTableParams
+        >>> budget = {"rows": ("triplet", "bcls"), "by_label": ("bcls",)}
+        >>> list(FitTableParams(models={"vsepp": budget}).rows_of("vsepp"))
+        ['triplet', 'bcls', 'bcls, cider']
+        """
+        budget = self.models[model]
+        rows = {name: self.rows[name] for name in (self.rows if budget.rows is None else budget.rows)}
+        for name in budget.by_label:
+            row = self.rows[name]
+            for label in self.train_labels:
+                if label != (row.label or self.train_labels[0]):
+                    rows[f"{name}, {label}"] = row.model_copy(update={"label": label})
+        return rows
 
 
 class Experiments(Parameters):
@@ -141,15 +146,18 @@ class Experiments(Parameters):
         return Variant(values, trial, project.runtime.replace, lambda _: "Edit the parameter file of the experiments.")
 
 
-def load_experiments(path: Path | None = None, options: Mapping[str, Any] = {}) -> Experiments:
+def load_experiments(
+    path: Path | None = None, options: Mapping[str, Any] = {}, budget: Budget = "small"
+) -> Experiments:
     """Read the parameters of the experiments.
 
     Parameters
     ----------
     path : Path, optional
-        YAML file; `experiments/params.yaml` by default.
+        YAML file; that of the budget by default.
     options : mapping
         Dotted names to values that override the file; None is skipped.
+    budget : "small" or "full"
 
     Raises
     ------
@@ -158,7 +166,7 @@ def load_experiments(path: Path | None = None, options: Mapping[str, Any] = {}) 
     UsageError
         If a name is not a parameter or a value is not valid.
     """
-    file = path or FILE
+    file = path or FOLDER / f"{budget}.yaml"
     body = read_yaml(file)
     # The file alone must be valid, too: it is compared with the options to recognize trials.
     try:

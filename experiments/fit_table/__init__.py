@@ -1,18 +1,21 @@
-"""The table of losses: every loss trained with the same budget on proxy features."""
+"""The table of losses: every loss trained with a chosen setting on proxy features, and the papers' claims."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiments.fit_table.table import summary, to_csv, to_table
+from experiments.fit_table.claims import claims_table, judge_claims
+from experiments.fit_table.search import Setting, best_setting, missing_settings
+from experiments.fit_table.table import figures, summary, to_csv, to_table
 from experiments.params import Experiments, FitTableParams
 from experiments.proxy_features import proxy_features, remaining_project
 from relabel.core.errors import MissingError, PartialError
-from relabel.core.tables import markdown, text
+from relabel.core.tables import Table, markdown, text
 from relabel.neighbours.spec import NeighboursParams
 from relabel.stages import Job, Project, build_encoding, export_lookup, ingest, log_status, neighbours, run_logged
 from relabel.store.files import write_text
@@ -20,16 +23,23 @@ from relabel.store.manifest import ArtefactSpec, Manifest, open_artefact
 from relabel.store.workdir import Work
 
 if TYPE_CHECKING:
-    from experiments.fit_table.trials import Trial
+    from experiments.fit_table.trials import Inputs, Trial, TrialFile
 
-TABLE = "table"
+TABLE, CLAIMS, TRIALS = "table", "claims", "trials.jsonl"
 
 
-def fit_table(project: Project, experiments: Experiments) -> Job:
+def fit_table(project: Project, experiments: Experiments, trials: Path | None = None) -> Job:
     """Prepare to train the rows of the table and to write it.
 
-    This builds the inputs: proxy features, the corpus of the remaining captions, its encodings and lookups. Each
-    training has a folder that is named by a digest of its parameters and inputs, so that finished trainings are found.
+    This builds the inputs: proxy features, the corpus of the remaining captions, its encodings and lookups. The result
+    of every training is a line of a file, under a digest of its parameters and inputs, so that no training is repeated.
+
+    Parameters
+    ----------
+    project : Project
+    experiments : Experiments
+    trials : Path, optional
+        File of finished trainings, which is continued; `runs/trials.jsonl` of the dataset by default.
 
     Raises
     ------
@@ -37,8 +47,10 @@ def fit_table(project: Project, experiments: Experiments) -> Job:
         If a row or label is not valid.
     MissingError
         If the corpus or a label's model is missing.
+    CheckError
+        If the file of trainings is damaged.
     """
-    from experiments.fit_table.trials import Inputs, make_trials
+    from experiments.fit_table.trials import Inputs, TrialFile
 
     params = experiments.fit_table
     remaining, features = remaining_project(project), proxy_features(project, experiments)
@@ -46,49 +58,81 @@ def fit_table(project: Project, experiments: Experiments) -> Job:
     labels = list(dict.fromkeys([*params.train_labels, params.judge, params.ncs]))
     manifests = {"features": run_logged(project, features)}
     log_status(remaining, ingest(remaining), remaining.layout.corpus)
-    manifests |= {label: _export_lookup(remaining, label, params) for label in labels}
-    # Identities of all inputs name the folders of trainings, so that a changed input starts new ones.
+    split = {
+        label: "all" if label in (params.train_labels[0], params.judge, params.ncs) else "train" for label in labels
+    }
+    manifests |= {label: _export_lookup(remaining, label, split[label], params) for label in labels}
     digests = {name: manifest.identity for name, manifest in manifests.items()} | {"corpus": remaining.corpus.digest}
     layout = remaining.layout
-    lookups = {label: layout.lookup("all", label) for label in labels}
-    runs, identity = layout.root / "runs", json.dumps(digests, sort_keys=True)
-    inputs = Inputs(features.out, layout.corpus, runs, lookups, _eccv(project), identity)
-    trials = make_trials(params, inputs, {label: type(remaining.config.source(label)) for label in labels})
+    lookups = {label: layout.lookup(split[label], label) for label in labels}
+    sources = {label: type(remaining.config.source(label)) for label in labels}
+    runs = layout.root / "runs"
+    inputs = Inputs(features.out, layout.corpus, runs, lookups, _eccv(project), digests, sources)
+    records = TrialFile(trials or runs / TRIALS)
     artefact = table_spec(project, params, digests, inputs.eccv is not None)
 
     def fill(work: Work) -> None:
-        all_trials = [trial for row in trials.values() for trial in row]
-        with project.runtime.progress.bar("trainings", len(all_trials), "runs") as bar:
-            results = run_all(all_trials, runs, project.runtime.threads, lambda *_: bar.advance(1))
-        _write({name: [results[trial.name] for trial in row] for name, row in trials.items()}, params, work)
+        _write(run_table(project, params, inputs, records), params, features.out, work)
 
     variant = experiments.variant(project, lambda e: e.fit_table)
-    return Job(layout.root / "fit", artefact, fill, project.runtime.progress, variant=variant)
+    return Job(layout.root / params.name, artefact, fill, project.runtime.progress, variant=variant)
 
 
-def run_all(
-    trials: Sequence[Trial], runs: Path, threads: int, advance: Callable[[str, bool], None]
-) -> dict[str, dict[str, Any]]:
-    """Run trials, `threads` at a time; return the result of each by its name.
+Results = dict[str, dict[str, list[dict[str, Any]]]]
+"""Records of the table's trainings, by model and row, one per seed."""
+
+
+def run_table(project: Project, params: FitTableParams, inputs: Inputs, records: TrialFile) -> Results:
+    """Run every training of the table that has no record, and return the records of the rows.
+
+    For each model, the settings of all rows are chosen first. Then the rows are trained with the seeds of the table.
 
     Raises
     ------
     PartialError
         If a training process is killed, for example when the machine is out of memory.
     """
-    from experiments.fit_table.trials import run_trials
+    from experiments.fit_table.trials import make_trial, run_trials
 
-    try:
-        return run_trials(trials, threads, advance)
-    except BrokenProcessPool as error:
-        todo = "Run it again; finished trainings are kept."
-        raise PartialError("a training process was killed", where=str(runs), todo=todo) from error
+    def run(trials: Iterable[Trial], title: str) -> None:
+        todo = [trial for trial in trials if trial.key not in records.records]
+        with project.runtime.progress.bar(title, len(todo), "runs") as bar:
+            try:
+                run_trials(todo, records, project.runtime.threads, measure, lambda _: bar.advance(1))
+            except BrokenProcessPool as error:
+                advice = "Run it again; finished trainings are kept."
+                raise PartialError("a training process was killed", where=str(inputs.runs), todo=advice) from error
+
+    measure = partial(figures, params=params)
+    results: Results = {}
+    for model, budget in params.models.items():
+        make = partial(make_trial, params, inputs, model)
+        seeds = budget.seeds or params.seeds
+
+        rows = params.rows_of(model)
+        scores: dict[str, dict[Setting, float]] = {name: {} for name in rows}
+        while True:
+            # The settings of a round depend on the scores of the round before.
+            todo = {
+                (name, setting): make(name, setting, params.search_seed, test=False)
+                for name, row in rows.items()
+                for setting in missing_settings(budget.lrs or params.lrs, row.values, params.extend, scores[name])
+            }
+            if not todo:
+                break
+            run(todo.values(), f"{model}, search")
+            for (name, setting), trial in todo.items():
+                val = records.records[trial.key]["val"]
+                scores[name][setting] = float("-inf") if val is None else val
+        finals = {name: [make(name, best_setting(scores[name]), seed, test=True) for seed in seeds] for name in rows}
+        run((trial for row in finals.values() for trial in row), f"{model}, seeds")
+        results[model] = {name: [records.records[t.key] for t in row] for name, row in finals.items()}
+    return results
 
 
 def table_spec(project: Project, params: FitTableParams, inputs: dict[str, str], eccv: bool) -> ArtefactSpec:
     """Return the parameters and inputs that determine a table."""
-    rows = {name: row.model_dump(mode="json") for name, row in params.all_rows().items()}
-    semantic = {"version": 1, **params.model_dump(mode="json", exclude={"rows"}), "rows": rows, "eccv": eccv}
+    semantic = {"version": 2, **params.model_dump(mode="json"), "eccv": eccv}
     return ArtefactSpec("fit_table", project.config.ingest.dataset, semantic, inputs)
 
 
@@ -107,40 +151,48 @@ def read_table(folder: Path) -> tuple[Manifest, dict[str, Any], str]:
     return manifest, body, (folder / f"{TABLE}.txt").read_text(encoding="utf-8").rstrip()
 
 
-def _write(results: Mapping[str, list[dict[str, Any]]], params: FitTableParams, work: Work) -> None:
-    rows = summary(results, params)
-    evaluation = next(iter(results.values()))[0]["evaluation"]
-    notes = [evaluation["stand_in"], *evaluation["notes"]] if evaluation["stand_in"] else list(evaluation["notes"])
-    notes += [
+def _write(results: Results, params: FitTableParams, features: Path, work: Work) -> None:
+    from relabel_train.features import open_features
+
+    rows = {model: summary(of_model) for model, of_model in results.items()}
+    claims = [claim for model, of_model in results.items() for claim in judge_claims(model, of_model)]
+    stand_in = open_features(features).stand_in
+    notes = [
+        *([stand_in] if stand_in else []),
         f"Mean ± standard deviation over seeds {', '.join(map(str, params.seeds))}; the model of the best RSUM on val.",
+        f"Learning rate and main parameter have the best RSUM on val with seed {params.search_seed}.",
         f"RSUM, nDCG, CS@100, Kendall tau-b ({params.judge}) and NCS ({params.ncs}, own items left out) are of the "
         f"first {params.graded:,} test images, ECCV is mAP@R on all.",
         f"Rows are trained with {params.train_labels[0]} where they name no label.",
     ]
-    table = to_table(rows, params, notes)
-    body = {"notes": notes, "params": params.model_dump(mode="json"), "rows": rows}
+    tables = [*to_table(rows, params, notes), *([claims_table(claims)] if claims else [])]
+    body = {"notes": notes, "params": params.model_dump(mode="json"), "rows": rows, "claims": claims}
     # A resumed work folder may hold a table of fewer rows: every file is written again.
     files = {
         f"{TABLE}.json": json.dumps(body, indent=1, ensure_ascii=False) + "\n",
         f"{TABLE}.csv": to_csv(rows),
-        f"{TABLE}.md": markdown(table) + "\n",
-        f"{TABLE}.txt": text(table) + "\n",
+        f"{TABLE}.md": _joined(tables, markdown),
+        f"{TABLE}.txt": _joined(tables, text),
     }
     for name, content in files.items():
         work.drop(name)
         work.file(name, lambda path, content=content: write_text(path, content))  # type: ignore[misc]
-    work.facts |= {"rows": len(rows), "notes": notes}
+    work.facts |= {"rows": sum(map(len, rows.values())), "notes": notes}
 
 
-def _export_lookup(remaining: Project, label: str, params: FitTableParams) -> Manifest:
-    """Export a label's lookup of all remaining captions; that of the first label holds neighbours within train."""
-    build_encoding(remaining, label, "all")
+def _joined(tables: list[Table], form: Callable[[Table], str]) -> str:
+    return "\n\n".join(map(form, tables)) + "\n"
+
+
+def _export_lookup(remaining: Project, label: str, split: str, params: FitTableParams) -> Manifest:
+    """Export a label's lookup of the remaining captions; that of the first label holds neighbours within train."""
+    build_encoding(remaining, label, split)
     if label != params.train_labels[0]:
-        return run_logged(remaining, export_lookup(remaining, label, "all"))
+        return run_logged(remaining, export_lookup(remaining, label, split))
     # Graded batches are drawn from neighbours among the training captions.
     within_train = NeighboursParams(k=params.neighbours, of="captions", within="train", split="all")
     run_logged(remaining, neighbours(remaining, label, within_train))
-    return run_logged(remaining, export_lookup(remaining, label, "all", "train"))
+    return run_logged(remaining, export_lookup(remaining, label, split, "train"))
 
 
 def _eccv(project: Project) -> Path | None:

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
+import typer
+
 from experiments.fit_table import TABLE, fit_table, read_table
-from experiments.params import FILE_OPTION, Experiments, FitTableParams, load_experiments
+from experiments.params import FILE_OPTION, Budget, Experiments, FitTableParams, load_experiments
 from experiments.proxy_features import proxy_features, remaining_project
 from experiments.proxy_features.__main__ import fit_commands
 from relabel import stages
@@ -23,13 +25,15 @@ def command(
     options: Annotated[dict[str, Any], Overrides(FitTableParams, "fit_table")],
     common: GlobalOptions,
     experiments: Annotated[Path | None, FILE_OPTION] = None,
+    budget: Annotated[Budget, typer.Option(help="Parameters of experiments/small.yaml or full.yaml.")] = "small",
+    trials: Annotated[Path | None, typer.Option(help="File of finished trainings to continue.")] = None,
 ) -> None:
-    """Train every loss with the same budget on proxy features, and write one table."""
+    """Train every loss with a chosen setting on proxy features, and write one table and the papers' claims."""
     project = common.project()
     # Trainings run inside the job, and raise the trainer's own exceptions.
     with trainer_errors():
-        parameters = load_experiments(experiments, options)
-        job = fit_table(project, parameters)
+        parameters = load_experiments(experiments, options, budget)
+        job = fit_table(project, parameters, trials)
         built = job.run()[1]
     manifest, body, text = read_table(job.out)
     files = ", ".join(f"{TABLE}.{suffix}" for suffix in ("txt", "md", "csv", "json"))
@@ -40,13 +44,19 @@ def command(
 
 def next_commands(project: Project, parameters: Experiments, rows: Mapping[str, Any]) -> list[str]:
     """Return the commands that train the row of the best RSUM in the default size, and evaluate it."""
-    best = max(rows, key=lambda name: rows[name]["RSUM"]["mean"])
-    row = parameters.fit_table.all_rows()[best]
-    words = [word for loss in row.loss for word in ("--loss", loss)]
-    words += [word for value in row.loss_set for word in ("--loss-set", value)]
-    label = row.label or parameters.fit_table.train_labels[0]
+    params = parameters.fit_table
+    model, name = max(
+        ((model, name) for model, of_model in rows.items() for name in of_model),
+        key=lambda pair: rows[pair[0]][pair[1]]["RSUM"]["mean"],
+    )
+    row, columns = params.rows_of(model)[name], rows[model][name]
+    loss, loss_set = row.at(columns["value"])
+    words = [*(w for item in loss for w in ("--loss", item)), *(w for item in loss_set for w in ("--loss-set", item))]
+    words += ["--model", model, "--lr", f"{columns['lr']:g}"]
+    label = row.label or params.train_labels[0]
     features = proxy_features(project, parameters).out
-    return fit_commands(remaining_project(project), features, label, shlex.join(words), f"runs/{'-'.join(row.loss)}")
+    folder = "-".join(item.partition(":")[0] for item in loss)
+    return fit_commands(remaining_project(project), features, label, shlex.join(words), f"runs/{folder}")
 
 
 app = verb(command)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,14 +15,19 @@ COLUMNS = ("RSUM", "nDCG", "CS@100", "Kendall tau", "NCS", "ECCV i2t", "ECCV t2i
 _DIGITS = dict(zip(COLUMNS, (1, 4, 3, 3, 1, 2, 2), strict=True))
 
 
-def figures(result: Mapping[str, Any], params: FitTableParams) -> dict[str, float]:
+def figures(evaluation: Mapping[str, Any], params: FitTableParams) -> dict[str, float | None]:
     """Return the table's figures of one training, averaged over both directions except for ECCV.
 
     RSUM, nDCG, CS@100 and Kendall's tau-b are computed on the first `graded` test images, nDCG with labels mapped to
     0..1. NCS is the mean of @1, @5 and @10 over both directions without own items, in percent. ECCV is mAP@R on all
-    test images, in percent.
+    test images, in percent. A figure that is undefined is None.
+
+    Parameters
+    ----------
+    evaluation : mapping
+        `Evaluation.to_json`.
+    params : FitTableParams
     """
-    evaluation = result["evaluation"]
     judged = evaluation["graded"][params.judge]["figures"]
     ncs = evaluation["graded"][params.ncs]["figures"]["labels"]
     labels, eccv = judged["labels"], evaluation["retrieval"]["figures"].get("eccv")
@@ -32,44 +38,69 @@ def figures(result: Mapping[str, Any], params: FitTableParams) -> dict[str, floa
         "CS@100": _both(labels["cs100"]),
         "Kendall tau": _both(labels["kendall_tau_b"]),
         "NCS": ncs["nsum_without_gt_percent"]["both"] / 6,
-        "ECCV i2t": eccv["map_at_r_percent"]["i2t"] if eccv else float("nan"),
-        "ECCV t2i": eccv["map_at_r_percent"]["t2i"] if eccv else float("nan"),
+        "ECCV i2t": eccv["map_at_r_percent"]["i2t"] if eccv else math.nan,
+        "ECCV t2i": eccv["map_at_r_percent"]["t2i"] if eccv else math.nan,
     }
-    return {name: float(value) for name, value in values.items()}
+    return {name: _number(value) for name, value in values.items()}
 
 
-def summary(results: Mapping[str, Sequence[Mapping[str, Any]]], params: FitTableParams) -> dict[str, Any]:
-    """Return the figures of each row: per seed, their mean and standard deviation (n - 1; None for one seed)."""
-    rows = {}
-    for name, runs in results.items():
-        per_seed = [figures(run, params) for run in runs]
-        values = {column: np.array([one[column] for one in per_seed]) for column in COLUMNS}
-        rows[name] = {
-            column: {
-                "mean": _number(v.mean()),
-                # ddof=1: the seeds are a sample of all possible seeds.
-                "sd": _number(v.std(ddof=1)) if len(v) > 1 else None,
-                "seeds": [_number(x) for x in v],
-            }
-            for column, v in values.items()
-        }
-        seconds = [run["training"]["seconds"] for run in runs]
-        rows[name]["seconds"] = {"mean": _number(np.mean(seconds)), "sd": None, "seeds": seconds}
+def summary(results: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+    """Return the setting and the figures of each row: per seed, their mean and standard deviation (n - 1).
+
+    The deviation of one seed is None, and so are figures that are undefined with any seed.
+
+    Parameters
+    ----------
+    results : mapping of row to its records, one per seed
+    """
+    rows: dict[str, Any] = {}
+    for name, records in results.items():
+        per_seed = {column: [record["figures"][column] for record in records] for column in COLUMNS}
+        per_seed["steps"] = [record["steps"] for record in records]
+        per_seed["seconds"] = [record["seconds"] for record in records]
+        rows[name] = {column: _spread(values) for column, values in per_seed.items()}
+        rows[name] |= {"lr": records[0]["lr"], "value": records[0]["value"]}
     return rows
 
 
-def to_csv(rows: Mapping[str, Any]) -> str:
-    """Return one line per row with the mean and the standard deviation of each column."""
-    columns = [(name, figure) for name in (*COLUMNS, "seconds") for figure in ("mean", "sd")]
-    records = [{"row": row, **{f"{n} {f}": values[n][f] for n, f in columns}} for row, values in rows.items()]
+def to_csv(rows: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return one line per model and row with the setting, and the mean and the standard deviation of each column."""
+    columns = [(name, figure) for name in (*COLUMNS, "steps", "seconds") for figure in ("mean", "sd")]
+    records = [
+        {"model": model, "row": row, "lr": values["lr"], "value": values["value"]}
+        | {f"{n} {f}": values[n][f] for n, f in columns}
+        for model, of_model in rows.items()
+        for row, values in of_model.items()
+    ]
     return csv_text(records) + "\n"
 
 
-def to_table(rows: Mapping[str, Any], params: FitTableParams, notes: Sequence[str]) -> Table:
-    """Return the table with `mean ± sd` per cell."""
-    body = [(name, *(_cell(columns[c], _DIGITS[c]) for c in COLUMNS)) for name, columns in rows.items()]
-    title = f"Losses and labels, {params.model} {params.embed}-d, {params.epochs} epochs, {len(params.seeds)} seeds"
-    return Table(title, ("trained with", *COLUMNS), tuple(body), tuple(notes))
+def to_table(rows: Mapping[str, Mapping[str, Any]], params: FitTableParams, notes: Sequence[str]) -> list[Table]:
+    """Return one table per model with `mean ± sd` per cell; the notes stand below the last one."""
+    tables = []
+    for model, of_model in rows.items():
+        body = [
+            (name, _setting(columns), *(_cell(columns[c], _DIGITS[c]) for c in COLUMNS))
+            for name, columns in of_model.items()
+        ]
+        budget = params.models[model]
+        seeds, epochs = len(budget.seeds or params.seeds), budget.epochs or params.epochs
+        title = f"Losses and labels, {model} {budget.embed}-d, at most {epochs} epochs, {seeds} seeds"
+        header = ("trained with", "lr, main", *COLUMNS)
+        tables.append(Table(title, header, tuple(body), tuple(notes) if model == list(rows)[-1] else ()))
+    return tables
+
+
+def _spread(values: Sequence[float | None]) -> dict[str, Any]:
+    """Return the values per seed, their mean and standard deviation."""
+    known = [math.nan if value is None else value for value in values]
+    # ddof=1: the seeds are a sample of all possible seeds.
+    sd = _number(np.std(known, ddof=1)) if len(known) > 1 else None
+    return {"mean": _number(np.mean(known)), "sd": sd, "seeds": list(values)}
+
+
+def _setting(columns: Mapping[str, Any]) -> str:
+    return f"{columns['lr']:g}" + ("" if columns["value"] is None else f", {columns['value']:g}")
 
 
 def _both(figure: Mapping[str, Any]) -> float:

@@ -1,9 +1,11 @@
-"""Trials of the table: one training and one evaluation per row and seed, several in parallel, each once."""
+"""Trials of the table: trainings with one setting and seed, several in parallel, each recorded once in a file."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -11,35 +13,40 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from experiments.params import FitTableParams, Row
-from relabel.core.errors import UsageError
+from experiments.fit_table.search import Setting
+from experiments.params import FitTableParams
+from experiments.rows import Row
+from relabel.core.errors import CheckError
 from relabel.core.layout import check_name
 from relabel.core.runtime import blocked_interrupts, end_on_interrupt
 from relabel.sources.base import Source
-from relabel.store.files import write_text
-from relabel_train.training.options import EvalOptions, FitOptions
+from relabel_train.training.options import DivergenceError, EvalOptions, FitOptions
 
-_CONFIGURED = {"smooth_ndcg": "labels", "smooth_ndcg_triplet": "labels"}
-"""Losses that need the range of labels, and the parameter that gives it."""
+_RANGED = ("smooth_ndcg", "smooth_ndcg_triplet", "graded_sigmoid")
+"""Losses whose parameter `labels` is the range of labels."""
 
-
-RESULT = "result.json"
+Record = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A training run and its evaluation.
+    """A training run, and the evaluation of its model.
 
     Attributes
     ----------
-    name : str
+    key : str
+        Digest of everything that determines the result.
+    facts : dict of str to Any
+        Model, row, setting and seed, as they are recorded.
     train : FitOptions
-    held : EvalOptions
+    held : EvalOptions or None
+        None for a trial that chooses a setting: it never reads the test split.
     """
 
-    name: str
+    key: str
+    facts: dict[str, Any]
     train: FitOptions
-    held: EvalOptions
+    held: EvalOptions | None
 
 
 @dataclass(frozen=True)
@@ -51,8 +58,9 @@ class Inputs:
     features, captions, runs : Path
     lookups : mapping of label to Path
     eccv : Path or None
-    identity : str
-        Digests of features, captions and lookups.
+    digests : mapping of str to str
+        Identity of `features`, of `corpus` and of each label's lookup.
+    sources : mapping of label to the class of its source
     """
 
     features: Path
@@ -60,126 +68,184 @@ class Inputs:
     runs: Path
     lookups: Mapping[str, Path]
     eccv: Path | None
-    identity: str
+    digests: Mapping[str, str]
+    sources: Mapping[str, type[Source[Any]]]
 
 
-def make_trials(
-    params: FitTableParams, inputs: Inputs, sources: Mapping[str, type[Source[Any]]]
-) -> dict[str, list[Trial]]:
-    """Return the trials of each row, one per seed.
-
-    Raises
-    ------
-    UsageError
-        If a row names a label that is not among `fit_table.train_labels`, or its name cannot be a folder's.
-    """
-    return {
-        name: [_trial(name, row, seed, params, inputs, sources) for seed in params.seeds]
-        for name, row in params.all_rows().items()
-    }
-
-
-def _trial(
-    name: str, row: Row, seed: int, params: FitTableParams, inputs: Inputs, sources: Mapping[str, type[Source[Any]]]
+def make_trial(
+    params: FitTableParams, inputs: Inputs, model: str, name: str, setting: Setting, seed: int, test: bool
 ) -> Trial:
+    """Return the trial of a row with one setting and seed.
+
+    Parameters
+    ----------
+    params : FitTableParams
+    inputs : Inputs
+    model, name : str
+        Model and row.
+    setting : Setting
+    seed : int
+    test : bool
+        Whether to evaluate on the test split.
+    """
+    row, budget = params.rows_of(model)[name], params.models[model]
     label = row.label or params.train_labels[0]
-    if label not in params.train_labels:
-        raise UsageError(
-            f"row {name} is trained with {label}", todo=f"Add it to fit_table.train_labels: {params.train_labels}."
-        )
-    low, top = sources[label].spec.bounds
-    # The row's own settings have precedence over the range of its label.
-    configured = {setting.partition("=")[0].rpartition(".")[2] for setting in row.loss_set}
-    ranges = [
-        f"{loss}.{_CONFIGURED[loss]}={'cosine' if low < 0 else 'unit'}"
-        for loss in row.loss
-        if loss in _CONFIGURED and _CONFIGURED[loss] not in configured
-    ]
+    loss, loss_set = row.at(setting.value)
+    low, top = inputs.sources[label].spec.bounds
+    epochs = budget.epochs or params.epochs
     training: dict[str, Any] = {
-        "model": params.model,
-        "loss": row.loss,
-        "loss_set": (*row.loss_set, *ranges),
+        "model": model,
+        "loss": loss,
+        "loss_set": (*loss_set, *_label_ranges(row, low)),
         "sampler": row.sampler,
         "scale": float(top),
         "batch_size": params.batch_size,
-        "epochs": params.epochs,
-        "decay_at": max(1, params.epochs * 2 // 3),
-        "lr": params.lr,
-        "embed": params.embed,
-        "word": params.word,
+        "epochs": epochs,
+        "decay_at": max(1, epochs * 2 // 3),
+        "patience": params.patience,
+        "lr": setting.lr,
+        "embed": budget.embed,
+        "word": budget.word,
         "seed": seed,
     }
-    evaluation = {"label": label, "judge": params.judge, "ncs": params.ncs, "graded": params.graded}
-    # Parameters of the evaluation are included: its figures are stored beside the training.
-    digest = hashlib.sha256(json.dumps([training, evaluation, inputs.identity], sort_keys=True).encode()).hexdigest()
-    folder = f"{name.replace(', ', '-').replace(' ', '_')}-{seed}-{digest[:12]}"
-    out = inputs.runs / check_name("training", folder)
+    judges = tuple(dict.fromkeys((params.judge, params.ncs)))
+    names = ["features", "corpus", label, *(judges if test else ())]
+    evaluation = {"judge": params.judge, "ncs": params.ncs, "graded": params.graded} if test else None
+    identity = [training, evaluation, {name: inputs.digests[name] for name in names}]
+    key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+    out = inputs.runs / check_name("training", f"{model}-{name.replace(', ', '-').replace(' ', '_')}-{seed}-{key}")
     train = FitOptions(
         data=inputs.features, captions=inputs.captions, out=out, labels=inputs.lookups[label], **training
     )
-    judges = tuple(inputs.lookups[name] for name in dict.fromkeys((params.judge, params.ncs)))
-    test = EvalOptions(
+    held = EvalOptions(
         run=out,
         data=inputs.features,
         captions=inputs.captions,
-        labels=judges,
+        labels=tuple(inputs.lookups[judge] for judge in judges),
         graded=params.graded,
         eccv=inputs.eccv,
     )
-    return Trial(f"{name}, seed {seed}", train, test)
+    facts = {"model": model, "row": name, "lr": setting.lr, "value": setting.value, "seed": seed}
+    return Trial(key, facts, train, held if test else None)
+
+
+def _label_ranges(row: Row, low: float) -> tuple[str, ...]:
+    """Return the parameters that tell losses the range of their labels, where the row does not set them."""
+    configured = {setting.partition("=")[0].rpartition(".")[2] for setting in row.loss_set}
+    names = [item.partition(":")[0] for item in row.loss]
+    found = "cosine" if low < 0 else "unit"
+    return tuple(f"{loss}.labels={found}" for loss in names if loss in _RANGED and "labels" not in configured)
+
+
+class TrialFile:
+    """Records of finished trials by key: a file of JSON lines, appended by one process.
+
+    Parameters
+    ----------
+    path : Path
+        Made with the first record.
+
+    Raises
+    ------
+    CheckError
+        If a line other than an incomplete last one is no record.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from experiments.fit_table.trials import TrialFile
+    >>> path = Path(tempfile.mkdtemp()) / "trials.jsonl"
+    >>> TrialFile(path).add({"key": "a", "val": 310.5})
+    >>> TrialFile(path).records
+    {'a': {'key': 'a', 'val': 310.5}}
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.records: dict[str, Record] = {}
+        if not path.exists():
+            return
+        # A process that was killed while it wrote leaves an incomplete last line; that trial runs again.
+        complete = path.read_bytes().rpartition(b"\n")[0]
+        for number, line in enumerate(complete.splitlines(), 1):
+            try:
+                record = json.loads(line)
+                self.records[record["key"]] = record
+            except (ValueError, TypeError, KeyError) as error:
+                todo = "Delete the line; its trial runs again."
+                raise CheckError(f"line {number} is no record of a trial", where=str(path), todo=todo) from error
+        if path.stat().st_size > len(complete) + bool(complete):
+            os.truncate(path, len(complete) + bool(complete))
+
+    def add(self, record: Record) -> None:
+        """Append a record and wait until it is on disk."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(record, allow_nan=False) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        self.records[record["key"]] = record
 
 
 def run_trials(
-    trials: Sequence[Trial], workers: int, notify: Callable[[str, bool], None] = lambda _, __: None
-) -> dict[str, Any]:
+    trials: Sequence[Trial],
+    records: TrialFile,
+    workers: int,
+    figures: Callable[[Mapping[str, Any]], dict[str, float | None]],
+    notify: Callable[[Record], None] = lambda _: None,
+) -> None:
     """Run trials on the CPU, `workers` at a time, each on one thread, so that figures do not depend on their number.
 
-    Trials with a result are skipped, interrupted ones resume. All trials finish before the error of one is raised.
+    Trials with a record are skipped, interrupted ones resume. All trials finish before the error of one is raised.
 
     Parameters
     ----------
     trials : sequence of Trial
+    records : TrialFile
+        Receives the record of each trial.
     workers : int
+    figures : callable
+        Returns the figures of `Evaluation.to_json`.
     notify : callable
-        Called with the name of each finished trial, and True if it was finished before.
-
-    Returns
-    -------
-    dict of str to the result of each: `training` (TrainState) and `evaluation` (Evaluation.to_json)
+        Called with each new record.
     """
-    results: dict[str, Any] = {}
-    todo = []
-    for trial in trials:
-        path = trial.train.out / RESULT
-        if path.is_file():
-            results[trial.name] = json.loads(path.read_text(encoding="utf-8"))
-            notify(trial.name, True)
-        else:
-            todo.append(trial)
+    todo = [trial for trial in trials if trial.key not in records.records]
     errors: list[BaseException] = []
     # Spawned, since a forked process that has used torch's threads may never answer.
     context = get_context("spawn")
     with ProcessPoolExecutor(max(1, workers), mp_context=context, initializer=end_on_interrupt) as pool:
         with blocked_interrupts():  # a starting interpreter answers Ctrl-C with a traceback
-            started = {pool.submit(run_trial, trial): trial.name for trial in todo}
+            started = {pool.submit(run_trial, trial): trial for trial in todo}
         try:
             for future in as_completed(started):
                 error = future.exception()
                 if error is not None:
                     errors.append(error)
                     continue
-                results[started[future]] = future.result()
-                notify(started[future], False)
+                trial, result = started[future], future.result()
+                evaluation = result.pop("evaluation")
+                extra = {} if evaluation is None else {"figures": figures(evaluation)}
+                records.add({"key": trial.key, **trial.facts, **result, **extra})
+                # A trial that chose a setting leaves nothing else behind.
+                if trial.held is None:
+                    shutil.rmtree(trial.train.out, ignore_errors=True)
+                notify(records.records[trial.key])
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
     if errors:
         raise errors[0]
-    return results
 
 
 def run_trial(trial: Trial) -> dict[str, Any]:
-    """Train, evaluate, write `result.json`."""
+    """Train and evaluate.
+
+    Returns
+    -------
+    dict of str to Any
+        `val` is the best RSUM on the validation split, None if the loss was not finite; `steps` and `seconds` of the
+        training; `evaluation` is None without one.
+    """
     import torch
 
     from relabel_train.evaluate import evaluate
@@ -187,8 +253,16 @@ def run_trial(trial: Trial) -> dict[str, Any]:
 
     # Sums of several threads have other last bits: figures must not depend on the number of workers.
     torch.set_num_threads(1)
-    position = fit(trial.train, "cpu")
-    body = {"training": position.__dict__, "evaluation": evaluate(trial.held, "cpu").to_json()}
-    path: Path = trial.train.out / RESULT
-    write_text(path, json.dumps(body, indent=1) + "\n")
-    return body
+    try:
+        state = fit(trial.train, "cpu")
+    except DivergenceError:
+        if trial.held is not None:
+            raise
+        return {"val": None, "steps": 0, "seconds": 0.0, "evaluation": None}
+    evaluation = None if trial.held is None else evaluate(trial.held, "cpu").to_json()
+    return {
+        "val": round(state.best, 4),
+        "steps": state.step,
+        "seconds": round(state.seconds, 3),
+        "evaluation": evaluation,
+    }

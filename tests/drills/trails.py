@@ -49,9 +49,10 @@ fit_table:
   judge: sbert
   ncs: cider
   rows: {one: {loss: [bcls]}}
-  seeds: [0]
-  embed: 8
-  word: 8
+  models: {vsepp: {embed: 8, word: 8}}
+  lrs: [0.001, 0.002]
+  extend: 0
+  seeds: [1]
   epochs: 1
   batch_size: 8
   neighbours: 5

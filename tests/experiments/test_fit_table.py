@@ -1,10 +1,11 @@
-"""Contract: the table trains every loss with one budget, once per seed. Labels are scaled to 1 and have their range.
-Means and standard deviations are those over the seeds.
+"""Contract: the table trains every loss with a chosen setting and the same seeds. Labels are scaled to 1 and have their
+range. Means and standard deviations are those over the seeds.
 """
 
 from __future__ import annotations
 
 import csv
+import json
 import shlex
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -12,13 +13,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
-from experiments.fit_table import read_table, run_all, table_spec
+from experiments.fit_table import read_table, run_table, table_spec
 from experiments.fit_table.__main__ import next_commands
-from experiments.fit_table.table import COLUMNS, summary, to_csv, to_table
-from experiments.fit_table.trials import Inputs, make_trials
-from experiments.params import Experiments, FitTableParams, ProxyFeaturesParams, Row
-from relabel.core.errors import CheckError, PartialError, UsageError
+from experiments.fit_table.search import Setting
+from experiments.fit_table.table import COLUMNS, figures, summary, to_csv, to_table
+from experiments.fit_table.trials import Inputs, Trial, TrialFile, make_trial
+from experiments.params import Experiments, FitTableParams, ModelBudget, ProxyFeaturesParams, load_experiments
+from experiments.rows import Row
+from relabel.core.errors import CheckError, PartialError
 from relabel.sources import source_class
 from relabel.stages import Project
 from relabel.store.artefact import build
@@ -26,47 +30,77 @@ from relabel.store.manifest import ArtefactSpec
 from relabel_train.training.objective import LOSSES, Objective
 
 SOURCES = {"sbert": source_class("sbert"), "cider": source_class("cider")}
+SETTING = Setting(1e-3, None)
 
 
-def inputs(identity: str = "x") -> Inputs:
+def inputs(**digests: str) -> Inputs:
     lookups = {name: Path("lookup") / name for name in SOURCES}
-    return Inputs(Path("features"), Path("corpus"), Path("runs"), lookups, None, identity)
+    names = ("features", "corpus", *SOURCES)
+    known = dict.fromkeys(names, "x") | digests
+    return Inputs(Path("features"), Path("corpus"), Path("runs"), lookups, None, known, SOURCES)
 
 
-def test_every_loss_with_one_budget_and_the_same_seeds() -> None:
-    params = FitTableParams(seeds=(0, 1))
-    rows = make_trials(params, inputs(), SOURCES)
-    assert {row.loss[0] for row in params.all_rows().values()} == set(LOSSES)
-    budgets = set()
-    for trials_of_row in rows.values():
-        assert [trial.train.seed for trial in trials_of_row] == [0, 1]
-        for trial in trials_of_row:
-            t = trial.train
-            budgets.add((t.epochs, t.batch_size, t.lr, t.embed, t.word, t.decay_at, t.model))
-            Objective(t.loss, t.loss_set)
-    assert len(budgets) == 1
-    folders = [trial.train.out for trials_of_row in rows.values() for trial in trials_of_row]
-    assert len(set(folders)) == len(folders)
-    assert {row for row in rows if "graded" in row} == {"bcls, graded batches", "smooth_ndcg_triplet, graded batches"}
+def trial(name: str, params: FitTableParams | None = None, test: bool = True, seed: int = 1, **digests: str) -> Trial:
+    params = params or FitTableParams()
+    row = params.rows_of("vsepp")[name]
+    setting = Setting(1e-3, row.values[0] if row.values else None)
+    return make_trial(params, inputs(**digests), "vsepp", name, setting, seed, test)
+
+
+def test_every_loss_and_every_value_can_be_trained() -> None:
+    params = FitTableParams()
+    rows = params.rows_of("vsepp")
+    assert {item.partition(":")[0] for row in rows.values() for item in row.loss} == set(LOSSES)
+    for name, row in rows.items():
+        assert len(set(row.values)) == len(row.values) >= 4, name
+        low, _ = SOURCES[row.label or "sbert"].spec.bounds
+        for value in row.values:
+            made = make_trial(params, inputs(), "vsepp", name, Setting(1e-3, value), 1, True).train
+            Objective(made.loss, made.loss_set).check_bounds(low / made.scale, 1.0)
+
+
+def test_budgets_are_valid_and_share_their_features() -> None:
+    small, full = (load_experiments(budget=name) for name in ("small", "full"))  # type: ignore[arg-type]
+    assert small.proxy_features == full.proxy_features
+    assert small.fit_table.name != full.fit_table.name
+    assert len(full.fit_table.lrs) >= 5
+    assert len(full.fit_table.seeds) == 5
+    assert full.fit_table.search_seed not in full.fit_table.seeds
 
 
 def test_labels_have_their_range() -> None:
-    rows = make_trials(FitTableParams(), inputs(), SOURCES)
-    by_cider, by_sbert = rows["smooth_ndcg_triplet, cider"][0].train, rows["smooth_ndcg_triplet"][0].train
-    assert (by_cider.scale, by_cider.loss_set) == (10.0, ("smooth_ndcg_triplet.labels=unit",))
-    assert (by_sbert.scale, by_sbert.loss_set) == (1.0, ("smooth_ndcg_triplet.labels=cosine",))
-    assert rows["sam"][0].train.labels == Path("lookup/cider")
+    params = FitTableParams(models={"vsepp": ModelBudget(by_label=("smooth_ndcg_triplet",))})
+    by_cider, by_sbert = (trial(name, params).train for name in ("smooth_ndcg_triplet, cider", "smooth_ndcg_triplet"))
+    assert (by_cider.scale, by_cider.loss_set[-1]) == (10.0, "smooth_ndcg_triplet.labels=unit")
+    assert (by_sbert.scale, by_sbert.loss_set[-1]) == (1.0, "smooth_ndcg_triplet.labels=cosine")
+    assert trial("sam").train.labels == Path("lookup/cider")
     params = FitTableParams(rows={"one": Row(loss=("smooth_ndcg",), loss_set=("labels=unit",))})
-    assert make_trials(params, inputs(), SOURCES)["one"][0].train.loss_set == ("labels=unit",)
+    assert trial("one", params).train.loss_set == ("labels=unit",)
 
 
-def test_other_inputs_or_parameters_are_new_runs() -> None:
-    one = make_trials(FitTableParams(), inputs(), SOURCES)["bcls"][0].train.out
-    assert make_trials(FitTableParams(), inputs(), SOURCES)["bcls"][0].train.out == one
-    assert make_trials(FitTableParams(), inputs("y"), SOURCES)["bcls"][0].train.out != one
-    assert make_trials(FitTableParams(lr=0.1), inputs(), SOURCES)["bcls"][0].train.out != one
-    with pytest.raises(UsageError, match="trained with tuned"):
-        make_trials(FitTableParams(rows={"a": Row(loss=("bcls",), label="tuned")}), inputs(), SOURCES)
+def test_other_inputs_or_parameters_are_new_trials() -> None:
+    key = trial("bcls").key
+    assert trial("bcls").key == key
+    assert trial("bcls", sbert="y").key != key
+    assert trial("bcls", FitTableParams(epochs=3)).key != key
+    assert trial("bcls", seed=2).key != key
+    # A search reads no test split: other judges of it change nothing.
+    search = trial("bcls", test=False)
+    assert (search.held, trial("bcls", FitTableParams(graded=7), test=False).key) == (None, search.key)
+    assert trial("bcls", FitTableParams(graded=7)).key != key
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"rows": {"a": {"loss": ["bcls"], "label": "tuned"}}}, "trained with tuned; add it to train_labels"),
+        ({"models": {"vsepp": {"rows": ["gone"]}}}, "trains row 'gone'"),
+        ({"models": {"vsepp": {"by_label": ["gone"]}}}, "trains row 'gone'"),
+    ],
+)
+def test_rows_and_labels_must_exist(values: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        FitTableParams(**values)
 
 
 def test_every_parameter_changes_the_fingerprint(small_project: Project) -> None:
@@ -74,40 +108,95 @@ def test_every_parameter_changes_the_fingerprint(small_project: Project) -> None
         return table_spec(small_project, FitTableParams(**values), {"features": "x"}, True).fingerprint
 
     other: dict[str, Any] = {
-        "train_labels": ("cider",),
+        "name": "other",
+        "train_labels": ("sbert", "cider", "cbow"),
         "judge": "cider",
         "ncs": "sbert",
         "rows": {"one": {"loss": ["bcls"]}},
+        "models": {"vse_inf": {}},
         "seeds": (0,),
-        "model": "vse_inf",
-        "lr": 0.1,
+        "lrs": (0.1,),
     }
     names = FitTableParams.model_fields
     fingerprints = {fingerprint(**{name: other.get(name, 7)}) for name in names}
     assert len(fingerprints | {fingerprint()}) == len(names) + 1
 
 
-def result(value: float, eccv: bool = True) -> dict[str, Any]:
+def fake_records(monkeypatch: pytest.MonkeyPatch, best: dict[str, Setting]) -> list[Trial]:
+    """Replace trainings: the RSUM falls with the distance from the best setting of a row. Returns the trials run."""
+    run: list[Trial] = []
+
+    def record(trials: Any, records: TrialFile, _: int, __: Any, notify: Any) -> None:
+        for made in trials:
+            run.append(made)
+            wanted = best[made.facts["row"]]
+            apart = abs(np.log(made.facts["lr"] / wanted.lr)) + abs((made.facts["value"] or 0) - (wanted.value or 0))
+            result = {"val": 300 - float(apart), "steps": 3, "seconds": 1.0}
+            if made.held is not None:
+                result["figures"] = dict.fromkeys(COLUMNS, float(made.facts["seed"]))  # type: ignore[assignment]
+            records.add({"key": made.key, **made.facts, **result})
+            notify(result)
+
+    monkeypatch.setattr("experiments.fit_table.trials.run_trials", record)
+    return run
+
+
+def test_rows_are_trained_with_their_best_setting(
+    small_project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    best = {"bcls": Setting(2e-3, 0.3), "triplet": Setting(5e-4, 0.2)}
+    run = fake_records(monkeypatch, best)
+    params = FitTableParams(models={"vsepp": ModelBudget(rows=tuple(best))}, seeds=(1, 2))
+    records = TrialFile(tmp_path / "trials.jsonl")
+    results = run_table(small_project, params, inputs(), records)
+    assert {name: {(r["lr"], r["value"]) for r in row} for name, row in results["vsepp"].items()} == {
+        name: {tuple(setting)} for name, setting in best.items()
+    }
+    assert [r["seed"] for r in results["vsepp"]["bcls"]] == [1, 2]
+    assert {made.facts["seed"] for made in run if made.held is None} == {0}
+    count = len(run)
+    # Nothing is trained again, and the file alone gives the same table.
+    assert run_table(small_project, params, inputs(), TrialFile(tmp_path / "trials.jsonl")) == results
+    assert len(run) == count
+    assert json.loads((tmp_path / "trials.jsonl").read_text().splitlines()[0])["row"] == "bcls"
+
+
+def test_a_killed_training_process_is_an_error_and_resumes(
+    small_project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: Any) -> None:
+        raise BrokenProcessPool("a process ended abruptly")
+
+    monkeypatch.setattr("experiments.fit_table.trials.run_trials", killed)
+    with pytest.raises(PartialError, match="a training process was killed"):
+        run_table(small_project, FitTableParams(), inputs(), TrialFile(tmp_path / "trials.jsonl"))
+
+
+def evaluation(value: float, eccv: bool = True) -> dict[str, Any]:
     two = {"i2t": value, "t2i": value + 2}
     labels = {"ndcg": two, "cs100": two, "kendall_tau_b": two, "nsum_without_gt_percent": {"both": 6 * value}}
     graded = {"figures": {"all": {"rsum_percent": {"both": value * 10}}, "labels": labels}}
     retrieval = {"figures": {"eccv": {"map_at_r_percent": two}} if eccv else {}}
-    evaluation = {"graded": {"sbert": graded, "cider": graded}, "retrieval": retrieval}
-    return {"training": {"seconds": 1.0}, "evaluation": evaluation}
+    return {"graded": {"sbert": graded, "cider": graded}, "retrieval": retrieval}
+
+
+def record(value: float, eccv: bool = True) -> dict[str, Any]:
+    found = figures(evaluation(value, eccv), FitTableParams())
+    return {"figures": found, "lr": 0.001, "value": 0.2, "steps": 10, "seconds": 1.0}
 
 
 def test_means_and_spreads() -> None:
-    rows = summary({"a": [result(1), result(2), result(6)], "b": [result(5, eccv=False)]}, FitTableParams())
+    rows = summary({"a": [record(1), record(2), record(6)], "b": [record(5, eccv=False)]})
     expected = {"RSUM": 30, "nDCG": 4, "CS@100": 4, "Kendall tau": 4, "NCS": 3, "ECCV i2t": 3, "ECCV t2i": 5}
     assert {name: rows["a"][name]["mean"] for name in COLUMNS} == pytest.approx(expected)
     assert rows["a"]["nDCG"]["sd"] == pytest.approx(np.std([1, 2, 6], ddof=1))
     assert rows["b"]["nDCG"]["sd"] is None
     assert rows["b"]["ECCV i2t"]["mean"] is None
-    read = list(csv.DictReader(to_csv(rows).splitlines()))
+    read = list(csv.DictReader(to_csv({"vsepp": rows}).splitlines()))
     assert float(read[0]["RSUM mean"]) == pytest.approx(30)
-    assert read[1]["ECCV t2i mean"] == ""
-    table = to_table(rows, FitTableParams(), ["a stand-in"])
-    assert table.rows[0][1] == "30.0 ± 26.5"
+    assert (read[0]["model"], read[1]["ECCV t2i mean"]) == ("vsepp", "")
+    (table,) = to_table({"vsepp": rows}, FitTableParams(), ["a stand-in"])
+    assert table.rows[0][:3] == ("a", "0.001, 0.2", "30.0 ± 26.5")
     assert table.notes == ("a stand-in",)
 
 
@@ -123,20 +212,13 @@ def test_a_damaged_table_is_refused(tmp_path: Path) -> None:
         read_table(tmp_path / "fit")
 
 
-def test_a_killed_training_process_is_an_error_and_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def killed(*_: Any) -> None:
-        raise BrokenProcessPool("a process ended abruptly")
-
-    monkeypatch.setattr("experiments.fit_table.trials.run_trials", killed)
-    with pytest.raises(PartialError, match="a training process was killed"):
-        run_all([], tmp_path, 1, lambda *_: None)
-
-
 def test_the_next_commands_train_the_best_row(small_project: Project) -> None:
     parameters = Experiments(proxy_features=ProxyFeaturesParams(train=3, val=2, test=2))
-    rows = {name: {"RSUM": {"mean": float(name == "sam")}} for name in parameters.fit_table.all_rows()}
+    names = parameters.fit_table.rows_of("vsepp")
+    rows = {"vsepp": {n: {"RSUM": {"mean": float(n == "sam")}, "lr": 0.002, "value": 0.5} for n in names}}
     fit, evaluate = (shlex.split(line) for line in next_commands(small_project, parameters, rows))
     assert fit[:2] == ["relabel", "fit"]
-    assert fit[fit.index("--loss") + 1] == "sam"
-    assert fit[fit.index("--out") + 1] == evaluate[evaluate.index("--run") + 1] == "runs/sam"
+    options = dict(zip(fit[2::2], fit[3::2], strict=True))
+    assert (options["--loss"], options["--loss-set"], options["--lr"]) == ("sam", "tau=0.5", "0.002")
+    assert options["--out"] == evaluate[evaluate.index("--run") + 1] == "runs/sam"
     assert "--labels" in fit

@@ -1,23 +1,29 @@
-"""Contract: trials run once and have the figures of separate runs; Ctrl-C while they start prints one line."""
+"""Contract: a trial runs once and is recorded once, with the figures of a separate run; a search never reads the test
+split. Ctrl-C while trials start prints one line.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.relabel_cli.test_interrupted import is_interrupt
 from tests.relabel_train.training.conftest import regions, run
 from tests.relabel_train.training.test_evaluate import held, one_thread
 
-from experiments.fit_table.trials import Trial, run_trial, run_trials
+from experiments.fit_table.trials import Trial, TrialFile, run_trial, run_trials
+from relabel.core.errors import CheckError
 from relabel.stages import Project
-from relabel_train.training.options import FitOptions
+from relabel_train.training.options import FitError, FitOptions
 
 ROOT = Path(__file__).parents[2]
 __all__ = ["one_thread", "regions", "run"]  # fixtures
@@ -26,7 +32,7 @@ TRIALS = """
 import signal
 from pathlib import Path
 from relabel_cli.interrupt import exit_on_interrupt
-from experiments.fit_table.trials import Trial, run_trials
+from experiments.fit_table.trials import Trial, TrialFile, run_trials
 from relabel_train.training.options import EvalOptions, FitOptions
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -34,20 +40,56 @@ if __name__ == "__main__":
     print("ready", flush=True)
     here = Path(".")
     fit = FitOptions(data=here, captions=here, out=here)
-    run_trials([Trial(str(i), fit, EvalOptions(run=here, data=here, captions=here)) for i in range(2)], 2)
+    run_trials([Trial(str(i), {}, fit, None) for i in range(2)], TrialFile(here / "trials.jsonl"), 2, lambda _: {})
 """
 
 
-def test_finished_trials_are_reused(run: Callable[..., FitOptions], small_project: Project) -> None:
+def rsum(evaluation: Any) -> dict[str, float | None]:
+    return {"RSUM": evaluation["retrieval"]["figures"]["all"]["rsum_percent"]["both"]}
+
+
+def test_finished_trials_are_recorded_and_not_repeated(
+    run: Callable[..., FitOptions], small_project: Project, tmp_path: Path
+) -> None:
     label = small_project.layout.lookup("all", "cider")
-    trials = [Trial(n, run(n, epochs=1, seed=s), held(run(n), labels=(label,))) for n, s in (("a", 0), ("b", 1))]
-    events: list[tuple[str, bool]] = []
-    first = run_trial(trials[0])
-    results = run_trials(trials, 1, lambda name, before: events.append((name, before)))
-    assert results["a"] == first
-    assert events == [("a", True), ("b", False)]
-    assert set(results["b"]) == {"training", "evaluation"}
-    assert results["b"]["training"]["finished"]
+    final = Trial("a", {"row": "x"}, run("a", epochs=1), held(run("a"), labels=(label,)))
+    search = Trial("b", {"row": "y"}, run("b", epochs=1, seed=1), None)
+    path, new = tmp_path / "trials.jsonl", list[dict[str, Any]]()
+    run_trials([final, search], TrialFile(path), 1, rsum, new.append)
+    records = TrialFile(path).records
+    assert records == {record["key"]: record for record in new}
+    alone = run_trial(Trial("a", {}, run("alone", epochs=1), held(run("alone"), labels=(label,))))
+    assert records["a"]["figures"] == rsum(alone["evaluation"])
+    assert records["a"]["val"] == alone["val"]
+    assert "figures" not in records["b"]
+    assert final.train.out.is_dir()
+    assert not search.train.out.exists()
+    before = path.read_bytes()
+    run_trials([final, search], TrialFile(path), 1, rsum, lambda _: pytest.fail("a trial runs again"))
+    assert path.read_bytes() == before
+
+
+def test_a_search_that_diverges_has_no_score(run: Callable[..., FitOptions]) -> None:
+    """Check a learning rate at which the loss overflows: it is a result of a search, and an error of a final run."""
+    # One step of 1000 takes the logarithm of the loss's scale beyond that of the largest float32.
+    options = run(loss=("graded_sigmoid",), loss_set=("labels=cosine",), lr=1000.0)
+    assert run_trial(Trial("a", {}, options, None))["val"] is None
+    with pytest.raises(FitError, match="the loss is"):
+        run_trial(Trial("a", {}, replace(options, out=options.out.with_name("b")), held(options)))
+
+
+def test_an_incomplete_last_line_is_dropped(tmp_path: Path) -> None:
+    path = tmp_path / "trials.jsonl"
+    TrialFile(path).add({"key": "a", "val": 1.0})
+    complete = path.read_bytes()
+    path.write_bytes(complete + b'{"key": "b", "v')
+    records = TrialFile(path)
+    assert list(records.records) == ["a"]
+    records.add({"key": "c", "val": None})
+    assert [json.loads(line)["key"] for line in path.read_text().splitlines()] == ["a", "c"]
+    path.write_bytes(b"[3]\n" + complete)
+    with pytest.raises(CheckError, match="line 1 is no record of a trial"):
+        TrialFile(path)
 
 
 @pytest.mark.parametrize("wait", [0.0, 0.3, 0.8])
