@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments.fit_table.claims import claims_table, judge_claims
+from experiments.fit_table.labels import draw_labels, label_agreement, label_points
 from experiments.fit_table.search import Setting, best_setting, missing_settings
 from experiments.fit_table.table import figures, summary, to_csv, to_table
 from experiments.params import Experiments, FitTableParams
@@ -25,7 +26,7 @@ from relabel.store.workdir import Work
 if TYPE_CHECKING:
     from experiments.fit_table.trials import Inputs, Trial, TrialFile
 
-TABLE, CLAIMS, TRIALS = "table", "claims", "trials.jsonl"
+TABLE, LABELS, TRIALS = "table", "labels.png", "trials.jsonl"
 
 
 def fit_table(project: Project, experiments: Experiments, trials: Path | None = None) -> Job:
@@ -72,7 +73,11 @@ def fit_table(project: Project, experiments: Experiments, trials: Path | None = 
     artefact = table_spec(project, params, digests, inputs.eccv is not None)
 
     def fill(work: Work) -> None:
-        _write(run_table(project, params, inputs, records), params, features.out, work)
+        results = run_table(project, params, inputs, records)
+        points = []
+        if any(budget.by_label for budget in params.models.values()):
+            points = label_points(results, params, label_agreement(project, params.train_labels))
+        _write(results, points, params, features.out, work)
 
     variant = experiments.variant(project, lambda e: e.fit_table)
     return Job(layout.root / params.name, artefact, fill, project.runtime.progress, variant=variant)
@@ -151,7 +156,7 @@ def read_table(folder: Path) -> tuple[Manifest, dict[str, Any], str]:
     return manifest, body, (folder / f"{TABLE}.txt").read_text(encoding="utf-8").rstrip()
 
 
-def _write(results: Results, params: FitTableParams, features: Path, work: Work) -> None:
+def _write(results: Results, points: list[dict[str, Any]], params: FitTableParams, features: Path, work: Work) -> None:
     from relabel_train.features import open_features
 
     rows = {model: summary(of_model) for model, of_model in results.items()}
@@ -167,6 +172,7 @@ def _write(results: Results, params: FitTableParams, features: Path, work: Work)
     ]
     tables = [*to_table(rows, params, notes), *([claims_table(claims)] if claims else [])]
     body = {"notes": notes, "params": params.model_dump(mode="json"), "rows": rows, "claims": claims}
+    body["labels"] = points
     # A resumed work folder may hold a table of fewer rows: every file is written again.
     files = {
         f"{TABLE}.json": json.dumps(body, indent=1, ensure_ascii=False) + "\n",
@@ -177,6 +183,9 @@ def _write(results: Results, params: FitTableParams, features: Path, work: Work)
     for name, content in files.items():
         work.drop(name)
         work.file(name, lambda path, content=content: write_text(path, content))  # type: ignore[misc]
+    if points:
+        work.drop(LABELS)
+        work.file(LABELS, partial(draw_labels, points))
     work.facts |= {"rows": sum(map(len, rows.values())), "notes": notes}
 
 
