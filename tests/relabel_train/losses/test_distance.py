@@ -1,4 +1,7 @@
-"""Contract: log-ratio and dense triplet losses equal loops over their triplets, for one anchor and for all."""
+"""Contract: log-ratio and dense triplet losses equal loops over their triplets, for one anchor and for all.
+
+Distances of near duplicates and their gradients are precise in float32, without memory for the differences of pairs.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from relabel_train.losses import DenseTripletLoss, LogRatioLoss
+from relabel_train.losses.distance import squared_distances
 
 
 def make_inputs(seed: int, anchors: int, items: int = 9) -> tuple[Tensor, Tensor, Tensor]:
@@ -106,3 +112,90 @@ def test_nan_distances_are_refused(loss: Any) -> None:
     distances[1, 3] = torch.nan
     with pytest.raises(ValueError, match="the distance is NaN at row 1, column 3; leave captions without a label out"):
         loss(torch.rand(4, 2), distances)
+
+
+class LargestTensor(TorchDispatchMode):
+    """Number of elements of the largest result of an operator, and the names of the operators."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.elements, self.names = 0, set[str]()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        self.names.add(func.name())
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, Tensor):
+                self.elements = max(self.elements, leaf.untyped_storage().nbytes() // leaf.element_size())
+        return result
+
+
+@pytest.mark.parametrize("loss", [LogRatioLoss(), LogRatioLoss(squared=False), DenseTripletLoss()], ids=repr)
+def test_memory_has_no_axis_of_width_by_pairs(loss: Any) -> None:
+    """Check that no result is larger than the pairs; within cdist's gradient, a GPU holds the differences of all."""
+    embeddings = torch.randn(64, 48, requires_grad=True)
+    with LargestTensor() as largest:
+        loss(embeddings, torch.rand(64, 64)).backward()
+    assert largest.elements <= 2 * 64 * 64
+    assert "aten::_cdist_backward" not in largest.names
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("loss", [LogRatioLoss(), DenseTripletLoss()], ids=repr)
+def test_memory_on_a_gpu(loss: Any) -> None:
+    embeddings, distances = torch.randn(1024, 1024, device="cuda"), torch.rand(1024, 1024, device="cuda")
+    embeddings.requires_grad_()
+    loss(embeddings, distances).backward()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    loss(embeddings, distances).backward()
+    # 4 MiB per tensor of float32; the differences of all pairs would be 4 GiB.
+    assert torch.cuda.max_memory_allocated() - before < 256 * 2**20
+
+
+def near_duplicates(offset: float) -> Tensor:
+    """Return float32 vectors around an offset, half of which repeat the other half with changes of 0 to 1e-3."""
+    generator = torch.Generator().manual_seed(0)
+    first = torch.randn(16, 32, generator=generator)
+    changes = torch.logspace(-6, -3, 16)[:, None] * torch.randn(16, 32, generator=generator)
+    changes[0] = 0
+    return torch.cat([first, first + changes]) + offset
+
+
+@pytest.mark.parametrize("offset", [0.0, 5.0])
+def test_distances_of_near_duplicates_are_precise(offset: float) -> None:
+    """Check float32 against differences in float64, to 5 roundings; products in float32 have no correct digit here."""
+    vectors = near_duplicates(offset)
+    wide = vectors.double()
+    exact = (wide[:, None, :] - wide[None, :, :]).square().sum(dim=2)
+    torch.testing.assert_close(squared_distances(vectors, 32).double(), exact, rtol=5 * 2**-23, atol=0)
+    products = wide.float().square().sum(dim=1)
+    products = (products[:, None] + products - 2 * vectors @ vectors.T).clamp(min=0)
+    assert ((products.double() - exact).abs() / exact.clamp(min=1e-30)).max().item() > 1
+
+
+@pytest.mark.parametrize("anchors", [1, 3, 5])
+def test_first_and_second_derivatives_of_distances(anchors: int) -> None:
+    vectors = torch.randn(5, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: squared_distances(x, anchors), vectors)
+    assert torch.autograd.gradgradcheck(lambda x: squared_distances(x, anchors), vectors)
+
+
+@pytest.mark.parametrize("offset", [0.0, 5.0])
+@pytest.mark.parametrize("loss", [LogRatioLoss(), LogRatioLoss(squared=False), DenseTripletLoss()], ids=repr)
+def test_gradients_of_near_duplicates_are_precise(loss: Any, offset: float) -> None:
+    """Check float32 against autograd through differences in float64, relative to the largest gradient."""
+    vectors = near_duplicates(offset)
+    distances = torch.rand(32, 32, generator=torch.Generator().manual_seed(1))
+    leaf = vectors.clone().requires_grad_()
+    loss(leaf, distances).backward()
+    wide = vectors.double().requires_grad_()
+    prepared = loss.prepare(wide)
+    apart = (prepared[:, None, :] - prepared[None, :, :]).square().sum(dim=2)
+    used = ~torch.eye(32, dtype=torch.bool)
+    loss.per_anchor(apart, distances.double(), used).mean().backward()
+    assert leaf.grad is not None
+    assert wide.grad is not None
+    worst = (leaf.grad.double() - wide.grad).abs().max() / wide.grad.abs().max()
+    assert worst.item() < 1e-6
