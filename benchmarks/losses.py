@@ -9,9 +9,9 @@ extracted from their files and run as released. The one exception is SAM's CIDEr
 at every step: it is read from the labels.
 
 Values and gradients are compared with relabel's before times are measured, except those of S-NDCG and SAM as released,
-which depart from their papers (docs/deviations.md). The two versions of a pair run alternately. Times are medians of
-CPU seconds, or of wall seconds on a GPU; memory is torch's peak allocation in one step. A version that needs more than
-`--memory` GiB is skipped.
+which depart from their papers (docs/deviations.md). SAM as released is compared with `form="released"`. The two
+versions of a pair run alternately. Times are medians of CPU seconds, or of wall seconds on a GPU; memory is torch's
+peak allocation in one step. A version that needs more than `--memory` GiB is skipped.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ OURS_AND_PLAIN: dict[str, tuple[Loss, Loss, float]] = {
 
 
 UNEQUAL = {("S-NDCG + triplet", "released"), ("SAM", "released")}
-"""Released code that departs from its paper in ways that no option of relabel reproduces: see docs/deviations.md."""
+"""Released code that departs from its paper, whose values are not those of relabel's loss: see docs/deviations.md."""
 
 
 def load_definitions(path: Path, names: set[str], scope: dict[str, Any]) -> dict[str, Any]:
@@ -207,7 +207,9 @@ def released(folder: Path, scores: Tensor, relevance: Tensor) -> dict[str, tuple
         lambda s, _: ours(s, cosines.fill_diagonal_(1)),
         lambda s, _: peer(s, eye, five, texts)[0],
     )
-    pairs["SAM"] = (SAMLoss(sampling="hard", clamp=1.0), released_sam(folder, eye))
+    released_form, sam_peer = SAMLoss(sampling="hard", form="released", clamp=1.0), released_sam(folder, eye)
+    compare(f"SAM, {size}, form='released'", released_form, sam_peer, scores, relevance * 3)
+    pairs["SAM"] = (SAMLoss(sampling="hard", clamp=1.0), sam_peer)
     pairs["log-ratio, one anchor"] = (
         lambda f, y: LogRatioLoss(squared=False, ties=True, root_eps=1e-4 / f.shape[1])(f, y[:1]),
         released_log_ratio(folder),

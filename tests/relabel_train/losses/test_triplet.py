@@ -107,6 +107,62 @@ def test_sam_equals_loops(
         assert value.item() == pytest.approx(by_loops(fives, pick, margin_of, clamp, masked), rel=1e-9, abs=1e-9)
 
 
+def released_by_loops(s: list[list[float]], r: list[list[float]], hard: bool, clamp: float | None) -> float:
+    """Add the released code's terms: the second item of an order per row, with the other term's margin at that item."""
+    places = range(len(s))
+    by_row = [sorted(places, key=lambda j: s[i][j] - s[i][i], reverse=hard)[1] for i in places]
+    by_column = [sorted(places, key=lambda j: s[i][j] - s[j][j], reverse=hard)[1] for i in places]
+
+    def margin(j: int, negative: int) -> float:
+        difference = (r[j][j] - r[j][negative]) / 3
+        return difference if clamp is None else min(clamp, difference)
+
+    total = 0.0
+    for i in places:
+        m, k = by_row[i], by_column[i]
+        total += max(0.0, s[i][m] - s[i][i] + margin(m, by_column[m]))
+        total += max(0.0, s[i][k] - s[k][k] + margin(k, by_row[k]))
+    return total
+
+
+@pytest.mark.parametrize("clamp", [None, 1.0])
+@pytest.mark.parametrize("sampling", ["hard", "soft"])
+def test_sam_as_released_equals_loops(smooth: Any, sampling: Any, clamp: float | None) -> None:
+    own = 0
+    for seed in range(5):
+        scores, relevance = smooth(seed, 9, 9)
+        relevance = relevance * 5
+        loss = SAMLoss(sampling=sampling, form="released", clamp=clamp)
+        expected = released_by_loops(scores.tolist(), relevance.tolist(), sampling == "hard", clamp)
+        assert loss(scores, relevance).item() == pytest.approx(expected, rel=1e-12)
+        assert loss(scores, relevance).item() != pytest.approx(SAMLoss(sampling=sampling)(scores, relevance).item())
+        second = scores.argsort(dim=1, descending=sampling == "hard")[:, 1]
+        own += int((second == torch.arange(9)).sum())
+    assert own > 0  # the pair itself was drawn
+
+
+def test_sam_as_released_is_clamped_at_1(smooth: Any) -> None:
+    """Check that the labels are large enough for the clamp to matter, as CIDEr-D's are."""
+    scores, relevance = smooth(0, 9, 9)
+    clamped, plain = (SAMLoss(sampling="hard", form="released", clamp=c)(scores, relevance * 10) for c in (1.0, None))
+    assert clamped < plain
+
+
+def test_sam_as_released_with_random_items_draws_no_pair(smooth: Any) -> None:
+    """Check labels whose margins name the item: 0 for the pair, and more than 1 for all others."""
+    scores = torch.zeros(6, 6, dtype=torch.float64)
+    relevance = 6 * torch.eye(6, dtype=torch.float64)
+    for seed in range(20):
+        loss = SAMLoss(form="released", generator=torch.Generator().manual_seed(seed))
+        assert loss(scores, relevance).item() == pytest.approx(12 * 2)  # every margin is 6 / 3
+
+
+def test_sam_as_released_gradient(smooth: Any) -> None:
+    scores, relevance = smooth(8)
+    loss = SAMLoss(sampling="hard", form="released", clamp=1.0)
+    assert torch.autograd.gradcheck(lambda s: loss(s, relevance * 5), scores.requires_grad_())
+
+
 def test_random_negatives_are_uniform_and_never_own() -> None:
     loss = SAMLoss(generator=torch.Generator().manual_seed(0))
     own_items = torch.eye(5, dtype=torch.bool)

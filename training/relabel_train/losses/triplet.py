@@ -148,6 +148,8 @@ class SAMLoss(RelevanceLoss):
         query c_p, phi(G_k, c_p). With "query" both directions are one function of a matrix and of its transpose.
     clamp : float, optional
         Upper bound of a margin. None, as the paper; the released code clamps margins at 1.0. Negative margins are kept.
+    form : "paper" or "released"
+        "released" departs from Eq. 7 as the released code does (Notes); with clamp=1.0 it has its values.
     reduction : "sum" or "mean"
         Over queries; "sum", as the paper.
     directions : "sum" or "mean"
@@ -159,8 +161,13 @@ class SAMLoss(RelevanceLoss):
     Notes
     -----
     Labels: any relevance; CIDEr-D on 0..10 in the paper. As in Eq. 7, margins are those of the query's own pair and
-    direction, and text-to-image negatives come from columns. The released code departs from Eq. 7 in both
-    (docs/deviations.md).
+    direction, and text-to-image negatives come from columns.
+
+    The released code takes two items of each row i, m_i by s_ij - s_ii and k_i by s_ij - s_jj: not the first but the
+    second of the order, which leaves out pair i only if that is the first. Its loss is the sum of [s_im - s_ii +
+    a_m]_+ and [s_ik - s_kk + b_k]_+, where a_j = (r_jj - r_jk_j) / tau and b_j = (r_jj - r_jm_j) / tau: the margins
+    are swapped between the terms and read at the negative (docs/deviations.md). `form="released"` is that, with the
+    paper's words for `sampling`; it does not read `same_image`.
 
     With `same_image` a query's own items are never drawn. A query without a negative has loss 0. The paper adds the
     original triplet loss ("T"): `CombinedLoss({"sam": SAMLoss(), "triplet": TripletLoss()})`; the released code weights
@@ -182,7 +189,7 @@ class SAMLoss(RelevanceLoss):
     True
     """
 
-    shown: ClassVar[tuple[str, ...]] = ("tau", "sampling", "margin_of", "clamp")
+    shown: ClassVar[tuple[str, ...]] = ("tau", "sampling", "margin_of", "clamp", "form")
 
     def __init__(
         self,
@@ -190,6 +197,7 @@ class SAMLoss(RelevanceLoss):
         sampling: Sampling = "random",
         margin_of: MarginOf = "image",
         clamp: float | None = None,
+        form: Literal["paper", "released"] = "paper",
         reduction: Reduction = "sum",
         directions: Reduction = "sum",
         generator: torch.Generator | None = None,
@@ -198,9 +206,12 @@ class SAMLoss(RelevanceLoss):
         check_number("tau", tau, above=0)
         check_choice("sampling", sampling, ("random", "hard", "soft"))
         check_choice("margin_of", margin_of, ("image", "query"))
+        check_choice("form", form, ("paper", "released"))
+        if form == "released":
+            check_choice("margin_of, of form='released',", margin_of, ("image",))
         if clamp is not None:
             check_number("clamp", clamp)
-        self.tau, self.sampling, self.margin_of, self.clamp = tau, sampling, margin_of, clamp
+        self.tau, self.sampling, self.margin_of, self.clamp, self.form = tau, sampling, margin_of, clamp, form
         self.generator = generator
 
     def both_directions(
@@ -208,9 +219,30 @@ class SAMLoss(RelevanceLoss):
     ) -> tuple[Parts, Parts]:
         """Return the hinge of each query."""
         assert same_image is not None  # a paired loss always has the diagonal
+        if self.form == "released":
+            return self.released(scores, float_labels(relevance).to(scores.dtype))
         negatives, margins = self.sample_negatives(scores, float_labels(relevance).to(scores.dtype), same_image)
         # A margin of -inf closes the hinge of a query without a negative.
         images, captions = (margins + (scores.take(negatives) - scores.diagonal())).clamp(min=0)
+        return {"sam": images}, {"sam": captions}
+
+    def released(self, scores: Tensor, relevance: Tensor) -> tuple[Parts, Parts]:
+        """Return the two terms of the released code for each row."""
+        if len(scores) == 1:  # no second item
+            return {"sam": scores[0] * 0}, {"sam": scores[0] * 0}
+        # Less the score of the row's pair, and of the column's.
+        gains = torch.stack([scores - scores.diagonal()[:, None], scores - scores.diagonal()])
+        with torch.no_grad():
+            if self.sampling == "random":
+                itself = torch.eye(len(scores), dtype=torch.bool, device=scores.device)
+                items = torch.stack([keys.argmax(dim=1) for keys in self.sampling_keys(scores, itself)])
+            else:
+                items = gains.topk(2, dim=2, largest=self.sampling == "hard").indices[:, :, 1]
+            margins = (relevance.diagonal() - relevance.gather(1, items.T).T) / self.tau
+            if self.clamp is not None:
+                margins = margins.clamp(max=self.clamp)
+            margins = margins.flip(0).gather(1, items)
+        images, captions = (gains.gather(2, items[:, :, None]).squeeze(2) + margins).clamp(min=0)
         return {"sam": images}, {"sam": captions}
 
     @torch.no_grad()
