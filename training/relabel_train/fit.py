@@ -166,7 +166,6 @@ def _fit(options: FitOptions, processes: Processes, notify: Callable[[str], None
             body = {"options": options.identity(), "stand_in": features.stand_in, "width": features.width}
             state = {"identity": identity, **body, "model": model.state_dict(), "position": now.__dict__}
             if name == LAST:
-                state |= {"objective": objective.state_dict()}
                 state |= {"optimizer": optimizer.state_dict(), "schedule": schedule.state_dict()}
                 state |= {"objective": objective.state_dict(), "scaler": scaler.state_dict(), "log": logged}
             save_checkpoint(options.out / name, state)
