@@ -1,6 +1,7 @@
 """Hugging Face's Trainer with labels from a lookup: ``python examples/hf_trainer.py LOOKUP``.
 
-Needs transformers and accelerate. The data and the model are those of `plain_loop.py`.
+Needs transformers and accelerate. The data and the model are those of `plain_loop.py`. With several GPUs, start it by
+``torchrun --nproc-per-node N``: each process then computes the loss of a batch of its own.
 """
 
 from __future__ import annotations
@@ -44,6 +45,11 @@ def train(lookup: Lookup, folder: Path, epochs: int = 2, **more: Any) -> list[fl
         report_to="none",
         **more,
     )
+    if arguments.n_gpu > 1:
+        # One process with several GPUs is DataParallel: its replicas return blocks of the score matrix, not the matrix.
+        raise RuntimeError(
+            f"{arguments.n_gpu} GPUs in one process: start it by torchrun, or set CUDA_VISIBLE_DEVICES=0"
+        )
     collate = RelevanceCollate(lookup, default_data_collator, keep=False)  # relabel
     trainer = GradedTrainer(TwoTowers(), arguments, train_dataset=dataset, data_collator=collate)
     trainer.train()

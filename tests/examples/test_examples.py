@@ -60,6 +60,18 @@ def test_siblings_are_no_negatives_and_margins_grow_with_irrelevance(example) ->
 
 
 @pytest.mark.skipif(not find_spec("accelerate"), reason="HF's Trainer needs accelerate")
+def test_hf_trainer_refuses_several_gpus_in_one_process(  # type: ignore[no-untyped-def]
+    example, small_project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Check a machine of two GPUs: DataParallel would compare each caption with a share of the images."""
+    from transformers import TrainingArguments
+
+    monkeypatch.setattr(TrainingArguments, "n_gpu", property(lambda _: 2))
+    lookup = open_lookup(small_project.layout.lookup("all", "cider"))
+    with pytest.raises(RuntimeError, match="2 GPUs in one process: start it by torchrun"):
+        example("hf_trainer").train(lookup, tmp_path, use_cpu=True, disable_tqdm=True)
+
+
 def test_hf_trainer_learns(example, small_project: Project, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     lookup = open_lookup(small_project.layout.lookup("all", "cider"))
     first, *_, last = example("hf_trainer").train(lookup, tmp_path, epochs=6, use_cpu=True, disable_tqdm=True)

@@ -1,7 +1,9 @@
-"""Tensors that a worker of a data loader sends to the training process."""
+"""Tensors that a worker of a data loader sends to the training process, and products in full precision."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -34,6 +36,45 @@ def sendable(tensor: Tensor) -> Tensor:
     if get_worker_info() is None or tensor.nbytes > _LARGEST:
         return tensor
     return tensor.as_subclass(_SentByValue)
+
+
+@contextmanager
+def full_float32() -> Iterator[None]:
+    """Multiply float32 matrices in full precision, whatever the program allows: TF32 keeps three digits.
+
+    The setting is one of the process. Threads that multiply meanwhile do so in full precision, too.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from relabel_train.tensors import full_float32
+    >>> torch.set_float32_matmul_precision("high")
+    >>> with full_float32():
+    ...     torch.backends.cuda.matmul.fp32_precision
+    'ieee'
+    >>> torch.get_float32_matmul_precision()
+    'high'
+    >>> torch.set_float32_matmul_precision("highest")
+    """
+    if not hasattr(torch.backends.cuda.matmul, "fp32_precision"):  # torch before 2.9
+        precision = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("highest")
+        try:
+            yield
+        finally:
+            torch.set_float32_matmul_precision(precision)
+        return
+    # Reading the setting of all backends at once raises if the program has set that of one backend.
+    mkldnn: Any = torch.backends.mkldnn
+    backends: list[Any] = [torch.backends.cuda.matmul, mkldnn.matmul]
+    before = [backend.fp32_precision for backend in backends]
+    for backend in backends:
+        backend.fp32_precision = "ieee"
+    try:
+        yield
+    finally:
+        for backend, setting in zip(backends, before, strict=True):
+            backend.fp32_precision = setting
 
 
 class _SentByValue(Tensor):

@@ -11,7 +11,6 @@ therefore changes no result.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -30,6 +29,7 @@ from relabel.topk.exact_scores import CODES, ExactOperands
 from relabel.topk.merge import TopK, topk_bytes
 from relabel.topk.self_join import rescore_queries
 from relabel.topk.tiled_scan import TileOperand, raise_floors, scan_tiles
+from relabel_train.tensors import full_float32
 
 F4 = NDArray[np.float32]
 F8 = NDArray[np.float64]
@@ -39,6 +39,7 @@ _MIN_SLAB = 1024  # candidates
 _QUERIES = 2048  # per product
 _CANDIDATES = 1 << 16  # per slab: the scores of 2048 queries are half a GiB
 _EXTRA = 64  # candidates picked beyond twice the results
+_CPU_ROOM = 0  # bytes of slabs that stay on device "cpu", which has them anyway
 
 
 class QueryBatch(NamedTuple):
@@ -244,30 +245,72 @@ class GpuSearch:
         """Return the best low-precision scores of each query, falling, and the numbers of their candidates."""
         import torch
 
-        vectors, positions = self.processor.vectors, self.processor.positions
-        count = min(2 * self.processor.keep + _EXTRA, len(positions))
+        count = min(2 * self.processor.keep + _EXTRA, len(self.processor.positions))
         queries = queries.to(self.device)
         values = torch.empty((len(queries), 0), device=self.device)
         numbers = torch.empty((len(queries), 0), dtype=torch.int64, device=self.device)
-        with _full_precision():
-            for a in range(0, len(positions), _CANDIDATES):
-                slab = torch.from_numpy(vectors[positions[a : a + _CANDIDATES]]).to(self.device)
+        # The bound of the error does not hold for TF32.
+        with full_float32():
+            for first, slab in self._slabs():
                 # The best of all slabs are among the best of each.
                 best = torch.topk(queries @ slab.T, min(count, len(slab)))
-                values, numbers = torch.cat([values, best.values], 1), torch.cat([numbers, best.indices + a], 1)
+                values, numbers = torch.cat([values, best.values], 1), torch.cat([numbers, best.indices + first], 1)
                 top = torch.topk(values, min(count, values.shape[1]))
                 values, numbers = top.values, numbers.gather(1, top.indices)
         return values.cpu().numpy(), numbers.cpu().numpy().astype(np.int32)
 
+    def _slabs(self) -> Iterator[tuple[int, Any]]:
+        """Yield the candidates on the device, slab by slab, each with the number of its first candidate.
 
-@contextmanager
-def _full_precision() -> Iterator[None]:
-    """Multiply float32 in full precision: the bound of the error does not hold for TF32."""
-    import torch
+        Slabs stay on the device for the next queries while they fit into half of its free memory. The others are copied
+        each time, each while the one before it is multiplied.
+        """
+        import torch
 
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
+        starts = range(0, len(self.processor.positions), _CANDIDATES)
+        copied = None
+        for number, first in enumerate(starts):
+            if number < len(self._resident):
+                yield first, self._resident[number]
+                continue
+            slab = copied if copied is not None else self._copy(first)
+            copied = None
+            # Slabs become resident in order: one that does not fit ends the resident ones.
+            if number == len(self._resident) and slab.nbytes <= self._room():
+                self._resident.append(slab)
+            elif first + _CANDIDATES < len(self.processor.positions):
+                copied = self._copy(first + _CANDIDATES)
+            if self.device != "cpu":
+                torch.cuda.current_stream(self.device).wait_stream(self._copies)
+                slab.record_stream(torch.cuda.current_stream(self.device))
+            yield first, slab
+
+    def _copy(self, first: int) -> Any:
+        """Copy a slab of candidates to the device; to a GPU without waiting, on the stream of copies."""
+        import torch
+
+        positions = self.processor.positions[first : first + _CANDIDATES]
+        vectors = torch.from_numpy(self.processor.vectors[positions])
+        if self.device == "cpu":
+            return vectors
+        with torch.cuda.stream(self._copies):
+            return vectors.pin_memory().to(self.device, non_blocking=True)
+
+    def _room(self) -> int:
+        """Return the bytes that a further slab may take: half of the device's free memory."""
+        import torch
+
+        return _CPU_ROOM if self.device == "cpu" else torch.cuda.mem_get_info(self.device)[0] // 2
+
+    @cached_property
+    def _resident(self) -> list[Any]:
+        """Slabs that stay on the device."""
+        return []
+
+    @cached_property
+    def _copies(self) -> Any:
+        """Stream of the copies."""
+        import torch
+
+        stream: Any = torch.cuda.Stream  # untyped
+        return stream(self.device)

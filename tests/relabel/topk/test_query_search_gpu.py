@@ -5,9 +5,11 @@ Queries with too many ties are passed to the processor. Device "cpu" runs the sa
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 
 from relabel.core.runtime import Runtime
@@ -56,6 +58,45 @@ def test_lists_equal_those_of_the_processor(
         np.testing.assert_array_equal(ours, theirs)
     assert bool(requests) == (zeros > 0 or copies > 0)  # the processor gets the uncertain queries only
     assert sum(requests) < len(sets)
+
+
+@pytest.mark.parametrize("room", [0, 2 * 170 * 24 * 4, 1 << 40])
+def test_candidates_are_copied_once_while_they_fit(room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check the copies of five slabs for six batches of queries: all, all but those that fit, and each slab once."""
+    monkeypatch.setattr(query_search, "_QUERIES", 50)
+    monkeypatch.setattr(query_search, "_CANDIDATES", 170)
+    vectors, sets = draw_vectors(700, 24), References.of([[a] for a in range(300)])
+    gpu = GpuSearch(QuerySearch(vectors, np.arange(700), 11, "mean", Runtime(), "float32"), "cpu")
+    copies: list[int] = []
+    copy = GpuSearch._copy
+
+    def counted(self: GpuSearch, first: int) -> Any:
+        copies.append(first)
+        return copy(self, first)
+
+    monkeypatch.setattr(GpuSearch, "_copy", counted)
+    monkeypatch.setattr(GpuSearch, "_room", lambda self: room - sum(slab.nbytes for slab in self._resident))
+    lists = gpu.search(sets)
+    resident = min(5, room // (170 * 24 * 4))
+    assert len(copies) == resident + 6 * (5 - resident)
+    expected = QuerySearch(vectors, np.arange(700), 11, "mean", Runtime()).search(sets)
+    for ours, theirs in zip(lists, expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_any_setting_of_precision_is_respected_and_restored() -> None:
+    """Check a program that allows TF32 for one backend alone, after which torch refuses the setting of all."""
+    matmul = torch.backends.cuda.matmul
+    if not hasattr(matmul, "fp32_precision"):
+        pytest.skip("this torch has one setting for all backends")
+    before = matmul.fp32_precision
+    matmul.fp32_precision = "tf32"
+    try:
+        gpu = GpuSearch(QuerySearch(draw_vectors(60, 8), np.arange(60), 3, "mean", Runtime(), "float32"), "cpu")
+        assert gpu.search(References.of([[1], [2]])).numbers.shape == (2, 3)
+        assert matmul.fp32_precision == "tf32"
+    finally:
+        matmul.fp32_precision = before
 
 
 @pytest.mark.gpu

@@ -14,6 +14,7 @@ import numpy as np
 from relabel_train.batches.base import Missing
 from relabel_train.lookup.format import Pooling
 from relabel_train.lookup.lookup import Lookup
+from relabel_train.tensors import full_float32
 
 if TYPE_CHECKING:
     import torch
@@ -112,7 +113,7 @@ class DeviceLookup:
         if missing == "raise":
             self._refuse_failed(torch.cat((references.reshape(-1), captions)))
         # Autocast of the training loop would multiply labels in half precision.
-        with torch.no_grad(), torch.autocast(self.device.type, enabled=False):
+        with torch.no_grad(), torch.autocast(self.device.type, enabled=False), full_float32():
             right = self.vectors[captions].float().T
             out = torch.empty(len(images), len(captions), device=self.device)
             if how == "refs":

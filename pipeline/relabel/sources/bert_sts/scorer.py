@@ -33,6 +33,7 @@ from relabel.sources.cosine import ComputeType
 from relabel.sources.models.encoder import batch_by_length
 from relabel.sources.models.loading import check_max_length, load_from_folder, positions_of, quiet
 from relabel.sources.models.packed_layers import can_pack, pack
+from relabel_train.tensors import full_float32
 
 I8 = NDArray[np.int64]
 F8 = NDArray[np.float64]
@@ -281,8 +282,11 @@ class PairScorer:
             out[batch] = logits.reshape(-1)[: len(batch)].double().cpu().numpy()
             return len(batch)
 
-        for count in one_thread_each(run_batch, batch_by_length(lengths.tolist(), _TOKENS[self.device]), self._threads):
-            advance(count)
+        batches = batch_by_length(lengths.tolist(), _TOKENS[self.device])
+        # Around all threads: the setting is one of the process.
+        with full_float32():
+            for count in one_thread_each(run_batch, batches, self._threads):
+                advance(count)
         return out
 
     def _pick_backend(self, expected: F8, reload: Callable[[], Any]) -> str:

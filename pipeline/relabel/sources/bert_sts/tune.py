@@ -227,6 +227,8 @@ def _make_trainer(
         report_to="none",
         dataloader_pin_memory=False,
     )
+    # With several GPUs the trainer would wrap the model in DataParallel, which the loss cannot read.
+    arguments._n_gpu = min(1, arguments.n_gpu)
     sampler = _LengthBatches(columns, params.batch_size, params.seed)
 
     class LengthTrainer(CrossEncoderTrainer):  # type: ignore[misc]

@@ -5,7 +5,9 @@ not its direction. Ladder Loss (Zhou et al., AAAI 2020, section 4.1) computes la
 GLUE's CBoW baseline.
 
 The weighting `ladder` is that of the released code of Ladder Loss, which takes the words of spaCy, with nouns counted
-twice. The paper describes a plain mean. The code also tests for stop words, without effect.
+twice. The paper describes a plain mean. The code says that it skips stop words, and averages all words. Its test for
+stop words matters for captions of nothing else: their mean is plain and is not scaled to length 1, so that the label is
+no cosine. Here, every label is a cosine.
 """
 
 from __future__ import annotations

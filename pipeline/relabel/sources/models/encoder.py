@@ -26,6 +26,7 @@ from relabel.core.runtime import Advance, Runtime, ignore_progress, pick_device
 from relabel.sources.cosine import ComputeType
 from relabel.sources.models.loading import default_prompt, length_limit, load_model, quiet
 from relabel.sources.models.packed_layers import can_pack, pack
+from relabel_train.tensors import full_float32
 
 Index = NDArray[np.int64]
 Vectors = NDArray[np.float32]
@@ -213,8 +214,10 @@ class SentenceEncoder:
             return numbers
 
         batches = batch_by_length([len(ids) for ids in tokens], _TOKENS[self.device])
-        for numbers in one_thread_each(run_batch, batches, self._threads):
-            done(numbers)
+        # Around all threads: the setting is one of the process.
+        with full_float32():
+            for numbers in one_thread_each(run_batch, batches, self._threads):
+                done(numbers)
         return out
 
     def _by_length(self, texts: list[str], done: Callable[[Index], None]) -> Vectors:
@@ -229,7 +232,7 @@ class SentenceEncoder:
 
     def _encode_plain(self, texts: Sequence[str], precision: AbstractContextManager[Any]) -> Vectors:
         """Return the outputs of the model's own `encode` for one batch."""
-        with inner_threads(self._threads), precision:
+        with inner_threads(self._threads), precision, full_float32():
             output = self._model.encode(
                 list(texts), prompt=self.prompt, show_progress_bar=False, convert_to_tensor=True
             )

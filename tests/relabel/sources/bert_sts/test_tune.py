@@ -6,18 +6,20 @@ from __future__ import annotations
 
 import json
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from scipy.stats import pearsonr
 
 from relabel.core.errors import CheckError, MissingError
 from relabel.core.runtime import Runtime
 from relabel.datasets import locate
 from relabel.sources.bert_sts import tune as tuning
-from relabel.sources.bert_sts.tune import TuneBertStsParams, pair_columns, tune_bert_sts
+from relabel.sources.bert_sts.tune import TuneBertStsParams, _make_trainer, pair_columns, tune_bert_sts
 from relabel.sources.models.files import find_model
 from relabel.store.manifest import open_artefact
 
@@ -134,6 +136,32 @@ def test_the_folder_loads_and_is_the_same_after_a_kill(
     assert resumed.files == manifest.files
     other, _ = tune(base, tmp_path / "other", seed=1)
     assert other.files["model.safetensors"] != manifest.files["model.safetensors"]
+
+
+def test_a_machine_of_two_gpus_trains_on_one(
+    base: Path, stsb: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Check the number of GPUs that the trainer sees: with two, it wraps the model in DataParallel."""
+    from transformers import TrainingArguments
+
+    from relabel.datasets.judged.stsb import read_stsb
+
+    original = TrainingArguments._setup_devices.func
+
+    def devices(self: Any) -> torch.device:
+        found: torch.device = original(self)
+        self._n_gpu = 2
+        return found
+
+    both = cached_property(devices)
+    both.__set_name__(TrainingArguments, "_setup_devices")
+    monkeypatch.setattr(TrainingArguments, "_setup_devices", both)
+    pairs = {split: read_stsb(stsb / f"stsb-en-{split}.csv") for split in ("train", "dev")}
+    params = TuneBertStsParams(base=str(base), **PARAMS)
+    trainer, _ = _make_trainer(params, base, pairs, tmp_path, "cpu")
+    assert trainer.args.n_gpu == 1
+    assert trainer.args.train_batch_size == params.batch_size
+    trainer.train()  # fails with DataParallel, which has no `device`
 
 
 def test_columns_hold_each_pair_in_both_orders(stsb: Path) -> None:

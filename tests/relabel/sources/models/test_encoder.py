@@ -81,6 +81,25 @@ def test_minilm_equals_sentence_transformers(
         assert largest_cosine_distance(encoded.vectors, expected) > 1e-7, "this was not computed in bfloat16"
 
 
+@pytest.mark.parametrize("kind", ["bert", "static"])
+def test_float32_is_never_rounded_to_tf32(make_model: Any, kind: str) -> None:
+    """Check the setting while the model runs, in a program that allows TF32: both ways of encoding are guarded."""
+    matmul = torch.backends.cuda.matmul
+    if not hasattr(matmul, "fp32_precision"):
+        pytest.skip("this torch has one setting for all backends")
+    subject = encoder(make_model(kind))
+    seen: list[str] = []
+    subject._model[0].register_forward_hook(lambda *_: seen.append(matmul.fp32_precision))
+    before = matmul.fp32_precision
+    matmul.fp32_precision = "tf32"
+    try:
+        subject.encode(ODD[:4])
+        assert matmul.fp32_precision == "tf32"
+    finally:
+        matmul.fp32_precision = before
+    assert set(seen) == {"ieee"}
+
+
 @pytest.mark.parametrize("kind", ["bert", "mpnet", "xlm-roberta", "distilbert", "modernbert", "albert"])
 def test_any_architecture(make_model: Any, kind: str) -> None:
     folder = make_model(kind, "cls" if kind == "bert" else "mean", dense=kind == "mpnet")
