@@ -8,8 +8,8 @@ The folder of a run holds:
 Training can be interrupted at any time. Rerunning the command resumes from `last.npz`; on a CPU the result is
 bit-identical. No random state is stored, since every draw of a step depends on (seed, step) alone.
 
-Several processes (``torchrun --nproc-per-node N --no-python relabel fit ...``) share each batch. Embeddings are
-gathered, so that losses see the complete batch and gradients are those of one process.
+Several processes (``torchrun --nproc-per-node N --no-python relabel fit ...``) share each batch. Images and
+scores are gathered, so that losses see the complete batch and gradients are those of one process.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ def _fit(options: FitOptions, processes: Processes, notify: Callable[[str], None
     def evaluate() -> None:
         """Evaluate on the validation split, and keep the model if it is the best so far."""
         # One process evaluates; all need the figure, since it decides when they stop.
-        figures = recall(model, val, features, processes.device) if processes.first else {"rsum": 0.0}
+        figures = recall(model, val, features, processes.device, log.note) if processes.first else {"rsum": 0.0}
         rsum = processes.share(figures["rsum"])
         better = rsum > progress.best
         progress.evaluated = progress.step
@@ -254,10 +254,12 @@ def _step(
     torch.manual_seed(_step_seed(options.seed, step, processes.rank))  # dropout differs between processes
     with torch.autocast(kind, dtype=reduced) if reduced is not None else nullcontext():
         images, captions = model(batch.features, batch.regions, batch.tokens, batch.lengths)
-    # Losses see the complete batch: the shares of all processes, with gradients.
-    count = len(batch.same_image)
-    images, captions = processes.gather(images, count), processes.gather(captions, count)
-    scores = _unwrap(model).scores(images, captions)
+        # Each process scores its captions with all images. Losses see the complete batch, with gradients.
+        count = len(batch.same_image)
+        images = processes.gather(images, count)
+        scores = processes.gather(_unwrap(model).scores(images, captions).T, count).T
+    if objective.needs_paired:
+        captions = processes.gather(captions, count)
     torch.manual_seed(_step_seed(options.seed, step, -1))  # random numbers of the loss are the same in all processes
     pairs = Pairs(scores, images, captions, batch.relevance, batch.paired, batch.same_image)
     loss = objective(pairs)

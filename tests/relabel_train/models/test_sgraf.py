@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from relabel_train.losses import TripletLoss
 from relabel_train.models import MODELS, SGR, Vocabulary, make_model
 from relabel_train.models import sgraf as module
-from relabel_train.models.sgraf import SimilarityModel, attended
+from relabel_train.models.sgraf import SimilarityModel, attention
 
 TEXTS = ["a dog on a surfboard", "two cats", "a man", "a dog and a cat on a bench near the sea"]
 REGIONS = torch.tensor([4, 2, 3])
@@ -59,7 +60,8 @@ def dot(a: Vector, b: Vector) -> float:
 
 
 def layer(linear: Any, v: Vector) -> Vector:
-    rows, bias = linear.weight.tolist(), linear.bias.tolist()
+    rows = linear.weight.tolist()
+    bias = [0.0] * len(rows) if linear.bias is None else linear.bias.tolist()
     return [dot(row, v) + b for row, b in zip(rows, bias, strict=True)]
 
 
@@ -193,11 +195,40 @@ def test_gradients(model: SimilarityModel, features: Tensor) -> None:
     assert torch.autograd.gradcheck(model.scores, inputs, atol=1e-6)
 
 
+def test_an_image_of_zeros_has_scores_and_gradients(model: SimilarityModel, features: Tensor) -> None:
+    """Check that an image without a feature, whose regions are zero while biases are, does not make NaN."""
+    torch.nn.init.zeros_(model.fc.bias)
+    features[1] = 0
+    scores = model.scores(model.encode_images(features, REGIONS), model.encode_captions(*model.tokens(TEXTS)))
+    scores.sum().backward()
+    assert scores.isfinite().all()
+    assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+
+
+def test_steps_reduce_the_loss(model: SimilarityModel) -> None:
+    """Check that a model learns eight pairs, in which each region of an image is one word of its caption."""
+    torch.manual_seed(0)
+    vectors, words = torch.randn(12, 6, dtype=torch.float64), torch.rand(8, 12).argsort(dim=1)[:, :3]
+    tokens, lengths, regions = words % 11 + 4, torch.full((8,), 3), torch.full((8,), 3)
+    tokens = tokens.clamp(max=model.words.num_embeddings - 1)
+    model.train(False)  # without dropout
+    optimizer, loss = torch.optim.Adam(model.parameters(), lr=0.02), TripletLoss(negatives="sum")
+    losses = []
+    for _ in range(60):
+        images = model.encode_images(vectors[words], regions)
+        losses.append(loss(model.scores(images, model.encode_captions(tokens, lengths))))
+        optimizer.zero_grad()
+        losses[-1].backward()
+        optimizer.step()
+    assert float(losses[-1].detach()) < float(losses[0].detach()) / 4
+
+
 def test_attention_of_equal_regions_is_their_mean() -> None:
     regions, words = torch.ones(1, 3, 4, dtype=torch.float64), torch.rand(2, 5, 4, dtype=torch.float64)
     everything = torch.ones(1, 3, dtype=torch.bool), torch.ones(2, 5, dtype=torch.bool)
-    expected = torch.full((1, 2, 5, 4), 0.5, dtype=torch.float64)
-    torch.testing.assert_close(attended(regions, words, *everything), expected)
+    # Regions (1, 1, 1, 1), whose mean (0.5, 0.5, 0.5, 0.5) has length 1.
+    expected = torch.full((1, 2, 5, 3), 0.5 / 3, dtype=torch.float64)
+    torch.testing.assert_close(attention(regions, words, *everything), expected)
 
 
 def test_a_step_keeps_no_tensor_of_pairs_and_words(monkeypatch: pytest.MonkeyPatch) -> None:

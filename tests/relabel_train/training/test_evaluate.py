@@ -17,7 +17,7 @@ from relabel_train.evaluate import ECCV_FILES, evaluate, positives_without_held_
 from relabel_train.features import Features, open_features
 from relabel_train.fit import fit, load_model
 from relabel_train.metrics import ReportSettings, retrieval_report
-from relabel_train.training.data import Split, embed, read_split, score
+from relabel_train.training.data import Split, embed, read_split, recall, score
 from relabel_train.training.options import EvalOptions, FitOptions
 
 
@@ -80,6 +80,8 @@ def test_scores_of_sets_are_computed_in_blocks(run: Callable[..., FitOptions], b
         )
     np.testing.assert_allclose(scores, expected.numpy(), rtol=1e-5)
     assert messages[-1] == f"scored {len(split.texts)} of {len(split.texts)} captions with {len(vectors)} images"
+    recall(model, split, features, torch.device("cpu"), messages.append)
+    assert messages[-1] == messages[-2]  # validation reports its progress as well
 
 
 def test_sgraf_is_the_average_of_two_runs(run: Callable[..., FitOptions], small_project: Project) -> None:

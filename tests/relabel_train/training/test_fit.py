@@ -145,8 +145,9 @@ def test_a_run_without_improvement_stops(run: Callable[..., FitOptions]) -> None
     assert fit(options, "cpu").step == 9
 
 
-def test_bfloat16_trains(run: Callable[..., FitOptions]) -> None:
-    full, half = run("full"), run("half", precision="bfloat16")
+@pytest.mark.parametrize("model", ["vsepp", "sgr", "saf"])
+def test_bfloat16_trains(model: str, run: Callable[..., FitOptions]) -> None:
+    full, half = run("full", model=model), run("half", model=model, precision="bfloat16")
     fit(full, "cpu")
     fit(half, "cpu")
     a, b = ([line["loss"] for line in lines(options) if line["kind"] == "train"] for options in (full, half))

@@ -52,7 +52,8 @@ class Model(nn.Module):
 
     def scores(self, images: Tensor, captions: Tensor) -> Tensor:
         """Return the scores s(V_i, T_j) of encodings, (B_images, B_captions): cosines of embeddings."""
-        cosines: Tensor = images @ captions.T
+        with torch.autocast(images.device.type, enabled=False):
+            cosines: Tensor = images @ captions.T
         return cosines
 
     def forward(self, features: Tensor, regions: Tensor, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:

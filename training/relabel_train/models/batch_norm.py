@@ -26,15 +26,15 @@ class SharedBatchNorm1d(nn.BatchNorm1d):
 
     def forward(self, values: Tensor) -> Tensor:
         """Normalise (N, C) values."""
-        if not (self.training and dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
+        if not (self.training and _several()):
             return super().forward(values)
         with torch.autocast(values.device.type, enabled=False):
             x = values.float()
             # The mean first: the difference of mean square and squared mean would lose digits.
-            sums = _total(torch.cat([x.sum(dim=0), x.new_full((1,), len(x))]))
+            sums = total_of_processes(torch.cat([x.sum(dim=0), x.new_full((1,), len(x))]))
             count = sums[-1].detach()
             centred = x - sums[:-1] / count
-            variance = _total(centred.square().sum(dim=0)) / count
+            variance = total_of_processes(centred.square().sum(dim=0)) / count
             self._track(sums[:-1].detach() / count, variance.detach() * count / (count - 1).clamp(min=1))
             out: Tensor = centred * torch.rsqrt(variance + self.eps) * self.weight + self.bias
             return out
@@ -49,7 +49,21 @@ class SharedBatchNorm1d(nn.BatchNorm1d):
             self.running_var.lerp_(variance, self.momentum)
 
 
-def _total(values: Tensor) -> Tensor:
-    """Add the tensors of all processes; the gradient is added up as well."""
+def _several() -> bool:
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+
+
+def total_of_processes(values: Tensor) -> Tensor:
+    """Add the tensors of all processes, if there are several; the gradient is added up as well.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from relabel_train.models.batch_norm import total_of_processes
+    >>> total_of_processes(torch.tensor([1.0, 2.0]))  # a single process
+    tensor([1., 2.])
+    """
+    if not _several():
+        return values
     total: Tensor = all_reduce(values)  # type: ignore[no-untyped-call]
     return total

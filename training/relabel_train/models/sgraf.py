@@ -14,14 +14,14 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import leaky_relu, pad
+from torch.nn.functional import leaky_relu, linear, pad
 from torch.utils.checkpoint import checkpoint
 
 from relabel_train.models.base import Model, Vocabulary, counted, run_gru, unit
-from relabel_train.models.batch_norm import SharedBatchNorm1d
+from relabel_train.models.batch_norm import SharedBatchNorm1d, total_of_processes
 
-_CELLS = 1 << 24
-"""Numbers of the largest tensor of a block of captions: 64 MiB of float32."""
+_CELLS = 1 << 23
+"""Numbers of the largest tensor of a block of captions: 32 MiB of float32."""
 
 
 class SimilarityModel(Model):
@@ -41,7 +41,7 @@ class SimilarityModel(Model):
     Notes
     -----
     Scores are in (0, 1). They are computed for blocks of captions, which a training step computes once more for the
-    gradient: besides the encodings and the scores, memory is that of one block, a few times 64 MiB or of one caption.
+    gradient: besides the encodings and the scores, memory is that of one block, a few times 32 MiB or of one caption.
     """
 
     sets: ClassVar[bool] = True
@@ -84,25 +84,32 @@ class SimilarityModel(Model):
 
     def scores(self, images: Tensor, captions: Tensor) -> Tensor:
         """Return the scores s(V_i, T_j) of encodings: (B_images, B_captions), in (0, 1)."""
-        count, words, width = captions.shape
+        # Captions of equal length need no padding in their block.
+        lengths = (captions != 0).any(dim=2).sum(dim=1)
+        order = lengths.argsort(stable=True)
         # The largest tensor holds a vector of E numbers per pair and word.
-        block = max(1, _CELLS // (len(images) * words * width))
+        block = max(1, _CELLS // (len(images) * captions[0].numel()))
         parts, statistics = [], []
-        for a in range(0, count, block):
-            # Without the recomputation, a step of 128 pairs with 1024 numbers per vector would keep 5 GiB.
-            saved = torch.is_grad_enabled()
-            arguments = (images, captions[a : a + block])
-            part, facts = checkpoint(self._block, *arguments, use_reentrant=False) if saved else self._block(*arguments)
+        for chosen in torch.split(order, block):
+            arguments = (images, captions[chosen, : int(lengths[chosen].max())])
+            if torch.is_grad_enabled():
+                # Without the recomputation, a step of 128 pairs with 1024 numbers per vector would keep 5 GiB. A block
+                # draws no random numbers, so that their state need not be kept.
+                part, facts = checkpoint(self._block, *arguments, use_reentrant=False, preserve_rng_state=False)
+            else:
+                part, facts = self._block(*arguments)
             parts.append(part)
             statistics.append(facts)
         self._track(torch.cat(statistics))
-        return torch.cat(parts, dim=1)
+        return torch.cat(parts, dim=1)[:, order.argsort()]
 
     def _block(self, images: Tensor, captions: Tensor) -> tuple[Tensor, Tensor]:
         """Return the scores of some captions, (I, C), and statistics of each, (C, ...)."""
         nodes, mask = self.alignments(images, captions)
         vectors, statistics = self.combine(nodes, mask)
-        return torch.sigmoid(self.score(vectors)[:, :, 0]), statistics
+        # In float32: half precision would merge scores that differ by less than 4e-3.
+        with torch.autocast(vectors.device.type, enabled=False):
+            return torch.sigmoid(self.score(vectors.float())[:, :, 0]), statistics
 
     def alignments(self, images: Tensor, captions: Tensor) -> tuple[Tensor, Tensor]:
         """Return the similarity vectors of every pair, first the global one, then one per word.
@@ -120,8 +127,11 @@ class SimilarityModel(Model):
         """
         regions, words = images[:, 1:], captions[:, 1:]
         has_word, has_region = (words != 0).any(dim=2), (regions != 0).any(dim=2)
-        context = attended(regions, words, has_region, has_word)
-        local = unit(self.local_similarity((context - words) ** 2))
+        weights = attention(regions, words, has_region, has_word)
+        # The difference of the attended mean and the word, in one product.
+        minuend = words.flatten(0, 1).expand(len(images), -1, -1)
+        difference = torch.baddbmm(minuend, weights.flatten(1, 2), regions, beta=-1)
+        local = unit(self.local_similarity(difference * difference)).view(len(images), *has_word.shape, -1)
         whole = unit(self.global_similarity((images[:, None, 0] - captions[:, 0]) ** 2))
         return torch.cat([whole[:, :, None], local], dim=2), pad(has_word, (1, 0), value=True)
 
@@ -187,7 +197,7 @@ class SAF(SimilarityModel):
 
     def combine(self, nodes: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Return the mean of the nodes, weighted by their gates, and mean and variance of each caption's gates."""
-        logits = self.gate(nodes)[:, :, :, 0]
+        logits = self.gate(nodes)[:, :, :, 0].float()
         # The released code scores caption by caption, so the statistics of a caption are over all images and its nodes.
         count = (mask.sum(dim=1) * len(nodes)).to(logits.dtype)
         mean = logits.masked_fill(~mask, 0).sum(dim=(0, 2)) / count
@@ -207,41 +217,51 @@ class SAF(SimilarityModel):
         if not (self.training and torch.is_grad_enabled()):
             return
         assert self.norm.running_mean is not None and self.norm.running_var is not None  # noqa: PT018
-        mean, variance = statistics.mean(dim=0)
-        self.norm.running_mean.lerp_(mean, 0.1)
-        self.norm.running_var.lerp_(variance, 0.1)
+        # Each process scores its own captions.
+        sums = torch.cat([statistics.sum(dim=0), statistics.new_tensor([len(statistics)])])
+        mean, variance, count = total_of_processes(sums)
+        self.norm.running_mean.lerp_(mean / count, 0.1)
+        self.norm.running_var.lerp_(variance / count, 0.1)
 
 
-def attended(regions: Tensor, words: Tensor, has_region: Tensor, has_word: Tensor) -> Tensor:
-    """Return the regions' mean as each word attends to them (SCAN's text-to-image attention, temperature 9).
+def attention(regions: Tensor, words: Tensor, has_region: Tensor, has_word: Tensor) -> Tensor:
+    """Return the weights of the regions for each word (SCAN's text-to-image attention, temperature 9).
 
     Cosines of a region, cut at 0 with a slope of 0.1 below, are scaled to length 1 over the words of the caption. The
-    softmax over regions gives the weights.
+    softmax over regions gives the weights. They are scaled, so that the weighted sum of the regions has length 1.
 
     Parameters
     ----------
-    regions : (I, R, E) float
-    words : (C, T, E) float
+    regions : (I, R, E) float32
+    words : (C, T, E) float32
     has_region : (I, R) bool
     has_word : (C, T) bool
 
     Returns
     -------
-    (I, C, T, E) float
-        Unit vectors.
+    (I, C, T, R) float32
+        Computed in float32 also under autocast.
 
     Examples
     --------
     >>> import torch
-    >>> from relabel_train.models.sgraf import attended
+    >>> from relabel_train.models.sgraf import attention
     >>> regions, words = torch.eye(2)[None], torch.eye(2)[None, :1]  # one image of two regions, a caption of one word
-    >>> attended(regions, words, torch.ones(1, 2, dtype=torch.bool), torch.ones(1, 1, dtype=torch.bool))
+    >>> attention(regions, words, torch.ones(1, 2, dtype=torch.bool), torch.ones(1, 1, dtype=torch.bool))
     tensor([[[[1.0000e+00, 1.2341e-04]]]])
     """
-    cosines = leaky_relu(torch.einsum("ire,cte->ictr", regions, words), 0.1).masked_fill(~has_word[:, :, None], 0)
-    scaled = cosines / (cosines.norm(dim=2, keepdim=True) + 1e-8)
-    weights = (9 * scaled).masked_fill(~has_region[:, None, None], -torch.inf).softmax(dim=3)
-    return unit(torch.einsum("ictr,ire->icte", weights, regions))
+    with torch.autocast(regions.device.type, enabled=False):
+        cosines = (words.flatten(0, 1) @ regions.transpose(1, 2)).view(len(regions), *has_word.shape, -1)
+        cosines = leaky_relu(cosines, 0.1).masked_fill(~has_word[:, :, None], 0)
+        scaled = cosines / (cosines.norm(dim=2, keepdim=True) + 1e-8)
+        # Not -inf: an image whose regions are all zero has equal weights instead of NaN.
+        lowest = torch.finfo(scaled.dtype).min
+        weights = (9 * scaled).masked_fill(~has_region[:, None, None], lowest).softmax(dim=3)
+        # The length of the weighted sum, by products of regions: R numbers per word instead of E.
+        products = (weights.flatten(1, 2) @ (regions @ regions.transpose(1, 2))).view_as(weights)
+        squared = (products * weights).sum(dim=3, keepdim=True)
+        scaled_weights: Tensor = weights / (squared.clamp(min=1e-16).sqrt() + 1e-8)
+        return scaled_weights
 
 
 class _GlobalVector(nn.Module):
@@ -275,13 +295,17 @@ class _GraphStep(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.query, self.key, self.out = (nn.Linear(width, width) for _ in range(3))
+        # A bias of the keys would add the same number to all edges of a query, which softmax ignores.
+        self.query, self.key = nn.Linear(width, width), nn.Linear(width, width, bias=False)
+        self.out = nn.Linear(width, width)
         for layer in (self.query, self.key, self.out):
             _xavier(layer)
 
     def forward(self, queries: Tensor, nodes: Tensor, mask: Tensor) -> Tensor:
         """Update some nodes, (I, C, Q, S), by all nodes, (I, C, N, S); `mask`, (C, N), marks those that count."""
-        edges = (self.query(queries) @ self.key(nodes).transpose(2, 3)).masked_fill(~mask[:, None], -torch.inf)
+        # (Q x + q) . K y = (K^T Q x + K^T q) . y: one product per node instead of two.
+        keyed = linear(queries, self.key.weight.T @ self.query.weight, self.query.bias @ self.key.weight)
+        edges = (keyed @ nodes.transpose(2, 3)).masked_fill(~mask[:, None], -torch.inf)
         updated: Tensor = torch.relu(self.out(edges.softmax(dim=3) @ nodes))
         return updated
 
@@ -289,4 +313,5 @@ class _GraphStep(nn.Module):
 def _xavier(layer: nn.Linear) -> None:
     """Draw weights as the released code: Xavier-uniform, bias 0."""
     nn.init.xavier_uniform_(layer.weight)
-    nn.init.zeros_(layer.bias)
+    if layer.bias is not None:
+        nn.init.zeros_(layer.bias)

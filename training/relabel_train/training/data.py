@@ -387,11 +387,17 @@ def _encoded_captions(
         yield chosen, model.encode_captions(tokens.to(device), counts.to(device))
 
 
-def recall(model: Model, split: Split, features: Features, device: torch.device) -> dict[str, float]:
+def recall(
+    model: Model,
+    split: Split,
+    features: Features,
+    device: torch.device,
+    notify: Callable[[str], None] = lambda _: None,
+) -> dict[str, float]:
     """Return R@1, 5, 10 in both directions and their sum, in percent; equal scores count against the model."""
     from relabel_train.metrics import ReportSettings, retrieval_report
 
-    scores = retrieval_scores([model], split, features, device)
+    scores = retrieval_scores([model], split, features, device, notify)
     report = retrieval_report(scores, split.image, settings=ReportSettings(kendall_tau=False))
     recalls: dict[str, float] = {}
     for k in KS:

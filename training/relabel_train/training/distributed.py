@@ -43,13 +43,10 @@ class Processes:
         return float(number)
 
     def gather(self, vectors: Tensor, count: int) -> Tensor:
-        """Concatenate the processes' shares of a batch of `count` pairs, cut as by `numpy.array_split`.
+        """Concatenate the processes' shares of a batch of `count` pairs, cut as by `numpy.array_split`: (count, ...).
 
-        Vectors are (b, E), or sets of them, (b, N, E), which are padded with zeros to the largest N.
-
-        Every process computes the same loss from the same matrix, so the gradient of its share is complete.
-        DistributedDataParallel averages gradients, so it is multiplied by the number of processes. The result is the
-        gradient of one process with the complete batch.
+        The gradient of a share is the sum of its gradients in all processes. Every process computes the same loss, so
+        it is that of one process times the number of processes, by which DistributedDataParallel divides it.
         """
         if self.world == 1:
             return vectors
@@ -112,23 +109,22 @@ def join_processes(device: str) -> Iterator[Processes]:
 
 
 class _Gather(torch.autograd.Function):
-    """All-gather whose gradient is this process's share, times the number of processes."""
+    """All-gather whose gradient is added up over the processes."""
 
     @staticmethod
     def forward(ctx: Any, vectors: Tensor, count: int, rank: int, world: int) -> Tensor:
         sizes = [count // world + (r < count % world) for r in range(world)]
         # all_gather needs equal shapes: shares are padded to the longest one, and cut again.
-        inner = torch.tensor(vectors.shape[1:], device=vectors.device)
-        dist.all_reduce(inner, dist.ReduceOp.MAX)
-        padded = vectors.new_zeros(max(sizes), *inner.tolist())
-        own = tuple(slice(0, n) for n in vectors.shape)
-        padded[own] = vectors
+        padded = vectors.new_zeros(max(sizes), *vectors.shape[1:])
+        padded[: len(vectors)] = vectors
         gathered = [torch.empty_like(padded) for _ in range(world)]
         dist.all_gather(gathered, padded)
         start = sum(sizes[:rank])
-        ctx.own, ctx.world = (slice(start, start + sizes[rank]), *own[1:]), world
+        ctx.own = slice(start, start + sizes[rank])
         return torch.cat([part[:size] for part, size in zip(gathered, sizes, strict=True)])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
-        return gradients[0][ctx.own] * ctx.world, None, None, None
+        total = gradients[0].clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(total)
+        return total[ctx.own], None, None, None

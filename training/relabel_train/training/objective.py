@@ -39,6 +39,7 @@ class Pairs(NamedTuple):
     scores : (B, B) float
         Rows are images.
     images, captions : (B, E) float
+        Read by losses of embeddings alone.
     relevance : (B, B) float or None
         r(V_i, T_j).
     paired : (B, B) float or None
