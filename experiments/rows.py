@@ -38,16 +38,16 @@ class Row(Parameters):
 
 
 ROWS: dict[str, Row] = {
-    "triplet": Row(loss=("triplet",), loss_set=("margin={}",), values=(0.2, 0.05, 0.1, 0.4)),
-    "triplet_soft": Row(loss=("triplet",), loss_set=("negatives=soft", "gamma={}"), values=(50, 10, 20, 100)),
-    "kendall": Row(loss=("kendall",), loss_set=("alpha={}",), values=(0.2, 0.05, 0.1, 0.3)),
+    "triplet": Row(loss=("triplet",), loss_set=("margin={}",), values=(0.2, 0.05, 0.1, 0.4, 0.8)),
+    "triplet_soft": Row(loss=("triplet",), loss_set=("negatives=soft", "gamma={}"), values=(50, 5, 10, 20, 100)),
+    "kendall": Row(loss=("kendall",), loss_set=("alpha={}",), values=(0.2, 0.05, 0.1, 0.3, 0.5)),
     "sliding_window_kendall": Row(
-        loss=("sliding_window_kendall",), loss_set=("alpha={}",), values=(0.2, 0.1, 0.3, 0.4)
+        loss=("sliding_window_kendall",), loss_set=("alpha={}",), values=(0.2, 0.1, 0.3, 0.4, 0.6)
     ),
     "triplet_soft + kendall": Row(
-        loss=("triplet", "kendall:{}"), loss_set=("triplet.negatives=soft",), values=(0.1, 0.01, 0.03, 0.3)
+        loss=("triplet", "kendall:{}"), loss_set=("triplet.negatives=soft",), values=(0.1, 0.003, 0.01, 0.03, 0.3)
     ),
-    "bcls": Row(loss=("bcls",), loss_set=("weight={}",), values=(1, 0.1, 0.3, 3)),
+    "bcls": Row(loss=("bcls",), loss_set=("weight={}",), values=(1, 0.1, 0.3, 3, 10)),
     # 0.4 is the threshold of the ladder loss's journal version for cosines of S-BERT.
     "ladder": Row(loss=("ladder",), loss_set=("thresholds=[0.4]", "weights=[1,{}]"), values=(0.25, 0.1, 0.5, 1)),
     # Labels of cider are divided by 10, and so is tau, 3 to 10 in the paper.
@@ -57,7 +57,7 @@ ROWS: dict[str, Row] = {
     "smooth_ndcg_triplet": Row(loss=("smooth_ndcg_triplet",), loss_set=("weight={}",), values=(0.5, 0.2, 0.8, 0.95)),
     # The triplet loss of means that ties images and captions together has weight 1; the further one is summed.
     "log_ratio": Row(loss=("log_ratio", "triplet:{}"), values=(0, 0.01, 0.03, 0.1)),
-    "dense_triplet": Row(loss=("dense_triplet",), loss_set=("margin={}",), values=(0.03, 0.01, 0.1, 0.3)),
+    "dense_triplet": Row(loss=("dense_triplet",), loss_set=("margin={}",), values=(0.03, 0.01, 0.1, 0.3, 1)),
     # One temperature for scores and labels: the divergence is 0 for scores that equal the labels.
     "soft_target": Row(loss=("soft_target",), loss_set=("tau={}", "tau_target={}"), values=(0.1, 0.05, 0.2, 0.45)),
     "multi_positive_infonce": Row(
@@ -65,7 +65,7 @@ ROWS: dict[str, Row] = {
     ),
     # SigLIP starts at -10, for labels of which one per batch is 1; cosines are mapped to labels around 0.5.
     "graded_sigmoid": Row(loss=("graded_sigmoid",), loss_set=("bias={}",), values=(-10, -5, -2, 0)),
-    "bcls, graded batches": Row(loss=("bcls",), loss_set=("weight={}",), values=(1, 0.1, 0.3, 3), sampler="graded"),
+    "bcls, graded batches": Row(loss=("bcls",), loss_set=("weight={}",), values=(1, 0.1, 0.3, 3, 10), sampler="graded"),
     "smooth_ndcg_triplet, graded batches": Row(
         loss=("smooth_ndcg_triplet",), loss_set=("weight={}",), values=(0.5, 0.2, 0.8, 0.95), sampler="graded"
     ),

@@ -20,10 +20,11 @@ import pytest
 import torch
 
 from relabel.stages import Project
+from relabel_train.evaluate import evaluate
 from relabel_train.fit import BEST, LAST, fit, load_model
 from relabel_train.training.distributed import join_processes, launched
 from relabel_train.training.files import load_checkpoint
-from relabel_train.training.options import FitError, FitOptions
+from relabel_train.training.options import EvalOptions, FitError, FitOptions
 
 CHILD = """
 import sys, json, torch
@@ -71,6 +72,12 @@ def assert_same(a: Any, b: Any, where: str = "") -> None:
         assert torch.equal(a, b), where
     else:
         assert a == b, where
+
+
+def held(options: FitOptions) -> EvalOptions:
+    return EvalOptions(
+        run=options.out, data=options.data, captions=options.captions, namespace="coco", split="val", graded=6
+    )
 
 
 def lines(options: FitOptions) -> list[dict[str, Any]]:
@@ -373,6 +380,41 @@ def test_every_process_has_a_gpu_of_its_own(said: dict[str, str], place: int, mo
     with join_processes("auto") as processes:
         assert processes.device == torch.device("cuda", place)
     assert chosen == [torch.device("cuda", place)]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("model", ["vsepp", "vse_inf", "sgr", "saf"])
+def test_a_gpu_trains_in_every_precision(model: str, precision: str, run: Callable[..., FitOptions]) -> None:
+    """Check that the loss falls, that few steps of float16 overflow, and that a CPU agrees."""
+    options = run(model=model, precision=precision, epochs=12, embed=64, lr=0.002, loss_set=("negatives=sum",))
+    fit(options, "cuda")
+    log = [line for line in lines(options) if line["kind"] == "train"]
+    assert sum(line["loss"] for line in log[-5:]) < 0.9 * sum(line["loss"] for line in log[:5])
+    assert sum(line["gradient"] is None for line in log) < len(log) / 4
+    on_gpu, on_cpu = (evaluate(held(options), device).retrieval["all.rsum_percent"].both for device in ("cuda", "cpu"))
+    assert on_gpu == pytest.approx(on_cpu, abs=20)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="fewer than two CUDA devices")
+def test_two_processes_train_over_nccl(run: Callable[..., FitOptions]) -> None:
+    options = run(model="vse_inf", epochs=1, batch_size=15)
+    values = {"data": options.data, "captions": options.captions, "out": options.out, "labels": options.labels}
+    values |= {
+        "namespace": "coco",
+        "model": "vse_inf",
+        "batch-size": 15,
+        "epochs": 1,
+        "embed": 12,
+        "word": 6,
+        "least": 1,
+    }
+    verb = [str(Path(sys.executable).with_name("relabel")), "fit"]
+    output = torchrun("--no-python", *verb, *(str(x) for name, value in values.items() for x in (f"--{name}", value)))
+    assert output.count("best RSUM") == 1
+    assert state(options)["identity"]["world"] == 2
 
 
 def torchrun(*arguments: str) -> str:
