@@ -88,6 +88,10 @@ class FitTableParams(Parameters):
         2, ge=0, le=20, description="Further learning rates that are tried while the best one is the first or the last."
     )
     search_seed: Seed = Field(0, description="Seed of the trainings that choose a learning rate and a main parameter.")
+    finalists: int = Field(3, ge=1, le=100, description="Best settings of the search, which are trained again.")
+    final_seeds: tuple[Seed, ...] = Field(
+        (101, 102), description="Seeds of these trainings; the best mean, search seed included, is chosen."
+    )
     seeds: tuple[Seed, ...] = Field((1, 2, 3, 4, 5), min_length=1, description="Seeds of the trainings of the table.")
     epochs: int = Field(6, ge=1, le=1_000_000, description="Largest number of epochs of a training.")
     patience: int = Field(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.fit_table.claims import claims_table, judge_claims
 from experiments.fit_table.labels import draw_labels, label_agreement, label_points
-from experiments.fit_table.search import Setting, best_setting, missing_settings
+from experiments.fit_table.search import Setting, best_setting, finalists, missing_settings
 from experiments.fit_table.table import figures, summary, to_csv, to_table
 from experiments.params import Experiments, FitTableParams
 from experiments.proxy_features import proxy_features, remaining_project
@@ -90,7 +90,8 @@ Results = dict[str, dict[str, list[dict[str, Any]]]]
 def run_table(project: Project, params: FitTableParams, inputs: Inputs, records: TrialFile) -> Results:
     """Run every training of the table that has no record, and return the records of the rows.
 
-    For each model, the settings of all rows are chosen first. Then the rows are trained with the seeds of the table.
+    For each model, the settings of all rows are chosen first: the best ones of a search with one seed are trained again
+    with further seeds, and the best mean is chosen. Then the rows are trained with the seeds of the table.
 
     Raises
     ------
@@ -127,12 +128,29 @@ def run_table(project: Project, params: FitTableParams, inputs: Inputs, records:
                 break
             run(todo.values(), f"{model}, search")
             for (name, setting), trial in todo.items():
-                val = records.records[trial.key]["val"]
-                scores[name][setting] = float("-inf") if val is None else val
-        finals = {name: [make(name, best_setting(scores[name]), seed, test=True) for seed in seeds] for name in rows}
+                scores[name][setting] = _score(records, trial)
+        again = {
+            name: {
+                setting: [make(name, setting, seed, test=False) for seed in params.final_seeds]
+                for setting in finalists(scores[name], params.finalists)
+            }
+            for name in rows
+        }
+        run((t for of_row in again.values() for trials in of_row.values() for t in trials), f"{model}, finalists")
+        chosen: dict[str, Setting] = {}
+        for name, of_row in again.items():
+            means = {s: [scores[name][s], *(_score(records, t) for t in trials)] for s, trials in of_row.items()}
+            chosen[name] = best_setting(means)
+        finals = {name: [make(name, chosen[name], seed, test=True) for seed in seeds] for name in rows}
         run((trial for row in finals.values() for trial in row), f"{model}, seeds")
         results[model] = {name: [records.records[t.key] for t in row] for name, row in finals.items()}
     return results
+
+
+def _score(records: TrialFile, trial: Trial) -> float:
+    """Return the RSUM of a trial on the validation split; -inf if its loss was not finite."""
+    val = records.records[trial.key]["val"]
+    return float("-inf") if val is None else float(val)
 
 
 def table_spec(project: Project, params: FitTableParams, inputs: dict[str, str], eccv: bool) -> ArtefactSpec:
@@ -165,7 +183,8 @@ def _write(results: Results, points: list[dict[str, Any]], params: FitTableParam
     notes = [
         *([stand_in] if stand_in else []),
         f"Mean ± standard deviation over seeds {', '.join(map(str, params.seeds))}; the model of the best RSUM on val.",
-        f"Learning rate and main parameter have the best RSUM on val with seed {params.search_seed}.",
+        f"Learning rate and main parameter have the best mean RSUM on val over seeds "
+        f"{', '.join(map(str, (params.search_seed, *params.final_seeds)))}.",
         f"RSUM, nDCG, CS@100, Kendall tau-b ({params.judge}) and NCS ({params.ncs}, own items left out) are of the "
         f"first {params.graded:,} test images, ECCV is mAP@R on all.",
         f"Rows are trained with {params.train_labels[0]} where they name no label.",

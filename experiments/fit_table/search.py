@@ -1,7 +1,8 @@
 """Choice of a learning rate and of a loss's main parameter, by the RSUM on the validation split.
 
 The learning rate is chosen at the default of the main parameter, then the main parameter at this rate. While the best
-rate is the first or the last one, a further rate is tried beyond it. One seed decides, and the table has other seeds.
+rate is the first or the last one, a further rate is tried beyond it. The best settings are trained again with other
+seeds, since a large rate may succeed with one seed and fail with the next. The table has seeds of its own.
 """
 
 from __future__ import annotations
@@ -60,16 +61,28 @@ def missing_settings(
     return [Setting(chosen, value) for value in values[1:] if Setting(chosen, value) not in scores]
 
 
-def best_setting(scores: Mapping[Setting, float]) -> Setting:
-    """Return the setting of the best RSUM; of equal ones the first.
+def finalists(scores: Mapping[Setting, float], count: int) -> list[Setting]:
+    """Return the settings of the best RSUM, falling; of equal ones the first.
+
+    Examples
+    --------
+    >>> from experiments.fit_table.search import Setting, finalists
+    >>> finalists({Setting(0.1, None): 300.0, Setting(0.2, None): 310.0, Setting(0.4, None): 20.0}, 2)
+    [Setting(lr=0.2, value=None), Setting(lr=0.1, value=None)]
+    """
+    return sorted(scores, key=lambda setting: -scores[setting])[:count]
+
+
+def best_setting(scores: Mapping[Setting, Sequence[float]]) -> Setting:
+    """Return the setting of the best mean RSUM over seeds; of equal ones the first.
 
     Examples
     --------
     >>> from experiments.fit_table.search import Setting, best_setting
-    >>> best_setting({Setting(0.1, None): 300.0, Setting(0.2, None): 310.0})
-    Setting(lr=0.2, value=None)
+    >>> best_setting({Setting(0.2, None): [310.0, 20.0], Setting(0.1, None): [300.0, 305.0]})
+    Setting(lr=0.1, value=None)
     """
-    return max(scores, key=lambda setting: scores[setting])
+    return max(scores, key=lambda setting: sum(scores[setting]) / len(scores[setting]))
 
 
 def _beyond(grid: Sequence[float], edge: float) -> float:

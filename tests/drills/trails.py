@@ -52,6 +52,8 @@ fit_table:
   models: {vsepp: {embed: 8, word: 8}}
   lrs: [0.001, 0.002]
   extend: 0
+  finalists: 1
+  final_seeds: []
   seeds: [1]
   epochs: 1
   batch_size: 8

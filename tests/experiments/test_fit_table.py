@@ -65,7 +65,7 @@ def test_budgets_are_valid_and_share_their_features() -> None:
     assert small.fit_table.name != full.fit_table.name
     assert len(full.fit_table.lrs) >= 5
     assert len(full.fit_table.seeds) == 5
-    assert full.fit_table.search_seed not in full.fit_table.seeds
+    assert not {full.fit_table.search_seed, *full.fit_table.final_seeds} & set(full.fit_table.seeds)
 
 
 def test_labels_have_their_range() -> None:
@@ -115,6 +115,7 @@ def test_every_parameter_changes_the_fingerprint(small_project: Project) -> None
         "rows": {"one": {"loss": ["bcls"]}},
         "models": {"vse_inf": {}},
         "seeds": (0,),
+        "final_seeds": (7,),
         "lrs": (0.1,),
     }
     names = FitTableParams.model_fields
@@ -153,7 +154,10 @@ def test_rows_are_trained_with_their_best_setting(
         name: {tuple(setting)} for name, setting in best.items()
     }
     assert [r["seed"] for r in results["vsepp"]["bcls"]] == [1, 2]
-    assert {made.facts["seed"] for made in run if made.held is None} == {0}
+    searched = [made for made in run if made.held is None]
+    assert {made.facts["seed"] for made in searched} == {0, 101, 102}
+    # Three settings of each row are trained with the further seeds.
+    assert len([made for made in searched if made.facts["seed"] == 101]) == 3 * len(best)
     count = len(run)
     # Nothing is trained again, and the file alone gives the same table.
     assert run_table(small_project, params, inputs(), TrialFile(tmp_path / "trials.jsonl")) == results

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from experiments.fit_table.search import Setting, best_setting, missing_settings
+from experiments.fit_table.search import Setting, best_setting, finalists, missing_settings
 
 LRS, VALUES = (1e-3, 2e-3, 4e-3), (1.0, 0.5, 3.0)
 
@@ -27,7 +27,7 @@ def test_rates_first_then_values() -> None:
     scores = search(lambda s: -abs(math.log(s.lr / 2e-3)) - (s.value != 3.0), extend=2)
     assert [s for s in scores if s.value == 1.0] == [Setting(lr, 1.0) for lr in LRS]
     assert [s for s in scores if s.value != 1.0] == [Setting(2e-3, 0.5), Setting(2e-3, 3.0)]
-    assert best_setting(scores) == Setting(2e-3, 3.0)
+    assert finalists(scores, 1) == [Setting(2e-3, 3.0)]
 
 
 @pytest.mark.parametrize(
@@ -41,8 +41,10 @@ def test_the_grid_grows_at_its_edges(best: float, more: list[float]) -> None:
 
 def test_a_rate_that_diverges_is_not_chosen() -> None:
     scores = search(lambda s: -math.inf if s.lr > 1e-3 else 100.0, extend=0)
-    assert best_setting(scores).lr == 1e-3
+    assert finalists(scores, 1)[0].lr == 1e-3
+    assert best_setting({Setting(1e-3, None): [9.0, 10.0], Setting(2e-3, None): [99.0, -math.inf]}).lr == 1e-3
 
 
 def test_equal_scores_choose_the_first() -> None:
-    assert best_setting(search(lambda s: 1.0, extend=2)) == Setting(1e-3, 1.0)
+    assert finalists(search(lambda s: 1.0, extend=2), 1) == [Setting(1e-3, 1.0)]
+    assert best_setting({Setting(2e-3, None): [1.0], Setting(1e-3, None): [1.0]}) == Setting(2e-3, None)
