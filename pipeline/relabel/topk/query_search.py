@@ -29,7 +29,6 @@ from relabel.topk.exact_scores import CODES, ExactOperands
 from relabel.topk.merge import TopK, topk_bytes
 from relabel.topk.self_join import rescore_queries
 from relabel.topk.tiled_scan import TileOperand, raise_floors, scan_tiles
-from relabel_train.tensors import full_float32
 
 F4 = NDArray[np.float32]
 F8 = NDArray[np.float64]
@@ -244,6 +243,8 @@ class GpuSearch:
     def _pick(self, queries: Any) -> tuple[F4, NDArray[np.int32]]:
         """Return the best low-precision scores of each query, falling, and the numbers of their candidates."""
         import torch
+
+        from relabel_train.tensors import full_float32
 
         count = min(2 * self.processor.keep + _EXTRA, len(self.processor.positions))
         queries = queries.to(self.device)

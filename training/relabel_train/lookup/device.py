@@ -14,7 +14,6 @@ import numpy as np
 from relabel_train.batches.base import Missing
 from relabel_train.lookup.format import Pooling
 from relabel_train.lookup.lookup import Lookup
-from relabel_train.tensors import full_float32
 
 if TYPE_CHECKING:
     import torch
@@ -101,6 +100,8 @@ class DeviceLookup:
             If the label does not support the pooling, or a caption or a reference of an image has no encoding.
         """
         import torch
+
+        from relabel_train.tensors import full_float32
 
         about = self.lookup.about
         how = pooling or about.pooling
