@@ -58,11 +58,12 @@ class ModelBudget(Parameters):
     """Rows that a model trains, and its size; a budget that is None is that of the table."""
 
     rows: tuple[str, ...] | None = Field(None, description="Rows; all by default.")
-    by_label: tuple[str, ...] = Field((), description="Rows that are also trained with every further label.")
+    by_label: tuple[str, ...] = Field((), description="Rows, further ones too, that are trained with every label.")
     embed: int = Field(128, ge=1, le=100_000, description="Width of embeddings; papers have 1024.")
     word: int = Field(64, ge=1, le=100_000, description="Width of word vectors; papers have 300.")
     epochs: int | None = Field(None, ge=1, le=1_000_000, description="Largest number of epochs.")
     lrs: tuple[float, ...] | None = Field(None, min_length=1, description="Learning rates.")
+    finalists: int | None = Field(None, ge=1, le=100, description="Settings that are trained with all search seeds.")
     seeds: tuple[Seed, ...] | None = Field(None, min_length=1, description="Seeds.")
 
 
@@ -87,10 +88,11 @@ class FitTableParams(Parameters):
     extend: int = Field(
         2, ge=0, le=20, description="Further learning rates that are tried while the best one is the first or the last."
     )
-    search_seed: Seed = Field(0, description="Seed of the trainings that choose a learning rate and a main parameter.")
-    finalists: int = Field(3, ge=1, le=100, description="Best settings of the search, which are trained again.")
-    final_seeds: tuple[Seed, ...] = Field(
-        (101, 102), description="Seeds of these trainings; the best mean, search seed included, is chosen."
+    finalists: int = Field(
+        2, ge=1, le=100, description="Best rates, then best main parameters, that are trained with all search seeds."
+    )
+    search_seeds: tuple[Seed, ...] = Field(
+        (0, 101, 102), min_length=1, description="Seeds of the trainings that choose; the first for every setting."
     )
     seeds: tuple[Seed, ...] = Field((1, 2, 3, 4, 5), min_length=1, description="Seeds of the trainings of the table.")
     epochs: int = Field(6, ge=1, le=1_000_000, description="Largest number of epochs of a training.")
@@ -115,7 +117,7 @@ class FitTableParams(Parameters):
         return self
 
     def rows_of(self, model: str) -> dict[str, Row]:
-        """Return the rows that a model trains; `by_label` adds a row `NAME, LABEL` per further label.
+        """Return the rows that a model trains, those of `label_rows` last.
 
         Examples
         --------
@@ -125,13 +127,27 @@ class FitTableParams(Parameters):
         ['triplet', 'bcls', 'bcls, cider']
         """
         budget = self.models[model]
-        rows = {name: self.rows[name] for name in (self.rows if budget.rows is None else budget.rows)}
-        for name in budget.by_label:
-            row = self.rows[name]
-            for label in self.train_labels:
-                if label != (row.label or self.train_labels[0]):
-                    rows[f"{name}, {label}"] = row.model_copy(update={"label": label})
+        names = self.rows if budget.rows is None else budget.rows
+        rows = {name: self.rows[name] for name in (*names, *budget.by_label)}
+        for name, (base, label) in self.label_rows(model).items():
+            rows[name] = self.rows[base].model_copy(update={"label": label})
         return rows
+
+    def label_rows(self, model: str) -> dict[str, tuple[str, str]]:
+        """Return the rows `NAME, LABEL` of `by_label`: each one's row and a further label to train it with.
+
+        Examples
+        --------
+        >>> from experiments.params import FitTableParams
+        >>> FitTableParams(models={"vsepp": {"by_label": ("bcls",)}}).label_rows("vsepp")
+        {'bcls, cider': ('bcls', 'cider')}
+        """
+        return {
+            f"{name}, {label}": (name, label)
+            for name in self.models[model].by_label
+            for label in self.train_labels
+            if label != (self.rows[name].label or self.train_labels[0])
+        }
 
 
 class Experiments(Parameters):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.fit_table.claims import claims_table, judge_claims
 from experiments.fit_table.labels import draw_labels, label_agreement, label_points
-from experiments.fit_table.search import Setting, best_setting, finalists, missing_settings
+from experiments.fit_table.search import Setting, choose_setting
 from experiments.fit_table.table import figures, summary, to_csv, to_table
 from experiments.params import Experiments, FitTableParams
 from experiments.proxy_features import proxy_features, remaining_project
@@ -24,7 +25,7 @@ from relabel.store.manifest import ArtefactSpec, Manifest, open_artefact
 from relabel.store.workdir import Work
 
 if TYPE_CHECKING:
-    from experiments.fit_table.trials import Inputs, Trial, TrialFile
+    from experiments.fit_table.trials import Inputs, Record, Trial, TrialFile
 
 TABLE, LABELS, TRIALS = "table", "labels.png", "trials.jsonl"
 
@@ -90,67 +91,79 @@ Results = dict[str, dict[str, list[dict[str, Any]]]]
 def run_table(project: Project, params: FitTableParams, inputs: Inputs, records: TrialFile) -> Results:
     """Run every training of the table that has no record, and return the records of the rows.
 
-    For each model, the settings of all rows are chosen first: the best ones of a search with one seed are trained again
-    with further seeds, and the best mean is chosen. Then the rows are trained with the seeds of the table.
+    For each model, the settings of all rows are chosen first. Rows of further labels keep the learning rate of their
+    loss; their main parameter is chosen for each label. Then all rows are trained with the seeds of the table.
 
     Raises
     ------
     PartialError
         If a training process is killed, for example when the machine is out of memory.
     """
-    from experiments.fit_table.trials import make_trial, run_trials
+    from experiments.fit_table.trials import make_trial
 
-    def run(trials: Iterable[Trial], title: str) -> None:
-        todo = [trial for trial in trials if trial.key not in records.records]
+    results: Results = {}
+    train = partial(_train, project, params, inputs, records)
+    for model, budget in params.models.items():
+        make = partial(make_trial, params, inputs, model)
+        label_rows = params.label_rows(model)
+        rates = {name: budget.lrs or params.lrs for name in params.rows_of(model) if name not in label_rows}
+        chosen = _choose_settings(params, model, rates, make, train)
+        rates = {name: (chosen[row].lr,) for name, (row, _) in label_rows.items()}
+        chosen |= _choose_settings(params, model, rates, make, train)
+        seeds = budget.seeds or params.seeds
+        finals = {(name, seed): make(name, chosen[name], seed, test=True) for name in chosen for seed in seeds}
+        trained = train(finals, f"{model}, seeds")
+        results[model] = {name: [trained[name, seed] for seed in seeds] for name in chosen}
+    return results
+
+
+def _choose_settings(
+    params: FitTableParams,
+    model: str,
+    rates: Mapping[str, Sequence[float]],
+    make: Callable[..., Trial],
+    train: Callable[[Mapping[Any, Trial], str], dict[Any, Record]],
+) -> dict[str, Setting]:
+    """Return the setting of each row, chosen from its learning rates; trainings of all rows run side by side."""
+    rows, finalists = params.rows_of(model), params.models[model].finalists or params.finalists
+    scores: dict[str, dict[tuple[Setting, int], float]] = {name: {} for name in rates}
+    while True:
+        # The trainings of a round depend on the scores of the round before.
+        chosen: dict[str, Setting] = {}
+        todo: dict[tuple[str, Setting, int], Trial] = {}
+        for name, lrs in rates.items():
+            values, seeds = rows[name].values, params.search_seeds
+            found, missing = choose_setting(lrs, values, params.extend, finalists, seeds, scores[name])
+            if found is not None:
+                chosen[name] = found
+            todo |= {(name, setting, seed): make(name, setting, seed, test=False) for setting, seed in missing}
+        if not todo:
+            return chosen
+        for (name, setting, seed), record in train(todo, f"{model}, search").items():
+            scores[name][setting, seed] = -math.inf if record["val"] is None else record["val"]
+
+
+def _train(
+    project: Project,
+    params: FitTableParams,
+    inputs: Inputs,
+    records: TrialFile,
+    trials: Mapping[Any, Trial],
+    title: str,
+) -> dict[Any, Record]:
+    """Run the trials that have no record, and return the records of all under the same keys."""
+    from experiments.fit_table.trials import run_trials
+
+    todo = [trial for trial in trials.values() if trial.key not in records.records]
+    if todo:
         with project.runtime.progress.bar(title, len(todo), "runs") as bar:
             try:
+                measure = partial(figures, params=params)
                 run_trials(todo, records, project.runtime.threads, measure, lambda _: bar.advance(1))
             except BrokenProcessPool as error:
                 advice = "Run it again; finished trainings are kept."
                 raise PartialError("a training process was killed", where=str(inputs.runs), todo=advice) from error
-
-    measure = partial(figures, params=params)
-    results: Results = {}
-    for model, budget in params.models.items():
-        make = partial(make_trial, params, inputs, model)
-        seeds = budget.seeds or params.seeds
-
-        rows = params.rows_of(model)
-        scores: dict[str, dict[Setting, float]] = {name: {} for name in rows}
-        while True:
-            # The settings of a round depend on the scores of the round before.
-            todo = {
-                (name, setting): make(name, setting, params.search_seed, test=False)
-                for name, row in rows.items()
-                for setting in missing_settings(budget.lrs or params.lrs, row.values, params.extend, scores[name])
-            }
-            if not todo:
-                break
-            run(todo.values(), f"{model}, search")
-            for (name, setting), trial in todo.items():
-                scores[name][setting] = _score(records, trial)
-        again = {
-            name: {
-                setting: [make(name, setting, seed, test=False) for seed in params.final_seeds]
-                for setting in finalists(scores[name], params.finalists)
-            }
-            for name in rows
-        }
-        run((t for of_row in again.values() for trials in of_row.values() for t in trials), f"{model}, finalists")
-        chosen: dict[str, Setting] = {}
-        for name, of_row in again.items():
-            means = {s: [scores[name][s], *(_score(records, t) for t in trials)] for s, trials in of_row.items()}
-            chosen[name] = best_setting(means)
-        finals = {name: [make(name, chosen[name], seed, test=True) for seed in seeds] for name in rows}
-        run((trial for row in finals.values() for trial in row), f"{model}, seeds")
-        results[model] = {name: [records.records[t.key] for t in row] for name, row in finals.items()}
-    return results
-
-
-def _score(records: TrialFile, trial: Trial) -> float:
-    """Return the RSUM of a trial on the validation split; -inf if its loss was not finite."""
-    val = records.records[trial.key]["val"]
-    return float("-inf") if val is None else float(val)
+    return {name: records.records[trial.key] for name, trial in trials.items()}
 
 
 def table_spec(project: Project, params: FitTableParams, inputs: dict[str, str], eccv: bool) -> ArtefactSpec:
@@ -184,7 +197,7 @@ def _write(results: Results, points: list[dict[str, Any]], params: FitTableParam
         *([stand_in] if stand_in else []),
         f"Mean ± standard deviation over seeds {', '.join(map(str, params.seeds))}; the model of the best RSUM on val.",
         f"Learning rate and main parameter have the best mean RSUM on val over seeds "
-        f"{', '.join(map(str, (params.search_seed, *params.final_seeds)))}.",
+        f"{', '.join(map(str, params.search_seeds))}.",
         f"RSUM, nDCG, CS@100, Kendall tau-b ({params.judge}) and NCS ({params.ncs}, own items left out) are of the "
         f"first {params.graded:,} test images, ECCV is mAP@R on all.",
         f"Rows are trained with {params.train_labels[0]} where they name no label.",

@@ -1,8 +1,9 @@
 """Choice of a learning rate and of a loss's main parameter, by the RSUM on the validation split.
 
 The learning rate is chosen at the default of the main parameter, then the main parameter at this rate. While the best
-rate is the first or the last one, a further rate is tried beyond it. The best settings are trained again with other
-seeds, since a large rate may succeed with one seed and fail with the next. The table has seeds of its own.
+rate is the first or the last one, a further rate is tried beyond it. In both steps every setting is trained with one
+seed and the best ones with further seeds, since a large rate may succeed with one seed and fail with the next. The
+table has seeds of its own.
 """
 
 from __future__ import annotations
@@ -18,10 +19,16 @@ class Setting(NamedTuple):
     value: float | None
 
 
-def missing_settings(
-    lrs: Sequence[float], values: Sequence[float], extend: int, scores: Mapping[Setting, float]
-) -> list[Setting]:
-    """Return the settings to train next; an empty list if `best_setting` can choose.
+Scores = Mapping[tuple[Setting, int], float]
+"""RSUM on the validation split by setting and seed; -inf if the loss was not finite."""
+Missing = list[tuple[Setting, int]]
+"""Settings and seeds to train next."""
+
+
+def choose_setting(
+    lrs: Sequence[float], values: Sequence[float], extend: int, finalists: int, seeds: Sequence[int], scores: Scores
+) -> tuple[Setting | None, Missing]:
+    """Return the chosen setting, or None and the trainings that the choice depends on next.
 
     Parameters
     ----------
@@ -31,58 +38,60 @@ def missing_settings(
         Values of the main parameter, the default first; may be empty.
     extend : int
         Largest number of further learning rates.
-    scores : mapping of Setting to float
-        RSUM on the validation split of the settings that have been trained; -inf if the loss was not finite.
+    finalists : int
+        Number of rates, and of values at the chosen rate, that are trained with all seeds. Their best mean is chosen.
+    seeds : sequence of int
+        The first one is that of every setting.
+    scores : mapping of (Setting, seed) to float
+        RSUM on the validation split of what has been trained; -inf if the loss was not finite.
 
     Examples
     --------
-    >>> from experiments.fit_table.search import Setting, missing_settings
-    >>> missing_settings([0.1, 0.2], [5, 7], 1, {})
-    [Setting(lr=0.1, value=5), Setting(lr=0.2, value=5)]
-    >>> scores = {Setting(0.1, 5): 300.0, Setting(0.2, 5): 310.0}
-    >>> missing_settings([0.1, 0.2], [5, 7], 1, scores)  # the best rate is the last one
-    [Setting(lr=0.4, value=5)]
-    >>> missing_settings([0.1, 0.2], [5, 7], 1, scores | {Setting(0.4, 5): 305.0})
-    [Setting(lr=0.2, value=7)]
+    >>> from experiments.fit_table.search import Setting, choose_setting
+    >>> rates, values = [0.1, 0.2], [5, 7]
+    >>> choose_setting(rates, values, 1, 1, [0], {})
+    (None, [(Setting(lr=0.1, value=5), 0), (Setting(lr=0.2, value=5), 0)])
+    >>> scores = {(Setting(0.1, 5), 0): 300.0, (Setting(0.2, 5), 0): 310.0}
+    >>> choose_setting(rates, values, 1, 1, [0], scores)  # the best rate is the last one
+    (None, [(Setting(lr=0.4, value=5), 0)])
+    >>> scores[Setting(0.4, 5), 0] = 305.0
+    >>> choose_setting(rates, values, 1, 1, [0], scores)
+    (None, [(Setting(lr=0.2, value=7), 0)])
+    >>> scores[Setting(0.2, 7), 0] = 320.0
+    >>> choose_setting(rates, values, 1, 1, [0], scores)
+    (Setting(lr=0.2, value=7), [])
     """
     default = values[0] if values else None
-    grid = list(lrs)
-    if missing := [Setting(lr, default) for lr in grid if Setting(lr, default) not in scores]:
-        return missing
+    settings = [Setting(lr, default) for lr in lrs]
     for _ in range(extend):
-        best = max(grid, key=lambda lr: scores[Setting(lr, default)])
-        if len(grid) < 2 or best not in (grid[0], grid[-1]):
+        if missing := _missing(settings, seeds[:1], scores):
+            return None, missing
+        best = max(settings, key=lambda setting: scores[setting, seeds[0]])
+        if len(settings) < 2 or best not in (settings[0], settings[-1]):
             break
-        further = _beyond(grid, best)
-        if Setting(further, default) not in scores:
-            return [Setting(further, default)]
-        grid = sorted([*grid, further])
-    chosen = max(grid, key=lambda lr: scores[Setting(lr, default)])
-    return [Setting(chosen, value) for value in values[1:] if Setting(chosen, value) not in scores]
+        settings = sorted([*settings, Setting(_beyond([s.lr for s in settings], best.lr), default)])
+    chosen, missing = _best(settings, finalists, seeds, scores)
+    if chosen is None or len(values) < 2:
+        return chosen, missing
+    return _best([Setting(chosen.lr, value) for value in values], finalists, seeds, scores)
 
 
-def finalists(scores: Mapping[Setting, float], count: int) -> list[Setting]:
-    """Return the settings of the best RSUM, falling; of equal ones the first.
+def _best(
+    settings: Sequence[Setting], finalists: int, seeds: Sequence[int], scores: Scores
+) -> tuple[Setting | None, Missing]:
+    """Return the best setting, of equal ones the first; or None and the trainings that are missing."""
+    if missing := _missing(settings, seeds[:1], scores):
+        return None, missing
+    finals = sorted(settings, key=lambda setting: -scores[setting, seeds[0]])[:finalists]
+    # A single setting needs no comparison.
+    compared = seeds if len(finals) > 1 else seeds[:1]
+    if missing := _missing(finals, compared, scores):
+        return None, missing
+    return max(finals, key=lambda setting: sum(scores[setting, seed] for seed in compared)), []
 
-    Examples
-    --------
-    >>> from experiments.fit_table.search import Setting, finalists
-    >>> finalists({Setting(0.1, None): 300.0, Setting(0.2, None): 310.0, Setting(0.4, None): 20.0}, 2)
-    [Setting(lr=0.2, value=None), Setting(lr=0.1, value=None)]
-    """
-    return sorted(scores, key=lambda setting: -scores[setting])[:count]
 
-
-def best_setting(scores: Mapping[Setting, Sequence[float]]) -> Setting:
-    """Return the setting of the best mean RSUM over seeds; of equal ones the first.
-
-    Examples
-    --------
-    >>> from experiments.fit_table.search import Setting, best_setting
-    >>> best_setting({Setting(0.2, None): [310.0, 20.0], Setting(0.1, None): [300.0, 305.0]})
-    Setting(lr=0.1, value=None)
-    """
-    return max(scores, key=lambda setting: sum(scores[setting]) / len(scores[setting]))
+def _missing(settings: Sequence[Setting], seeds: Sequence[int], scores: Scores) -> Missing:
+    return [(setting, seed) for setting in settings for seed in seeds if (setting, seed) not in scores]
 
 
 def _beyond(grid: Sequence[float], edge: float) -> float:

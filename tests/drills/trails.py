@@ -52,8 +52,7 @@ fit_table:
   models: {vsepp: {embed: 8, word: 8}}
   lrs: [0.001, 0.002]
   extend: 0
-  finalists: 1
-  final_seeds: []
+  search_seeds: [0]
   seeds: [1]
   epochs: 1
   batch_size: 8

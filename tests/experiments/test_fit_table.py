@@ -65,7 +65,7 @@ def test_budgets_are_valid_and_share_their_features() -> None:
     assert small.fit_table.name != full.fit_table.name
     assert len(full.fit_table.lrs) >= 5
     assert len(full.fit_table.seeds) == 5
-    assert not {full.fit_table.search_seed, *full.fit_table.final_seeds} & set(full.fit_table.seeds)
+    assert not set(full.fit_table.search_seeds) & set(full.fit_table.seeds)
 
 
 def test_labels_have_their_range() -> None:
@@ -115,7 +115,7 @@ def test_every_parameter_changes_the_fingerprint(small_project: Project) -> None
         "rows": {"one": {"loss": ["bcls"]}},
         "models": {"vse_inf": {}},
         "seeds": (0,),
-        "final_seeds": (7,),
+        "search_seeds": (7,),
         "lrs": (0.1,),
     }
     names = FitTableParams.model_fields
@@ -156,13 +156,28 @@ def test_rows_are_trained_with_their_best_setting(
     assert [r["seed"] for r in results["vsepp"]["bcls"]] == [1, 2]
     searched = [made for made in run if made.held is None]
     assert {made.facts["seed"] for made in searched} == {0, 101, 102}
-    # Three settings of each row are trained with the further seeds.
-    assert len([made for made in searched if made.facts["seed"] == 101]) == 3 * len(best)
+    # Two rates of each row, then two values at the best rate: the default of bcls is not one of these.
+    again = [
+        (made.facts["row"], made.facts["lr"], made.facts["value"]) for made in searched if made.facts["seed"] == 101
+    ]
+    assert len(again) == len(set(again)) == 4 + 3
     count = len(run)
     # Nothing is trained again, and the file alone gives the same table.
     assert run_table(small_project, params, inputs(), TrialFile(tmp_path / "trials.jsonl")) == results
     assert len(run) == count
     assert json.loads((tmp_path / "trials.jsonl").read_text().splitlines()[0])["row"] == "bcls"
+
+
+def test_rows_of_further_labels_keep_the_rate_of_their_loss(
+    small_project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    best = {"bcls": Setting(2e-3, 0.3), "bcls, cider": Setting(5e-4, 3.0)}
+    run = fake_records(monkeypatch, best)
+    params = FitTableParams(models={"vsepp": ModelBudget(rows=(), by_label=("bcls",), finalists=1)}, seeds=(1,))
+    results = run_table(small_project, params, inputs(), TrialFile(tmp_path / "trials.jsonl"))
+    chosen = {name: (row[0]["lr"], row[0]["value"]) for name, row in results["vsepp"].items()}
+    assert chosen == {"bcls": (2e-3, 0.3), "bcls, cider": (2e-3, 3.0)}
+    assert {made.train.labels for made in run} == {Path("lookup/sbert"), Path("lookup/cider")}
 
 
 def test_a_killed_training_process_is_an_error_and_resumes(

@@ -1,5 +1,5 @@
-"""Contract: a row's learning rate, then its main parameter, have the best score among all that were asked for; the grid
-of rates grows while its best is at an edge.
+"""Contract: a row's learning rate, then its main parameter, have the best mean score over seeds among the best settings
+of the first seed. The grid of rates grows while its best is at an edge.
 """
 
 from __future__ import annotations
@@ -9,42 +9,83 @@ from collections.abc import Callable
 
 import pytest
 
-from experiments.fit_table.search import Setting, best_setting, finalists, missing_settings
+from experiments.fit_table.search import Setting, choose_setting
 
-LRS, VALUES = (1e-3, 2e-3, 4e-3), (1.0, 0.5, 3.0)
+LRS, VALUES, SEEDS = (1e-3, 2e-3, 4e-3), (1.0, 0.5, 3.0), (0, 7)
+Score = Callable[[Setting, int], float]
 
 
-def search(score: Callable[[Setting], float], extend: int, values: tuple[float, ...] = VALUES) -> dict[Setting, float]:
-    """Train what is asked for until nothing is, and return the scores in the order of training."""
-    scores: dict[Setting, float] = {}
-    while missing := missing_settings(LRS, values, extend, scores):
+def search(
+    score: Score,
+    extend: int = 0,
+    values: tuple[float, ...] = (),
+    seeds: tuple[int, ...] = (0,),
+    finalists: int = 2,
+    lrs: tuple[float, ...] = LRS,
+) -> tuple[Setting, list[tuple[Setting, int]]]:
+    """Train what is asked for until a setting is chosen. Returns it, and the trainings in their order."""
+    scores: dict[tuple[Setting, int], float] = {}
+    while True:
+        chosen, missing = choose_setting(lrs, values, extend, finalists, seeds, scores)
+        if chosen is not None:
+            assert not missing
+            return chosen, list(scores)
+        assert missing, "nothing is chosen, and nothing is asked for"
         assert not set(missing) & set(scores), "a setting is trained twice"
-        scores |= {setting: score(setting) for setting in missing}
-    return scores
+        scores |= {training: score(*training) for training in missing}
 
 
 def test_rates_first_then_values() -> None:
-    scores = search(lambda s: -abs(math.log(s.lr / 2e-3)) - (s.value != 3.0), extend=2)
-    assert [s for s in scores if s.value == 1.0] == [Setting(lr, 1.0) for lr in LRS]
-    assert [s for s in scores if s.value != 1.0] == [Setting(2e-3, 0.5), Setting(2e-3, 3.0)]
-    assert finalists(scores, 1) == [Setting(2e-3, 3.0)]
+    chosen, trained = search(lambda s, _: -abs(math.log(s.lr / 2e-3)) - (s.value != 3.0), 2, VALUES)
+    assert chosen == Setting(2e-3, 3.0)
+    assert [s for s, _ in trained] == [
+        *(Setting(lr, 1.0) for lr in LRS),
+        Setting(2e-3, 0.5),
+        Setting(2e-3, 3.0),
+    ]
 
 
 @pytest.mark.parametrize(
     ("best", "more"), [(8e-3, [8e-3, 1.6e-2]), (5e-4, [5e-4, 2.5e-4]), (2e-3, []), (1.0, [8e-3, 1.6e-2])]
 )
 def test_the_grid_grows_at_its_edges(best: float, more: list[float]) -> None:
-    scores = search(lambda s: -abs(math.log(s.lr / best)), extend=2, values=())
-    assert [s.lr for s in scores][len(LRS) :] == more
-    assert not search(lambda s: s.lr, extend=0, values=()).keys() - {Setting(lr, None) for lr in LRS}
+    _, trained = search(lambda s, _: -abs(math.log(s.lr / best)), extend=2)
+    assert [s.lr for s, _ in trained][len(LRS) :] == more
+    assert len(search(lambda s, _: s.lr, extend=0)[1]) == len(LRS)
+
+
+def test_the_best_settings_are_compared_by_their_mean_over_seeds() -> None:
+    """Check a rate that fails with the second seed, and a value that does."""
+
+    def score(setting: Setting, seed: int) -> float:
+        fails = seed == 7 and (setting.lr == 4e-3 or setting.value == 3.0)
+        return -9.0 if fails else 100 * setting.lr + (setting.value or 0)
+
+    chosen, trained = search(score, values=VALUES, seeds=SEEDS)
+    assert chosen == Setting(2e-3, 1.0)
+    assert {s for s, seed in trained if seed == 7} == {
+        Setting(4e-3, 1.0),
+        Setting(2e-3, 1.0),
+        Setting(2e-3, 3.0),
+    }
+    # With one finalist, the first seed decides, and no other one is trained.
+    chosen, trained = search(score, values=VALUES, seeds=SEEDS, finalists=1)
+    assert chosen == Setting(4e-3, 3.0)
+    assert {seed for _, seed in trained} == {0}
+
+
+def test_a_single_rate_needs_no_further_seeds() -> None:
+    assert search(lambda s, _: 1.0, extend=2, seeds=SEEDS, lrs=(1e-3,)) == (
+        Setting(1e-3, None),
+        [(Setting(1e-3, None), 0)],
+    )
 
 
 def test_a_rate_that_diverges_is_not_chosen() -> None:
-    scores = search(lambda s: -math.inf if s.lr > 1e-3 else 100.0, extend=0)
-    assert finalists(scores, 1)[0].lr == 1e-3
-    assert best_setting({Setting(1e-3, None): [9.0, 10.0], Setting(2e-3, None): [99.0, -math.inf]}).lr == 1e-3
+    assert search(lambda s, _: -math.inf if s.lr > 1e-3 else 100.0)[0].lr == 1e-3
+    late = search(lambda s, seed: -math.inf if seed == 7 and s.lr > 1e-3 else 100 * s.lr, seeds=SEEDS, finalists=3)
+    assert late[0].lr == 1e-3
 
 
 def test_equal_scores_choose_the_first() -> None:
-    assert finalists(search(lambda s: 1.0, extend=2), 1) == [Setting(1e-3, 1.0)]
-    assert best_setting({Setting(2e-3, None): [1.0], Setting(1e-3, None): [1.0]}) == Setting(2e-3, None)
+    assert search(lambda s, _: 1.0, 0, VALUES, SEEDS)[0] == Setting(1e-3, 1.0)
