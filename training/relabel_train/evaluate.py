@@ -21,9 +21,10 @@ from relabel_train.metrics import (
     retrieval_report,
 )
 from relabel_train.metrics.positives import read_ids
-from relabel_train.training.data import Split, check_not_held_out, read_split, retrieval_scores
+from relabel_train.training.data import Split, check_not_held_out, read_split
 from relabel_train.training.distributed import join_processes
 from relabel_train.training.options import EvalOptions, FitError
+from relabel_train.training.scoring import retrieval_scores
 
 ECCV_FILES = ("eccv_image_to_caption.json", "eccv_caption_to_image.json")
 

@@ -31,12 +31,13 @@ from relabel_train.batches import open_plan
 from relabel_train.features import open_features
 from relabel_train.lookup import open_lookup
 from relabel_train.models import Model, Vocabulary, make_model
-from relabel_train.training.data import Batch, Batches, read_split, recall
+from relabel_train.training.data import Batch, Batches, read_split
 from relabel_train.training.distributed import Processes, join_processes
 from relabel_train.training.files import NAME as LOG
 from relabel_train.training.files import Log, load_checkpoint, save_checkpoint
 from relabel_train.training.objective import Objective, Pairs
 from relabel_train.training.options import DivergenceError, FitError, FitOptions
+from relabel_train.training.scoring import recall
 
 LAST, BEST, VOCABULARY = "last.npz", "best.npz", "vocabulary.json"
 _DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}

@@ -17,8 +17,9 @@ from relabel_train.evaluate import ECCV_FILES, evaluate, positives_without_held_
 from relabel_train.features import Features, open_features
 from relabel_train.fit import fit, load_model
 from relabel_train.metrics import ReportSettings, retrieval_report
-from relabel_train.training.data import Split, embed, read_split, recall, score
+from relabel_train.training.data import Split, read_split
 from relabel_train.training.options import EvalOptions, FitOptions
+from relabel_train.training.scoring import embed, recall, score
 
 
 @pytest.fixture(autouse=True)

@@ -132,8 +132,8 @@ class SimilarityModel(Model):
         minuend = words.flatten(0, 1).expand(len(images), -1, -1)
         difference = torch.baddbmm(minuend, weights.flatten(1, 2), regions, beta=-1)
         local = unit(self.local_similarity(difference * difference)).view(len(images), *has_word.shape, -1)
-        whole = unit(self.global_similarity((images[:, None, 0] - captions[:, 0]) ** 2))
-        return torch.cat([whole[:, :, None], local], dim=2), pad(has_word, (1, 0), value=True)
+        global_node = unit(self.global_similarity((images[:, None, 0] - captions[:, 0]) ** 2))
+        return torch.cat([global_node[:, :, None], local], dim=2), pad(has_word, (1, 0), value=True)
 
     @abstractmethod
     def combine(self, nodes: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -281,9 +281,9 @@ class _GlobalVector(nn.Module):
         mean = vectors.sum(dim=1) / mask.sum(dim=1, keepdim=True)
         # Without padding, which would enter the statistics of the batch norm.
         flat = self.drop(torch.tanh(self.local_norm(self.local(vectors[mask]).float())))
-        whole = self.drop(torch.tanh(self.mean_norm(self.mean(mean).float())))
+        mean = self.drop(torch.tanh(self.mean_norm(self.mean(mean).float())))
         owner = mask.nonzero()[:, 0]
-        agreement = self.weight(flat * whole[owner])[:, 0].float()
+        agreement = self.weight(flat * mean[owner])[:, 0].float()
         logits = agreement.new_full(mask.shape, -torch.inf)
         logits[mask] = agreement
         weighted = (logits.softmax(dim=1)[:, :, None] * vectors).sum(dim=1)
