@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.relabel_train.transformer_folder import write_transformer
 from torch import Tensor
 
 from relabel_train.models import GPO, MODELS, Vocabulary, make_model
@@ -163,12 +164,7 @@ def test_missing_models_are_named(vocabulary: Vocabulary) -> None:
 
 
 def test_a_transformer_reads_captions_and_learns_slower(vocabulary: Vocabulary, tmp_path: Path) -> None:
-    transformers = pytest.importorskip("transformers")
-    vocabulary_words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "dog", "man", "two"]
-    (tmp_path / "vocab.txt").write_text("\n".join(vocabulary_words), encoding="utf-8")
-    transformers.BertTokenizerFast(vocab_file=str(tmp_path / "vocab.txt")).save_pretrained(tmp_path)
-    small = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
-    transformers.BertModel(transformers.BertConfig(vocab_size=len(vocabulary_words), **small)).save_pretrained(tmp_path)
+    write_transformer(tmp_path)
     model = make_model("vse_inf", 6, vocabulary, embed=8, word=5, text=str(tmp_path)).eval()
     tokens, lengths = model.tokens(["a dog", "two"])
     encoded = model.encode_captions(tokens, lengths)
@@ -180,13 +176,7 @@ def test_a_transformer_reads_captions_and_learns_slower(vocabulary: Vocabulary, 
 
 def test_a_transformer_is_trained_in_float32(vocabulary: Vocabulary, tmp_path: Path) -> None:
     """Check a checkpoint in bfloat16, which transformers loads as it is stored."""
-    transformers = pytest.importorskip("transformers")
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "dog"]
-    (tmp_path / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
-    transformers.BertTokenizerFast(vocab_file=str(tmp_path / "vocab.txt")).save_pretrained(tmp_path)
-    small = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
-    stored = transformers.BertModel(transformers.BertConfig(vocab_size=len(words), **small)).to(torch.bfloat16)
-    stored.save_pretrained(tmp_path)
+    write_transformer(tmp_path, dtype=torch.bfloat16)
     model = make_model("vse_inf", 6, vocabulary, embed=8, word=5, text=str(tmp_path))
     model.encode_captions(*model.tokens(["a dog", "dog"])).sum().backward()
     assert {p.dtype for p in model.parameters()} == {torch.float32}

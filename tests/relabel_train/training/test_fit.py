@@ -14,10 +14,11 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
+from tests.relabel_train.transformer_folder import write_transformer
 
 from relabel.stages import Project
 from relabel_train.evaluate import evaluate
@@ -293,47 +294,17 @@ def test_two_processes_compute_the_gradients_of_one(run: Callable[..., FitOption
     assert any(gradient.any() for key, gradient in alone["gradients"].items() if key.startswith("losses."))
 
 
-TRANSFORMER = """
-import sys
-from dataclasses import replace
-from pathlib import Path
-import transformers
-from relabel_train.training.options import FitOptions
-from relabel_train.fit import fit
-kind, folder, data, captions, labels = sys.argv[1:]
-options = FitOptions(
-    data=Path(data), captions=Path(captions), labels=Path(labels), out=Path(folder) / "run", namespace="coco",
-    model="vse_inf", text=folder, loss=("bcls",), batch_size=15, epochs=1, embed=8, word=5, least=1, log_every=1,
-)
-state = fit(options, "cpu")
-assert state.step > 2, state
-print("steps", state.step)
-"""
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bert", "roberta"])
-def test_two_processes_train_a_transformer(kind: str, run: Callable[..., FitOptions], tmp_path: Path) -> None:
+def test_two_processes_train_a_transformer(
+    kind: Literal["bert", "roberta"], run: Callable[..., FitOptions], tmp_path: Path
+) -> None:
     """Check that every parameter gets a gradient: DistributedDataParallel stops at the second step otherwise."""
-    transformer(kind, tmp_path)
-    (tmp_path / "program.py").write_text(TRANSFORMER, encoding="utf-8")
-    options = run()
-    paths = (str(tmp_path), str(options.data), str(options.captions), str(options.labels))
-    assert torchrun(str(tmp_path / "program.py"), kind, *paths).count("steps") == 2
-
-
-def transformer(kind: str, folder: Path) -> None:
-    """Write a tiny untrained text model with a pooler, and its tokenizer."""
-    transformers = pytest.importorskip("transformers")
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "dog", "man", "two"]
-    (folder / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
-    transformers.BertTokenizerFast(vocab_file=str(folder / "vocab.txt")).save_pretrained(folder)
-    small = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
-    config, model = {
-        "bert": (transformers.BertConfig, transformers.BertModel),
-        "roberta": (transformers.RobertaConfig, transformers.RobertaModel),
-    }[kind]
-    model(config(vocab_size=len(words), pad_token_id=0, **small)).save_pretrained(folder)
+    write_transformer(tmp_path, kind)
+    options = run(model="vse_inf", text=str(tmp_path), loss=("bcls",), batch_size=15, epochs=1)
+    (tmp_path / "program.py").write_text(CHILD, encoding="utf-8")
+    torchrun(str(tmp_path / "program.py"), child(options)[-1])
+    assert state(options)["position"]["step"] > 2
 
 
 @pytest.mark.slow
