@@ -38,7 +38,6 @@ _MIN_SLAB = 1024  # candidates
 _QUERIES = 2048  # per product
 _CANDIDATES = 1 << 16  # per slab: the scores of 2048 queries are half a GiB
 _EXTRA = 64  # candidates picked beyond twice the results
-_CPU_ROOM = 0  # bytes of slabs that stay on device "cpu", which has them anyway
 
 
 class QueryBatch(NamedTuple):
@@ -298,10 +297,11 @@ class GpuSearch:
             return vectors.pin_memory().to(self.device, non_blocking=True)
 
     def _room(self) -> int:
-        """Return the bytes that a further slab may take: half of the device's free memory."""
+        """Return the bytes that a further slab may take: half of the free memory of a GPU, none of device "cpu"."""
         import torch
 
-        return _CPU_ROOM if self.device == "cpu" else torch.cuda.mem_get_info(self.device)[0] // 2
+        # The memory of the CPU holds the candidates already.
+        return 0 if self.device == "cpu" else torch.cuda.mem_get_info(self.device)[0] // 2
 
     @cached_property
     def _resident(self) -> list[Any]:
