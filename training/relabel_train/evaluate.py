@@ -36,7 +36,7 @@ class Evaluation:
     Attributes
     ----------
     retrieval : RetrievalReport
-        Of the complete split; with positives `eccv` if given.
+        Of all images that were evaluated; with positives `eccv` if given.
     graded : dict of str to RetrievalReport
         By label, of the first images.
     stand_in : str or None
@@ -81,12 +81,15 @@ def evaluate(options: EvalOptions, device: str = "auto", notify: Callable[[str],
     FileNotFoundError, FeaturesError, LookupFileError, KeyError, FitError
         If a file is missing or invalid, or files do not cover each other.
     """
+    if options.images and options.eccv is not None:
+        raise FitError("ECCV Caption's positives need all images of the split: omit `images` or `eccv`")
     with join_processes(device) as processes:
         models = [load_model(run, options.checkpoint)[0] for run in (options.run, *options.average)]
         for model in models:
             model.to(processes.device)
         features = open_features(options.data, namespace=options.namespace, ids=options.ids)
         split = read_split(options.captions, options.split, features)
+        split = split.first(options.images) if options.images else split
         notify(f"encoding {len(split.image_ids):,} images and {len(split.texts):,} captions of {options.split}")
         scores = retrieval_scores(models, split, features, processes.device, notify)
     # Rankings need no model, and no process group.

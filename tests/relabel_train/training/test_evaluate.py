@@ -18,7 +18,7 @@ from relabel_train.features import Features, open_features
 from relabel_train.fit import fit, load_model
 from relabel_train.metrics import ReportSettings, retrieval_report
 from relabel_train.training.data import Split, read_split
-from relabel_train.training.options import EvalOptions, FitOptions
+from relabel_train.training.options import EvalOptions, FitError, FitOptions
 from relabel_train.training.scoring import embed, recall, score
 
 
@@ -100,6 +100,25 @@ def test_sgraf_is_the_average_of_two_runs(run: Callable[..., FitOptions], small_
     assert report.retrieval.to_json() == expected.to_json()
     assert report.retrieval.to_json() != evaluate(held(runs[0]), "cpu").retrieval.to_json()
     assert report.graded["cider"]["labels.ndcg"].i2t is not None
+
+
+def test_the_first_images_are_a_split_of_their_own(run: Callable[..., FitOptions]) -> None:
+    """Check `images`: gallery and queries are the first five images and their captions; ECCV Caption is refused."""
+    options = run(epochs=2, lr=0.02)
+    fit(options, "cpu")
+    report = evaluate(held(options, images=5), "cpu").retrieval
+    features = open_features(options.data, namespace="coco")
+    split = read_split(options.captions, "test", features)
+    images, captions = embed(load_model(options.out)[0], split, features, torch.device("cpu"))
+    own = split.image < 5
+    expected = retrieval_report(
+        (images[:5], captions[own]), split.image[own], settings=ReportSettings(kendall_tau=False, semantic_ms=())
+    )
+    assert report.to_json() == expected.to_json()
+    assert (report.images, report.captions) == (5, int(own.sum()))
+    assert evaluate(held(options, images=10**6), "cpu").retrieval.images == len(split.image_ids)
+    with pytest.raises(FitError, match="need all images"):
+        evaluate(held(options, images=5, eccv=Path("eccv")), "cpu")
 
 
 def test_held_out_captions_are_neither_positives_nor_queries(tmp_path: Path) -> None:

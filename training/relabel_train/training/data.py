@@ -47,6 +47,12 @@ class Split:
     image: NDArray[np.int64]
     feature: NDArray[np.int64]
 
+    def first(self, count: int) -> Split:
+        """Return the first images, at most `count`, and their captions."""
+        chosen = np.flatnonzero(self.image < count)
+        ids, texts = ([values[i] for i in chosen] for values in (self.caption_ids, self.texts))
+        return Split(ids, texts, self.image_ids[:count], self.image[chosen], self.feature[:count])
+
     def digest(self) -> str:
         """Return a sha256 of the captions, their images and their texts."""
         images = [self.image_ids[i] for i in self.image]

@@ -56,6 +56,9 @@ class EvalOptions:
         (), "Lookup for nDCG, CS@K, Kendall's tau and NCS, named by its label. Repeatable."
     )
     split: str = option("test", "Split to evaluate on.")
+    images: int = option(
+        0, "Evaluate on the first images of the split, this many, and their captions; 0: all.", least=0, most=2**31 - 1
+    )
     graded: int = option(
         1000, "Metrics of labels use the first images of the split, this many; 0: all.", least=0, most=2**31 - 1
     )
