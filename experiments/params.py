@@ -59,6 +59,12 @@ class ModelBudget(Parameters):
 
     rows: tuple[str, ...] | None = Field(None, description="Rows; all by default.")
     by_label: tuple[str, ...] = Field((), description="Rows, further ones too, that are trained with every label.")
+    average: tuple[str, ...] = Field(
+        (), description="Models whose scores are averaged, instead of a training: sgraf is sgr and saf."
+    )
+    images: int = Field(
+        0, ge=0, le=2**31 - 1, description="Number of test images, without ECCV Caption, which needs all; 0: all."
+    )
     embed: int = Field(128, ge=1, le=100_000, description="Width of embeddings; papers have 1024.")
     word: int = Field(64, ge=1, le=100_000, description="Width of word vectors; papers have 300.")
     epochs: int | None = Field(None, ge=1, le=1_000_000, description="Largest number of epochs.")
@@ -108,6 +114,9 @@ class FitTableParams(Parameters):
     @model_validator(mode="after")
     def _check_rows(self) -> Self:
         for model, budget in self.models.items():
+            for part in budget.average:
+                if part not in self.models or self.models[part].average:
+                    raise ValueError(f"model {model} averages {part!r}, which is not trained")
             for name in (*(budget.rows or ()), *budget.by_label):
                 if name not in self.rows:
                     raise ValueError(f"model {model} trains row {name!r}; there are {', '.join(self.rows)}")
@@ -127,6 +136,9 @@ class FitTableParams(Parameters):
         ['triplet', 'bcls', 'bcls, cider']
         """
         budget = self.models[model]
+        if budget.average:
+            parts = [self.rows_of(part) for part in budget.average]
+            return {name: row for name, row in parts[0].items() if all(name in part for part in parts)}
         names = self.rows if budget.rows is None else budget.rows
         rows = {name: self.rows[name] for name in (*names, *budget.by_label)}
         for name, (base, label) in self.label_rows(model).items():

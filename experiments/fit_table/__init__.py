@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from experiments.fit_table.claims import claims_table, judge_claims
+from experiments.fit_table.claims import claims_tables, judge_claims
 from experiments.fit_table.labels import draw_labels, label_agreement, label_points
 from experiments.fit_table.search import Setting, choose_setting
 from experiments.fit_table.table import figures, summary, to_csv, to_table
@@ -99,22 +99,39 @@ def run_table(project: Project, params: FitTableParams, inputs: Inputs, records:
     PartialError
         If a training process is killed, for example when the machine is out of memory.
     """
-    from experiments.fit_table.trials import make_trial
+    from experiments.fit_table.trials import average_trial, make_trial
 
-    results: Results = {}
     train = partial(_train, project, params, inputs, records)
-    for model, budget in params.models.items():
-        make = partial(make_trial, params, inputs, model)
-        label_rows = params.label_rows(model)
-        rates = {name: budget.lrs or params.lrs for name in params.rows_of(model) if name not in label_rows}
-        chosen = _choose_settings(params, model, rates, make, train)
-        rates = {name: (chosen[row].lr,) for name, (row, _) in label_rows.items()}
-        chosen |= _choose_settings(params, model, rates, make, train)
-        seeds = budget.seeds or params.seeds
-        finals = {(name, seed): make(name, chosen[name], seed, test=True) for name in chosen for seed in seeds}
-        trained = train(finals, f"{model}, seeds")
-        results[model] = {name: [trained[name, seed] for seed in seeds] for name in chosen}
-    return results
+    finals: dict[str, dict[tuple[str, int], Trial]] = {}
+    results: Results = {}
+    # An average is made of the trainings of other models, which come first.
+    for model, budget in sorted(params.models.items(), key=lambda item: bool(item[1].average)):
+        rows, seeds = params.rows_of(model), budget.seeds or params.seeds
+        if budget.average:
+            parts = [finals[part] for part in budget.average]
+            shared = [(name, seed) for name in rows for seed in seeds if all((name, seed) in part for part in parts)]
+            finals[model] = {key: average_trial(model, [part[key] for part in parts]) for key in shared}
+        else:
+            make = partial(make_trial, params, inputs, model)
+            chosen = _settings(params, model, make, train)
+            finals[model] = {(name, seed): make(name, chosen[name], seed, test=True) for name in rows for seed in seeds}
+        trained = train(finals[model], f"{model}, seeds")
+        results[model] = {name: [trained[key] for key in trained if key[0] == name] for name in rows}
+    return {model: results[model] for model in params.models}
+
+
+def _settings(
+    params: FitTableParams,
+    model: str,
+    make: Callable[..., Trial],
+    train: Callable[[Mapping[Any, Trial], str], dict[Any, Record]],
+) -> dict[str, Setting]:
+    """Return the setting of each row of a model."""
+    label_rows, lrs = params.label_rows(model), params.models[model].lrs or params.lrs
+    rates = {name: lrs for name in params.rows_of(model) if name not in label_rows}
+    chosen = _choose_settings(params, model, rates, make, train)
+    rates = {name: (chosen[row].lr,) for name, (row, _) in label_rows.items()}
+    return chosen | _choose_settings(params, model, rates, make, train)
 
 
 def _choose_settings(
@@ -202,7 +219,7 @@ def _write(results: Results, points: list[dict[str, Any]], params: FitTableParam
         f"first {params.graded:,} test images, ECCV is mAP@R on all.",
         f"Rows are trained with {params.train_labels[0]} where they name no label.",
     ]
-    tables = [*to_table(rows, params, notes), *([claims_table(claims)] if claims else [])]
+    tables = [*to_table(rows, params, notes), *claims_tables(claims)]
     body = {"notes": notes, "params": params.model_dump(mode="json"), "rows": rows, "claims": claims}
     body["labels"] = points
     # A resumed work folder may hold a table of fewer rows: every file is written again.

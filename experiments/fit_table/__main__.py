@@ -46,7 +46,7 @@ def next_commands(project: Project, parameters: Experiments, rows: Mapping[str, 
     """Return the commands that train the row of the best RSUM in the default size, and evaluate it."""
     params = parameters.fit_table
     model, name = max(
-        ((model, name) for model, of_model in rows.items() for name in of_model),
+        ((model, name) for model, of_model in rows.items() if not params.models[model].average for name in of_model),
         key=lambda pair: rows[pair[0]][pair[1]]["RSUM"]["mean"],
     )
     row, columns = params.rows_of(model)[name], rows[model][name]

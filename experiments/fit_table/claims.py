@@ -169,28 +169,32 @@ def judge_claims(model: str, rows: Mapping[str, Sequence[Mapping[str, Any]]]) ->
     return judged
 
 
-def claims_table(claims: Sequence[Mapping[str, Any]]) -> Table:
-    """Return the table of claims."""
-    rows = [
-        (
-            c["paper"],
-            c["claim"],
-            c["model"],
-            c["figure"],
-            _effect(c),
-            f"{c['difference'] / c['baseline_mean']:+.1%}",
-            c["verdict"],
-        )
-        for c in claims
-    ]
+def claims_tables(claims: Sequence[Mapping[str, Any]]) -> list[Table]:
+    """Return the claims as one table per model; the notes stand below the last one."""
     notes = (
         "Difference: mean over seeds of the row minus the baseline, with its 95% interval (paired, Student's t).",
         f"holds: the interval is above 0. does not hold: it is below {SMALLEST:.0%} of the baseline. A claim to keep a "
         f"figure holds if the interval is above -{SMALLEST:.0%}. undecided: everything else.",
         "Intervals are not corrected for the number of claims.",
     )
-    header = ("paper", "claim", "model", "figure", "difference", "relative", "verdict")
-    return Table("Claims of the papers", header, tuple(rows), notes)
+    header = ("claim", "figure", "difference", "relative", "verdict")
+    models = list(dict.fromkeys(c["model"] for c in claims))
+    tables = []
+    for model in models:
+        rows = [
+            (
+                f"{c['paper']}: {c['claim']}",
+                c["figure"],
+                _effect(c),
+                f"{c['difference'] / c['baseline_mean']:+.1%}",
+                c["verdict"],
+            )
+            for c in claims
+            if c["model"] == model
+        ]
+        last = model == models[-1]
+        tables.append(Table(f"Claims of the papers, {model}", header, tuple(rows), notes if last else ()))
+    return tables
 
 
 def _figure(figures: Mapping[str, float | None], column: str) -> float:

@@ -83,9 +83,11 @@ def to_table(rows: Mapping[str, Mapping[str, Any]], params: FitTableParams, note
             (name, _setting(columns), *(_cell(columns[c], _DIGITS[c]) for c in COLUMNS))
             for name, columns in of_model.items()
         ]
-        budget = params.models[model]
-        seeds, epochs = len(budget.seeds or params.seeds), budget.epochs or params.epochs
-        title = f"Losses and labels, {model} {budget.embed}-d, at most {epochs} epochs, {seeds} seeds"
+        average = params.models[model].average
+        budget = params.models[average[0] if average else model]
+        seeds, epochs = len(params.models[model].seeds or params.seeds), budget.epochs or params.epochs
+        name = f"{model} (mean scores of {' and '.join(average)})" if average else model
+        title = f"Losses and labels, {name} {budget.embed}-d, at most {epochs} epochs, {seeds} seeds"
         header = ("trained with", "lr, main", *COLUMNS)
         tables.append(Table(title, header, tuple(body), tuple(notes) if model == list(rows)[-1] else ()))
     return tables
@@ -100,6 +102,8 @@ def _spread(values: Sequence[float | None]) -> dict[str, Any]:
 
 
 def _setting(columns: Mapping[str, Any]) -> str:
+    if columns["lr"] is None:
+        return ""  # an average of models with settings of their own
     return f"{columns['lr']:g}" + ("" if columns["value"] is None else f", {columns['value']:g}")
 
 

@@ -8,7 +8,7 @@ import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True)
 class Trial:
-    """A training run, and the evaluation of its model.
+    """A training run and the evaluation of its model, or several runs and the evaluation of their average.
 
     Attributes
     ----------
@@ -41,12 +41,15 @@ class Trial:
     train : FitOptions
     held : EvalOptions or None
         None for a trial that chooses a setting: it never reads the test split.
+    averaged : tuple of FitOptions
+        Further runs, whose scores are averaged with those of `train`.
     """
 
     key: str
     facts: dict[str, Any]
     train: FitOptions
     held: EvalOptions | None
+    averaged: tuple[FitOptions, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,10 @@ def make_trial(
     }
     judges = tuple(dict.fromkeys((params.judge, params.ncs)))
     names = ["features", "corpus", label, *(judges if test else ())]
-    evaluation = {"judge": params.judge, "ncs": params.ncs, "graded": params.graded} if test else None
+    evaluation: dict[str, Any] | None = None
+    if test:
+        evaluation = {"judge": params.judge, "ncs": params.ncs, "graded": params.graded}
+        evaluation |= {"images": budget.images} if budget.images else {}
     identity = [training, evaluation, {name: inputs.digests[name] for name in names}]
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
     out = inputs.runs / check_name("training", f"{model}-{name.replace(', ', '-').replace(' ', '_')}-{seed}-{key}")
@@ -122,11 +128,30 @@ def make_trial(
         data=inputs.features,
         captions=inputs.captions,
         labels=tuple(inputs.lookups[judge] for judge in judges),
+        images=budget.images,
         graded=params.graded,
-        eccv=inputs.eccv,
+        eccv=None if budget.images else inputs.eccv,
     )
     facts = {"model": model, "row": name, "lr": setting.lr, "value": setting.value, "seed": seed}
     return Trial(key, facts, train, held if test else None)
+
+
+def average_trial(model: str, parts: Sequence[Trial]) -> Trial:
+    """Return the trial of the mean of the scores of several models.
+
+    Parameters
+    ----------
+    model : str
+        Name of the average.
+    parts : sequence of Trial
+        Trials of one row and seed that are evaluated on the test split.
+    """
+    first, *further = parts
+    assert first.held is not None
+    key = hashlib.sha256(json.dumps([part.key for part in parts]).encode()).hexdigest()[:16]
+    facts = {**first.facts, "model": model, "lr": None, "value": None}
+    averaged = tuple(part.train for part in further)
+    return Trial(key, facts, first.train, replace(first.held, average=tuple(each.out for each in averaged)), averaged)
 
 
 def _label_ranges(row: Row, low: float) -> tuple[str, ...]:
@@ -243,8 +268,8 @@ def run_trial(trial: Trial) -> dict[str, Any]:
     Returns
     -------
     dict of str to Any
-        `val` is the best RSUM on the validation split, None if the loss was not finite; `steps` and `seconds` of the
-        training; `evaluation` is None without one.
+        `val` is the best RSUM on the validation split, None if the loss was not finite and for an average; `steps` and
+        `seconds` of the trainings; `evaluation` is None without one.
     """
     import torch
 
@@ -254,15 +279,16 @@ def run_trial(trial: Trial) -> dict[str, Any]:
     # Sums of several threads have other last bits: figures must not depend on the number of workers.
     torch.set_num_threads(1)
     try:
-        state = fit(trial.train, "cpu")
+        # Finished runs, as those of an average are, only return their state.
+        states = [fit(options, "cpu") for options in (trial.train, *trial.averaged)]
     except DivergenceError:
         if trial.held is not None:
             raise
         return {"val": None, "steps": 0, "seconds": 0.0, "evaluation": None}
     evaluation = None if trial.held is None else evaluate(trial.held, "cpu").to_json()
     return {
-        "val": round(state.best, 4),
-        "steps": state.step,
-        "seconds": round(state.seconds, 3),
+        "val": None if trial.averaged else round(states[0].best, 4),
+        "steps": sum(state.step for state in states),
+        "seconds": round(sum(state.seconds for state in states), 3),
         "evaluation": evaluation,
     }

@@ -11,7 +11,7 @@ from scipy.stats import ttest_rel
 from experiments.fit_table.claims import (
     CLAIMS,
     Difference,
-    claims_table,
+    claims_tables,
     judge_claims,
     paired_difference,
     verdict,
@@ -60,7 +60,7 @@ def test_claims_pair_seeds_and_skip_missing_rows() -> None:
     (claim,) = judge_claims("vsepp", rows)
     assert (claim["row"], claim["baseline"], claim["model"]) == ("triplet_soft", "triplet", "vsepp")
     assert claim["difference"] == pytest.approx(np.mean([310 - 300, 315 - 310, 320 - 305]))
-    table = claims_table([claim])
+    (table,) = claims_tables([claim])
     assert table.rows[0][-1] == claim["verdict"]
     assert "+3.3%" in table.rows[0]
 

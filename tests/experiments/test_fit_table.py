@@ -96,6 +96,7 @@ def test_other_inputs_or_parameters_are_new_trials() -> None:
         ({"rows": {"a": {"loss": ["bcls"], "label": "tuned"}}}, "trained with tuned; add it to train_labels"),
         ({"models": {"vsepp": {"rows": ["gone"]}}}, "trains row 'gone'"),
         ({"models": {"vsepp": {"by_label": ["gone"]}}}, "trains row 'gone'"),
+        ({"models": {"sgr": {}, "sgraf": {"average": ["sgr", "saf"]}}}, "averages 'saf', which is not trained"),
     ],
 )
 def test_rows_and_labels_must_exist(values: dict[str, Any], said: str) -> None:
@@ -131,7 +132,9 @@ def fake_records(monkeypatch: pytest.MonkeyPatch, best: dict[str, Setting]) -> l
         for made in trials:
             run.append(made)
             wanted = best[made.facts["row"]]
-            apart = abs(np.log(made.facts["lr"] / wanted.lr)) + abs((made.facts["value"] or 0) - (wanted.value or 0))
+            apart = abs(np.log((made.facts["lr"] or wanted.lr) / wanted.lr)) + abs(
+                (made.facts["value"] or 0) - (wanted.value or 0)
+            )
             result = {"val": 300 - float(apart), "steps": 3, "seconds": 1.0}
             if made.held is not None:
                 result["figures"] = dict.fromkeys(COLUMNS, float(made.facts["seed"]))  # type: ignore[assignment]
@@ -178,6 +181,30 @@ def test_rows_of_further_labels_keep_the_rate_of_their_loss(
     chosen = {name: (row[0]["lr"], row[0]["value"]) for name, row in results["vsepp"].items()}
     assert chosen == {"bcls": (2e-3, 0.3), "bcls, cider": (2e-3, 3.0)}
     assert {made.train.labels for made in run} == {Path("lookup/sbert"), Path("lookup/cider")}
+
+
+def test_averages_follow_their_parts(small_project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check rows and seeds that all parts have trained, in the order of the models."""
+    run = fake_records(monkeypatch, {name: Setting(2e-3, 0.3) for name in ("bcls", "triplet")})
+    models = {
+        "sgraf": ModelBudget(average=("sgr", "saf"), seeds=(1,)),
+        "sgr": ModelBudget(rows=("bcls", "triplet"), images=7, seeds=(1, 2)),
+        "saf": ModelBudget(rows=("bcls",), images=7, seeds=(1, 2)),
+    }
+    params = FitTableParams(models=models)
+    results = run_table(small_project, params, inputs(), TrialFile(tmp_path / "trials.jsonl"))
+    assert {model: {name: len(r) for name, r in rows.items()} for model, rows in results.items()} == {
+        "sgraf": {"bcls": 1},
+        "sgr": {"bcls": 2, "triplet": 2},
+        "saf": {"bcls": 2},
+    }
+    average = run[-1]
+    assert average.held is not None
+    assert (average.facts["model"], average.train.model, average.averaged[0].model) == ("sgraf", "sgr", "saf")
+    assert (average.held.average, average.held.images) == ((average.averaged[0].out,), 7)
+    (table,) = [t for t in to_table({m: summary(r) for m, r in results.items()}, params, []) if "sgraf" in t.title]
+    assert table.title.startswith("Losses and labels, sgraf (mean scores of sgr and saf) 128-d")
+    assert table.rows[0][:2] == ("bcls", "")
 
 
 def test_a_killed_training_process_is_an_error_and_resumes(

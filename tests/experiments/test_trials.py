@@ -20,9 +20,10 @@ from tests.relabel_cli.test_interrupted import is_interrupt
 from tests.relabel_train.training.conftest import regions, run
 from tests.relabel_train.training.test_evaluate import held, one_thread
 
-from experiments.fit_table.trials import Trial, TrialFile, run_trial, run_trials
+from experiments.fit_table.trials import Trial, TrialFile, average_trial, run_trial, run_trials
 from relabel.core.errors import CheckError
 from relabel.stages import Project
+from relabel_train.evaluate import evaluate
 from relabel_train.training.options import FitError, FitOptions
 
 ROOT = Path(__file__).parents[2]
@@ -67,6 +68,26 @@ def test_finished_trials_are_recorded_and_not_repeated(
     before = path.read_bytes()
     run_trials([final, search], TrialFile(path), 1, rsum, lambda _: pytest.fail("a trial runs again"))
     assert path.read_bytes() == before
+
+
+def test_an_average_is_that_of_its_parts(run: Callable[..., FitOptions], small_project: Project) -> None:
+    """Check SGRAF: the evaluation is that of `average`, and finished parts are not trained again."""
+    label = small_project.layout.lookup("all", "cider")
+    parts = [
+        Trial(name, {"model": name, "row": "x", "lr": 0.1, "value": 2.0}, options, held(options, labels=(label,)))
+        for name in ("sgr", "saf")
+        for options in [run(name, model=name, epochs=1)]
+    ]
+    made = average_trial("sgraf", parts)
+    assert made.key not in {part.key for part in parts}
+    assert made.facts == {"model": "sgraf", "row": "x", "lr": None, "value": None}
+    alone = [run_trial(part) for part in parts]
+    written = [(part.train.out / "last.npz").stat().st_mtime_ns for part in parts]
+    result = run_trial(made)
+    assert [(part.train.out / "last.npz").stat().st_mtime_ns for part in parts] == written
+    assert (result["val"], result["steps"]) == (None, sum(each["steps"] for each in alone))
+    options = held(parts[0].train, labels=(label,), average=(parts[1].train.out,))
+    assert result["evaluation"] == evaluate(options, "cpu").to_json()
 
 
 def test_a_search_that_diverges_has_no_score(run: Callable[..., FitOptions]) -> None:
