@@ -56,10 +56,10 @@ CLAIMS = (
     Claim("log-ratio", "log-ratio is above the dense triplet", "log_ratio", "dense_triplet", "nDCG"),
     Claim("BiXSE", "graded sigmoid is above InfoNCE", "graded_sigmoid", "multi_positive_infonce", "nDCG"),
     Claim("BiXSE", "graded sigmoid is above InfoNCE", "graded_sigmoid", "multi_positive_infonce", "RSUM"),
-    Claim("relabel", "graded batches are above random ones", "bcls, graded batches", "bcls", "RSUM"),
+    Claim("relabel", "BCLS on graded batches is above random ones", "bcls, graded batches", "bcls", "RSUM"),
     Claim(
         "relabel",
-        "graded batches are above random ones",
+        "S-NDCG with a triplet on graded batches is above random ones",
         "smooth_ndcg_triplet, graded batches",
         "smooth_ndcg_triplet",
         "RSUM",
