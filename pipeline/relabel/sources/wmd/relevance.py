@@ -164,7 +164,11 @@ class WmdFinder(Finder):
                 rows[i], scores[i] = self._find_one(queries.start + i)
 
         if shape[1]:
-            run_chunks(find_some, len(queries), self.runtime.threads, 1, advance)
+            from threadpoolctl import threadpool_limits
+
+            # The products of one query are small: further BLAS threads wait for longer than they compute.
+            with threadpool_limits(1, "blas"):
+                run_chunks(find_some, len(queries), self.runtime.threads, 1, advance)
         else:
             advance(len(queries))
         return rows, scores
