@@ -113,14 +113,14 @@ def run_table(project: Project, params: FitTableParams, inputs: Inputs, records:
             finals[model] = {key: average_trial(model, [part[key] for part in parts]) for key in shared}
         else:
             make = partial(make_trial, params, inputs, model)
-            chosen = _settings(params, model, make, train)
+            chosen = _choose_settings(params, model, make, train)
             finals[model] = {(name, seed): make(name, chosen[name], seed, test=True) for name in rows for seed in seeds}
         trained = train(finals[model], f"{model}, seeds")
         results[model] = {name: [trained[key] for key in trained if key[0] == name] for name in rows}
     return {model: results[model] for model in params.models}
 
 
-def _settings(
+def _choose_settings(
     params: FitTableParams,
     model: str,
     make: Callable[..., Trial],
@@ -129,12 +129,12 @@ def _settings(
     """Return the setting of each row of a model."""
     label_rows, lrs = params.label_rows(model), params.models[model].lrs or params.lrs
     rates = {name: lrs for name in params.rows_of(model) if name not in label_rows}
-    chosen = _choose_settings(params, model, rates, make, train)
+    chosen = _search_settings(params, model, rates, make, train)
     rates = {name: (chosen[row].lr,) for name, (row, _) in label_rows.items()}
-    return chosen | _choose_settings(params, model, rates, make, train)
+    return chosen | _search_settings(params, model, rates, make, train)
 
 
-def _choose_settings(
+def _search_settings(
     params: FitTableParams,
     model: str,
     rates: Mapping[str, Sequence[float]],

@@ -281,9 +281,9 @@ class _GlobalVector(nn.Module):
         mean = vectors.sum(dim=1) / mask.sum(dim=1, keepdim=True)
         # Without padding, which would enter the statistics of the batch norm.
         flat = self.drop(torch.tanh(self.local_norm(self.local(vectors[mask]).float())))
-        mean = self.drop(torch.tanh(self.mean_norm(self.mean(mean).float())))
+        hidden_mean = self.drop(torch.tanh(self.mean_norm(self.mean(mean).float())))
         owner = mask.nonzero()[:, 0]
-        agreement = self.weight(flat * mean[owner])[:, 0].float()
+        agreement = self.weight(flat * hidden_mean[owner])[:, 0].float()
         logits = agreement.new_full(mask.shape, -torch.inf)
         logits[mask] = agreement
         weighted = (logits.softmax(dim=1)[:, :, None] * vectors).sum(dim=1)
