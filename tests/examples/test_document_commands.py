@@ -102,6 +102,12 @@ def test_a_command_parses_and_its_labels_and_parameters_exist(command: str) -> N
         config.source(label)
 
 
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command.startswith("relabel ")])
+def test_a_command_has_a_line_of_its_own(command: str) -> None:
+    operators = {"&&", "||", "|", ";", ">", "<"} & set(words(command))
+    assert not operators, f"{command}: the tests run single commands, so write one per line"
+
+
 def test_an_invalid_command_is_detected() -> None:
     for command in ("relabel run --no-such-option", "relabel nonsense", "relabel export lookup --split nowhere -l x"):
         with pytest.raises(Exception, match=r"No such option|no such command|is not one of"):
