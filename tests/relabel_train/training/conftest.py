@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from relabel.stages import Project
 from relabel_train.training.options import FitOptions
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Run with one thread, so that sums are bit for bit those of another run."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

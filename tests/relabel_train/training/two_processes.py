@@ -1,4 +1,4 @@
-"""Program of the two processes in test_fit: the first batch's gradients, computed jointly and by one process alone.
+"""Program of the two processes in test_distributed: gradients of the first batch, of both processes and of one alone.
 
 Each process writes its own file of joint gradients.
 """
