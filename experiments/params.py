@@ -68,6 +68,7 @@ class ModelBudget(Parameters):
     embed: int = Field(128, ge=1, le=100_000, description="Width of embeddings; papers have 1024.")
     word: int = Field(64, ge=1, le=100_000, description="Width of word vectors; papers have 300.")
     epochs: int | None = Field(None, ge=1, le=1_000_000, description="Largest number of epochs.")
+    batch_size: int | None = Field(None, ge=2, le=1_000_000, description="Captions per batch.")
     lrs: tuple[float, ...] | None = Field(None, min_length=1, description="Learning rates.")
     finalists: int | None = Field(None, ge=1, le=100, description="Settings that are trained with all search seeds.")
     seeds: tuple[Seed, ...] | None = Field(None, min_length=1, description="Seeds.")

@@ -102,7 +102,7 @@ def make_trial(
         "loss_set": (*loss_set, *_label_ranges(row, low)),
         "sampler": row.sampler,
         "scale": float(top),
-        "batch_size": params.batch_size,
+        "batch_size": budget.batch_size or params.batch_size,
         "epochs": epochs,
         "decay_at": max(1, epochs * 2 // 3),
         "patience": params.patience,

@@ -90,6 +90,13 @@ def test_other_inputs_or_parameters_are_new_trials() -> None:
     assert trial("bcls", FitTableParams(graded=7)).key != key
 
 
+def test_a_model_may_have_a_budget_of_its_own() -> None:
+    budget = {"embed": 64, "epochs": 2, "batch_size": 32}
+    own, default = (trial("bcls", FitTableParams(models={"vsepp": values})).train for values in (budget, {}))
+    assert {name: getattr(own, name) for name in budget} == budget
+    assert default.batch_size == FitTableParams().batch_size != 32
+
+
 @pytest.mark.parametrize(
     ("values", "said"),
     [
