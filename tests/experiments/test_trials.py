@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 from tests.relabel_cli.test_interrupted import is_interrupt
-from tests.relabel_train.training.conftest import regions, run
-from tests.relabel_train.training.test_evaluate import held, one_thread
+from tests.relabel_train.training.conftest import one_thread, regions, run
+from tests.relabel_train.training.test_evaluate import held
 
 from experiments.fit_table.trials import Trial, TrialFile, average_trial, run_trial, run_trials
 from relabel.core.errors import CheckError
@@ -28,6 +28,7 @@ from relabel_train.training.options import FitError, FitOptions
 
 ROOT = Path(__file__).parents[2]
 __all__ = ["one_thread", "regions", "run"]  # fixtures
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 TRIALS = """
 import signal

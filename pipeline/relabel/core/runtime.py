@@ -1,4 +1,4 @@
-"""Resources and folders of a run, its progress, the memory of this process, and Ctrl-C in child processes.
+"""Resources and folders of a run, its progress, the memory of this process, and the end of child processes.
 
 None of these is ever part of a fingerprint. A terminal sends SIGINT to all processes, and the parent alone answers it.
 """
@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import multiprocessing
 import os
 import re
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -240,3 +242,19 @@ def end_on_interrupt() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
+def end_with_parent() -> None:
+    """End this child process of `multiprocessing` as soon as its parent has ended, even if that was killed.
+
+    A worker of a pool would wait for work for ever otherwise, and keep its memory.
+    """
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)  # from a thread, sys.exit ends only the thread
+
+    threading.Thread(target=wait, name="end_with_parent", daemon=True).start()

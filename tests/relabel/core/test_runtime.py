@@ -1,10 +1,13 @@
 """Contract: an amount of memory is parsed with its unit, and anything else is refused with an example. Freed memory is
-returned to the system, so that the next stage can use it.
+returned to the system, so that the next stage can use it. A worker ends with its parent.
 """
 
 from __future__ import annotations
 
+import signal
+import subprocess
 import sys
+import textwrap
 
 import psutil
 import pyarrow as pa
@@ -59,3 +62,27 @@ def test_freed_memory_leaves_the_process(monkeypatch: pytest.MonkeyPatch) -> Non
     del blocks, table
     assert resident_bytes() < before + (64 << 20)
     assert last.endswith(b"3999")  # at the end of the heap, where it keeps the C library from returning memory
+
+
+def test_a_worker_ends_when_its_parent_is_killed() -> None:
+    program = """
+        import os, time
+        from concurrent.futures import ProcessPoolExecutor
+        from multiprocessing import get_context
+        from relabel.core.runtime import end_with_parent
+        pool = ProcessPoolExecutor(2, mp_context=get_context("spawn"), initializer=end_with_parent)
+        print(*pool.map(abs, range(2)), flush=True)  # starts the workers
+        print(*pool._processes, flush=True)
+        time.sleep(600)
+    """
+    parent = subprocess.Popen([sys.executable, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    with parent:
+        assert parent.stdout.readline() == "0 1\n"
+        workers = [psutil.Process(int(pid)) for pid in parent.stdout.readline().split()]
+        parent.send_signal(signal.SIGKILL)
+    assert workers
+    _, alive = psutil.wait_procs(workers, timeout=60)
+    for worker in alive:
+        worker.kill()
+    assert not alive

@@ -5,7 +5,7 @@ queries.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -21,13 +21,7 @@ from relabel_train.training.data import Split, read_split
 from relabel_train.training.options import EvalOptions, FitError, FitOptions
 from relabel_train.training.scoring import embed, recall, score
 
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def held(options: FitOptions, **changed: object) -> EvalOptions:
