@@ -59,6 +59,9 @@ class ModelBudget(Parameters):
 
     rows: tuple[str, ...] | None = Field(None, description="Rows; all by default.")
     by_label: tuple[str, ...] = Field((), description="Rows, further ones too, that are trained with every label.")
+    values: dict[str, tuple[float, ...]] = Field(
+        {}, description="Values of the main parameter by row, the default first, instead of those of the row."
+    )
     average: tuple[str, ...] = Field(
         (), description="Models whose scores are averaged, instead of a training: sgraf is sgr and saf."
     )
@@ -121,6 +124,9 @@ class FitTableParams(Parameters):
             for name in (*(budget.rows or ()), *budget.by_label):
                 if name not in self.rows:
                     raise ValueError(f"model {model} trains row {name!r}; there are {', '.join(self.rows)}")
+            for name in budget.values:
+                if name not in (budget.rows or self.rows) and name not in budget.by_label:
+                    raise ValueError(f"model {model} has values of row {name!r}, which it does not train")
         for name, row in self.rows.items():
             if row.label is not None and row.label not in self.train_labels:
                 raise ValueError(f"row {name!r} is trained with {row.label}; add it to train_labels")
@@ -142,8 +148,10 @@ class FitTableParams(Parameters):
             return {name: row for name, row in parts[0].items() if all(name in part for part in parts)}
         names = self.rows if budget.rows is None else budget.rows
         rows = {name: self.rows[name] for name in (*names, *budget.by_label)}
+        for name, values in budget.values.items():
+            rows[name] = rows[name].model_copy(update={"values": values})
         for name, (base, label) in self.label_rows(model).items():
-            rows[name] = self.rows[base].model_copy(update={"label": label})
+            rows[name] = rows[base].model_copy(update={"label": label})
         return rows
 
     def label_rows(self, model: str) -> dict[str, tuple[str, str]]:

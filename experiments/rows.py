@@ -19,6 +19,7 @@ class Row(Parameters):
     )
     label: str | None = Field(None, description="Label; by default the first of `train_labels`.")
     sampler: Literal["random", "neighbour", "graded"] = Field("random", description="Sampler of batches.")
+    warm_up: int = Field(0, ge=0, le=1_000_000, description="Epochs of the summed triplet loss before the losses.")
 
     def at(self, value: float | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the losses and their parameters with a value of the main parameter.
@@ -39,6 +40,8 @@ class Row(Parameters):
 
 ROWS: dict[str, Row] = {
     "triplet": Row(loss=("triplet",), loss_set=("margin={}",), values=(0.2, 0.05, 0.1, 0.4, 0.8)),
+    # The hardest negative alone may not leave its start, where all cosines are nearly equal; VSE-infinity warms up.
+    "triplet, warm-up": Row(loss=("triplet",), loss_set=("margin={}",), values=(0.2, 0.05, 0.1, 0.4, 0.8), warm_up=1),
     "triplet_soft": Row(loss=("triplet",), loss_set=("negatives=soft", "gamma={}"), values=(50, 5, 10, 20, 100)),
     "kendall": Row(loss=("kendall",), loss_set=("alpha={}",), values=(0.2, 0.05, 0.1, 0.3, 0.5)),
     "sliding_window_kendall": Row(

@@ -53,6 +53,8 @@ def next_commands(project: Project, parameters: Experiments, rows: Mapping[str, 
     loss, loss_set = row.at(columns["value"])
     words = [*(w for item in loss for w in ("--loss", item)), *(w for item in loss_set for w in ("--loss-set", item))]
     words += ["--model", model, "--lr", f"{columns['lr']:g}"]
+    words += ["--sampler", row.sampler] if row.sampler != "random" else []
+    words += ["--warm-up", str(row.warm_up)] if row.warm_up else []
     label = row.label or params.train_labels[0]
     features = proxy_features(project, parameters).out
     folder = "-".join(item.partition(":")[0] for item in loss)

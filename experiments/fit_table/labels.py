@@ -18,6 +18,7 @@ from relabel.store.files import write_atomic
 
 FIGURES = ("RSUM", "ECCV")
 """Figures of the picture: RSUM, and the mean mAP@R of both directions on ECCV Caption."""
+_NAME_WIDTH = 0.035  # least distance of two names on the axis of agreement
 Rows = Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]]
 """Records by model and row, one per seed."""
 
@@ -80,6 +81,7 @@ def draw_labels(points: Sequence[Mapping[str, Any]], path: Path) -> None:
     from matplotlib.figure import Figure
 
     models, losses = (list(dict.fromkeys(p[name] for p in points)) for name in ("model", "loss"))
+    titles = {"RSUM": "RSUM", "ECCV": "ECCV mAP@R (%)"}
     shown = [name for name in FIGURES if all(np.isfinite(p[name]["mean"]) for p in points)]
     with mpl.rc_context(STYLE):  # type: ignore[arg-type]
         figure = Figure(figsize=(1.5 + 4.5 * len(models), 1 + 3.4 * len(shown)), layout="constrained")
@@ -90,17 +92,18 @@ def draw_labels(points: Sequence[Mapping[str, Any]], path: Path) -> None:
                 for number, loss in enumerate(losses):
                     chosen = [p for p in points if (p["model"], p["loss"]) == (model, loss)]
                     _series(axes, chosen, name, ("#0072B2", "#D55E00", "#009E73", "#CC79A7")[number % 4], loss)
-                axes.set_title(model)
-                axes.set_ylabel({"RSUM": "RSUM", "ECCV": "ECCV mAP@R, percent"}[name])
+                _name_labels(axes, {p["label"]: p["pearson"] or 0.0 for p in points})
+                axes.set_ylabel(f"{titles[name]} of {model}")
         for axes in grid[-1]:
             axes.set_xlabel("agreement of the label: Pearson's r on non-GT pairs of CxC")
-        grid[0, 0].legend(frameon=False, loc="lower right")
+        handles, names = grid[0, 0].get_legend_handles_labels()
+        figure.legend(handles, names, loc="outside upper right", ncols=len(losses), frameon=False)
         write_atomic(path, partial(figure.savefig, format="png", dpi=150))
 
 
 def _series(axes: Any, points: Sequence[Mapping[str, Any]], name: str, colour: str, loss: str) -> None:
-    """Draw the labels of one loss, from the lowest agreement to the highest."""
-    for i, point in enumerate(sorted(points, key=lambda p: p["pearson"] or 0)):
+    """Draw the labels of one loss."""
+    for i, point in enumerate(points):
         known, value = point["pearson"] is not None, point[name]
         x = point["pearson"] or 0.0
         across = [[x - point["low"]], [point["high"] - x]] if known and point["low"] is not None else None
@@ -108,9 +111,22 @@ def _series(axes: Any, points: Sequence[Mapping[str, Any]], name: str, colour: s
         face = colour if known else "white"
         style = {"fmt": "o", "color": colour, "markerfacecolor": face, "capsize": 2, "linewidth": 1}
         axes.errorbar(x, value["mean"], yerr=up, xerr=across, label=loss if i == 0 else None, **style)
-        # Labels of one series alternate above and below their points, so that neighbours do not cover each other.
-        offset = (4, 6) if i % 2 else (4, -11)
-        axes.annotate(point["label"], (x, value["mean"]), offset, textcoords="offset points", fontsize=7, color=colour)
+
+
+def _name_labels(axes: Any, agreement: Mapping[str, float]) -> None:
+    """Write the names of labels above a panel, each with a line to its place on the axis."""
+    place = -1.0
+    for label, x in sorted(agreement.items(), key=lambda item: item[1]):
+        place = max(x, place + _NAME_WIDTH)
+        axes.annotate(
+            label,
+            (x, 1),
+            (place, 1.05),
+            xycoords=("data", "axes fraction"),
+            rotation=45,
+            fontsize=8,
+            arrowprops={"arrowstyle": "-", "linewidth": 0.5, "color": "grey"},
+        )
 
 
 def _figure(figures: Mapping[str, float | None], name: str) -> float:

@@ -18,7 +18,7 @@ from experiments.params import FitTableParams
 from experiments.rows import Row
 from relabel.core.errors import CheckError
 from relabel.core.layout import check_name
-from relabel.core.runtime import blocked_interrupts, end_on_interrupt
+from relabel.core.runtime import blocked_interrupts, end_on_interrupt, end_with_parent
 from relabel.sources.base import Source
 from relabel_train.training.options import DivergenceError, EvalOptions, FitOptions
 
@@ -111,6 +111,8 @@ def make_trial(
         "word": budget.word,
         "seed": seed,
     }
+    if row.warm_up:
+        training["warm_up"] = row.warm_up
     judges = tuple(dict.fromkeys((params.judge, params.ncs)))
     names = ["features", "corpus", label, *(judges if test else ())]
     evaluation: dict[str, Any] | None = None
@@ -238,7 +240,7 @@ def run_trials(
     errors: list[BaseException] = []
     # Spawned, since a forked process that has used torch's threads may never answer.
     context = get_context("spawn")
-    with ProcessPoolExecutor(max(1, workers), mp_context=context, initializer=end_on_interrupt) as pool:
+    with ProcessPoolExecutor(max(1, workers), mp_context=context, initializer=_prepare_worker) as pool:
         with blocked_interrupts():  # a starting interpreter answers Ctrl-C with a traceback
             started = {pool.submit(run_trial, trial): trial for trial in todo}
         try:
@@ -260,6 +262,11 @@ def run_trials(
             raise
     if errors:
         raise errors[0]
+
+
+def _prepare_worker() -> None:
+    end_on_interrupt()
+    end_with_parent()
 
 
 def run_trial(trial: Trial) -> dict[str, Any]:

@@ -84,6 +84,7 @@ def test_other_inputs_or_parameters_are_new_trials() -> None:
     assert trial("bcls", sbert="y").key != key
     assert trial("bcls", FitTableParams(epochs=3)).key != key
     assert trial("bcls", seed=2).key != key
+    assert trial("triplet, warm-up").key != trial("triplet").key
     # A search reads no test split: other judges of it change nothing.
     search = trial("bcls", test=False)
     assert (search.held, trial("bcls", FitTableParams(graded=7), test=False).key) == (None, search.key)
@@ -95,6 +96,9 @@ def test_a_model_may_have_a_budget_of_its_own() -> None:
     own, default = (trial("bcls", FitTableParams(models={"vsepp": values})).train for values in (budget, {}))
     assert {name: getattr(own, name) for name in budget} == budget
     assert default.batch_size == FitTableParams().batch_size != 32
+    own_values = FitTableParams(models={"sgr": {"values": {"bcls": [0.1, 0.3]}, "by_label": ["bcls"]}, "vsepp": {}})
+    assert [own_values.rows_of("sgr")[name].values for name in ("bcls", "bcls, cider")] == [(0.1, 0.3), (0.1, 0.3)]
+    assert own_values.rows_of("vsepp")["bcls"].values[0] == 1
 
 
 @pytest.mark.parametrize(
@@ -103,6 +107,7 @@ def test_a_model_may_have_a_budget_of_its_own() -> None:
         ({"rows": {"a": {"loss": ["bcls"], "label": "tuned"}}}, "trained with tuned; add it to train_labels"),
         ({"models": {"vsepp": {"rows": ["gone"]}}}, "trains row 'gone'"),
         ({"models": {"vsepp": {"by_label": ["gone"]}}}, "trains row 'gone'"),
+        ({"models": {"vsepp": {"rows": ["bcls"], "values": {"sam": [1]}}}}, "values of row 'sam', which it does not"),
         ({"models": {"sgr": {}, "sgraf": {"average": ["sgr", "saf"]}}}, "averages 'saf', which is not trained"),
     ],
 )
@@ -265,13 +270,23 @@ def test_a_damaged_table_is_refused(tmp_path: Path) -> None:
         read_table(tmp_path / "fit")
 
 
-def test_the_next_commands_train_the_best_row(small_project: Project) -> None:
+@pytest.mark.parametrize(
+    ("best", "expected"),
+    [
+        ("sam", {"--loss": "sam", "--loss-set": "tau=0.5"}),
+        ("triplet, warm-up", {"--loss": "triplet", "--loss-set": "margin=0.5", "--warm-up": "1"}),
+        ("bcls, graded batches", {"--loss": "bcls", "--loss-set": "weight=0.5", "--sampler": "graded"}),
+    ],
+)
+def test_the_next_commands_train_the_best_row(best: str, expected: dict[str, str], small_project: Project) -> None:
     parameters = Experiments(proxy_features=ProxyFeaturesParams(train=3, val=2, test=2))
     names = parameters.fit_table.rows_of("vsepp")
-    rows = {"vsepp": {n: {"RSUM": {"mean": float(n == "sam")}, "lr": 0.002, "value": 0.5} for n in names}}
+    rows = {"vsepp": {n: {"RSUM": {"mean": float(n == best)}, "lr": 0.002, "value": 0.5} for n in names}}
     fit, evaluate = (shlex.split(line) for line in next_commands(small_project, parameters, rows))
     assert fit[:2] == ["relabel", "fit"]
     options = dict(zip(fit[2::2], fit[3::2], strict=True))
-    assert (options["--loss"], options["--loss-set"], options["--lr"]) == ("sam", "tau=0.5", "0.002")
-    assert options["--out"] == evaluate[evaluate.index("--run") + 1] == "runs/sam"
+    chosen = ("--loss", "--loss-set", "--warm-up", "--sampler")
+    assert {name: options[name] for name in chosen if name in options} == expected
+    assert options["--lr"] == "0.002"
+    assert options["--out"] == evaluate[evaluate.index("--run") + 1] == f"runs/{expected['--loss']}"
     assert "--labels" in fit
