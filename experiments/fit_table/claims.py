@@ -154,7 +154,7 @@ def judge_claims(model: str, rows: Mapping[str, Sequence[Mapping[str, Any]]]) ->
         if claim.row not in rows or claim.baseline not in rows:
             continue
         ours, theirs = (
-            {record["seed"]: _figure(record["figures"], claim.column) for record in rows[name]}
+            {record["seed"]: figure_of(record["figures"], claim.column) for record in rows[name]}
             for name in (claim.row, claim.baseline)
         )
         seeds = [seed for seed in ours if seed in theirs]
@@ -208,10 +208,17 @@ def claims_tables(claims: Sequence[Mapping[str, Any]]) -> list[Table]:
     return tables
 
 
-def _figure(figures: Mapping[str, float | None], column: str) -> float:
-    """Return a figure of a record; ECCV is the mean of both directions, and a missing figure NaN."""
+def figure_of(figures: Mapping[str, float | None], column: str) -> float:
+    """Return a figure of a record; ECCV is the mean of both directions, and a missing figure NaN.
+
+    Examples
+    --------
+    >>> from experiments.fit_table.claims import figure_of
+    >>> figure_of({"ECCV i2t": 12.0, "ECCV t2i": 20.0}, "ECCV")
+    16.0
+    """
     if column == "ECCV":
-        return (_figure(figures, "ECCV i2t") + _figure(figures, "ECCV t2i")) / 2
+        return (figure_of(figures, "ECCV i2t") + figure_of(figures, "ECCV t2i")) / 2
     value = figures[column]
     return math.nan if value is None else value
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.fit_table.claims import Difference, paired_difference
+from experiments.fit_table.claims import Difference, figure_of, paired_difference
 from experiments.params import FitTableParams
 from relabel.judge.plot import STYLE
 from relabel.stages import Project
@@ -58,7 +58,7 @@ def label_points(
             own = params.rows[loss].label or params.train_labels[0]
             for label in params.train_labels:
                 records = rows[model][loss if label == own else f"{loss}, {label}"]
-                figures = {name: _interval([_figure(r["figures"], name) for r in records]) for name in FIGURES}
+                figures = {name: _interval([figure_of(r["figures"], name) for r in records]) for name in FIGURES}
                 points.append({"model": model, "loss": loss, "label": label, **agreement[label], **figures})
     return points
 
@@ -127,11 +127,6 @@ def _name_labels(axes: Any, agreement: Mapping[str, float]) -> None:
             fontsize=8,
             arrowprops={"arrowstyle": "-", "linewidth": 0.5, "color": "grey"},
         )
-
-
-def _figure(figures: Mapping[str, float | None], name: str) -> float:
-    values = [figures["ECCV i2t"], figures["ECCV t2i"]] if name == "ECCV" else [figures[name]]
-    return float(np.mean([np.nan if value is None else value for value in values]))
 
 
 def _interval(values: Sequence[float]) -> dict[str, float]:

@@ -66,7 +66,7 @@ def test_freed_memory_leaves_the_process(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_worker_ends_when_its_parent_is_killed() -> None:
     program = """
-        import os, time
+        import time
         from concurrent.futures import ProcessPoolExecutor
         from multiprocessing import get_context
         from relabel.core.runtime import end_with_parent

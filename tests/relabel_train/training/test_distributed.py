@@ -42,6 +42,14 @@ def torchrun(*arguments: str) -> str:
     return process.stdout
 
 
+def fit_under_torchrun(options: FitOptions, **more: str) -> str:
+    """Run `relabel fit` of a tiny model in two processes and return its output."""
+    values = {"data": options.data, "captions": options.captions, "out": options.out, "labels": options.labels}
+    values |= {"namespace": "coco", "batch-size": 15, "epochs": 1, "embed": 12, "word": 6, "least": 1, **more}
+    verb = [str(Path(sys.executable).with_name("relabel")), "fit"]
+    return torchrun("--no-python", *verb, *(str(x) for name, value in values.items() for x in (f"--{name}", value)))
+
+
 @pytest.mark.slow
 def test_two_processes_compute_the_gradients_of_one(run: Callable[..., FitOptions], tmp_path: Path) -> None:
     options = {name: run(name, epochs=1, batch_size=15, **more) for name, more in RUNS.items()}
@@ -78,10 +86,7 @@ def test_two_processes_train_a_transformer(
 @pytest.mark.slow
 def test_relabel_fit_runs_under_torchrun(run: Callable[..., FitOptions]) -> None:
     options = run(epochs=1, batch_size=15)
-    values = {"data": options.data, "captions": options.captions, "out": options.out, "labels": options.labels}
-    values |= {"namespace": "coco", "batch-size": 15, "epochs": 1, "embed": 12, "word": 6, "least": 1, "device": "cpu"}
-    verb = [str(Path(sys.executable).with_name("relabel")), "fit"]
-    output = torchrun("--no-python", *verb, *(str(x) for name, value in values.items() for x in (f"--{name}", value)))
+    output = fit_under_torchrun(options, device="cpu")
     assert output.count("best RSUM") == 1  # only the first process prints
     assert state(options)["position"]["epoch"] == 1
     assert state(options)["identity"]["world"] == 2
@@ -125,17 +130,6 @@ def test_every_process_has_a_gpu_of_its_own(said: dict[str, str], place: int, mo
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="fewer than two CUDA devices")
 def test_two_processes_train_over_nccl(run: Callable[..., FitOptions]) -> None:
     options = run(model="vse_inf", epochs=1, batch_size=15)
-    values = {"data": options.data, "captions": options.captions, "out": options.out, "labels": options.labels}
-    values |= {
-        "namespace": "coco",
-        "model": "vse_inf",
-        "batch-size": 15,
-        "epochs": 1,
-        "embed": 12,
-        "word": 6,
-        "least": 1,
-    }
-    verb = [str(Path(sys.executable).with_name("relabel")), "fit"]
-    output = torchrun("--no-python", *verb, *(str(x) for name, value in values.items() for x in (f"--{name}", value)))
+    output = fit_under_torchrun(options, model="vse_inf")
     assert output.count("best RSUM") == 1
     assert state(options)["identity"]["world"] == 2
