@@ -12,7 +12,7 @@ from relabel.config import load_config, params_file
 from relabel.core.errors import UsageError, repeat_options
 from relabel.core.parameters import Parameters
 from relabel.core.runtime import Device, Runtime, default_data, parse_memory
-from relabel.stages import Project
+from relabel.stages import Job, Project, status_line
 from relabel_cli.progress import make_progress
 from relabel_cli.streams import write_result
 
@@ -104,6 +104,11 @@ class GlobalOptions(Parameters):
         options += [("--data", self.data if self.data != default_data() else None)]
         options += [("--labels", self.labels if self.labels != Path("labels") else None)]
         return [(option, str(value)) for option, value in options if value is not None]
+
+    def run(self, job: Job) -> None:
+        """Run the job of a stage, and print the facts or the status of its artefact."""
+        manifest, built = job.run()
+        self.show(manifest.facts, status_line(built, manifest, job.out))
 
     def show(self, value: Any, text: str) -> None:
         """Print a result on stdout, as JSON or as text."""

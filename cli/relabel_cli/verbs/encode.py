@@ -23,9 +23,7 @@ def encode(
     split = project.choose_split(split, "test", names)
     for name in names:
         stages.build_inputs(project, name, split)
-        job = stages.encode(project, name, split)
-        manifest, built = job.run()
-        common.show(manifest.facts, stages.status_line(built, manifest, job.out))
+        common.run(stages.encode(project, name, split))
     # All labels are encoded before the first failure ends the command.
     for _, error in stages.find_failed_rows(project, names, split):
         raise error

@@ -36,9 +36,7 @@ def lookup(
 
     project = common.project(options)
     for each in label:
-        job = stages.export_lookup(project, each, project.choose_split(split, "train", label), within)
-        manifest, built = job.run()
-        common.show(manifest.facts, stages.status_line(built, manifest, job.out))
+        common.run(stages.export_lookup(project, each, project.choose_split(split, "train", label), within))
 
 
 def neighbours(
@@ -55,9 +53,7 @@ def neighbours(
 
     project = common.project()
     for each in label:
-        job = stages.export_neighbours(project, each, project.choose_split(split, "train", label), of)
-        manifest, built = job.run()
-        common.show(manifest.facts, stages.status_line(built, manifest, job.out))
+        common.run(stages.export_neighbours(project, each, project.choose_split(split, "train", label), of))
 
 
 def plan(
@@ -84,9 +80,7 @@ def plan(
             estimate = stages.estimate_plan(project, each, split, name)
             common.show(asdict(estimate), f"plan of {each}: {estimate.describe()}")
             continue
-        job = stages.export_plan(project, each, split, name)
-        manifest, built = job.run()
-        common.show(manifest.facts, stages.status_line(built, manifest, job.out))
+        common.run(stages.export_plan(project, each, split, name))
 
 
 def wds(
@@ -111,9 +105,7 @@ def wds(
             estimate = stages.estimate_wds(project, each, split)
             common.show(asdict(estimate), f"side-car of {each}: {estimate.describe()}")
             continue
-        job = stages.export_wds(project, each, split)
-        manifest, built = job.run()
-        common.show(manifest.facts, stages.status_line(built, manifest, job.out))
+        common.run(stages.export_wds(project, each, split))
 
 
 def format_verb(kind: str) -> typer.Typer:
@@ -131,9 +123,7 @@ def format_verb(kind: str) -> typer.Typer:
 
         project = common.project(options)
         for each in label:
-            job = stages.export(project, kind, each, project.choose_split(split, "train", label))
-            manifest, built = job.run()
-            common.show(manifest.facts, stages.status_line(built, manifest, job.out))
+            common.run(stages.export(project, kind, each, project.choose_split(split, "train", label)))
 
     write.__annotations__["options"] = Annotated[dict[str, Any], Overrides(format_params(kind), f"export.{kind}")]
     write.__name__, write.__doc__ = kind, EXPORTS[kind][2]

@@ -19,9 +19,7 @@ def judge(
 
     project = common.project(options)
     for name in label or project.config.sources:
-        job = stages.judge(project, name)
-        manifest, built = job.run()
-        common.show(manifest.facts, stages.status_line(built, manifest, job.out))
+        common.run(stages.judge(project, name))
 
 
 app = verb(judge)
