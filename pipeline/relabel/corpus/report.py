@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from relabel.corpus import REFERENCES, SPLITS, Corpus
-from relabel.corpus.tokenizers import lower_split
+from relabel.corpus.tokenizers import lower_tokens
 
 FIRST = "reference sets (cider, meteor, pooling), CxC's pairs, ECCV Caption, 1K and 5K retrieval, SCAN's files"
 ALL = "encodings, neighbours, training"
@@ -68,7 +68,10 @@ def describe(corpus: Corpus) -> dict[str, Any]:
     counted, vocabulary = list[NDArray[np.int32]](), set[str]()
     for start in range(0, len(corpus), _CHUNK):
         part = texts.slice(start, _CHUNK).combine_chunks()
-        words = _lower_tokens(part) if tokens.null_count else tokens.slice(start, _CHUNK).combine_chunks()
+        if tokens.null_count:
+            words = pa.array(lower_tokens(part.to_pylist()), pa.string())
+        else:
+            words = tokens.slice(start, _CHUNK).combine_chunks()
         hashes[0].append(hash_texts(part))
         hashes[1].append(hash_texts(words))
         # Tokens are joined by one space, so a text with tokens has one token more than spaces.
@@ -183,11 +186,6 @@ def report_lines(report: dict[str, Any]) -> list[tuple[str, str]]:
         )
     )
     return lines
-
-
-def _lower_tokens(texts: pa.Array) -> pa.Array:
-    """Return the words of texts by `lower_split`, joined by spaces."""
-    return pa.array([" ".join(lower_split(text)) for text in texts.to_pylist()], pa.string())
 
 
 def _size_line(size: dict[str, int]) -> str:

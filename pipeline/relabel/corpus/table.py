@@ -21,6 +21,7 @@ from relabel.core.errors import CheckError, MissingError, UsageError, choices, c
 from relabel.core.numeric.csr import indptr_of, ranges
 from relabel.corpus.build import SCHEMA, SPLITS, Caption, caption_table
 from relabel.corpus.natural_order import natural_key
+from relabel.corpus.tokenizers import Tokenizer, lower_tokens
 from relabel.store.arrays import view_column
 from relabel.store.manifest import Manifest, read_artefact, read_parts
 
@@ -207,6 +208,12 @@ class Corpus:
                 f"{command('ingest')}, or set `tokenizer: lower_split` where the source has it.",
             )
         return self.tokens
+
+    def words(self, tokenizer: Tokenizer, rows: range) -> list[str]:
+        """Return the words of some captions, joined by spaces; raise as `ptb_tokens` does."""
+        if tokenizer == "lower_split":
+            return lower_tokens(self.read("text", rows))
+        return self.ptb_tokens()[rows.start : rows.stop]
 
     @cached_property
     def image(self) -> NDArray[np.int32]:

@@ -9,7 +9,7 @@ Flickr30K's 155,070, all of them for this reason.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Literal
 
@@ -41,6 +41,33 @@ def lower_split(text: str) -> list[str]:
     ['a', 'dog,', 'running.']
     """
     return text.lower().split()
+
+
+def lower_tokens(texts: Iterable[str]) -> list[str]:
+    """Return the words of each text by `lower_split`, joined by one space as `tokenize` does.
+
+    Examples
+    --------
+    >>> lower_tokens(["A dog, running.", "Two  cats"])
+    ['a dog, running.', 'two cats']
+    """
+    return [" ".join(lower_split(text)) for text in texts]
+
+
+def split_words(text: str, tokenizer: Tokenizer) -> list[str]:
+    """Split one text into words, at any white space between PTB tokens.
+
+    Raises
+    ------
+    MissingError, PartialError
+        As `tokenize`, for the tokenizer `ptb`.
+
+    Examples
+    --------
+    >>> split_words("A dog", "lower_split")
+    ['a', 'dog']
+    """
+    return lower_split(text) if tokenizer == "lower_split" else tokenize_text(text).split()
 
 
 def tokenize(texts: Sequence[str], runtime: Runtime) -> list[str]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -269,6 +269,18 @@ def make_vector_spec(name: str, params: type[SourceParams], version: int) -> Sou
     )
 
 
+class VectorParams(Protocol):
+    """Parameters that all sources of vectors have."""
+
+    @property
+    def stored(self) -> StoredType:
+        """Type of the stored values."""
+
+    @property
+    def index(self) -> str | None:
+        """Index factory string; None for no index."""
+
+
 class VectorTasks(ShardTasks):
     """Work on shards of unit vectors (see `make_vector_table`), and a faiss index of all of them.
 
@@ -278,18 +290,19 @@ class VectorTasks(ShardTasks):
     rows : range
         Corpus rows to encode.
     rows_per_shard : int
-    index : str or None
-        Index factory string; None for no index.
-    device : "auto", "cpu" or "cuda"
-        Device that the index is built on.
+    params : VectorParams
+    runtime : Runtime
+        Names the device that the index is built on.
     """
 
     derived_files: ClassVar[tuple[str, ...]] = (INDEX,)
     plain: ClassVar[bool] = True
 
-    def __init__(self, corpus: Corpus, rows: range, rows_per_shard: int, index: str | None, device: Device) -> None:
+    def __init__(
+        self, corpus: Corpus, rows: range, rows_per_shard: int, params: VectorParams, runtime: Runtime
+    ) -> None:
         super().__init__(corpus, rows, rows_per_shard)
-        self.index, self.device = index, device
+        self.index, self.stored, self.device = params.index, params.stored, runtime.device
 
     def start(self, work: Work) -> None:
         """Check that an index can be made at all, before anything is encoded."""

@@ -26,10 +26,10 @@ from pydantic import Field
 from typing_extensions import override
 
 from relabel.core.errors import MissingError, UsageError
-from relabel.core.runtime import Advance, Device, Progress, Runtime
+from relabel.core.runtime import Advance, Progress, Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
-from relabel.corpus.tokenizers import Tokenizer, lower_split
+from relabel.corpus.tokenizers import Tokenizer, lower_tokens
 from relabel.sources.base import OpenEncoding, TypicalCost
 from relabel.sources.cosine import (
     StoredType,
@@ -112,7 +112,6 @@ class Cbow(VectorSource[CbowParams]):
         CheckError
             If the file of word vectors is malformed. The message names file and line.
         """
-        p, file = self.params, self.params.find_file(runtime.data)
 
         def bags(part: range) -> WordBags:
             if self.tokenizer() == "ptb":
@@ -120,8 +119,7 @@ class Cbow(VectorSource[CbowParams]):
             tokens = None if corpus.table["tokens"].null_count else corpus.read("tokens", part)
             return self.split_words(corpus.read("text", part), runtime, tokens)
 
-        tokenizer = p.tokenizer if p.weighting == "mean" else "spacy"
-        return CbowTasks(corpus, rows, rows_per_shard, p.index, runtime.device, file, bags, p.stored, tokenizer)
+        return CbowTasks(corpus, rows, rows_per_shard, self.params, runtime, bags)
 
     @override
     def open(self, encoding: OpenEncoding) -> VectorRelevance:
@@ -160,7 +158,7 @@ class Cbow(VectorSource[CbowParams]):
             words = list(noun_weights(distinct, self.params.tagger, runtime.progress))
             return WordBags.from_weighted_words(words, np.array([number[t] for t in texts], np.int64))
         if self.params.tokenizer == "lower_split":
-            return WordBags.from_texts([" ".join(lower_split(t)) for t in texts])
+            return WordBags.from_texts(lower_tokens(texts))
         if tokens is None:
             from relabel.corpus.tokenizers import tokenize
 
@@ -219,17 +217,10 @@ class CbowTasks(WordTasks, VectorTasks):
     rows : range
         Corpus rows to encode.
     rows_per_shard : int
-    index : str or None
-        Index factory string; None for no index.
-    device : "auto", "cpu" or "cuda"
-        Device that the index is built on.
-    file : WordVectorsFile
+    params : CbowParams
+    runtime : Runtime
     bags : callable
         Splits the captions of a range of rows into weighted words.
-    stored : "float32" or "float16"
-        Type of the stored values.
-    tokenizer : str
-        Name of the tokenizer in the manifest.
     """
 
     def __init__(
@@ -237,16 +228,13 @@ class CbowTasks(WordTasks, VectorTasks):
         corpus: Corpus,
         rows: range,
         rows_per_shard: int,
-        index: str | None,
-        device: Device,
-        file: WordVectorsFile,
+        params: CbowParams,
+        runtime: Runtime,
         bags: Callable[[range], WordBags],
-        stored: StoredType,
-        tokenizer: str,
     ) -> None:
-        super().__init__(corpus, rows, rows_per_shard, index, device)
-        self.configure(file, bags, tokenizer)
-        self.stored = stored
+        super().__init__(corpus, rows, rows_per_shard, params, runtime)
+        tokenizer = params.tokenizer if params.weighting == "mean" else "spacy"
+        self.configure(params.find_file(runtime.data), bags, tokenizer)
         self._loaded: tuple[dict[str, int], NDArray[np.float32]] | None = None
 
     @override

@@ -36,7 +36,7 @@ from relabel.core.errors import CheckError, MissingError
 from relabel.core.parameters import Parameters, Seed
 from relabel.core.runtime import ProgressBar, Runtime
 from relabel.corpus import Corpus
-from relabel.corpus.tokenizers import Tokenizer, lower_split
+from relabel.corpus.tokenizers import Tokenizer
 from relabel.store.artefact import Guard, build
 from relabel.store.manifest import ArtefactSpec, Manifest
 from relabel.store.workdir import Work
@@ -125,13 +125,9 @@ def tune_cbow(
 
 def _documents(params: TuneCbowParams, corpus: Corpus, rows: range) -> list[str]:
     """Return the tokens of each image's captions, or of each caption, joined by single spaces; none is empty."""
-    part = slice(rows.start, rows.stop)
-    if params.tokenizer == "lower_split":
-        texts = [" ".join(lower_split(t)) for t in corpus.texts[part]]
-    else:
-        texts = corpus.ptb_tokens()[part]
+    texts = corpus.words(params.tokenizer, rows)
     if params.context == "image":
-        image = corpus.image[part]
+        image = corpus.image[rows.start : rows.stop]
         # Captions of an image are consecutive rows.
         starts = [0, *(np.flatnonzero(np.diff(image)) + 1).tolist(), len(texts)]
         texts = [" ".join(filter(None, texts[a:b])) for a, b in pairwise(starts)]

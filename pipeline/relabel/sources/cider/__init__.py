@@ -27,7 +27,7 @@ from relabel.core.numeric.csr import indptr_of
 from relabel.core.runtime import Advance, Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import REFERENCES, Corpus, References
-from relabel.corpus.tokenizers import Tokenizer, lower_split
+from relabel.corpus.tokenizers import Tokenizer, lower_split, split_words
 from relabel.sources.base import COCO_CAPTIONS, OpenEncoding, Source, SourceParams, SourceSpec, TypicalCost
 from relabel.sources.cider.ngrams import Vocabulary, number_ngrams
 from relabel.sources.cider.relevance import BOUNDS, CiderRelevance, Weighting, features_of, gauss_of, idf_of
@@ -170,7 +170,7 @@ class Cider(Source[CiderParams]):
             features=features_of(indptr, ids, counts, words, weighting),
             weighting=weighting,
             open_vocabulary=partial(_open_vocabulary, encoding.folder, encoding.manifest),
-            split=self._splitter(),
+            split=partial(split_words, tokenizer=self.params.tokenizer),
             unseen_idf=float(np.log(documents)),
             sigma=sigma,
             threads=encoding.runtime.threads,
@@ -185,18 +185,6 @@ class Cider(Source[CiderParams]):
         else:
             images = corpus.images([self.params.df])
         return corpus.references(images)
-
-    def _splitter(self) -> Callable[[str], list[str]]:
-        """Return the tokenizer of new texts."""
-        if self.params.tokenizer == "lower_split":
-            return lower_split
-
-        def ptb(text: str) -> list[str]:
-            from relabel.corpus.tokenizers import tokenize_text
-
-            return tokenize_text(text).split()
-
-        return ptb
 
 
 def _open_vocabulary(folder: Path, manifest: Manifest) -> Vocabulary:

@@ -142,25 +142,20 @@ class Sbert(VectorSource[SbertParams]):
         UsageError
             If faiss does not accept `index`, or the model does not support `max_length`.
         """
-        p, files = self.params, self._files(runtime)
+        files = self._files(runtime)
         load = partial(self._encoder, files, runtime)
-        return SbertTasks(corpus, rows, rows_per_shard, p.index, runtime.device, files, load, p.dtype, p.stored)
+        return SbertTasks(corpus, rows, rows_per_shard, self.params, runtime, files, load)
 
     @override
     def open(self, encoding: OpenEncoding) -> VectorRelevance:
         """Open the vectors. The model is loaded for the first new text only."""
-        rows = encoding.rows
-        vectors, failed = (
-            read_vectors(encoding.folder, encoding.manifest),
-            read_failed_rows(encoding.folder, encoding.manifest),
-        )
         return VectorRelevance(
             encoding.corpus,
-            rows,
+            encoding.rows,
             self.params.pooling,
-            vectors,
+            read_vectors(encoding.folder, encoding.manifest),
             self._encode_text(encoding.manifest, encoding.runtime),
-            failed,
+            read_failed_rows(encoding.folder, encoding.manifest),
         )
 
     def _files(self, runtime: Runtime) -> ModelFiles:
@@ -224,17 +219,11 @@ class SbertTasks(TextTasks):
     rows : range
         Corpus rows to encode.
     rows_per_shard : int
-    index : str or None
-        Index factory string; None for no index.
-    device : "auto", "cpu" or "cuda"
-        Device that the index is built on.
+    params : SbertParams
+    runtime : Runtime
     files : ModelFiles
     load : callable
         Loads the model.
-    dtype : "float32" or "bfloat16"
-        Type of matrix products.
-    stored : "float32" or "float16"
-        Type of the stored values.
     """
 
     def __init__(
@@ -242,15 +231,13 @@ class SbertTasks(TextTasks):
         corpus: Corpus,
         rows: range,
         rows_per_shard: int,
-        index: str | None,
-        device: Device,
+        params: SbertParams,
+        runtime: Runtime,
         files: ModelFiles,
         load: Callable[[], SentenceEncoder],
-        dtype: ComputeType,
-        stored: StoredType,
     ) -> None:
-        super().__init__(corpus, rows, rows_per_shard, index, device)
-        self.files, self.dtype, self.stored, self._load = files, dtype, stored, load
+        super().__init__(corpus, rows, rows_per_shard, params, runtime)
+        self.files, self.dtype, self._load = files, params.dtype, load
 
     @cached_property
     def encoder(self) -> SentenceEncoder:

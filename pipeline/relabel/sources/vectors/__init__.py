@@ -22,7 +22,7 @@ from pydantic import Field, model_validator
 from typing_extensions import override
 
 from relabel.core.errors import CheckError, UsageError
-from relabel.core.runtime import Advance, Device, Runtime
+from relabel.core.runtime import Advance, Runtime
 from relabel.core.types import Pooling, Rows, Scores
 from relabel.corpus import Corpus, References
 from relabel.sources.base import OpenEncoding, SourceParams
@@ -142,9 +142,7 @@ class Vectors(VectorSource[VectorsParams]):
         p = self.params
         self._check_files()
         captions, images = self._opener(p.captions, p.caption_ids), self._opener(p.images, p.image_ids)
-        return ExternalVectorTasks(
-            corpus, rows, rows_per_shard, p.index, runtime.device, captions, images, p.length, p.stored
-        )
+        return ExternalVectorTasks(corpus, rows, rows_per_shard, p, runtime, captions, images)
 
     @override
     def write_lookup(
@@ -203,16 +201,10 @@ class ExternalVectorTasks(VectorTasks):
     rows : range
         Corpus rows to encode.
     rows_per_shard : int
-    index : str or None
-        Index factory string; None for no index.
-    device : "auto", "cpu" or "cuda"
-        Device that the index is built on.
+    params : VectorsParams
+    runtime : Runtime
     captions, images : callable or None
         Open the files of vectors; at most one is None. Without vectors of captions, a caption has that of its image.
-    length : "normalise" or "refuse"
-        Whether vectors that do not have unit length are scaled or are an error.
-    stored : "float32" or "float16"
-        Type of the stored values.
     """
 
     derived_files = (INDEX, IMAGES)
@@ -222,15 +214,13 @@ class ExternalVectorTasks(VectorTasks):
         corpus: Corpus,
         rows: range,
         rows_per_shard: int,
-        index: str | None,
-        device: Device,
+        params: VectorsParams,
+        runtime: Runtime,
         captions: Callable[[], ExternalVectors] | None,
         images: Callable[[], ExternalVectors] | None,
-        length: Length,
-        stored: StoredType,
     ) -> None:
-        super().__init__(corpus, rows, rows_per_shard, index, device)
-        self._captions, self._images, self.length, self.stored = captions, images, length, stored
+        super().__init__(corpus, rows, rows_per_shard, params, runtime)
+        self._captions, self._images, self.length = captions, images, params.length
 
     @override
     @property

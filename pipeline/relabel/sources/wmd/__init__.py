@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -37,14 +38,14 @@ from relabel.core.parsing import check_regular, read_text
 from relabel.core.runtime import Advance, Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
-from relabel.corpus.tokenizers import Tokenizer, lower_split
+from relabel.corpus.tokenizers import Tokenizer, split_words
 from relabel.sources.base import OpenEncoding, Source, SourceSpec
 from relabel.sources.cosine import vectors_from_table
 from relabel.sources.wmd.distance import Bags
 from relabel.sources.wmd.relevance import WmdRelevance, reach_of
 from relabel.sources.words.params import WordVectorParams
 from relabel.sources.words.shards import VECTORS_FILE, WordBags, WordTasks, coverage, make_vectors_table
-from relabel.sources.words.vectors import read_word_vectors
+from relabel.sources.words.vectors import WordVectors, WordVectorsFile, read_word_vectors
 from relabel.store.manifest import Manifest, read_parts, refuse_replaced
 from relabel.store.workdir import Work
 
@@ -160,24 +161,18 @@ class _TextEncoder:
 
     def __call__(self, text: str) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
         """Return the numbers of a text's words, their counts, and the vectors of the words that no caption has."""
-        if self.params.tokenizer == "lower_split":
-            words = lower_split(text)
-        else:
-            from relabel.corpus.tokenizers import tokenize_text
-
-            words = tokenize_text(text).split()
-        words = [word for word in words if word not in self._stop_words]
-        vectors = self._read_vectors(sorted({word for word in words if word not in self._index}))
-        # New words are numbered after those of the encoding; words without a vector are left out (-1).
-        number = self._index | {word: len(self._index) + i for i, word in enumerate(vectors)}
-        ids = np.array([number.get(word, -1) for word in words], np.int64)
-        _, distinct, counts = count_words(np.array([0, len(ids)]), ids)
-        width = int(self.manifest.facts["width"])
-        return distinct, counts, np.array(list(vectors.values()), np.float32).reshape(len(vectors), width)
-
-    @cached_property
-    def _stop_words(self) -> StopWords:
-        return StopWords.of(self.params.stop_words)
+        stop_words = StopWords.of(self.params.stop_words)
+        counts = Counter(word for word in split_words(text, self.params.tokenizer) if word not in stop_words)
+        new = sorted(counts.keys() - self._index.keys())
+        vectors = np.empty((0, int(self.manifest.facts["width"])), np.float32)
+        number = dict(self._index)
+        if new:
+            # New words are numbered after those of the encoding; words without a vector are left out.
+            table = _read_vectors(self.params.find_file(self.data, self.manifest), new, self.params)
+            vectors, number = table.vectors, number | {word: len(number) + i for word, i in table.index.items()}
+        entries = sorted((number[word], count) for word, count in counts.items() if word in number)
+        ids, occurrences = np.array(entries, np.int64).reshape(-1, 2).T
+        return ids, occurrences, vectors
 
     @cached_property
     def _index(self) -> dict[str, int]:
@@ -185,14 +180,6 @@ class _TextEncoder:
         index = _read_word_numbers(self.folder)
         refuse_replaced(self.folder, self.manifest)
         return index
-
-    def _read_vectors(self, words: list[str]) -> dict[str, NDArray[np.float32]]:
-        """Read the vectors of words from the file; words that the file lacks are not in the result."""
-        if not words:
-            return {}
-        table = read_word_vectors(self.params.find_file(self.data, self.manifest), words)
-        vectors = scale_to_unit_length(table.vectors) if self.params.unit_vectors else table.vectors
-        return {word: vectors[i] for word, i in table.index.items()}
 
 
 @dataclass(frozen=True)
@@ -267,8 +254,8 @@ class WmdTasks(WordTasks):
 
     def __init__(self, corpus: Corpus, rows: range, rows_per_shard: int, params: WmdParams, data: Path) -> None:
         super().__init__(corpus, rows, rows_per_shard)
-        self.configure(params.find_file(data), self._split, params.tokenizer)
-        self.stop_words, self.unit = StopWords.of(params.stop_words), params.unit_vectors
+        self.configure(params.find_file(data), self._read_bags, params.tokenizer)
+        self.params, self.stop_words = params, StopWords.of(params.stop_words)
         self._numbers: dict[str, int] = {}
 
     @property
@@ -307,19 +294,23 @@ class WmdTasks(WordTasks):
     def look_up_vectors(self, counts: Counter[str]) -> pa.Table:
         """Look up the vectors of all words that are not stop words."""
         wanted = [word for word in counts if word not in self.stop_words]
-        table = read_word_vectors(self.file, wanted)
+        table = _read_vectors(self.file, wanted, self.params)
         if not table.index:
             message = f"no word of these captions has a vector: {len(wanted):,} words looked up, such as "
             message += ", ".join(repr(word) for word in wanted[:3]) if wanted else "none, because all are stop words"
             todo = "Use vectors of the captions' language, spelled like the tokens (in lower case for ptb)."
             raise CheckError(message, where=self.file.where, todo=todo)
-        return make_vectors_table(replace(table, vectors=scale_to_unit_length(table.vectors)) if self.unit else table)
+        return make_vectors_table(table)
 
-    def _split(self, rows: range) -> WordBags:
+    def _read_bags(self, rows: range) -> WordBags:
         """Split the captions of some rows into words."""
-        if self.tokenizer == "ptb":
-            return WordBags.from_texts(self.corpus.ptb_tokens()[rows.start : rows.stop])
-        return WordBags.from_texts([" ".join(lower_split(text)) for text in self.corpus.read("text", rows)])
+        return WordBags.from_texts(self.corpus.words(self.params.tokenizer, rows))
+
+
+def _read_vectors(file: WordVectorsFile, words: Collection[str], params: WmdParams) -> WordVectors:
+    """Read the vectors of words, scaled as the parameters say."""
+    table = read_word_vectors(file, words)
+    return replace(table, vectors=scale_to_unit_length(table.vectors)) if params.unit_vectors else table
 
 
 def _read_word_numbers(folder: Path) -> dict[str, int]:

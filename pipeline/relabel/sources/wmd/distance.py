@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from relabel.core.numeric.csr import indptr_of, ranges
 from relabel.core.numeric.kernels import jit
 from relabel.core.numeric.threads import run_chunks
 from relabel.core.types import Pooling
@@ -66,6 +67,12 @@ class Bags(NamedTuple):
         sums = np.concatenate([[0], np.cumsum(occurrences)])
         ids, starts = np.ascontiguousarray(words, np.int32), np.ascontiguousarray(indptr, np.int64)
         return cls(starts, ids, occurrences, np.diff(sums[indptr]).astype(np.int64))
+
+    def take(self, captions: NDArray[np.integer]) -> Bags:
+        """Return the bags of some captions, in their order."""
+        sizes = np.diff(self.indptr)[captions]
+        entries = ranges(self.indptr[captions], sizes)
+        return Bags(indptr_of(sizes), self.words[entries], self.counts[entries], self.totals[captions])
 
 
 def distances(

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from typing_extensions import override
 
-from relabel.core.numeric.csr import indptr_of, ranges
 from relabel.core.numeric.threads import run_chunks
 from relabel.core.runtime import Advance, Runtime
 from relabel.core.types import Pooling, Rows, Scores
@@ -197,34 +196,30 @@ class WmdFinder(Finder):
 
     def _bound_relevance(self, references: References) -> Scores:
         """Bound the relevance of all candidates to a reference set from above: (C,) float64."""
-        relevance, weights = self.relevance, self._weights
-        members, bags, vectors = relevance.positions(references.rows), relevance.bags, relevance.wide
-        sizes = np.diff(bags.indptr)[members]
-        words, known = bags.words[ranges(bags.indptr[members], sizes)], sizes > 0
+        relevance, weights, vectors = self.relevance, self._weights, self.relevance.wide
+        bags = relevance.bags.take(relevance.positions(references.rows))
         # A caption without words, on either side, is infinitely far.
-        least = np.full((weights.shape[0], len(members)), np.inf)
-        if known.any():
+        has_words = bags.totals > 0
+        least = np.full((weights.shape[0], len(has_words)), np.inf)
+        if has_words.any():
             # Squared distances by a matrix product, whose rounding error is subtracted.
-            squared = self._squared[words][:, None] + self._squared - 2.0 * (vectors[words] @ vectors.T)
+            squared = self._squared[bags.words][:, None] + self._squared - 2.0 * (vectors[bags.words] @ vectors.T)
             rounding = (vectors.shape[1] + 4) * 2.0**-52 * relevance.reach**2
             apart = np.sqrt(np.maximum(squared - rounding, 0.0))
             # Distance of each word to the nearest word of each reference. A plan moves each word at least that far.
-            near = np.minimum.reduceat(apart, indptr_of(sizes[known])[:-1])
-            least[:, known] = (weights @ near.T) * _SLACK
+            near = np.minimum.reduceat(apart, bags.indptr[:-1][has_words])
+            least[:, has_words] = (weights @ near.T) * _SLACK
             least[np.diff(weights.indptr) == 0] = np.inf
         bound = np.empty(len(least))
         pool_to_captions(least, CODES[self.pooling], bound)
-        return relevance.relevance_of(bound, len(members) + 1, self.pooling)
+        return relevance.relevance_of(bound, len(has_words) + 1, self.pooling)
 
     @cached_property
     def _weights(self) -> csr_array:
         """Shares of the words in each candidate's mass, (C, V)."""
-        bags, numbers = self.relevance.bags, self.relevance.positions(self.search.candidates)
-        sizes = np.diff(bags.indptr)[numbers]
-        entries = ranges(bags.indptr[numbers], sizes)
-        shares = bags.counts[entries] / np.repeat(bags.totals[numbers], sizes)
-        shape = (len(numbers), len(self.relevance.vectors))
-        return csr_array((shares, bags.words[entries], indptr_of(sizes)), shape=shape)
+        bags = self.relevance.bags.take(self.relevance.positions(self.search.candidates))
+        shares = bags.counts / np.repeat(bags.totals, np.diff(bags.indptr))
+        return csr_array((shares, bags.words, bags.indptr), shape=(len(bags.totals), len(self.relevance.vectors)))
 
     @cached_property
     def _squared(self) -> NDArray[np.float64]:
