@@ -132,8 +132,8 @@ class SideCar:
             position, name = self._locate(key, url)
             return None if name is None else self.shard(name).sample(position, neighbours)
         shard = self.shard(name)
-        found = shard.position_of.get(key)
-        return None if found is None else shard.sample(found, neighbours)
+        row = shard.position_of.get(key)
+        return None if row is None else shard.sample(row, neighbours)
 
     def shard(self, name: str) -> ShardLabels:
         """Return the labels of one shard by file name, opened if need be."""

@@ -126,8 +126,8 @@ def _header(inputs: ExportInputs, licence: str | None) -> dict[str, Any]:
     """Return the YAML header, with the fields of Hugging Face's dataset cards."""
     files = [{"split": name, "path": f"data/{name}-*"} for name in (SPLIT_NAMES.get(s, s) for s in inputs.splits)]
     size = next((name for name, limit in _SIZES if len(inputs.rows) < limit), "n>10M")
-    known = next((name for text, name in _LICENCES.items() if (licence or "").startswith(text)), None)
-    terms = {"license": known} if known else {"license": "other", "license_name": "see-the-section-licence"}
+    identifier = next((name for text, name in _LICENCES.items() if (licence or "").startswith(text)), None)
+    terms = {"license": identifier} if identifier else {"license": "other", "license_name": "see-the-section-licence"}
     return {
         "pretty_name": f"Relevance of {inputs.dataset} captions by {inputs.label}",
         **terms,

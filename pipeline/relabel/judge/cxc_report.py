@@ -19,7 +19,7 @@ from relabel.core.tables import Table
 from relabel.datasets.cxc import METHODS, TASKS, Split, Task
 from relabel.judge.cxc import SHOWN, read_cxc
 from relabel.judge.notes import BASELINE, checkpoint_notes, missing_notes, model_notes, task_notes
-from relabel.judge.published_results import PAPERS, Published, published_pearson
+from relabel.judge.published_results import PAPERS, PublishedPearson, published_pearson
 from relabel.judge.rank_bootstrap import rank_intervals
 from relabel.judge.report import UNDEFINED, JudgedLabel, Report, label_fields
 
@@ -103,7 +103,7 @@ class AgreementRow:
     first_missing : tuple of str
         The first few of them, with the reason.
     figures : Agreement
-    published : Published or None
+    published : PublishedPearson or None
         The figure of a paper for this label under the paper's protocol, in which no pair is missing.
     spearman_interval, kendall_interval : Interval or None
         95% bootstrap intervals, over the resamples of Pearson's, which is in `figures`.
@@ -117,7 +117,7 @@ class AgreementRow:
     missing: int
     first_missing: tuple[str, ...]
     figures: Agreement
-    published: Published | None
+    published: PublishedPearson | None
     spearman_interval: Interval | None = None
     kendall_interval: Interval | None = None
 

@@ -13,7 +13,7 @@ UNNAMED = "checkpoint not named"
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedPearson:
     """One figure of a paper.
 
     Attributes
@@ -79,17 +79,17 @@ _SAME_IMAGE = {"source": "same_image"}
 # CxC SITS test, Pearson: parameters that a label must have, subset, figure. Both papers take the first five references,
 # the judged caption included. A label of `vectors` says nothing of the model behind its files, so that BCLS's figure of
 # CLIP's image and caption vectors (0.373) stands beside none.
-_SITS: list[tuple[dict[str, Any], str, Published]] = [
-    (_SAME_IMAGE, "all", Published(0.711, "SAM", "Recall (binary)")),
-    (_SAME_IMAGE, "c2i_intrasim", Published(0.00, "SAM", "Recall (binary)")),
-    (_CIDER_PTB, "all", Published(0.738, "BCLS", "CIDEr")),
-    (_CIDER_SPLIT, "all", Published(0.734, "SAM", "NCS with CIDEr")),
-    (_CIDER_SPLIT, "c2i_intrasim", Published(0.453, "SAM", "NCS with CIDEr")),
-    (_METEOR, "all", Published(0.757, "BCLS", "METEOR")),
-    (_SPICE_RAW, "all", Published(0.729, "SAM", "NCS with SPICE")),
-    (_SPICE_RAW, "c2i_intrasim", Published(0.536, "SAM", "NCS with SPICE")),
-    (_SPICE_PTB, "all", Published(0.728, "BCLS", "SPICE")),
-    (_SBERT, "all", Published(0.877, "BCLS", f"S-BERT, {UNNAMED}")),
+_SITS: list[tuple[dict[str, Any], str, PublishedPearson]] = [
+    (_SAME_IMAGE, "all", PublishedPearson(0.711, "SAM", "Recall (binary)")),
+    (_SAME_IMAGE, "c2i_intrasim", PublishedPearson(0.00, "SAM", "Recall (binary)")),
+    (_CIDER_PTB, "all", PublishedPearson(0.738, "BCLS", "CIDEr")),
+    (_CIDER_SPLIT, "all", PublishedPearson(0.734, "SAM", "NCS with CIDEr")),
+    (_CIDER_SPLIT, "c2i_intrasim", PublishedPearson(0.453, "SAM", "NCS with CIDEr")),
+    (_METEOR, "all", PublishedPearson(0.757, "BCLS", "METEOR")),
+    (_SPICE_RAW, "all", PublishedPearson(0.729, "SAM", "NCS with SPICE")),
+    (_SPICE_RAW, "c2i_intrasim", PublishedPearson(0.536, "SAM", "NCS with SPICE")),
+    (_SPICE_PTB, "all", PublishedPearson(0.728, "BCLS", "SPICE")),
+    (_SBERT, "all", PublishedPearson(0.877, "BCLS", f"S-BERT, {UNNAMED}")),
 ]
 
 _ECCV: list[tuple[dict[str, Any], str, PublishedRanking]] = [
@@ -115,7 +115,7 @@ SAMPLED = (
 
 def published_pearson(
     params: Mapping[str, Any], task: Task, subset: str, split: str, *, own_model: bool = False
-) -> Published | None:
+) -> PublishedPearson | None:
     """Find the figure that a paper reports for a label on CxC; None where no paper does.
 
     Parameters

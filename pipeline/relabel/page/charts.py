@@ -103,10 +103,10 @@ def draw_pairs(captions: PageCaptions, most: int = PAIRS) -> dict[str, CaptionPa
         step = rng.integers(1, size[references])
         offset = (references - first[references] + step) % size[references]
         pairs["same_image"] = CaptionPairs(references, first[references] + offset)
-    others = len(captions) - size
-    if others.min() > 0:
+    candidate_counts = len(captions) - size
+    if candidate_counts.min() > 0:
         references = rng.integers(0, len(captions), most)
-        candidates = rng.integers(0, others[references])
+        candidates = rng.integers(0, candidate_counts[references])
         # Captions after the image of the reference are moved by its size.
         candidates += np.where(candidates >= first[references], size[references], 0)
         pairs["random"] = CaptionPairs(references, candidates)

@@ -18,7 +18,7 @@ from relabel.judge.report import Report, ReportFiles, metrics, write_report
 from relabel.stages import Project
 from relabel.stages.job import report_variant
 from relabel.stages.judge import check_judged
-from relabel.stages.judged_sets import Judged, SetResults, judge_sets, open_sets
+from relabel.stages.judged_sets import JudgingRequest, SetResults, judge_sets, open_sets
 from relabel.store.manifest import MANIFEST, Manifest
 
 Against = str
@@ -122,8 +122,7 @@ def correlate(
         _judge_encodings(project, labels, names, against, scores, allow_missing, result)
     if not sets:
         return result
-    judged = Judged(names, functions, scores, allow_missing)
-    results = judge_sets(project, judged, sets)
+    results = judge_sets(project, JudgingRequest(names, functions, scores, allow_missing), sets)
     # "all" takes the sets that are at hand; a set that is asked for by name must be there.
     missing = [
         one for one in results.problems if everything and one[0] in set_names() and isinstance(one[1], MissingError)

@@ -25,7 +25,7 @@ from relabel.store.manifest import MANIFEST
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgingRequest:
     """The labels, functions and files of scores that are judged together.
 
     Attributes
@@ -112,7 +112,7 @@ def _caption_texts(project: Project) -> dict[str, str]:
     return dict(zip(corpus.caption_ids, corpus.texts, strict=True))
 
 
-def judge_sets(project: Project, judged: Judged, sets: Sequence[JudgedSet]) -> SetResults:
+def judge_sets(project: Project, request: JudgingRequest, sets: Sequence[JudgedSet]) -> SetResults:
     """Judge labels, functions and files of scores on sets of texts.
 
     Scores and encodings of labels are kept in ``labels/DATASET/judged/SET`` and read by later calls. A set whose files
@@ -126,18 +126,20 @@ def judge_sets(project: Project, judged: Judged, sets: Sequence[JudgedSet]) -> S
         except RelabelError as error:
             results.problems.append((one.name, error))
             continue
-        _judge_set(project, judged, one, judgements, results)
+        _judge_set(project, request, one, judgements, results)
     return results
 
 
-def _judge_set(project: Project, judged: Judged, one: JudgedSet, judgements: Judgements, results: SetResults) -> None:
+def _judge_set(
+    project: Project, request: JudgingRequest, one: JudgedSet, judgements: Judgements, results: SetResults
+) -> None:
     params, runtime = project.config.judge, project.runtime
     compare = partial(
         set_figures, one, judgements, resamples=params.resamples, seed=params.seed, threads=runtime.threads
     )
     figures: dict[str, list[Figure]] = {}
     left_out: dict[str, str] = {}
-    for label in judged.labels:
+    for label in request.labels:
         try:
             for name, source, parts in _variants(project, label):
                 reasons = [component.query_blocker() for component in (source, *parts.values())]
@@ -152,11 +154,11 @@ def _judge_set(project: Project, judged: Judged, one: JudgedSet, judgements: Jud
                 results.costs.setdefault(name, []).append(scored)
         except RelabelError as error:
             results.problems.append((f"{label} on {one.name}", error))
-    for name, function in judged.functions.items():
+    for name, function in request.functions.items():
         figures[name] = compare(score_with_function(judgements, function))
     # A file of scores is given for one set, so a fault in it ends the command.
-    for path in judged.scores:
-        figures[path.stem] = compare(read_pair_scores(path, one, judgements, judged.allow_missing))
+    for path in request.scores:
+        figures[path.stem] = compare(read_pair_scores(path, one, judgements, request.allow_missing))
     results.report += set_report(one, figures, left_out, params.resamples, params.seed)
     if figures:
         results.columns.append(set_column(one, figures))

@@ -33,7 +33,7 @@ from relabel.page.render import VERSION, Page, PageLabel, render_page
 from relabel.sources.relevance import Relevance
 from relabel.stages.correlate import EvaluationResult
 from relabel.stages.job import report_variant
-from relabel.stages.judged_sets import Judged, judge_sets, open_sets
+from relabel.stages.judged_sets import JudgingRequest, judge_sets, open_sets
 from relabel.stages.project import Project
 from relabel.store.artefact import build
 from relabel.store.manifest import MANIFEST, ArtefactSpec, Manifest, read_manifest
@@ -175,7 +175,7 @@ def _judged_sets(project: Project, names: Sequence[str]) -> tuple[Report, list[t
     judged = [name for name in set_names() if project.layout.judged_set(name).exists()]
     if not judged or not names:
         return Report((), ()), []
-    results = judge_sets(project, Judged(names), open_sets(project, judged, set_names()))
+    results = judge_sets(project, JudgingRequest(names), open_sets(project, judged, set_names()))
     return results.report, results.problems
 
 
@@ -263,25 +263,25 @@ class _Builder:
 
     def _nearest(self) -> dict[str, Nearest]:
         """Return the nearest captions of every label that can find them, in the order of the labels."""
-        found: dict[str, Nearest] = {}
+        neighbours: dict[str, Nearest] = {}
         for name, relevance in self.opened.items():
             if (nearest := self._search(name, relevance)) is not None:
-                found[name] = nearest
-        fast = list(found.values())
+                neighbours[name] = nearest
+        fast = list(neighbours.values())
         for name, relevance in self.opened.items():
             source = self.project.config.source(name)
-            if name in found or source.spec.baseline:
+            if name in neighbours or source.spec.baseline:
                 continue
             if source.spec.neighbours_blocker is None or not fast:
                 todo = command("neighbours", "--label", name, "--within", self.split)
                 self.notes["search"].append(f"{name} is not searched: its neighbours take long. {todo} finds them.")
                 continue
-            found[name] = rerank(relevance, self.captions, fast, name, self.project.runtime)
+            neighbours[name] = rerank(relevance, self.captions, fast, name, self.project.runtime)
             self.notes["search"].append(
                 f"{name} scores pair by pair. It orders the first {RERANKED} captions of each other label."
             )
         # Every label but the baseline takes its place among the others.
-        return {name: found[name] for name in self.opened if name in found}
+        return {name: neighbours[name] for name in self.opened if name in neighbours}
 
     def _search(self, name: str, relevance: Relevance) -> Nearest | None:
         """Return the exact nearest captions of a label; None if they would take long to find."""

@@ -71,8 +71,8 @@ class RemoteFolder:
         with remote_errors(self.url):
             # Listings are cached, and another process may have written since.
             self.filesystem.invalidate_cache()
-            found = self.filesystem.find(self.path, detail=True)
-        return self._named(found, self.path)
+            listing = self.filesystem.find(self.path, detail=True)
+        return self._named(listing, self.path)
 
     def matches(self, pattern: str) -> dict[str, RemoteFile]:
         """Return the files that match a pattern of names, by name relative to the folder, sorted."""

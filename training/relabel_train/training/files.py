@@ -216,8 +216,8 @@ class Log:
             return
         with self._path.open("a", encoding="utf-8") as file:
             # JSON has no NaN: float16's first steps overflow until their loss scale has fallen.
-            known = {n: None if isinstance(v, float) and not math.isfinite(v) else v for n, v in values.items()}
-            file.write(json.dumps({"kind": kind, "step": step, **known}, allow_nan=False) + "\n")
+            finite = {n: None if isinstance(v, float) and not math.isfinite(v) else v for n, v in values.items()}
+            file.write(json.dumps({"kind": kind, "step": step, **finite}, allow_nan=False) + "\n")
         if self._board is not None:
             for name, value in values.items():
                 if isinstance(value, int | float):

@@ -291,22 +291,22 @@ class CiderRelevance(Relevance):
 
     def _score_reference(self, refs: Features, row: int, weighting: Weighting, captions: Rows) -> Scores:
         """Score row `row` of `refs`, as the only reference, against captions, with the bits of `_score`."""
-        own, held = slice(refs.indptr[row], refs.indptr[row + 1]), self.features
-        grams, orders = refs.ids[own], len(weighting.starts) - 1
+        entries, features = slice(refs.indptr[row], refs.indptr[row + 1]), self.features
+        grams, orders = refs.ids[entries], len(weighting.starts) - 1
         # Entry of the reference by n-gram. Most entries of the candidates are dropped by one look at this table.
         entry = np.full(len(weighting.idf), -1, np.int32)
         entry[grams] = np.arange(len(grams))
-        shared = np.flatnonzero(entry[held.ids] >= 0)
-        candidate = np.searchsorted(held.indptr, shared, side="right") - 1
+        shared = np.flatnonzero(entry[features.ids] >= 0)
+        candidate = np.searchsorted(features.indptr, shared, side="right") - 1
         order = np.searchsorted(weighting.starts, grams, side="right") - 1
-        weight = weighting.idf[grams] ** 2 * refs.counts[own] * refs.inverse[row, order]
-        at, count = entry[held.ids[shared]], held.counts[shared]
+        weight = weighting.idf[grams] ** 2 * refs.counts[entries] * refs.inverse[row, order]
+        at, count = entry[features.ids[shared]], features.counts[shared]
         if weighting.clip:
-            count = np.minimum(count, refs.counts[own][at])
-        gauss = weighting.gauss[np.abs(held.bigrams[candidate] - refs.bigrams[row])]
-        terms = weight[at] * count * gauss * held.inverse[candidate, order[at]]
+            count = np.minimum(count, refs.counts[entries][at])
+        gauss = weighting.gauss[np.abs(features.bigrams[candidate] - refs.bigrams[row])]
+        terms = weight[at] * count * gauss * features.inverse[candidate, order[at]]
         # `bincount` adds the terms of a caption one after another, by ascending n-gram, as the compiled loops do.
-        total = np.bincount(candidate, terms, len(held.bigrams))[self.positions(captions)]
+        total = np.bincount(candidate, terms, len(features.bigrams))[self.positions(captions)]
         scores: Scores = np.minimum(total * (MAX_SCORE / orders), MAX_SCORE)
         return scores
 

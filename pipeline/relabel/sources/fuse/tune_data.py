@@ -238,7 +238,7 @@ def alter_captions(captions: Sequence[str], count: int, seed: int) -> list[Alter
         lambda words, classes: _replace(words, classes, ("noun",), lexicon, generator),
         lambda words, classes: _replace(words, classes, ("relation", "activity"), lexicon, generator),
     ]
-    made = [0] * len(changes)
+    copies_per_change = [0] * len(changes)
     copies: list[AlteredCopy] = []
     for caption in shuffled:
         if len(copies) == count:
@@ -246,10 +246,10 @@ def alter_captions(captions: Sequence[str], count: int, seed: int) -> list[Alter
         words = _split_words(caption)
         classes = classify_words(words)
         # The rarest kind that fits the caption is made, because exchanges need two words of one class.
-        for kind in sorted(range(len(changes)), key=made.__getitem__):
+        for kind in sorted(range(len(changes)), key=copies_per_change.__getitem__):
             if (altered := changes[kind](words, classes)) is not None:
                 copies.append(AlteredCopy(_join_words(words), _join_words(altered)))
-                made[kind] += 1
+                copies_per_change[kind] += 1
                 break
     if len(copies) < count:
         message = f"{len(copies):,} of {len(captions):,} captions can be altered, and {count:,} are needed"
