@@ -172,10 +172,8 @@ class Sbert(VectorSource[SbertParams]):
         @cache
         def encoder() -> SentenceEncoder:
             files = self._files(runtime)
-            files.check_unchanged(manifest)
-            return _load_encoder(
-                files.folder, files.sha256(), p.prompt, p.max_length, p.dtype, runtime.device, runtime.threads
-            )
+            sha256 = files.check_unchanged(manifest)
+            return _load_encoder(files.folder, sha256, p.prompt, p.max_length, p.dtype, runtime.device, runtime.threads)
 
         def encode(text: str) -> NDArray[np.float32]:
             # A terminal can pass surrogates, which no tokenizer accepts.
