@@ -210,7 +210,16 @@ class Corpus:
         return self.tokens
 
     def words(self, tokenizer: Tokenizer, rows: range) -> list[str]:
-        """Return the words of some captions, joined by spaces; raise as `ptb_tokens` does."""
+        """Return the words of some captions, joined by spaces; raise as `ptb_tokens` does.
+
+        Examples
+        --------
+        >>> from relabel.corpus import Corpus
+        >>> from relabel.corpus.build import Caption
+        >>> corpus = Corpus.from_captions([Caption("1", "a", "train", "A dog"), Caption("2", "a", "train", "Two cats")])
+        >>> corpus.words("lower_split", range(1, 2))
+        ['two cats']
+        """
         if tokenizer == "lower_split":
             return lower_tokens(self.read("text", rows))
         return self.ptb_tokens()[rows.start : rows.stop]

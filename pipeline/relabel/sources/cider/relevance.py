@@ -291,18 +291,18 @@ class CiderRelevance(Relevance):
 
     def _score_reference(self, refs: Features, row: int, weighting: Weighting, captions: Rows) -> Scores:
         """Score row `row` of `refs`, as the only reference, against captions, with the bits of `_score`."""
-        entries, features = slice(refs.indptr[row], refs.indptr[row + 1]), self.features
-        grams, orders = refs.ids[entries], len(weighting.starts) - 1
+        reference, features = slice(refs.indptr[row], refs.indptr[row + 1]), self.features
+        grams, orders = refs.ids[reference], len(weighting.starts) - 1
         # Entry of the reference by n-gram. Most entries of the candidates are dropped by one look at this table.
         entry = np.full(len(weighting.idf), -1, np.int32)
         entry[grams] = np.arange(len(grams))
         shared = np.flatnonzero(entry[features.ids] >= 0)
         candidate = np.searchsorted(features.indptr, shared, side="right") - 1
         order = np.searchsorted(weighting.starts, grams, side="right") - 1
-        weight = weighting.idf[grams] ** 2 * refs.counts[entries] * refs.inverse[row, order]
+        weight = weighting.idf[grams] ** 2 * refs.counts[reference] * refs.inverse[row, order]
         at, count = entry[features.ids[shared]], features.counts[shared]
         if weighting.clip:
-            count = np.minimum(count, refs.counts[entries][at])
+            count = np.minimum(count, refs.counts[reference][at])
         gauss = weighting.gauss[np.abs(features.bigrams[candidate] - refs.bigrams[row])]
         terms = weight[at] * count * gauss * features.inverse[candidate, order[at]]
         # `bincount` adds the terms of a caption one after another, by ascending n-gram, as the compiled loops do.

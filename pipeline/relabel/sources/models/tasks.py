@@ -12,7 +12,6 @@ from typing_extensions import override
 from relabel.core.runtime import Advance
 from relabel.sources.models.files import ModelFiles
 from relabel.sources.shards import ShardTasks
-from relabel.store.files import write_text
 from relabel.store.tasks import Task, TaskGroup
 from relabel.store.workdir import Work
 
@@ -49,7 +48,7 @@ class ModelTasks(ShardTasks):
         if task.file != MODEL:
             return super().make_other(work, task, advance)
         text = json.dumps(self.load_model())
-        return work.file(MODEL, lambda path: write_text(path, text))
+        return work.file(MODEL, lambda path: path.write_text(text, encoding="utf-8"))
 
     @override
     def finish(self, work: Work) -> None:

@@ -161,18 +161,19 @@ class _TextEncoder:
 
     def __call__(self, text: str) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
         """Return the numbers of a text's words, their counts, and the vectors of the words that no caption has."""
-        stop_words = StopWords.of(self.params.stop_words)
-        counts = Counter(word for word in split_words(text, self.params.tokenizer) if word not in stop_words)
-        new = sorted(counts.keys() - self._index.keys())
-        vectors = np.empty((0, int(self.manifest.facts["width"])), np.float32)
-        number = dict(self._index)
-        if new:
+        counts = Counter(word for word in split_words(text, self.params.tokenizer) if word not in self._stop_words)
+        vectors, number = np.empty((0, int(self.manifest.facts["width"])), np.float32), self._index
+        if new := sorted(counts.keys() - number.keys()):
             # New words are numbered after those of the encoding; words without a vector are left out.
             table = _read_vectors(self.params.find_file(self.data, self.manifest), new, self.params)
             vectors, number = table.vectors, number | {word: len(number) + i for word, i in table.index.items()}
         entries = sorted((number[word], count) for word, count in counts.items() if word in number)
         ids, occurrences = np.array(entries, np.int64).reshape(-1, 2).T
         return ids, occurrences, vectors
+
+    @cached_property
+    def _stop_words(self) -> StopWords:
+        return StopWords.of(self.params.stop_words)
 
     @cached_property
     def _index(self) -> dict[str, int]:

@@ -69,8 +69,18 @@ class Bags(NamedTuple):
         return cls(starts, ids, occurrences, np.diff(sums[indptr]).astype(np.int64))
 
     def take(self, captions: NDArray[np.integer]) -> Bags:
-        """Return the bags of some captions, in their order."""
-        sizes = np.diff(self.indptr)[captions]
+        """Return the bags of some captions, in their order.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from relabel.sources.wmd.distance import Bags
+        >>> bags = Bags.of(np.array([0, 2, 3]), np.array([0, 4, 4]), np.array([1, 2, 1]))
+        >>> taken = bags.take(np.array([1, 0]))
+        >>> taken.indptr, taken.words
+        (array([0, 1, 3]), array([4, 0, 4], dtype=int32))
+        """
+        sizes = self.indptr[captions + 1] - self.indptr[captions]
         entries = ranges(self.indptr[captions], sizes)
         return Bags(indptr_of(sizes), self.words[entries], self.counts[entries], self.totals[captions])
 

@@ -200,7 +200,7 @@ class WmdFinder(Finder):
         bags = relevance.bags.take(relevance.positions(references.rows))
         # A caption without words, on either side, is infinitely far.
         has_words = bags.totals > 0
-        least = np.full((weights.shape[0], len(has_words)), np.inf)
+        least = np.full((weights.shape[0], len(references.rows)), np.inf)
         if has_words.any():
             # Squared distances by a matrix product, whose rounding error is subtracted.
             squared = self._squared[bags.words][:, None] + self._squared - 2.0 * (vectors[bags.words] @ vectors.T)
@@ -212,7 +212,7 @@ class WmdFinder(Finder):
             least[np.diff(weights.indptr) == 0] = np.inf
         bound = np.empty(len(least))
         pool_to_captions(least, CODES[self.pooling], bound)
-        return relevance.relevance_of(bound, len(has_words) + 1, self.pooling)
+        return relevance.relevance_of(bound, len(references.rows) + 1, self.pooling)
 
     @cached_property
     def _weights(self) -> csr_array:
