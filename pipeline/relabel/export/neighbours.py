@@ -18,7 +18,7 @@ from relabel.core.errors import CheckError, UsageError, command
 from relabel.core.numeric.csr import indptr_of
 from relabel.core.types import Rows
 from relabel.corpus import Corpus
-from relabel.store.arrays import write_array, write_pieces
+from relabel.store.arrays import combine_chunks, write_array, write_pieces
 from relabel.store.manifest import Manifest
 from relabel.store.workdir import Work
 from relabel_train.batches.base import Missing
@@ -140,21 +140,16 @@ def neighbour_ids(table: pa.Table, corpus: Corpus) -> dict[str, pa.Array]:
         Rows of a table of neighbours.
     corpus : Corpus
     """
-    lists = _flat(table["neighbours"].combine_chunks())
+    lists = combine_chunks(table["neighbours"])
     near, offsets = lists.flatten(), pc.subtract(lists.offsets, lists.offsets[0])
     # Ids are gathered from the columns of the corpus, so that no Python list of all ids is made.
-    captions, images = (corpus.table[name].take(near).combine_chunks() for name in ("caption_id", "image_id"))
+    captions, images = (combine_chunks(corpus.table[name].take(near)) for name in ("caption_id", "image_id"))
     return {
-        "neighbours": pa.ListArray.from_arrays(offsets, _flat(captions)),
-        "neighbour_images": pa.ListArray.from_arrays(offsets, _flat(images)),
+        "neighbours": pa.ListArray.from_arrays(offsets, captions),
+        "neighbour_images": pa.ListArray.from_arrays(offsets, images),
         "scores": table["scores"],
         "same_image": table["same_image"],
     }
-
-
-def _flat(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """Return a combined column as one array."""
-    return column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
 
 
 def _column(folder: Path, manifest: Manifest, name: str) -> Iterator[NDArray[Any]]:

@@ -17,6 +17,7 @@ from relabel.core.errors import CheckError, MissingError, UsageError, command
 from relabel.core.types import Of
 from relabel.export.base import Export, ExportInputs
 from relabel.export.params import ExportTrecParams
+from relabel.store.arrays import combine_chunks
 from relabel.store.workdir import Work, part_ranges
 
 _STEP = 10_000  # queries in memory
@@ -77,8 +78,7 @@ class TrecExport(Export[ExportTrecParams]):
         """Return one row per neighbour of some queries, with ids, rank and score."""
         assert inputs.neighbours is not None
         table = inputs.neighbours.read_rows(queries, ["neighbours", "scores"])
-        lists = table["neighbours"].combine_chunks()
-        lists = lists.chunk(0) if isinstance(lists, pa.ChunkedArray) else lists
+        lists = combine_chunks(table["neighbours"])
         sizes = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
         corpus, numbers = inputs.corpus, np.repeat(np.arange(queries.start, queries.stop), sizes)
         by_image = self.params.of == "images"

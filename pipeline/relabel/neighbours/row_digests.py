@@ -24,6 +24,7 @@ from relabel.corpus import Corpus
 from relabel.sources.cosine import INDEX
 from relabel.sources.shards import FAILED
 from relabel.sources.text_reuse import TEXTS
+from relabel.store.arrays import combine_chunks
 from relabel.store.files import write_plain
 from relabel.store.manifest import Manifest, read_manifest
 
@@ -88,7 +89,7 @@ def digests(columns: Iterable[pa.ChunkedArray]) -> Iterator[bytes]:
     >>> first == third, first == second
     (True, False)
     """
-    layers = [layer for column in columns for layer in _layers(_as_array(column), np.arange(len(column) + 1))]
+    layers = [layer for column in columns for layer in _layers(combine_chunks(column), np.arange(len(column) + 1))]
     for i in range(len(layers[0].ends) - 1):
         digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
         for data, ends, nulls in layers:
@@ -177,12 +178,6 @@ def _validity(values: Any, ends: I8) -> _Layer:
     flagged = np.diff(indptr_of(~valid)[ends]) > 0
     flags = valid[np.repeat(flagged, sizes)].astype(np.uint8)
     return _Layer(flags.data, indptr_of(np.where(flagged, sizes, 0)), nulls=True)
-
-
-def _as_array(column: pa.ChunkedArray) -> Any:
-    """Return a column as one array."""
-    array = column.combine_chunks()
-    return pa.concat_arrays(array.chunks) if isinstance(array, pa.ChunkedArray) else array
 
 
 def write_keys(path: Path, corpus: Corpus, rows: range, encoding: Path) -> None:

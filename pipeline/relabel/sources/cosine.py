@@ -23,7 +23,7 @@ from relabel.sources.finder import Finder, Search
 from relabel.sources.relevance import LookupArrays, Relevance, pool, positions_in
 from relabel.sources.shards import ShardTasks, read_failed_rows
 from relabel.sources.vector_index import build_index, import_faiss
-from relabel.store.arrays import save_index, view_column, write_array, write_pieces
+from relabel.store.arrays import combine_chunks, save_index, view_column, write_array, write_pieces
 from relabel.store.manifest import Manifest, read_columns
 from relabel.store.tasks import Task, TaskGroup
 from relabel.store.workdir import Work
@@ -356,8 +356,7 @@ def _vectors_in_order(folder: Path, manifest: Manifest, row: int) -> Iterator[ND
 
 def vectors_from_table(table: pa.Table) -> NDArray[np.float32]:
     """Return the vectors of one or more shards: (N, D) float32."""
-    column = table["vector"].combine_chunks()
-    column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
+    column = combine_chunks(table["vector"])
     return np.asarray(view_column(column.flatten()), np.float32).reshape(len(column), -1)
 
 

@@ -43,6 +43,20 @@ def view_column(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
     return np.from_dlpack(column)
 
 
+def combine_chunks(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> combine_chunks(pa.chunked_array([[1, 2], [3]])).to_pylist()
+    [1, 2, 3]
+    """
+    combined = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    # For some types, `combine_chunks` of pyarrow returns a chunked array.
+    return pa.concat_arrays(combined.chunks) if isinstance(combined, pa.ChunkedArray) else combined
+
+
 def save_array(path: Path, array: NDArray[Any]) -> None:
     """Write a `.npy` file with the same bytes as `numpy.save`.
 

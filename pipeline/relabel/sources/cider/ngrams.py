@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from relabel.core.numeric.csr import owners, ranges
 from relabel.corpus import References
+from relabel.store.arrays import combine_chunks
 
 _CHUNK = 50_000  # captions or documents whose words are held as Python objects or keys at a time
 
@@ -226,8 +227,7 @@ def _codes(
         sizes[a + 1 : a + 1 + len(lists)] = [len(words) for words in lists]
         chunks.append(pa.array([word for words in lists for word in words], pa.large_string()))
     # Arrow numbers words by their first occurrence. Ids must not depend on that, so codes are mapped to sorted ranks.
-    encoded = pa.chunked_array(chunks, pa.large_string()).dictionary_encode().combine_chunks()
-    encoded = encoded.chunk(0) if isinstance(encoded, pa.ChunkedArray) else encoded
+    encoded = combine_chunks(pa.chunked_array(chunks, pa.large_string()).dictionary_encode())
     order = pc.sort_indices(encoded.dictionary).to_numpy()
     rank = np.empty(len(order), np.int32)
     rank[order] = np.arange(len(order), dtype=np.int32)

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from relabel.core.errors import CheckError, MissingError, UsageError
 from relabel.core.parsing import check_regular, identifier, is_file, read_json, read_lines
 from relabel.corpus.readers.tables import DAMAGE, check_column, first_line
+from relabel.store.arrays import combine_chunks
 from relabel.store.files import sha256_file
 from relabel_train.npy_file import map_npy
 
@@ -192,8 +193,7 @@ def _read_parquet(path: Path) -> tuple[list[str], NDArray[Any]]:
     if not (any(test(list_type) for test in lists) and any(test(list_type.value_type) for test in numbers)):
         raise CheckError(f"column 'vector': expected lists of numbers, found {list_type}", where=str(path))
     table = pq.read_table(path, columns=["id", "vector"]).combine_chunks()
-    column = table["vector"].combine_chunks()
-    column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
+    column = combine_chunks(table["vector"])
     ids = _id_names(table["id"].to_pylist(), path)
     if not ids:
         raise CheckError("no vectors in this file", where=str(path))

@@ -20,6 +20,7 @@ from relabel.core.numeric.csr import indptr_of
 from relabel.core.runtime import Advance
 from relabel.sources.shards import ShardTasks
 from relabel.sources.words.vectors import WordVectorsFile
+from relabel.store.arrays import combine_chunks
 from relabel.store.tasks import Task, TaskGroup
 from relabel.store.workdir import Work
 
@@ -266,9 +267,7 @@ def make_bags_table(bags: WordBags) -> pa.Table:
 def read_bags(path: Path) -> WordBags:
     """Read a file of `make_bags_table`."""
     table = pq.read_table(path).combine_chunks()
-    words = pc.list_flatten(table["words"]).combine_chunks().dictionary_encode()
-    # The result may be a chunked array of one chunk.
-    words = words.chunk(0) if isinstance(words, pa.ChunkedArray) else words
+    words = combine_chunks(pc.list_flatten(table["words"])).dictionary_encode()
     indptr = indptr_of(pc.list_value_length(table["words"]).to_numpy())
     weights = pc.list_flatten(table["weights"]).to_numpy()
     return WordBags(
