@@ -1,0 +1,394 @@
+"""What is frozen: units of values, each a function of a working folder."""
+
+from __future__ import annotations
+
+import gc
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+from tests.golden import hostile, today
+from tests.golden.store import Values
+from tests.golden.today import Folder, hashes, sample
+
+LABELS: dict[str, dict[str, Any]] = {
+    "same_image": {"source": "same_image"},
+    "sbert": {"source": "sbert", "model": "sentence-transformers/all-MiniLM-L6-v2"},
+    "cbow": {"source": "cbow", "vectors": "words.txt", "tokenizer": "lower_split"},
+    "vectors": {"source": "vectors", "captions": "captions.npy"},
+    "clip": {"source": "vectors", "captions": "captions.npy", "images": "images.npy", "pooling": "refs"},
+    "images": {"source": "vectors", "images": "images.npy"},
+    "cider": {"source": "cider"},
+    "cider_lower_split": {"source": "cider", "tokenizer": "lower_split"},
+    "cider_plain": {"source": "cider", "variant": "cider", "df": "corpus"},
+    "spice": {"source": "spice"},
+    "meteor": {"source": "meteor", "processes": 1},
+    "bert_sts": {"source": "bert_sts", "model": "pairs", "gate": "cbow", "threshold": 0.6},
+    "wmd": {"source": "wmd", "vectors": "words.txt", "tokenizer": "lower_split"},
+    "fuse": {"source": "fuse", "model": "fuse"},
+}
+"""Every source, and its main variants."""
+QUICK = [label for label in LABELS if label != "meteor"]
+"""Labels of the quick part: METEOR takes ten seconds to read its tables."""
+QUERIES = (
+    "a dog on a surfboard",
+    "Two people are playing tennis.",
+    "A red double-decker bus in front of a building",
+    "man",
+    "zzz qqq",
+)
+SIZES = {"small": {"val": 40, "train": 20}, "medium": {"test": 400}}
+"""Images of each split of the two projects of all labels; the first split is labelled."""
+
+
+def project(root: Path, size: str) -> Folder:
+    """Return a project of all labels on some captions of COCO, with vectors, words and models."""
+    captions = today.coco_captions(SIZES[size])
+    folder = Folder(root / size, next(iter(SIZES[size])))
+    if size == "medium":
+        folder.parses = _recorded_parses()
+    ingest = {"dataset": "coco", "format": "jsonl", "path": "captions.jsonl", "tokenizer": "ptb", "expected": {}}
+    params = {"sources": LABELS, "ingest": ingest, "judge": {"split": folder.split, "resamples": 0, "draws": 50}}
+    params |= {"encode": {"rows_per_shard": 300}}
+    folder.write(captions, params)
+    random = np.random.default_rng(3)
+    words = sorted({w for c in captions for w in c["text"].lower().replace(".", " ").replace(",", " ").split()})
+    lines = [f"{word} {' '.join(f'{x:.4f}' for x in random.normal(size=12))}" for word in words]
+    (folder.path / "words.txt").write_text("\n".join(line for i, line in enumerate(lines) if i % 10) + "\n")
+    for side, key in (("captions", "caption_id"), ("images", "image_id")):
+        ids = sorted({caption[key] for caption in captions})
+        np.save(folder.path / f"{side}.npy", random.normal(size=(len(ids), 12)).astype(np.float32))
+        (folder.path / f"{side}.ids.txt").write_text("\n".join(ids) + "\n")
+    if not (folder.path / "pairs").exists():
+        today.write_cross_encoder(folder.path / "pairs")
+    today.write_fuse(folder)
+    return folder
+
+
+def _recorded_parses() -> Callable[[str], Any]:
+    """Return the tuples of SPICE's parser for COCO's test captions, from recorded ones."""
+    table = pq.read_table(today.mirror("spice/coco_test_tuples.parquet"))
+    tuples = dict(zip(table["caption_id"].to_pylist(), table["tuples_raw"].to_pylist(), strict=True))
+    texts = {c["text"]: c["caption_id"] for c in today.coco_captions({"test": 5000})}
+    collapsed = {" ".join(text.split()): tuples[int(number)] for text, number in texts.items() if int(number) in tuples}
+    return lambda text: collapsed[" ".join(text.split())]
+
+
+def corpus_values(table: Any) -> Values:
+    """Return a sample of a corpus, its size and the types of its columns."""
+    rows = sample(len(table), 2000)
+    values: Values = {"rows": len(table), "types": {f.name: str(f.type) for f in table.schema}}
+    for name in table.column_names:
+        column = table[name].take(rows).to_pylist()
+        values[name] = hashes(column) if isinstance(column[0], str) else np.array(column)
+    return values
+
+
+def label_values(folder: Folder, name: str, pairs: int, sampled: int) -> Values:
+    """Return everything that a label answers: encoding, pairs, queries, neighbours and lookup blocks."""
+    opened = folder.label(name)
+    values: Values = {f"encoding/{key}": value for key, value in folder.encoding(name, sampled).items()}
+    images, captions = np.array(opened.image_ids), np.array(opened.caption_ids)
+    random = np.random.default_rng(1)
+    left, right = random.integers(len(images), size=pairs), random.integers(len(captions), size=pairs)
+    # A fifth of the pairs are an image's own captions.
+    own = {image: i for i, image in enumerate(opened.corpus.image_ids)}
+    number = opened.corpus.image[opened.relevance.rows.start : opened.relevance.rows.stop]
+    left[::5] = number[right[::5]] - own[images[0]]
+    exact = name in EXACT
+    for pooling in folder.poolings(opened):
+        scores = opened.pairs(images[left].tolist(), captions[right].tolist(), pooling)
+        values[f"pairs/{pooling}"] = scores if exact else scores.astype(np.float32)
+    rows = opened.relevance.rows
+    asked = np.array(rows)[sample(len(rows), 500)].astype(np.int32)
+    for i, text in enumerate(QUERIES):
+        if opened.project.config.source(name).query_blocker() is None:
+            values[f"query/{i}"] = opened.relevance.query(text, asked)
+    for of in ("captions", "images"):
+        table = folder.neighbours(name, of, 20)
+        if table is not None:
+            some = sample(len(table["ids"]), sampled)
+            values |= {f"neighbours/{of}/{key}": array[some] for key, array in table.items()}
+    lookup = folder.lookup(name)
+    if lookup is not None:
+        values |= lookup_values(lookup)
+    opened.relevance.close()
+    return values
+
+
+def lookup_values(lookup: Any) -> Values:
+    """Return a sample of 50 blocks of 128 captions, and the sum of each."""
+    random = np.random.default_rng(2)
+    cells, sums, same = [], [], []
+    for i in range(50):
+        rows = lookup.rows.start + random.permutation(len(lookup))[:128]
+        block = lookup.block(rows, pooling="paired" if i % 2 else None, missing="nan")
+        cells.append(block.ravel()[random.integers(block.size, size=200)])
+        sums.append(block.sum(dtype=np.float64))
+        same.append(lookup.same_image(rows).sum())
+    return {"lookup/cells": np.stack(cells), "lookup/sums": np.array(sums), "lookup/same_image": np.array(same)}
+
+
+EXACT = ("same_image", "cider", "cider_lower_split", "cider_plain", "spice", "meteor")
+"""Labels whose scores do not depend on the processor: kept in float64."""
+
+EXPORTS: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "hf": ("hf", "vectors", ()),
+    "hf of features": ("hf", "cider", ()),
+    "pairs": ("pairs", "cider", ("--count", "300")),
+    "tuples": ("tuples", "cider", ("--count", "150", "--negatives", "3")),
+    "trec": ("trec", "cider", ()),
+    "trec of images": ("trec", "cider_plain", ("--of", "images")),
+    "safetensors": ("safetensors", "vectors", ()),
+    "scan": ("scan", "cider", ()),
+    "wds": ("wds", "clip", ("--captions-per-shard", "60")),
+    "wds of samples": ("wds", "vectors", ("--layout", "samples", "-k", "3")),
+    "neighbours": ("neighbours", "cider", ()),
+    "neighbours of images": ("neighbours", "cider", ("--of", "images")),
+}
+"""Every format but plans: the verb's name, a label, and options."""
+PLANS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "random": ("cider", ("--batch-size", "32", "--epochs", "2", "--batches", "4")),
+    "neighbour": ("cider_plain", ("--sampler", "neighbour", "--batch-size", "20", "--batches", "4")),
+    "graded": ("wmd", ("--sampler", "graded", "--neighbours", "cider", "--batch-size", "32", "--batches", "4")),
+}
+"""Every sampler: a label and options."""
+
+
+def export_values(folder: Folder) -> Values:
+    """Return the content of every export format."""
+    for label in ("cider", "cider_plain", "vectors", "clip", "wmd"):
+        folder.label(label)
+        if label != "wmd":
+            for of in ("captions", "images"):
+                folder.neighbours(label, of, 20)
+            folder.lookup(label)
+    values: Values = {}
+    for name, (kind, label, options) in EXPORTS.items():
+        # Neighbours of images are exported for a split that starts at row 0 alone.
+        if name == "trec of images" and folder.split != "test":
+            continue
+        values |= {f"{name}/{key}": value for key, value in folder.export(kind, label, *options).items()}
+    for name, (label, options) in PLANS.items():
+        values |= {f"plan {name}/{key}": value for key, value in folder.plan(name, label, *options).items()}
+    return values
+
+
+def figure_values(folder: Folder) -> Values:
+    """Return the figures of every label on CxC, and of one on a file with every statistic."""
+    values: Values = {f"cxc/{label}": found for label, found in folder.figures(QUICK, "cxc").items()}
+    captions = folder.corpus.slice(0, 60).to_pylist()
+    human = np.random.default_rng(5).integers(0, 6, 59)
+    pairs = [
+        {"references": [a["text"]], "candidate": b["text"], "human": int(h)}
+        for a, b, h in zip(captions, captions[1:], human, strict=False)
+    ]
+    (folder.path / "judged.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs), encoding="utf-8")
+    for statistic in today.statistics():
+        options = ("--statistic", statistic)
+        values[f"file/{statistic}"] = folder.figures(["cider_lower_split"], "judged.jsonl", *options)
+    return values
+
+
+def score_values(_: Path) -> Values:
+    """Return scores of texts of no corpus, with documents and without, by every source that needs no other file."""
+    import relabel
+
+    references, captions = ["a dog runs on the grass", "A dog is running."], ["a dog on grass", "two cats", "A dog"]
+    documents = [["a cat sits"], ["a dog barks", "the dog"], ["two men on a bench"]]
+    values: Values = {}
+    for source, more in {"sbert": {}, "cider": {"tokenizer": "lower_split"}}.items():
+        values[source] = relabel.score(references, captions, source, **more)
+    values["documents"] = relabel.score(references, captions, "cider", documents=documents, tokenizer="lower_split")
+    return values
+
+
+def loss_values(_: Path) -> Values:
+    """Return value and gradient of every loss in float64, on a batch with tied scores, labels and siblings."""
+    import torch
+
+    random = np.random.default_rng(4)
+    size = 12
+    scores = np.where(random.random((size, size)) < 0.3, 0.25, random.uniform(-1, 1, (size, size)))
+    relevance = np.where(random.random((size, size)) < 0.5, random.integers(-20, 20, (size, size)) / 20, scores / 2)
+    np.fill_diagonal(relevance, 1)
+    same = np.eye(size, dtype=bool)
+    same[2, 5] = same[5, 2] = True
+    vectors = random.normal(size=(size, 6))
+    distances = random.integers(0, 8, (size, size)) / 4
+    np.fill_diagonal(distances, 0)
+    values: Values = {}
+    inputs = {"embeddings": (vectors, distances), "cosine": (scores, relevance), "unit": (scores, abs(relevance))}
+    for name, (loss, reads) in today.losses().items():
+        torch.manual_seed(0)
+        leaf = torch.tensor(inputs[reads][0], requires_grad=True)
+        value = loss(leaf, torch.tensor(inputs[reads][1]), torch.tensor(same))
+        value.backward()
+        values |= {f"{name}/value": np.array(value.item()), f"{name}/gradient": leaf.grad.numpy()}
+    return values
+
+
+def metric_values(_: Path) -> Values:
+    """Return every metric of a matrix of scores with ties, with labels, folds and positives."""
+    random = np.random.default_rng(6)
+    images, captions = 40, 200
+    scores = random.integers(-6, 9, (images, captions)) / 8 + random.random((images, captions)).round(2)
+    labels = np.clip(random.integers(-4, 9, (images, captions)), 0, None) / 8
+    image = np.repeat(np.arange(images), 5)[random.permutation(captions)]
+    found = [np.flatnonzero(row > 0.7) for row in random.random((images, captions))]
+    return {ties: today.retrieval_figures(scores, image, labels, found, ties) for ties in ("pessimistic", "row")}
+
+
+def fit_values(folder: Folder) -> Values:
+    """Return the losses of 20 steps of each model, and the metrics of the trained model."""
+    for label in ("cider", "clip"):
+        folder.label(label)
+        folder.lookup(label)
+    corpus = folder.corpus
+    images = sorted(
+        {
+            (n, name)
+            for n, name, s in zip(*(corpus[c].to_pylist() for c in ("image", "image_id", "split")), strict=True)
+            if s == folder.split
+        }
+    )
+    data = folder.path / "features"
+    data.mkdir(exist_ok=True)
+    np.save(data / f"{folder.split}_ims.npy", np.random.default_rng(8).normal(size=(len(images), 5, 12)).astype("f4"))
+    (data / f"{folder.split}_ids.txt").write_text("".join(f"{name.split(':')[1]}\n" for _, name in images))
+    values: Values = {}
+    for name, (label, options) in FITS.items():
+        found = folder.fit(name, Path("features"), label, *options)
+        values |= {f"{name}/{key}": value[:20] if key != "metrics" else value for key, value in found.items()}
+    return values
+
+
+FITS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "vsepp": ("clip", ("--loss", "bcls", "--epochs", "2")),
+    "vse_inf": ("cider", ("--model", "vse_inf", "--loss", "triplet", "--loss", "ladder:0.5", "--scale", "10")),
+    "log_ratio": ("clip", ("--loss", "log_ratio")),
+    "sgr": ("clip", ("--model", "sgr", "--loss", "smooth_ndcg")),
+    "saf": ("cider", ("--model", "saf", "--loss", "soft_target", "--scale", "10", "--warm-up", "1", "--epochs", "2")),
+}
+
+
+def hostile_values(root: Path) -> Values:
+    """Return exit code and name at fault of hostile files."""
+    folder = Folder(root / "hostile")
+    folder.write([], {"ingest": {"dataset": "mine"}})
+    return dict(hostile.run_all(folder.relabel, folder.path))
+
+
+def full_project(root: Path) -> Folder:
+    """Return the project of all captions of COCO, with the labels of the parameter file."""
+    folder = Folder(root / "full")
+    glove = today.mirror("vectors/glove.6B.100d.captions-vocabulary.txt.gz")
+    labels = {name: LABELS[name] for name in ("same_image", "sbert", "cider", "cider_lower_split")}
+    labels |= {
+        "word2vec": {"source": "cbow", "vectors": "word2vec"},
+        "glove": {"source": "cbow", "vectors": str(glove)},
+    }
+    folder.write([], {"sources": labels, "judge": {"resamples": 0, "draws": 50}})
+    folder.done("fetch", "coco-captions")
+    folder.corpus  # noqa: B018
+    return folder
+
+
+SETS = ("stsb", "flickr8k-expert", "flickr8k-cf", "vsts", "sick", "pascal-50s", "sugarcrepe-pp")
+
+
+def full_figures(folder: Folder, label: str) -> Values:
+    """Return the figures of a label on CxC and ECCV Caption, or on all sets of texts."""
+    folder.label(label)
+    return {on: folder.figures([label], on)[label] for on in ("cxc", "eccv")}
+
+
+def set_figures(folder: Folder, label: str) -> Values:
+    """Return the figures of a label on every judged set of texts that is here."""
+    values: Values = {}
+    for name in SETS:
+        folder.done("fetch", name)
+        values[name] = folder.figures([label], name)[label]
+    return values
+
+
+def other_corpora(root: Path) -> Values:
+    """Return the content of Flickr30K."""
+    folder = Folder(root / "flickr30k")
+    path = today.mirror("flickr30k/dataset_flickr30k.json.gz")
+    params = {"dataset": "coco", "format": "karpathy", "path": str(path), "tokenizer": "ptb", "expected": {}}
+    folder.write([], {"ingest": params})
+    return corpus_values(folder.corpus)
+
+
+def costs(folder: Folder) -> Values:
+    """Return CPU seconds and peak memory of a few commands that start from nothing."""
+    folder.label("cider_lower_split")
+    (folder.path / "cost").mkdir(exist_ok=True)
+    here = ("--labels", "cost", "--replace")
+    commands = {
+        "encode": ("encode", "--label", "cider_lower_split", "--split", "test"),
+        "neighbours": ("neighbours", "--label", "cider_lower_split", "--within", "test", "-k", "100"),
+        "lookup": ("export", "lookup", "--label", "cider_lower_split", "--split", "test"),
+    }
+    return {name: today.cost(folder.path, *command, *here) for name, command in commands.items()}
+
+
+Unit = Callable[[Path], Values]
+
+
+def all_units() -> dict[str, tuple[bool, Unit]]:
+    """Return every unit by name: whether it belongs to the quick part, and its function of the working folder."""
+    units: dict[str, tuple[bool, Unit]] = {
+        "losses": (True, loss_values),
+        "metrics": (True, metric_values),
+        "scores": (True, score_values),
+        "hostile": (True, hostile_values),
+        "flickr30k": (False, other_corpora),
+    }
+    projects: dict[str, Callable[[Path], Folder]] = {size: partial(project, size=size) for size in SIZES}
+    projects = {name: cached(make) for name, make in (projects | {"full": full_project}).items()}
+
+    def add(name: str, quick: bool, values: Callable[..., Values], *more: Any) -> None:
+        def unit(root: Path) -> Values:
+            folder = projects[name.partition("/")[0]](root)
+            # Stages of a large process collect garbage after their work: once per command over all that torch imports.
+            gc.freeze()
+            with folder.inside():
+                return values(folder, *more)
+
+        units[name] = (quick, unit)
+
+    for name in projects:
+        add(f"{name}/corpus", name == "small", lambda folder: corpus_values(folder.corpus))
+    for label in QUICK:
+        add(f"small/{label}", True, label_values, label, 2000, 50)
+    for label in LABELS:
+        add(f"medium/{label}", False, label_values, label, 20_000, 100)
+    add("small/exports", True, export_values)
+    add("medium/exports", False, export_values)
+    add("small/figures", True, figure_values)
+    add("small/fit", True, fit_values)
+    for label in ("same_image", "sbert", "cider", "cider_lower_split", "word2vec", "glove", "fuse"):
+        add(f"full/{label}", False, label_values, label, 20_000, 100)
+        add(f"full/figures {label}", False, full_figures, label)
+    for label in ("sbert", "cider_lower_split", "glove"):
+        add(f"full/sets {label}", False, set_figures, label)
+    add("full/costs", False, costs)
+    return units
+
+
+def cached(make: Callable[[Path], Folder]) -> Callable[[Path], Folder]:
+    """Make a project once per working folder."""
+    made: dict[Path, Folder] = {}
+
+    def once(root: Path) -> Folder:
+        if root not in made:
+            made[root] = make(root)
+        return made[root]
+
+    return once
