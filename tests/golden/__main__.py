@@ -11,70 +11,63 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from tests.golden import store
+from tests.golden.store import Values
 from tests.golden.today import Skip
-from tests.golden.units import Unit, all_units
+from tests.golden.units import all_units
 
 
-def selected(quick: bool, only: str) -> dict[str, Unit]:
-    """Return the units that can hold an entry of the pattern."""
-    chosen = {}
+def computed(root: Path, quick: bool, only: str) -> Iterator[tuple[str, Values | Exception, str]]:
+    """Yield the name of each unit that can hold an entry of the pattern, its values or the reason, and its cost."""
     for name, (in_quick, unit) in all_units().items():
-        entries = [f"{name}/{key}" for key in store.read(name)] or [name]
-        if (in_quick or not quick) and any(fnmatchcase(entry, only) for entry in (*entries, f"{name}/")):
-            chosen[name] = unit
-    return chosen
-
-
-def _spent(started: tuple[float, float]) -> str:
-    return f"{time.perf_counter() - started[0]:.1f} s, CPU {time.process_time() - started[1]:.1f} s"
+        entries = [f"{name}/{key}" for key in store.read(name)]
+        if (quick and not in_quick) or not any(fnmatchcase(entry, only) for entry in (*entries, f"{name}/")):
+            continue
+        started = time.perf_counter(), time.process_time()
+        try:
+            found: Values | Exception = unit(root)
+        except Exception as error:  # the other units are of use without this one
+            if not isinstance(error, Skip):
+                traceback.print_exc()
+            found = error
+        spent = time.perf_counter() - started[0], time.process_time() - started[1]
+        yield name, found, "{:.1f} s, CPU {:.1f} s".format(*spent)
 
 
 def freeze(root: Path, quick: bool = False, only: str = "*") -> int:
     """Write the values of units; return 1 if one failed."""
-    failed = 0
-    for name, unit in selected(quick, only).items():
-        started, frozen = (time.perf_counter(), time.process_time()), store.read(name)
-        try:
-            found = unit(root)
-        except Skip as reason:
-            print(f"skipped {name}: {reason}", flush=True)
+    code = 0
+    for name, found, spent in computed(root, quick, only):
+        if isinstance(found, Exception):
+            print(f"not frozen: {name}: {type(found).__name__}: {found}", flush=True)
+            code = code if isinstance(found, Skip) else 1
             continue
-        except Exception:  # the other units are of use without this one
-            traceback.print_exc()
-            failed += 1
-            continue
-        kept = {key: value for key, value in frozen.items() if not fnmatchcase(f"{name}/{key}", only)}
+        kept = {key: value for key, value in store.read(name).items() if not fnmatchcase(f"{name}/{key}", only)}
         store.write(name, kept | {key: value for key, value in found.items() if fnmatchcase(f"{name}/{key}", only)})
-        print(f"{name}: {len(found)} entries, {_spent(started)}", flush=True)
-    return min(failed, 1)
+        print(f"{name}: {len(found)} entries, {spent}", flush=True)
+    return code
 
 
 def compare(root: Path, quick: bool = False, only: str = "*", verbose: bool = False) -> int:
     """Print every entry that differs; return 4 if there is one, else 0."""
     tolerances, compared, wrong, skipped = store.read_tolerances(), 0, 0, 0
-    for name, unit in selected(quick, only).items():
-        started, frozen = (time.perf_counter(), time.process_time()), store.read(name)
-        try:
-            found = unit(root)
-        except Skip as reason:
-            print(f"skipped {name}: {reason}", flush=True)
+    for name, found, spent in computed(root, quick, only):
+        if isinstance(found, Skip):
             skipped += 1
+            print(f"skipped {name}: {found}", flush=True)
             continue
-        except Exception as error:
-            traceback.print_exc()
-            print(f"{name}: failed: {type(error).__name__}: {error}", flush=True)
-            wrong += 1
-            continue
+        frozen = store.read(name)
         compared += sum(fnmatchcase(f"{name}/{key}", only) for key in frozen)
-        for line in store.differences(name, frozen, found, tolerances, only):
-            wrong += 1
+        lines = [f"{name}: failed: {type(found).__name__}: {found}"]
+        if not isinstance(found, Exception):
+            lines = list(store.differences(name, frozen, found, tolerances, only))
+        wrong += len(lines)
+        for line in (*lines, *([f"{name}: {spent}"] if verbose else ())):
             print(line, flush=True)
-        if verbose:
-            print(f"{name}: {_spent(started)}", flush=True)
     print(f"{compared:,} frozen values compared, {wrong:,} differ, {skipped} units skipped", flush=True)
     return 4 if wrong else 0
 

@@ -22,7 +22,6 @@ SMOKES: dict[str, tuple[str, str]] = {
     "fit in two processes": ("relabel_train/training/test_distributed.py", "test_relabel_fit_runs_under_torchrun"),
     "fit is resumed": ("relabel_train/training/test_fit.py", "test_a_killed_run_equals_an_uninterrupted_one"),
     "eval over averages": ("relabel_train/training/test_evaluate.py", "test_sgraf_is_the_average_of_two_runs"),
-    "eval over folds": ("relabel_train/training/test_evaluate.py", "test_figures_equal_those_of_the_embeddings"),
     "vectors of images": ("relabel/export/test_image_vectors.py", "test_blocks_equal_a_loop_over_the_files_of_vectors"),
     "a lookup on a device": ("relabel_train/test_lookup_device.py", "test_blocks_equal_those_of_the_mapped_lookup"),
     "label shards under several workers": (
@@ -36,8 +35,8 @@ SMOKES: dict[str, tuple[str, str]] = {
     ),
     "memory of a search": ("relabel/sources/test_vector_search.py", "test_memory_limit_holds_for_every_k"),
 }
-"""What values do not show, and the test below `tests` that does. Statistics of a file and `score(documents=)` are
-frozen: `small/figures/file/*`, `scores/documents`.
+"""What values do not show, and the test below `tests` that does. Statistics of a file, `score(documents=)` and eval
+over folds are frozen: `small/figures/file/*`, `scores/documents`, `small/fit/*/metrics`.
 """
 
 

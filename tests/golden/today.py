@@ -11,6 +11,8 @@ import io
 import itertools
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -140,14 +142,14 @@ class Folder:
         self.done("ingest")
         return _read_tables(self.path / "labels/coco/corpus")
 
-    def label(self, name: str) -> Any:
+    def label(self, name: str) -> OpenLabel:
         """Encode a label, and open it."""
         import relabel
 
         self.corpus  # noqa: B018
         self.done("encode", "--label", name, "--split", self.split)
         with self.inside():
-            return relabel.load("labels/coco", name, self.split)
+            return OpenLabel(relabel.load("labels/coco", name, self.split))
 
     def encoding(self, name: str, count: int) -> Arrays:
         """Return what is stored of some captions of a label: unit vectors, or words, n-grams or tuples with counts."""
@@ -175,11 +177,6 @@ class Folder:
         if "words" in table.column_names and pa.types.is_string(table["words"].type):
             values["words"] = hashes(chosen["words"].to_pylist())
         return values
-
-    def poolings(self, opened: Any) -> tuple[str, ...]:
-        """Return the poolings that a label supports, its default first."""
-        spec, default = opened.project.config.source(opened.name).spec, opened.relevance.pooling
-        return (default, *(pooling for pooling in spec.poolings if pooling != default))
 
     def neighbours(self, name: str, of: str, k: int) -> Arrays | None:
         """Return ids (as rows) and scores of neighbours of all captions or images; None where a source has none."""
@@ -231,18 +228,41 @@ class Folder:
         """Train a model for some steps; return the losses and gradients of each step, and the metrics."""
         labels = f"labels/coco/exports/{self.split}/lookup/{lookup}"
         given = ["--data", str(data), "--captions", "labels/coco/corpus", "--namespace", "coco"]
-        sizes = ["--embed", "16", "--word", "8", "--least", "1", "--batch-size", "16", "--threads", "1"]
-        own = ["--split", self.split, "--val", self.split, "--labels", labels, "--epochs", "1", "--log-every", "1"]
+        sizes = ["--lr", "1e-4", "--embed", "16", "--word", "8", "--least", "1", "--batch-size", "16", "--threads", "1"]
+        own = ["--split", self.split, "--val", self.split, "--labels", labels, "--epochs", "2", "--log-every", "1"]
+        shutil.rmtree(self.path / f"runs/{name}", ignore_errors=True)
         self.done("fit", "--out", f"runs/{name}", *given, *sizes, *own, *options)
         log = (self.path / f"runs/{name}/log.jsonl").read_text(encoding="utf-8").splitlines()
         steps = [line for line in map(json.loads, log) if "loss" in line]
-        ends = ["--labels", labels, "--split", self.split, "--threads", "1", "--json"]
+        ends = ["--labels", labels, "--split", self.split, "--threads", "1", "--folds", "4", "--json"]
         report = json.loads(self.done("eval", "--run", f"runs/{name}", *given, *ends))
         return {
             "loss": np.array([line["loss"] for line in steps]),
             "gradient": np.array([line["gradient"] for line in steps]),
             "metrics": _plain({"all": report["retrieval"]["figures"], "graded": report["graded"][lookup]["figures"]}),
         }
+
+
+class OpenLabel:
+    """An encoded label. Captions are numbered within its split, and so are images."""
+
+    def __init__(self, opened: Any) -> None:
+        self.relevance, self.corpus = opened.relevance, opened.corpus
+        self.source = opened.project.config.source(opened.name)
+        self.rows, default = self.relevance.rows, self.relevance.pooling
+        self.images = self.corpus.image[self.rows.start : self.rows.stop] - self.corpus.image[self.rows.start]
+        """Image of each caption."""
+        self.poolings = (default, *(pooling for pooling in self.source.spec.poolings if pooling != default))
+        self.scores_texts = self.source.query_blocker() is None
+
+    def pairs(self, images: Any, captions: Any, pooling: str) -> Any:
+        """Score pairs of an image and a caption."""
+        references = self.corpus.references(images + self.corpus.image[self.rows.start])
+        return self.relevance.pairs(references, (captions + self.rows.start).astype(np.int32), pooling)
+
+    def query(self, text: str, captions: Any) -> Any:
+        """Score captions against a new text."""
+        return self.relevance.query(text, (captions + self.rows.start).astype(np.int32))
 
 
 @dataclass(frozen=True)
@@ -323,43 +343,47 @@ def _read_tables(folder: Path) -> pa.Table:
 
 def _contents(folder: Path) -> Iterator[tuple[str, str, Any]]:
     """Yield file, column and values of every data file of an export. Descriptions and manifests are left out."""
+    files: dict[str, list[bytes]] = {}
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        files = {path.relative_to(folder).as_posix(): path.read_bytes()}
-        if path.suffix == ".tar":
-            with tarfile.open(path) as tar:
-                files = {f"{path.name}/{one.name}": tar.extractfile(one).read() for one in tar}  # type: ignore[union-attr]
-            if len(files) > 50:  # a sample of webdataset each, rather than arrays of all
-                files = {name: files[name] for name in list(files)[:: len(files) // 10]}
-        for name, body in files.items():
-            for column, values in _columns(name, body):
-                yield name, column, values
+        # Shards of one table are one table.
+        files.setdefault(re.sub(r"-\d+-of-\d+", "", path.relative_to(folder).as_posix()), []).append(path.read_bytes())
+    for name, bodies in files.items():
+        if name.endswith(".tar"):
+            with tarfile.open(fileobj=io.BytesIO(bodies[0])) as tar:
+                members = {f"{name}/{one.name}": tar.extractfile(one).read() for one in tar}  # type: ignore[union-attr]
+            # Samples of webdataset have a file each; arrays are a few files.
+            some = list(members)[:: len(members) // 10 if len(members) > 50 else 1]
+            tables = [(member, _columns(member, [members[member]])) for member in some]
+        else:
+            tables = [(name, _columns(name, bodies))]
+        for member, columns in tables:
+            for column, values in columns.items():
+                rows = sample(len(values), 200)
+                array = _as_array(values[rows] if isinstance(values, np.ndarray) else [values[i] for i in rows])
+                yield member, f"{column}/count", np.array(len(values))
+                yield member, column, array if array.size <= 4000 else array.ravel()[sample(array.size, 4000)]
 
 
-def _columns(name: str, body: bytes) -> Iterator[tuple[str, Any]]:
-    """Yield the columns of one file: at most 200 records of each, and their number."""
-    columns: dict[str, Any] = {}
+def _columns(name: str, bodies: list[bytes]) -> dict[str, Any]:
+    """Return the columns of a file, or of all shards of one."""
+    body = bodies[0]
     if name.endswith(".parquet"):
-        table = pq.read_table(io.BytesIO(body))
-        columns = {column: table[column].to_pylist() for column in table.column_names}
-    elif name.endswith(".npy"):
-        columns = {"array": np.load(io.BytesIO(body), allow_pickle=False)}
-    elif name.endswith(".safetensors"):
+        table = pa.concat_tables([pq.read_table(io.BytesIO(shard)) for shard in bodies])
+        return {column: table[column].to_pylist() for column in table.column_names}
+    if name.endswith(".npy"):
+        return {"array": np.load(io.BytesIO(body), allow_pickle=False)}
+    if name.endswith(".safetensors"):
         from safetensors.numpy import load
 
-        columns = load(body)
-    elif name.endswith((".qrels", ".run")):
+        return load(body)
+    if name.endswith((".qrels", ".run")):
         columns = {str(i): list(c) for i, c in enumerate(zip(*map(str.split, body.decode().splitlines()), strict=True))}
-        columns = {k: list(map(float, v)) if _is_number(v[0]) else v for k, v in columns.items()}
-    elif name.endswith(".json") and not name.endswith(("manifest.json", "sidecar.json")):
+        return {k: list(map(float, v)) if _is_number(v[0]) else v for k, v in columns.items()}
+    if name.endswith(".json") and not name.endswith(("manifest.json", "sidecar.json")):
         leaves = list(_leaves(json.loads(body)))
-        columns = {"texts": [leaf for leaf in leaves if isinstance(leaf, str)]}
-        columns["numbers"] = [float(leaf) for leaf in leaves if isinstance(leaf, int | float)]
-    elif name.endswith(".txt"):
-        columns = {"line": body.decode().splitlines()}
-    for column, values in columns.items():
-        rows = sample(len(values), 200)
-        yield f"{column}/count", np.array(len(values))
-        yield column, _as_array(values[rows] if isinstance(values, np.ndarray) else [values[i] for i in rows])
+        texts = [leaf for leaf in leaves if isinstance(leaf, str)]
+        return {"texts": texts, "numbers": [float(leaf) for leaf in leaves if isinstance(leaf, int | float)]}
+    return {"line": body.decode().splitlines()} if name.endswith(".txt") else {}
 
 
 def _leaves(value: Any) -> Iterator[Any]:
@@ -392,11 +416,13 @@ def _as_array(values: Any) -> Any:
 def _records(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return flat records as task, split and subset of a record to its figures, without costs and published figures."""
     left_out = ("bytes_per_caption", "captions_per_second", "paper")
-    named = [("/".join(str(row[k]) for k in ("task", "split", "subset", "set") if k in row), row) for row in rows]
-    return {
-        f"{name}/{i}": {k: v for k, v in row.items() if not isinstance(v, str | None) and k not in left_out}
-        for i, (name, row) in enumerate(named)
-    }
+    named: dict[str, Any] = {}
+    for row in rows:
+        name = "/".join(str(row[k]) for k in ("task", "split", "subset", "set") if k in row)
+        while name in named:
+            name += "'"
+        named[name] = {k: v for k, v in row.items() if not isinstance(v, str | None) and k not in left_out}
+    return named
 
 
 def _plain(value: Any) -> Any:
@@ -408,50 +434,37 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and value != value else value
 
 
-def statistics() -> tuple[str, ...]:
-    """Return the statistics of a file of judgements."""
-    from typing import get_args
+LOSSES: dict[str, list[dict[str, Any]]] = {
+    "TripletLoss": [{}, {"negatives": "sum"}, {"negatives": "soft"}, {"reduction": "mean", "directions": "mean"}],
+    "KendallLoss": [{}],
+    "SlidingWindowKendallLoss": [{}, {"edges": "all"}],
+    "BCLSLoss": [{}],
+    "LadderLoss": [{}, {"thresholds": (0.63, 0.3), "contrast": "sum"}, {"sets": "cumulative", "fillers": True}],
+    "SAMLoss": [{}, {"sampling": "hard"}, {"sampling": "soft", "margin_of": "query"}, {"form": "released", "clamp": 1}],
+    "SmoothNDCGLoss": [{}, {"ideal": "sorted"}],
+    "SmoothNDCGTripletLoss": [{}],
+    "SoftTargetLoss": [{}],
+    "MultiPositiveInfoNCE": [{}, {"positive": 0.9}],
+    "GradedSigmoidLoss": [{}, {"labels": "cosine"}],
+    "LogRatioLoss": [{}],
+    "DenseTripletLoss": [{}],
+}
+"""Every loss with its main variants."""
 
-    from relabel.judge import JudgeParams
 
-    return get_args(JudgeParams.model_fields["statistic"].annotation)
-
-
-def losses() -> dict[str, tuple[Any, str]]:
-    """Return every loss and its main variants, and what it reads: embeddings, or labels of 0..1 or -1..1."""
+def losses() -> Iterator[tuple[str, Any, str]]:
+    """Yield name and object of every loss, and what it reads: embeddings, or labels of 0..1 or -1..1."""
     from relabel_train import losses as all_losses
 
-    made: dict[str, tuple[Any, str]] = {}
-    for name in all_losses.__all__:
-        kind = getattr(all_losses, name)
-        abstract = name in ("CombinedLoss", "DistanceLoss", "Reduction", "RelevanceLoss")
-        if not abstract:
-            loss = kind()
-            made[name] = loss, ("embeddings" if isinstance(loss, all_losses.DistanceLoss) else _reads(loss))
-    variants = {
-        "TripletLoss": [{"negatives": "sum"}, {"negatives": "soft"}, {"reduction": "mean", "directions": "mean"}],
-        "SlidingWindowKendallLoss": [{"edges": "all"}],
-        "LadderLoss": [{"thresholds": (0.63, 0.3), "contrast": "sum"}, {"sets": "cumulative", "fillers": True}],
-        "SAMLoss": [
-            {"sampling": "hard"},
-            {"sampling": "soft", "margin_of": "query"},
-            {"form": "released", "clamp": 1.0},
-        ],
-        "SmoothNDCGLoss": [{"ideal": "sorted"}],
-        "MultiPositiveInfoNCE": [{"positive": 0.9}],
-        "GradedSigmoidLoss": [{"labels": "cosine"}],
-    }
-    for name, choices in variants.items():
-        for i, chosen in enumerate(choices):
+    for name, variants in LOSSES.items():
+        for i, chosen in enumerate(variants):
             loss = getattr(all_losses, name)(**chosen)
-            made[f"{name}{i}"] = loss, _reads(loss)
-    return made
-
-
-def _reads(loss: Any) -> str:
-    """Return which labels a loss of scores reads."""
-    bounds = getattr(loss, "label_bounds", None)
-    return "unit" if bounds is not None and bounds[0] == 0 else "cosine"
+            reads = "unit" if (getattr(loss, "label_bounds", None) or (-1,))[0] == 0 else "cosine"
+            yield (
+                f"{name}{i - 1 if i else ''}",
+                loss,
+                "embeddings" if isinstance(loss, all_losses.DistanceLoss) else reads,
+            )
 
 
 def retrieval_figures(scores: Any, image: Any, labels: Any, found: Sequence[Any], ties: str) -> Any:
@@ -469,14 +482,16 @@ def retrieval_figures(scores: Any, image: Any, labels: Any, found: Sequence[Any]
 
 def cost(folder: Path, *arguments: str) -> dict[str, float]:
     """Run a command in a process of its own; return its CPU seconds and the peak of its memory in MiB."""
+    # The peak of `getrusage` is that of the parent, if that is larger.
     code = (
-        "import resource, sys; from relabel_cli.main import main\n"
+        "import re, resource, sys; from relabel_cli.main import main\n"
         "try: main()\n"
         "finally:\n"
         "    used = resource.getrusage(resource.RUSAGE_SELF)\n"
-        "    print('COST', used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, file=sys.stderr)"
+        "    peak = re.search('VmHWM:\\\\s+([0-9]+)', open('/proc/self/status').read())[1]\n"
+        "    print('COST', used.ru_utime + used.ru_stime, int(peak) / 1024, file=sys.stderr)"
     )
     run = [sys.executable, "-c", code, *arguments, "--quiet"]
     done = subprocess.run(run, cwd=folder, capture_output=True, text=True, check=True)
     seconds, memory = map(float, done.stderr.rpartition("COST")[2].split())
-    return {"cpu seconds": round(seconds, 1), "peak MiB": round(memory)}
+    return {"seconds": round(seconds, 1), "MiB": round(memory)}

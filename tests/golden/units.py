@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import gc
 import json
+import shutil
 from collections.abc import Callable
-from functools import partial
+from contextlib import suppress
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from tests.golden import hostile, today
 from tests.golden.store import Values
-from tests.golden.today import Folder, hashes, sample
+from tests.golden.today import Folder, Skip, hashes, sample
 
 LABELS: dict[str, dict[str, Any]] = {
     "same_image": {"source": "same_image"},
@@ -45,6 +48,7 @@ SIZES = {"small": {"val": 40, "train": 20}, "medium": {"test": 400}}
 """Images of each split of the two projects of all labels; the first split is labelled."""
 
 
+@cache
 def project(root: Path, size: str) -> Folder:
     """Return a project of all labels on some captions of COCO, with vectors, words and models."""
     captions = today.coco_captions(SIZES[size])
@@ -70,12 +74,12 @@ def project(root: Path, size: str) -> Folder:
 
 
 def _recorded_parses() -> Callable[[str], Any]:
-    """Return the tuples of SPICE's parser for COCO's test captions, from recorded ones."""
+    """Return a function from a text to the recorded tuples of COCO's test captions; new texts have simple ones."""
     table = pq.read_table(today.mirror("spice/coco_test_tuples.parquet"))
-    tuples = dict(zip(table["caption_id"].to_pylist(), table["tuples_raw"].to_pylist(), strict=True))
-    texts = {c["text"]: c["caption_id"] for c in today.coco_captions({"test": 5000})}
-    collapsed = {" ".join(text.split()): tuples[int(number)] for text, number in texts.items() if int(number) in tuples}
-    return lambda text: collapsed[" ".join(text.split())]
+    texts = {c["caption_id"]: " ".join(c["text"].split()) for c in today.coco_captions({"test": 5000})}
+    numbers = map(str, table["caption_id"].to_pylist())
+    tuples = {texts[n]: found for n, found in zip(numbers, table["tuples_raw"].to_pylist(), strict=True) if n in texts}
+    return lambda text: tuples.get(" ".join(text.split()), today.words_as_tuples(text))
 
 
 def corpus_values(table: Any) -> Values:
@@ -92,22 +96,15 @@ def label_values(folder: Folder, name: str, pairs: int, sampled: int) -> Values:
     """Return everything that a label answers: encoding, pairs, queries, neighbours and lookup blocks."""
     opened = folder.label(name)
     values: Values = {f"encoding/{key}": value for key, value in folder.encoding(name, sampled).items()}
-    images, captions = np.array(opened.image_ids), np.array(opened.caption_ids)
     random = np.random.default_rng(1)
-    left, right = random.integers(len(images), size=pairs), random.integers(len(captions), size=pairs)
-    # A fifth of the pairs are an image's own captions.
-    own = {image: i for i, image in enumerate(opened.corpus.image_ids)}
-    number = opened.corpus.image[opened.relevance.rows.start : opened.relevance.rows.stop]
-    left[::5] = number[right[::5]] - own[images[0]]
-    exact = name in EXACT
-    for pooling in folder.poolings(opened):
-        scores = opened.pairs(images[left].tolist(), captions[right].tolist(), pooling)
-        values[f"pairs/{pooling}"] = scores if exact else scores.astype(np.float32)
-    rows = opened.relevance.rows
-    asked = np.array(rows)[sample(len(rows), 500)].astype(np.int32)
-    for i, text in enumerate(QUERIES):
-        if opened.project.config.source(name).query_blocker() is None:
-            values[f"query/{i}"] = opened.relevance.query(text, asked)
+    left, right = random.integers(opened.images[-1] + 1, size=pairs), random.integers(len(opened.images), size=pairs)
+    left[::5] = opened.images[right[::5]]  # a fifth of the pairs are an image's own captions
+    for pooling in opened.poolings:
+        scores = opened.pairs(left, right, pooling)
+        values[f"pairs/{pooling}"] = scores if name in EXACT else scores.astype(np.float32)
+    asked = sample(len(opened.images), 500)
+    for i, text in enumerate(QUERIES if opened.scores_texts else ()):
+        values[f"query/{i}"] = opened.query(text, asked)
     for of in ("captions", "images"):
         table = folder.neighbours(name, of, 20)
         if table is not None:
@@ -145,7 +142,7 @@ EXPORTS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "trec of images": ("trec", "cider_plain", ("--of", "images")),
     "safetensors": ("safetensors", "vectors", ()),
     "scan": ("scan", "cider", ()),
-    "wds": ("wds", "clip", ("--captions-per-shard", "60")),
+    "wds": ("wds", "clip", ("--captions-per-shard", "500")),
     "wds of samples": ("wds", "vectors", ("--layout", "samples", "-k", "3")),
     "neighbours": ("neighbours", "cider", ()),
     "neighbours of images": ("neighbours", "cider", ("--of", "images")),
@@ -188,9 +185,9 @@ def figure_values(folder: Folder) -> Values:
         for a, b, h in zip(captions, captions[1:], human, strict=False)
     ]
     (folder.path / "judged.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs), encoding="utf-8")
-    for statistic in today.statistics():
-        options = ("--statistic", statistic)
-        values[f"file/{statistic}"] = folder.figures(["cider_lower_split"], "judged.jsonl", *options)
+    for statistic in ("pearson", "spearman", "tau_b", "tau_c"):
+        given = ("judged.jsonl", "--statistic", statistic)
+        values[f"file/{statistic}"] = folder.figures(["cider_lower_split"], *given)
     return values
 
 
@@ -223,7 +220,7 @@ def loss_values(_: Path) -> Values:
     np.fill_diagonal(distances, 0)
     values: Values = {}
     inputs = {"embeddings": (vectors, distances), "cosine": (scores, relevance), "unit": (scores, abs(relevance))}
-    for name, (loss, reads) in today.losses().items():
+    for name, loss, reads in today.losses():
         torch.manual_seed(0)
         leaf = torch.tensor(inputs[reads][0], requires_grad=True)
         value = loss(leaf, torch.tensor(inputs[reads][1]), torch.tensor(same))
@@ -248,18 +245,13 @@ def fit_values(folder: Folder) -> Values:
     for label in ("cider", "clip"):
         folder.label(label)
         folder.lookup(label)
-    corpus = folder.corpus
-    images = sorted(
-        {
-            (n, name)
-            for n, name, s in zip(*(corpus[c].to_pylist() for c in ("image", "image_id", "split")), strict=True)
-            if s == folder.split
-        }
-    )
+    corpus = folder.corpus.filter(pc.equal(folder.corpus["split"], folder.split))
+    images = corpus["image_id"].unique().to_pylist()
     data = folder.path / "features"
     data.mkdir(exist_ok=True)
-    np.save(data / f"{folder.split}_ims.npy", np.random.default_rng(8).normal(size=(len(images), 5, 12)).astype("f4"))
-    (data / f"{folder.split}_ids.txt").write_text("".join(f"{name.split(':')[1]}\n" for _, name in images))
+    regions = np.random.default_rng(8).normal(size=(len(images), 5, 12))
+    np.save(data / f"{folder.split}_ims.npy", regions.astype(np.float32))
+    (data / f"{folder.split}_ids.txt").write_text("".join(f"{image.partition(':')[2]}\n" for image in images))
     values: Values = {}
     for name, (label, options) in FITS.items():
         found = folder.fit(name, Path("features"), label, *options)
@@ -268,12 +260,13 @@ def fit_values(folder: Folder) -> Values:
 
 
 FITS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "vsepp": ("clip", ("--loss", "bcls", "--epochs", "2")),
+    "vsepp": ("clip", ("--loss", "bcls")),
     "vse_inf": ("cider", ("--model", "vse_inf", "--loss", "triplet", "--loss", "ladder:0.5", "--scale", "10")),
     "log_ratio": ("clip", ("--loss", "log_ratio")),
-    "sgr": ("clip", ("--model", "sgr", "--loss", "smooth_ndcg")),
-    "saf": ("cider", ("--model", "saf", "--loss", "soft_target", "--scale", "10", "--warm-up", "1", "--epochs", "2")),
+    "sgr": ("clip", ("--model", "sgr", "--loss", "kendall")),
+    "saf": ("cider", ("--model", "saf", "--loss", "soft_target", "--scale", "10", "--warm-up", "1")),
 }
+"""Every model: label and options of a run."""
 
 
 def hostile_values(root: Path) -> Values:
@@ -283,37 +276,51 @@ def hostile_values(root: Path) -> Values:
     return dict(hostile.run_all(folder.relabel, folder.path))
 
 
+GLOVE = "vectors/glove.6B.100d.captions-vocabulary.txt.gz"
+FULL = ("same_image", "cider", "cider_lower_split", "sbert", "word2vec", "glove", "fuse")
+"""Labels of COCO's test captions."""
+
+
+@cache
 def full_project(root: Path) -> Folder:
-    """Return the project of all captions of COCO, with the labels of the parameter file."""
+    """Return the project of all captions of COCO; a fuse is fitted to human scores of val."""
     folder = Folder(root / "full")
-    glove = today.mirror("vectors/glove.6B.100d.captions-vocabulary.txt.gz")
-    labels = {name: LABELS[name] for name in ("same_image", "sbert", "cider", "cider_lower_split")}
-    labels |= {
-        "word2vec": {"source": "cbow", "vectors": "word2vec"},
-        "glove": {"source": "cbow", "vectors": str(glove)},
-    }
-    folder.write([], {"sources": labels, "judge": {"resamples": 0, "draws": 50}})
+    labels = {name: LABELS[name] for name in FULL[:4]} | {"word2vec": {"source": "cbow", "vectors": "word2vec"}}
+    with suppress(Skip):
+        labels["glove"] = {"source": "cbow", "vectors": str(today.mirror(GLOVE))}
+        labels["fuse"] = {"source": "fuse", "model": "fuse", "gate": "glove", "gate_top": 100}
+    tune = {"fuse": {"parts": ["glove", "cider"], "free": ["glove", "cider"], "trees": 10}}
+    folder.write([], {"sources": labels, "judge": {"resamples": 0, "draws": 50}, "tune": tune})
     folder.done("fetch", "coco-captions")
     folder.corpus  # noqa: B018
     return folder
 
 
-SETS = ("stsb", "flickr8k-expert", "flickr8k-cf", "vsts", "sick", "pascal-50s", "sugarcrepe-pp")
+def full_values(folder: Folder, label: str) -> Values:
+    """Return what a label of COCO's test captions answers, and its figures on CxC and ECCV Caption."""
+    if label in ("glove", "fuse"):
+        today.mirror(GLOVE)
+    if label == "fuse":
+        folder.done("tune", "fuse", "--out", "fuse")
+    if label == "word2vec":
+        folder.done("tune", "cbow")
+    values = label_values(folder, label, 20_000, 100)
+    return values | {
+        f"figures/{on}": folder.figures([label], on)[label] for on in ("cxc", "eccv") if (label, on) != ("fuse", "eccv")
+    }
 
 
-def full_figures(folder: Folder, label: str) -> Values:
-    """Return the figures of a label on CxC and ECCV Caption, or on all sets of texts."""
-    folder.label(label)
-    return {on: folder.figures([label], on)[label] for on in ("cxc", "eccv")}
+SETS = {"stsb": "stsb", "sick": "sick", "flickr8k-expert": "flickr8k", "vsts": "vsts", "pascal-50s": "pascal-50s"}
+SETS |= {"sugarcrepe-pp": "sugarcrepe-pp"}
+"""Judged sets of texts, each with the dataset that is fetched for it."""
 
 
-def set_figures(folder: Folder, label: str) -> Values:
-    """Return the figures of a label on every judged set of texts that is here."""
-    values: Values = {}
-    for name in SETS:
-        folder.done("fetch", name)
-        values[name] = folder.figures([label], name)[label]
-    return values
+def set_figures(folder: Folder, label: str, count: int) -> Values:
+    """Return the figures of a label on the first judged sets of texts."""
+    today.mirror("judged")
+    for dataset in SETS.values():
+        folder.done("fetch", dataset)
+    return {name: folder.figures([label], name)[label] for name in list(SETS)[:count]}
 
 
 def other_corpora(root: Path) -> Values:
@@ -327,15 +334,16 @@ def other_corpora(root: Path) -> Values:
 
 def costs(folder: Folder) -> Values:
     """Return CPU seconds and peak memory of a few commands that start from nothing."""
-    folder.label("cider_lower_split")
-    (folder.path / "cost").mkdir(exist_ok=True)
-    here = ("--labels", "cost", "--replace")
+    shutil.rmtree(folder.path / "cost", ignore_errors=True)
+    label = ("--label", "cider_lower_split")
     commands = {
-        "encode": ("encode", "--label", "cider_lower_split", "--split", "test"),
-        "neighbours": ("neighbours", "--label", "cider_lower_split", "--within", "test", "-k", "100"),
-        "lookup": ("export", "lookup", "--label", "cider_lower_split", "--split", "test"),
+        "ingest": ("ingest", "--tokenizer", "none"),
+        "encode": ("encode", *label, "--split", "test"),
+        "neighbours": ("neighbours", *label, "--within", "test", "-k", "100"),
+        "lookup": ("export", "lookup", *label, "--split", "test"),
     }
-    return {name: today.cost(folder.path, *command, *here) for name, command in commands.items()}
+    found = {name: today.cost(folder.path, *command, "--labels", "cost") for name, command in commands.items()}
+    return {f"{name}/{what}": number for name, spent in found.items() for what, number in spent.items()}
 
 
 Unit = Callable[[Path], Values]
@@ -351,15 +359,18 @@ def all_units() -> dict[str, tuple[bool, Unit]]:
         "flickr30k": (False, other_corpora),
     }
     projects: dict[str, Callable[[Path], Folder]] = {size: partial(project, size=size) for size in SIZES}
-    projects = {name: cached(make) for name, make in (projects | {"full": full_project}).items()}
+    projects["full"] = full_project
 
     def add(name: str, quick: bool, values: Callable[..., Values], *more: Any) -> None:
         def unit(root: Path) -> Values:
             folder = projects[name.partition("/")[0]](root)
             # Stages of a large process collect garbage after their work: once per command over all that torch imports.
             gc.freeze()
-            with folder.inside():
-                return values(folder, *more)
+            try:
+                with folder.inside():
+                    return values(folder, *more)
+            finally:
+                gc.unfreeze()
 
         units[name] = (quick, unit)
 
@@ -367,28 +378,15 @@ def all_units() -> dict[str, tuple[bool, Unit]]:
         add(f"{name}/corpus", name == "small", lambda folder: corpus_values(folder.corpus))
     for label in QUICK:
         add(f"small/{label}", True, label_values, label, 2000, 50)
-    for label in LABELS:
+    for label in (label for label in LABELS if label not in FULL or label == "fuse"):
         add(f"medium/{label}", False, label_values, label, 20_000, 100)
     add("small/exports", True, export_values)
     add("medium/exports", False, export_values)
     add("small/figures", True, figure_values)
     add("small/fit", True, fit_values)
-    for label in ("same_image", "sbert", "cider", "cider_lower_split", "word2vec", "glove", "fuse"):
-        add(f"full/{label}", False, label_values, label, 20_000, 100)
-        add(f"full/figures {label}", False, full_figures, label)
-    for label in ("sbert", "cider_lower_split", "glove"):
-        add(f"full/sets {label}", False, set_figures, label)
+    for label in FULL:
+        add(f"full/{label}", False, full_values, label)
+    for label, count in (("cider_lower_split", 6), ("glove", 6), ("sbert", 2)):
+        add(f"full/sets/{label}", False, set_figures, label, count)
     add("full/costs", False, costs)
     return units
-
-
-def cached(make: Callable[[Path], Folder]) -> Callable[[Path], Folder]:
-    """Make a project once per working folder."""
-    made: dict[Path, Folder] = {}
-
-    def once(root: Path) -> Folder:
-        if root not in made:
-            made[root] = make(root)
-        return made[root]
-
-    return once
