@@ -30,22 +30,7 @@ def run(load: Callable[[], Any] = load_root) -> int:
 def report(error: BaseException, verbose: bool = False) -> int:
     """Write the reason why a command ended to stderr, in one line; return its exit code.
 
-    Parameters
-    ----------
-    error : BaseException
-    verbose : bool
-        Whether to write the traceback as well. A usage error has none.
-
-    Examples
-    --------
-    >>> import sys
-    >>> from contextlib import redirect_stderr
-    >>> from relabel.core.errors import MissingError
-    >>> from relabel_cli.border import report
-    >>> with redirect_stderr(sys.stdout):
-    ...     report(MissingError("no such file", where="captions.jsonl", todo="Give --path."))
-    error: captions.jsonl: no such file. Give --path.
-    3
+    `verbose`: whether to write the traceback as well. A usage error has none.
     """
     if verbose and _usage(error) is None:
         write_message("".join(traceback.format_exception(error)).rstrip())

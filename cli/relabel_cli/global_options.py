@@ -18,15 +18,7 @@ from relabel_cli.streams import write_result
 
 
 class GlobalOptions(Parameters):
-    """Options of every verb of the pipeline.
-
-    Examples
-    --------
-    >>> from relabel_cli.global_options import GlobalOptions
-    >>> runtime = GlobalOptions(memory="2GiB", threads=5, quiet=True).runtime()
-    >>> runtime.memory, runtime.threads
-    (2147483648, 5)
-    """
+    """Options of every verb of the pipeline."""
 
     params: Path | None = Field(
         None, description="Parameter file. [default: ./params.yaml, else the one beside --labels]"
@@ -65,13 +57,7 @@ class GlobalOptions(Parameters):
         return Project(config, self.runtime(), self.labels)
 
     def runtime(self) -> Runtime:
-        """Return the runtime of the options.
-
-        Raises
-        ------
-        UsageError
-            If the options contradict each other, or `memory` is not an amount.
-        """
+        """Return the runtime of the options."""
         repeat_options(self.repeated())
         if self.workers and self.scheduler is not None:
             message = "--workers and --scheduler exclude each other"
@@ -90,14 +76,7 @@ class GlobalOptions(Parameters):
         )
 
     def repeated(self) -> list[tuple[str, str]]:
-        """Return the options that a following command needs as well, as pairs of option and value.
-
-        Examples
-        --------
-        >>> from relabel_cli.global_options import GlobalOptions
-        >>> GlobalOptions(dataset="mine", threads=5).repeated()
-        [('--dataset', 'mine')]
-        """
+        """Return the options that a following command needs as well, as pairs of option and value."""
         options = [("--params", self.params), *(("--set", setting) for setting in self.set)]
         options += [("--dataset", self.dataset)]
         # Defaults are not repeated, which keeps the commands of messages short.

@@ -19,10 +19,7 @@ def load_root() -> Any:
 def main(load: Callable[[], Any] = load_root) -> None:
     """Run a command line with relabel's handling of errors, streams and Ctrl-C, and exit.
 
-    Parameters
-    ----------
-    load : callable
-        Returns the Typer app to run.
+    `load`: returns the Typer app to run.
     """
     exit_on_interrupt()
     # Imported after the handler is set: an interrupted import ends as one line, too.

@@ -30,20 +30,8 @@ class Overrides:
     model. The options are unset by default, and the help shows the defaults. The function receives a dict of the
     options that are set: ``{"ingest.path": ...}``.
 
-    Attributes
-    ----------
-    model : type of BaseModel
-    section : str
-        Dotted name of the section.
-    without : tuple of str
-        Fields that become no options.
-
-    Examples
-    --------
-    >>> from relabel.config import EncodeParams
-    >>> from relabel_cli.options import Overrides
-    >>> [name for name, _ in Overrides(EncodeParams, "encode").fields()]
-    ['rows_per_shard']
+    `section`: dotted name of the section.
+    `without`: fields that become no options.
     """
 
     model: type[BaseModel]
@@ -105,12 +93,8 @@ def label_option(purpose: str, default: str | None = None) -> Any:
 
     The name is singular, because `--labels` is the folder of all artefacts.
 
-    Parameters
-    ----------
-    purpose : str
-        Infinitive that completes the help text "Labels ...".
-    default : str, optional
-        Labels that the verb chooses without the option, for which it receives an empty list. Required if None.
+    `purpose`: infinitive that completes the help text "Labels ...". `default`: labels that the verb chooses without the
+    option, for which it receives an empty list. Required if None.
     """
     help_text = f"Labels {purpose}, by comma or repeated. [{'required' if default is None else f'default: {default}'}]"
     unset: Any = ... if default is None else []
@@ -118,19 +102,7 @@ def label_option(purpose: str, default: str | None = None) -> Any:
 
 
 def split_names(values: list[str] | None) -> list[str]:
-    """Split the values of an option that may be repeated, and lists names by commas.
-
-    Raises
-    ------
-    typer.BadParameter
-        If the values hold no name.
-
-    Examples
-    --------
-    >>> from relabel_cli.options import split_names
-    >>> split_names(["sbert,cider", "cbow"])
-    ['sbert', 'cider', 'cbow']
-    """
+    """Split the values of an option that may be repeated, and lists names by commas."""
     names = [name.strip() for text in values or [] for name in text.split(",") if name.strip()]
     if values and not names:
         raise typer.BadParameter("no name is given")
@@ -140,12 +112,7 @@ def split_names(values: list[str] | None) -> list[str]:
 def group(function: Callable[[], None], **verbs: typer.Typer) -> typer.Typer:
     """Return a Typer app of several verbs by name, as in `relabel export lookup`.
 
-    Parameters
-    ----------
-    function : callable
-        Its docstring is the help.
-    **verbs : typer.Typer
-        Apps of one command each.
+    `function`: its docstring is the help. `verbs`: apps of one command each.
     """
     app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
     app.callback(context_settings=CONTEXT)(function)
@@ -187,12 +154,7 @@ def _settable(info: FieldInfo) -> bool:
 def _option(name: str, info: FieldInfo, unset: bool = False) -> inspect.Parameter:
     """Return the option of a field.
 
-    Parameters
-    ----------
-    name : str
-    info : FieldInfo
-    unset : bool
-        Whether the option is None by default, and the help text shows the field's default.
+    `unset`: whether the option is None by default, and the help text shows the field's default.
     """
     default = info.get_default(call_default_factory=True)
     extra: Any = info.json_schema_extra or {}

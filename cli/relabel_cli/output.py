@@ -66,14 +66,7 @@ def terminal_width() -> int:
 
 
 def fit(lines: Sequence[Sequence[str]], right: Container[int] = ()) -> list[str]:
-    """Align cells; on a terminal that is too narrow, the last column is wrapped beside the others or below them.
-
-    Examples
-    --------
-    >>> from relabel_cli.output import fit
-    >>> fit([("coco", "5 MB", "package a"), ("cxc", "15 MB", "package b")], right=[1])
-    ['coco   5 MB  package a', 'cxc   15 MB  package b']
-    """
+    """Align cells; on a terminal that is too narrow, the last column is wrapped beside the others or below them."""
     rows = align(lines, right)
     # In a pipe, a row stays one line for other programs.
     width = shutil.get_terminal_size((sys.maxsize, 40)).columns
@@ -116,14 +109,7 @@ def fetch_table(files: Sequence[FileStatus]) -> str:
 
 
 def size(count: float) -> str:
-    """Format a number of bytes in decimal units.
-
-    Examples
-    --------
-    >>> from relabel_cli.output import size
-    >>> size(512), size(385_400_000)
-    ('512 B', '385 MB')
-    """
+    """Format a number of bytes in decimal units."""
     for unit in ("B", "KB", "MB"):
         if count < 1000:
             return f"{count:.0f} {unit}"

@@ -19,15 +19,7 @@ _TITLE = 26  # columns of a bar's title; count and time left take up to 44 of th
 
 
 def make_progress(quiet: bool) -> Progress:
-    """Return no progress if quiet, bars if stderr is a terminal, else lines.
-
-    Examples
-    --------
-    >>> from relabel.core.runtime import SILENT
-    >>> from relabel_cli.progress import make_progress
-    >>> make_progress(quiet=True) is SILENT
-    True
-    """
+    """Return no progress if quiet, bars if stderr is a terminal, else lines."""
     if quiet:
         return SILENT
     return Bars() if sys.stderr.isatty() else Lines()
@@ -38,13 +30,6 @@ class TimeLeft:
 
     Work of an earlier run and the loading of models are left out of the rate. There is no estimate before a few seconds
     of work, when it would be wrong by more than a factor of two.
-
-    Examples
-    --------
-    >>> from relabel_cli.progress import TimeLeft
-    >>> time_left = TimeLeft(total=1000)
-    >>> [time_left.update(done, now) for done, now in [(500, 20.0), (510, 21.0), (550, 26.0), (600, 31.0)]]
-    [None, None, 54.0, 44.0]
     """
 
     def __init__(self, total: int) -> None:

@@ -43,13 +43,6 @@ def parameter_model(options: type) -> type[Parameters]:
     """Return a pydantic model of a dataclass of the trainer, which does not depend on pydantic.
 
     A required field is None by default, for which `parse` raises.
-
-    Examples
-    --------
-    >>> from relabel_cli.trainer_options import parameter_model
-    >>> from relabel_train.training.options import FitOptions
-    >>> parameter_model(FitOptions)(epochs=3).epochs
-    3
     """
     hints = get_type_hints(options)
     definitions: dict[str, Any] = {}
@@ -61,13 +54,7 @@ def parameter_model(options: type) -> type[Parameters]:
 
 
 def parse(options: type[T], values: BaseModel) -> T:
-    """Return the dataclass of the values of its parameter model.
-
-    Raises
-    ------
-    UsageError
-        If a required option is missing, or the dataclass refuses a value.
-    """
+    """Return the dataclass of the values of its parameter model."""
     by_name = {one.name: getattr(values, one.name) for one in fields(options)}  # type: ignore[arg-type]
     missing = [f"--{one.name}" for one in fields(options) if one.metadata["needed"] and by_name[one.name] is None]  # type: ignore[arg-type]
     if missing:

@@ -69,12 +69,6 @@ class Config(Parameters):
 
     Without arguments, they are read from ./params.yaml, as by the command; without that file, all have their defaults.
     With arguments, no file is read. `load_config` reads another file.
-
-    Examples
-    --------
-    >>> from relabel.config import Config
-    >>> Config(sources={"mine": {"source": "cider", "sigma": 3}}).params("mine").sigma
-    3.0
     """
 
     ingest: IngestParams = IngestParams()
@@ -128,11 +122,6 @@ class Config(Parameters):
         """Return the parameters of a label; the name of a source is a label with the source's defaults.
 
         `tuned` is the sbert that `relabel tune sbert` makes.
-
-        Raises
-        ------
-        UsageError
-            If there is no such label.
         """
         if label in self.sources:
             return self.sources[label]
@@ -142,24 +131,12 @@ class Config(Parameters):
         raise UsageError(f"no label {label!r}", todo=choices(label, [*self.sources, *presets]))
 
     def source(self, label: str) -> Source[Any]:
-        """Return the source of a label.
-
-        Raises
-        ------
-        UsageError
-            If there is no such label, or its source does not support its pooling.
-        """
+        """Return the source of a label."""
         params = self.params(label)
         return source_class(params.source)(params if self._models is None else params.with_models(*self._models))
 
     def parts(self, label: str) -> dict[str, Source[Any]]:
-        """Return the sources of the parts and gates of a label, with those of their own parts, by label.
-
-        Raises
-        ------
-        UsageError
-            As `source`, for the label or a part.
-        """
+        """Return the sources of the parts and gates of a label, with those of their own parts, by label."""
         parts: dict[str, Source[Any]] = {}
         for part in self.source(label).input_labels():
             parts |= {part: self.source(part)} | self.parts(part)
@@ -169,28 +146,8 @@ class Config(Parameters):
 def load_config(path: Path | None, settings: list[str] = [], overrides: Mapping[str, Any] = {}) -> Config:  # noqa: B006
     """Read the parameters of a file, and override them.
 
-    Parameters
-    ----------
-    path : Path or None
-        YAML file. If None, ./params.yaml if it exists, else the defaults.
-    settings : list of str
-        `a.b.c=value` (the value is YAML), applied in order.
-    overrides : mapping
-        Dotted names to values, applied last; None is skipped.
-
-    Raises
-    ------
-    MissingError
-        If a named file does not exist.
-    UsageError
-        If a name is not a parameter or a value is not valid. The message names the file or setting, and the parameter.
-
-    Examples
-    --------
-    >>> from relabel.config import load_config
-    >>> config = load_config(None, ["judge.seed=1", "sources={mine: {source: cider, sigma: 3}}"], {"judge.seed": 2})
-    >>> config.judge.seed, list(config.sources), config.params("mine").sigma
-    (2, ['mine'], 3.0)
+    `path`: YAML file. If None, ./params.yaml if it exists, else the defaults. `settings`: `a.b.c=value` (the value is
+    YAML), applied in order. `overrides`: dotted names to values, applied last; None is skipped.
     """
     body, where = _read_body(path)
     body = _drop_other_captions(body, with_overrides(body, settings, overrides))
@@ -206,14 +163,6 @@ def params_file(labels: Path) -> Path | None:
     """Return the parameter file of a folder of labels if the working folder has none.
 
     It lies beside the folder of labels, so that a notebook in another folder works with the parameters of its project.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from relabel.config import params_file
-    >>> _ = Path("project").mkdir(), Path("project/params.yaml").write_text("judge: {seed: 3}")
-    >>> params_file(Path("project/labels")).as_posix()
-    'project/params.yaml'
     """
     beside = labels.parent / _FILE
     return beside if file_status(_FILE) is None and file_status(beside) is not None else None
@@ -249,15 +198,7 @@ def _if_valid(body: dict[str, Any]) -> Config | None:
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """Return the content of a parameter file; an empty file has no parameters.
-
-    Raises
-    ------
-    MissingError
-        If the file does not exist.
-    UsageError
-        If it is larger than 1 MiB, is not YAML or is not a mapping.
-    """
+    """Return the content of a parameter file; an empty file has no parameters."""
     size = check_regular(path, "no such parameter file").stat().st_size
     if size > _MAX_BYTES:
         raise UsageError(f"a parameter file has at most {_MAX_BYTES:,} bytes, found {size:,}", where=str(path))
@@ -272,14 +213,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def with_overrides(body: Mapping[str, Any], settings: list[str], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters after applying settings (`NAME=YAML`) and then options by dotted name; None is skipped.
-
-    Examples
-    --------
-    >>> from relabel.config import with_overrides
-    >>> with_overrides({"judge": {"seed": 0}}, ["judge.ties=mean"], {"judge.seed": 3, "judge.split": None})
-    {'judge': {'seed': 3, 'ties': 'mean'}}
-    """
+    """Return parameters after applying settings (`NAME=YAML`) and then options by dotted name; None is skipped."""
     result = deepcopy(dict(body))
     for setting in settings:
         name, equals, text = setting.partition("=")

@@ -33,15 +33,9 @@ ECCV_FILES = ("eccv_image_to_caption.json", "eccv_caption_to_image.json")
 class Evaluation:
     """Result of an evaluation.
 
-    Attributes
-    ----------
-    retrieval : RetrievalReport
-        Of all images that were evaluated; with positives `eccv` if given.
-    graded : dict of str to RetrievalReport
-        By label, of the first images.
-    stand_in : str or None
-        Caveat to show with these figures: the features are proxies of images.
-    notes : list of str
+    `retrieval`: of all images that were evaluated; with positives `eccv` if given.
+    `graded`: by label, of the first images.
+    `stand_in`: caveat to show with these figures: the features are proxies of images.
     """
 
     retrieval: RetrievalReport
@@ -69,17 +63,7 @@ def evaluate(options: EvalOptions, device: str = "auto", notify: Callable[[str],
     Captions that stand in for images are neither queries, nor in a gallery, nor positives. A held-out caption is left
     out as a query, and R of an image query does not count it.
 
-    Parameters
-    ----------
-    options : EvalOptions
-    device : "auto", "cpu" or "cuda"
-    notify : callable
-        Called with progress messages.
-
-    Raises
-    ------
-    FileNotFoundError, FeaturesError, LookupFileError, KeyError, FitError
-        If a file is missing or invalid, or files do not cover each other.
+    `notify`: called with progress messages.
     """
     if options.images and options.eccv is not None:
         raise FitError("ECCV Caption's positives need all images of the split: omit `images` or `eccv`")

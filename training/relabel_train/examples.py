@@ -27,24 +27,7 @@ def write_lookup(folder: str | Path) -> Path:
     Captions are `coco:11`, `coco:12` (of image `coco:1`), `coco:21`, `coco:22`, `coco:31` and `coco:32`, in rows 0 to
     5. Relevance is a cosine, pooled by the maximum.
 
-    Parameters
-    ----------
-    folder : str or Path
-        Made if it does not exist.
-
-    Returns
-    -------
-    Path
-        The folder, for `open_lookup`.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from relabel_train.examples import write_lookup
-    >>> from relabel_train.lookup import open_lookup
-    >>> lookup = open_lookup(write_lookup(tempfile.mkdtemp()))
-    >>> len(lookup), lookup.about.pooling
-    (6, 'max')
+    `folder`: made if it does not exist. Returns Path: the folder, for `open_lookup`.
     """
     scores = _VECTORS @ _VECTORS.T
     # Neighbours by (-score, row), without the caption itself.
@@ -87,16 +70,7 @@ def write_lookup(folder: str | Path) -> Path:
 
 
 def write_sidecar(folder: str | Path) -> Path:
-    """Write a side-car of one shard with the keys `0001` and `0002`, each with one caption; return its folder.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from relabel_train.examples import write_sidecar
-    >>> from relabel_train.webdataset import open_sidecar
-    >>> open_sidecar(write_sidecar(tempfile.mkdtemp()))
-    <SideCar example (sbert), train: 2 keys in 1 shards, vectors of 2 float16>
-    """
+    """Write a side-car of one shard with the keys `0001` and `0002`, each with one caption; return its folder."""
     keys = ["0001", "0002"]
     texts = {"keys": keys, "image_ids": ["mine:0001", "mine:0002"], "caption_ids": ["mine:0001#0", "mine:0002#0"]}
     arrays = {

@@ -39,38 +39,12 @@ class FeaturesError(ValueError):
 class Features:
     r"""Vectors of images, by image id.
 
-    Parameters
-    ----------
-    arrays : sequence of (M_i, R, D) float
-    ids : sequence of str
-        Image ids of the M_1 + M_2 + ... rows of all arrays, in order.
-    lengths : (M,) int, optional
-        Number of an image's R vectors that count; all by default.
-    about : dict
-        Description of the files; `stand_in` is None, or a caveat for features that are no image features.
-    reopen : callable
-        Opens the same files in another process.
+    `arrays`: sequence of (M_i, R, D) float. `ids`: image ids of the M_1 + M_2 + ... rows of all arrays, in order.
+    `lengths`: (M,) int; number of an image's R vectors that count; all by default. `about`: description of the files;
+    `stand_in` is None, or a caveat for features that are no image features. `reopen`: opens the same files in another
+    process.
 
-    Attributes
-    ----------
-    width, most : int
-        D and R.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> import numpy as np
-    >>> from relabel_train.features import open_features
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> np.save(folder / "train_ims.npy", np.arange(12, dtype=np.float32).reshape(2, 3, 2))  # SCAN's file
-    >>> _ = (folder / "train_ids.txt").write_text("391895\n60623\n")
-    >>> features = open_features(folder, namespace="coco")
-    >>> features.image_ids, features.most, features.width
-    (['coco:391895', 'coco:60623'], 3, 2)
-    >>> vectors, lengths = features[["coco:60623"]]
-    >>> vectors.tolist(), lengths
-    ([[[6.0, 7.0], [8.0, 9.0], [10.0, 11.0]]], array([3]))
+    `width`, `most`: D and R.
     """
 
     def __init__(
@@ -116,13 +90,7 @@ class Features:
         return digest.hexdigest()
 
     def rows_of(self, image_ids: Sequence[str]) -> NDArray[np.int64]:
-        """Return the rows of images, for `take`.
-
-        Raises
-        ------
-        KeyError
-            Naming the first images that have no features.
-        """
+        """Return the rows of images, for `take`."""
         rows = np.array([self._row.get(name, -1) for name in image_ids], np.int64)
         if len(lacking := np.flatnonzero(rows < 0)):
             first = ", ".join(str(image_ids[i]) for i in lacking[:3])
@@ -149,21 +117,9 @@ def open_features(
 ) -> Features:
     """Open a folder of features: one with `features.json`, or one with SCAN's `{split}_ims.npy`.
 
-    Parameters
-    ----------
-    folder : str or Path
-    namespace : str, optional
-        SCAN: put before every id, as `relabel ingest` did (`coco:`).
-    ids : "image" or "position"
-        SCAN: read image ids from `{split}_ids.txt`, one per image or per caption; or number positions (`train-0`), as
-        `relabel ingest --ids position` does.
-
-    Raises
-    ------
-    FileNotFoundError
-        If a file is missing.
-    FeaturesError
-        If a file is invalid; names the file, the expected content and the actual one.
+    `namespace`: SCAN: put before every id, as `relabel ingest` did (`coco:`). `ids`: SCAN: read image ids from
+    `{split}_ids.txt`, one per image or per caption; or number positions (`train-0`), as `relabel ingest --ids position`
+    does.
     """
     path = Path(folder)
     if (path / DESCRIPTION).is_file():

@@ -16,24 +16,7 @@ LARGEST = 1 << 53
 class Fields:
     """A JSON object of a description. Every method raises LookupFileError naming the file and the field.
 
-    Parameters
-    ----------
-    path : Path
-        The file, for messages.
-    body : dict
-    within : str
-        Prefix of the names of fields in messages.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from relabel_train.fields import Fields
-    >>> values = Fields(Path("lookup.json"), {"kind": "vectors", "rows": [0, 25], "failed": -1})
-    >>> values.text("kind", ["vectors", "features"]), values.span("rows")
-    ('vectors', (0, 25))
-    >>> values.integer("failed", 0, 25)
-    Traceback (most recent call last):
-    relabel_train.folder.LookupFileError: lookup.json: failed: expected an integer from 0 to 25, found -1. ...
+    `path`: the file, for messages. `within`: prefix of the names of fields in messages.
     """
 
     def __init__(self, path: Path, body: dict[str, Any], within: str = "") -> None:

@@ -47,21 +47,12 @@ _DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 class TrainState:
     """Progress of a run, stored in its checkpoints.
 
-    Attributes
-    ----------
-    step, epoch : int
-        Steps taken, and epochs completed.
-    done : int
-        Batches done in this epoch.
-    best : float
-        Best RSUM on the validation split so far, 0..600.
-    worse : int
-        Evaluations since the best.
-    evaluated : int
-        Step of the last evaluation.
-    finished : bool
-    seconds : float
-        Wall time of training, over all interruptions.
+    `step`, `epoch`: steps taken, and epochs completed.
+    `done`: batches done in this epoch.
+    `best`: best RSUM on the validation split so far, 0..600.
+    `worse`: evaluations since the best.
+    `evaluated`: step of the last evaluation.
+    `seconds`: wall time of training, over all interruptions.
     """
 
     step: int = 0
@@ -77,26 +68,7 @@ class TrainState:
 def fit(options: FitOptions, device: str = "auto", notify: Callable[[str], None] = lambda _: None) -> TrainState:
     """Train, or resume training.
 
-    Parameters
-    ----------
-    options : FitOptions
-    device : "auto", "cpu" or "cuda"
-    notify : callable
-        Called with progress messages.
-
-    Returns
-    -------
-    TrainState
-        `best` is the best RSUM on the validation split.
-
-    Raises
-    ------
-    FileNotFoundError, FeaturesError, LookupFileError, KeyError
-        If data are missing, invalid, or do not cover each other.
-    FitError
-        If options are invalid, or the folder holds another run.
-    DivergenceError
-        If the loss is not finite.
+    `notify`: called with progress messages. Returns TrainState: `best` is the best RSUM on the validation split.
     """
     with join_processes(device) as processes:
         options.out.mkdir(parents=True, exist_ok=True)
@@ -321,13 +293,7 @@ def _check_identity(path: Path, stored: dict[str, Any], current: dict[str, Any])
 
 
 def load_model(folder: Path, name: str = BEST) -> tuple[Model, dict[str, Any]]:
-    """Load the model of a run in evaluation mode, and the rest of its checkpoint.
-
-    Raises
-    ------
-    FileNotFoundError, FitError
-        If there is no such run, or it is damaged.
-    """
+    """Load the model of a run in evaluation mode, and the rest of its checkpoint."""
     state = load_checkpoint(folder / name)
     options, vocabulary = state["options"], Vocabulary.read(folder / VOCABULARY)
     shape = (state["width"], vocabulary, options["embed"], options["word"], options["text"])

@@ -43,17 +43,10 @@ class LookupFileError(ValueError):
 class MappedArray:
     """One array of an export.
 
-    Attributes
-    ----------
-    path : Path
-    array : ndarray
-        Read-only view of the mapped file. A plain array: the memmap class costs a microsecond per slice.
-    buffer : mmap
-        The complete file.
-    sha256 : str or None
-        Expected digest of the file; None if unknown.
-    state : tuple of int
-        Device, inode, size, and times of last modification and status change.
+    `array`: read-only view of the mapped file. A plain array: the memmap class costs a microsecond per slice.
+    `buffer`: the complete file.
+    `sha256`: expected digest of the file; None if unknown.
+    `state`: device, inode, size, and times of last modification and status change.
     """
 
     path: Path
@@ -68,13 +61,7 @@ class MappedArray:
         return self.path.name, self.sha256, self.state
 
     def check(self) -> None:
-        """Compare the digest of the mapped bytes with the expected one.
-
-        Raises
-        ------
-        LookupFileError
-            If they differ.
-        """
+        """Compare the digest of the mapped bytes with the expected one."""
         # Of the mapped bytes themselves, not of the path, which may name another file by now.
         digest = hashlib.sha256(self.buffer).hexdigest()
         if self.sha256 is not None and digest != self.sha256:
@@ -100,17 +87,9 @@ class MappedArray:
 class ExportFolder:
     """An open folder of an export.
 
-    Parameters
-    ----------
-    path : Path
-        Used in messages, and to open files where folders have no handles.
-    handle : int or None
-        File descriptor of the folder.
+    `path`: used in messages, and to open files where folders have no handles. `handle`: file descriptor of the folder.
 
-    Attributes
-    ----------
-    texts : dict of str to bytes
-        Content of every small file read so far.
+    `texts`: content of every small file read so far.
     """
 
     def __init__(self, path: Path, handle: int | None) -> None:
@@ -118,15 +97,7 @@ class ExportFolder:
         self.texts: dict[str, bytes] = {}
 
     def read_json(self, name: str) -> dict[str, Any]:
-        """Read a JSON object.
-
-        Raises
-        ------
-        FileNotFoundError
-            If the file does not exist.
-        LookupFileError
-            If it cannot be read or is not a JSON object in UTF-8.
-        """
+        """Read a JSON object."""
         raw = self.read(name)
         try:
             body = json.loads(raw.decode("utf-8"), parse_constant=_refuse_constant)
@@ -152,23 +123,8 @@ class ExportFolder:
     def map(self, name: str, types: str, shape: tuple[int | None, ...], sha256: str | None = None) -> MappedArray:
         """Map an array.
 
-        Parameters
-        ----------
-        name : str
-            File name.
-        types : str
-            Accepted dtypes, separated by spaces, as ``dtype.str`` spells them.
-        shape : tuple of int or None
-            None accepts any length along an axis.
-        sha256 : str, optional
-            Expected digest of the file, for `MappedArray.check`.
-
-        Raises
-        ------
-        FileNotFoundError
-            If the file does not exist.
-        LookupFileError
-            If it is not a `.npy` file of exactly this type, shape and size.
+        `name`: file name. `types`: accepted dtypes, separated by spaces, as ``dtype.str`` spells them. `shape`: None
+        accepts any length along an axis. `sha256`: expected digest of the file, for `MappedArray.check`.
         """
         path = self.path / name
         with self._open(name) as file:
@@ -241,22 +197,8 @@ def file_state(status: os.stat_result) -> tuple[int, ...]:
 def open_export(path: Path, description: str, missing: str, read: Callable[[ExportFolder], T]) -> T:
     """Read one state of a folder that may be replaced meanwhile.
 
-    Parameters
-    ----------
-    path : Path
-    description : str
-        Name of the JSON file that `read` reads first.
-    missing : str
-        Says how an export is made, if there is none.
-    read : callable
-        Opens everything that is needed. Called again if the folder was replaced before it was done.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no folder, or no description in it.
-    LookupFileError
-        If another file is missing; also raises the errors of `read`.
+    `description`: name of the JSON file that `read` reads first. `missing`: says how an export is made, if there is
+    none. `read`: opens everything that is needed. Called again if the folder was replaced before it was done.
     """
     # Between the two renames of an export there is no folder, so a missing one is waited for a little.
     for pause in (*_PAUSES, None):
@@ -288,20 +230,8 @@ def open_export(path: Path, description: str, missing: str, read: Callable[[Expo
 def read_digests(folder: ExportFolder, kind: str, description: str) -> dict[str, str]:
     """Read the sha256 of every file from `manifest.json`, and compare that of the description.
 
-    Parameters
-    ----------
-    folder : ExportFolder
-    kind : str
-        Of the artefact: "lookup" or "plan".
-    description : str
-        Name of the JSON file that describes the arrays; read before.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no manifest.
-    LookupFileError
-        If the manifest differs in any byte from the written one, or the description's digest differs.
+    `kind`: of the artefact: "lookup" or "plan". `description`: name of the JSON file that describes the arrays; read
+    before.
     """
     path, body = folder.path / MANIFEST, folder.read_json(MANIFEST)
     digest = body.pop("digest", None)
@@ -322,13 +252,7 @@ def read_digests(folder: ExportFolder, kind: str, description: str) -> dict[str,
 
 
 def digest_of(digests: Mapping[str, str], path: Path) -> str:
-    """Return the expected sha256 of a file.
-
-    Raises
-    ------
-    LookupFileError
-        If the manifest does not name the file.
-    """
+    """Return the expected sha256 of a file."""
     if path.name not in digests:
         raise LookupFileError(f"{path}: not named in {MANIFEST}. {AGAIN}")
     return digests[path.name]
@@ -360,14 +284,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def brief(value: object) -> str:
-    """Return at most 120 characters of a value or of an error's message.
-
-    Examples
-    --------
-    >>> from relabel_train.folder import brief
-    >>> brief(["coco:1", "coco:2"]), len(brief("x" * 1000))
-    ("['coco:1', 'coco:2']", 120)
-    """
+    """Return at most 120 characters of a value or of an error's message."""
     try:
         text = str(value) if isinstance(value, Exception) else repr(value)
     except RecursionError:

@@ -26,26 +26,10 @@ Raw = bytes  # the class has a field of the name `bytes`
 class Ids:
     """N distinct ids.
 
-    Attributes
-    ----------
-    bytes : (offsets[-1],) uint8
-        UTF-8 of all ids, end to end.
-    offsets : (N + 1,) int64
-        Id i is ``bytes[offsets[i]:offsets[i + 1]]``.
-    hashes : (N,) uint64
-        8-byte BLAKE2b of each id (little-endian), ascending.
-    order : (N,) int32
-        Position of the id with each hash.
-
-    Examples
-    --------
-    >>> from relabel_train.ids import Ids
-    >>> ids = Ids.of(["coco:770337", "coco:771687"])
-    >>> ids.find(["coco:771687"], "caption"), ids.names([0])
-    (array([1]), ['coco:770337'])
-    >>> ids.find(["coco:1"], "caption")
-    Traceback (most recent call last):
-    KeyError: 'this lookup covers no caption coco:1'
+    `bytes`: (offsets[-1],) uint8; UTF-8 of all ids, end to end.
+    `offsets`: (N + 1,) int64; id i is ``bytes[offsets[i]:offsets[i + 1]]``.
+    `hashes`: (N,) uint64; 8-byte BLAKE2b of each id (little-endian), ascending.
+    `order`: (N,) int32; position of the id with each hash.
     """
 
     bytes: NDArray[np.uint8]
@@ -82,16 +66,7 @@ class Ids:
     def find(self, ids: Iterable[str], kind: str) -> NDArray[np.int64]:
         """Return the positions of ids.
 
-        Parameters
-        ----------
-        ids : iterable of str
-        kind : str
-            "caption" or "image", for messages.
-
-        Raises
-        ------
-        KeyError
-            Naming the first unknown ids.
+        `kind`: "caption" or "image", for messages.
         """
         listed = list(ids)
         positions = self.positions(listed)

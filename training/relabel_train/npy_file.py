@@ -41,25 +41,7 @@ class Header(NamedTuple):
 
 
 def read_header(file: BinaryIO) -> Header:
-    """Read the header of an array as this project writes it.
-
-    Raises
-    ------
-    ValueError
-        If it is any other header; the message is the reason.
-    OSError
-        If the file cannot be read.
-
-    Examples
-    --------
-    >>> import io
-    >>> import numpy as np
-    >>> from relabel_train.npy_file import read_header
-    >>> file = io.BytesIO()
-    >>> np.save(file, np.zeros((3, 2), "<f4"))
-    >>> read_header(io.BytesIO(file.getvalue()))
-    Header(dtype='<f4', shape=(3, 2), start=128)
-    """
+    """Read the header of an array as this project writes it."""
     magic, length = file.read(len(_MAGIC + _VERSION)), file.read(2)
     if magic != _MAGIC + _VERSION or len(length) < 2:
         raise ValueError("no header of version 1.0")
@@ -90,15 +72,7 @@ def _parse(text: bytes) -> tuple[str, tuple[int, ...]]:
 
 
 def map_npy(path: Path) -> NDArray[Any]:
-    """Map an array; nothing is allocated for a shape that the file is too short for.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        If it is not a valid `.npy` file, or holds Python objects.
-    """
+    """Map an array; nothing is allocated for a shape that the file is too short for."""
     try:
         with path.open("rb") as file:
             if file.read(len(_MAGIC)) != _MAGIC:

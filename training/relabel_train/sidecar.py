@@ -80,26 +80,17 @@ class ShardEntry:
 class SideCarDescription:
     """Content of `sidecar.json`.
 
-    Attributes
-    ----------
-    layout : "arrays" or "samples"
-        "arrays": the members of this module. "samples": one sample of webdataset per key, for other tools.
-    keys : "image", "caption" or "shard"
-        Meaning of a key: the id of an image or a caption without its namespace, or of an image after the shard's name.
-    complete : bool
-        True if every key with a label carries all captions of its image.
-    source, label, split, fingerprint, corpus, lookup : str
-        Fingerprints of the side-car and of the corpus and the lookup that it was made from.
-    bounds : (float, float)
-        Smallest and largest relevance.
-    pooling, poolings, references
-        As in relabel_train.lookup.format.
-    dtype : str or None
-        Type of the vectors; None without vectors.
-    width, k : int
-        D and k; 0 without vectors or neighbours.
-    shards : dict of str to ShardEntry
-        By file name, sorted.
+    `layout`: "arrays": the members of this module. "samples": one sample of webdataset per key, for other tools.
+    `keys`: meaning of a key: the id of an image or a caption without its namespace, or of an image after the shard's
+        name.
+    `complete`: True if every key with a label carries all captions of its image.
+    `source`, `label`, `split`, `fingerprint`, `corpus`, `lookup`: fingerprints of the side-car and of the corpus and
+        the lookup that it was made from.
+    `bounds`: (float, float); smallest and largest relevance.
+    `pooling`, `poolings`, `references`: as in relabel_train.lookup.format.
+    `dtype`: type of the vectors; None without vectors.
+    `width`, `k`: D and k; 0 without vectors or neighbours.
+    `shards`: by file name, sorted.
     """
 
     layout: Layout
@@ -127,15 +118,7 @@ class SideCarDescription:
 
 
 def parse_sidecar(folder: ExportFolder) -> SideCarDescription:
-    """Read `sidecar.json` of an open folder.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no side-car.
-    LookupFileError
-        If the file is of another format or holds an invalid value; names the field.
-    """
+    """Read `sidecar.json` of an open folder."""
     path, body = folder.path / DESCRIPTION, folder.read_json(DESCRIPTION)
     if body.get("format") != FORMAT:
         raise LookupFileError(f"{path}: expected format {FORMAT}, found {body.get('format')!r:.40}. {AGAIN}")
@@ -203,19 +186,7 @@ class SampleLabels:
 class ShardLabels:
     """Labels of one shard, whose file is mapped.
 
-    Parameters
-    ----------
-    path : Path
-    entry : ShardEntry
-    verify : bool
-        Compare the bytes with their sha256.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    LookupFileError
-        If the file is damaged.
+    `verify`: compare the bytes with their sha256.
     """
 
     def __init__(self, path: Path, entry: ShardEntry, verify: bool) -> None:
@@ -259,21 +230,7 @@ class ShardLabels:
 def write_tar(file: BinaryIO, members: Iterable[tuple[str, bytes]]) -> None:
     """Write a tar file whose bytes depend on its members alone: no times, owners or permissions of this machine.
 
-    Parameters
-    ----------
-    file : binary file
-    members : iterable of (str, bytes)
-        Name and content.
-
-    Examples
-    --------
-    >>> import io
-    >>> from relabel_train.sidecar import npy_member, write_tar
-    >>> first, second = io.BytesIO(), io.BytesIO()
-    >>> for file in (first, second):
-    ...     write_tar(file, [("labels.rows.npy", npy_member(np.arange(3)))])
-    >>> first.getvalue() == second.getvalue()
-    True
+    `members`: iterable of (str, bytes); name and content.
     """
     with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for name, body in members:

@@ -19,18 +19,8 @@ from relabel_train.folder import MappedArray, Verify
 def verify_arrays(folder: Path, arrays: Mapping[str, MappedArray], verify: Verify) -> str:
     """Compare every byte with its sha256, unless `verify` allows to skip it; return the identity of the files.
 
-    Parameters
-    ----------
-    folder : Path
-        Resolved path of the export, under which the stamp is stored.
-    arrays : mapping of name to MappedArray
-    verify : "once", True or False
-        "once" skips files that carry this machine's stamp, False skips all.
-
-    Raises
-    ------
-    LookupFileError
-        Naming the first file that differs.
+    `folder`: resolved path of the export, under which the stamp is stored. `verify`: "once" skips files that carry this
+    machine's stamp, False skips all.
     """
     identity = identity_of(array.identity for array in arrays.values())
     if verify is True or (verify == "once" and not is_verified(folder, identity)):

@@ -20,18 +20,7 @@ def sendable(tensor: Tensor) -> Tensor:
     torch moves a worker's tensors to shared memory and opens one connection between the processes for each. A small
     tensor is cheaper inside the message of its batch. It arrives as an ordinary tensor.
 
-    Parameters
-    ----------
-    tensor : Tensor
-        On the CPU, without gradient.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from relabel_train.tensors import sendable
-    >>> sendable(torch.eye(2))  # outside a worker, the tensor itself
-    tensor([[1., 0.],
-            [0., 1.]])
+    `tensor`: on the CPU, without gradient.
     """
     if get_worker_info() is None or tensor.nbytes > _LARGEST:
         return tensor
@@ -43,18 +32,6 @@ def full_float32() -> Iterator[None]:
     """Multiply float32 matrices in full precision, whatever the program allows: TF32 keeps three digits.
 
     The setting is one of the process. Threads that multiply meanwhile do so in full precision, too.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from relabel_train.tensors import full_float32
-    >>> torch.set_float32_matmul_precision("high")
-    >>> with full_float32():
-    ...     torch.backends.cuda.matmul.fp32_precision
-    'ieee'
-    >>> torch.get_float32_matmul_precision()
-    'high'
-    >>> torch.set_float32_matmul_precision("highest")
     """
     if not hasattr(torch.backends.cuda.matmul, "fp32_precision"):  # torch before 2.9
         precision = torch.get_float32_matmul_precision()

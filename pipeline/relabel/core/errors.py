@@ -20,19 +20,8 @@ _MAX_PART = 1500  # characters of each part of a message, because a part may quo
 class RelabelError(Exception):
     """Base class of all errors that a user can cause.
 
-    Parameters
-    ----------
-    problem : str
-        The fault, in one clause.
-    where : str, optional
-        File, line, shard or id.
-    todo : str, optional
-        The next step, as an exact command where there is one.
-
-    Examples
-    --------
-    >>> print(RelabelError("no such file", where="captions.csv", todo="Check the path."))
-    captions.csv: no such file. Check the path.
+    `problem`: the fault, in one clause. `where`: file, line, shard or id. `todo`: the next step, as an exact command
+    where there is one.
     """
 
     exit_code = 1
@@ -102,13 +91,6 @@ def full_disk(error: Exception) -> OSError | None:
     """Return the `OSError` behind a C++ or Rust library's report of a full disk, or None.
 
     torch and safetensors raise a RuntimeError or a SafetensorError. Only their text says why the write failed.
-
-    Examples
-    --------
-    >>> full_disk(RuntimeError("[enforce fail at inline_container.cc:659] unexpected pos")).strerror
-    'No space left on device'
-    >>> full_disk(RuntimeError("shapes do not match")) is None
-    True
     """
     # An OSError has its own number, and a RelabelError its own advice.
     if isinstance(error, OSError | RelabelError):
@@ -126,22 +108,8 @@ def full_disk(error: Exception) -> OSError | None:
 def system_error(error: OSError, where: object) -> RelabelError:
     """Return the user-facing error for an error of the operating system, with the advice that fits its number.
 
-    Parameters
-    ----------
-    error : OSError
-    where : object
-        File or folder, for errors that name none.
-
-    Returns
-    -------
-    RelabelError
-        PartialError for a full disk and for errors that may pass, CheckError for a lack of permission, UsageError for
-        an impossible path.
-
-    Examples
-    --------
-    >>> print(system_error(PermissionError(13, "Permission denied"), "labels/coco"))
-    labels/coco: Permission denied. Change the permissions, or name another folder; finished files are kept.
+    `where`: file or folder, for errors that name none. Returns RelabelError: PartialError for a full disk and for
+    errors that may pass, CheckError for a lack of permission, UsageError for an impossible path.
     """
     problem, place = error.strerror or str(error), str(error.filename or where)
     if error.errno in FULL:
@@ -183,24 +151,8 @@ def repeated_options() -> tuple[tuple[str, str], ...]:
 def command(*words: object, **overrides: object) -> str:
     """Return a command of relabel for a message, with the options of the running command that it needs as well.
 
-    Parameters
-    ----------
-    *words
-        Verb and arguments. An option among them is not repeated.
-    **overrides
-        Values of repeated options by name, such as ``dataset="mine"``; None leaves an option out.
-
-    Examples
-    --------
-    >>> from relabel.core.errors import command, repeat_options
-    >>> repeat_options([("--dataset", "mine"), ("--data", "my data")])
-    >>> command("encode", "--label", "sbert")
-    "`relabel encode --label sbert --dataset mine --data 'my data'`"
-    >>> command("fetch", "glove")
-    "`relabel fetch glove --data 'my data'`"
-    >>> command("ingest", dataset=None, labels="out")
-    "`relabel ingest --data 'my data' --labels out`"
-    >>> repeat_options([])
+    `words`: verb and arguments. An option among them is not repeated. `overrides`: values of repeated options by name,
+    such as ``dataset="mine"``; None leaves an option out.
     """
     values = {f"--{name}": value for name, value in overrides.items()}
     options = [pair for pair in _options if pair[0] not in values]
@@ -215,16 +167,7 @@ def command(*words: object, **overrides: object) -> str:
 
 
 def choices(name: str, names: Iterable[str]) -> str:
-    """Return the advice for a name that does not exist: the names that resemble it, and all names.
-
-    Examples
-    --------
-    >>> from relabel.core.errors import choices
-    >>> choices("sbrt", ["cider", "sbert"])
-    'Did you mean sbert? There are cider, sbert.'
-    >>> choices("x", ["test"])
-    'There is test.'
-    """
+    """Return the advice for a name that does not exist: the names that resemble it, and all names."""
     # A table may have two columns of one name, which is listed once.
     existing = list(dict.fromkeys(names))
     if not existing:
@@ -244,12 +187,6 @@ def requirement_of(module: str) -> str:
     """Return the requirement that installs a module: this package, with the first extra that lists the module.
 
     Modules that no extra lists are dependencies of those in `pipeline`.
-
-    Examples
-    --------
-    >>> from relabel.core.errors import requirement_of
-    >>> requirement_of("numpy"), requirement_of("gensim.models"), requirement_of("transformers")
-    ('relabel-itr', 'relabel-itr[tune]', 'relabel-itr[pipeline]')
     """
     # Distributions are compared in lower case and with hyphens, as packaging normalises their names.
     name = module.partition(".")[0].lower()
@@ -260,26 +197,12 @@ def requirement_of(module: str) -> str:
 
 
 def missing_distributions(extra: str) -> list[str]:
-    """Return the distributions of an extra that are not installed.
-
-    Examples
-    --------
-    >>> from relabel.core.errors import missing_distributions
-    >>> missing_distributions("no such extra")
-    []
-    """
+    """Return the distributions of an extra that are not installed."""
     return [name for name, of in _requirements() if of == extra and not is_installed(name)]
 
 
 def is_installed(distribution: str) -> bool:
-    """Return whether a distribution is installed, in any version.
-
-    Examples
-    --------
-    >>> from relabel.core.errors import is_installed
-    >>> is_installed("numpy"), is_installed("no-such-distribution")
-    (True, False)
-    """
+    """Return whether a distribution is installed, in any version."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:

@@ -75,13 +75,7 @@ def java_candidates() -> Iterator[Candidate]:
 
 
 def find_java() -> Path:
-    """Return the path of the first `java` that runs.
-
-    Raises
-    ------
-    MissingError
-        If there is none. The message names each location and the reason why it cannot be used.
-    """
+    """Return the path of the first `java` that runs."""
     tried = []
     for candidate in java_candidates():
         if candidate.path is not None and candidate.version is not None:
@@ -95,13 +89,7 @@ def find_java() -> Path:
 
 
 def java_version(java: Path) -> str:
-    """Return the version of a `java`, e.g. `17.0.15` or `1.8.0_402`.
-
-    Raises
-    ------
-    MissingError
-        If it does not run.
-    """
+    """Return the version of a `java`, e.g. `17.0.15` or `1.8.0_402`."""
     version, reason = _run_version(str(java))
     if version is None:
         raise MissingError(reason, where=str(java), todo=f"Get a Java that runs with `{INSTALL}`.")
@@ -114,13 +102,7 @@ def java_command(*arguments: str | Path) -> list[str]:
 
 
 def find_jar(name: str) -> Path:
-    """Return the path of a file inside the installed package pycocoevalcap, e.g. `meteor/meteor-1.5.jar`.
-
-    Raises
-    ------
-    MissingError
-        If the package or the file is not there.
-    """
+    """Return the path of a file inside the installed package pycocoevalcap, e.g. `meteor/meteor-1.5.jar`."""
     spec = find_spec("pycocoevalcap")
     folders = spec.submodule_search_locations if spec else None
     for folder in folders or ():
@@ -184,25 +166,8 @@ class SilentError(JavaError):
 class LineProcess:
     """A running program that reads and writes lines. A slow or dead one never blocks the caller.
 
-    Parameters
-    ----------
-    command : sequence of str
-    events : queue.SimpleQueue, optional
-        Receives ``(self, lines)`` for new lines and ``(self, None)`` at the end of the output. One queue may serve
-        several processes.
-
-    Raises
-    ------
-    MissingError
-        If the program cannot be started.
-
-    Examples
-    --------
-    >>> process = LineProcess(["cat"])
-    >>> process.send(["a caption"])
-    >>> process.receive(silence=10)
-    ['a caption']
-    >>> _ = process.kill()
+    `events`: receives ``(self, lines)`` for new lines and ``(self, None)`` at the end of the output. One queue may
+    serve several processes.
     """
 
     def __init__(
@@ -245,13 +210,7 @@ class LineProcess:
         self._input.put(None)
 
     def receive(self, silence: float) -> list[str] | None:
-        """Wait for lines and return them; None at the end of the output.
-
-        Raises
-        ------
-        SilentError
-            If nothing comes for `silence` seconds.
-        """
+        """Wait for lines and return them; None at the end of the output."""
         try:
             return self.events.get(timeout=silence)[1]
         except queue.Empty:
@@ -276,23 +235,7 @@ class LineProcess:
 def map_lines(command: Sequence[str], lines: Sequence[str], silence: float = SILENCE) -> list[str]:
     """Feed all lines to a program, close its input, and return all lines of its output.
 
-    Parameters
-    ----------
-    command : sequence of str
-    lines : sequence of str
-        Without line breaks.
-    silence : float
-        Seconds without output after which the program counts as hung.
-
-    Raises
-    ------
-    JavaError
-        If the program ends with an error; SilentError if it falls silent.
-
-    Examples
-    --------
-    >>> map_lines(["sort"], ["b", "a"])
-    ['a', 'b']
+    `lines`: without line breaks. `silence`: seconds without output after which the program counts as hung.
     """
     process = LineProcess(command)
     try:

@@ -19,34 +19,14 @@ RULE = (
 
 
 def is_name(name: str) -> bool:
-    """Return whether a name may become a folder.
-
-    Examples
-    --------
-    >>> is_name("coco-5k"), is_name("../coco")
-    (True, False)
-    """
+    """Return whether a name may become a folder."""
     return _NAME.fullmatch(name) is not None
 
 
 def check_name(kind: str, name: str) -> str:
     """Return the name if it may become a folder, else raise.
 
-    Parameters
-    ----------
-    kind : str
-        Kind of the name, for the message: "label", "plan", ...
-    name : str
-
-    Raises
-    ------
-    UsageError
-        If the name breaks the rule.
-
-    Examples
-    --------
-    >>> check_name("label", "sbert")
-    'sbert'
+    `kind`: kind of the name, for the message: "label", "plan", ...
     """
     if not is_name(name):
         shown = repr(name) if len(name) <= 120 else f"{name[:120]!r}... ({len(name)} characters)"
@@ -61,25 +41,7 @@ class Layout:
     Every name that becomes part of a path is checked, so that no name leads out of its folder. A method that takes a
     label returns the folder of all labels if the label is omitted.
 
-    Attributes
-    ----------
-    labels : Path
-        Folder of all datasets.
-    dataset : str
-
-    Raises
-    ------
-    UsageError
-        If the name of a dataset, split, label or plan cannot be the name of a folder.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> layout = Layout(Path("labels"), "coco")
-    >>> layout.encoding("test", "sbert").as_posix()
-    'labels/coco/encodings/test/sbert'
-    >>> layout.encoding("test").as_posix()
-    'labels/coco/encodings/test'
+    `labels`: folder of all datasets.
     """
 
     labels: Path
@@ -165,12 +127,7 @@ _PLACES: dict[str, tuple[str | None, ...]] = {
 class Place:
     """The place of an artefact in a layout.
 
-    Attributes
-    ----------
-    layout : Layout
-    kind : str
-    names : tuple of str
-        Names of its path: split and label, or split and plan; of neighbours `within`, `of` and label.
+    `names`: names of its path: split and label, or split and plan; of neighbours `within`, `of` and label.
     """
 
     layout: Layout
@@ -179,15 +136,7 @@ class Place:
 
 
 def place_of(folder: Path) -> Place | None:
-    """Return the place that a folder has in the layout of a dataset, or None if it has none.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> place = place_of(Path("labels/coco/encodings/test/sbert"))
-    >>> place.kind, place.names, place.layout.dataset
-    ('encoding', ('test', 'sbert'), 'coco')
-    """
+    """Return the place that a folder has in the layout of a dataset, or None if it has none."""
     # Longer patterns are tried first, because the end of a long path may match a short pattern.
     for kind, pattern in _PLACES.items():
         above, tail = folder.parts[: -len(pattern)], folder.parts[-len(pattern) :]

@@ -33,13 +33,6 @@ class Parameters(BaseModel):
 
     Every numeric field declares a lower and an upper bound. The bounds lie far beyond any real use. They reject values
     that can only be mistakes before these cost hours or memory.
-
-    Examples
-    --------
-    >>> class Params(Parameters):
-    ...     k: int = 10
-    >>> Params(k=3)
-    Params(k=3)
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -71,18 +64,7 @@ class Parameters(BaseModel):
 
 
 def describe(error: ValidationError, *parents: str) -> str:
-    """Describe the first error of a validation by dotted name, reason and a shortened value.
-
-    Examples
-    --------
-    >>> class Params(Parameters):
-    ...     k: int = 10
-    >>> try:
-    ...     Params(k="many")
-    ... except ValidationError as error:
-    ...     print(describe(error, "neighbours"))
-    neighbours.k: Input should be a valid integer, unable to parse string as an integer (found 'many')
-    """
+    """Describe the first error of a validation by dotted name, reason and a shortened value."""
     first = error.errors(include_url=False)[0]
     if first["type"] == _UNKNOWN:
         return ".".join([*parents, *map(str, first["loc"]), first["msg"]])
@@ -197,19 +179,7 @@ for _name, _pattern, _first, _read in (
 
 
 def parse_yaml(text: str) -> Any:
-    """Parse one YAML document.
-
-    Raises
-    ------
-    ValueError
-        If the text is not YAML, a key appears twice or is not text, a tag belongs to another schema, values are nested
-        too deeply, or there are more than `MAX_NODES` values. The message names line and column where they are known.
-
-    Examples
-    --------
-    >>> parse_yaml("{k: 10, rate: 1e-4, device: on}")
-    {'k': 10, 'rate': 0.0001, 'device': 'on'}
-    """
+    """Parse one YAML document."""
     try:
         value = yaml.load(text, _Loader)
     except RecursionError as error:

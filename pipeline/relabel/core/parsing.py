@@ -19,13 +19,7 @@ _ABSENT = (errno.ENOENT, errno.ENOTDIR)
 
 
 def file_status(path: Path) -> os.stat_result | None:
-    """Return the status of a path, or None if nothing exists there.
-
-    Raises
-    ------
-    MissingError
-        If the path cannot be followed: too long, a loop of links, a folder without permission.
-    """
+    """Return the status of a path, or None if nothing exists there."""
     try:
         return path.stat()
     except OSError as error:
@@ -38,14 +32,7 @@ def file_status(path: Path) -> os.stat_result | None:
 
 
 def is_folder(path: Path) -> bool:
-    """Return whether a path is a folder. Raises like `file_status`.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> is_folder(Path(".")), is_folder(Path("no-such-folder"))
-    (True, False)
-    """
+    """Return whether a path is a folder. Raises like `file_status`."""
     status = file_status(path)
     return status is not None and stat.S_ISDIR(status.st_mode)
 
@@ -61,18 +48,7 @@ def check_regular(path: Path, problem: str = "no such file", todo: str | None = 
 
     Files are hashed before they are read. A pipe would be empty at the second pass, and a device may never end.
 
-    Parameters
-    ----------
-    path : Path
-    problem, todo : str, optional
-        Message for a missing file.
-
-    Raises
-    ------
-    MissingError
-        If the file is missing, is a folder, or cannot be opened.
-    UsageError
-        If the path is a pipe, a device or a socket.
+    `problem`, `todo`: message for a missing file.
     """
     status = file_status(path)
     if status is None:
@@ -106,17 +82,7 @@ SPLIT_NAMES = {
 
 
 def read_bytes(path: Path) -> bytes:
-    """Read a file without its byte order mark, unpacked if its name ends in .gz.
-
-    Raises
-    ------
-    MissingError
-        If the file is missing or cannot be opened.
-    CheckError
-        If it is not complete gzip, or unpacks to more than `MAX_BYTES`.
-    UsageError
-        If it is not a regular file.
-    """
+    """Read a file without its byte order mark, unpacked if its name ends in .gz."""
     check_regular(path)
     try:
         raw = _unpack(path) if path.suffix == ".gz" else path.read_bytes()
@@ -150,16 +116,7 @@ def read_text(path: Path) -> str:
 
 
 def read_lines(path: Path) -> Iterator[tuple[str, str]]:
-    r"""Yield `file:line` and the text of every line without its end (LF or CR LF). Raises like `read_text`.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> path = Path("captions.txt")
-    >>> _ = path.write_bytes(b"a dog\r\na cat\n")
-    >>> list(read_lines(path))
-    [('captions.txt:1', 'a dog'), ('captions.txt:2', 'a cat')]
-    """
+    r"""Yield `file:line` and the text of every line without its end (LF or CR LF). Raises like `read_text`."""
     text = read_text(path)
     # Only LF ends a line: a caption may hold any other character that Unicode counts as a line break.
     for number, line in enumerate(text.removesuffix("\n").split("\n") if text else (), start=1):
@@ -179,23 +136,8 @@ def read_json(path: Path) -> Any:
 def parse_json(text: str, path: str, line: int | None = None) -> Any:
     """Parse JSON.
 
-    Parameters
-    ----------
-    text : str
-    path : str
-        File of the text, for messages.
-    line : int, optional
-        Line of the file that `text` is; None if `text` is the complete file.
-
-    Raises
-    ------
-    CheckError
-        If the text is not JSON. The message names file, line and column.
-
-    Examples
-    --------
-    >>> parse_json('{"text": "a dog"}', "captions.jsonl", 1)
-    {'text': 'a dog'}
+    `path`: file of the text, for messages. `line`: line of the file that `text` is; None if `text` is the complete
+    file.
     """
     try:
         return json.loads(text)
@@ -208,21 +150,7 @@ def parse_json(text: str, path: str, line: int | None = None) -> Any:
 
 
 def typed(record: Any, key: str, kind: type, where: str) -> Any:
-    """Return ``record[key]``, which must exist and have exactly the type `kind`.
-
-    Raises
-    ------
-    CheckError
-        If the record is no object, lacks the key, or holds a value of another type.
-
-    Examples
-    --------
-    >>> typed({"id": 7}, "id", int, "captions.json")
-    7
-    >>> typed({"id": "7"}, "id", int, "captions.json")
-    Traceback (most recent call last):
-    relabel.core.errors.CheckError: captions.json: 'id': expected a whole number, found a string
-    """
+    """Return ``record[key]``, which must exist and have exactly the type `kind`."""
     if not isinstance(record, dict):
         raise CheckError(f"expected an object, found {_name(record)}", where=where)
     if key not in record:
@@ -235,13 +163,7 @@ def typed(record: Any, key: str, kind: type, where: str) -> Any:
 
 
 def identifier(value: object, key: str, where: str) -> str:
-    """Return an id that a file holds as a string or a whole number; "" for null.
-
-    Raises
-    ------
-    CheckError
-        If the value has another type.
-    """
+    """Return an id that a file holds as a string or a whole number; "" for null."""
     if value is None:
         return ""
     if type(value) not in (str, int):
@@ -250,24 +172,12 @@ def identifier(value: object, key: str, where: str) -> str:
 
 
 def namespaced(namespace: str, value: str) -> str:
-    """Prefix an id with a namespace unless it has that prefix. "" is returned unchanged, for the checks to report.
-
-    Examples
-    --------
-    >>> namespaced("coco", "770337"), namespaced("coco", "coco:770337")
-    ('coco:770337', 'coco:770337')
-    """
+    """Prefix an id with a namespace unless it has that prefix. "" is returned unchanged, for the checks to report."""
     return value if not value or value.startswith(f"{namespace}:") else f"{namespace}:{value}"
 
 
 def split_name(value: str) -> str:
-    """Return train, val or test for a format's name of a split. Other names are returned unchanged, for the checks.
-
-    Examples
-    --------
-    >>> split_name("restval"), split_name("dev")
-    ('train', 'val')
-    """
+    """Return train, val or test for a format's name of a split. Other names are returned unchanged, for the checks."""
     return SPLIT_NAMES.get(value, value)
 
 

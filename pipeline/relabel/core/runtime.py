@@ -55,13 +55,7 @@ class _SilentBar:
 
 
 class SilentProgress:
-    """Progress that shows nothing: the default of every library call.
-
-    Examples
-    --------
-    >>> with SILENT.bar("encode", 10, "captions") as bar:
-    ...     bar.advance(10)
-    """
+    """Progress that shows nothing: the default of every library call."""
 
     @contextmanager
     def bar(self, title: str, total: int, unit: str) -> Iterator[ProgressBar]:
@@ -86,18 +80,7 @@ def default_data() -> Path:
 
 
 def parse_size(text: str) -> int:
-    """Parse a number of bytes: `4GiB`, `512MiB`, `2.5GB`, `4G` (as GiB), `1000000`.
-
-    Raises
-    ------
-    ValueError
-        If the text is no such number, or has more than 15 digits on a side of the point.
-
-    Examples
-    --------
-    >>> parse_size("512MiB"), parse_size("2.5GB"), parse_size("4G")
-    (536870912, 2500000000, 4294967296)
-    """
+    """Parse a number of bytes: `4GiB`, `512MiB`, `2.5GB`, `4G` (as GiB), `1000000`."""
     match = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)\s*([kmgt]?)(i?b)?", text.strip(), re.IGNORECASE)
     if match is None:
         raise ValueError(f"not an amount of memory: {text[:40]!r}")
@@ -107,13 +90,7 @@ def parse_size(text: str) -> int:
 
 
 def parse_memory(text: str) -> int:
-    """Parse a memory budget in the format of `parse_size`.
-
-    Raises
-    ------
-    UsageError
-        If the text is no number of bytes, or a number below `MIN_MEMORY`.
-    """
+    """Parse a memory budget in the format of `parse_size`."""
     try:
         count = parse_size(text)
     except ValueError as error:
@@ -128,23 +105,13 @@ def parse_memory(text: str) -> int:
 class Runtime:
     """Resources and folders of a run.
 
-    Attributes
-    ----------
-    data : Path
-        Folder of fetched and tuned assets, with one folder per dataset or model (`data/glove/...`).
-    device : "auto", "cpu" or "cuda"
-    threads : int
-        CPU threads. Local workers share them.
-    memory : int
-        Bytes that a stage may use in addition to the files that it must read completely. Local workers share them;
-        each worker of a scheduler may use this many.
-    workers : int
-        Processes of a local Dask cluster. 0 does all work in this process.
-    scheduler : str or None
-        Address of a Dask scheduler (`tcp://...`) whose workers share this file system.
-    replace : bool
-        Whether artefacts of another source or of other parameters may be replaced (see `relabel.corpus.ingest`).
-    progress : Progress
+    `data`: folder of fetched and tuned assets, with one folder per dataset or model (`data/glove/...`).
+    `threads`: CPU threads. Local workers share them.
+    `memory`: bytes that a stage may use in addition to the files that it must read completely. Local workers share
+        them; each worker of a scheduler may use this many.
+    `workers`: processes of a local Dask cluster. 0 does all work in this process.
+    `scheduler`: address of a Dask scheduler (`tcp://...`) whose workers share this file system.
+    `replace`: whether artefacts of another source or of other parameters may be replaced (see `relabel.corpus.ingest`).
     """
 
     data: Path = field(default_factory=default_data)
@@ -162,13 +129,7 @@ class Runtime:
 
 
 def pick_device(device: Device) -> Literal["cpu", "cuda"]:
-    """Return the device to compute on: CUDA if it is available, unless `device` names another one.
-
-    Raises
-    ------
-    MissingError
-        If CUDA is requested and not available.
-    """
+    """Return the device to compute on: CUDA if it is available, unless `device` names another one."""
     import torch
 
     available = torch.cuda.is_available()
@@ -182,13 +143,7 @@ MIN_RELEASE = 1 << 30
 
 
 def resident_bytes() -> int:
-    """Return the resident memory of this process in bytes, after `release_memory`.
-
-    Examples
-    --------
-    >>> resident_bytes() > 0
-    True
-    """
+    """Return the resident memory of this process in bytes, after `release_memory`."""
     release_memory()
     return _resident()
 

@@ -15,25 +15,9 @@ Style = Literal["text", "csv", "md", "latex"]
 class Table:
     """A table of formatted cells.
 
-    Attributes
-    ----------
-    title : str
-        Quantity, data and unit of the figures.
-    header : tuple of str
-        The first column is flush left. All others are flush right.
-    rows : tuple of tuple of str
-    notes : tuple of str
-        Sentences below the table.
-
-    Examples
-    --------
-    >>> print(text(Table("Agreement", ("label", "r"), (("sbert", "0.71"), ("cbow", "0.60")))))
-    Agreement
-    <BLANKLINE>
-    label     r
-    -----------
-    sbert  0.71
-    cbow   0.60
+    `title`: quantity, data and unit of the figures.
+    `header`: the first column is flush left. All others are flush right.
+    `notes`: sentences below the table.
     """
 
     title: str
@@ -51,19 +35,6 @@ def text(table: Table, width: int = WIDTH) -> str:
 
     Title and notes are wrapped. The columns of a wider table are divided into blocks below each other, each with the
     first column.
-
-    Examples
-    --------
-    >>> print(text(Table("Agreement", ("label", "all", "GT"), (("sbert", "0.71", "0.60"),)), width=13))
-    Agreement
-    <BLANKLINE>
-    label   all
-    -----------
-    sbert  0.71
-    <BLANKLINE>
-    label    GT
-    -----------
-    sbert  0.60
     """
     import textwrap
 
@@ -96,13 +67,7 @@ def markdown(table: Table) -> str:
 
 
 def markdown_row(cells: Sequence[str]) -> str:
-    r"""Render one row of a Markdown table, with `|` inside cells escaped.
-
-    Examples
-    --------
-    >>> print(markdown_row(["sbert", "a|b"]))
-    | sbert | a\|b |
-    """
+    r"""Render one row of a Markdown table, with `|` inside cells escaped."""
     return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
 
 
@@ -127,15 +92,7 @@ def latex(table: Table) -> str:
 
 
 def csv_text(records: Sequence[Mapping[str, Any]]) -> str:
-    """Render records as CSV with the keys of all records as its header. Missing values and None are empty.
-
-    Examples
-    --------
-    >>> print(csv_text([{"label": "sbert", "r": 0.71}, {"label": "cbow", "n": 3}]))
-    label,r,n
-    sbert,0.71,
-    cbow,,3
-    """
+    """Render records as CSV with the keys of all records as its header. Missing values and None are empty."""
     names = list(dict.fromkeys(name for record in records for name in record))
     out = io.StringIO()
     writer = csv.DictWriter(out, names, restval="", lineterminator="\n")
@@ -147,17 +104,7 @@ def csv_text(records: Sequence[Mapping[str, Any]]) -> str:
 def align(lines: Sequence[Sequence[str]], right: Container[int] = ()) -> list[str]:
     """Pad cells to the widths of their columns and join them with two spaces.
 
-    Parameters
-    ----------
-    lines : sequence of sequence of str
-        Rows with the same number of cells.
-    right : container of int
-        Columns that are flush right. All others are flush left.
-
-    Examples
-    --------
-    >>> align([("sbert", "9"), ("cbow", "10")], right=[1])
-    ['sbert   9', 'cbow   10']
+    `lines`: rows with the same number of cells. `right`: columns that are flush right. All others are flush left.
     """
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     padded = (
@@ -168,13 +115,7 @@ def align(lines: Sequence[Sequence[str]], right: Container[int] = ()) -> list[st
 
 
 def duration(seconds: float) -> str:
-    """Format a duration in seconds, minutes and seconds, or hours.
-
-    Examples
-    --------
-    >>> duration(12.3), duration(200), duration(5400)
-    ('12 s', '3 min 20 s', '1.5 h')
-    """
+    """Format a duration in seconds, minutes and seconds, or hours."""
     # The limits apply to the rounded seconds, so that 59.7 s is shown as 1 min 0 s rather than 60 s.
     rounded = round(seconds)
     if rounded < 60:

@@ -47,18 +47,11 @@ class NoAnswerError(Exception):
 class Failure(NamedTuple):
     """A question that is given up.
 
-    Attributes
-    ----------
-    question : int
-        Position of the question in the call.
-    reason : str
-        Why the last process ended.
-    started : bool
-        Whether the last process became ready. If not, the question is not to blame.
-    attempts : int
-        Processes that ended at this question.
-    ended : int
-        Processes that ended in this call.
+    `question`: position of the question in the call.
+    `reason`: why the last process ended.
+    `started`: whether the last process became ready. If not, the question is not to blame.
+    `attempts`: processes that ended at this question.
+    `ended`: processes that ended in this call.
     """
 
     question: int
@@ -72,18 +65,12 @@ class Failure(NamedTuple):
 class Program:
     """The start of a program and its signs of being ready.
 
-    Attributes
-    ----------
-    command : callable
-        Returns the command line. Called only when a process is needed.
-    greeting : str
-        First line sent.
-    ready : callable
-        Takes the lines before the first answer one by one and returns True for the last of them. Raises NoAnswerError.
-    silence : float
-        Seconds without a line after which a process that is ready counts as hung.
-    start : float
-        Seconds without a line after which a process that is not ready yet counts as hung.
+    `command`: returns the command line. Called only when a process is needed.
+    `greeting`: first line sent.
+    `ready`: takes the lines before the first answer one by one and returns True for the last of them. Raises
+        NoAnswerError.
+    `silence`: seconds without a line after which a process that is ready counts as hung.
+    `start`: seconds without a line after which a process that is not ready yet counts as hung.
     """
 
     command: Callable[[], list[str]]
@@ -106,12 +93,7 @@ class _Worker:
 class WorkerPool:
     """Up to `processes` processes of one program, which stay alive for the next call.
 
-    Parameters
-    ----------
-    program : Program
-    processes : int
-    restarts : int, optional
-        Number of processes that may end within one call, at any question. Unlimited by default.
+    `restarts`: number of processes that may end within one call, at any question. Unlimited by default.
     """
 
     def __init__(self, program: Program, processes: int = 1, restarts: int | None = None) -> None:
@@ -131,16 +113,9 @@ class WorkerPool:
     ) -> list[Answer]:
         """Return the answers to questions, in the order of the questions.
 
-        Parameters
-        ----------
-        questions : sequence of str
-        read : callable
-            Takes the lines received for one question and returns the answer, or None if more lines must come. Raises
-            NoAnswerError.
-        give_up : callable
-            Returns a substitute for the answer to a question that is given up, or raises.
-        advance : callable
-            Called with the number of new answers.
+        `read`: takes the lines received for one question and returns the answer, or None if more lines must come.
+        Raises NoAnswerError. `give_up`: returns a substitute for the answer to a question that is given up, or raises.
+        `advance`: called with the number of new answers.
         """
         answers: dict[int, Answer] = {}
         waiting = deque(range(len(questions)))

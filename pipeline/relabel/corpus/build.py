@@ -66,22 +66,10 @@ class Caption(NamedTuple):
 class CaptionRows:
     """Captions in the row order of a corpus, whose table is made range by range.
 
-    Attributes
-    ----------
-    columns : pyarrow.Table
-        Captions in file order, with caption_id, image_id and text.
-    order : (N,) int64
-        Number in `columns` of the caption of each row.
-    split : (N,) int8
-        Number of the split of each row.
-    image, position : (N,) int32
-        Columns of `SCHEMA`.
-
-    Examples
-    --------
-    >>> rows = arrange([Caption("c:10", "i:1", "test", "a dog"), Caption("c:9", "i:1", "test", "a pup")])
-    >>> rows.splits, rows.table(range(1, 2))["caption_id"].to_pylist()
-    ({'test': range(0, 2)}, ['c:10'])
+    `columns`: captions in file order, with caption_id, image_id and text.
+    `order`: (N,) int64; number in `columns` of the caption of each row.
+    `split`: (N,) int8; number of the split of each row.
+    `image`, `position`: (N,) int32; columns of `SCHEMA`.
     """
 
     columns: pa.Table
@@ -121,16 +109,7 @@ class CaptionRows:
 def arrange(captions: Iterable[Caption], spill: Path | None = None) -> CaptionRows:
     """Check and sort captions by split, then image id and caption id in natural order.
 
-    Parameters
-    ----------
-    captions : iterable of Caption
-    spill : Path, optional
-        File that holds the captions while they are in use, in place of memory. It is removed.
-
-    Raises
-    ------
-    CheckError
-        Like `Corpus.from_captions`.
+    `spill`: file that holds the captions while they are in use, in place of memory. It is removed.
     """
     faults: list[CheckError] = []
     tables = _file_tables(captions, faults)
@@ -186,27 +165,8 @@ def _take(columns: pa.Table, numbers: NDArray[np.int64]) -> pa.Table:
 def caption_table(captions: Iterable[Caption], tokens: Sequence[str] | None = None) -> pa.Table:
     """Check, sort and number captions.
 
-    Parameters
-    ----------
-    captions : iterable of Caption
-    tokens : sequence of str, optional
-        PTB tokens of each caption, in the order of `captions`.
-
-    Returns
-    -------
-    pyarrow.Table
-        With `SCHEMA`, sorted by split, then image id and caption id in natural order.
-
-    Raises
-    ------
-    CheckError
-        Like `Corpus.from_captions`.
-
-    Examples
-    --------
-    >>> table = caption_table([Caption("c:10", "i:1", "test", "a dog"), Caption("c:9", "i:1", "test", "a pup")])
-    >>> table["caption_id"].to_pylist(), table["position"].to_pylist()
-    (['c:9', 'c:10'], [0, 1])
+    `tokens`: PTB tokens of each caption, in the order of `captions`. Returns pyarrow.Table: with `SCHEMA`, sorted by
+    split, then image id and caption id in natural order.
     """
     rows = arrange(captions)
     table = rows.table(range(len(rows)))

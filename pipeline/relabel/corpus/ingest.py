@@ -31,38 +31,9 @@ _SPILL = "captions.arrow"  # captions during the work, which may exceed the memo
 def ingest(params: IngestParams, out: Path, runtime: Runtime) -> tuple[Manifest, bool]:
     r"""Build a corpus.
 
-    Parameters
-    ----------
-    params : IngestParams
-    out : Path
-        Folder of the corpus, for `Corpus.open`.
-    runtime : Runtime
-
-    Returns
-    -------
-    manifest : Manifest
-        ``facts["report"]`` describes the corpus (see `relabel.corpus.report.describe`).
-    built : bool
-        False if the corpus existed already, built from the same files and parameters.
-
-    Raises
-    ------
-    UsageError
-        If a parameter is missing, or `out` holds captions of another source and `runtime.replace` is not set.
-    MissingError
-        If a file is missing, or Java for PTB tokens.
-    CheckError
-        If the captions violate the format, fail a check (see `Corpus.from_captions`), or differ in number from the
-        expected counts.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> _ = Path("my.csv").write_text("caption_id,image_id,caption,split\n1,7,a dog,test\n")
-    >>> params = IngestParams(dataset="mine", format="csv", path="my.csv", tokenizer="none")
-    >>> manifest, built = ingest(params, Path("labels/mine/corpus"), Runtime())
-    >>> manifest.facts["rows"], Corpus.open(Path("labels/mine/corpus")).caption_ids
-    ([0, 1], ['mine:1'])
+    `out`: folder of the corpus, for `Corpus.open`. Returns `manifest`: ``facts["report"]`` describes the corpus (see
+    `relabel.corpus.report.describe`); `built`: False if the corpus existed already, built from the same files and
+    parameters.
     """
     source = open_input(params, runtime)
     semantic = {
@@ -93,13 +64,7 @@ def _origin(params: IngestParams, name: str, out: Path) -> dict[str, str | None]
 
 
 def _refuse_other_origin(out: Path, origin: dict[str, str | None], previous: Manifest) -> None:
-    """Raise if the captions to be replaced have another origin.
-
-    Raises
-    ------
-    UsageError
-        With the number of captions that would be lost, and their origin.
-    """
+    """Raise if the captions to be replaced have another origin."""
     recorded = previous.runtime.get("origin")
     if recorded == origin:
         return

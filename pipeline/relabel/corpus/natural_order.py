@@ -16,13 +16,7 @@ _DIGITS = re.compile(r"([0-9]+)")
 
 
 def natural_key(identifier: str) -> tuple[object, ...]:
-    """Return a sort key that orders the digits inside ids as numbers.
-
-    Examples
-    --------
-    >>> sorted(["coco:10", "coco:9"], key=natural_key)
-    ['coco:9', 'coco:10']
-    """
+    """Return a sort key that orders the digits inside ids as numbers."""
     parts = _DIGITS.split(identifier)
     # A number sorts by its count of digits, then by its digits. Python converts at most 4,300 digits to an int.
     return tuple((0, len(n := p.lstrip("0")), n, p) if p.isdecimal() and p.isascii() else (1, 0, "", p) for p in parts)
@@ -31,22 +25,8 @@ def natural_key(identifier: str) -> tuple[object, ...]:
 def natural_rank(ids: pa.Array) -> NDArray[np.int64]:
     """Return integers that sort like `natural_key`.
 
-    Parameters
-    ----------
-    ids : (N,) pyarrow string array, no nulls
-
-    Returns
-    -------
-    (N,) int64
-        Equal for equal ids, smaller for ids that come first. They need not be consecutive.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> natural_rank(pa.array(["coco:10", "coco:9"])).tolist()
-    [10, 9]
-    >>> natural_rank(pa.array(["b1", "a10", "a9"])).tolist()
-    [3, 2, 1]
+    `ids`: (N,) pyarrow string array, no nulls. Returns (N,) int64: equal for equal ids, smaller for ids that come
+    first. They need not be consecutive.
     """
     # Ids of one prefix and a plain number are their own ranks, which saves sorting 600,000 keys in Python.
     numbers = _numbers(ids)

@@ -45,13 +45,7 @@ PUBLISHED_FORMATS: dict[str, Format] = {"coco": "coco", "flickr8k": "karpathy", 
 
 
 class IngestParams(Parameters):
-    """Parameters of `relabel ingest`.
-
-    Examples
-    --------
-    >>> IngestParams(dataset="flickr30k").format, IngestParams(dataset="flickr30k").counts["test"].images
-    ('karpathy', 1000)
-    """
+    """Parameters of `relabel ingest`."""
 
     dataset: str = Field("coco", pattern=NAME, description="Name of the corpus.")
     namespace: str | None = Field(

@@ -25,18 +25,7 @@ _CHUNK = 1 << 16  # captions in memory as Python objects
 def counts(image: NDArray[np.int32], splits: Mapping[str, range]) -> dict[str, Any]:
     """Count images and captions, in total and per split.
 
-    Parameters
-    ----------
-    image : (N,) int32
-        Image number of each row, ascending from 0.
-    splits : mapping of str to range
-        Rows of each split.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> counts(np.array([0, 0], np.int32), {"test": range(2)})
-    {'images': 1, 'captions': 2, 'splits': {'test': {'images': 1, 'captions': 2}}}
+    `image`: (N,) int32; image number of each row, ascending from 0. `splits`: rows of each split.
     """
     sizes = {
         split: {"images": int(image[rows.stop - 1] - image[rows.start]) + 1, "captions": len(rows)}
@@ -48,17 +37,11 @@ def counts(image: NDArray[np.int32], splits: Mapping[str, range]) -> dict[str, A
 def describe(corpus: Corpus) -> dict[str, Any]:
     """Describe a corpus.
 
-    Returns
-    -------
-    dict
-        Serialisable as JSON.
-
-        - `images`, `captions`, `splits`: see `counts`.
-        - `references`: minimum, median and maximum of captions per image.
-        - `duplicates`: see `duplicates`, for texts as written and for their tokens.
-        - `tokens`: tokenizer (`lower_split` if the corpus has no PTB tokens), total, minimum, median and maximum per
-          caption, captions without tokens, size of the vocabulary.
-        - `protocols`: captions among the first five of their image and beyond, with their uses.
+    Returns dict: serialisable as JSON; `images`, `captions`, `splits`: see `counts`; `references`: minimum, median and
+    maximum of captions per image; `duplicates`: see `duplicates`, for texts as written and for their tokens; `tokens`:
+    tokenizer (`lower_split` if the corpus has no PTB tokens), total, minimum, median and maximum per caption, captions
+    without tokens, size of the vocabulary; `protocols`: captions among the first five of their image and beyond, with
+    their uses.
     """
     sizes = np.diff(corpus.indptr)
     texts, tokens = corpus.table["text"], corpus.table["tokens"]
@@ -109,26 +92,9 @@ def hash_texts(texts: pa.Array) -> Hashes:
 def duplicates(texts: Hashes, image: NDArray[np.int32]) -> dict[str, dict[str, int]]:
     """Count equal texts.
 
-    Parameters
-    ----------
-    texts : (N, 2) uint64
-        Hashes of the texts by `hash_texts`.
-    image : (N,) int32
-
-    Returns
-    -------
-    dict
-        - `within_images`: images with a repeated text, and captions that repeat a text of their image.
-        - `across_images`: texts that occur in several images, and the captions and images with these texts.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import pyarrow as pa
-    >>> texts = hash_texts(pa.array(["a dog", "a dog", "a cat", "a dog"]))
-    >>> result = duplicates(texts, np.array([0, 0, 0, 1], np.int32))
-    >>> result["within_images"], result["across_images"]
-    ({'images': 1, 'captions': 1}, {'texts': 1, 'captions': 3, 'images': 2})
+    `texts`: (N, 2) uint64; hashes of the texts by `hash_texts`. `image`: (N,) int32. Returns dict: `within_images`:
+    images with a repeated text, and captions that repeat a text of their image; `across_images`: texts that occur in
+    several images, and the captions and images with these texts.
     """
     # Equal texts get equal numbers.
     order = np.lexsort((texts[:, 0], texts[:, 1]))

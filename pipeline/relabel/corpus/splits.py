@@ -22,15 +22,7 @@ Splitter = Callable[[Ids, Ids], Mapping[int, str]]
 
 
 def split_by_file(path: Path) -> Splitter:
-    """Return the splits of a `dataset_coco.json` (or .json.gz).
-
-    Raises
-    ------
-    MissingError
-        If the file is missing.
-    CheckError
-        If the file violates the format, or lacks an image for which the splitter is called.
-    """
+    """Return the splits of a `dataset_coco.json` (or .json.gz)."""
     split_of: dict[int, str] = {}
     for n, record in enumerate(typed(read_json(path), "images", list, str(path))):
         where = f"{path}: images[{n}]"
@@ -56,24 +48,8 @@ def split_by_file(path: Path) -> Splitter:
 def split_by_ids(test_captions: Ids, val_images: Ids) -> Splitter:
     """Rebuild Karpathy's split from the ids of test captions and val images. All other images are train.
 
-    Parameters
-    ----------
-    test_captions : int64
-        Caption ids, as in eccv_caption's `coco_test_ids.npy` (25,000: the first five of each test image).
-    val_images : int64
-        Image ids, as in CxC's val pairs (5,000).
-
-    Raises
-    ------
-    CheckError
-        When the splitter is called: if a caption or image is not in the corpus, or an image is in both splits.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> split = split_by_ids(test_captions=np.array([12]), val_images=np.array([7]))
-    >>> split(np.array([11, 12, 13]), np.array([7, 8, 9]))
-    {7: 'val', 8: 'test', 9: 'train'}
+    `test_captions`: caption ids, as in eccv_caption's `coco_test_ids.npy` (25,000: the first five of each test image).
+    `val_images`: image ids, as in CxC's val pairs (5,000).
     """
 
     def split(captions: Ids, images: Ids) -> Mapping[int, str]:
@@ -109,15 +85,7 @@ def _positions(wanted: Ids, ids: Ids, kind: str) -> NDArray[np.intp]:
 
 
 def coco_test_captions(path: Path) -> Ids:
-    """Read eccv_caption's `coco_test_ids.npy`: the 25,000 ids of the first five captions of each test image, int64.
-
-    Raises
-    ------
-    MissingError
-        If the file is missing.
-    CheckError
-        If it is not a one-dimensional array of integers.
-    """
+    """Read eccv_caption's `coco_test_ids.npy`: the 25,000 ids of the first five captions of each test image, int64."""
     try:
         ids = map_npy(check_regular(path))
     except ValueError as error:

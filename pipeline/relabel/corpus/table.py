@@ -35,20 +35,8 @@ REFERENCES = 5
 class References:
     """Sets of caption rows, usually one set per image, in CSR form.
 
-    Attributes
-    ----------
-    indptr : (M + 1,) int64
-    rows : (indptr[-1],) int32
-        The rows of set m are ``rows[indptr[m]:indptr[m + 1]]``.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> sets = References.of([[3, 4], [7]])
-    >>> len(sets), sets[0].tolist()
-    (2, [3, 4])
-    >>> sets.take(np.array([1, 0])).rows.tolist()
-    [7, 3, 4]
+    `indptr`: (M + 1,) int64.
+    `rows`: (indptr[-1],) int32; the rows of set m are ``rows[indptr[m]:indptr[m + 1]]``.
     """
 
     indptr: NDArray[np.int64]
@@ -86,21 +74,8 @@ class References:
 class Corpus:
     """All captions of one dataset.
 
-    Attributes
-    ----------
-    table : pyarrow.Table
-        With `SCHEMA`, sorted by row.
-    digest : str
-        sha256 of all values that can change a label. Encodings record it as their input.
-
-    Examples
-    --------
-    >>> captions = [Caption("c:1", "i:1", "test", "a dog"), Caption("c:2", "i:2", "test", "a cat")]
-    >>> corpus = Corpus.from_captions(captions)
-    >>> len(corpus), corpus.texts, corpus.splits
-    (2, ['a dog', 'a cat'], {'test': range(0, 2)})
-    >>> corpus.references(range(2)).rows.tolist()
-    [0, 1]
+    `table`: with `SCHEMA`, sorted by row.
+    `digest`: sha256 of all values that can change a label. Encodings record it as their input.
     """
 
     table: pa.Table
@@ -110,17 +85,7 @@ class Corpus:
     def from_captions(cls, captions: Iterable[Caption], tokens: Sequence[str] | None = None) -> Corpus:
         """Build from captions, which are checked, sorted and numbered.
 
-        Parameters
-        ----------
-        captions : iterable of Caption
-        tokens : sequence of str, optional
-            PTB tokens of each caption, in the order of `captions`.
-
-        Raises
-        ------
-        CheckError
-            If there are no captions, a caption id appears twice, a caption has no image or an empty text, a split is
-            unknown, or an image is in two splits. The message names file and line.
+        `tokens`: PTB tokens of each caption, in the order of `captions`.
         """
         return cls.from_table(caption_table(captions, tokens))
 
@@ -133,19 +98,8 @@ class Corpus:
     def open(cls, folder: Path, columns: Sequence[str] | None = None) -> Corpus:
         """Read a corpus that `relabel ingest` wrote.
 
-        Parameters
-        ----------
-        folder : Path
-        columns : sequence of str, optional
-            Columns to read; all by default. Without all of them the table's digest is that of the manifest, and only
-            the files are checked.
-
-        Raises
-        ------
-        MissingError
-            If the folder holds no corpus.
-        CheckError
-            If files differ from the manifest.
+        `columns`: columns to read; all by default. Without all of them the table's digest is that of the manifest, and
+        only the files are checked.
         """
 
         def read(manifest: Manifest) -> Corpus:
@@ -178,14 +132,7 @@ class Corpus:
         return self.table["text"].to_pylist()  # type: ignore[no-any-return]
 
     def read(self, column: str, rows: range) -> list[str]:
-        """Return a column of text at some rows, without keeping the texts of all others in memory.
-
-        Examples
-        --------
-        >>> captions = [Caption("c:1", "i:1", "test", "a dog"), Caption("c:2", "i:2", "test", "a cat")]
-        >>> Corpus.from_captions(captions).read("text", range(1, 2))
-        ['a cat']
-        """
+        """Return a column of text at some rows, without keeping the texts of all others in memory."""
         return self.table[column].slice(rows.start, len(rows)).to_pylist()  # type: ignore[no-any-return]
 
     @cached_property
@@ -194,13 +141,7 @@ class Corpus:
         return None if self.table["tokens"].null_count else self.table["tokens"].to_pylist()
 
     def ptb_tokens(self) -> list[str]:
-        """Return `tokens`, or raise if there are none.
-
-        Raises
-        ------
-        MissingError
-            If the corpus was not tokenised.
-        """
+        """Return `tokens`, or raise if there are none."""
         if self.tokens is None:
             raise MissingError(
                 "this corpus has no PTB tokens",
@@ -210,16 +151,7 @@ class Corpus:
         return self.tokens
 
     def words(self, tokenizer: Tokenizer, rows: range) -> list[str]:
-        """Return the words of some captions, joined by spaces; raise as `ptb_tokens` does.
-
-        Examples
-        --------
-        >>> from relabel.corpus import Corpus
-        >>> from relabel.corpus.build import Caption
-        >>> corpus = Corpus.from_captions([Caption("1", "a", "train", "A dog"), Caption("2", "a", "train", "Two cats")])
-        >>> corpus.words("lower_split", range(1, 2))
-        ['two cats']
-        """
+        """Return the words of some captions, joined by spaces; raise as `ptb_tokens` does."""
         if tokenizer == "lower_split":
             return lower_tokens(self.read("text", rows))
         return self.ptb_tokens()[rows.start : rows.stop]
@@ -258,13 +190,7 @@ class Corpus:
         return {c: i for i, c in enumerate(self.caption_ids)}
 
     def find_row(self, caption_id: str, encoded: range) -> int:
-        """Return the row of an encoded caption, without the dictionary `row_of`.
-
-        Raises
-        ------
-        UsageError
-            If there is no such caption, or it is not among the encoded rows.
-        """
+        """Return the row of an encoded caption, without the dictionary `row_of`."""
         value = caption_id.encode(errors="surrogatepass")
         # `pa.scalar` of a Python value would import pandas.
         buffers = [None, pa.py_buffer(np.array([0, len(value)], np.int32)), pa.py_buffer(value)]
@@ -296,19 +222,7 @@ class Corpus:
         return {s: range(stop - counts[s], stop) for s, stop in zip(SPLITS, stops, strict=True) if s in counts}
 
     def rows(self, splits: Sequence[str]) -> range:
-        """Return the range of rows of one or more adjacent splits.
-
-        Raises
-        ------
-        UsageError
-            If a split is unknown or empty, or the splits are not adjacent in row order.
-
-        Examples
-        --------
-        >>> captions = [Caption("c:1", "i:1", "train", "a dog"), Caption("c:2", "i:2", "val", "a cat")]
-        >>> Corpus.from_captions(captions).rows(["train", "val"])
-        range(0, 2)
-        """
+        """Return the range of rows of one or more adjacent splits."""
         parts = [rows for split, rows in self.splits.items() if split in splits]
         unknown = sorted(set(splits) - set(SPLITS))
         if unknown or not parts:
@@ -324,25 +238,13 @@ class Corpus:
         return self.images_of(self.rows(splits))
 
     def images_of(self, rows: range) -> range:
-        """Return the range of image numbers of rows, which are not empty.
-
-        Examples
-        --------
-        >>> captions = [Caption("c:1", "i:1", "test", "a dog"), Caption("c:2", "i:2", "test", "a cat")]
-        >>> Corpus.from_captions(captions).images_of(range(1, 2))
-        range(1, 2)
-        """
+        """Return the range of image numbers of rows, which are not empty."""
         return range(int(self.image[rows.start]), int(self.image[rows.stop - 1]) + 1)
 
     def references(self, images: Iterable[int], first: int | None = REFERENCES) -> References:
         """Return the reference sets of images.
 
-        Parameters
-        ----------
-        images : iterable of int
-            Image numbers.
-        first : int or None
-            Number of captions to keep per image, in position order; None keeps all.
+        `images`: image numbers. `first`: number of captions to keep per image, in position order; None keeps all.
         """
         m = np.fromiter(images, np.int64)
         starts = self.indptr[m]

@@ -33,64 +33,26 @@ _NEXT, _NEXT_TOKEN = "A", "a"
 
 
 def lower_split(text: str) -> list[str]:
-    """Convert a text to lower case and split it at white space, as SAM's evaluation code does.
-
-    Examples
-    --------
-    >>> lower_split("A dog, running.")
-    ['a', 'dog,', 'running.']
-    """
+    """Convert a text to lower case and split it at white space, as SAM's evaluation code does."""
     return text.lower().split()
 
 
 def lower_tokens(texts: Iterable[str]) -> list[str]:
-    """Return the words of each text by `lower_split`, joined by one space as `tokenize` does.
-
-    Examples
-    --------
-    >>> lower_tokens(["A dog, running.", "Two  cats"])
-    ['a dog, running.', 'two cats']
-    """
+    """Return the words of each text by `lower_split`, joined by one space as `tokenize` does."""
     return [" ".join(lower_split(text)) for text in texts]
 
 
 def split_words(text: str, tokenizer: Tokenizer) -> list[str]:
-    """Split one text into words, at any white space between PTB tokens.
-
-    Raises
-    ------
-    MissingError, PartialError
-        As `tokenize`, for the tokenizer `ptb`.
-
-    Examples
-    --------
-    >>> split_words("A dog", "lower_split")
-    ['a', 'dog']
-    """
+    """Split one text into words, at any white space between PTB tokens."""
     return lower_split(text) if tokenizer == "lower_split" else tokenize_text(text).split()
 
 
 def tokenize(texts: Sequence[str], runtime: Runtime) -> list[str]:
     """Tokenise captions with PTB.
 
-    Parameters
-    ----------
-    texts : sequence of str
-        N captions as written. Line separators and control characters count as spaces.
-    runtime : Runtime
-
-    Returns
-    -------
-    list of str
-        N strings of tokens joined by one space; empty for a caption of punctuation only. A token may contain U+00A0
-        (phone numbers do), so split at " " only.
-
-    Raises
-    ------
-    MissingError
-        If Java or pycocoevalcap is missing.
-    PartialError
-        If the tokenizer dies, hangs or returns a wrong number of lines. The message names the caption.
+    `texts`: N captions as written. Line separators and control characters count as spaces. Returns list of str: N
+    strings of tokens joined by one space; empty for a caption of punctuation only. A token may contain U+00A0 (phone
+    numbers do), so split at " " only.
     """
     lines = [one_line(text) for text in texts]
     # Each distinct text is tokenised once. An empty line would not come back from Java.
@@ -120,24 +82,12 @@ def tokenize(texts: Sequence[str], runtime: Runtime) -> list[str]:
 
 @lru_cache(maxsize=1)
 def tokenize_text(text: str) -> str:
-    """Tokenise one text with PTB. The tokens of the last text are kept, for further labels that score the same text.
-
-    Raises
-    ------
-    MissingError, PartialError
-        As `tokenize`.
-    """
+    """Tokenise one text with PTB. The tokens of the last text are kept, for further labels that score the same text."""
     return tokenize([text], Runtime())[0]
 
 
 def one_line(text: str) -> str:
-    r"""Replace line separators, control characters and lone surrogates, which end lines or break pipes, by spaces.
-
-    Examples
-    --------
-    >>> one_line("a dog\tand\u2028a cat ")
-    'a dog and a cat'
-    """
+    r"""Replace line separators, control characters and lone surrogates, which end lines or break pipes, by spaces."""
     return text.translate(_blank()).strip()
 
 

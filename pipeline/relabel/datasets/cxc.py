@@ -61,16 +61,9 @@ _CELL = {
 class HumanScores:
     """All judged pairs of one task and split, in the order of the original file.
 
-    Attributes
-    ----------
-    task : "sts", "sits" or "sis"
-    split : "val" or "test"
-    left, right : list of str, length P
-        Namespaced caption or image ids (`coco:770337`); see `SIDES`.
-    score : (P,) float64
-        Mean human score, 0..5; the original's decimals round-trip exactly.
-    method : list of str, length P
-        Sampling method; see `METHODS`.
+    `left`, `right`: namespaced caption or image ids (`coco:770337`); see `SIDES`.
+    `score`: (P,) float64; mean human score, 0..5; the original's decimals round-trip exactly.
+    `method`: sampling method; see `METHODS`.
     """
 
     task: Task
@@ -85,14 +78,7 @@ class HumanScores:
 
 
 def file_name(task: Task, split: Split) -> str:
-    """Return the name of a shipped file.
-
-    Examples
-    --------
-    >>> from relabel.datasets.cxc import file_name
-    >>> file_name("sits", "test")
-    'cxc_sits_test.parquet'
-    """
+    """Return the name of a shipped file."""
     return f"cxc_{task}_{split}.parquet"
 
 
@@ -103,15 +89,7 @@ def sha256(task: Task, split: Split) -> str:
 
 
 def human_scores(task: Task, split: Split) -> HumanScores:
-    """Read the shipped scores of one task and split; needs no network and no other file.
-
-    Examples
-    --------
-    >>> from relabel.datasets.cxc import human_scores
-    >>> scores = human_scores("sits", "test")
-    >>> len(scores), scores.left[0].startswith("coco:"), bool((scores.score <= 5).all())
-    (44833, True, True)
-    """
+    """Read the shipped scores of one task and split; needs no network and no other file."""
     table = _read(task, split)
     left, right = ([f"{NAMESPACE}:{n}" for n in table[side].to_pylist()] for side in ("left", "right"))
     return HumanScores(task, split, left, right, table["score"].to_numpy(), table["method"].to_pylist())
@@ -125,17 +103,7 @@ def image_ids(split: Split) -> NDArray[np.int64]:
 def check_originals(folder: Path) -> None:
     """Compare the fetched CSV files, cell by cell, with the shipped data.
 
-    Parameters
-    ----------
-    folder : Path
-        Holds `sts_val.csv`, `sts_test.csv`, `sits_val.csv`, ...
-
-    Raises
-    ------
-    MissingError
-        If a file is not there.
-    CheckError
-        At the first cell that differs, naming file and line.
+    `folder`: holds `sts_val.csv`, `sts_test.csv`, `sits_val.csv`, ...
     """
     for task in TASKS:
         for split in get_args(Split):
@@ -143,13 +111,7 @@ def check_originals(folder: Path) -> None:
 
 
 def convert(folder: Path, out: Path) -> None:
-    """Make the shipped files from the originals: ``convert(Path("cxc"), Path("pipeline/relabel/datasets/cxc_data"))``.
-
-    Raises
-    ------
-    MissingError, CheckError
-        If a file is not there or not of the known form, naming file and line.
-    """
+    """Make the shipped files: ``convert(Path("cxc"), Path("pipeline/relabel/datasets/cxc_data"))``."""
     for task in TASKS:
         for split in get_args(Split):
             table = _parse(folder / f"{task}_{split}.csv", task, split)

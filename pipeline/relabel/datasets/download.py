@@ -86,24 +86,8 @@ class _Part:
 def download(url: str, accepted: Sequence[Content], path: Path, progress: Progress, title: str) -> None:
     """Download into `path`, resuming a partial file.
 
-    Parameters
-    ----------
-    url : str
-    accepted : sequence of Content
-    path : Path
-        A partial file stays after a broken transfer, for the next call. A file of wrong content is removed.
-    progress : Progress
-    title : str
-        Title of the progress bar.
-
-    Raises
-    ------
-    MissingError
-        If the server has no such file or broke off too often; SilentError if it cannot be reached.
-    CheckError
-        If the content is not accepted.
-    OSError
-        If the disk is full.
+    `path`: a partial file stays after a broken transfer, for the next call. A file of wrong content is removed.
+    `title`: title of the progress bar.
     """
     part = _Part(path)
     if _right(part, accepted):
@@ -216,13 +200,7 @@ def _reason(error: Exception) -> str:
 
 
 def save(stream: IO[bytes], out: Path, accepted: Sequence[Content], where: str, bar: ProgressBar) -> None:
-    """Copy a stream into a file while hashing it; the file is written with accepted content or not at all.
-
-    Raises
-    ------
-    CheckError
-        If the content is not accepted; reading stops at the first byte too many.
-    """
+    """Copy a stream into a file while hashing it; the file is written with accepted content or not at all."""
     limit = max(c.bytes for c in accepted)
 
     def write(temporary: Path) -> None:
@@ -243,15 +221,7 @@ def save(stream: IO[bytes], out: Path, accepted: Sequence[Content], where: str, 
 
 @contextmanager
 def open_content(path: Path, member: str | None = None, *, gz: bool = False) -> Iterator[IO[bytes]]:
-    """Open a file, a member of an archive (zip, jar, tar), or the content of a .gz.
-
-    Raises
-    ------
-    CheckError
-        If the archive is damaged or lacks the member.
-    MissingError
-        If the file cannot be opened.
-    """
+    """Open a file, a member of an archive (zip, jar, tar), or the content of a .gz."""
     with ExitStack() as stack:
         try:
             stream = stack.enter_context(_open(path, member, gz, stack))

@@ -37,33 +37,9 @@ def fetch(
 ) -> list[Path]:
     """Fetch a dataset.
 
-    Parameters
-    ----------
-    name : str
-        Dataset, as in `names()`.
-    data : Path
-        Folder of fetched files; the dataset goes to `data/NAME/`, each file under the manifest's name.
-    mirror : Path, optional
-        Folder that is tried before any URL; else $RELABEL_MIRROR.
-    progress : Progress
-    files : sequence of str, optional
-        Only these files. By default all, or of alternatives the first that some source serves.
-
-    Returns
-    -------
-    list of Path
-        The verified files.
-
-    Raises
-    ------
-    UsageError
-        If there is no such dataset, file or mirror.
-    MissingError
-        If no source serves a file. The message says why each failed and where to put the file by hand.
-    CheckError
-        If all that the sources serve is not the content of the manifest; it is not kept.
-    PartialError
-        If the disk is full. Partial downloads are kept for the next run.
+    `name`: dataset, as in `names()`. `data`: folder of fetched files; the dataset goes to `data/NAME/`, each file under
+    the manifest's name. `mirror`: folder that is tried before any URL; else $RELABEL_MIRROR. `files`: only these files.
+    By default all, or of alternatives the first that some source serves. Returns list of Path: the verified files.
     """
     manifest = load_manifest(name)
     # Files that are asked for by name are all fetched, even if one of them would do.

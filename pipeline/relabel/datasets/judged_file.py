@@ -43,27 +43,9 @@ def judged_file(
 ) -> JudgedSet:
     """Make a judged set of a file.
 
-    Parameters
-    ----------
-    path : Path
-        JSON Lines (.jsonl), CSV (.csv, `references` as a JSON list) or Parquet (.parquet).
-    statistic : Statistic
-        Compares the ratings with the scores of a label, over all pairs and in each group.
-    texts : mapping of str to str
-        Captions by id: a reference or candidate that is an id stands for its caption.
-
-    Raises
-    ------
-    CheckError
-        When the set is opened, if a record lacks a column or a value is not valid. The message names file and line.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from relabel.datasets.judged_file import judged_file
-    >>> _ = Path("mine.jsonl").write_text('{"reference": "a dog", "candidate": "a puppy", "human": 4}')
-    >>> judged_file(Path("mine.jsonl")).open(Path("data")).references
-    [['a dog']]
+    `path`: JSON Lines (.jsonl), CSV (.csv, `references` as a JSON list) or Parquet (.parquet). `statistic`: compares
+    the ratings with the scores of a label, over all pairs and in each group. `texts`: captions by id: a reference or
+    candidate that is an id stands for its caption.
     """
     return JudgedSet(
         name=path.name,
@@ -93,21 +75,7 @@ def _read(path: Path, texts: Mapping[str, str]) -> Judgements:
 
 
 def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    r"""Yield `file:line` and the record of every line or row of a JSON Lines, CSV or Parquet file.
-
-    Raises
-    ------
-    MissingError, CheckError
-        If the file is not there or not of its format.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from relabel.datasets.judged_file import read_records
-    >>> _ = Path("scores.csv").write_text("id,score\n17,0.5")
-    >>> list(read_records(Path("scores.csv")))
-    [('scores.csv:2', {'id': '17', 'score': '0.5'})]
-    """
+    r"""Yield `file:line` and the record of every line or row of a JSON Lines, CSV or Parquet file."""
     check_regular(path, todo="Name a file of judgements or scores.")
     if path.suffix == ".parquet":
         import pyarrow as pa
@@ -146,19 +114,7 @@ def _rating(record: Mapping[str, Any], where: str, texts: Mapping[str, str]) -> 
 
 
 def texts_of(record: Mapping[str, Any], where: str) -> tuple[list[str], str]:
-    """Return the references and the candidate of a record.
-
-    Raises
-    ------
-    CheckError
-        If there are none.
-
-    Examples
-    --------
-    >>> from relabel.datasets.judged_file import texts_of
-    >>> texts_of({"reference": "a dog", "candidate": "a puppy"}, "mine.jsonl:1")
-    (['a dog'], 'a puppy')
-    """
+    """Return the references and the candidate of a record."""
     values = record.get("references")
     # CSV has no lists: a cell holds one as JSON.
     if isinstance(values, str):
@@ -178,19 +134,7 @@ def texts_of(record: Mapping[str, Any], where: str) -> tuple[list[str], str]:
 
 
 def number_of(record: Mapping[str, Any], name: str, where: str) -> float:
-    """Return a finite number of a record.
-
-    Raises
-    ------
-    CheckError
-        If there is none.
-
-    Examples
-    --------
-    >>> from relabel.datasets.judged_file import number_of
-    >>> number_of({"human": "4"}, "human", "mine.csv:2")
-    4.0
-    """
+    """Return a finite number of a record."""
     value = record.get(name)
     try:
         # A bool is a number for `float`, but no rating. NaN is refused below, as infinity is.

@@ -33,13 +33,7 @@ MIRROR = "RELABEL_MIRROR"
 
 
 def mirror_folder(mirror: Path | None) -> Path | None:
-    """Return the mirror to use: the given folder, else $RELABEL_MIRROR, else none.
-
-    Raises
-    ------
-    UsageError
-        If it is no folder.
-    """
+    """Return the mirror to use: the given folder, else $RELABEL_MIRROR, else none."""
     folder = mirror or (Path(os.environ[MIRROR]) if os.environ.get(MIRROR) else None)
     if folder is not None and not folder.is_dir():
         raise UsageError("the mirror is not a folder", where=str(folder), todo=f"Set --mirror DIR or ${MIRROR}.")
@@ -59,13 +53,7 @@ def sources_of(manifest: Manifest, file: DataFile, mirror: Path | None) -> list[
 
 
 def local_path(source: PackageSource | MirrorSource, mirror: Path | None) -> Path:
-    """Return the path of the file or archive of a source.
-
-    Raises
-    ------
-    MissingError
-        If it is not there.
-    """
+    """Return the path of the file or archive of a source."""
     if isinstance(source, MirrorSource):
         path = (mirror or Path()) / source.mirror
         if mirror is None or not path.is_file():
@@ -84,30 +72,8 @@ def local_path(source: PackageSource | MirrorSource, mirror: Path | None) -> Pat
 def locate(name: str, file: str | None, data: Path, mirror: Path | None = None) -> Path:
     """Find a file of a dataset on this machine and verify it, without copying or downloading.
 
-    Parameters
-    ----------
-    name : str
-        Dataset.
-    file : str or None
-        File of the dataset; None takes the first one that exists.
-    data : Path
-        Folder of fetched files.
-    mirror : Path, optional
-        Else $RELABEL_MIRROR.
-
-    Returns
-    -------
-    Path
-        In `data/NAME/`, else inside an installed package, else in the mirror.
-
-    Raises
-    ------
-    MissingError
-        If it is in none of these, or only inside an archive, from which `relabel fetch NAME` takes it.
-    CheckError
-        If its content is not that of the manifest.
-    UsageError
-        If there is no such dataset, file or mirror.
+    `name`: dataset. `file`: file of the dataset; None takes the first one that exists. `data`: folder of fetched files.
+    `mirror`: else $RELABEL_MIRROR. Returns Path: in `data/NAME/`, else inside an installed package, else in the mirror.
     """
     manifest = load_manifest(name)
     mirror = mirror_folder(mirror)
@@ -140,25 +106,13 @@ def _paths(
 
 
 def kept_jar(source: MavenSource) -> Path | None:
-    """Find a jar in this machine's Maven folder (`~/.m2`, or $M2_REPO).
-
-    Raises
-    ------
-    MissingError
-        Without jgo.
-    """
+    """Find a jar in this machine's Maven folder (`~/.m2`, or $M2_REPO)."""
     path = _artifact(source).cached_path
     return Path(path) if path is not None and Path(path).is_file() else None
 
 
 def jar_urls(source: MavenSource) -> list[str]:
-    """Return the address of a jar in each repository; at least one.
-
-    Raises
-    ------
-    MissingError
-        Without jgo, or if it knows no repository.
-    """
+    """Return the address of a jar in each repository; at least one."""
     artifact = _artifact(source)
     below = f"{artifact.component.path_prefix.as_posix()}/{artifact.filename}"
     urls = [f"{str(repository).rstrip('/')}/{below}" for repository in artifact.context.remote_repos.values()]
@@ -190,17 +144,10 @@ mirror alone, and there is none or it lacks the file."""
 class FileStatus:
     """State of one file.
 
-    Attributes
-    ----------
-    name, file : str
-        Dataset and file.
-    bytes : int
-        Its size.
-    alternative : bool
-        True if another file of the dataset serves as well.
-    state : State
-    where : str
-        Path, package, mirror path or URL.
+    `name`, `file`: dataset and file.
+    `bytes`: its size.
+    `alternative`: True if another file of the dataset serves as well.
+    `where`: path, package, mirror path or URL.
     """
 
     name: str
@@ -217,13 +164,7 @@ class FileStatus:
 
 
 def status(data: Path, mirror: Path | None = None) -> list[FileStatus]:
-    """Return the state of every file of every dataset.
-
-    Raises
-    ------
-    UsageError
-        If the mirror is no folder.
-    """
+    """Return the state of every file of every dataset."""
     mirror = mirror_folder(mirror)
     return [_status(m, f, data, mirror) for m in map(load_manifest, names()) for f in m.files]
 

@@ -99,18 +99,11 @@ Source = PackageSource | UrlSource | MavenSource | MirrorSource
 class DataFile(Content):
     """One file of a dataset.
 
-    Attributes
-    ----------
-    name : str
-        Its name in `data/DATASET/`.
-    holds : str
-        Description of its content, one line.
-    bytes, sha256 : int, str
-        Size and hash of the preferred edition.
-    also : tuple of Content
-        Other accepted editions: different bytes, the same data.
-    sources : tuple of Source
-        Best first.
+    `name`: its name in `data/DATASET/`.
+    `holds`: description of its content, one line.
+    `bytes`, `sha256`: size and hash of the preferred edition.
+    `also`: other accepted editions: different bytes, the same data.
+    `sources`: best first.
     """
 
     name: FileName
@@ -127,14 +120,8 @@ class DataFile(Content):
 class Manifest(_Model):
     """One dataset or asset.
 
-    Attributes
-    ----------
-    name, title, purpose, licence, citation, homepage : str
-    alternatives : bool
-        True if any one of the files, best first, makes the dataset; False if all of them do.
-    check : str, optional
-        `module:function` that checks the folder of the complete dataset and raises if something is wrong.
-    files : tuple of DataFile
+    `alternatives`: True if any one of the files, best first, makes the dataset; False if all of them do.
+    `check`: `module:function` that checks the folder of the complete dataset and raises if something is wrong.
     """
 
     name: FileName
@@ -155,13 +142,7 @@ class Manifest(_Model):
         return self
 
     def file(self, name: str) -> DataFile:
-        """Find a file by name.
-
-        Raises
-        ------
-        UsageError
-            If there is none.
-        """
+        """Find a file by name."""
         for file in self.files:
             if file.name == name:
                 return file
@@ -183,21 +164,7 @@ def names() -> list[str]:
 
 
 def load_manifest(name: str) -> Manifest:
-    """Read one manifest.
-
-    Raises
-    ------
-    UsageError
-        If no dataset has that name.
-    CheckError
-        If the file is not a manifest.
-
-    Examples
-    --------
-    >>> from relabel.datasets.registry import load_manifest
-    >>> load_manifest("stsb").file("stsb-en-test.csv").name
-    'stsb-en-test.csv'
-    """
+    """Read one manifest."""
     # Checked against the list first: a name is never used as a path, and the error can suggest one.
     if name not in names():
         raise UsageError(f"no dataset {name!r} to fetch", todo=choices(name, names()))

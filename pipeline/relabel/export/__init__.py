@@ -22,19 +22,7 @@ EXPORTS = {
 
 
 def export_class(kind: str) -> type[Export[Any]]:
-    """Import the class of a format.
-
-    Raises
-    ------
-    UsageError
-        If there is no such format.
-
-    Examples
-    --------
-    >>> from relabel.export import export_class
-    >>> export_class("hf").__name__
-    'HfExport'
-    """
+    """Import the class of a format."""
     if kind not in EXPORTS:
         raise UsageError(f"no format {kind!r}", todo=choices(kind, EXPORTS))
     module, name, _ = EXPORTS[kind]

@@ -42,16 +42,7 @@ class ArtefactRef:
 
         Only the shards that hold them are read.
 
-        Parameters
-        ----------
-        rows : range
-            Corpus rows, all of them in the artefact.
-        columns : sequence of str
-
-        Raises
-        ------
-        CheckError
-            If the shards do not hold these rows in order.
+        `rows`: corpus rows, all of them in the artefact.
         """
         first, tables = int(self.manifest.facts["rows"][0]), []
         for name in self.manifest.parts:
@@ -72,30 +63,15 @@ class ArtefactRef:
 class ExportInputs:
     """Everything that an export may read.
 
-    Attributes
-    ----------
-    corpus : Corpus
-    dataset, namespace : str
-        Name of the dataset, and the prefix of its ids.
-    licence : str or None
-        Licence of the captions; None if it is not recorded.
-    label : str
-    params : mapping
-        Parameters of the label's source.
-    source : Source
-    split : str
-        Name of the split, or "all".
-    splits : dict of str to range
-        Corpus rows of each split to write.
-    encoding : ArtefactRef
-        Covers all rows to write.
-    neighbours : ArtefactRef or None
-        Neighbours of the queries of `Export.neighbours_of`, which cover all rows to write.
-    figures : tuple of dict of str to str
-        Records of the label's current report, if there is one (see `relabel.judge.report`).
-    open_relevance : callable
-        Opens the encoding.
-    progress : Progress
+    `dataset`, `namespace`: name of the dataset, and the prefix of its ids.
+    `licence`: licence of the captions; None if it is not recorded.
+    `params`: parameters of the label's source.
+    `split`: name of the split, or "all".
+    `splits`: corpus rows of each split to write.
+    `encoding`: covers all rows to write.
+    `neighbours`: neighbours of the queries of `Export.neighbours_of`, which cover all rows to write.
+    `figures`: records of the label's current report, if there is one (see `relabel.judge.report`).
+    `open_relevance`: opens the encoding.
     """
 
     corpus: Corpus
@@ -123,17 +99,10 @@ class ExportInputs:
 class Export(ABC, Generic[P]):
     """One format of files for other tools.
 
-    Attributes
-    ----------
-    version : int
-        Increased when the same inputs and parameters give other bytes.
-    figures : bool
-        Whether the format reads the figures of the label's report.
+    `params`: the block of the format in `relabel.export.params`.
 
-    Parameters
-    ----------
-    params : Parameters
-        The block of the format in `relabel.export.params`.
+    `version`: increased when the same inputs and parameters give other bytes.
+    `figures`: whether the format reads the figures of the label's report.
     """
 
     version: ClassVar[int] = 1
@@ -157,9 +126,5 @@ class Export(ABC, Generic[P]):
     def write(self, inputs: ExportInputs, work: Work) -> None:
         """Write all files and add the facts that a reader needs. Finished files of an earlier run are kept by `work`.
 
-        Parameters
-        ----------
-        inputs : ExportInputs
-            Artefacts in it are verified.
-        work : Work
+        `inputs`: artefacts in it are verified.
         """

@@ -111,12 +111,7 @@ _GROUP = 10_000  # captions per row group
 def render_card(inputs: ExportInputs, columns: list[str], licence: str | None) -> str:
     """Return the card of a dataset folder: a YAML header that `datasets` reads, then text for people.
 
-    Parameters
-    ----------
-    inputs : ExportInputs
-    columns : list of str
-    licence : str or None
-        Licence of the captions.
+    `licence`: licence of the captions.
     """
     header = yaml.safe_dump(_header(inputs, licence), sort_keys=False, allow_unicode=True)
     return f"---\n{header}---\n\n" + "\n\n".join(_sections(inputs, columns, licence)) + "\n"

@@ -28,13 +28,7 @@ _CHUNK = 1 << 16  # ids in memory as Python objects
 
 
 def check_lookup_support(source: Source[Any], label: str) -> None:
-    """Check that a lookup can answer for a source.
-
-    Raises
-    ------
-    UsageError
-        If the source scores pair by pair, or is made of a label that does.
-    """
+    """Check that a lookup can answer for a source."""
     reason = source.lookup_blocker()
     if reason is not None:
         message = f"{label} ({source.spec.name}) has no lookup: {reason}"
@@ -69,17 +63,8 @@ def write_lookup(
 ) -> None:
     """Write all arrays and then `lookup.json`, which holds their sha256.
 
-    Parameters
-    ----------
-    corpus : Corpus
-    source : Source
-    artefact : ArtefactSpec
-        See `lookup_spec`.
-    encoding, neighbours : ArtefactRef
-        Verified.
-    opened : callable
-        Opens the encoding; called only if its files alone are not enough.
-    work : Work
+    `artefact`: see `lookup_spec`. `encoding`, `neighbours`: verified. `opened`: opens the encoding; called only if its
+    files alone are not enough.
     """
     facts = encoding.manifest.facts
     rows = range(*facts["rows"])
@@ -136,14 +121,7 @@ def write_captions(corpus: Corpus, rows: range, failed: NDArray[np.int32], work:
 
     The arrays are those of relabel_train.lookup.format.CAPTIONS.
 
-    Parameters
-    ----------
-    corpus : Corpus
-    rows : range
-        Rows of the lookup: complete images.
-    failed : (F,) int32
-        Rows among them without an encoding.
-    work : Work
+    `rows`: rows of the lookup: complete images. `failed`: (F,) int32; rows among them without an encoding.
     """
     image = corpus.image[rows.start : rows.stop]
     first = int(image[0])

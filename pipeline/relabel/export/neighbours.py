@@ -31,21 +31,7 @@ def write_neighbours(folder: Path, manifest: Manifest, work: Work) -> dict[str, 
 
     The arrays are those of relabel_train.lookup.format.NEIGHBOURS.
 
-    Parameters
-    ----------
-    folder, manifest
-        Of the table.
-    work : Work
-
-    Returns
-    -------
-    dict
-        Entry `neighbours` of `lookup.json`.
-
-    Raises
-    ------
-    CheckError
-        If the shards do not hold the rows of the manifest, in order.
+    `folder`, `manifest`: of the table. Returns dict: entry `neighbours` of `lookup.json`.
     """
     first, stop = manifest.facts["rows"]
     # A first pass checks the rows and adds up the sizes: the header of an `.npy` file states the total.
@@ -82,13 +68,7 @@ def write_neighbours(folder: Path, manifest: Manifest, work: Work) -> dict[str, 
 
 
 def id_schema(of: str) -> pa.Schema:
-    """Return the schema of neighbours by id: one row per caption, or per image, best neighbours first.
-
-    Examples
-    --------
-    >>> id_schema("images").names
-    ['image_id', 'neighbours', 'neighbour_images', 'scores', 'same_image']
-    """
+    """Return the schema of neighbours by id: one row per caption, or per image, best neighbours first."""
     query = [pa.field("caption_id", pa.string())] if of == "captions" else []
     return pa.schema(
         [
@@ -105,13 +85,7 @@ def id_schema(of: str) -> pa.Schema:
 def write_neighbour_ids(corpus: Corpus, folder: Path, manifest: Manifest, work: Work) -> None:
     """Write a table of neighbours with ids in place of rows, one shard at a time.
 
-    Parameters
-    ----------
-    corpus : Corpus
-        The corpus of the table.
-    folder, manifest
-        Of the table.
-    work : Work
+    `corpus`: the corpus of the table. `folder`, `manifest`: of the table.
     """
     of = manifest.facts["of"]
     schema = id_schema(of)
@@ -134,11 +108,7 @@ def write_neighbour_ids(corpus: Corpus, folder: Path, manifest: Manifest, work: 
 def neighbour_ids(table: pa.Table, corpus: Corpus) -> dict[str, pa.Array]:
     """Return the columns neighbours, neighbour_images, scores and same_image, with ids in place of rows.
 
-    Parameters
-    ----------
-    table : pyarrow.Table
-        Rows of a table of neighbours.
-    corpus : Corpus
+    `table`: rows of a table of neighbours.
     """
     lists = combine_chunks(table["neighbours"])
     near, offsets = lists.flatten(), pc.subtract(lists.offsets, lists.offsets[0])
@@ -162,20 +132,8 @@ def _column(folder: Path, manifest: Manifest, name: str) -> Iterator[NDArray[Any
 class NeighbourTable:
     """The nearest captions of a range of captions, best first.
 
-    Attributes
-    ----------
-    first : int
-        First row of the range.
-    rows, scores, same_image : (N, k) int32, float32 and bool
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel.export.neighbours import NeighbourTable
-    >>> nearest = np.array([[11, 12], [10, 12], [11, 10]], np.int32)
-    >>> table = NeighbourTable(10, nearest, np.array([[0.9, 0.5], [0.9, 0.4], [0.5, 0.4]]), nearest > 11)
-    >>> table.neighbours(np.array([12]), k=1)[0].tolist()
-    [[11]]
+    `first`: first row of the range.
+    `rows`, `scores`, `same_image`: (N, k) int32, float32 and bool.
     """
 
     first: int
@@ -199,20 +157,8 @@ class NeighbourTable:
 def read_neighbours(folder: Path, manifest: Manifest, rows: range, most: int, least: int) -> NeighbourTable:
     """Read the nearest captions of a range of captions; they take 9 bytes each, and one shard at a time beside them.
 
-    Parameters
-    ----------
-    folder, manifest
-        Of the table.
-    rows : range
-    most, least : int
-        Neighbours to read per caption: `most`, or as many as there are, but no fewer than `least`.
-
-    Raises
-    ------
-    UsageError
-        If the table has fewer than `least`.
-    CheckError
-        If it does not hold these rows.
+    `folder`, `manifest`: of the table. `most`, `least`: neighbours to read per caption: `most`, or as many as there
+    are, but no fewer than `least`.
     """
     k = min(most, int(manifest.facts["width"]))
     if k < least:

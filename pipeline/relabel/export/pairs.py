@@ -133,22 +133,7 @@ class PairsExport(SamplesExport[ExportPairsParams]):
 class CandidatePool:
     """Captions that are drawn as candidates of an anchor: neighbours, captions of its image, and random captions.
 
-    Parameters
-    ----------
-    corpus : Corpus
-    rows : range
-        Captions to draw from.
-    near : NeighbourTable or None
-        Neighbours of these captions.
-
-    Examples
-    --------
-    >>> from relabel.corpus.build import Caption
-    >>> corpus = Corpus.from_captions([Caption(f"c{i}", "abc"[i // 2], "train", "a dog") for i in range(6)])
-    >>> pool = CandidatePool(corpus, range(6), None)
-    >>> left, right = pool.draw(np.array([0], np.int32), 4, np.random.default_rng(0))
-    >>> set(left.tolist()), 0 in right, set(right.tolist()) <= set(range(6))
-    ({0}, False, True)
+    `rows`: captions to draw from. `near`: neighbours of these captions.
     """
 
     def __init__(self, corpus: Corpus, rows: range, near: NeighbourTable | None) -> None:
@@ -159,19 +144,9 @@ class CandidatePool:
     ) -> tuple[Rows, NDArray[np.int32]]:
         """Draw candidates of A anchors, the kinds in turn.
 
-        Parameters
-        ----------
-        anchors : (A,) int32
-        count : int
-            Candidates per anchor.
-        rng : numpy.random.Generator
-        distinct : bool
-            Whether to leave out candidates that are the anchor itself.
-
-        Returns
-        -------
-        left, right : (A * count,) int32
-            Anchor and candidate of each pair; fewer if some are left out.
+        `anchors`: (A,) int32. `count`: candidates per anchor. `distinct`: whether to leave out candidates that are the
+        anchor itself. Returns `left, right`, (A * count,) int32: anchor and candidate of each pair; fewer if some are
+        left out.
         """
         left = np.repeat(anchors, count)
         right = rng.integers(self.rows.start, self.rows.stop, len(left), dtype=np.int32)
@@ -201,24 +176,8 @@ class CandidatePool:
 def draw_from_bins(scores: Scores, bins: int, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """Draw equally many scores from each bin of equal width between the least and the largest score.
 
-    Parameters
-    ----------
-    scores : (N,) float64
-    bins, count : int
-    rng : numpy.random.Generator
-
-    Returns
-    -------
-    (min(N, count),) int64
-        Indices of the drawn scores, in random order. Bins that hold fewer than their share give all of theirs, and
-        the others share the rest.
-
-    Examples
-    --------
-    >>> scores = np.r_[np.linspace(0, 0.49, 90), np.linspace(0.51, 1, 10)]
-    >>> drawn = draw_from_bins(scores, 2, 30, np.random.default_rng(0))
-    >>> (scores[drawn] < 0.5).sum(), (scores[drawn] > 0.5).sum()
-    (np.int64(20), np.int64(10))
+    `scores`: (N,) float64. Returns (min(N, count),) int64: indices of the drawn scores, in random order. Bins that hold
+    fewer than their share give all of theirs, and the others share the rest.
     """
     if not len(scores):
         return np.empty(0, np.int64)
@@ -295,21 +254,9 @@ def draw_tuple(
 ) -> NDArray[np.int64] | None:
     """Draw a positive and negatives of one anchor among its candidates.
 
-    Parameters
-    ----------
-    rows : (N,) int32
-        Candidates.
-    scores : (N,) float64
-    anchor : int
-        Row of the anchor.
-    negatives : int
-    rng : numpy.random.Generator
-
-    Returns
-    -------
-    (negatives + 1,) int64 or None
-        Indices of the positive and then of the negatives, by falling rank. None if there are too few distinct
-        candidates with a score.
+    `rows`: (N,) int32; candidates. `scores`: (N,) float64. `anchor`: row of the anchor. Returns (negatives + 1,) int64
+    or None: indices of the positive and then of the negatives, by falling rank. None if there are too few distinct
+    candidates with a score.
     """
     usable = np.flatnonzero((rows != anchor) & np.isfinite(scores))
     # np.unique sorts by row: equal rows keep their first index.

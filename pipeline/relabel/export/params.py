@@ -219,12 +219,6 @@ class ExportParams(Parameters):
 
 
 def format_params(kind: str) -> type[Parameters]:
-    """Return the model of the parameters of one of `relabel.export.EXPORTS`.
-
-    Examples
-    --------
-    >>> format_params("hf").__name__
-    'ExportHfParams'
-    """
+    """Return the model of the parameters of one of `relabel.export.EXPORTS`."""
     params: Parameters = getattr(ExportParams(), kind)
     return type(params)

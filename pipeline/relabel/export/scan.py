@@ -94,20 +94,8 @@ class ScanExport(Export[ExportScanParams]):
 def line_rows(corpus: Corpus, rows: range, captions_per_image: int) -> NDArray[np.int32]:
     """Return the corpus row of every line.
 
-    Parameters
-    ----------
-    corpus : Corpus
-    rows : range
-        Complete images, each with at least `captions_per_image` captions.
-    captions_per_image : int
-        First captions of each image; 0 for all.
-
-    Examples
-    --------
-    >>> from relabel.corpus.build import Caption
-    >>> corpus = Corpus.from_captions([Caption(f"c{i}", "ab"[i // 3], "train", "a dog") for i in range(6)])
-    >>> line_rows(corpus, range(6), 2).tolist()
-    [0, 1, 3, 4]
+    `rows`: complete images, each with at least `captions_per_image` captions. `captions_per_image`: first captions of
+    each image; 0 for all.
     """
     if captions_per_image == 0:
         return np.arange(rows.start, rows.stop, dtype=np.int32)

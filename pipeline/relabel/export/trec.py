@@ -121,11 +121,5 @@ class TrecExport(Export[ExportTrecParams]):
 
 
 def grade(scores: NDArray[np.floating[Any]], levels: tuple[float, ...]) -> NDArray[np.int64]:
-    """Return the number of cut points that each score reaches.
-
-    Examples
-    --------
-    >>> grade(np.array([0.2, 0.5, 0.95]), (0.5, 0.9))
-    array([0, 1, 2])
-    """
+    """Return the number of cut points that each score reaches."""
     return np.searchsorted(np.array(levels), scores, side="right")

@@ -16,14 +16,9 @@ from relabel.judge.cxc_report import OWN, PairScores, subsets
 class Bins:
     """Pairs in at most B bins of equal size, by relevance.
 
-    Attributes
-    ----------
-    relevance : (B,) float64
-        Mean relevance of each bin, ascending.
-    mean, spread : (B,) float64
-        Mean and standard deviation of the human scores, 0..5.
-    n : (B,) int64
-        Number of pairs in each bin.
+    `relevance`: (B,) float64; mean relevance of each bin, ascending.
+    `mean`, `spread`: (B,) float64; mean and standard deviation of the human scores, 0..5.
+    `n`: (B,) int64; number of pairs in each bin.
     """
 
     relevance: NDArray[np.float64]
@@ -35,19 +30,7 @@ class Bins:
 def bin_pairs(relevance: NDArray[np.float64], human: NDArray[np.float64], bins: int = 20) -> Bins:
     """Cut pairs into bins of equal size by relevance. Pairs of equal relevance share a bin, so ties make fewer bins.
 
-    Parameters
-    ----------
-    relevance, human : (P,) float64
-        Finite.
-    bins : int
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel.judge.calibration import bin_pairs
-    >>> bins = bin_pairs(np.array([0.1, 0.2, 0.8, 0.9]), np.array([0.0, 2.0, 4.0, 4.0]), bins=2)
-    >>> bins.mean, bins.n
-    (array([1., 4.]), array([2, 2]))
+    `relevance`, `human`: (P,) float64; finite.
     """
     if not len(relevance):
         empty = np.empty(0)
@@ -70,10 +53,7 @@ def bin_pairs(relevance: NDArray[np.float64], human: NDArray[np.float64], bins: 
 def agreement_points(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return Pearson's r of each label and subset with its interval, where defined; x is `pearson`, y is `label`.
 
-    Parameters
-    ----------
-    records : sequence of mapping
-        Of `cxc_report`.
+    `records`: of `cxc_report`.
     """
     names = ("label", "task", "subset", "pearson", "low", "high")
     return [{n: _short(r[n]) for n in names} for r in records if r.get("pearson") is not None]
@@ -82,11 +62,7 @@ def agreement_points(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any
 def calibration_points(labels: Sequence[PairScores], bins: int = 20) -> list[dict[str, Any]]:
     """Return the mean human score at each level of relevance, for pairs of two images; x is `relevance`, y is `human`.
 
-    Parameters
-    ----------
-    labels : sequence of PairScores
-    bins : int
-        Number of bins per label and task.
+    `bins`: number of bins per label and task.
     """
     points = []
     for scored in labels:

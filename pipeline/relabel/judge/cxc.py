@@ -67,20 +67,9 @@ def score_cxc(
 
     The pairs of a task are scored in saved blocks, so that an interrupted run resumes.
 
-    Parameters
-    ----------
-    corpus : Corpus
-    relevance : Relevance
-        The opened label, with its `pooling`.
-    source : Source or its class
-        Source of the label.
-    split : "val" or "test"
-    work : Work
-        ``work.facts["cxc"]`` counts the pairs that could not be scored and names the first few.
-    progress : Progress
-    include_self : bool
-        SITS: keep the judged caption among its own image's references.
-    tasks : sequence of Task
+    `relevance`: the opened label, with its `pooling`. `source`: source of the label. `work`: ``work.facts["cxc"]``
+    counts the pairs that could not be scored and names the first few. `include_self`: SITS: keep the judged caption
+    among its own image's references.
     """
     scorer = _Scorer(corpus, relevance, source.spec.symmetric, include_self)
     missing: dict[str, Any] = {}
@@ -108,13 +97,7 @@ def score_cxc(
 
 
 def read_cxc(folder: Path) -> dict[Task, pa.Table]:
-    """Read the tables that `score_cxc` wrote, one per task, in the order of the human scores.
-
-    Raises
-    ------
-    MissingError
-        If there are none.
-    """
+    """Read the tables that `score_cxc` wrote, one per task, in the order of the human scores."""
     tables: dict[Task, pa.Table] = {}
     for task in TASKS:
         if files := sorted(folder.glob(f"{task}-*.parquet")):

@@ -37,14 +37,9 @@ _TITLES: dict[Task, str] = {
 class PairScores(JudgedLabel):
     """A label's relevance for the judged pairs.
 
-    Attributes
-    ----------
-    split : "val" or "test"
-    tables : dict of Task to pyarrow.Table
-        As `relabel.judge.cxc.SCHEMA`.
-    include_self : bool
-        Whether the judged caption is among its own image's references, as in the papers. If not, no figure of a paper
-        applies.
+    `tables`: as `relabel.judge.cxc.SCHEMA`.
+    `include_self`: whether the judged caption is among its own image's references, as in the papers. If not, no figure
+        of a paper applies.
     """
 
     split: Split
@@ -53,13 +48,7 @@ class PairScores(JudgedLabel):
 
     @classmethod
     def open(cls, folder: Path, facts: Mapping[str, Any]) -> PairScores:
-        """Read the files that `score_cxc` wrote; `facts` are those of their manifest.
-
-        Raises
-        ------
-        MissingError
-            If there are no scores.
-        """
+        """Read the files that `score_cxc` wrote; `facts` are those of their manifest."""
         cxc = facts["cxc"]
         return cls(**label_fields(facts), split=cxc["split"], tables=read_cxc(folder), include_self=cxc["include_self"])
 
@@ -94,19 +83,12 @@ class Columns:
 class AgreementRow:
     """Agreement of one label with human scores on one subset of one task.
 
-    Attributes
-    ----------
-    subset : str
-        "all" or a sampling method.
-    missing : int
-        Pairs of the subset that could not be scored; they are not among the n of `figures`.
-    first_missing : tuple of str
-        The first few of them, with the reason.
-    figures : Agreement
-    published : PublishedPearson or None
-        The figure of a paper for this label under the paper's protocol, in which no pair is missing.
-    spearman_interval, kendall_interval : Interval or None
-        95% bootstrap intervals, over the resamples of Pearson's, which is in `figures`.
+    `subset`: "all" or a sampling method.
+    `missing`: pairs of the subset that could not be scored; they are not among the n of `figures`.
+    `first_missing`: the first few of them, with the reason.
+    `published`: the figure of a paper for this label under the paper's protocol, in which no pair is missing.
+    `spearman_interval`, `kendall_interval`: 95% bootstrap intervals, over the resamples of Pearson's, which is in
+        `figures`.
     """
 
     label: str
@@ -139,16 +121,8 @@ def correlate(
 
     The bootstrap draws the same images for every label, so the intervals of two labels can be compared.
 
-    Parameters
-    ----------
-    labels : sequence of PairScores
-        Of one split.
-    resamples : int
-        Bootstrap resamples of the 95% interval, clustered by image; 0 for no interval.
-    seed : int
-    progress : Progress
-    threads : int
-        CPU threads of the intervals of rank correlations.
+    `labels`: of one split. `resamples`: bootstrap resamples of the 95% interval, clustered by image; 0 for no interval.
+    `threads`: CPU threads of the intervals of rank correlations.
     """
     # The baseline shows how much of a correlation comes from the difference between GT and non-GT pairs alone.
     present = with_baseline(labels)
@@ -168,14 +142,7 @@ def correlate(
 
 
 def subsets(task: Task) -> tuple[str, ...]:
-    """Return "all", then each sampling method if there is more than one.
-
-    Examples
-    --------
-    >>> from relabel.judge.cxc_report import subsets
-    >>> subsets("sits"), subsets("sis")
-    (('all', 'c2i_original', 'c2i_intrasim'), ('all',))
-    """
+    """Return "all", then each sampling method if there is more than one."""
     return (ALL, *METHODS[task]) if len(METHODS[task]) > 1 else (ALL,)
 
 

@@ -54,20 +54,7 @@ def pair_units(human: HumanScores, side: SamplingSide, unit: SamplingUnit) -> tu
 
     SITS pairs are drawn by their image. STS and SIS pairs are drawn by their left item, or by either of the two.
 
-    Parameters
-    ----------
-    human : HumanScores
-    side : "left" or "either"
-    unit : "item" or "image"
-        STS: a caption stands for itself, or for its image.
-
-    Examples
-    --------
-    >>> from relabel.datasets.cxc import human_scores
-    >>> from relabel.judge.cxc_sampled import pair_units
-    >>> scores = human_scores("sis", "test")
-    >>> [len(set(units.tolist())) for units in pair_units(scores, "either", "item")]
-    [4989, 4962]
+    `unit`: STS: a caption stands for itself, or for its image.
     """
     ids: list[tuple[list[str], Side]] = list(zip((human.left, human.right), SIDES[human.task], strict=True))
     if human.task == "sits":
@@ -101,14 +88,7 @@ def sampled_rows(
     Every label meets the same draws where it has scored the same pairs. Pairs that a label could not score are left
     out of the draws.
 
-    Parameters
-    ----------
-    labels : sequence of PairScores
-        Of one split.
-    draws, seed : int
-    side, unit
-        See `pair_units`.
-    progress : Progress
+    `labels`: of one split. `side`, `unit`: see `pair_units`.
     """
     rows = []
     with progress.bar("sampled Spearman", len(COLUMNS), "columns") as bar:
@@ -220,14 +200,9 @@ _CELLS = 1 << 20  # array elements of a batch of draws
 class SampledSpearman:
     """Sampled Spearman correlation.
 
-    Attributes
-    ----------
-    mean, deviation : float
-        Mean and standard deviation of Spearman's rho over the draws, -1..1.
-    units : int
-        Q, the number of items that have a pair; a draw takes ``Q // 2`` of them.
-    draws : int
-        Draws whose rho is defined.
+    `mean`, `deviation`: mean and standard deviation of Spearman's rho over the draws, -1..1.
+    `units`: Q, the number of items that have a pair; a draw takes ``Q // 2`` of them.
+    `draws`: draws whose rho is defined.
     """
 
     mean: float
@@ -248,29 +223,10 @@ def sampled_spearman(
     Each draw takes ``Q // 2`` of the Q units without replacement and, uniformly, one of each unit's pairs. Ties share
     their mean rank. Labels share the draws and the ranks of the human scores.
 
-    Parameters
-    ----------
-    relevances : sequence of (P,) float64
-        Relevance of the same pairs according to each label. Finite; first rounded by `round_relative`.
-    human : (P,) float64
-        Finite.
-    units : (P,) int, or a tuple of such
-        Unit of each pair, in any numbering. With two arrays a pair belongs to two units, and either may draw it.
-    draws : int
-    seed : int
-
-    Returns
-    -------
-    list of SampledSpearman or None
-        By label; None if rho is undefined in every draw: fewer than four units, or a constant.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel.judge.cxc_sampled import sampled_spearman
-    >>> relevance = np.array([0.9, 0.1, 0.5, 0.3, 0.7, 0.2])
-    >>> sampled_spearman([relevance], 5 * relevance, np.array([0, 0, 1, 2, 3, 4]), draws=10)
-    [SampledSpearman(mean=1.0, deviation=0.0, units=5, draws=10)]
+    `relevances`: sequence of (P,) float64; relevance of the same pairs according to each label. Finite; first rounded
+    by `round_relative`. `human`: (P,) float64; finite. `units`: (P,) int, or a tuple of such; unit of each pair, in any
+    numbering. With two arrays a pair belongs to two units, and either may draw it. Returns list of SampledSpearman or
+    None: by label; None if rho is undefined in every draw: fewer than four units, or a constant.
     """
     sides = units if isinstance(units, tuple) else (units,)
     # Numbers of both sides name the same kind of thing, so an item keeps its number. A pair of one unit counts once.

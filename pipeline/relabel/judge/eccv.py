@@ -46,15 +46,9 @@ NAMESPACE = "coco"
 class Queries:
     """The queries of one direction.
 
-    Attributes
-    ----------
-    ids : list of str, length Q
-    index : (Q,) int32
-        Image numbers (i2t) or caption rows (t2i) of the corpus.
-    items : list of Q int64 arrays
-        Positions in the gallery of each query's positives.
-    positives : (Q,) int64
-        R: number of positives of each query, in the gallery or not.
+    `index`: (Q,) int32; image numbers (i2t) or caption rows (t2i) of the corpus.
+    `items`: positions in the gallery of each query's positives.
+    `positives`: (Q,) int64; R: number of positives of each query, in the gallery or not.
     """
 
     ids: list[str]
@@ -77,14 +71,9 @@ class Queries:
 class Eccv:
     """ECCV Caption in terms of a corpus.
 
-    Attributes
-    ----------
-    captions : (25000,) int32
-        The caption gallery: corpus rows, ascending.
-    images : (5000,) int32
-        The image gallery: image numbers, ascending.
-    queries : dict of Direction to Queries
-        1,261 images and 1,332 captions; the README of ECCV Caption swaps the two.
+    `captions`: (25000,) int32; the caption gallery: corpus rows, ascending.
+    `images`: (5000,) int32; the image gallery: image numbers, ascending.
+    `queries`: 1,261 images and 1,332 captions; the README of ECCV Caption swaps the two.
     """
 
     captions: Rows
@@ -97,15 +86,7 @@ class Eccv:
 
 
 def read_eccv(corpus: Corpus, data: Path) -> Eccv:
-    """Read ECCV Caption and find its ids in a corpus.
-
-    Raises
-    ------
-    MissingError
-        If its files, which come with the package eccv_caption, are missing.
-    CheckError
-        If the corpus lacks any of its captions or images.
-    """
+    """Read ECCV Caption and find its ids in a corpus."""
     # Galleries are ascending: positives are found in them by binary search, and ties by row are ties by id.
     captions = np.sort(_find(coco_test_captions(locate("eccv", GALLERY, data)).tolist(), corpus.row_of, "captions"))
     images = np.unique(corpus.image[captions])
@@ -117,21 +98,7 @@ def read_eccv(corpus: Corpus, data: Path) -> Eccv:
 
 
 def read_positives(path: Path) -> dict[str, list[int]]:
-    """Read the ids of each query's positives.
-
-    Raises
-    ------
-    MissingError, CheckError
-        If the file cannot be read, or is not an object of lists of ids.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from relabel.judge.eccv import read_positives
-    >>> _ = Path("positives.json").write_text('{"12": [3, 4]}')
-    >>> read_positives(Path("positives.json"))
-    {'12': [3, 4]}
-    """
+    """Read the ids of each query's positives."""
     content = read_json(path)
     if not isinstance(content, dict):
         raise CheckError("expected an object of lists of ids", where=str(path))
@@ -186,13 +153,7 @@ class Gate:
 
     The `top` best items of a query by the gate are re-ranked among themselves; all others follow in the gate's order.
 
-    Attributes
-    ----------
-    label : str
-    relevance : Relevance
-    top : int
-    scale : float
-        Largest magnitude of the gate's scores.
+    `scale`: largest magnitude of the gate's scores.
     """
 
     label: str
@@ -216,26 +177,8 @@ def score_eccv(
 
     The queries of a direction are ranked in saved blocks, so that an interrupted run resumes.
 
-    Parameters
-    ----------
-    corpus : Corpus
-    relevance : Relevance
-        The opened label, with its `pooling`. NaN ranks last.
-    source : Source or its class
-        Source of the label.
-    eccv : Eccv
-    work : Work
-        ``work.facts["eccv"]`` records the settings of ties and the gate.
-    progress : Progress
-    ties : "pessimistic" or "row"
-    gate : Gate, optional
-
-    Raises
-    ------
-    UsageError
-        If the source is of kind `pairs` and there is no gate.
-    CheckError
-        If a caption of ECCV Caption was not encoded.
+    `relevance`: the opened label, with its `pooling`. NaN ranks last. `source`: source of the label. `work`:
+    ``work.facts["eccv"]`` records the settings of ties and the gate.
     """
     # Both directions have 38 million pairs, too many to score one by one.
     if source.spec.pairwise and gate is None:
@@ -263,13 +206,7 @@ def score_eccv(
 
 
 def read_eccv_scores(folder: Path) -> dict[Direction, pa.Table]:
-    """Read the tables that `score_eccv` wrote.
-
-    Raises
-    ------
-    MissingError
-        If there are none.
-    """
+    """Read the tables that `score_eccv` wrote."""
     files = {d: sorted(folder.glob(f"{d}-*.parquet")) for d in DIRECTIONS}
     if not all(files.values()):
         raise MissingError("no ranking of ECCV Caption", where=str(folder), todo=f"Make it with {command('judge')}.")

@@ -26,12 +26,8 @@ _TIES = {
 class QueryScores(JudgedLabel):
     """A label's figures for every query of ECCV Caption.
 
-    Attributes
-    ----------
-    tables : dict of Direction to pyarrow.Table
-        As `relabel.judge.eccv.SCHEMA`; empty if the label was not ranked.
-    facts : mapping
-        `ties`, `gate` and `gate_top`, as `score_eccv` wrote them; empty if the label was not ranked.
+    `tables`: as `relabel.judge.eccv.SCHEMA`; empty if the label was not ranked.
+    `facts`: `ties`, `gate` and `gate_top`, as `score_eccv` wrote them; empty if the label was not ranked.
     """
 
     tables: dict[Direction, pa.Table]
@@ -39,13 +35,7 @@ class QueryScores(JudgedLabel):
 
     @classmethod
     def open(cls, folder: Path, facts: Mapping[str, Any]) -> QueryScores:
-        """Read the files that `score_eccv` wrote; `facts` are those of their manifest.
-
-        Raises
-        ------
-        MissingError
-            If the manifest says that the label was ranked and the files are missing.
-        """
+        """Read the files that `score_eccv` wrote; `facts` are those of their manifest."""
         tables = read_eccv_scores(folder) if "eccv" in facts else {}
         return cls(**label_fields(facts), tables=tables, facts=facts.get("eccv", {}))
 
@@ -54,15 +44,9 @@ class QueryScores(JudgedLabel):
 class RankingRow:
     """Figures of one label in one direction, in percent.
 
-    Attributes
-    ----------
-    direction : "i2t" or "t2i"
-    n : int
-        Number of queries.
-    gate : str or None
-        Label that picked the candidates: "sbert, top 100"; None where everything was ranked.
-    published : PublishedRanking or None
-        Figures of a paper for this label.
+    `n`: number of queries.
+    `gate`: label that picked the candidates: "sbert, top 100"; None where everything was ranked.
+    `published`: figures of a paper for this label.
     """
 
     label: str

@@ -31,18 +31,11 @@ MEAN = "mean"
 class Figure:
     """One figure of a label on a set.
 
-    Attributes
-    ----------
-    statistic : str
-        A `Statistic`, or "accuracy".
-    group : str
-        "all", a group of the set, or "mean" (accuracy over the kinds).
-    n, missing : int
-        Judgements that count, and those without a score.
-    value : float or None
-        -1..1, accuracies 0..1; None where it is undefined.
-    interval : Interval or None
-        95% bootstrap interval over the set's clusters.
+    `statistic`: a `Statistic`, or "accuracy".
+    `group`: "all", a group of the set, or "mean" (accuracy over the kinds).
+    `n`, `missing`: judgements that count, and those without a score.
+    `value`: -1..1, accuracies 0..1; None where it is undefined.
+    `interval`: 95% bootstrap interval over the set's clusters.
     """
 
     statistic: str
@@ -63,32 +56,9 @@ def set_figures(
 ) -> list[Figure]:
     """Compare scores with the judgements of a set by its protocol.
 
-    Parameters
-    ----------
-    judged : JudgedSet
-    judgements : Judgements
-    scores : (P,) float64
-        NaN where a pair has no score.
-    resamples : int
-        Bootstrap resamples of the intervals, clustered as the set says; 0 for none.
-    seed, threads : int
-
-    Returns
-    -------
-    list of Figure
-        Ratings: each statistic over all pairs, then over each group if there are several. Choices: the accuracy of
-        each kind, then their mean.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel.datasets.judged import Judgements, judged_set
-    >>> from relabel.judge.judged_figures import set_figures
-    >>> pairs = Judgements(ids=["0", "1", "2"], references=[["a"]] * 3, candidates=["b", "c", "d"],
-    ...                    ratings=np.array([[1.0], [2.0], [3.0]]), groups=["COCO"] * 3, clusters=["0", "1", "2"])
-    >>> (figure,) = set_figures(judged_set("vsts"), pairs, np.array([0.2, 0.4, 0.6]), resamples=0)
-    >>> figure.statistic, figure.n, round(figure.value, 6)
-    ('pearson', 3, 1.0)
+    `scores`: (P,) float64; NaN where a pair has no score. `resamples`: bootstrap resamples of the intervals, clustered
+    as the set says; 0 for none. Returns list of Figure: ratings: each statistic over all pairs, then over each group if
+    there are several. Choices: the accuracy of each kind, then their mean.
     """
     # Equal texts score 1 up to float32 rounding; a rank statistic must see them as ties.
     scores = round_relative_finite(scores)
@@ -122,16 +92,7 @@ def set_figures(
 
 
 def coefficient(statistic: Statistic, x: Vector, y: Vector) -> float | None:
-    """Return a correlation coefficient of two (P,) float64, -1..1; None where it is undefined.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel.judge.judged_figures import coefficient
-    >>> x = np.array([1.0, 2.0, 3.0, 4.0])
-    >>> [round(coefficient(s, x, np.array([1.0, 1.0, 2.0, 2.0])), 3) for s in ("spearman", "tau_b", "tau_c")]
-    [0.894, 0.816, 1.0]
-    """
+    """Return a correlation coefficient of two (P,) float64, -1..1; None where it is undefined."""
     if statistic == "pearson":
         return pearson(x, y)
     if statistic == "spearman":
@@ -146,16 +107,7 @@ def coefficient(statistic: Statistic, x: Vector, y: Vector) -> float | None:
 
 
 def round_relative_finite(scores: Vector) -> Vector:
-    """Round finite scores as `round_relative` does; NaN stays.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel.judge.judged_figures import round_relative_finite
-    >>> scores = round_relative_finite(np.array([1.0, 1.0 - 1e-8, np.nan]))
-    >>> bool(scores[0] == scores[1]), bool(np.isnan(scores[2]))
-    (True, True)
-    """
+    """Round finite scores as `round_relative` does; NaN stays."""
     rounded = np.array(scores, np.float64)
     finite = ~np.isnan(rounded)
     rounded[finite] = round_relative(rounded[finite])
@@ -201,14 +153,7 @@ def _accuracies(
 
 
 def column_title(statistic: str) -> str:
-    """Return the name of a statistic as tables print it.
-
-    Examples
-    --------
-    >>> from relabel.judge.judged_figures import column_title
-    >>> column_title("tau_c"), column_title("accuracy")
-    ('tau-c', 'accuracy')
-    """
+    """Return the name of a statistic as tables print it."""
     return TITLES.get(statistic, statistic)
 
 

@@ -24,24 +24,8 @@ def set_report(
 ) -> Report:
     """Report the figures of labels on one set, times 100, beside the published ones.
 
-    Parameters
-    ----------
-    judged : JudgedSet
-    figures : mapping of str to sequence of Figure
-        By label, as `set_figures` returns them.
-    left_out : mapping of str to str
-        Labels that cannot score the set, with the reason.
-    resamples, seed : int
-        Of the intervals, for the notes.
-
-    Examples
-    --------
-    >>> from relabel.datasets.judged import judged_set
-    >>> from relabel.judge.judged_figures import Figure
-    >>> from relabel.judge.judged_report import set_report
-    >>> report = set_report(judged_set("vsts"), {"sbert": [Figure("pearson", "all", 2677, 0, 0.857, None)]})
-    >>> report.tables[0].header, report.tables[0].rows
-    (('label', 'Pearson'), (('sbert', '85.7'),))
+    `figures`: by label, as `set_figures` returns them. `left_out`: labels that cannot score the set, with the reason.
+    `resamples`, `seed`: of the intervals, for the notes.
     """
     if not figures:
         return Report((), ())
@@ -126,13 +110,8 @@ class Estimate(NamedTuple):
 class Column:
     """One column of the table: the headline figure of a judged set.
 
-    Attributes
-    ----------
-    title : str
-    statistic : str
-        Name of the figure, for the notes.
-    estimates : mapping of str to Estimate
-        By label; labels that cannot score the set are left out.
+    `statistic`: name of the figure, for the notes.
+    `estimates`: by label; labels that cannot score the set are left out.
     """
 
     title: str
@@ -140,14 +119,7 @@ class Column:
     estimates: Mapping[str, Estimate]
 
     def best(self) -> set[str]:
-        """Return the labels with the largest printed figure; several if they tie.
-
-        Examples
-        --------
-        >>> from relabel.judge.judged_report import Column, Estimate
-        >>> Column("vsts", "Pearson", {"sbert": Estimate(0.857), "cider": Estimate(0.57)}).best()
-        {'sbert'}
-        """
+        """Return the labels with the largest printed figure; several if they tie."""
         # Compared as printed, so that equal figures of the table are marked alike.
         printed = {label: round(one.value, 3) for label, one in self.estimates.items() if one.value is not None}
         # With one label, nothing is the best.
@@ -158,16 +130,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Cost:
-    """Cost of a label: captions encoded and scored per second, and bytes of encoding per caption.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel.judge.judged_report import Cost
-    >>> from relabel.sources.texts import TextScores
-    >>> Cost.of([TextScores(np.zeros(1), captions=30, seconds=2.0, bytes=600)])
-    Cost(captions_per_second=15.0, bytes_per_caption=20.0)
-    """
+    """Cost of a label: captions encoded and scored per second, and bytes of encoding per caption."""
 
     captions_per_second: float
     bytes_per_caption: float
@@ -190,14 +153,7 @@ _ENCODED_COLUMNS = (
 
 
 def encoded_columns(records: Sequence[Mapping[str, Any]]) -> list[Column]:
-    """Return the columns of CxC and ECCV Caption from the records of their reports.
-
-    Examples
-    --------
-    >>> from relabel.judge.judged_report import encoded_columns
-    >>> encoded_columns([{"label": "sbert", "task": "eccv", "subset": "i2t", "map_at_r": 40.0}])
-    [Column(title='ECCV i2t', statistic='mAP@R', estimates={'sbert': Estimate(value=0.4, interval=None)})]
-    """
+    """Return the columns of CxC and ECCV Caption from the records of their reports."""
     columns = []
     for task, subset, figure, title, statistic in _ENCODED_COLUMNS:
         chosen = [record for record in records if (record["task"], record.get("subset")) == (task, subset)]
@@ -231,21 +187,7 @@ def set_column(judged: JudgedSet, figures: Mapping[str, Sequence[Figure]]) -> Co
 def summary_report(columns: Sequence[Column], costs: Mapping[str, Cost], absent: Sequence[str] = ()) -> Report:
     """Lay out one table of all labels and sets.
 
-    Parameters
-    ----------
-    columns : sequence of Column
-    costs : mapping of str to Cost
-        By label, on the sets of texts.
-    absent : sequence of str
-        Notes about the sets that are not in the table.
-
-    Examples
-    --------
-    >>> from relabel.judge.judged_report import Column, Cost, Estimate, summary_report
-    >>> column = Column("vsts", "Pearson", {"sbert": Estimate(0.857), "cider": Estimate(0.57)})
-    >>> report = summary_report([column], {"sbert": Cost(500.0, 1536.0)})
-    >>> report.tables[0].rows
-    (('sbert', '85.7 *', '500', '1,536'), ('cider', '57.0', '', ''))
+    `costs`: by label, on the sets of texts. `absent`: notes about the sets that are not in the table.
     """
     best = {column.title: column.best() for column in columns}
     lines, records = [], []
@@ -275,16 +217,7 @@ def _rate(rate: float) -> str:
 
 
 def labels_of(columns: Sequence[Column]) -> list[str]:
-    """Return the labels of all columns, in the order in which they first occur.
-
-    Examples
-    --------
-    >>> from relabel.judge.judged_report import Column, Estimate, labels_of
-    >>> sick = Column("sick", "Spearman", {"cider": Estimate(0.4)})
-    >>> vsts = Column("vsts", "Pearson", {"sbert": Estimate(0.8)})
-    >>> labels_of([sick, vsts])
-    ['cider', 'sbert']
-    """
+    """Return the labels of all columns, in the order in which they first occur."""
     return list(dict.fromkeys(label for column in columns for label in column.estimates))
 
 

@@ -52,27 +52,9 @@ def score_judgements(
 ) -> TextScores:
     """Score the pairs of a set with a source, or read their scores where they exist.
 
-    Parameters
-    ----------
-    judgements : Judgements
-    source : Source
-    runtime : Runtime
-    parts : mapping of str to Source
-        By label, the sources that `source` is made of or gated by, and those of their own parts.
-    folder : Path, optional
-        Keeps encodings and scores. By default, both are temporary.
-    label : str
-        Name of the folders of `source`.
-
-    Returns
-    -------
-    TextScores
-        Scores are NaN where a text could not be encoded; these are tried again by the next call.
-
-    Raises
-    ------
-    UsageError, CheckError, MissingError
-        As `relabel.sources.texts.score_texts`.
+    `parts`: by label, the sources that `source` is made of or gated by, and those of their own parts. `folder`: keeps
+    encodings and scores. By default, both are temporary. `label`: name of the folders of `source`. Returns TextScores:
+    scores are NaN where a text could not be encoded; these are tried again by the next call.
     """
     if folder is None:
         return _score(judgements, source, runtime, parts, None, label)
@@ -123,31 +105,8 @@ def _score(
 def score_with_function(judgements: Judgements, function: ScoreFunction) -> Vector:
     """Score the pairs of a set with a function of texts.
 
-    Parameters
-    ----------
-    judgements : Judgements
-    function : callable
-        Called once with all reference sets and candidates; twice, with the two texts exchanged, where both orders
-        count.
-
-    Returns
-    -------
-    (P,) float64
-
-    Raises
-    ------
-    CheckError
-        If the function does not return one number per pair.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel.datasets.judged import Judgements
-    >>> from relabel.judge.judged_scores import score_with_function
-    >>> pairs = Judgements(ids=["0", "1"], references=[["a cat"], ["a dog"]], candidates=["a cat", "cats"],
-    ...                    ratings=np.array([[5.0], [1.0]]), groups=["all"] * 2, clusters=["0", "1"])
-    >>> score_with_function(pairs, lambda references, candidates: [c in r for r, c in zip(references, candidates)])
-    array([1., 0.])
+    `function`: called once with all reference sets and candidates; twice, with the two texts exchanged, where both
+    orders count. Returns (P,) float64.
     """
     scores = _call(function, judgements.references, judgements.candidates)
     if judgements.both_orders:
@@ -174,25 +133,10 @@ Key = tuple[str, ...]
 def read_cxc_scores(path: Path, split: Split, allow_missing: bool = False) -> PairScores:
     """Read scores of CxC's judged pairs by the ids of their items.
 
-    Parameters
-    ----------
-    path : Path
-        JSON Lines, CSV or Parquet with the columns `left` and `right` (ids as CxC's files pair them, `coco:770337`) and
-        `score`. Pairs that nobody judged are ignored. A task is shown if the file has any of its pairs.
-    split : "val" or "test"
-    allow_missing : bool
-        Accept judged pairs of a shown task that have no score, and count them.
-
-    Returns
-    -------
-    PairScores
-        A label with the name of the file.
-
-    Raises
-    ------
-    CheckError
-        If a record is not valid, two records have one pair, no pair of the split is scored, or pairs are missing. The
-        message names file and line.
+    `path`: JSON Lines, CSV or Parquet with the columns `left` and `right` (ids as CxC's files pair them, `coco:770337`)
+    and `score`. Pairs that nobody judged are ignored. A task is shown if the file has any of its pairs.
+    `allow_missing`: accept judged pairs of a shown task that have no score, and count them. Returns PairScores: a label
+    with the name of the file.
     """
     scores: dict[Key, float] = {}
     for where, record in read_records(path):
@@ -230,27 +174,11 @@ def read_cxc_scores(path: Path, split: Split, allow_missing: bool = False) -> Pa
 def read_pair_scores(path: Path, judged: JudgedSet, judgements: Judgements, allow_missing: bool = False) -> Vector:
     """Read scores of the pairs of a judged set of texts.
 
-    Parameters
-    ----------
-    path : Path
-        JSON Lines, CSV or Parquet with a column `score`, and either `id` (see `JudgedSet.pair_ids`) or the texts
-        themselves: `references` (or `reference`) and `candidate`. Pairs that nobody judged are ignored. Where both
-        orders of a pair count, either is enough, and the mean of both is taken if the file has both.
-    judged : JudgedSet
-    judgements : Judgements
-    allow_missing : bool
-        Accept judged pairs that have no score; they are left out and counted.
-
-    Returns
-    -------
-    (P,) float64
-        NaN where the file has no score.
-
-    Raises
-    ------
-    CheckError
-        If a record is not valid, two records have one pair, no pair of the set is scored, or pairs are missing. The
-        message names file and line.
+    `path`: JSON Lines, CSV or Parquet with a column `score`, and either `id` (see `JudgedSet.pair_ids`) or the texts
+    themselves: `references` (or `reference`) and `candidate`. Pairs that nobody judged are ignored. Where both orders
+    of a pair count, either is enough, and the mean of both is taken if the file has both. `allow_missing`: accept
+    judged pairs that have no score; they are left out and counted. Returns (P,) float64: NaN where the file has no
+    score.
     """
     by_id: dict[Key, float] = {}
     by_texts: dict[Key, float] = {}

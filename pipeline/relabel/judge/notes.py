@@ -65,13 +65,8 @@ def basis(label: JudgedLabel) -> Basis:
 def task_notes(task: Task, labels: Sequence[JudgedLabel], include_self: bool) -> list[str]:
     """Describe how the pairs of a task are scored, one note per rule.
 
-    Parameters
-    ----------
-    task : Task
-    labels : sequence of JudgedLabel
-        All labels of a table. The baseline, which compares nothing, is left out where there are others.
-    include_self : bool
-        Whether the judged caption is among the references of its own image.
+    `labels`: all labels of a table. The baseline, which compares nothing, is left out where there are others.
+    `include_self`: whether the judged caption is among the references of its own image.
     """
     rules = []
     for label in [label for label in labels if label.source != BASELINE] or labels:
@@ -101,16 +96,7 @@ def first_rank_note(labels: Sequence[JudgedLabel]) -> list[str]:
 def missing_notes(missing: Iterable[tuple[str, int, Sequence[str]]]) -> list[str]:
     """Name the first pairs that could not be scored.
 
-    Parameters
-    ----------
-    missing : iterable of (label, count, sequence of str)
-        Count of pairs, and the first of them with the reason.
-
-    Examples
-    --------
-    >>> from relabel.judge.notes import missing_notes
-    >>> missing_notes([("sbert", 1, ["coco:1 coco:2 (caption not encoded)"]), ("cider", 0, [])])
-    ['sbert: 1 pairs left out: coco:1 coco:2 (caption not encoded); ...']
+    `missing`: iterable of (label, count, sequence of str); count of pairs, and the first of them with the reason.
     """
     notes = _grouped(
         (f"{count:,} pairs left out: {'; '.join(first)}", label) for label, count, first in missing if count

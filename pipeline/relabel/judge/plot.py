@@ -54,13 +54,7 @@ def draw(labels: Sequence[PairScores], records: Sequence[Mapping[str, Any]], pat
     fall into them. The line is the mean human score of non-GT pairs in 20 bins of equal size, its band one standard
     deviation. Bars show Pearson's r of each task with 95% intervals; a diamond is the paper's figure.
 
-    Parameters
-    ----------
-    labels : sequence of Scored
-    records : sequence of mapping
-        Of `cxc_report`, for the same labels.
-    path : Path
-        Written completely or not at all.
+    `records`: of `cxc_report`, for the same labels. `path`: written completely or not at all.
     """
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -219,12 +213,7 @@ def draw_summary(columns: Sequence[Column], costs: Mapping[str, Cost], path: Pat
     A panel shows the headline figure of one set, times 100, with its 95% interval as a line; the best label is blue.
     The last panel shows captions per second on a logarithmic scale.
 
-    Parameters
-    ----------
-    columns : sequence of Column
-    costs : mapping of str to Cost
-    path : Path
-        Written completely or not at all.
+    `path`: written completely or not at all.
     """
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -16,14 +16,9 @@ UNNAMED = "checkpoint not named"
 class PublishedPearson:
     """One figure of a paper.
 
-    Attributes
-    ----------
-    value : float
-        As printed.
-    paper : str
-        Short name; see `PAPERS`.
-    label : str
-        Name of the label in the paper.
+    `value`: as printed.
+    `paper`: short name; see `PAPERS`.
+    `label`: name of the label in the paper.
     """
 
     value: float
@@ -118,20 +113,8 @@ def published_pearson(
 ) -> PublishedPearson | None:
     """Find the figure that a paper reports for a label on CxC; None where no paper does.
 
-    Parameters
-    ----------
-    params : mapping
-        All parameters of the label, `source` among them.
-    task, subset, split : str
-        `subset` is "all" or a sampling method.
-    own_model : bool
-        True if the label's model was found in a folder rather than by its name on the hub.
-
-    Examples
-    --------
-    >>> from relabel.judge.published_results import published_pearson
-    >>> published_pearson({"source": "same_image"}, "sits", "all", "test").value
-    0.711
+    `params`: all parameters of the label, `source` among them. `task`, `subset`, `split`: `subset` is "all" or a
+    sampling method. `own_model`: True if the label's model was found in a folder rather than by its name on the hub.
     """
     if (task, split) != ("sits", "test"):
         return None
@@ -141,17 +124,7 @@ def published_pearson(
 def published_ranking(params: Mapping[str, Any], direction: str, *, own_model: bool = False) -> PublishedRanking | None:
     """Find the figures that a paper reports for a label as a ranker on ECCV Caption; None where no paper does.
 
-    Parameters
-    ----------
-    params, own_model
-        As for `published_pearson`.
-    direction : "i2t" or "t2i"
-
-    Examples
-    --------
-    >>> from relabel.judge.published_results import published_ranking
-    >>> published_ranking({"source": "same_image"}, "i2t").map_at_r
-    31.33
+    `params`, `own_model`: as for `published_pearson`.
     """
     return next((figure for wanted, d, figure in _ECCV if d == direction and _matches(params, wanted, own_model)), None)
 

@@ -35,28 +35,10 @@ def rank_intervals(
     A resample counts each pair as often as its cluster was drawn. The coefficients are computed from these counts, as
     if the pairs were repeated.
 
-    Parameters
-    ----------
-    relevance, human : (P,) float64
-        Finite. Relevance is first rounded by `round_relative`.
-    cluster : (P,) int
-        Cluster of each pair, in any numbering.
-    resamples, seed : int
-        Equal numbers of clusters and seeds draw equal resamples; see `relabel.core.numeric.statistics.bootstrap`.
-    threads : int
-
-    Returns
-    -------
-    RankIntervals
-        None for each if a variable is constant, there are fewer than two clusters, or no resample is asked for.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel.judge.rank_bootstrap import rank_intervals
-    >>> x = np.arange(20.0)
-    >>> rank_intervals(x, x**3, np.arange(20)).spearman
-    Interval(low=1.0, high=1.0)
+    `relevance`, `human`: (P,) float64; finite. Relevance is first rounded by `round_relative`. `cluster`: (P,) int;
+    cluster of each pair, in any numbering. `resamples`, `seed`: equal numbers of clusters and seeds draw equal
+    resamples; see `relabel.core.numeric.statistics.bootstrap`. Returns RankIntervals: None for each if a variable is
+    constant, there are fewer than two clusters, or no resample is asked for.
     """
     names, index = np.unique(cluster, return_inverse=True)
     if len(names) < 2 or not resamples:

@@ -37,17 +37,11 @@ _UNDEFINED_NOTE = (
 class JudgedLabel:
     """A label as reports name it.
 
-    Attributes
-    ----------
-    label : str
-    params : mapping
-        The source's parameters, `source` and `pooling` among them; they decide which published figure applies.
-    own_model : bool
-        True if the label's model was found in a folder rather than by its name on the hub.
-    image_vectors : tuple of str
-        Labels, among this one and its parts, that compare an image's own vector (`Source.compares_image_vectors`).
-    uses : str or None
-        Model or word vectors of the label.
+    `params`: the source's parameters, `source` and `pooling` among them; they decide which published figure applies.
+    `own_model`: True if the label's model was found in a folder rather than by its name on the hub.
+    `image_vectors`: labels, among this one and its parts, that compare an image's own vector
+        (`Source.compares_image_vectors`).
+    `uses`: model or word vectors of the label.
     """
 
     label: str
@@ -82,12 +76,8 @@ def label_fields(facts: Mapping[str, Any]) -> dict[str, Any]:
 class Report:
     """Figures in every form.
 
-    Attributes
-    ----------
-    tables : tuple of Table
-        For people.
-    records : tuple of dict
-        For programs: one flat record per figure row, of numbers, strings and None. Undefined figures are None.
+    `tables`: for people.
+    `records`: for programs: one flat record per figure row, of numbers, strings and None. Undefined figures are None.
     """
 
     tables: tuple[Table, ...]
@@ -140,13 +130,6 @@ def metrics(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
     The figure is Pearson's r of the non-GT pairs of CxC's SITS, or the mAP@R on ECCV Caption, averaged over both
     directions. Undefined figures are left out.
-
-    Examples
-    --------
-    >>> from relabel.judge.report import metrics
-    >>> record = {"label": "sbert", "task": "eccv", "subset": "i2t", "map_at_r": 20.0}
-    >>> metrics([record, {**record, "subset": "t2i", "map_at_r": 30.0}])
-    {'sbert': 25.0}
     """
     figures: dict[str, list[float]] = {}
     for record in records:
@@ -162,12 +145,8 @@ def metrics(records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 class ReportFiles:
     """Files of one kind of report.
 
-    Attributes
-    ----------
-    texts : dict of str to str
-        By file name, which starts with the kind and a dot.
-    pictures : dict of str to callable
-        By file name; each draws into the path it is given, and shows the figures of the texts.
+    `texts`: by file name, which starts with the kind and a dot.
+    `pictures`: by file name; each draws into the path it is given, and shows the figures of the texts.
     """
 
     texts: dict[str, str] = field(default_factory=dict)
@@ -177,22 +156,7 @@ class ReportFiles:
 def write_report(out: Path, kind: str, files: ReportFiles, judged: Mapping[str, Manifest], progress: Progress) -> None:
     """Write the files of one kind beside those of the others.
 
-    Parameters
-    ----------
-    out : Path
-        The folder, `report/SPLIT`.
-    kind : str
-    files : ReportFiles
-    judged : mapping of str to Manifest
-        The reported judgements, by label.
-    progress : Progress
-
-    Raises
-    ------
-    PartialError
-        On a full disk.
-    CheckError
-        If the folder is not writable and its files are not up to date.
+    `out`: the folder, `report/SPLIT`. `judged`: the reported judgements, by label.
     """
     try:
         # Kinds of report share a folder: of two processes, each would copy the other's files as they were.

@@ -44,19 +44,9 @@ _WRITER_BYTES = 160 << 20  # memory of a shard while it is written, in addition 
 class NeighbourTasks(Tasks):
     """Work on one table of neighbours.
 
-    Parameters
-    ----------
-    spec : NeighbourSpec
-    corpus : Corpus
-    relevance : callable
-        Opens the label's encoding; called once per worker, with its first task.
-    encoding : Path
-        Folder of that encoding.
-    out : Path
-        Folder of the table, which may hold an earlier one.
-    semantic : dict
-        Parameters that can change the table, apart from its inputs.
-    runtime : Runtime
+    `relevance`: opens the label's encoding; called once per worker, with its first task. `encoding`: folder of that
+    encoding. `out`: folder of the table, which may hold an earlier one. `semantic`: parameters that can change the
+    table, apart from its inputs.
     """
 
     def __init__(

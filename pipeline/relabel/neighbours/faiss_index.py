@@ -37,14 +37,7 @@ class IndexFinder(Finder):
     first one. If the index returns fewer than k candidates, the first captions of the corpus fill the list, with their
     own scores.
 
-    Attributes
-    ----------
-    relevance : Relevance
-    search : Search
-    pooling : Pooling
-    runtime : Runtime
-    factory : str
-        Index factory string, as `faiss.index_factory` takes it.
+    `factory`: index factory string, as `faiss.index_factory` takes it.
     """
 
     relevance: Relevance
@@ -151,24 +144,8 @@ class IndexFinder(Finder):
 class RecallSample:
     """Queries of a search on which the recall of an index is measured.
 
-    Attributes
-    ----------
-    numbers : (q,) int64
-        Queries of the complete search, ascending.
-    search : Search
-        The search for these queries.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel.corpus import References
-    >>> from relabel.neighbours.faiss_index import RecallSample
-    >>> from relabel.sources.finder import Search
-    >>> rows = np.arange(3, dtype=np.int32)
-    >>> sample = RecallSample.of(Search(References.single(rows), rows, rows, 2))
-    >>> exact = np.array([[0.9, 0.5], [0.8, 0.4], [0.7, 0.3]])
-    >>> sample.recall(exact, np.array([[0.9, 0.5], [0.8, 0.1], [0.7, 0.3]], np.float32))["value"]
-    0.8333333333333334
+    `numbers`: (q,) int64; queries of the complete search, ascending.
+    `search`: the search for these queries.
     """
 
     numbers: NDArray[np.int64]
@@ -185,17 +162,8 @@ class RecallSample:
     def recall(self, exact: Scores, approximate: NDArray[np.float32]) -> dict[str, Any]:
         """Compute the share of the k best that an index returns; ties with the k-th count as found.
 
-        Parameters
-        ----------
-        exact : (q, width) float64
-            Scores of the exact neighbours.
-        approximate : (q, width) float32
-            Scores of the index's neighbours.
-
-        Returns
-        -------
-        dict
-            `at` (the width), `value` in [0, 1], `queries` and `seed`.
+        `exact`: (q, width) float64; scores of the exact neighbours. `approximate`: (q, width) float32; scores of the
+        index's neighbours. Returns dict: `at` (the width), `value` in [0, 1], `queries` and `seed`.
         """
         kth = exact[:, -1:].astype(np.float32)
         # Not "approximate >= kth": a failed row has NaN scores and no neighbours to miss.

@@ -38,13 +38,7 @@ _PAIRS = 1 << 17  # pairs scored per call
 
 
 class PreviousTable:
-    """A table of neighbours from an earlier run, read by row groups.
-
-    Parameters
-    ----------
-    folder : Path
-    manifest : Manifest
-    """
+    """A table of neighbours from an earlier run, read by row groups."""
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.folder, self.manifest = folder, manifest
@@ -82,12 +76,7 @@ class PreviousTable:
     def still_valid(self, positions: I8, kept: NDArray[np.bool_], first: int) -> NDArray[np.bool_]:
         """Return which lists at ascending positions have kept neighbours only.
 
-        Parameters
-        ----------
-        positions : (q,) int64
-        kept : (R,) bool
-            By earlier row, minus `first`.
-        first : int
+        `positions`: (q,) int64. `kept`: (R,) bool; by earlier row, minus `first`.
         """
         out = np.empty(len(positions), bool)
         for i, (_, _, start, stop) in enumerate(self.groups):
@@ -111,18 +100,12 @@ class PreviousTable:
 class UpdatePlan:
     """Division of the queries into those whose lists are updated and those that are searched.
 
-    Attributes
-    ----------
-    kept : (Qk,) int64
-        Numbers of queries whose previous neighbours are all kept, ascending.
-    positions : (Qk,) int64
-        Their positions in the previous table, ascending.
-    row_map : (R,) int32
-        Present row of each previous caption, by previous row minus `first`; -1 if it is gone or changed.
-    first : int
-        First row of the previous table.
-    added : (A,) int32
-        Candidates that are new or changed, ascending.
+    `kept`: (Qk,) int64; numbers of queries whose previous neighbours are all kept, ascending.
+    `positions`: (Qk,) int64; their positions in the previous table, ascending.
+    `row_map`: (R,) int32; present row of each previous caption, by previous row minus `first`; -1 if it is gone or
+        changed.
+    `first`: first row of the previous table.
+    `added`: (A,) int32; candidates that are new or changed, ascending.
     """
 
     kept: I8
@@ -146,13 +129,8 @@ class UpdatePlan:
 def find_previous_table(folder: Path, semantic: dict[str, Any], values: str) -> Manifest | str:
     """Read the manifest of the table that is to be replaced, or return the reason why nothing of it can be kept.
 
-    Parameters
-    ----------
-    folder : Path
-    semantic : dict
-        Parameters of the new table. Its rows and the size of its shards may differ from the previous table's.
-    values : str
-        See `row_digests.shared_digest`.
+    `semantic`: parameters of the new table. Its rows and the size of its shards may differ from the previous table's.
+    `values`: see `row_digests.shared_digest`.
     """
     try:
         manifest = open_artefact(folder, "neighbours")
@@ -169,15 +147,7 @@ def find_previous_table(folder: Path, semantic: dict[str, Any], values: str) -> 
 def plan_update(folder: Path, manifest: Manifest, of: Of, search: Search, keys: pa.Table) -> UpdatePlan | str:
     """Plan which lists of a previous table are kept, or return the reason why none is.
 
-    Parameters
-    ----------
-    folder, manifest
-        Previous table.
-    of : "captions" or "images"
-    search : Search
-        The new search.
-    keys : pyarrow.Table
-        Keys of its candidates, in row order.
+    `folder`, `manifest`: previous table. `search`: the new search. `keys`: keys of its candidates, in row order.
     """
     old = read_keys(folder)
     matches = _match_rows(old, keys)
@@ -248,16 +218,7 @@ def _save(values: NDArray[Any], path: Path) -> None:
 class IncrementalFinder(Finder):
     """Search for neighbours that follows an update plan.
 
-    Parameters
-    ----------
-    relevance : Relevance
-    search : Search
-    pooling : Pooling
-    runtime : Runtime
-    plan : UpdatePlan
-    table : PreviousTable
-    name : str
-        Subfolder of the work folder for the shared files of its two finders.
+    `name`: subfolder of the work folder for the shared files of its two finders.
     """
 
     def __init__(

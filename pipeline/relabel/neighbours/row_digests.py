@@ -49,13 +49,8 @@ _GROUP = 50_000  # keys per row group
 class _Layer(NamedTuple):
     """One level of a column as bytes; row i owns ``data[ends[i]:ends[i + 1]]``.
 
-    Attributes
-    ----------
-    data : memoryview
-    ends : (N + 1,) int64
-        Positions in bytes.
-    nulls : bool
-        True for a layer of validity flags, which only rows with nulls have.
+    `ends`: (N + 1,) int64; positions in bytes.
+    `nulls`: True for a layer of validity flags, which only rows with nulls have.
     """
 
     data: memoryview
@@ -66,28 +61,7 @@ class _Layer(NamedTuple):
 def digests(columns: Iterable[pa.ChunkedArray]) -> Iterator[bytes]:
     """Compute the digest of each row of columns of equal length.
 
-    Parameters
-    ----------
-    columns : iterable of pyarrow.ChunkedArray
-        At least one, each of N values of any type except unions.
-
-    Yields
-    ------
-    bytes
-        BLAKE2b of 16 bytes, N times.
-
-    Raises
-    ------
-    TypeError
-        If the values of a column are of a type without a defined layout.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> from relabel.neighbours.row_digests import digests
-    >>> first, second, third = digests([pa.chunked_array([["a dog", "two cats"], ["a dog"]])])
-    >>> first == third, first == second
-    (True, False)
+    `columns`: at least one, each of N values of any type except unions. Yields bytes: BLAKE2b of 16 bytes, N times.
     """
     layers = [layer for column in columns for layer in _layers(combine_chunks(column), np.arange(len(column) + 1))]
     for i in range(len(layers[0].ends) - 1):
@@ -183,14 +157,7 @@ def _validity(values: Any, ends: I8) -> _Layer:
 def write_keys(path: Path, corpus: Corpus, rows: range, encoding: Path) -> None:
     """Write the keys of some rows; the bytes depend on corpus and encoding alone.
 
-    Parameters
-    ----------
-    path : Path
-    corpus : Corpus
-    rows : range
-        Corpus rows, all of them encoded.
-    encoding : Path
-        Folder of the encoding.
+    `rows`: corpus rows, all of them encoded. `encoding`: folder of the encoding.
     """
     manifest = read_manifest(encoding, "encoding")
     digest = pa.array(_encoding_digests(encoding, manifest, rows), pa.binary(DIGEST_BYTES))

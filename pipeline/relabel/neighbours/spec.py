@@ -65,24 +65,10 @@ class NeighboursParams(Parameters):
 class NeighbourSpec:
     """Specification of one table of neighbours.
 
-    Attributes
-    ----------
-    label : str
-    of : "captions" or "images"
-        Queries of the table.
-    rows : range
-        Corpus rows that are queries and candidates.
-    k : int
-        Neighbours per query.
-    pooling : Pooling
-    rows_per_shard : int
-        Captions per shard; an image counts as its first five.
-
-    Examples
-    --------
-    >>> from relabel.neighbours.spec import NeighbourSpec
-    >>> NeighbourSpec("sbert", "captions", range(0, 50), 10, "max", 20).semantic()["rows"]
-    [0, 50]
+    `of`: queries of the table.
+    `rows`: corpus rows that are queries and candidates.
+    `k`: neighbours per query.
+    `rows_per_shard`: captions per shard; an image counts as its first five.
     """
 
     label: str
@@ -135,14 +121,7 @@ def group_rows(width: int) -> int:
 
 
 def row_groups(rows: range, width: int) -> list[range]:
-    """Divide the rows of a shard into its row groups.
-
-    Examples
-    --------
-    >>> from relabel.neighbours.spec import row_groups
-    >>> row_groups(range(0, 50_000), 100)
-    [range(0, 20971), range(20971, 41942), range(41942, 50000)]
-    """
+    """Divide the rows of a shard into its row groups."""
     step = group_rows(width)
     return [range(a, min(a + step, rows.stop)) for a in range(rows.start, rows.stop, step)]
 
@@ -150,17 +129,7 @@ def row_groups(rows: range, width: int) -> list[range]:
 def table_of(row: Rows, neighbours: Rows, scores: Scores, same_image: NDArray[np.bool_]) -> pa.Table:
     """Return the table of q rows with `width` neighbours each.
 
-    Parameters
-    ----------
-    row : (q,) int32
-    neighbours, scores, same_image : (q, width) int32, float and bool
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel.neighbours.spec import table_of
-    >>> table_of(np.array([7]), np.array([[3, 9]]), np.array([[0.5, 0.25]]), np.array([[True, False]])).to_pylist()
-    [{'row': 7, 'neighbours': [3, 9], 'scores': [0.5, 0.25], 'same_image': [True, False]}]
+    `row`: (q,) int32. `neighbours`, `scores`, `same_image`: (q, width) int32, float and bool.
     """
     offsets = pa.array(np.arange(len(row) + 1, dtype=np.int32) * np.int32(neighbours.shape[1]))
     values = (neighbours.astype(np.int32), scores.astype(np.float32), same_image)

@@ -25,13 +25,8 @@ CAPTIONS = 30_000
 class PageCaptions:
     """Captions of complete images.
 
-    Attributes
-    ----------
-    corpus : Corpus
-    rows : (N,) int32
-        Corpus rows, ascending. Caption n of the page is row ``rows[n]``.
-    images : (M,) int32
-        Corpus numbers of their images, ascending.
+    `rows`: (N,) int32; corpus rows, ascending. Caption n of the page is row ``rows[n]``.
+    `images`: (M,) int32; corpus numbers of their images, ascending.
     """
 
     corpus: Corpus
@@ -63,24 +58,7 @@ class PageCaptions:
 def choose_captions(corpus: Corpus, rows: range, most: int = CAPTIONS, seed: int = 0) -> PageCaptions:
     """Choose the captions of a page: all of a range, or those of images drawn at random where there are too many.
 
-    Parameters
-    ----------
-    corpus : Corpus
-    rows : range
-        Rows of complete images, not empty.
-    most : int
-        Most captions. One image is always taken.
-    seed : int
-
-    Examples
-    --------
-    >>> from relabel.corpus.table import Caption, Corpus
-    >>> from relabel.page.captions import choose_captions
-    >>> corpus = Corpus.from_captions([Caption(f"c:{i}", f"i:{i // 2}", "test", "a dog") for i in range(6)])
-    >>> choose_captions(corpus, range(6)).starts.tolist()
-    [0, 2, 4, 6]
-    >>> len(choose_captions(corpus, range(6), most=5))
-    4
+    `rows`: rows of complete images, not empty. `most`: most captions. One image is always taken.
     """
     images = np.array(corpus.images_of(rows), np.int32)
     if len(rows) > most:
@@ -106,14 +84,9 @@ _BATCH = 1 << 14  # pairs that a label re-ranks between two advances of the bar
 class Nearest:
     """Nearest captions under one label.
 
-    Attributes
-    ----------
-    positions : (N, k) int32
-        Numbers on the page, best first; N where there is no further caption.
-    scores : (N, k) float32
-        0 where there is no caption.
-    reranked : bool
-        True if the label has only ordered the captions that other labels found.
+    `positions`: (N, k) int32; numbers on the page, best first; N where there is no further caption.
+    `scores`: (N, k) float32; 0 where there is no caption.
+    `reranked`: True if the label has only ordered the captions that other labels found.
     """
 
     positions: NDArray[np.int32]
@@ -124,11 +97,7 @@ class Nearest:
 def from_rows(captions: PageCaptions, rows: NDArray[np.int32], scores: NDArray[np.floating[Any]]) -> Nearest:
     """Return neighbours given by corpus rows; a score of NaN stands for no caption.
 
-    Parameters
-    ----------
-    captions : PageCaptions
-    rows, scores : (N, w) int32 and float
-        The first `NEAREST` columns are taken.
+    `rows`, `scores`: (N, w) int32 and float; the first `NEAREST` columns are taken.
     """
     rows, scores = rows[:, :NEAREST], scores[:, :NEAREST].astype(np.float32)
     positions = captions.positions(rows)
@@ -141,16 +110,8 @@ def from_rows(captions: PageCaptions, rows: NDArray[np.int32], scores: NDArray[n
 def search(relevance: Relevance, captions: PageCaptions, label: str, runtime: Runtime, work: Work) -> Nearest:
     """Find the nearest captions exactly, among all captions of the page.
 
-    Parameters
-    ----------
-    relevance : Relevance
-        With exact neighbours (`Relevance.finder`).
-    captions : PageCaptions
-    label : str
-        Name of the label, for the bar.
-    runtime : Runtime
-    work : Work
-        A folder for the files of the search.
+    `relevance`: with exact neighbours (`Relevance.finder`). `label`: name of the label, for the bar. `work`: a folder
+    for the files of the search.
     """
     rows = captions.rows
     query = Search(References.single(rows), rows, rows, NEAREST)
@@ -168,20 +129,7 @@ def rerank(
 ) -> Nearest:
     """Order the first `RERANKED` captions of each other label by a label that scores pair by pair.
 
-    Parameters
-    ----------
-    relevance : Relevance
-    captions : PageCaptions
-    others : sequence of Nearest
-        Of other labels, at least one.
-    label : str
-        Name of the label, for the bar.
-    runtime : Runtime
-
-    Returns
-    -------
-    Nearest
-        By (-score, row).
+    `others`: of other labels, at least one. `label`: name of the label, for the bar. Returns Nearest: by (-score, row).
     """
     count = len(captions)
     candidates = np.sort(np.concatenate([nearest.positions[:, :RERANKED] for nearest in others], axis=1), axis=1)

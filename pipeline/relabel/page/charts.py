@@ -29,15 +29,7 @@ _BINS = 40
 
 @dataclass(frozen=True, eq=False)
 class CaptionPairs:
-    """Pairs of captions by their numbers on the page: references and candidates, (P,) int64 each.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel.page.charts import CaptionPairs
-    >>> len(CaptionPairs(np.array([0, 1]), np.array([2, 3])))
-    2
-    """
+    """Pairs of captions by their numbers on the page: references and candidates, (P,) int64 each."""
 
     references: NDArray[np.int64]
     candidates: NDArray[np.int64]
@@ -50,17 +42,11 @@ class CaptionPairs:
 class Distribution:
     """Relevance of one label for the three kinds of pairs.
 
-    Attributes
-    ----------
-    edges : (B + 1,) float64
-        Bins of equal width, shared by all kinds.
-    shares : dict of str to (B,) float64
-        Share of the pairs of a kind in each bin; pairs beyond the last edge count in the last bin.
-    medians : dict of str to float
-    counts : dict of str to int
-        Pairs with a score.
-    close : float or None
-        Share of neighbours of two images that are at least as relevant as the median pair of one image.
+    `edges`: (B + 1,) float64; bins of equal width, shared by all kinds.
+    `shares`: dict of str to (B,) float64; share of the pairs of a kind in each bin; pairs beyond the last edge count in
+        the last bin.
+    `counts`: pairs with a score.
+    `close`: share of neighbours of two images that are at least as relevant as the median pair of one image.
     """
 
     edges: NDArray[np.float64]
@@ -76,20 +62,7 @@ def draw_pairs(captions: PageCaptions, most: int = PAIRS) -> dict[str, CaptionPa
     References are drawn uniformly, and the candidate of each uniformly from those of the kind. A kind that the captions
     lack is left out.
 
-    Parameters
-    ----------
-    captions : PageCaptions
-    most : int
-        Most pairs of each kind; no more than twice the captions are drawn.
-
-    Examples
-    --------
-    >>> from relabel.corpus.table import Caption, Corpus
-    >>> from relabel.page.captions import choose_captions
-    >>> from relabel.page.charts import draw_pairs
-    >>> corpus = Corpus.from_captions([Caption(f"c:{i}", f"i:{i // 2}", "test", "a dog") for i in range(6)])
-    >>> {kind: len(pairs) for kind, pairs in draw_pairs(choose_captions(corpus, range(6)), most=4).items()}
-    {'same_image': 4, 'random': 4}
+    `most`: most pairs of each kind; no more than twice the captions are drawn.
     """
     # A few captions have a few pairs, and a slow label need not score them again and again.
     most = min(most, 2 * len(captions))
@@ -116,15 +89,7 @@ def draw_pairs(captions: PageCaptions, most: int = PAIRS) -> dict[str, CaptionPa
 def draw_neighbours(captions: PageCaptions, nearest: Nearest, most: int = PAIRS) -> Scores:
     """Draw the relevance of captions and their neighbours of other images.
 
-    Parameters
-    ----------
-    captions : PageCaptions
-    nearest : Nearest
-    most : int
-
-    Returns
-    -------
-    (P,) float64, P at most `most`
+    Returns (P,) float64, P at most `most`.
     """
     image = np.append(captions.image, -1)
     valid = nearest.positions < len(captions)
@@ -141,18 +106,8 @@ def score_pairs(relevance: Relevance, captions: PageCaptions, pairs: CaptionPair
 def distribution(scores: dict[str, Scores]) -> Distribution:
     """Summarise the relevance of pairs by kind.
 
-    Parameters
-    ----------
-    scores : dict of str to (P,) float64
-        By kind: "same_image", "neighbours", "random". NaN is left out, and a kind without scores, too.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel.page.charts import distribution
-    >>> result = distribution({"same_image": np.array([0.5, 0.7]), "neighbours": np.array([0.6, 0.2, 0.1, 0.8])})
-    >>> result.medians["same_image"], result.close
-    (0.6, 0.5)
+    `scores`: dict of str to (P,) float64; by kind: "same_image", "neighbours", "random". NaN is left out, and a kind
+    without scores, too.
     """
     finite = {kind: values[~np.isnan(values)] for kind, values in scores.items()}
     finite = {kind: values for kind, values in finite.items() if len(values)}
@@ -180,21 +135,11 @@ _ORDER: tuple[Task, ...] = ("sits", "sts", "sis")
 def judged_data(labels: Sequence[PairScores], captions: PageCaptions, seed: int = 0) -> dict[str, Any]:
     """Return the data of all judged tasks, JSON-able.
 
-    Parameters
-    ----------
-    labels : sequence of PairScores
-        Of one split, in the order of the page.
-    captions : PageCaptions
-        Pairs with an item that the page lacks are left out.
-    seed : int
-        Seed of the sample.
-
-    Returns
-    -------
-    dict
-        By task: `sides`; `n`, the number of pairs that every label has scored; `sample` and `worst`, pairs with the
-        human score and the relevance under each label; `agreement` of labels and people ("people" comes last), by
-        subset; and `calibration`, the mean human score by relevance of pairs of two images.
+    `labels`: of one split, in the order of the page. `captions`: pairs with an item that the page lacks are left out.
+    `seed`: seed of the sample. Returns dict: by task: `sides`; `n`, the number of pairs that every label has scored;
+    `sample` and `worst`, pairs with the human score and the relevance under each label; `agreement` of labels and
+    people ("people" comes last), by subset; and `calibration`, the mean human score by relevance of pairs of two
+    images.
     """
     tasks = [task for task in _ORDER if all(task in scored.tables for scored in labels)]
     lines = calibration_points(labels)

@@ -25,21 +25,9 @@ VERSION = 1
 class PageLabel:
     """A label as the page names it.
 
-    Attributes
-    ----------
-    name : str
-    description : str
-        Its source and model.
-    bounds : (float, float)
-        Least and largest relevance.
-    baseline : bool
-        Whether it reads image ids alone.
-
-    Examples
-    --------
-    >>> from relabel.page.render import PageLabel
-    >>> PageLabel("cider", "cider", (0, 10)).decimals, PageLabel("sbert", "sbert", (-1, 1)).decimals
-    (2, 3)
+    `description`: its source and model.
+    `bounds`: (float, float); least and largest relevance.
+    `baseline`: whether it reads image ids alone.
     """
 
     name: str
@@ -57,20 +45,10 @@ class PageLabel:
 class Page:
     """The content of a page.
 
-    Attributes
-    ----------
-    dataset, split : str
-    facts : tuple of str
-        Short facts below the title.
-    labels : tuple of PageLabel
-    tables : tuple of Table
-    captions : PageCaptions
-    nearest : dict of str to Nearest
-        By label, without the labels that found none.
-    notes : dict of str to tuple of str
-        Sentences by section: "judged", "distribution", "search".
-    charts : dict
-        JSON-able data of the charts: "headline", "judged" and "distributions".
+    `facts`: short facts below the title.
+    `nearest`: by label, without the labels that found none.
+    `notes`: sentences by section: "judged", "distribution", "search".
+    `charts`: JSON-able data of the charts: "headline", "judged" and "distributions".
     """
 
     dataset: str
@@ -125,14 +103,7 @@ def render_page(page: Page) -> str:
 
 
 def deflate(body: bytes) -> str:
-    """Return bytes compressed (zlib) and in base64, which a browser's `DecompressionStream("deflate")` reads.
-
-    Examples
-    --------
-    >>> from relabel.page.render import deflate
-    >>> len(deflate(bytes(3000)))
-    36
-    """
+    """Return bytes compressed (zlib) and in base64, which a browser's `DecompressionStream("deflate")` reads."""
     return base64.b64encode(zlib.compress(body, 9)).decode()
 
 

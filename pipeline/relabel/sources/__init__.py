@@ -30,74 +30,6 @@ Override these methods to add a capability:
 - reading tokens from the corpus: `Source.tokenizer`;
 - needing several captions per image: `Source.single_caption_note`;
 - estimating costs in a dry run without captions: `Source.typical_cost`.
-
-Examples
---------
-A minimal source is the Jaccard similarity of two sets of words:
-
->>> from typing import Literal
->>> import numpy as np
->>> import pyarrow as pa
->>> from relabel.core.runtime import Runtime
->>> from relabel.core.types import Pooling
->>> from relabel.sources.base import Source, SourceParams, SourceSpec
->>> from relabel.sources.relevance import Relevance, pool
->>> from relabel.sources.shards import ShardTasks
->>> from relabel.sources.texts import score_texts
->>> from relabel.store.manifest import read_parts
-
-Its parameters, with a default for each:
-
->>> class JaccardParams(SourceParams):
-...     source: Literal["jaccard"] = "jaccard"
-...     pooling: Pooling = "max"
-
-Its encoding, one row per caption:
-
->>> class JaccardTasks(ShardTasks):
-...     title = "sets of words"
-...
-...     def make_shard(self, work, rows, advance):
-...         words = [sorted(set(self.corpus.texts[row].split())) for row in rows]
-...         return pa.table({"row": pa.array(rows, pa.int32()), "words": words})
-
-Its relevance, which scores pairs of a reference set and a caption:
-
->>> class JaccardRelevance(Relevance):
-...     def __init__(self, encoding, words, pooling):
-...         self.corpus, self.rows = encoding.corpus, encoding.rows
-...         self.words, self.pooling = words, pooling
-...
-...     def pairs(self, references, captions, pooling=None):
-...         candidates = np.repeat(self.positions(captions), np.diff(references.indptr))
-...         both = zip(self.positions(references.rows), candidates)
-...         scores = np.array([jaccard(self.words[i], self.words[j]) for i, j in both])
-...         return pool(scores, references.indptr, pooling or self.pooling)
-...
-...     def query(self, text, captions):
-...         return np.array([jaccard(set(text.split()), self.words[j]) for j in self.positions(captions)])
-...
->>> def jaccard(a, b):
-...     return len(a & b) / len(a | b)
-
-The source itself:
-
->>> class Jaccard(Source[JaccardParams]):
-...     spec = SourceSpec("jaccard", kind="pairs", bounds=(0, 1), symmetric=True, version=1, params=JaccardParams)
-...
-...     def fingerprint_params(self, corpus, rows, runtime):
-...         return {"source": "jaccard"}
-...
-...     def tasks(self, corpus, rows, rows_per_shard, runtime):
-...         return JaccardTasks(corpus, rows, rows_per_shard)
-...
-...     def open(self, encoding):
-...         column = read_parts(encoding.folder, encoding.manifest, ["words"])["words"]
-...         return JaccardRelevance(encoding, [set(words) for words in column.to_pylist()], self.params.pooling)
-...
->>> source = Jaccard(JaccardParams())
->>> score_texts(source, [["a dog runs", "a dog"]], ["a dog sleeps"], Runtime()).scores.round(2)
-array([0.67])
 """
 
 from __future__ import annotations
@@ -128,21 +60,7 @@ SOURCES = {
 def source_class(name: str) -> type[Source[Any]]:
     """Import the class of a source.
 
-    Parameters
-    ----------
-    name : str
-        Name of the source in `params.yaml`.
-
-    Raises
-    ------
-    UsageError
-        If no source has this name.
-
-    Examples
-    --------
-    >>> from relabel.sources import source_class
-    >>> source_class("cider").spec.kind
-    'features'
+    `name`: name of the source in `params.yaml`.
     """
     if name not in SOURCES:
         raise UsageError(f"no source {name!r}", todo=choices(name, SOURCES))

@@ -42,26 +42,8 @@ _CELLS = 1 << 24  # float32 cosines in memory while a block is pooled: 64 MiB
 def make_vector_table(rows: range, vectors: NDArray[np.floating], stored: StoredType) -> pa.Table:
     """Make the table of one shard.
 
-    Parameters
-    ----------
-    rows : range
-        n corpus rows.
-    vectors : (n, D) float
-    stored : "float32" or "float16"
-        Type of the stored values.
-
-    Returns
-    -------
-    pyarrow.Table
-        Columns row (int32) and vector (fixed_size_list<stored>[D]).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel.sources.cosine import make_vector_table, vectors_from_table
-    >>> table = make_vector_table(range(5, 7), np.eye(2), "float16")
-    >>> table["row"].to_pylist(), vectors_from_table(table).tolist()
-    ([5, 6], [[1.0, 0.0], [0.0, 1.0]])
+    `rows`: n corpus rows. `vectors`: (n, D) float. `stored`: type of the stored values. Returns pyarrow.Table: columns
+    row (int32) and vector (fixed_size_list<stored>[D]).
     """
     values = pa.array(np.ascontiguousarray(vectors, dtype=stored).reshape(-1))
     # Parquet names the field of list values `element`, so a table equals itself when it is read back.
@@ -89,19 +71,8 @@ def read_vectors(folder: Path, manifest: Manifest) -> NDArray[np.float32]:
 def write_index(work: Work, factory: str, device: Device, advance: Advance = ignore_progress) -> None:
     """Write `index.faiss` over all shards in `work`: inner product, with faiss row i for the encoding's i-th row.
 
-    Parameters
-    ----------
-    work : Work
-    factory : str
-        Index factory string, as `faiss.index_factory` takes it.
-    device : "auto", "cpu" or "cuda"
-    advance : callable
-        Receives the number of further vectors that are added.
-
-    Raises
-    ------
-    UsageError
-        If faiss does not accept the string.
+    `factory`: index factory string, as `faiss.index_factory` takes it. `advance`: receives the number of further
+    vectors that are added.
     """
     if work.done(INDEX):
         return
@@ -117,27 +88,8 @@ def write_index(work: Work, factory: str, device: Device, advance: Advance = ign
 class VectorRelevance(Relevance):
     """Cosine of unit vectors, pooled over references. A zero vector, of a text without known words, has relevance 0.
 
-    Attributes
-    ----------
-    vectors : (len(rows), D) float32
-        Task or zero vectors of the encoded rows; NaN for failed rows.
-    encode_text : callable
-        Returns the (D,) unit or zero vector of one new text.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel.corpus import Corpus
-    >>> from relabel.corpus.build import Caption
-    >>> from relabel.sources.cosine import VectorRelevance
-    >>> corpus = Corpus.from_captions([Caption(f"c{i}", "ab"[i // 2], "train", "a dog") for i in range(3)])
-    >>> vectors = np.array([[1, 0], [0, 1], [0.6, 0.8]], np.float32)
-    >>> relevance = VectorRelevance(corpus, range(3), "max", vectors, encode_text=lambda text: vectors[0])
-    >>> relevance.block(corpus.references([0, 1]), np.array([0, 2])).round(2)
-    array([[1. , 0.8],
-           [0.6, 1. ]])
-    >>> relevance.query("a dog", np.array([1, 2])).round(2)
-    array([0. , 0.6])
+    `vectors`: task or zero vectors of the encoded rows; NaN for failed rows.
+    `encode_text`: returns the (D,) unit or zero vector of one new text.
     """
 
     corpus: Corpus
@@ -284,15 +236,7 @@ class VectorParams(Protocol):
 class VectorTasks(ShardTasks):
     """Work on shards of unit vectors (see `make_vector_table`), and a faiss index of all of them.
 
-    Parameters
-    ----------
-    corpus : Corpus
-    rows : range
-        Corpus rows to encode.
-    rows_per_shard : int
-    params : VectorParams
-    runtime : Runtime
-        Names the device that the index is built on.
+    `rows`: corpus rows to encode. `runtime`: names the device that the index is built on.
     """
 
     derived_files: ClassVar[tuple[str, ...]] = (INDEX,)
@@ -325,19 +269,8 @@ class VectorTasks(ShardTasks):
 def write_vectors(folder: Path, manifest: Manifest, dtype: str, work: Work) -> None:
     """Write the `vectors` array of a lookup, shard by shard.
 
-    Parameters
-    ----------
-    folder : Path
-        Folder of the encoding.
-    manifest : Manifest
-        Manifest of the encoding. The vectors of its failed rows are NaN, and stay NaN.
-    dtype : "<f4" or "<f2"
-    work : Work
-
-    Raises
-    ------
-    CheckError
-        If a shard does not hold the rows that come next.
+    `folder`: folder of the encoding. `manifest`: manifest of the encoding. The vectors of its failed rows are NaN, and
+    stay NaN.
     """
     rows = range(*manifest.facts["rows"])
     width = pq.read_schema(folder / manifest.parts[0]).field("vector").type.list_size

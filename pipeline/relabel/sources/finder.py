@@ -31,25 +31,10 @@ _SMALLEST = 4096  # least number of candidates per slab, even if memory is short
 class Search:
     """Queries, candidates and number of neighbours of a search.
 
-    Attributes
-    ----------
-    queries : References
-        Q reference sets of corpus rows: single captions, or the references of images.
-    exclude : (Q,) int32
-        Corpus row that is the query itself and never its own neighbour; -1 if there is none.
-    candidates : (C,) int32
-        Corpus rows, ascending.
-    k : int
-        Requested number of neighbours; see `width`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel.corpus import References
-    >>> from relabel.sources.finder import Search
-    >>> rows = np.arange(4, dtype=np.int32)
-    >>> Search(References.single(rows), exclude=rows, candidates=rows, k=10).width
-    3
+    `queries`: Q reference sets of corpus rows: single captions, or the references of images.
+    `exclude`: (Q,) int32; corpus row that is the query itself and never its own neighbour; -1 if there is none.
+    `candidates`: (C,) int32; corpus rows, ascending.
+    `k`: requested number of neighbours; see `width`.
     """
 
     queries: References
@@ -92,18 +77,8 @@ class Finder(ABC):
     def find(self, work: Work, queries: range, advance: Advance) -> tuple[Rows, Scores]:
         """Find the neighbours of q queries.
 
-        Parameters
-        ----------
-        work : Work
-            Work folder with the preliminary files.
-        queries : range
-            Numbers of the q queries.
-        advance : callable
-            Receives the number of further queries that are done.
-
-        Returns
-        -------
-        rows, scores : (q, width) int32 and float64
+        `work`: work folder with the preliminary files. `queries`: numbers of the q queries. `advance`: receives the
+        number of further queries that are done. Returns `rows, scores`, (q, width) int32 and float64.
         """
 
 
@@ -113,13 +88,7 @@ class SlabFinder(Finder, Generic[Slab]):
 
     A subclass implements `search_slab`, `build_slab` and `max_slab_rows`.
 
-    Attributes
-    ----------
-    relevance : Relevance
-    search : Search
-    pooling : Pooling
-    runtime : Runtime
-        Threads and memory.
+    `runtime`: threads and memory.
     """
 
     relevance: Any
@@ -162,17 +131,10 @@ class SlabFinder(Finder, Generic[Slab]):
     ) -> None:
         """Merge the candidates of one slab into the heaps of all queries.
 
-        Parameters
-        ----------
-        sets : References
-            Positions of the q queries among the encoded rows.
-        exclude : (q,) int32
-            Corpus row that is no neighbour of the query; -1 if there is none.
-        slab : Slab
-        rows, scores : (q, width) int32 and float64
-            Heaps of the best candidates so far, changed in place. An unused slot has row `EMPTY_SLOT` and score -1.
-        done : callable
-            Receives the number of further queries that are done.
+        `sets`: positions of the q queries among the encoded rows. `exclude`: (q,) int32; corpus row that is no
+        neighbour of the query; -1 if there is none. `rows`, `scores`: (q, width) int32 and float64; heaps of the best
+        candidates so far, changed in place. An unused slot has row `EMPTY_SLOT` and score -1. `done`: receives the
+        number of further queries that are done.
         """
 
     @abstractmethod

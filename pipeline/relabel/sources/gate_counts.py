@@ -20,12 +20,8 @@ _END, _FACT = ".tally.json", "refined"
 class CountingWork(Work):
     """A Work that writes the gate's counts next to every table it commits, so that they survive a restart.
 
-    Attributes
-    ----------
-    relevance : Relevance
-        A gated relevance.
-    last : dict of str to int
-        Its counts when the last table was committed.
+    `relevance`: a gated relevance.
+    `last`: its counts when the last table was committed.
     """
 
     relevance: Relevance = field(kw_only=True)

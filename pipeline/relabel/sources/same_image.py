@@ -29,21 +29,7 @@ class SameImageParams(SourceParams):
 
 @dataclass(frozen=True, repr=False)
 class SameImageRelevance(Relevance):
-    """Relevance r = [the caption belongs to the image of the references].
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel.corpus import Corpus
-    >>> from relabel.corpus.build import Caption
-    >>> from relabel.sources.same_image import SameImageRelevance
-    >>> captions = [Caption(f"c{i}", image, "train", "a dog") for i, image in enumerate(["a", "a", "b"])]
-    >>> corpus = Corpus.from_captions(captions)
-    >>> relevance = SameImageRelevance(corpus, range(3), "max")
-    >>> relevance.block(corpus.references([0, 1]), np.arange(3))
-    array([[1., 1., 0.],
-           [0., 0., 1.]])
-    """
+    """Relevance r = [the caption belongs to the image of the references]."""
 
     corpus: Corpus
     rows: range

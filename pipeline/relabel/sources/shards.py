@@ -34,37 +34,11 @@ class ShardTasks(Tasks):
 
     A shard with failed rows is complete. The next run makes it again, together with all files derived from the shards.
 
-    Parameters
-    ----------
-    corpus : Corpus
-    rows : range
-        Corpus rows to encode.
-    rows_per_shard : int
+    `rows`: corpus rows to encode.
 
-    Attributes
-    ----------
-    parts : dict of str to range
-        Rows of each shard, by file name.
-    derived_files : tuple of str
-        Files made from the shards.
-    plain : bool
-        Whether shards are written uncompressed (see `Work.table`).
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> from relabel.corpus import Corpus
-    >>> from relabel.corpus.build import Caption
-    >>> from relabel.sources.shards import ShardTasks
-    >>> class LengthTasks(ShardTasks):
-    ...     title = "lengths"
-    ...
-    ...     def make_shard(self, work, rows, advance):
-    ...         return pa.table({"row": list(rows), "length": [len(self.corpus.texts[row]) for row in rows]})
-    >>> corpus = Corpus.from_captions([Caption(f"c{i}", "a", "train", "a dog") for i in range(5)])
-    >>> tasks = LengthTasks(corpus, range(5), rows_per_shard=2)
-    >>> tasks.parts
-    {'part-00000-of-00003.parquet': range(0, 2), 'part-00001-of-00003.parquet': range(2, 4), ...}
+    `parts`: rows of each shard, by file name.
+    `derived_files`: files made from the shards.
+    `plain`: whether shards are written uncompressed (see `Work.table`).
     """
 
     derived_files: ClassVar[tuple[str, ...]] = ()
@@ -84,19 +58,10 @@ class ShardTasks(Tasks):
     def make_shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
         """Encode the rows of one shard.
 
-        Parameters
-        ----------
-        work : Work
-            Work folder, with the files of earlier task groups.
-        rows : range
-            Corpus rows of the shard.
-        advance : callable
-            May receive the number of further captions that are done; the rest count once the shard is written.
-
-        Returns
-        -------
-        pyarrow.Table
-            One row per caption, with the column `row` (int32) and, if captions failed, `FAILED` (see `mark_failed`).
+        `work`: work folder, with the files of earlier task groups. `rows`: corpus rows of the shard. `advance`: may
+        receive the number of further captions that are done; the rest count once the shard is written. Returns
+        pyarrow.Table: one row per caption, with the column `row` (int32) and, if captions failed, `FAILED` (see
+        `mark_failed`).
         """
 
     def before_shards(self, work: Work) -> Iterator[TaskGroup]:
@@ -170,19 +135,7 @@ class NoTasks(Tasks):
 def mark_failed(table: pa.Table, reasons: Mapping[int, str]) -> pa.Table:
     """Add the column of failure reasons to a shard. A shard without failed rows is returned unchanged.
 
-    Parameters
-    ----------
-    table : pyarrow.Table
-        n rows.
-    reasons : mapping of int to str
-        Reason by position in the shard, 0..n-1.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> from relabel.sources.shards import mark_failed
-    >>> mark_failed(pa.table({"row": [7, 8]}), {1: "empty caption"}).to_pydict()
-    {'row': [7, 8], 'failed': [None, 'empty caption']}
+    `table`: n rows. `reasons`: reason by position in the shard, 0..n-1.
     """
     if not reasons:
         return table

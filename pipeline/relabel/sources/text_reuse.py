@@ -97,16 +97,8 @@ class TextTasks(TextReuseTasks, VectorTasks):
     def encode_rows(self, rows: Numbers, advance: Advance) -> pa.Table:
         """Encode the captions of n >= 1 corpus rows.
 
-        Parameters
-        ----------
-        rows : (n,) int64
-        advance : callable
-            Receives the number of further captions that are done.
-
-        Returns
-        -------
-        pyarrow.Table
-            The columns of a shard, in the order of `rows`.
+        `rows`: (n,) int64. `advance`: receives the number of further captions that are done. Returns pyarrow.Table: the
+        columns of a shard, in the order of `rows`.
         """
 
     def make_shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
@@ -149,15 +141,7 @@ class TextTasks(TextReuseTasks, VectorTasks):
 
 
 def text_digests(texts: Iterable[str]) -> pa.Array:
-    """Return the digests of texts as they are stored in `TEXTS`.
-
-    Examples
-    --------
-    >>> from relabel.sources.text_reuse import text_digests
-    >>> one, two, three = text_digests(["a dog", "a cat", "a dog"]).to_pylist()
-    >>> one == three, one == two, len(one)
-    (True, False, 16)
-    """
+    """Return the digests of texts as they are stored in `TEXTS`."""
     digests = [hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest() for text in texts]
     return pa.array(digests, pa.binary(16))
 

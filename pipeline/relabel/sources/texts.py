@@ -40,17 +40,11 @@ _ROWS_PER_SHARD = 5_000  # a killed run loses no more than one shard of work
 class TextScores:
     """Scores of pairs of a reference set and a candidate, and the cost of computing them.
 
-    Attributes
-    ----------
-    scores : (P,) float64
-        In the source's range; NaN where a text could not be encoded.
-    captions : int
-        Number of encoded texts; a text that several sets share counts once per set.
-    seconds : float
-        Wall time of encoding and scoring, with the loading of models. Encodings that were read count as long as they
-        took to make.
-    bytes : int
-        Size of the encoding, of its parts and of its gate.
+    `scores`: (P,) float64; in the source's range; NaN where a text could not be encoded.
+    `captions`: number of encoded texts; a text that several sets share counts once per set.
+    `seconds`: wall time of encoding and scoring, with the loading of models. Encodings that were read count as long as
+        they took to make.
+    `bytes`: size of the encoding, of its parts and of its gate.
     """
 
     scores: Scores
@@ -63,14 +57,9 @@ class TextScores:
 class TextCorpus:
     """Pairs of texts as rows of a corpus made of them.
 
-    Attributes
-    ----------
-    corpus : Corpus
-        One image per distinct reference set, then one per distinct candidate that is no reference.
-    references : References
-        Reference set of each of P pairs.
-    candidates : (P,) int32
-        Row of each pair's candidate.
+    `corpus`: one image per distinct reference set, then one per distinct candidate that is no reference.
+    `references`: reference set of each of P pairs.
+    `candidates`: (P,) int32; row of each pair's candidate.
     """
 
     corpus: Corpus
@@ -79,24 +68,7 @@ class TextCorpus:
 
     @classmethod
     def of(cls, references: Sequence[Sequence[str]], candidates: Sequence[str]) -> TextCorpus:
-        """Number texts. Equal sets are stored once, and a candidate that is also a reference shares its row.
-
-        Raises
-        ------
-        UsageError
-            If the two lists differ in length, are empty, or a reference set is empty.
-        CheckError
-            If a text is empty or no Unicode. The message names the pair.
-
-        Examples
-        --------
-        >>> from relabel.sources.texts import TextCorpus
-        >>> texts = TextCorpus.of([["a dog", "a puppy"], ["two cats"]], ["a puppy", "a bird"])
-        >>> texts.corpus.texts
-        ['a dog', 'a puppy', 'two cats', 'a bird']
-        >>> texts.references[0], texts.candidates
-        (array([0, 1], dtype=int32), array([1, 3], dtype=int32))
-        """
+        """Number texts. Equal sets are stored once, and a candidate that is also a reference shares its row."""
         _check(references, candidates)
         sets: dict[tuple[str, ...], int] = {}
         set_of = np.array([sets.setdefault(tuple(texts), len(sets)) for texts in references], np.int64)
@@ -138,46 +110,11 @@ def score_texts(
     Document frequencies, where a source has them, count each distinct reference set as one document, by its first five
     captions. Candidates are not counted.
 
-    Parameters
-    ----------
-    source : Source
-    references : sequence of sequence of str
-        P reference sets.
-    candidates : sequence of str
-        P candidates.
-    runtime : Runtime
-    parts : mapping of str to Source
-        By label, the sources that `source` is made of or gated by, and those of their own parts.
-    pooling : Pooling, optional
-        The source's own by default.
-    folder : Path, optional
-        Keeps the encodings, one folder per label. A later call reads those of the same texts and parameters, and reuses
-        the rows of equal texts. By default, encodings are temporary.
-    label : str
-        Name of the encoding of `source` in `folder`; its parts have their own labels.
-
-    Returns
-    -------
-    TextScores
-
-    Raises
-    ------
-    UsageError
-        If the source, or one of its parts, cannot score texts, or the lists are not valid (see `TextCorpus.of`).
-    CheckError
-        If a text is empty or no Unicode.
-    MissingError
-        If something is missing that a source needs.
-
-    Examples
-    --------
-    >>> from relabel.core.runtime import Runtime
-    >>> from relabel.sources.cider import Cider, CiderParams
-    >>> from relabel.sources.texts import score_texts
-    >>> references = [["a dog runs on grass", "a dog runs"], ["two cats sleep"]]
-    >>> source = Cider(CiderParams(tokenizer="lower_split"))
-    >>> score_texts(source, references, ["a dog runs", "a dog runs"], Runtime()).scores.round(2)
-    array([6.18, 0.  ])
+    `references`: P reference sets. `candidates`: P candidates. `parts`: by label, the sources that `source` is made of
+    or gated by, and those of their own parts. `pooling`: the source's own by default. `folder`: keeps the encodings,
+    one folder per label. A later call reads those of the same texts and parameters, and reuses the rows of equal texts.
+    By default, encodings are temporary. `label`: name of the encoding of `source` in `folder`; its parts have their own
+    labels.
     """
     for one in (source, *parts.values()):
         if (reason := one.query_blocker()) is not None:
@@ -229,17 +166,6 @@ def score_both_orders(
     """Score P pairs of single texts in both orders and average the two: parameters and errors as `score_texts`.
 
     Every text is a reference set of its own, so document frequencies count each distinct text as one document.
-
-    Examples
-    --------
-    >>> from relabel.core.runtime import Runtime
-    >>> from relabel.sources.cider import Cider, CiderParams
-    >>> from relabel.sources.texts import score_both_orders
-    >>> source = Cider(CiderParams(tokenizer="lower_split"))
-    >>> one = score_both_orders(source, ["a dog", "a cat"], ["a big dog", "two birds"], Runtime())
-    >>> two = score_both_orders(source, ["a big dog", "two birds"], ["a dog", "a cat"], Runtime())
-    >>> bool((one.scores == two.scores).all())
-    True
     """
     references = [[text] for text in (*first, *second)]
     both = score_texts(source, references, [*second, *first], runtime, parts, folder=folder, label=label)

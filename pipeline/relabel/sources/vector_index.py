@@ -22,13 +22,7 @@ _SHOWN = 100  # longest part of a factory string that a message shows
 
 
 def import_faiss() -> Any:
-    """Import faiss, which either of two extras installs.
-
-    Raises
-    ------
-    MissingError
-        If neither is installed.
-    """
+    """Import faiss, which either of two extras installs."""
     try:
         import faiss
     except ModuleNotFoundError as error:
@@ -43,29 +37,8 @@ def import_faiss() -> Any:
 def make_index(factory: str, width: int) -> Any:
     """Make an empty faiss index for inner products. Callers also use it to check a factory string before long work.
 
-    Parameters
-    ----------
-    factory : str
-        Index factory string, as `faiss.index_factory` takes it. Parameters of the search may follow a semicolon:
-        `IVF1024,Flat;nprobe=32`, `HNSW32,Flat;efSearch=64`.
-    width : int
-        Dimension D of the vectors.
-
-    Raises
-    ------
-    UsageError
-        If faiss does not accept the string.
-    MissingError
-        If faiss is not installed.
-
-    Examples
-    --------
-    >>> from relabel.sources.vector_index import make_index
-    >>> index = make_index("Flat", 8)
-    >>> index.d, index.ntotal
-    (8, 0)
-    >>> make_index("IVF16,Flat;nprobe=4", 8).nprobe
-    4
+    `factory`: index factory string, as `faiss.index_factory` takes it. Parameters of the search may follow a semicolon:
+    `IVF1024,Flat;nprobe=32`, `HNSW32,Flat;efSearch=64`. `width`: dimension D of the vectors.
     """
     faiss = import_faiss()
     # faiss aborts the process on a graph without links, so such strings never reach it.
@@ -94,33 +67,9 @@ def build_index(
     An index that is trained (IVF, PQ) is built on the GPU where there is one. All others only copy the vectors, or are
     graphs, for which faiss has no GPU version.
 
-    Parameters
-    ----------
-    factory : str
-        Index factory string.
-    batches : iterable of (n, width) float32
-        Vectors, in the order of their positions in the index.
-    training : callable
-        Returns the vectors to train on, if the index needs any.
-    width : int
-    device : "auto", "cpu" or "cuda"
-    advance : callable
-        Receives the number of further vectors that are added.
-
-    Raises
-    ------
-    UsageError
-        If faiss does not accept the string, or cannot train the index on these vectors.
-    MissingError
-        If faiss is not installed.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel.sources.vector_index import build_index
-    >>> vectors = np.eye(3, dtype=np.float32)
-    >>> build_index("Flat", [vectors[:2], vectors[2:]], lambda: vectors, 3, "cpu").ntotal
-    3
+    `factory`: index factory string. `batches`: iterable of (n, width) float32; vectors, in the order of their positions
+    in the index. `training`: returns the vectors to train on, if the index needs any. `advance`: receives the number of
+    further vectors that are added.
     """
     index = make_index(factory, width)
     faiss = import_faiss()
@@ -143,11 +92,7 @@ def build_index(
 def to_device(index: Any, device: Device) -> Any:
     """Return a copy of an index on the GPU; the index itself if faiss sees no GPU or has no GPU version of it.
 
-    Parameters
-    ----------
-    index : faiss.Index
-    device : "auto", "cpu" or "cuda"
-        cpu returns the index itself.
+    `device`: cpu returns the index itself.
     """
     faiss = import_faiss()
     # faiss-cpu counts no GPU, and has none of the functions below.

@@ -41,16 +41,9 @@ class VectorFinder(Finder):
     A vector that is not finite stands for a failed row. It comes last, with score NaN, and only if there are too few
     other candidates. A set with a failed reference that counts gets the first candidates, with score NaN.
 
-    Attributes
-    ----------
-    vectors : (N, D) float32
-    first : int
-        Corpus row of ``vectors[0]``.
-    search : Search
-    pooling : "paired", "max" or "mean"
-    runtime : Runtime
-    arithmetic : Arithmetic, optional
-        Arithmetic of the prefilter; changes only the time.
+    `vectors`: (N, D) float32.
+    `first`: corpus row of ``vectors[0]``.
+    `arithmetic`: arithmetic of the prefilter; changes only the time.
     """
 
     vectors: NDArray[np.float32]

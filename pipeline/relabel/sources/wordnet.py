@@ -25,12 +25,7 @@ def find_meteor_jar() -> Path:
 def read_wordnet(jar: Path) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
     """Read the synonym sets and the irregular inflections of English words.
 
-    Returns
-    -------
-    synsets : dict of str to list of str
-        Ids of the synonym sets of each word.
-    bases : dict of str to list of str
-        Base forms of each irregularly inflected word.
+    Returns `synsets`: ids of the synonym sets of each word; `bases`: base forms of each irregularly inflected word.
     """
     with ZipFile(jar) as file:
         synsets, exceptions = (file.read(f"synonym/{name}").decode().splitlines() for name in (SYNSETS, EXCEPTIONS))
@@ -45,19 +40,7 @@ def read_wordnet(jar: Path) -> tuple[dict[str, list[str]], dict[str, list[str]]]
 def find_base_form(word: str, words: dict[str, list[str]]) -> str:
     """Return the base form of a regularly inflected word, as METEOR finds it; an empty string if there is none.
 
-    Parameters
-    ----------
-    word : str
-        Lower-case word.
-    words : dict
-        Its keys are the base forms that exist.
-
-    Examples
-    --------
-    >>> from relabel.sources.wordnet import find_base_form
-    >>> words = {"dog": [], "pony": [], "ride": []}
-    >>> [find_base_form(word, words) for word in ("dogs", "ponies", "riding", "grass", "xyzs")]
-    ['dog', 'pony', 'ride', 'grass', '']
+    `word`: lower-case word. `words`: its keys are the base forms that exist.
     """
     # Words in -ss and words of at most two letters are their own base form.
     if word.endswith("ss") or len(word) <= 2:

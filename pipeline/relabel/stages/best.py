@@ -19,15 +19,7 @@ from relabel.store.workdir import check_kind
 
 
 def tune_fuse(project: Project, out: Path) -> tuple[Manifest, bool]:
-    """Fit a fuse of the labels that `tune.fuse.parts` names; missing encodings of val are built first.
-
-    Raises
-    ------
-    UsageError
-        If the corpus is not COCO, or a part is no label or contains the fuse that is fitted.
-    RelabelError
-        As `build_encoding` and `relabel.sources.fuse.tune.tune_fuse`.
-    """
+    """Fit a fuse of the labels that `tune.fuse.parts` names; missing encodings of val are built first."""
     from relabel.sources.fuse.model import KIND
     from relabel.sources.fuse.tune import SPLIT, FuseInput, find_out_of_fold, tune_fuse
 
@@ -54,19 +46,7 @@ def tune_fuse(project: Project, out: Path) -> tuple[Manifest, bool]:
 def check_excludes_fuse(project: Project, label: str, out: Path, above: tuple[str, ...] = ()) -> None:
     """Raise if a part, or one of its own parts, uses the model that is to be fitted.
 
-    Parameters
-    ----------
-    project : Project
-    label : str
-    out : Path
-        Folder of the model that is to be fitted.
-    above : tuple of str
-        The labels that led to this one.
-
-    Raises
-    ------
-    UsageError
-        With the chain of labels from the part to the model.
+    `out`: folder of the model that is to be fitted. `above`: the labels that led to this one.
     """
     source = project.config.source(label)
     folder = source.model_folder()
@@ -108,21 +88,8 @@ def tune_best(project: Project) -> dict[str, tuple[Manifest, bool, Path]]:
     is done is not repeated, and a killed training resumes from its last checkpoint. Parameters of both models are those
     of the preset, whatever the parameter file says; `base`, `revision` and `dtype` of the encoder are the file's.
 
-    Parameters
-    ----------
-    project : Project
-
-    Returns
-    -------
-    dict of str to (Manifest, bool, Path)
-        Label to its manifest, whether the model was built by this call, and its folder.
-
-    Raises
-    ------
-    UsageError
-        If the dataset is not COCO.
-    RelabelError
-        As the stages.
+    Returns dict of str to (Manifest, bool, Path): label to its manifest, whether the model was built by this call, and
+    its folder.
     """
     # Refused before the download, which takes far longer than the check.
     if project.namespace != "coco":
@@ -147,17 +114,7 @@ def tune_best(project: Project) -> dict[str, tuple[Manifest, bool, Path]]:
 
 
 def preset_project(project: Project) -> Project:
-    """Return the project with the preset's parameters of both models. Labels stay those of the parameter file.
-
-    Examples
-    --------
-    >>> from relabel.config import load_config
-    >>> from relabel.core.runtime import Runtime
-    >>> from relabel.stages import Project
-    >>> from relabel.stages.best import preset_project
-    >>> preset_project(Project(load_config(None), Runtime())).config.tune.fuse.parts
-    ('tuned', 'cbow', 'cider')
-    """
+    """Return the project with the preset's parameters of both models. Labels stay those of the parameter file."""
     tune = project.config.tune
     update = {"sbert": tune.sbert.model_copy(update=_BEST_ENCODER), "fuse": tune.fuse.model_copy(update=_BEST_FUSE)}
     return replace(project, config=project.config.model_copy(update={"tune": tune.model_copy(update=update)}))

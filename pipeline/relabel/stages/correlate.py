@@ -31,14 +31,7 @@ ENCODED: tuple[Against, ...] = ("cxc", "eccv")
 
 
 def judged_names() -> tuple[str, ...]:
-    """Return the names of all judged sets.
-
-    Examples
-    --------
-    >>> from relabel.stages.correlate import judged_names
-    >>> judged_names()[:4]
-    ('cxc', 'eccv', 'flickr8k-cf', 'flickr8k-expert')
-    """
+    """Return the names of all judged sets."""
     return (*ENCODED, *set_names())
 
 
@@ -46,15 +39,9 @@ def judged_names() -> tuple[str, ...]:
 class EvaluationResult:
     """Report of several labels, with the labels that are missing from it.
 
-    Attributes
-    ----------
-    report : Report
-    problems : list of (str, RelabelError)
-        Labels that could not be built, each with its error.
-    paths : dict of str to Path
-        Written files and folders, by their description.
-    draw : callable, optional
-        Draws the picture of the report into the file it is given.
+    `problems`: list of (str, RelabelError); labels that could not be built, each with its error.
+    `paths`: written files and folders, by their description.
+    `draw`: draws the picture of the report into the file it is given.
     """
 
     report: Report = field(default_factory=lambda: Report((), ()))
@@ -78,35 +65,15 @@ def correlate(
     left out and listed in the result. `report/SPLIT` holds the report of all labels of the parameter file; any other
     report has a folder of its own beside it.
 
-    Parameters
-    ----------
-    project : Project
-    labels : sequence of str
-        Names in params.yaml; all if empty.
-    against : sequence of str
-        Names of judged sets (see `judged_names`), or files of judgements (see `relabel.datasets.judged_file`).
-        Crisscrossed Captions and ECCV Caption judge encodings of COCO's captions; all others have texts of their own,
-        and are shown with a table of all sets. "all" stands for every set whose files are on this machine; the others
-        are named in a note. If empty, labels are encoded and not judged.
-    scores : sequence of Path
-        Files of scores that were computed elsewhere for the pairs of the one set in `against`, judged under the name of
-        the file (see `relabel.judge.judged_scores`). With such files, `labels` may be empty, which then stands for no
-        label.
-    functions : mapping of str to callable
-        Functions of texts by name, judged beside the labels on sets of texts (see
-        `relabel.judge.judged_scores.score_with_function`). With functions, too, empty `labels` stand for no label.
-    allow_missing : bool
-        Accept files of scores that lack judged pairs.
-
-    Raises
-    ------
-    UsageError
-        If a label or a set does not exist, ECCV Caption is requested for another split than test, no label can be
-        ranked, or files of scores are given for several sets or for ECCV Caption.
-    CheckError
-        If a file of scores is not valid or lacks pairs.
-    RelabelError
-        If no label could be built.
+    `labels`: names in params.yaml; all if empty. `against`: names of judged sets (see `judged_names`), or files of
+    judgements (see `relabel.datasets.judged_file`). Crisscrossed Captions and ECCV Caption judge encodings of COCO's
+    captions; all others have texts of their own, and are shown with a table of all sets. "all" stands for every set
+    whose files are on this machine; the others are named in a note. If empty, labels are encoded and not judged.
+    `scores`: files of scores that were computed elsewhere for the pairs of the one set in `against`, judged under the
+    name of the file (see `relabel.judge.judged_scores`). With such files, `labels` may be empty, which then stands for
+    no label. `functions`: functions of texts by name, judged beside the labels on sets of texts (see
+    `relabel.judge.judged_scores.score_with_function`). With functions, too, empty `labels` stand for no label.
+    `allow_missing`: accept files of scores that lack judged pairs.
     """
     everything = ALL_SETS in against
     applicable, absent = _applicable_sets(project) if everything else ([], [])

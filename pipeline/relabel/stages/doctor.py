@@ -22,14 +22,8 @@ NEEDED_MEMORY = 4 << 30
 class CheckResult:
     """Result of one check.
 
-    Attributes
-    ----------
-    name : str
-    state : str
-        The state of the machine, in a few words.
-    ok : bool
-    cost, fix : str
-        Consequence of a gap, and a command or step that closes it; empty if the check passed.
+    `state`: the state of the machine, in a few words.
+    `cost`, `fix`: consequence of a gap, and a command or step that closes it; empty if the check passed.
     """
 
     name: str
@@ -42,11 +36,7 @@ class CheckResult:
 def run_checks(runtime: Runtime, labels: Path) -> dict[str, list[CheckResult]]:
     """Run all checks, by group; nothing is changed or downloaded.
 
-    Parameters
-    ----------
-    runtime : Runtime
-    labels : Path
-        Folder of labels, whose disk is checked.
+    `labels`: folder of labels, whose disk is checked.
     """
     return {
         "machine": [check_python(), check_gpu(), check_memory(), check_disk(labels)],
@@ -56,21 +46,7 @@ def run_checks(runtime: Runtime, labels: Path) -> dict[str, list[CheckResult]]:
 
 
 def report(groups: dict[str, list[CheckResult]], width: int = WIDTH) -> str:
-    """Lay out the results by group, followed by the gaps with their cost and fix; lines are wrapped at `width`.
-
-    Examples
-    --------
-    >>> from relabel.stages.doctor import CheckResult, report
-    >>> java = CheckResult("java", "not found", False, "no meteor", "Install Java 17.")
-    >>> print(report({"machine": [CheckResult("python", "3.12.4, 8 CPUs")], "software": [java]}))
-    machine
-      ok  python  3.12.4, 8 CPUs
-    software
-      --  java    not found
-    <BLANKLINE>
-    java: no meteor
-      Install Java 17.
-    """
+    """Lay out the results by group, followed by the gaps with their cost and fix; lines are wrapped at `width`."""
     column = max(len(check.name) for checks in groups.values() for check in checks)
     lines, gaps = [], []
 

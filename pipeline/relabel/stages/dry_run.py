@@ -35,17 +35,11 @@ _PAGE_BYTES, _PAGE_CAPTION_BYTES, _PAGE_LABEL_BYTES = 2_000_000, 34, 36
 class Step:
     """One artefact of a run.
 
-    Attributes
-    ----------
-    stage, name, out : str
-    state : "done", "to do" or "waits"
-        "waits" if an input of the artefact, or something that it needs, is missing.
-    rows, bytes : int or None
-        Rows and size of its data files, without the few KB of `manifest.json` and `lookup.json`; None if unknown.
-    exact : bool
-        Whether `bytes` is exact rather than an estimate.
-    seconds : float or None
-        Typical time of the work on 2 CPU cores; None if unknown or done.
+    `state`: "waits" if an input of the artefact, or something that it needs, is missing.
+    `rows`, `bytes`: rows and size of its data files, without the few KB of `manifest.json` and `lookup.json`; None if
+        unknown.
+    `exact`: whether `bytes` is exact rather than an estimate.
+    `seconds`: typical time of the work on 2 CPU cores; None if unknown or done.
     """
 
     stage: str

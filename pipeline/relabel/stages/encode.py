@@ -18,15 +18,7 @@ from relabel.store.workdir import Work
 
 
 def encode(project: Project, label: str, split: str) -> Job:
-    """Prepare to encode the captions of a split with the source of a label.
-
-    Raises
-    ------
-    UsageError
-        If there is no such label or split, or the label is composed of itself.
-    MissingError
-        If the corpus, an asset of the source or the encoding of a part is missing.
-    """
+    """Prepare to encode the captions of a split with the source of a label."""
     check_acyclic(project.config, label)
     for model in project.config.params(label).tuned_models():
         check_model(project, model)
@@ -65,13 +57,7 @@ def encode(project: Project, label: str, split: str) -> Job:
 
 
 def build_encoding(project: Project, label: str, split: str) -> Manifest:
-    """Build a label's model, the encodings of its parts and its own encoding; return the manifest of the last one.
-
-    Raises
-    ------
-    RelabelError
-        As `ensure_model` and `encode`.
-    """
+    """Build a label's model, the encodings of its parts and its own encoding; return the manifest of the last one."""
     for model in project.config.params(label).tuned_models():
         ensure_model(project, model)
     build_inputs(project, label, split)
@@ -79,13 +65,7 @@ def build_encoding(project: Project, label: str, split: str) -> Manifest:
 
 
 def build_inputs(project: Project, label: str, split: str) -> None:
-    """Build the encodings that a label is made of or gated by, with their models.
-
-    Raises
-    ------
-    RelabelError
-        As `build_encoding`, for a part; and if the label's own model or files are missing.
-    """
+    """Build the encodings that a label is made of or gated by, with their models."""
     # Checked before the recursion, which would not end for a label that is part of itself.
     check_acyclic(project.config, label)
     source = project.config.source(label)
@@ -99,27 +79,7 @@ def build_inputs(project: Project, label: str, split: str) -> None:
 def check_acyclic(config: Config, label: str, above: tuple[str, ...] = ()) -> None:
     """Raise if a label is composed of itself.
 
-    Parameters
-    ----------
-    config : Config
-    label : str
-    above : tuple of str
-        The labels that led to this one.
-
-    Raises
-    ------
-    UsageError
-        With the chain of labels back to the first; or if the label or a part does not exist.
-
-    Examples
-    --------
-    >>> from relabel.config import Config
-    >>> from relabel.stages.encode import check_acyclic
-    >>> check_acyclic(Config(), "sbert")
-    >>> check_acyclic(Config(sources={"loop": {"source": "bert_sts", "gate": "loop"}}), "loop")
-    Traceback (most recent call last):
-        ...
-    relabel.core.errors.UsageError: label loop is made of itself: loop -> loop. ...
+    `above`: the labels that led to this one.
     """
     if label in above:
         chain = " -> ".join((*above[above.index(label) :], label))
@@ -129,15 +89,7 @@ def check_acyclic(config: Config, label: str, above: tuple[str, ...] = ()) -> No
 
 
 def read_encoding(project: Project, label: str, split: str) -> Manifest:
-    """Return the manifest of an encoding of this corpus under these parameters.
-
-    Raises
-    ------
-    MissingError
-        If there is no encoding.
-    CheckError
-        If it was made from another corpus or under other parameters.
-    """
+    """Return the manifest of an encoding of this corpus under these parameters."""
     job = encode(project, label, split)
     try:
         manifest = read_manifest(job.out, "encoding")
@@ -177,19 +129,8 @@ def open_label(
 ) -> Relevance:
     """Open an encoding for scoring.
 
-    Parameters
-    ----------
-    project : Project
-    label, split : str
-    encoding : Manifest, optional
-        The result of an earlier call of `read_encoding`.
-    opened : dict of str to Relevance, optional
-        Labels of the split that are open already. The label and those it is made of are added.
-
-    Raises
-    ------
-    MissingError, CheckError
-        As `read_encoding`; CheckError if a file differs from the manifest or another run rebuilds the encoding.
+    `encoding`: the result of an earlier call of `read_encoding`. `opened`: labels of the split that are open already.
+    The label and those it is made of are added.
     """
     opened = {} if opened is None else opened
     # A label may be part of several others.

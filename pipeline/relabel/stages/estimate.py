@@ -45,13 +45,8 @@ from relabel_train.lookup.format import KINDS, read_description
 class SizeEstimate:
     """Size of an artefact that is not built yet.
 
-    Attributes
-    ----------
-    rows : int
-    bytes : int
-        Size of its data files, without the manifest of a few KB.
-    exact : bool
-        Whether `bytes` is exact.
+    `bytes`: size of its data files, without the manifest of a few KB.
+    `exact`: whether `bytes` is exact.
     """
 
     rows: int
@@ -62,22 +57,7 @@ class SizeEstimate:
 def estimate_sizes(project: Project, label: str, split: str) -> dict[str, SizeEstimate]:
     """Estimate the rows and bytes of a label's artefacts: `encode`, `neighbours` (of captions) and `export`.
 
-    Parameters
-    ----------
-    project : Project
-        Its corpus exists.
-    label, split : str
-
-    Returns
-    -------
-    dict of stage to SizeEstimate
-
-    Raises
-    ------
-    UsageError
-        If the sizes depend on the pairs that are scored.
-    RelabelError
-        If the label cannot be encoded.
+    `project`: its corpus exists.
     """
     rows, sizes = project.corpus.rows(project.splits(split)), project.config.source(label).spec.sample_sizes
     if sizes is None:
@@ -177,18 +157,8 @@ def _estimate_lookup(small: _Sample, large: _Sample, rows: range, project: Proje
 def extrapolate(small: tuple[int, float], large: tuple[int, float], count: int) -> float:
     """Extrapolate a quantity along a power of the count, from two measurements.
 
-    Parameters
-    ----------
-    small, large : (int, float)
-        Two counts, each with the quantity at that count.
-    count : int
-        Count to extrapolate to. The exponent is at most 1: nothing grows faster than the captions.
-
-    Examples
-    --------
-    >>> from relabel.stages.estimate import extrapolate
-    >>> extrapolate((100, 20.0), (400, 40.0), 10_000)  # grows with the square root
-    200.0
+    `small`, `large`: (int, float); two counts, each with the quantity at that count. `count`: count to extrapolate to.
+    The exponent is at most 1: nothing grows faster than the captions.
     """
     if large[0] <= small[0] or not 0 < small[1] < large[1]:
         return large[1] * count / large[0]
@@ -222,17 +192,8 @@ def sample_project(project: Project, rows: range, captions: int) -> Iterator[Pro
 def sample_images(corpus: Corpus, rows: range, captions: int) -> Corpus:
     """Select complete images, evenly spread over some rows, with about as many captions as asked for.
 
-    Parameters
-    ----------
-    corpus : Corpus
-    rows : range
-        Rows of complete images.
-    captions : int
-
-    Returns
-    -------
-    Corpus
-        At least one image; all of `rows` if they have no more captions than asked for.
+    `rows`: rows of complete images. Returns Corpus: at least one image; all of `rows` if they have no more captions
+    than asked for.
     """
     images = corpus.images_of(rows)
     count = max(1, min(len(images), round(len(images) * captions / len(rows))))
@@ -285,14 +246,8 @@ def neighbours_bytes(corpus: Corpus, spec: NeighbourSpec) -> int:
 def lookup_bytes(corpus: Corpus, rows: range, kind_bytes: int, width: int | None) -> int:
     """Return the bytes of a lookup.
 
-    Parameters
-    ----------
-    corpus : Corpus
-    rows : range
-    kind_bytes : int
-        Bytes of the arrays that are specific to the kind of the lookup.
-    width : int or None
-        Neighbours per caption; None for a lookup without neighbours.
+    `kind_bytes`: bytes of the arrays that are specific to the kind of the lookup. `width`: neighbours per caption; None
+    for a lookup without neighbours.
     """
     n, images = len(rows), corpus.images_of(rows)
     m = len(images)

@@ -28,21 +28,7 @@ def export(project: Project, kind: str, label: str, split: str) -> Job:
 
     Encoding and neighbours are those of the split if they exist, else those of all captions.
 
-    Parameters
-    ----------
-    project : Project
-    kind : str
-        One of `relabel.export.EXPORTS`. Its parameters are those of `export.KIND`.
-    label, split : str
-
-    Raises
-    ------
-    UsageError
-        If there is no such format, label or split, or the format cannot hold the label.
-    MissingError
-        If the encoding is missing.
-    CheckError
-        If the encoding or the neighbours were made of other captions or under other parameters.
+    `kind`: one of `relabel.export.EXPORTS`. Its parameters are those of `export.KIND`.
     """
     exporter = export_class(kind)(getattr(project.config.export, kind))
     inputs = export_inputs(project, exporter, label, split)
@@ -113,13 +99,7 @@ def covering_split(folder: Callable[[str], Path], split: str) -> str:
 def read_current_neighbours(
     folder: Path, label: str, within: str, encoding: Manifest, of: Of = "captions"
 ) -> Manifest | None:
-    """Return the manifest of neighbours; None if there are none.
-
-    Raises
-    ------
-    CheckError
-        If they were made from another encoding.
-    """
+    """Return the manifest of neighbours; None if there are none."""
     try:
         manifest = read_manifest(folder, "neighbours")
     except MissingError:
@@ -134,13 +114,7 @@ def read_current_neighbours(
 
 @contextmanager
 def unchanged(inputs: Sequence[ArtefactRef], work: Work) -> Iterator[None]:
-    """Verify the inputs of an export before the body, and drop its files if another run rebuilt an input meanwhile.
-
-    Raises
-    ------
-    CheckError
-        If a file differs from its manifest, or an input was rebuilt.
-    """
+    """Verify the inputs of an export before the body, and drop its files if another run rebuilt an input meanwhile."""
     for part in inputs:
         open_artefact(part.folder, part.manifest.kind)
     yield
@@ -180,22 +154,7 @@ def _figures(project: Project, label: str) -> tuple[dict[str, str], ...]:
 def export_lookup(project: Project, label: str, split: str, within: str | None = None) -> Job:
     """Prepare to write the lookup of a label over a split, with its neighbours if these exist.
 
-    Parameters
-    ----------
-    project : Project
-    label, split : str
-        The encoding to export.
-    within : str, optional
-        Split of the neighbours to include; `split` by default.
-
-    Raises
-    ------
-    UsageError
-        If there is no such label or split, or its source scores pair by pair.
-    MissingError
-        If the encoding is missing.
-    CheckError
-        If the encoding or the neighbours were made of other captions or under other parameters.
+    `label`, `split`: the encoding to export. `within`: split of the neighbours to include; `split` by default.
     """
     from relabel.export.lookup import check_lookup_support, lookup_spec, write_lookup
 
@@ -223,23 +182,7 @@ def export_lookup(project: Project, label: str, split: str, within: str | None =
 def export_neighbours(project: Project, label: str, within: str, of: Of = "captions") -> Job:
     """Prepare to write the neighbours of a label with the ids of captions and images.
 
-    Parameters
-    ----------
-    project : Project
-    label : str
-    within : str
-        Split of the neighbours.
-    of : "captions" or "images"
-        Queries of the table.
-
-    Raises
-    ------
-    UsageError
-        If there is no such label or split.
-    MissingError
-        If the neighbours are missing.
-    CheckError
-        If they were made from another corpus.
+    `within`: split of the neighbours. `of`: queries of the table.
     """
     from relabel.export.neighbours import write_neighbour_ids
 

@@ -30,21 +30,7 @@ def export_plan(project: Project, label: str, split: str, name: str | None = Non
     Sampler and sizes are those of `export.plan` in the parameters. Encoding and neighbours are those of the split if
     they exist, else those of all captions.
 
-    Parameters
-    ----------
-    project : Project
-    label, split : str
-    name : str, optional
-        Name of the plan and of its folder; by default made of label, sampler, batch size, epochs and seed.
-
-    Raises
-    ------
-    UsageError
-        If there is no such label or split, a parameter is not valid, or the plan would be larger than the limit.
-    MissingError, CheckError
-        If the encoding or the neighbours are missing, or were made of other captions or under other parameters.
-    PartialError
-        When the job runs, if the plan does not fit on the disk.
+    `name`: name of the plan and of its folder; by default made of label, sampler, batch size, epochs and seed.
     """
     outline, artefact, opened = _outline(project, label, split, name)
 

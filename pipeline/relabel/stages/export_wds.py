@@ -25,12 +25,8 @@ if TYPE_CHECKING:
 class SideCarEstimate:
     """Counts of a side-car that is not written, and its size.
 
-    Attributes
-    ----------
-    shards, keys, captions, missing : int
-        `missing` keys have no label.
-    bytes : int
-        Estimated from the first shard.
+    `shards`, `keys`, `captions`, `missing`: `missing` keys have no label.
+    `bytes`: estimated from the first shard.
     """
 
     shards: int
@@ -40,14 +36,7 @@ class SideCarEstimate:
     bytes: int
 
     def describe(self) -> str:
-        """Return the estimate as text.
-
-        Examples
-        --------
-        >>> from relabel.stages.export_wds import SideCarEstimate
-        >>> SideCarEstimate(2, 200, 200, 3, 170_000).describe()
-        '2 shards, 200 keys (3 without a label), 200 captions, about 0.2 MB'
-        """
+        """Return the estimate as text."""
         absent = f" ({self.missing:,} without a label)" if self.missing else ""
         size = f"about {self.bytes / 1e6:,.1f} MB"
         return f"{self.shards:,} shards, {self.keys:,} keys{absent}, {self.captions:,} captions, {size}"
@@ -56,21 +45,7 @@ class SideCarEstimate:
 def export_wds(project: Project, label: str, split: str) -> Job:
     """Prepare to write the side-car of a label from its lookup. Its shards and keys are those of `export.wds`.
 
-    Parameters
-    ----------
-    project : Project
-    label, split : str
-        The lookup.
-
-    Raises
-    ------
-    UsageError
-        If there is no such label, or a parameter does not fit the lookup or the shards.
-    MissingError
-        If the lookup or a shard is missing.
-    CheckError
-        If the lookup was made from another corpus, or a shard is damaged. When the job runs: if a key has no label,
-        unless this is allowed.
+    `label`, `split`: the lookup.
     """
     lookup, artefact, tasks = _prepare(project, label, split)
     folder = project.layout.lookup(split, label)

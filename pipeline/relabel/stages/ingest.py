@@ -14,15 +14,7 @@ FETCHED = {"coco": "coco-captions", "flickr30k": "flickr30k"}
 
 
 def fetch(project: Project, mirror: Path | None = None) -> None:
-    """Download the captions of the dataset, unless the parameters name a path.
-
-    Raises
-    ------
-    UsageError
-        If no captions are known for the dataset and no path is given.
-    MissingError, CheckError
-        If a file cannot be downloaded or its sha256 differs.
-    """
+    """Download the captions of the dataset, unless the parameters name a path."""
     from relabel.datasets import fetch
 
     params = project.config.ingest
@@ -50,13 +42,7 @@ def ingest(project: Project) -> tuple[Manifest, bool]:
 
 
 def fetch_and_ingest(project: Project, mirror: Path | None = None) -> None:
-    """Fetch and ingest the captions, unless the corpus came from a path that the parameters do not repeat.
-
-    Raises
-    ------
-    RelabelError
-        As `fetch` and `ingest`.
-    """
+    """Fetch and ingest the captions, unless the corpus came from a path that the parameters do not repeat."""
     # Without the path, `ingest` would read the published captions of the same name.
     if (manifest := project.reused_corpus) is not None:
         log_status(project, (manifest, False), project.layout.corpus)

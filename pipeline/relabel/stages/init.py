@@ -27,36 +27,9 @@ def init(
 ) -> list[Path]:
     """Write the parameter file of a project; return the files and folders that were written.
 
-    Parameters
-    ----------
-    folder : Path
-        Folder of the project.
-    dataset : str
-        Name of the corpus.
-    path : Path, optional
-        Captions of the corpus; those of `relabel fetch` if not given.
-    dvc : bool
-        Whether to write `dvc.yaml`, with one stage per verb and label.
-    examples : bool
-        Whether to copy the examples of training loops.
-
-    Raises
-    ------
-    UsageError
-        If a file or folder of the same name exists, in which case nothing is written; or if `dataset` is not a name.
-    ImportError
-        If `dvc` is set and the `pipeline` extra is not installed, in which case nothing is written.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from relabel.stages.init import init
-    >>> [path.name for path in init(Path("."), "mine", Path("captions.csv"), dvc=True)]
-    ['params.yaml', 'dvc.yaml']
-    >>> print(Path("params.yaml").read_text().split("ingest:")[1].split("tokenizer")[0].rstrip())
-    <BLANKLINE>
-      dataset: mine
-      path: captions.csv
+    `folder`: folder of the project. `dataset`: name of the corpus. `path`: captions of the corpus; those of `relabel
+    fetch` if not given. `dvc`: whether to write `dvc.yaml`, with one stage per verb and label. `examples`: whether to
+    copy the examples of training loops.
     """
     check_name("dataset", dataset)
     names = [PARAMS, *([STAGES] if dvc else []), *([EXAMPLES] if examples else [])]

@@ -37,24 +37,10 @@ _KEY = "variant"
 class Variant:
     """Parameters of one artefact.
 
-    Attributes
-    ----------
-    values : dict of str to Any
-        Dotted names to values that JSON can hold.
-    trial : bool
-        Whether the command overrides any of the parameter file's values.
-    replace : bool
-        Whether to replace other variants.
-    advice : callable
-        Returns the advice for keeping both variants, given the current values that differ.
-
-    Examples
-    --------
-    >>> from relabel.stages.job import Variant
-    >>> Variant({"judge.seed": 0}, trial=False, replace=False).folder("test")
-    'test'
-    >>> Variant({"judge.seed": 1}, trial=True, replace=False).folder("test")
-    'test-da19b135'
+    `values`: dotted names to values that JSON can hold.
+    `trial`: whether the command overrides any of the parameter file's values.
+    `replace`: whether to replace other variants.
+    `advice`: returns the advice for keeping both variants, given the current values that differ.
     """
 
     values: Values
@@ -72,14 +58,7 @@ class Variant:
         return {_KEY: {"values": self.values, "trial": self.trial}}
 
     def check(self, previous: Manifest) -> None:
-        """Raise if this variant must not replace an artefact.
-
-        Raises
-        ------
-        UsageError
-            If the parameters differ and either artefact is a trial. The message names the parameters and a way to
-            keep both artefacts.
-        """
+        """Raise if this variant must not replace an artefact."""
         record = previous.runtime.get(_KEY)
         # Two variants of the parameter file may replace each other: the file was edited.
         if self.replace or record is None or record["values"] == self.values or not (self.trial or record["trial"]):
@@ -97,18 +76,8 @@ class Variant:
 def differing(names: Iterable[str], previous: Mapping[str, Any], current: Mapping[str, Any]) -> str:
     """Describe the parameters in which an existing artefact differs from the requested one.
 
-    Parameters
-    ----------
-    names : iterable of str
-        Parameters to describe.
-    previous, current : mapping
-        Values of the existing and of the requested artefact; a missing name counts as None.
-
-    Examples
-    --------
-    >>> from relabel.stages.job import differing
-    >>> differing(["k", "index"], {"k": 5}, {"k": 7, "index": "Flat"})
-    'k (5 there, 7 here), index (None there, Flat here)'
+    `names`: parameters to describe. `previous`, `current`: values of the existing and of the requested artefact; a
+    missing name counts as None.
     """
     return ", ".join(f"{name} ({previous.get(name)} there, {current.get(name)} here)" for name in names)
 
@@ -118,15 +87,8 @@ def variant(
 ) -> Variant:
     """Compare the parameters of a project with those of the parameter file.
 
-    Parameters
-    ----------
-    project : Project
-    values : callable
-        Returns the parameters of an artefact, given all parameters.
-    call : dict of str to Any, optional
-        Parameters that come from the call rather than the file. They make no trial.
-    advice : callable, optional
-        See `Variant`.
+    `values`: returns the parameters of an artefact, given all parameters. `call`: parameters that come from the call
+    rather than the file. They make no trial. `advice`: see `Variant`.
     """
     requested = values(project.config)
     trial = requested != _file_values(project.config, values)
@@ -144,15 +106,7 @@ def encoding_variant(project: Project, label: str) -> Variant:
 
 
 def label_values(config: Config, label: str) -> Values:
-    """Return the parameters of a label and of all labels that it is composed of.
-
-    Examples
-    --------
-    >>> from relabel.config import Config
-    >>> from relabel.stages.job import label_values
-    >>> label_values(Config(), "same_image")["sources.same_image.source"]
-    'same_image'
-    """
+    """Return the parameters of a label and of all labels that it is composed of."""
     params = config.params(label).model_dump(mode="json")
     values = {f"sources.{label}.{name}": value for name, value in params.items()}
     for part in config.source(label).input_labels():
@@ -163,11 +117,7 @@ def label_values(config: Config, label: str) -> Values:
 def report_variant(project: Project, labels: Sequence[str]) -> Variant:
     """Return the parameters of a report, which is a trial if its labels are not exactly those of the file.
 
-    Parameters
-    ----------
-    project : Project
-    labels : sequence of str
-        Labels of the report; all if empty.
+    `labels`: labels of the report; all if empty.
     """
 
     def values(config: Config) -> Values:
@@ -185,18 +135,7 @@ def model_guard(
 ) -> Guard | None:
     """Return a guard that protects a model of other parameters; None if the parameters are those of the file.
 
-    Parameters
-    ----------
-    project : Project
-    section : str
-        The model's block of `tune` in the parameter file.
-    keep : str
-        Advice for keeping both models.
-
-    Raises
-    ------
-    UsageError
-        By the guard, with the parameters that differ and a way to keep both models.
+    `section`: the model's block of `tune` in the parameter file. `keep`: advice for keeping both models.
     """
     requested = variant(project, lambda config: getattr(config.tune, section).model_dump(mode="json"))
 
@@ -245,17 +184,9 @@ def _new_label_advice(config: Config, label: str, values: Sequence[Any]) -> str:
 class Job:
     """An artefact to be built.
 
-    Attributes
-    ----------
-    out : Path
-    artefact : ArtefactSpec
-    fill : callable
-        Writes the files through the Work that it receives.
-    progress : Progress
-    tasks : callable or None
-        Returns the work as tasks that any worker may run; `fill` passes them to `run_tasks`.
-    variant : Variant or None
-        Parameters of the artefact, if it must not be replaced by a trial.
+    `fill`: writes the files through the Work that it receives.
+    `tasks`: returns the work as tasks that any worker may run; `fill` passes them to `run_tasks`.
+    `variant`: parameters of the artefact, if it must not be replaced by a trial.
     """
 
     out: Path
@@ -266,13 +197,7 @@ class Job:
     variant: Variant | None = None
 
     def run(self) -> tuple[Manifest, bool]:
-        """Build the artefact unless it is up to date; return its manifest and whether it was built.
-
-        Raises
-        ------
-        UsageError
-            If a trial would be replaced or would replace an artefact (see `Variant.check`).
-        """
+        """Build the artefact unless it is up to date; return its manifest and whether it was built."""
         guard = None if self.variant is None else self.variant.check
         result = build(self.out, self.artefact, self._fill, self.progress, guard)
         # A run builds many artefacts in one process: freed memory goes back to the system in between.
@@ -300,27 +225,9 @@ def run_tasks(
 ) -> None:
     """Run all tasks that are not done, in this process or by workers, where the runtime requests it.
 
-    Parameters
-    ----------
-    project : Project
-    tasks : Tasks
-    artefact : ArtefactSpec
-        The artefact that the tasks make.
-    work : Work
-    stage, arguments
-        ``stage(project, *arguments)`` returns the same artefact and tasks in any process. The stage is a function
-        that can be imported by its module and name; the arguments are plain values.
-
-    Raises
-    ------
-    MissingError
-        If Dask is needed and not installed, or no worker appears or sees the work folder.
-    CheckError
-        If a worker would make other files: its corpus, parameters, models or version differ.
-    PartialError
-        If all workers are lost, or one task ends several of them.
-    RelabelError
-        Any error that a task raises.
+    `artefact`: the artefact that the tasks make. `stage`, `arguments`: ``stage(project, *arguments)`` returns the same
+    artefact and tasks in any process. The stage is a function that can be imported by its module and name; the
+    arguments are plain values.
     """
     runtime = project.runtime
     if not runtime.workers and runtime.scheduler is None:
@@ -341,29 +248,14 @@ def run_logged(project: Project, job: Job) -> Manifest:
 def log_status(project: Project, result: tuple[Manifest, bool], folder: Path) -> None:
     """Log the status of an artefact to the progress.
 
-    Parameters
-    ----------
-    project : Project
-    result : (Manifest, bool)
-        The manifest, and whether the artefact was built by this run.
-    folder : Path
+    `result`: (Manifest, bool); the manifest, and whether the artefact was built by this run.
     """
     manifest, built = result
     project.runtime.progress.note(status_line(built, manifest, folder))
 
 
 def status_line(built: bool, manifest: Manifest, folder: Path) -> str:
-    """Return one line about an artefact.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from relabel.stages.job import status_line
-    >>> from relabel.store.manifest import Manifest
-    >>> manifest = Manifest("encoding", "cider", "0123", {}, {}, {}, {"seconds": 2.5}, {})
-    >>> status_line(True, manifest, Path("labels/coco/encodings/test/cider"))
-    'encoding cider: built in 2.5 s (labels/coco/encodings/test/cider)'
-    """
+    """Return one line about an artefact."""
     seconds = manifest.runtime.get("seconds", 0)
     state = f"built in {seconds:.1f} s" if built else "up to date"
     state += f", {manifest.failed:,} rows failed" if manifest.failed else ""

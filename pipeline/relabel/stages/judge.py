@@ -25,13 +25,6 @@ def judge(project: Project, label: str) -> Job:
 
     A label that scores pair by pair, or is composed of one that does, ranks only the best candidates of the gate
     (`judge.gate`). Without a gate it is not ranked.
-
-    Raises
-    ------
-    UsageError
-        If the corpus is not COCO.
-    MissingError
-        If the encoding is missing.
     """
     from relabel.datasets import cxc
     from relabel.judge.cxc import score_cxc
@@ -73,13 +66,7 @@ def judge(project: Project, label: str) -> Job:
 
 
 def check_judged(project: Project) -> None:
-    """Raise if people have not judged captions of the dataset.
-
-    Raises
-    ------
-    UsageError
-        With the judged sets that apply to labels of any dataset.
-    """
+    """Raise if people have not judged captions of the dataset."""
     if project.namespace != "coco":
         sets = ", ".join(set_names())
         todo = f"Judge labels on pairs of texts with `--on SET` (one of {sets}), or on a file of judgements."

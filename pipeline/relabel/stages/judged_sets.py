@@ -28,15 +28,9 @@ from relabel.store.manifest import MANIFEST
 class JudgingRequest:
     """The labels, functions and files of scores that are judged together.
 
-    Attributes
-    ----------
-    labels : sequence of str
-    functions : mapping of str to callable
-        By name (see `relabel.judge.judged_scores.score_with_function`).
-    scores : sequence of Path
-        Files (see `relabel.judge.judged_scores`), named by their stems.
-    allow_missing : bool
-        Accept files that lack pairs.
+    `functions`: by name (see `relabel.judge.judged_scores.score_with_function`).
+    `scores`: files (see `relabel.judge.judged_scores`), named by their stems.
+    `allow_missing`: accept files that lack pairs.
     """
 
     labels: Sequence[str]
@@ -49,16 +43,10 @@ class JudgingRequest:
 class SetResults:
     """Results on sets of texts.
 
-    Attributes
-    ----------
-    report : Report
-        One table per set.
-    columns : list of Column
-        One per set, for the table of all sets.
-    costs : dict of str to list of TextScores
-        By label, with the cost of each set.
-    problems : list of (str, RelabelError)
-        Sets and labels that could not be judged, each with its error.
+    `report`: one table per set.
+    `columns`: one per set, for the table of all sets.
+    `costs`: by label, with the cost of each set.
+    `problems`: list of (str, RelabelError); sets and labels that could not be judged, each with its error.
     """
 
     report: Report = field(default_factory=lambda: Report((), ()))
@@ -70,27 +58,7 @@ class SetResults:
 def open_sets(project: Project, names: Sequence[str], known: Sequence[str]) -> list[JudgedSet]:
     """Open the named sets of texts, and the files of judgements.
 
-    Parameters
-    ----------
-    project : Project
-        Its captions stand for their ids in files of judgements.
-    names : sequence of str
-    known : sequence of str
-        Names of all sets, for the message.
-
-    Raises
-    ------
-    UsageError
-        If a name is neither a set nor a file.
-
-    Examples
-    --------
-    >>> from relabel.config import load_config
-    >>> from relabel.core.runtime import Runtime
-    >>> from relabel.stages import Project
-    >>> from relabel.stages.judged_sets import open_sets
-    >>> [one.dataset for one in open_sets(Project(load_config(None), Runtime()), ["sick", "vsts"], [])]
-    ['sick', 'vsts']
+    `project`: its captions stand for their ids in files of judgements. `known`: names of all sets, for the message.
     """
     opened = []
     for name in names:

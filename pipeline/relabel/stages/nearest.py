@@ -34,34 +34,10 @@ def search_labels(
 ) -> tuple[str, dict[str, list[Hit]], list[tuple[str, RelabelError]]]:
     """Search with several labels. A label that cannot answer, for example with a stale encoding, is left out.
 
-    Parameters
-    ----------
-    project : Project
-    text, caption_id : str or None
-        Exactly one of them: a new text, or the id of an encoded caption.
-    labels : sequence of str
-        Labels to search with; all if empty.
-    k : int
-        Number of results per label.
-    split : str or None
-        Split whose captions are searched; None for the only split of the corpus, else the test split.
-
-    Returns
-    -------
-    query : str
-        The text of the query.
-    hits : dict of label to list of Hit
-    left_out : list of (str, RelabelError)
-        Labels that cannot answer, each with the reason.
-
-    Raises
-    ------
-    MissingError
-        If nothing is encoded.
-    UsageError
-        If the id is not among the encoded captions.
-    RelabelError
-        If no label can answer: the reason of the first.
+    `text`, `caption_id`: exactly one of them: a new text, or the id of an encoded caption. `labels`: labels to search
+    with; all if empty. `k`: number of results per label. `split`: split whose captions are searched; None for the only
+    split of the corpus, else the test split. Returns `query`: the text of the query; `left_out`, list of (str,
+    RelabelError): labels that cannot answer, each with the reason.
     """
     # PTB tokens and positions are for encoding.
     project = replace(project, columns=("caption_id", "image_id", "image", "split", "text"))
@@ -108,19 +84,9 @@ def search_labels(
 def nearest(relevance: Relevance, query: str | int, k: int, gate: tuple[Relevance, int] | None = None) -> list[Hit]:
     """Return the k captions of highest relevance to a query.
 
-    Parameters
-    ----------
-    relevance : Relevance
-    query : str or int
-        A new text, or the row of an encoded caption, which is left out of the results. It is the reference.
-    k : int
-    gate : (Relevance, int), optional
-        Score only so many of this relevance's best captions: for sources that score pair by pair.
-
-    Returns
-    -------
-    list of Hit
-        By (-score, row).
+    `query`: a new text, or the row of an encoded caption, which is left out of the results. It is the reference.
+    `gate`: (Relevance, int); score only so many of this relevance's best captions: for sources that score pair by pair.
+    Returns list of Hit: by (-score, row).
     """
     corpus = relevance.corpus
     captions = np.arange(relevance.rows.start, relevance.rows.stop, dtype=np.int32)
@@ -139,15 +105,7 @@ def nearest(relevance: Relevance, query: str | int, k: int, gate: tuple[Relevanc
 
 
 def _check_search(project: Project, label: str, split: str, is_text: bool, named: bool) -> None:
-    """Raise if a label cannot rank captions for a query, or ranks them usefully only if the user names it.
-
-    Raises
-    ------
-    UsageError
-        With the reason.
-    NotEncodedError
-        If the label has no encoding.
-    """
+    """Raise if a label cannot rank captions for a query, or ranks them usefully only if the user names it."""
     if not named and project.config.source(label).spec.baseline:
         message = "it knows image ids only and lists the captions of the image in the order of the corpus"
         raise UsageError(message, todo=f"Name it with --label {label}.")

@@ -21,19 +21,7 @@ from relabel.store.workdir import Work
 def neighbours(project: Project, label: str, params: NeighboursParams | None = None) -> Job:
     """Prepare to find the neighbours of every caption or image of a split under a label.
 
-    Parameters
-    ----------
-    project : Project
-    label : str
-    params : NeighboursParams, optional
-        `neighbours` of the parameters by default.
-
-    Raises
-    ------
-    UsageError
-        If there is no such label or split, its source has no neighbours, or the encoding lacks captions of the split.
-    MissingError, CheckError
-        If the encoding is missing, or was made from another corpus or under other parameters.
+    `params`: `neighbours` of the parameters by default.
     """
     params = params or project.config.neighbours
     source = project.config.source(label)

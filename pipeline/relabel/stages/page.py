@@ -49,15 +49,8 @@ def add_page(
 ) -> None:
     """Write the page of a result, and add its path and problems to the result.
 
-    Parameters
-    ----------
-    project : Project
-    split : str
-    labels : sequence of str
-        Labels of the request; all of the parameter file if empty.
-    names : sequence of str
-        Labels that were to be built. Those among the problems of the result are left out of the page.
-    result : EvaluationResult
+    `labels`: labels of the request; all of the parameter file if empty. `names`: labels that were to be built. Those
+    among the problems of the result are left out of the page.
     """
     failed = {label for label, _ in result.problems}
     names = [name for name in names if name not in failed]
@@ -78,23 +71,10 @@ def write_page(
 ) -> tuple[Path, list[tuple[str, RelabelError]]]:
     """Write the page of a split unless it is up to date.
 
-    Parameters
-    ----------
-    project : Project
-    split : str
-    labels : sequence of str
-        Labels of the request; all of the parameter file if empty.
-    names : sequence of str
-        Labels of the page, which are encoded and, where `report` has figures of CxC, judged.
-    report : Report
-        Tables and records of the labels. Tables of judged sets of texts are added if such sets have been judged.
-
-    Returns
-    -------
-    path : Path
-        The file ``page/SPLIT/report.html``; a trial has a folder beside it.
-    problems : list of (str, RelabelError)
-        Judged sets that could not be judged again.
+    `labels`: labels of the request; all of the parameter file if empty. `names`: labels of the page, which are encoded
+    and, where `report` has figures of CxC, judged. `report`: tables and records of the labels. Tables of judged sets of
+    texts are added if such sets have been judged. Returns `path`: the file ``page/SPLIT/report.html``; a trial has a
+    folder beside it; `problems`, list of (str, RelabelError): judged sets that could not be judged again.
     """
     sets, problems = _judged_sets(project, names)
     report += sets
@@ -133,12 +113,7 @@ def page_is_current(project: Project, split: str, labels: Sequence[str], names: 
     The tables of the page are not computed for this: they follow from the judgements and the parameters. Sets of texts
     that were judged since are not noticed.
 
-    Parameters
-    ----------
-    project, split, labels, names
-        As in `write_page`.
-    on_cxc : bool
-        Whether the page shows judged pairs.
+    `project`, `split`, `labels`, `names`: as in `write_page`. `on_cxc`: whether the page shows judged pairs.
     """
     folder = page_folder(project, split, labels)
     try:

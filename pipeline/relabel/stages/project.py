@@ -22,26 +22,10 @@ from relabel.store.manifest import MANIFEST, Manifest, read_manifest
 class Project:
     """Parameters, resources of a run, and folders.
 
-    Attributes
-    ----------
-    config : Config
-    runtime : Runtime
-    labels : Path
-        Folder of all artefacts.
-    parent : Project, optional
-        The project whose captions include this one's. Models are trained on the captions of the parent, so that a
+    `labels`: folder of all artefacts.
+    `parent`: the project whose captions include this one's. Models are trained on the captions of the parent, so that a
         label has the same model in both.
-    columns : sequence of str, optional
-        Columns of the corpus that are read; all by default.
-
-    Examples
-    --------
-    >>> from relabel.config import load_config
-    >>> from relabel.core.runtime import Runtime
-    >>> from relabel.stages import Project
-    >>> project = Project(load_config(None, ["ingest.dataset=mine"]), Runtime())
-    >>> project.layout.encoding("test", "cider").as_posix()
-    'labels/mine/encodings/test/cider'
+    `columns`: columns of the corpus that are read; all by default.
     """
 
     config: Config
@@ -111,15 +95,7 @@ class Project:
 
     @cached_property
     def corpus(self) -> Corpus:
-        """The ingested corpus.
-
-        Raises
-        ------
-        MissingError
-            If the dataset is not ingested. The message names the datasets that are.
-        CheckError
-            If files differ from the manifest.
-        """
+        """The ingested corpus."""
         if not (self.layout.corpus / MANIFEST).exists():
             dataset = self.config.ingest.dataset
             path = () if dataset in PUBLISHED_FORMATS else ("--path", "PATH")
@@ -130,25 +106,13 @@ class Project:
         return Corpus.open(self.layout.corpus, self.columns)
 
     def note_single_captions(self, label: str) -> None:
-        """Log the consequence for a label if its source needs several captions per image and no image has two.
-
-        Raises
-        ------
-        UsageError
-            If there is no such label.
-        """
+        """Log the consequence for a label if its source needs several captions per image and no image has two."""
         note = self.config.source(label).single_caption_note()
         if note is not None and self.corpus.has_single_captions:
             self.runtime.progress.note(f"label {label}: every image has one caption; {note}")
 
     def choose_split(self, split: str | None, default: str, labels: Sequence[str] = ()) -> str:
-        """Return a named split as it is; without a name, the only split of the corpus, else the default.
-
-        Raises
-        ------
-        UsageError
-            If one of the labels does not exist, which is reported before a missing corpus.
-        """
+        """Return a named split as it is; without a name, the only split of the corpus, else the default."""
         for label in labels:
             self.config.params(label)
         if split is not None:

@@ -19,26 +19,10 @@ def report(project: Project, split: Split | None = None, labels: Sequence[str] =
     agreement with CxC, and on test with ECCV Caption. Other splits and datasets have no human judgements of their
     captions. Sets of texts that were judged before are shown for every dataset.
 
-    Parameters
-    ----------
-    project : Project
-    split : "train", "val", "test" or "all", optional
-        By default `judge.split`, or the only split of the corpus.
-    labels : sequence of str
-        Names in params.yaml. If empty, every label on a judged split, and `export.labels` on any other. The page of
-        other labels or parameters than those of the file has a folder beside ``page/SPLIT``.
-
-    Returns
-    -------
-    EvaluationResult
-        ``paths["report"]`` is the file. Labels that could not be built are among `problems`.
-
-    Raises
-    ------
-    UsageError
-        If a label or a split does not exist.
-    RelabelError
-        If no label could be built.
+    `split`: by default `judge.split`, or the only split of the corpus. `labels`: names in params.yaml. If empty, every
+    label on a judged split, and `export.labels` on any other. The page of other labels or parameters than those of the
+    file has a folder beside ``page/SPLIT``. Returns EvaluationResult: ``paths["report"]`` is the file. Labels that
+    could not be built are among `problems`.
     """
     project, split, against = resolve_split(project, split, labels)
     stages.fetch_and_ingest(project)

@@ -27,20 +27,8 @@ def run(
     neighbours, a lookup for training, and the report. A label that lacks something (Java, a model, vectors) is left out
     and named; all others are built.
 
-    Parameters
-    ----------
-    project : Project
-    split : "train", "val", "test" or "all", optional
-        By default `judge.split`, or the only split of the corpus.
-    labels : sequence of str
-        Labels to build. If empty, every label on a judged split, and `export.labels` on any other.
-    mirror : Path, optional
-        Folder of files that are used instead of a download.
-
-    Raises
-    ------
-    RelabelError
-        If there is no corpus and none can be made, or no label can be built.
+    `split`: by default `judge.split`, or the only split of the corpus. `labels`: labels to build. If empty, every label
+    on a judged split, and `export.labels` on any other. `mirror`: folder of files that are used instead of a download.
     """
     project, split, against = resolve_split(project, split, labels)
     stages.fetch_and_ingest(project, mirror)
@@ -77,11 +65,6 @@ def resolve_split(
     """Return the project with its judged split set, the split, and the judged sets of that split.
 
     Without a split it is `judge.split`, or the only split of the corpus, or all splits if the corpus lacks that one.
-
-    Raises
-    ------
-    UsageError
-        If one of the labels of the request does not exist, which is reported before any work.
     """
     config = project.config
     for label in labels:

@@ -20,13 +20,8 @@ from relabel.store.workdir import DONE
 class Transfer:
     """Copy of one artefact.
 
-    Attributes
-    ----------
-    manifest : Manifest
-    copied : bool
-        False if the artefact was at its target.
-    target : str
-        Folder or URL.
+    `copied`: False if the artefact was at its target.
+    `target`: folder or URL.
     """
 
     manifest: Manifest
@@ -44,15 +39,7 @@ class Transfer:
         }
 
     def describe(self) -> str:
-        """Return the transfer as one line.
-
-        Examples
-        --------
-        >>> from relabel.stages.transfer import Transfer
-        >>> from relabel.store.manifest import Manifest
-        >>> Transfer(Manifest("encoding", "cider", "", {}, {}, {}, {}, {}), False, "s3://bucket/cider").describe()
-        'encoding cider: up to date (s3://bucket/cider)'
-        """
+        """Return the transfer as one line."""
         copied = f"{len(self.manifest.files):,} files, {self.manifest.bytes / 1e6:,.1f} MB copied"
         state = copied if self.copied else "up to date"
         return f"{self.manifest.kind} {self.manifest.name}: {state} ({self.target})"
@@ -61,32 +48,7 @@ class Transfer:
 def push(folder: Path, url: str, runtime: Runtime) -> Iterator[Transfer]:
     """Copy an artefact, or all artefacts below a folder, to a URL of fsspec. Each one is complete before the next.
 
-    Parameters
-    ----------
-    folder : Path
-    url : str
-        Target of the folder.
-    runtime : Runtime
-
-    Raises
-    ------
-    MissingError
-        If the folder holds no artefact, or the package of the file system is not installed.
-    RelabelError
-        As `relabel.store.transfer.upload_artefact`.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from relabel.core.runtime import Runtime
-    >>> from relabel.stages.transfer import pull, push
-    >>> from relabel.store.artefact import build
-    >>> from relabel.store.manifest import ArtefactSpec
-    >>> _ = build(Path("labels/mine/corpus"), ArtefactSpec("corpus", "mine", {}, {}), lambda work: None)
-    >>> [transfer.copied for transfer in push(Path("labels"), "memory://pushed/labels", Runtime())]
-    [True]
-    >>> [transfer.target for transfer in pull("memory://pushed/labels", Path("copy"), Runtime())]
-    ['copy/mine/corpus']
+    `url`: target of the folder.
     """
     remote, names = open_remote(url), _local_artefacts(folder)
     if not names:
@@ -100,19 +62,7 @@ def push(folder: Path, url: str, runtime: Runtime) -> Iterator[Transfer]:
 def pull(url: str, folder: Path, runtime: Runtime) -> Iterator[Transfer]:
     """Copy an artefact, or all artefacts below a URL of fsspec, to a folder. Each one is complete before the next.
 
-    Parameters
-    ----------
-    url : str
-    folder : Path
-        Target of the URL.
-    runtime : Runtime
-
-    Raises
-    ------
-    MissingError
-        If the URL holds no artefact, or the package of the file system is not installed.
-    RelabelError
-        As `relabel.store.transfer.download_artefact`.
+    `folder`: target of the URL.
     """
     remote = open_remote(url)
     manifests = [PurePosixPath(name) for name in remote.files()]

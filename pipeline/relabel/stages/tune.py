@@ -31,13 +31,7 @@ def tune_bert_sts(project: Project, out: Path | None = None) -> tuple[Manifest, 
 
 
 def tune_sbert(project: Project, out: Path) -> tuple[Manifest, bool]:
-    """Fine-tune a sentence encoder on human scores, as `relabel.sources.sbert.tune.tune_sbert`.
-
-    Raises
-    ------
-    UsageError
-        If the corpus is not COCO.
-    """
+    """Fine-tune a sentence encoder on human scores, as `relabel.sources.sbert.tune.tune_sbert`."""
     from relabel.sources.sbert import tune
 
     if project.namespace != "coco":
@@ -47,29 +41,12 @@ def tune_sbert(project: Project, out: Path) -> tuple[Manifest, bool]:
 
 
 def needs_word2vec(params: SourceParams) -> bool:
-    """Return whether a label uses the word vectors of `tune_cbow`.
-
-    Examples
-    --------
-    >>> from relabel.config import load_config
-    >>> from relabel.stages import needs_word2vec
-    >>> config = load_config(None, ["sources={words: {source: cbow, vectors: word2vec}, sim: {source: sbert}}"])
-    >>> needs_word2vec(config.params("words")), needs_word2vec(config.params("sim"))
-    (True, False)
-    """
+    """Return whether a label uses the word vectors of `tune_cbow`."""
     return "cbow" in params.tuned_models()
 
 
 def check_model(project: Project, name: str) -> None:
-    """Check that a model of `SourceParams.tuned_models`, if it learns from captions, was trained on the current ones.
-
-    Raises
-    ------
-    MissingError
-        If there are none. The message names the command that trains them.
-    CheckError
-        If they were trained on other captions.
-    """
+    """Check that a model of `SourceParams.tuned_models` that learns from captions was trained on the current ones."""
     if name != "cbow" or word2vec_is_current(project):
         return
     dataset, where = project.training_dataset, str(project.word2vec)

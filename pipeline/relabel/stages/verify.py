@@ -31,15 +31,9 @@ _TRAINING = "last.npz"  # in the folder of a training, which is no artefact
 class Problem:
     """A file or folder that differs from its manifest or has none.
 
-    Attributes
-    ----------
-    fault : "damaged", "missing", "stray" or "unreadable"
-        A stray file is in no manifest.
-    file : str
-    expected, found : str
-        Expected and actual content, in words.
-    todo : str
-        Advice to the user.
+    `fault`: a stray file is in no manifest.
+    `expected`, `found`: expected and actual content, in words.
+    `todo`: advice to the user.
     """
 
     fault: Fault
@@ -56,15 +50,10 @@ class Problem:
 class Findings:
     """Result of a verification.
 
-    Attributes
-    ----------
-    artefacts, fetched, files, bytes : int
-        Folders with a manifest; fetched files; all files that were read, and their size.
-    problems : list of Problem
-    unfinished : list of str
-        Work of interrupted runs, with the number of complete files. It is no fault.
-    stale : list of str
-        Intact artefacts that were made from other inputs than the current ones. They are no fault.
+    `artefacts`, `fetched`, `files`, `bytes`: folders with a manifest; fetched files; all files that were read, and
+        their size.
+    `unfinished`: work of interrupted runs, with the number of complete files. It is no fault.
+    `stale`: intact artefacts that were made from other inputs than the current ones. They are no fault.
     """
 
     artefacts: int = 0
@@ -90,21 +79,8 @@ def verify(paths: Sequence[Path], data: Path, progress: Progress = SILENT) -> Fi
 
     Each folder is read once. A link to a folder is followed unless it leads to a folder that is read anyway.
 
-    Parameters
-    ----------
-    paths : sequence of Path
-        Folders: of labels, of fetched files, or of one artefact.
-    data : Path
-        Folder of fetched files. Unknown files there belong to the user and are no fault.
-    progress : Progress
-        Counts bytes.
-
-    Raises
-    ------
-    MissingError
-        If a path is not a folder.
-    UsageError
-        If a path is not valid, for example too long.
+    `paths`: folders: of labels, of fetched files, or of one artefact. `data`: folder of fetched files. Unknown files
+    there belong to the user and are no fault. `progress`: counts bytes.
     """
     for path in paths:
         try:
@@ -134,17 +110,10 @@ def verify(paths: Sequence[Path], data: Path, progress: Progress = SILENT) -> Fi
 class _Walk:
     """Walk over the folders that are verified.
 
-    Attributes
-    ----------
-    data : str
-        Folder of fetched files, with links resolved.
-    findings : Findings
-        Receives the problems that show without reading a file.
-    checks : list of _Check
-    artefacts : dict of Path to Manifest
-        By absolute folder.
-    unread : list of Path
-        Absolute folders of artefacts whose manifest is damaged or missing.
+    `data`: folder of fetched files, with links resolved.
+    `findings`: receives the problems that show without reading a file.
+    `artefacts`: by absolute folder.
+    `unread`: absolute folders of artefacts whose manifest is damaged or missing.
     """
 
     data: str

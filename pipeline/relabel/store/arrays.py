@@ -28,14 +28,7 @@ def write_values(file: BinaryIO, array: NDArray[Any]) -> None:
 
 
 def view_column(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
-    """Return the numbers of a column without nulls as a read-only array; several chunks are copied into one.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> view_column(pa.chunked_array([[1, 2], [3]])).tolist()
-    [1, 2, 3]
-    """
+    """Return the numbers of a column without nulls as a read-only array; several chunks are copied into one."""
     # `to_numpy` would import pandas, which takes as long as opening the encodings of COCO's test split.
     if isinstance(column, pa.ChunkedArray):
         # One chunk is viewed; `combine_chunks` would copy it.
@@ -44,30 +37,14 @@ def view_column(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
 
 
 def combine_chunks(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return a column as one array.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> combine_chunks(pa.chunked_array([[1, 2], [3]])).to_pylist()
-    [1, 2, 3]
-    """
+    """Return a column as one array."""
     combined = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     # For some types, `combine_chunks` of pyarrow returns a chunked array.
     return pa.concat_arrays(combined.chunks) if isinstance(combined, pa.ChunkedArray) else combined
 
 
 def save_array(path: Path, array: NDArray[Any]) -> None:
-    """Write a `.npy` file with the same bytes as `numpy.save`.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> import numpy as np
-    >>> save_array(Path("a.npy"), np.arange(3))
-    >>> np.load("a.npy").tolist()
-    [0, 1, 2]
-    """
+    """Write a `.npy` file with the same bytes as `numpy.save`."""
     # `asarray` keeps a 0-d array 0-d; `ascontiguousarray` would not.
     header: Any = np.lib.format.header_data_from_array_1_0(np.asarray(array, order="C"))
     with path.open("wb") as file:
@@ -108,25 +85,8 @@ def write_array(work: Work, name: str, array: NDArray[Any]) -> None:
 def write_pieces(work: Work, name: str, dtype: str, shape: tuple[int, ...], pieces: Iterable[NDArray[Any]]) -> None:
     """Write pieces that follow each other along the first axis as `NAME.npy`, unless it is done already.
 
-    Parameters
-    ----------
-    work : Work
-    name : str
-    dtype : str
-        Type of the values in numpy's notation, as in relabel_train.lookup.format.
-    shape : tuple of int
-        Shape of the complete array.
-    pieces : iterable of arrays
-        Consumed only if the file is not done.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> import numpy as np
-    >>> work = Work(Path("work"))
-    >>> write_pieces(work, "rows", "<i4", (3,), iter([np.array([1, 2]), np.array([3])]))
-    >>> np.load("work/rows.npy").tolist()
-    [1, 2, 3]
+    `dtype`: type of the values in numpy's notation, as in relabel_train.lookup.format. `shape`: shape of the complete
+    array. `pieces`: consumed only if the file is not done.
     """
     work.file(f"{name}.npy", partial(_write, dtype, shape, pieces), rows=shape[0])
 
@@ -148,14 +108,7 @@ def _write_header(file: BinaryIO, dtype: str, shape: tuple[int, ...]) -> None:
 
 
 def npy_bytes(dtype: str, shape: tuple[int, ...]) -> int:
-    """Return the bytes of one `.npy` file.
-
-    Examples
-    --------
-    >>> from relabel.store.arrays import npy_bytes
-    >>> npy_bytes("<f4", (1000, 384))  # a header of 128 bytes and 4 bytes per number
-    1536128
-    """
+    """Return the bytes of one `.npy` file."""
     header = BytesIO()
     _write_header(header, dtype, shape)
     return len(header.getvalue()) + prod(shape) * np.dtype(dtype).itemsize
@@ -164,21 +117,8 @@ def npy_bytes(dtype: str, shape: tuple[int, ...]) -> int:
 def map_tables(path: Path, tables: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
     """Return tables as one that is mapped from a file, so that it takes no memory that the system cannot reclaim.
 
-    Parameters
-    ----------
-    path : Path
-        File for the rows. Its name is removed, and the system frees its space with the table.
-    tables : iterable of pyarrow.Table
-    schema : pyarrow.Schema
-        Schema of every table.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> import pyarrow as pa
-    >>> tables = [pa.table({"x": [1, 2]}), pa.table({"x": [3]})]
-    >>> map_tables(Path("x.arrow"), tables, tables[0].schema)["x"].to_pylist(), Path("x.arrow").exists()
-    ([1, 2, 3], False)
+    `path`: file for the rows. Its name is removed, and the system frees its space with the table. `schema`: schema of
+    every table.
     """
     try:
         with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, schema) as writer:

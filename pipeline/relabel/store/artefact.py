@@ -40,21 +40,8 @@ _SECONDS = "seconds"  # file beside the records of a work folder
 def exclusive(out: Path, folder: Path, progress: Progress = SILENT) -> Iterator[None]:
     """Hold the lock of an artefact inside a `with` block.
 
-    Parameters
-    ----------
-    out : Path
-        Folder of the artefact.
-    folder : Path
-        Folder of the lock file, beside the work folders.
-    progress : Progress
-        Shows a note while another run is waited for.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> with exclusive(Path("labels/out"), Path("labels/.work")):
-    ...     Path("labels/.work/out.pid").exists()
-    True
+    `out`: folder of the artefact. `folder`: folder of the lock file, beside the work folders. `progress`: shows a note
+    while another run is waited for.
     """
     from filelock import FileLock, Timeout
 
@@ -96,45 +83,10 @@ def build(
 ) -> tuple[Manifest, bool]:
     """Build an artefact unless it exists already.
 
-    Parameters
-    ----------
-    out : Path
-        Folder of the artefact. It is replaced only when the new artefact is complete.
-    artefact : ArtefactSpec
-    fill : callable
-        Writes the files through a `Work`. A later call resumes, since finished files are kept.
-    progress : Progress
-        Shows a note while another run on the same artefact is waited for.
-    guard : Guard, optional
-
-    Returns
-    -------
-    manifest : Manifest
-    built : bool
-        False if the artefact existed already with the same fingerprint and unchanged files.
-
-    Raises
-    ------
-    PartialError
-        On a full disk. Finished files are kept for the next run.
-    UsageError
-        If the path is impossible.
-    CheckError
-        If the folder is not writable and there is something to write. If `out` holds anything but an older artefact of
-        the same kind and name (see `check_place`). If the work folder holds files of other work.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> import pyarrow as pa
-    >>> spec = ArtefactSpec("encoding", "demo", {"factor": 2}, {})
-    >>> def fill(work):
-    ...     work.part(0, 1, lambda: pa.table({"x": [2, 4]}))
-    >>> manifest, built = build(Path("demo"), spec, fill)
-    >>> manifest.parts, built
-    (['part-00000-of-00001.parquet'], True)
-    >>> build(Path("demo"), spec, fill)[1]
-    False
+    `out`: folder of the artefact. It is replaced only when the new artefact is complete. `fill`: writes the files
+    through a `Work`. A later call resumes, since finished files are kept. `progress`: shows a note while another run on
+    the same artefact is waited for. Returns `built`: False if the artefact existed already with the same fingerprint
+    and unchanged files.
     """
     folder, current = work_folder(out, artefact.fingerprint), None
     try:

@@ -25,15 +25,7 @@ _TEMPORARY = re.compile(r"-(?P<host>[0-9a-f]{8})-(?P<pid>\d+)\.part$")
 
 
 def sha256_file(path: Path) -> str:
-    """Return the sha256 of a file, which is read in pieces.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> write_text(Path("a.txt"), "a dog")
-    >>> sha256_file(Path("a.txt"))[:8]
-    '7dbdf68a'
-    """
+    """Return the sha256 of a file, which is read in pieces."""
     with path.open("rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
@@ -66,18 +58,7 @@ def write_atomic(path: Path, write: Callable[[Path], object]) -> None:
     After an error the temporary file is removed and `path` is unchanged. Temporary files that killed processes left of
     the same file are removed as well.
 
-    Parameters
-    ----------
-    path : Path
-    write : callable
-        Takes the path of the temporary file beside `path` and fills it. Its result is ignored.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> write_atomic(Path("folder/a.txt"), lambda p: p.write_bytes(b"a dog"))
-    >>> Path("folder/a.txt").read_text()
-    'a dog'
+    `write`: takes the path of the temporary file beside `path` and fills it. Its result is ignored.
     """
     _write(path, write, _sync)
 
@@ -118,13 +99,7 @@ def _write(path: Path, write: Callable[[Path], object], sync: Callable[[Path], T
 
 
 def is_temporary(name: str) -> bool:
-    """Return whether a name is that of a temporary file of `write_atomic`.
-
-    Examples
-    --------
-    >>> is_temporary(".part-00000-of-00002.parquet-0a1b2c3d-4711.part"), is_temporary("part-00000-of-00002.parquet")
-    (True, False)
-    """
+    """Return whether a name is that of a temporary file of `write_atomic`."""
     return name.startswith(".") and _TEMPORARY.search(name) is not None
 
 
@@ -158,30 +133,14 @@ def write_plain(sink: Path | pa.NativeFile, tables: Iterable[pa.Table], schema: 
 
 
 def plain_bytes(table: pa.Table) -> int:
-    """Return the size in bytes of a table as one file, by writing it to a sink that only counts.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> plain_bytes(pa.table({"x": [1, 2]})) == plain_bytes(pa.table({"x": [300, 7]}))
-    True
-    """
+    """Return the size in bytes of a table as one file, by writing it to a sink that only counts."""
     sink = pa.MockOutputStream()
     write_plain(sink, [table], table.schema)
     return int(sink.size())
 
 
 def zeros(schema: pa.Schema, rows: int) -> pa.Table | None:
-    """Return a table of zeros, or None if a column holds values of varying width.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> zeros(pa.schema([("x", pa.int32())]), 2).to_pylist()
-    [{'x': 0}, {'x': 0}]
-    >>> zeros(pa.schema([("text", pa.string())]), 2) is None
-    True
-    """
+    """Return a table of zeros, or None if a column holds values of varying width."""
     columns = []
     for field in schema:
         kind: Any = field.type

@@ -18,14 +18,7 @@ from relabel.store.manifest import Manifest
 
 @dataclass(frozen=True)
 class Absent:
-    """An absent artefact, and the artefacts that were made from it.
-
-    Attributes
-    ----------
-    folder : Path
-    kind : str
-    referrers : tuple of Path
-    """
+    """An absent artefact, and the artefacts that were made from it."""
 
     folder: Path
     kind: str
@@ -36,12 +29,7 @@ class Absent:
 class Stale:
     """An artefact whose inputs have been rebuilt since it was made.
 
-    Attributes
-    ----------
-    folder : Path
-    kind : str
-    inputs : tuple of str
-        Kinds of the inputs that were rebuilt.
+    `inputs`: kinds of the inputs that were rebuilt.
     """
 
     folder: Path
@@ -63,22 +51,10 @@ def check_references(
 ) -> tuple[list[Absent], list[Stale]]:
     """Look up the inputs of artefacts among the artefacts themselves.
 
-    Parameters
-    ----------
-    artefacts : mapping of Path to Manifest
-        Manifests by absolute folder.
-    within : sequence of Path
-        Absolute folders. Inputs outside of them are not looked up.
-    unread : sequence of Path
-        Absolute folders of artefacts with a damaged or lost manifest. An input of the same kind and label may be one of
-        these, so it is not reported as absent.
-
-    Returns
-    -------
-    absent : list of Absent
-        Inputs that do not exist, sorted by folder.
-    stale : list of Stale
-        In the order of the artefacts.
+    `artefacts`: manifests by absolute folder. `within`: absolute folders. Inputs outside of them are not looked up.
+    `unread`: absolute folders of artefacts with a damaged or lost manifest. An input of the same kind and label may be
+    one of these, so it is not reported as absent. Returns `absent`: inputs that do not exist, sorted by folder;
+    `stale`: in the order of the artefacts.
     """
     identities = {value for manifest in artefacts.values() for value in _identities(manifest)}
     absent, stale = defaultdict[tuple[Path, str], list[Path]](list), list[Stale]()

@@ -49,19 +49,11 @@ class FileEntry:
 class Manifest:
     """Content of `manifest.json`.
 
-    Attributes
-    ----------
-    kind, name : str
-        Kind of the artefact (`corpus`, `encoding`, `scores`, ...) and the name of its label or dataset.
-    fingerprint : str
-        sha256 over format, kind, semantic and inputs: everything that can change a value.
-    semantic, inputs : dict
-        Parameters that can change a value; sha256 or fingerprint of every input.
-    facts : dict
-        Facts that a reader needs: range, pooling, orientation, symmetric, rows, width, counts.
-    runtime : dict
-        Device, threads, seconds and library versions. Recorded, and never part of the fingerprint.
-    files : dict of str to FileEntry
+    `kind`, `name`: kind of the artefact (`corpus`, `encoding`, `scores`, ...) and the name of its label or dataset.
+    `fingerprint`: sha256 over format, kind, semantic and inputs: everything that can change a value.
+    `semantic`, `inputs`: parameters that can change a value; sha256 or fingerprint of every input.
+    `facts`: facts that a reader needs: range, pooling, orientation, symmetric, rows, width, counts.
+    `runtime`: device, threads, seconds and library versions. Recorded, and never part of the fingerprint.
     """
 
     kind: str
@@ -107,16 +99,7 @@ def _text(body: dict[str, Any]) -> str:
 
 
 def fingerprint(kind: str, semantic: dict[str, Any], inputs: dict[str, str]) -> str:
-    """Hash everything that can change a value, including the version of the format.
-
-    Examples
-    --------
-    >>> one = fingerprint("encoding", {"model": "a"}, {"corpus": "abc"})
-    >>> one == fingerprint("encoding", {"model": "a"}, {"corpus": "abc"}), len(one)
-    (True, 64)
-    >>> one == fingerprint("encoding", {"model": "b"}, {"corpus": "abc"})
-    False
-    """
+    """Hash everything that can change a value, including the version of the format."""
     body = {"format": FORMAT, "kind": kind, "semantic": semantic, "inputs": inputs}
     text = json.dumps(body, sort_keys=True, ensure_ascii=False, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
@@ -124,19 +107,7 @@ def fingerprint(kind: str, semantic: dict[str, Any], inputs: dict[str, str]) -> 
 
 @dataclass(frozen=True)
 class ArtefactSpec:
-    """Description of an artefact before it is built: the first fields of its `Manifest`.
-
-    Raises
-    ------
-    UsageError
-        If the name cannot be the name of a folder. The name of a model may be any text.
-
-    Examples
-    --------
-    >>> spec = ArtefactSpec("encoding", "sbert", {"model": "all-MiniLM-L6-v2"}, {"corpus": "abc"})
-    >>> spec.fingerprint == fingerprint("encoding", spec.semantic, spec.inputs)
-    True
-    """
+    """Description of an artefact before it is built: the first fields of its `Manifest`."""
 
     kind: str
     name: str
@@ -156,19 +127,7 @@ class ArtefactSpec:
 def read_manifest(folder: Path, kind: str | None = None) -> Manifest:
     """Read the manifest of a folder.
 
-    Parameters
-    ----------
-    folder : Path
-    kind : str, optional
-        Required kind. Any kind is accepted by default.
-
-    Raises
-    ------
-    MissingError
-        If the folder has no manifest.
-    CheckError
-        If the manifest has another kind or format, names files outside its folder, or differs by a byte from the
-        written form.
+    `kind`: required kind. Any kind is accepted by default.
     """
     path, todo = folder / MANIFEST, "Delete the folder and run again."
     try:
@@ -185,16 +144,7 @@ def read_manifest(folder: Path, kind: str | None = None) -> Manifest:
 def parse_manifest(content: bytes, where: str, todo: str) -> Manifest:
     """Parse the content of a manifest.
 
-    Parameters
-    ----------
-    content : bytes
-    where, todo : str
-        Place and advice of an error.
-
-    Raises
-    ------
-    CheckError
-        As `read_manifest`.
+    `where`, `todo`: place and advice of an error.
     """
     try:
         text = content.decode()
@@ -220,16 +170,7 @@ def parse_manifest(content: bytes, where: str, todo: str) -> Manifest:
 
 
 def build_command(kind: str | None, folder: Path) -> str:
-    """Return the command that makes an artefact, for a message, with the label, split and dataset of its folder.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> build_command("encoding", Path("labels/mine/encodings/test/sbert"))
-    '`relabel encode --split test --label sbert --dataset mine`'
-    >>> build_command("lookup", Path("elsewhere"))
-    '`relabel export lookup`'
-    """
+    """Return the command that makes an artefact, for a message, with the label, split and dataset of its folder."""
     words = VERBS.get(kind or "", "run").split()
     place = place_of(folder)
     if place is not None and place.kind == kind:
@@ -284,17 +225,7 @@ _SPLITS = ("train", "val", "test", "all")
 def open_artefact(folder: Path, kind: str, *, verify: bool = True) -> Manifest:
     """Read the manifest of an artefact and check every file against it.
 
-    Parameters
-    ----------
-    folder : Path
-    kind : str
-    verify : bool
-        Whether to compare hashes. If false, only existence and size of the files are checked.
-
-    Raises
-    ------
-    MissingError, CheckError
-        Like `read_manifest`. Also CheckError for a missing or changed file, with the expected and actual value.
+    `verify`: whether to compare hashes. If false, only existence and size of the files are checked.
     """
     manifest = read_manifest(folder, kind)
     for name, entry in manifest.files.items():
@@ -325,17 +256,7 @@ def read_columns(path: Path, columns: list[str] | None = None) -> pa.Table:
 def read_artefact(folder: Path, kind: str, read: Callable[[Manifest], T]) -> T:
     """Verify an artefact and read files of a single build.
 
-    Parameters
-    ----------
-    folder : Path
-    kind : str
-    read : callable
-        Takes the manifest and returns the result. Called again if the artefact was replaced meanwhile.
-
-    Raises
-    ------
-    MissingError, CheckError
-        Like `open_artefact`, or from `read`. Also CheckError if the artefact was replaced in each of three attempts.
+    `read`: takes the manifest and returns the result. Called again if the artefact was replaced meanwhile.
     """
     for _ in range(_TRIES):
         manifest = read_manifest(folder, kind)
@@ -362,13 +283,7 @@ def is_replaced(folder: Path, manifest: Manifest) -> bool:
 
 
 def refuse_replaced(folder: Path, manifest: Manifest) -> None:
-    """Raise if a folder may hold other values than when it was opened.
-
-    Raises
-    ------
-    CheckError
-        If the identity of the folder's artefact is not that of the manifest.
-    """
+    """Raise if a folder may hold other values than when it was opened."""
     # Another build with the same identity has the same values, so reading may continue.
     try:
         same = read_manifest(folder, manifest.kind).identity == manifest.identity

@@ -19,14 +19,7 @@ _ACCESS = ("Credential", "Forbidden", "AccessDenied", "Unauthorized", "Authentic
 
 
 def is_url(text: str) -> bool:
-    """Return whether a text is the URL of a file system.
-
-    Examples
-    --------
-    >>> from relabel.store.remote import is_url
-    >>> is_url("s3://bucket/captions"), is_url("labels/coco")
-    (True, False)
-    """
+    """Return whether a text is the URL of a file system."""
     return _URL.match(text) is not None
 
 
@@ -42,20 +35,7 @@ class RemoteFile:
 class RemoteFolder:
     """Folder of a file system of fsspec, or a prefix of an object store, which need not exist.
 
-    Attributes
-    ----------
-    url : str
-    filesystem : fsspec.AbstractFileSystem
-    path : str
-        Path within the file system.
-
-    Examples
-    --------
-    >>> from relabel.store.remote import open_remote
-    >>> folder = open_remote("memory://bucket/labels")
-    >>> folder.write("a/b.txt", b"a dog")
-    >>> {name: file.bytes for name, file in folder.files().items()}, folder.read("a/b.txt"), folder.read("c")
-    ({'a/b.txt': 5}, b'a dog', None)
+    `path`: path within the file system.
     """
 
     url: str
@@ -170,23 +150,7 @@ class RemoteFolder:
 
 
 def open_remote(url: str) -> RemoteFolder:
-    """Open a folder by URL, as in ``s3://bucket/labels``. Nothing is read or made.
-
-    Raises
-    ------
-    UsageError
-        If it is no URL, or fsspec knows no file system of its protocol.
-    MissingError
-        If the package of the file system is not installed.
-
-    Examples
-    --------
-    >>> from relabel.store.remote import open_remote
-    >>> open_remote("labels/coco")
-    Traceback (most recent call last):
-    ...
-    relabel.core.errors.UsageError: labels/coco: not a URL. Give PROTOCOL://PATH, as in s3://bucket/labels.
-    """
+    """Open a folder by URL, as in ``s3://bucket/labels``. Nothing is read or made."""
     if not is_url(url):
         raise UsageError("not a URL", where=url, todo="Give PROTOCOL://PATH, as in s3://bucket/labels.")
     import fsspec
@@ -206,17 +170,7 @@ def open_remote(url: str) -> RemoteFolder:
 
 @contextmanager
 def remote_errors(where: str) -> Iterator[None]:
-    """Turn the errors of a file system inside a `with` block into those of relabel.
-
-    Raises
-    ------
-    MissingError
-        For a missing file.
-    CheckError
-        For missing credentials or permissions.
-    PartialError
-        For any other error, which may pass: a lost connection, a full disk.
-    """
+    """Turn the errors of a file system inside a `with` block into those of relabel."""
     try:
         yield
     except (RelabelError, FileNotFoundError) as error:

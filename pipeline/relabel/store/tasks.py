@@ -28,12 +28,8 @@ from relabel.store.workdir import Work
 class Task:
     """One file of an artefact's work.
 
-    Attributes
-    ----------
-    file : str
-        Name of the file in the work folder. The task is done when the file is (see `Work.done`).
-    size : int
-        Amount of work, in the unit of its group.
+    `file`: name of the file in the work folder. The task is done when the file is (see `Work.done`).
+    `size`: amount of work, in the unit of its group.
     """
 
     file: str
@@ -44,11 +40,7 @@ class Task:
 class TaskGroup:
     """Tasks that do not depend on each other.
 
-    Attributes
-    ----------
-    title, measure : str
-        Title of the progress bar, and the unit of the sizes ("captions").
-    tasks : sequence of Task
+    `title`, `measure`: title of the progress bar, and the unit of the sizes ("captions").
     """
 
     title: str
@@ -65,12 +57,8 @@ class Tasks(ABC):
     def set_previous(self, out: Path, semantic: dict[str, Any]) -> None:  # noqa: B027
         """Let files or rows be copied from an earlier artefact, if this work can. Called before `start`.
 
-        Parameters
-        ----------
-        out : Path
-            Folder of the artefact that is about to be replaced. It need not exist.
-        semantic : dict
-            Semantic parameters of the new artefact.
+        `out`: folder of the artefact that is about to be replaced. It need not exist. `semantic`: semantic parameters
+        of the new artefact.
         """
 
     def start(self, work: Work) -> None:  # noqa: B027
@@ -96,20 +84,8 @@ class Tasks(ABC):
 class SavedWork:
     """Amount of a group's work that is on disk, so that the message of an interrupt can state it.
 
-    Attributes
-    ----------
-    group : TaskGroup
-    complete : int
-        Work of the finished tasks.
-    partial : int
-        Work of the current task that has been saved.
-
-    Examples
-    --------
-    >>> from relabel.store.tasks import SavedWork, Task, TaskGroup
-    >>> saved = SavedWork(TaskGroup("embeddings", "captions", [Task("a", 5000), Task("b", 3000)]), complete=5000)
-    >>> saved.describe()
-    '5,000 of 8,000 captions (embeddings)'
+    `complete`: work of the finished tasks.
+    `partial`: work of the current task that has been saved.
     """
 
     group: TaskGroup
@@ -135,13 +111,7 @@ def count_saved(amount: int) -> None:
 def make_group(group: TaskGroup, work: Work, progress: Progress, make: Callable[[Task, Advance], None]) -> None:
     """Run the tasks of a group that are not done, in this process, with a progress bar.
 
-    Parameters
-    ----------
-    group : TaskGroup
-    work : Work
-    progress : Progress
-    make : callable
-        Writes the file of a task, and reports the amounts of work done.
+    `make`: writes the file of a task, and reports the amounts of work done.
     """
     global saved
     saved = SavedWork(group)
@@ -180,32 +150,8 @@ class Blocks:
     The table that `make` returns does not depend on the division into blocks if each row depends on itself alone, or on
     the rows of its step.
 
-    Parameters
-    ----------
-    work : Work
-    file : str
-        Name of the file that the rows become.
-    first : int
-        Rows of the first block, which shows the speed. A multiple of `step`.
-    step : int
-        Blocks begin at multiples of this number of rows.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> import numpy as np
-    >>> import pyarrow as pa
-    >>> from relabel.store.tasks import Blocks
-    >>> from relabel.store.workdir import Work
-    >>> work = Work(Path("work"))
-    >>> blocks = Blocks(work, "squares.parquet", first=2)
-    >>> blocks.make(np.arange(5), lambda rows: pa.table({"square": rows**2}), advance=lambda done: None).to_pydict()
-    {'square': [0, 1, 4, 9, 16]}
-    >>> list(work.entries())
-    ['block-squares-0000000000.parquet']
-    >>> blocks.drop()
-    >>> list(work.entries())
-    []
+    `file`: name of the file that the rows become. `first`: rows of the first block, which shows the speed. A multiple
+    of `step`. `step`: blocks begin at multiples of this number of rows.
     """
 
     def __init__(self, work: Work, file: str, first: int = 1024, step: int = 1) -> None:
@@ -217,16 +163,9 @@ class Blocks:
     ) -> pa.Table:
         """Make the table of some rows; blocks that an interrupted run has saved are read.
 
-        Parameters
-        ----------
-        rows : (n,) int64
-            Numbers of the rows, ascending.
-        make : callable
-            Returns the table of some of these rows, one row each.
-        advance : callable
-            Receives the number of rows that are read rather than made.
-        more : bool
-            True if further rows of the file follow, so that the last block is saved as well.
+        `rows`: (n,) int64; numbers of the rows, ascending. `make`: returns the table of some of these rows, one row
+        each. `advance`: receives the number of rows that are read rather than made. `more`: True if further rows of the
+        file follow, so that the last block is saved as well.
         """
         tables, start, size = list[pa.Table](), 0, self.first
         while start < len(rows) or not tables:
@@ -288,16 +227,8 @@ def write_in_blocks(
 ) -> None:
     """Write the file of a task in saved blocks, which are removed when the file is complete.
 
-    Parameters
-    ----------
-    work : Work
-    make : callable
-        Returns the table of a range of the task's rows, and reports them as done.
-    task : Task
-        Its size is the number of rows.
-    advance : callable
-    first, step : int
-        As for `Blocks`.
+    `make`: returns the table of a range of the task's rows, and reports them as done. `task`: its size is the number of
+    rows. `first`, `step`: as for `Blocks`.
     """
     blocks = Blocks(work, task.file, first, step)
 

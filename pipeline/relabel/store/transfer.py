@@ -35,42 +35,8 @@ def upload_artefact(
 ) -> tuple[Manifest, bool]:
     """Copy an artefact to a remote folder, and resume an interrupted copy.
 
-    Parameters
-    ----------
-    folder : Path
-    remote : RemoteFolder
-    replace : bool
-        Whether another build of the same artefact may be replaced.
-    progress : Progress
-
-    Returns
-    -------
-    manifest : Manifest
-    copied : bool
-        False if the artefact was there.
-
-    Raises
-    ------
-    MissingError, CheckError
-        As `open_artefact`, for the local folder. CheckError if the remote folder holds anything else.
-    PartialError
-        If the remote file system fails.
-    UsageError
-        If the remote folder holds another build and `replace` is false.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from relabel.store.artefact import build
-    >>> from relabel.store.manifest import ArtefactSpec
-    >>> from relabel.store.remote import open_remote
-    >>> spec = ArtefactSpec("encoding", "demo", {}, {})
-    >>> _ = build(Path("demo"), spec, lambda work: work.file("a", lambda path: path.write_text("a dog")))
-    >>> remote = open_remote("memory://bucket/demo")
-    >>> upload_artefact(Path("demo"), remote)[1], sorted(remote.files())
-    (True, ['a', 'manifest.json'])
-    >>> upload_artefact(Path("demo"), remote)[1]
-    False
+    `replace`: whether another build of the same artefact may be replaced. Returns `copied`: False if the artefact was
+    there.
     """
     manifest = open_artefact(folder, read_manifest(folder).kind, verify=False)
     text, files = manifest.to_json(), remote.files()
@@ -113,31 +79,8 @@ def download_artefact(
 ) -> tuple[Manifest, bool]:
     """Copy an artefact from a remote folder, compare every file with its sha256, and resume an interrupted copy.
 
-    Parameters
-    ----------
-    remote : RemoteFolder
-    out : Path
-        Local folder.
-    replace : bool
-        Whether another build of the same artefact may be replaced.
-    progress : Progress
-
-    Returns
-    -------
-    manifest : Manifest
-    copied : bool
-        False if the artefact was there.
-
-    Raises
-    ------
-    MissingError
-        If the remote folder holds no artefact, or one whose upload is not complete.
-    CheckError
-        If a file differs from the manifest, or the local folder holds anything else.
-    PartialError
-        If the remote file system or the disk fails.
-    UsageError
-        If the local folder holds another build and `replace` is false.
+    `out`: local folder. `replace`: whether another build of the same artefact may be replaced. Returns `copied`: False
+    if the artefact was there.
     """
     manifest = _read(remote, MANIFEST)
     if manifest is None:

@@ -35,26 +35,11 @@ _PART = re.compile(r"part-\d{5,}-of-(?P<count>\d{5,})\.parquet")
 class Work:
     """A folder in which an artefact is built. A small record, written last, commits each file.
 
-    Attributes
-    ----------
-    folder : Path
-    facts, runtime : dict
-        Entries of the manifest to write.
-    previous : mapping
-        Facts of a finished artefact with the same fingerprint and damaged files, else empty.
-    excluded : set of str
-        Names of committed files that are not part of the artefact. They are removed after the manifest is written.
-        Facts computed from them therefore survive a kill: either these files or the manifest exist.
-    manifest : Manifest or None
-        Manifest of an artefact that is copied, which is kept as it is.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> work = Work(Path("work"))
-    >>> work.file("a.txt", lambda path: path.write_text("a dog"))
-    >>> work.done("a.txt"), work.entries()["a.txt"].bytes
-    (True, 5)
+    `facts`, `runtime`: entries of the manifest to write.
+    `previous`: facts of a finished artefact with the same fingerprint and damaged files, else empty.
+    `excluded`: names of committed files that are not part of the artefact. They are removed after the manifest is
+        written. Facts computed from them therefore survive a kill: either these files or the manifest exist.
+    `manifest`: manifest of an artefact that is copied, which is kept as it is.
     """
 
     folder: Path
@@ -80,18 +65,7 @@ class Work:
     def file(self, name: str, write: Callable[[Path], object], rows: int | None = None) -> None:
         """Write a file and commit it, unless it is done already.
 
-        Parameters
-        ----------
-        name : str
-        write : callable
-            Takes the path to fill. Called only if the file is not done.
-        rows : int, optional
-            Number of rows, for the manifest.
-
-        Raises
-        ------
-        CheckError
-            If the file is a shard and the folder has shards of another shard count.
+        `write`: takes the path to fill. Called only if the file is not done. `rows`: number of rows, for the manifest.
         """
         if self.done(name):
             return
@@ -103,13 +77,8 @@ class Work:
     def table(self, name: str, make: Callable[[], pa.Table], plain: bool = False) -> None:
         """Compute a table and write it as Parquet, unless it is done already.
 
-        Parameters
-        ----------
-        name : str
-        make : callable
-            Returns the table. Called only if the file is not done.
-        plain : bool
-            Whether to write without compression (see `write_plain`), as for vectors, which hardly shrink.
+        `make`: returns the table. Called only if the file is not done. `plain`: whether to write without compression
+        (see `write_plain`), as for vectors, which hardly shrink.
         """
         if self.done(name):
             return
@@ -189,24 +158,12 @@ class SubfolderWork(Work):
 
 
 def part_name(index: int, count: int) -> str:
-    """Return the name of a shard.
-
-    Examples
-    --------
-    >>> part_name(0, 13)
-    'part-00000-of-00013.parquet'
-    """
+    """Return the name of a shard."""
     return f"part-{index:05d}-of-{count:05d}.parquet"
 
 
 def part_ranges(rows: range, rows_per_shard: int) -> list[range]:
-    """Cut a range of rows into shards of fixed size. The last one may be smaller.
-
-    Examples
-    --------
-    >>> part_ranges(range(0, 5), 2)
-    [range(0, 2), range(2, 4), range(4, 5)]
-    """
+    """Cut a range of rows into shards of fixed size. The last one may be smaller."""
     return [range(a, min(a + rows_per_shard, rows.stop)) for a in range(rows.start, rows.stop, rows_per_shard)]
 
 
@@ -239,13 +196,7 @@ _MOVE_AWAY = "Choose another name or folder, or move this one away."
 
 
 def check_kind(out: Path, kind: str) -> None:
-    """Raise if a folder holds anything but an artefact of a kind. For use before the spec is known.
-
-    Raises
-    ------
-    CheckError, UsageError
-        Like `check_place`.
-    """
+    """Raise if a folder holds anything but an artefact of a kind. For use before the spec is known."""
     _check(out, kind, None, "", None)
 
 
@@ -255,26 +206,8 @@ def check_place(out: Path, artefact: ArtefactSpec, files: Collection[str] = ()) 
     The name of a model is not compared: it describes how the model was made, and the folder is the user's choice. An
     artefact with a damaged manifest is accepted if the manifest names the spec's kind and name or its fingerprint.
 
-    Parameters
-    ----------
-    out : Path
-        Folder of the artefact.
-    artefact : ArtefactSpec
-        The new artefact.
-    files : collection of str
-        Names of the files of the new artefact, if they are known.
-
-    Raises
-    ------
-    CheckError
-        If the folder holds something else, or files that relabel did not write beside an older artefact.
-    UsageError
-        If the path does not end in a name ("." or "..").
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> check_place(Path("labels/coco/corpus"), ArtefactSpec("corpus", "coco", {}, {}))
+    `out`: folder of the artefact. `artefact`: the new artefact. `files`: names of the files of the new artefact, if
+    they are known.
     """
     _check(out, artefact.kind, None if artefact.kind in MODELS else artefact.name, artefact.fingerprint, files)
 

@@ -26,12 +26,6 @@ def buffer_capacity(keep: int, candidates: int) -> int:
     """Return the number of candidates that a query's buffer holds during the scan.
 
     It is several times `keep`, so that a buffer seldom overflows and has to be pruned.
-
-    Examples
-    --------
-    >>> from relabel.topk.blocking import buffer_capacity
-    >>> buffer_capacity(100, candidates=616_767), buffer_capacity(100, candidates=50)
-    (364, 50)
     """
     return max(1, min(candidates, 3 * keep + 64))
 
@@ -39,29 +33,14 @@ def buffer_capacity(keep: int, candidates: int) -> int:
 def group_bytes(rows: int, keep: int, width: int) -> int:
     """Return the bytes that one group takes during the scan.
 
-    Parameters
-    ----------
-    rows, keep : int
-        Queries of the group and results per query.
-    width : int
-        Dimensions of a vector.
+    `rows`, `keep`: queries of the group and results per query. `width`: dimensions of a vector.
     """
     return rows * (buffer_bytes(buffer_capacity(keep, rows)) + topk_bytes(keep) + 4 * width + 64)
 
 
 @dataclass(frozen=True)
 class GroupLayout:
-    """Numbers 0..count-1 divided into `groups` ranges of nearly equal size.
-
-    Examples
-    --------
-    >>> from relabel.topk.blocking import GroupLayout
-    >>> blocking = GroupLayout(count=10, groups=3)
-    >>> [blocking[group] for group in range(3)]
-    [range(0, 3), range(3, 6), range(6, 10)]
-    >>> blocking.pairs
-    [(0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2)]
-    """
+    """Numbers 0..count-1 divided into `groups` ranges of nearly equal size."""
 
     count: int
     groups: int
@@ -88,15 +67,7 @@ class GroupLayout:
 def choose_blocking(count: int, keep: int, width: int, runtime: Runtime) -> GroupLayout:
     """Choose groups such that two of them fit into memory and every worker has several pairs of groups.
 
-    Parameters
-    ----------
-    count : int
-        Candidates.
-    keep : int
-        Results per candidate.
-    width : int
-        Dimensions of a vector.
-    runtime : Runtime
+    `count`: candidates. `keep`: results per candidate. `width`: dimensions of a vector.
     """
     # A task holds two groups, hence half of the memory that temporary arrays leave.
     memory = max(0, runtime.memory - _FIXED_BYTES - runtime.threads * _THREAD_BYTES) // 2

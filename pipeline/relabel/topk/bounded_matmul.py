@@ -37,12 +37,9 @@ _CHUNK = 1 << 12  # vectors quantized at a time
 class QuantizedVectors:
     """n vectors in low precision, with the norms that the error bound needs.
 
-    Attributes
-    ----------
-    values : tensor or array, (n, D)
-        Low-precision vectors.
-    norm, quantized_norm, error_norm : (n,) float64
-        Upper bounds of the norms of the vectors, of `values`, and of their difference.
+    `values`: tensor or array, (n, D); low-precision vectors.
+    `norm`, `quantized_norm`, `error_norm`: (n,) float64; upper bounds of the norms of the vectors, of `values`, and of
+        their difference.
     """
 
     values: Any
@@ -77,28 +74,9 @@ class MaxNorms:
 class BoundedMatmul:
     """Single-threaded low-precision matrix product that prefilters candidates.
 
-    Parameters
-    ----------
-    arithmetic : "bfloat16" or "float32" (both by torch), or "numpy" (float32)
-
-    Attributes
-    ----------
-    tile : dtype
-        Integer type as wide as a low-precision score.
-    rounding : float
-        Half the distance from 1 to the next score, where a float32 sum is rounded to a shorter type; 0 otherwise.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel.topk.bounded_matmul import BoundedMatmul, MaxNorms, as_floats
-    >>> products = BoundedMatmul("numpy")
-    >>> vectors = products.quantize(np.array([[0.6, 0.8], [1.0, 0.0]], np.float32))
-    >>> bits = products.multiply(vectors.values, vectors.values, products.empty_tile(2, 2))
-    >>> as_floats(bits).round(2).tolist()
-    [[1.0, 0.6000000238418579], [0.6000000238418579, 1.0]]
-    >>> bool((products.error_bound(vectors, MaxNorms.of(vectors), 2) < 1e-5).all())
-    True
+    `tile`: integer type as wide as a low-precision score.
+    `rounding`: half the distance from 1 to the next score, where a float32 sum is rounded to a shorter type; 0
+        otherwise.
     """
 
     def __init__(self, arithmetic: Arithmetic) -> None:
@@ -119,18 +97,8 @@ class BoundedMatmul:
     def error_bound(self, queries: QuantizedVectors, candidates: MaxNorms, addends: int) -> F8:
         """Bound the difference of a low-precision score, before its final rounding, from the exact score.
 
-        Parameters
-        ----------
-        queries : QuantizedVectors
-            n queries.
-        candidates : MaxNorms
-        addends : int
-            Products that are summed for a score.
-
-        Returns
-        -------
-        (n,) float64
-            Valid for each query and every candidate.
+        `queries`: n queries. `addends`: products that are summed for a score. Returns (n,) float64: valid for each
+        query and every candidate.
         """
         # |a - a~| |b| + |a~| |b - b~|: the loss by conversion (Cauchy and Schwarz).
         conversion = queries.error_norm * candidates.norm + queries.quantized_norm * candidates.error_norm
@@ -148,17 +116,8 @@ class BoundedMatmul:
     def multiply(self, left: Any, right: Any, out: Any) -> NDArray[Any]:
         """Multiply (m, D) by (n, D) low-precision vectors.
 
-        Parameters
-        ----------
-        left, right : tensor or array
-            Rows of `QuantizedVectors.values`.
-        out : tensor or array
-            Tile of at least m * n scores.
-
-        Returns
-        -------
-        (m, n) int16 or int32
-            Bits of the products, a view of the beginning of `out`.
+        `left`, `right`: rows of `QuantizedVectors.values`. `out`: tile of at least m * n scores. Returns (m, n) int16
+        or int32: bits of the products, a view of the beginning of `out`.
         """
         # A tile at the edge takes the first m * n scores of the buffer, so that it is contiguous as well.
         flat = out.reshape(-1)[: len(left) * len(right)].reshape(len(left), len(right))
@@ -203,10 +162,7 @@ def fastest_arithmetic(width: int) -> Arithmetic:
     A library may be configured to round more than its type implies (`torch.set_float32_matmul_precision`). Such an
     arithmetic is left out. The choice changes the speed of a search and never its result.
 
-    Parameters
-    ----------
-    width : int
-        Dimensions of a vector.
+    `width`: dimensions of a vector.
     """
     rates: dict[Arithmetic, float] = {}
     drawn = np.random.default_rng(0).standard_normal((2 * _PROBE, width))
@@ -244,19 +200,7 @@ def compute_norms(exact: F4 | F8, rounded: F4, norm: F8, quantized_norm: F8, err
 
 
 def as_floats(bits: NDArray[Any]) -> F4:
-    """Return the float32 values of low-precision scores.
-
-    Parameters
-    ----------
-    bits : int16 (bits of bfloat16) or int32 (bits of float32)
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel.topk.bounded_matmul import as_floats
-    >>> as_floats(np.array([0x3F80, 0x3F00], np.int16)).tolist()
-    [1.0, 0.5]
-    """
+    """Return the float32 values of low-precision scores."""
     wide = bits.astype(np.int32)
     # A bfloat16 is the upper half of a float32.
     return (wide << 16 if bits.dtype == np.int16 else wide).view(np.float32)

@@ -29,22 +29,13 @@ _AHEAD = 4  # vectors that are prefetched while one is scored
 class CandidateBuffer(NamedTuple):
     """Candidates of n queries that can still be among their best.
 
-    Attributes
-    ----------
-    numbers : (n, capacity) int32
-        Candidates by number; ascending numbers are ascending corpus rows.
-    values : (n, capacity) float32
-        Their low-precision scores.
-    sizes : (n,) int32
-        Candidates held.
-    floor : (n,) float64
-        Lower bound of the k-th best exact score; it never falls.
-    slack : (n,) float64
-        Bound of the error of a low-precision score before its final rounding.
-    limit : (n,) int16 or int32
-        Smallest key (see `scan`) of a low-precision score that enters the buffer.
-    rounding : float
-        Half the distance from 1 to the next low-precision score; 0 if `slack` covers the whole error.
+    `numbers`: (n, capacity) int32; candidates by number; ascending numbers are ascending corpus rows.
+    `values`: (n, capacity) float32; their low-precision scores.
+    `sizes`: (n,) int32; candidates held.
+    `floor`: (n,) float64; lower bound of the k-th best exact score; it never falls.
+    `slack`: (n,) float64; bound of the error of a low-precision score before its final rounding.
+    `limit`: (n,) int16 or int32; smallest key (see `scan`) of a low-precision score that enters the buffer.
+    `rounding`: half the distance from 1 to the next low-precision score; 0 if `slack` covers the whole error.
     """
 
     numbers: I4
@@ -61,25 +52,9 @@ def make_buffer(
 ) -> CandidateBuffer:
     """Allocate empty buffers for n queries.
 
-    Parameters
-    ----------
-    slack : (n,) float64
-    floor : (n,) float64
-        -inf where nothing is known; inf for a query that keeps no candidates.
-    capacity : int
-        Candidates per query; greater than k, or the number of all candidates.
-    tile : dtype
-        int16 for scores in bfloat16, int32 for float32.
-    rounding : float
-        See CandidateBuffer.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel.topk.candidate_buffer import make_buffer
-    >>> buffer = make_buffer(np.zeros(2), np.full(2, -np.inf), 364, np.dtype(np.int32), 0.0)
-    >>> buffer.numbers.shape, buffer.sizes.tolist()
-    ((2, 364), [0, 0])
+    `slack`: (n,) float64. `floor`: (n,) float64; -inf where nothing is known; inf for a query that keeps no candidates.
+    `capacity`: candidates per query; greater than k, or the number of all candidates. `tile`: int16 for scores in
+    bfloat16, int32 for float32. `rounding`: see CandidateBuffer.
     """
     n = len(slack)
     numbers, values = np.empty((n, capacity), np.int32), np.empty((n, capacity), np.float32)
@@ -263,17 +238,10 @@ def scan(
 ) -> None:
     """Add the scores of a tile that reach their limit to the buffers of its rows and, if `both`, of its columns.
 
-    Parameters
-    ----------
-    tile : (m, n) int16 or int32
-        Bits of bfloat16 or float32 scores of queries i0, i0 + 1, ... of `left` and j0, j0 + 1, ... of `right`. The key
-        of a score is its bits, with all but the sign inverted if it is negative: keys are ordered as the scores are.
-    left, right : CandidateBuffer
-    left_exact, right_exact : ExactOperands
-        Operands for the exact scores of the queries of either side; the candidates are the queries of the other side.
-    i0, j0 : int
-    both : bool
-    keep : int
+    `tile`: (m, n) int16 or int32; bits of bfloat16 or float32 scores of queries i0, i0 + 1, ... of `left` and j0, j0 +
+    1, ... of `right`. The key of a score is its bits, with all but the sign inverted if it is negative: keys are
+    ordered as the scores are. `left_exact`, `right_exact`: operands for the exact scores of the queries of either side;
+    the candidates are the queries of the other side.
     """
     rows, columns = tile.shape
     # The loops use arrays and no tuples: counting the references of a tuple takes longer than adding a score.
@@ -329,12 +297,7 @@ def scan(
 def raise_floor(buffer: CandidateBuffer, tile: Tile, i0: int, keep: int) -> None:
     """Raise the floors of queries to the lower bound of their k-th best score in a sample of the candidates.
 
-    Parameters
-    ----------
-    buffer : CandidateBuffer
-    tile : (m, n) int16 or int32
-        See `scan`; queries i0, i0 + 1, ... and any n >= `keep` candidates.
-    i0, keep : int
+    `tile`: (m, n) int16 or int32; see `scan`; queries i0, i0 + 1, ... and any n >= `keep` candidates.
     """
     shift = 8 * tile.itemsize - 1
     single = np.empty(1, np.int32)

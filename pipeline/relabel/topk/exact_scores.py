@@ -26,15 +26,11 @@ CODES: dict[Pooling, int] = {"paired": PAIRED, "max": MAX, "mean": MEAN}
 class ExactOperands(NamedTuple):
     """Query sets and candidates that can be scored by number.
 
-    Attributes
-    ----------
-    vectors : (N, D) float32
-    indptr, members : (Q + 1,) int64 and (indptr[-1],) int64
-        Set i holds the vectors ``members[indptr[i]:indptr[i + 1]]``.
-    candidates : (C,) int64
-        Candidate j is ``vectors[candidates[j]]``.
-    pooling : int
-        One of `CODES`.
+    `vectors`: (N, D) float32.
+    `indptr`, `members`: (Q + 1,) int64 and (indptr[-1],) int64; set i holds the vectors ``members[indptr[i]:indptr[i +
+        1]]``.
+    `candidates`: (C,) int64; candidate j is ``vectors[candidates[j]]``.
+    `pooling`: one of `CODES`.
     """
 
     vectors: F4
@@ -47,36 +43,8 @@ class ExactOperands(NamedTuple):
 def score_pairs(vectors: F4, sets: References, candidates: I8, pooling: Pooling) -> F8:
     """Score P pairs of a set and a candidate.
 
-    Parameters
-    ----------
-    vectors : (N, D) float32
-    sets : References
-        P sets of positions in `vectors`, none of them empty.
-    candidates : (P,) int64
-        Positions in `vectors`.
-    pooling : "paired", "max" or "mean"
-
-    Returns
-    -------
-    (P,) float64
-        NaN where a vector that counts is not finite.
-
-    Raises
-    ------
-    IndexError
-        If a position is not in `vectors`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel.corpus import References
-    >>> from relabel.topk.exact_scores import score_pairs
-    >>> vectors = np.array([[1, 0], [0, 1], [0.5, 0.25]], np.float32)
-    >>> sets = References.of([[0, 1], [1]])
-    >>> score_pairs(vectors, sets, np.array([2, 2]), "max").tolist()
-    [0.5, 0.25]
-    >>> score_pairs(vectors, sets, np.array([2, 2]), "mean").tolist()
-    [0.375, 0.25]
+    `vectors`: (N, D) float32. `sets`: P sets of positions in `vectors`, none of them empty. `candidates`: (P,) int64;
+    positions in `vectors`. Returns (P,) float64: NaN where a vector that counts is not finite.
     """
     members = np.asarray(sets.rows, np.int64)
     # The compiled kernel reads memory without any check.
@@ -126,12 +94,8 @@ def _score_pairs(exact: ExactOperands, out: F8) -> None:
 def all_dots(vectors: F4, left: I8, right: I8, out: F8) -> None:
     """Write the dot products of M and N vectors, bit-identical to those of single pairs.
 
-    Parameters
-    ----------
-    vectors : (V, D) float32, C-contiguous
-    left, right : (M,) and (N,) int64
-        Positions in `vectors`.
-    out : (M, N) float64
+    `vectors`: (V, D) float32, C-contiguous. `left`, `right`: (M,) and (N,) int64; positions in `vectors`. `out`: (M, N)
+    float64.
     """
     # The inner loop runs over the left vectors, so the right one stays in the cache.
     for j in range(len(right)):

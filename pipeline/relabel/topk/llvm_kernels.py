@@ -27,14 +27,7 @@ def dot(typing: Any, vectors: Any, a: Any, b: Any) -> Any:  # noqa: ARG001
     Lane l sums the products of all d with ``d % LANES == l``, in ascending d. The lanes are then added in halves: lane
     l to lane ``l + LANES / 2``, and so on. The order depends on the width alone.
 
-    Parameters
-    ----------
-    vectors : (N, D) float32, C-contiguous
-    a, b : int
-
-    Returns
-    -------
-    float64
+    `vectors`: (N, D) float32, C-contiguous.
     """
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
@@ -122,18 +115,8 @@ def mask_reaching(typing: Any, row: Any, start: Any, limit: Any) -> Any:  # noqa
 
     The key of a score orders scores as integers (see `candidate_buffer.scan`).
 
-    Parameters
-    ----------
-    row : (n,) int16 or int32, C-contiguous
-        Bits of scores.
-    start : int
-        At most n - 64.
-    limit : int, or (n,) of `row`'s dtype, C-contiguous
-
-    Returns
-    -------
-    uint64
-        Bit j is set if ``row[start + j]`` reaches its limit.
+    `row`: (n,) int16 or int32, C-contiguous; bits of scores. `start`: at most n - 64. `limit`: int, or (n,) of `row`'s
+    dtype, C-contiguous. Returns uint64: bit j is set if ``row[start + j]`` reaches its limit.
     """
     kind = row.dtype
     limit_per_score = isinstance(limit, types.Array)

@@ -17,13 +17,9 @@ F8 = NDArray[np.float64]
 class TopK(NamedTuple):
     """The best candidates of n queries, each list ordered by (-score, number).
 
-    Attributes
-    ----------
-    numbers : (n, keep) int32
-        Candidates by number.
-    scores : (n, keep) float64
-    sizes : (n,) int64
-        Entries of each list; the rest of its row is undefined.
+    `numbers`: (n, keep) int32; candidates by number.
+    `scores`: (n, keep) float64.
+    `sizes`: (n,) int64; entries of each list; the rest of its row is undefined.
     """
 
     numbers: I4
@@ -55,23 +51,8 @@ def kth_scores(lists: TopK) -> F8:
 def merge_sorted(best: TopK, first: int, offsets: I8, numbers: I4, scores: F8) -> None:
     """Merge further lists into `best`, from list `first` on; no candidate is in both.
 
-    Parameters
-    ----------
-    best : TopK
-    first : int
-    offsets : (m + 1,) int64
-        List i is ``offsets[i]:offsets[i + 1]`` of `numbers` and `scores`, ordered by (-score, number).
-    numbers, scores : int32 and float64
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel.topk.merge import TopK, merge_sorted
-    >>> best = TopK.empty(1, 3)
-    >>> merge_sorted(best, 0, np.array([0, 2]), np.array([4, 7], np.int32), np.array([0.9, 0.5]))
-    >>> merge_sorted(best, 0, np.array([0, 2]), np.array([1, 2], np.int32), np.array([0.5, 0.1]))
-    >>> best.numbers.tolist(), best.scores.tolist()
-    ([[4, 1, 7]], [[0.9, 0.5, 0.5]])
+    `offsets`: (m + 1,) int64; list i is ``offsets[i]:offsets[i + 1]`` of `numbers` and `scores`, ordered by (-score,
+    number).
     """
     keep = best.numbers.shape[1]
     old_numbers, old_scores = np.empty(keep, np.int32), np.empty(keep)
@@ -105,27 +86,9 @@ def merge_sorted(best: TopK, first: int, offsets: I8, numbers: I4, scores: F8) -
 def merge_references(indptr: I8, members: I8, lists: TopK, exclude: I8, seen: I4, out: TopK) -> None:
     """Merge the lists of the members of each set; a duplicate keeps its highest score.
 
-    Parameters
-    ----------
-    indptr, members : (q + 1,) int64 and (indptr[-1],) int64
-        Set i has the lists ``members[indptr[i]:indptr[i + 1]]``.
-    lists : TopK
-    exclude : (q,) int64
-        Number of the candidate to leave out; -1 for none.
-    seen : (C,) int32
-        Scratch memory, -1 everywhere before the call.
-    out : TopK
-        Overwritten; q lists.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel.topk.merge import TopK, merge_references
-    >>> lists = TopK(np.array([[0, 1], [1, 2]], np.int32), np.array([[0.9, 0.4], [0.8, 0.6]]), np.array([2, 2]))
-    >>> best = TopK.empty(1, 2)
-    >>> merge_references(np.array([0, 2]), np.array([0, 1]), lists, np.array([0]), np.full(3, -1, np.int32), best)
-    >>> best.numbers.tolist(), best.scores.tolist()
-    ([[1, 2]], [[0.8, 0.6]])
+    `indptr`, `members`: (q + 1,) int64 and (indptr[-1],) int64; set i has the lists ``members[indptr[i]:indptr[i +
+    1]]``. `exclude`: (q,) int64; number of the candidate to leave out; -1 for none. `seen`: (C,) int32; scratch memory,
+    -1 everywhere before the call. `out`: overwritten; q lists.
     """
     width = out.numbers.shape[1]
     for i in range(len(indptr) - 1):

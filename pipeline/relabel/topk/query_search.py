@@ -43,16 +43,10 @@ _EXTRA = 64  # candidates picked beyond twice the results
 class QueryBatch(NamedTuple):
     """q sets, prepared for the search.
 
-    Attributes
-    ----------
-    values : tensor or array, (q, D)
-        Means of the sets in low precision.
-    norm : (q,) float64
-        Upper bound of the mean norm of a set's vectors; 0 for a set of zero vectors.
-    slack : (q,) float64
-        Bound of the error of a low-precision score; see BoundedMatmul.error_bound.
-    exact : ExactOperands
-        Operands for their exact scores.
+    `values`: tensor or array, (q, D); means of the sets in low precision.
+    `norm`: (q,) float64; upper bound of the mean norm of a set's vectors; 0 for a set of zero vectors.
+    `slack`: (q,) float64; bound of the error of a low-precision score; see BoundedMatmul.error_bound.
+    `exact`: operands for their exact scores.
     """
 
     values: Any
@@ -68,30 +62,11 @@ class QuerySearch:
     The mean of dot products is the dot product of the mean, so the mean vector of a set prefilters for `mean`, and the
     first vector for `paired`.
 
-    Attributes
-    ----------
-    vectors : (N, D) float32
-    positions : (C,) int64
-        Positions of the candidates in `vectors`, ascending, all of them finite. The number of a candidate is its index
-        in this array.
-    keep : int
-        Results per query.
-    pooling : "paired" or "mean"
-    runtime : Runtime
-    arithmetic : Arithmetic, optional
-        Changes the speed and no result; the fastest one on this machine by default.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel.core.runtime import Runtime
-    >>> from relabel.corpus import References
-    >>> from relabel.topk.query_search import QuerySearch
-    >>> vectors = np.array([[1, 0], [0, 1], [0.6, 0.8]], np.float32)
-    >>> search = QuerySearch(vectors, np.arange(3), 2, "mean", Runtime(threads=1), "numpy")
-    >>> lists = search.search(References.of([[0], [0, 1]]))
-    >>> lists.numbers.tolist(), lists.scores.round(2).tolist()
-    ([[0, 2], [2, 0]], [[1.0, 0.6], [0.7, 0.5]])
+    `vectors`: (N, D) float32.
+    `positions`: (C,) int64; positions of the candidates in `vectors`, ascending, all of them finite. The number of a
+        candidate is its index in this array.
+    `keep`: results per query.
+    `arithmetic`: changes the speed and no result; the fastest one on this machine by default.
     """
 
     vectors: F4
@@ -199,12 +174,8 @@ def _mean_vectors(vectors: F4, starts: I8, sizes: I8, members: I8, out: F8, norm
 class GpuSearch:
     """Exact search for the best candidates of any sets on a GPU; see QuerySearch.
 
-    Attributes
-    ----------
-    processor : QuerySearch
-        The same search in float32 arithmetic; it takes the queries that the GPU leaves undecided.
-    device : str
-        A torch device; "cpu" computes the same, for tests.
+    `processor`: the same search in float32 arithmetic; it takes the queries that the GPU leaves undecided.
+    `device`: a torch device; "cpu" computes the same, for tests.
     """
 
     processor: QuerySearch

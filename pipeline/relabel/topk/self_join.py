@@ -54,15 +54,8 @@ def write_lists(path: Path, pieces: Iterable[TopK]) -> None:
 def merge_file(best: TopK, path: Path, skip: int, rows: range) -> None:
     """Merge the lists of consecutive queries of a file into `best`.
 
-    Parameters
-    ----------
-    best : TopK
-        One list per row of `rows`.
-    path : Path
-    skip : int
-        Record batches that precede those of the queries.
-    rows : range
-        Queries to read, counted within their group.
+    `best`: one list per row of `rows`. `skip`: record batches that precede those of the queries. `rows`: queries to
+    read, counted within their group.
     """
     for batch, lo, hi in batches_of(rows):
         offsets, numbers, scores = _read(path, skip + batch)
@@ -71,14 +64,7 @@ def merge_file(best: TopK, path: Path, skip: int, rows: range) -> None:
 
 
 def batches_of(rows: range) -> Iterator[tuple[int, int, int]]:
-    """List the record batches that hold some rows, each with its first and last row (exclusive) within the batch.
-
-    Examples
-    --------
-    >>> from relabel.topk.self_join import batches_of
-    >>> list(batches_of(range(4000, 5000)))
-    [(0, 4000, 4096), (1, 0, 904)]
-    """
+    """List the record batches that hold some rows, each with its first and last row (exclusive) within the batch."""
     for batch in range(rows.start // BATCH_LISTS, -(-rows.stop // BATCH_LISTS)):
         start = batch * BATCH_LISTS
         yield batch, max(rows.start, start) - start, min(rows.stop, start + BATCH_LISTS) - start
@@ -101,17 +87,11 @@ def _read(path: Path, batch: int) -> tuple[I8, I4, F8]:
 class SelfJoin:
     """Exact search for the best candidates of every candidate, itself included.
 
-    Attributes
-    ----------
-    vectors : (N, D) float32
-    positions : (C,) int64
-        Positions of the candidates in `vectors`, ascending, all of them finite. The number of a candidate is its index
-        in this array.
-    keep : int
-        Results per candidate.
-    runtime : Runtime
-    arithmetic : Arithmetic, optional
-        Changes the speed and no result; the fastest one on this machine by default.
+    `vectors`: (N, D) float32.
+    `positions`: (C,) int64; positions of the candidates in `vectors`, ascending, all of them finite. The number of a
+        candidate is its index in this array.
+    `keep`: results per candidate.
+    `arithmetic`: changes the speed and no result; the fastest one on this machine by default.
     """
 
     vectors: F4
@@ -151,11 +131,7 @@ class SelfJoin:
     def read(self, work: Work, numbers: I8) -> TopK:
         """Read the lists of some candidates from the files of all pairs of groups.
 
-        Parameters
-        ----------
-        work : Work
-        numbers : (q,) int64
-            Numbers of candidates, ascending.
+        `numbers`: (q,) int64; numbers of candidates, ascending.
         """
         blocking = read_blocking(work, len(self.positions))
         lists = TopK.empty(len(numbers), self.keep)
@@ -228,20 +204,9 @@ def rescore_queries(
 ) -> None:
     """Score the buffered candidates of some queries exactly; keep the k best that reach the k-th score already known.
 
-    Parameters
-    ----------
-    side : TileOperand
-    norm : (n,) float64
-        0 for a query with zero vectors only: all its scores are 0, and the first candidates are its best.
-    floors : (n,) float64
-        Scores of which `keep` better or equal ones are known from elsewhere; -inf where none are.
-    rows : range
-        Queries to score.
-    lists : TopK
-        Overwritten; one list per query.
-    candidates : range
-        Numbers of the candidates.
-    threads : int
+    `norm`: (n,) float64; 0 for a query with zero vectors only: all its scores are 0, and the first candidates are its
+    best. `floors`: (n,) float64; scores of which `keep` better or equal ones are known from elsewhere; -inf where none
+    are. `rows`: queries to score. `lists`: overwritten; one list per query. `candidates`: numbers of the candidates.
     """
     step = -(-len(rows) // (4 * threads))
 

@@ -31,14 +31,9 @@ Mode = Literal["one way", "both ways", "itself"]
 class TileOperand:
     """Queries or candidates of a tile.
 
-    Attributes
-    ----------
-    values : tensor or array, (n, D)
-        Low-precision vectors; see `QuantizedVectors.values`.
-    buffer : CandidateBuffer
-        Their candidates.
-    exact : ExactOperands
-        Operands for their exact scores.
+    `values`: tensor or array, (n, D); low-precision vectors; see `QuantizedVectors.values`.
+    `buffer`: their candidates.
+    `exact`: operands for their exact scores.
     """
 
     values: Any
@@ -58,16 +53,8 @@ def scan_tiles(
 ) -> None:
     """Fill the buffers of `left` with candidates of `right` and, depending on the mode, the other way round.
 
-    Parameters
-    ----------
-    products : BoundedMatmul
-    left, right : TileOperand
-    mode : "one way" (only `left` is filled), "both ways", or "itself" (`right` is `left`, every pair is scored once)
-    first : int
-        Number of the candidate ``right.values[0]``.
-    keep, threads : int
-    advance : callable
-        Called with the number of further products.
+    `mode`: "one way" (only `left` is filled), "both ways", or "itself" (`right` is `left`, every pair is scored once).
+    `first`: number of the candidate ``right.values[0]``. `advance`: called with the number of further products.
     """
     rows = [range(a, min(a + TILE_EDGE, len(left.values))) for a in range(0, len(left.values), TILE_EDGE)]
     columns = [range(a, min(a + TILE_EDGE, len(right.values))) for a in range(0, len(right.values), TILE_EDGE)]
@@ -108,14 +95,7 @@ def raise_floors(products: BoundedMatmul, side: TileOperand, candidates: Any, ke
 
     Counting the scores of a sample is much cheaper than filling and pruning the buffers with it.
 
-    Parameters
-    ----------
-    products : BoundedMatmul
-    side : TileOperand
-        The queries.
-    candidates : tensor or array, (n, D)
-        Low-precision vectors; nothing is done if they are few.
-    keep, threads : int
+    `side`: the queries. `candidates`: tensor or array, (n, D); low-precision vectors; nothing is done if they are few.
     """
     sample = min(_SAMPLES_PER_RESULT * keep, len(candidates) // 4)
     unknown = np.flatnonzero(side.buffer.floor == -np.inf)

@@ -81,28 +81,9 @@ class Captions:
 def mark_usable(image: Rows, failed: NDArray[np.integer[Any]], references: int | None) -> NDArray[np.bool_]:
     """Mark the captions whose relevance is a number, both as a candidate and as the name of their image.
 
-    Parameters
-    ----------
-    image : (N,) int32
-        Image number of each caption; captions of one image are neighbours.
-    failed : (F,) int
-        Positions of the captions without an encoding.
-    references : int or None
-        Number of an image's first captions that are its references; None: the caption itself (pooling "paired").
-
-    Returns
-    -------
-    (N,) bool
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel_train.batches.base import mark_usable
-    >>> image, failed = np.array([0, 0, 1, 1], np.int32), np.array([3])
-    >>> mark_usable(image, failed, references=5)  # image 1 has no label, since one of its references has none
-    array([ True,  True, False, False])
-    >>> mark_usable(image, failed, references=None)
-    array([ True,  True,  True, False])
+    `image`: (N,) int32; image number of each caption; captions of one image are neighbours. `failed`: (F,) int;
+    positions of the captions without an encoding. `references`: number of an image's first captions that are its
+    references; None: the caption itself (pooling "paired"). Returns (N,) bool.
     """
     usable = np.ones(len(image), np.bool_)
     usable[failed] = False
@@ -131,14 +112,6 @@ class StableRandom:
 
     Only the raw bits of numpy's generator are used. numpy may change its distributions between versions, but not the
     bits.
-
-    Examples
-    --------
-    >>> from relabel_train.batches.base import StableRandom
-    >>> StableRandom(0, 1).permutation(5)  # a seed and an epoch, say
-    array([4, 1, 2, 0, 3])
-    >>> StableRandom(0, 1).below(10, 3)
-    array([9, 0, 6])
     """
 
     def __init__(self, *numbers: int) -> None:

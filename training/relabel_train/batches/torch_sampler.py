@@ -19,26 +19,7 @@ class TorchBatchSampler(TorchSampler[list[int]]):
     Call `set_epoch` before every epoch. A DataLoader reads ahead, so only the trainer knows how many batches are done:
     store ``state_dict(done)`` in a checkpoint.
 
-    Parameters
-    ----------
-    sampler : relabel_train.batches.Sampler
-    rank, world_size, even
-        As in Sampler.batches.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel_train.batches import Captions, RandomBatches
-    >>> from relabel_train.batches.torch_sampler import TorchBatchSampler
-    >>> def make():
-    ...     return TorchBatchSampler(RandomBatches(Captions.of(np.arange(6)), 2, seed=0, drop_last=False))
-    >>> sampler = make()
-    >>> sampler.set_epoch(3)
-    >>> batches, state = list(sampler), sampler.state_dict(done=1)
-    >>> resumed = make()
-    >>> resumed.load_state_dict(state)
-    >>> list(resumed) == batches[1:]
-    True
+    `rank`, `world_size`, `even`: as in Sampler.batches.
     """
 
     def __init__(self, sampler: Sampler, rank: int = 0, world_size: int = 1, *, even: bool = True) -> None:
@@ -67,13 +48,7 @@ class TorchBatchSampler(TorchSampler[list[int]]):
         return {"epoch": self.epoch, "done": done, "sampler": self._identity}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Resume from the state of a checkpoint.
-
-        Raises
-        ------
-        ValueError
-            If the checkpoint's sampler had other parameters and so other batches.
-        """
+        """Resume from the state of a checkpoint."""
         if state["sampler"] != self._identity:
             raise ValueError(f"the checkpoint's batches are of {state['sampler']}, these of {self._identity}")
         self.epoch, self.done = int(state["epoch"]), int(state["done"])
@@ -88,13 +63,7 @@ class TorchBatchSampler(TorchSampler[list[int]]):
 class PlanDataset(Dataset[Batch]):
     """Batches of a plan as tensors, in order: ``DataLoader(PlanDataset(plan, epoch), batch_size=None)``.
 
-    Parameters
-    ----------
-    plan : Plan
-    epoch : int, optional
-        All epochs in order by default.
-    rank, world_size, even
-        As in Sampler.batches, per epoch.
+    `epoch`: all epochs in order by default. `rank`, `world_size`, `even`: as in Sampler.batches, per epoch.
     """
 
     def __init__(

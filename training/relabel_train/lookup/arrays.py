@@ -22,15 +22,7 @@ from relabel_train.lookup.vectors import VectorBlocks
 
 
 def map_arrays(folder: ExportFolder, about: Description) -> dict[str, MappedArray]:
-    """Map every array of a lookup.
-
-    Raises
-    ------
-    FileNotFoundError
-        If a file is missing.
-    LookupFileError
-        If an array is not of the described type and shape; names the file.
-    """
+    """Map every array of a lookup."""
     arrays = {}
     for name, (types, dimensions) in about.schema.items():
         entry = about.arrays[name]
@@ -43,13 +35,7 @@ def map_arrays(folder: ExportFolder, about: Description) -> dict[str, MappedArra
 
 
 def check_arrays(about: Description, arrays: Mapping[str, MappedArray]) -> None:
-    """Check that arrays fit the description and each other, as far as their lengths and ends show.
-
-    Raises
-    ------
-    LookupFileError
-        Naming a file that does not fit.
-    """
+    """Check that arrays fit the description and each other, as far as their lengths and ends show."""
     _check_captions(about, arrays)
     _check_neighbours(about, arrays)
     kinds = {"": (about.kind, about.sizes)}
@@ -140,16 +126,7 @@ def raise_malloc_threshold() -> None:
 def open_blocks(about: Description, arrays: dict[str, NDArray[Any]]) -> Blocks:
     """Return the function that fills blocks, of a single source or of several that are fused.
 
-    Parameters
-    ----------
-    about : Description
-    arrays : dict of str to ndarray
-        All arrays of the lookup by name.
-
-    Raises
-    ------
-    ValueError, IndexError, RecursionError
-        If the arrays make no function.
+    `arrays`: all arrays of the lookup by name.
     """
     if about.kind != "others":
         return _source_blocks(about.kind, arrays, about.sizes, about.bounds[1])
@@ -181,26 +158,8 @@ def rows_of_lines(
 ) -> NDArray[np.int32]:
     """Return the corpus rows of lines of `SPLIT_caps.txt`, as `relabel export scan` writes them.
 
-    Parameters
-    ----------
-    about : Description
-    arrays : mapping of str to array
-        Arrays of the lookup.
-    index : (B,) int
-        Numbers of lines from 0: the `index` of the loader's items.
-    captions_per_image : int
-        Lines per image, its first captions; 0 if all captions have a line.
-
-    Returns
-    -------
-    (B,) int32
-
-    Raises
-    ------
-    IndexError
-        Naming the first line that the file does not have.
-    ValueError
-        If the lookup covers all splits, or an image has fewer captions.
+    `arrays`: arrays of the lookup. `index`: (B,) int; numbers of lines from 0: the `index` of the loader's items.
+    `captions_per_image`: lines per image, its first captions; 0 if all captions have a line. Returns (B,) int32.
     """
     lines = np.asarray(index, np.int64)
     # Lines count from the first caption of a split, and `all` has several.

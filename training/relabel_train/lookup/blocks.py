@@ -21,26 +21,8 @@ from relabel_train.lookup.format import Pooling
 class References:
     """References of B images, position by position: all first references, then all second ones.
 
-    Attributes
-    ----------
-    positions : (W, B) int64
-        An image with fewer than W references repeats its last one.
-    sizes : (B,) int64 or None
-        Number of references of each image; None if all have W.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel_train.lookup.blocks import References
-    >>> image, indptr = np.array([0, 0, 0, 1], np.int32), np.array([0, 3, 4])
-    >>> references = References.of(image, indptr, np.array([1, 3]), most=5, paired=False)
-    >>> references.positions, references.sizes  # image 1 repeats its only reference
-    (array([[0, 3],
-           [1, 3],
-           [2, 3]]), array([3, 1]))
-    >>> references.pool(np.array([[[0.2], [0.9]], [[0.4], [0.9]], [[0.6], [0.9]]]), "mean").round(2)
-    array([[0.4],
-           [0.9]])
+    `positions`: (W, B) int64; an image with fewer than W references repeats its last one.
+    `sizes`: (B,) int64 or None; number of references of each image; None if all have W.
     """
 
     positions: NDArray[np.int64]
@@ -52,16 +34,8 @@ class References:
     ) -> References:
         """List the references that stand for the images of some captions.
 
-        Parameters
-        ----------
-        image, indptr
-            As in format.CAPTIONS.
-        positions : (B,) int64
-            One caption of each image.
-        most : int
-            Number of first captions that are an image's references.
-        paired : bool
-            The caption itself is the only reference.
+        `image`, `indptr`: as in format.CAPTIONS. `positions`: (B,) int64; one caption of each image. `most`: number of
+        first captions that are an image's references. `paired`: the caption itself is the only reference.
         """
         if paired:
             return cls(positions[None], None)
@@ -105,18 +79,7 @@ class Blocks(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class SameImageBlocks:
-    """Baseline: 1 for a caption of the image itself, 0 for any other; `image` is (N,) int32.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel_train.lookup.blocks import References, SameImageBlocks
-    >>> blocks, out = SameImageBlocks(np.array([0, 0, 1], np.int32)), np.empty((2, 2), np.float32)
-    >>> blocks.fill(References(np.array([[0, 2]]), None), np.array([1, 2]), "max", out)
-    >>> out
-    array([[1., 0.],
-           [0., 1.]], dtype=float32)
-    """
+    """Baseline: 1 for a caption of the image itself, 0 for any other; `image` is (N,) int32."""
 
     image: NDArray[np.int32]
 
@@ -130,14 +93,6 @@ class ColumnNumbers:
 
     Holds one array over all C columns per thread. Between calls it is -1 except in the first `kept` columns, which keep
     their number.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel_train.lookup.blocks import ColumnNumbers
-    >>> with ColumnNumbers(columns=1000, kept=2).numbered(np.array([700, 30, 700])) as numbers:
-    ...     numbers[[700, 30, 1, 999]]
-    array([ 4,  3,  1, -1], dtype=int16)
     """
 
     def __init__(self, columns: int, kept: int) -> None:
@@ -171,15 +126,7 @@ class ColumnNumbers:
 
 
 def ranges(first: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Concatenate the ranges ``first[i]`` to ``first[i] + sizes[i] - 1``.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel_train.lookup.blocks import ranges
-    >>> ranges(np.array([10, 40]), np.array([3, 2]))
-    array([10, 11, 12, 40, 41])
-    """
+    """Concatenate the ranges ``first[i]`` to ``first[i] + sizes[i] - 1``."""
     # Each entry is its index in the output plus a shift that is constant within its range.
     out = np.repeat(first - (np.cumsum(sizes) - sizes), sizes)
     out += np.arange(len(out))

@@ -39,27 +39,17 @@ class Entries(NamedTuple):
 class CiderBlocks:
     """Sparse weights of captions.
 
-    Attributes
-    ----------
-    image, first : (N,) int32, (M + 1,) int64
-        `image` and `indptr` of format.CAPTIONS.
-    indptr : (N + 1,) int64
-    columns : (indptr[-1],) int32
-        Ascending within a caption; the most frequent columns have the lowest numbers.
-    reference, candidate : (indptr[-1],) float64
-        Weights of a caption as a reference and as a candidate.
-    length : (N,) int32
-    gauss : (longest + 1,) float64
-        Factor for each difference in length.
-    sibling_start : (M,) int64
-    sibling_scores : float64
-        An image's n captions against each other: candidate c and reference r, counted from 0 within the image, at
-        ``sibling_start[m] + c * n + r``.
-    frequent : int
-        Number of columns that are multiplied densely.
-    largest : float
-        Largest relevance.
-    numbers : ColumnNumbers
+    `image`, `first`: (N,) int32, (M + 1,) int64; `image` and `indptr` of format.CAPTIONS.
+    `indptr`: (N + 1,) int64.
+    `columns`: (indptr[-1],) int32; ascending within a caption; the most frequent columns have the lowest numbers.
+    `reference`, `candidate`: (indptr[-1],) float64; weights of a caption as a reference and as a candidate.
+    `length`: (N,) int32.
+    `gauss`: (longest + 1,) float64; factor for each difference in length.
+    `sibling_start`: (M,) int64.
+    `sibling_scores`: an image's n captions against each other: candidate c and reference r, counted from 0 within the
+        image, at ``sibling_start[m] + c * n + r``.
+    `frequent`: number of columns that are multiplied densely.
+    `largest`: largest relevance.
     """
 
     image: NDArray[np.int32]

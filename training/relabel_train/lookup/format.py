@@ -105,14 +105,7 @@ NEIGHBOURS: dict[str, tuple[str, int]] = {
 
 
 def kind_arrays(kind: str, params: dict[str, Any]) -> dict[str, tuple[str, int]]:
-    """Return the arrays of a kind, for `others` with those of the parts that ``params["fuse"]`` names.
-
-    Examples
-    --------
-    >>> from relabel_train.lookup.format import kind_arrays
-    >>> kind_arrays("vectors", {})
-    {'vectors': ('<f4 <f2', 2)}
-    """
+    """Return the arrays of a kind, for `others` with those of the parts that ``params["fuse"]`` names."""
     arrays = dict(KINDS[kind])
     for i, part in enumerate(params["fuse"]["parts"] if kind == "others" else ()):
         arrays |= {f"part{i}.{name}": spec for name, spec in KINDS[part["kind"]].items()}
@@ -132,36 +125,19 @@ class ArrayEntry:
 class Description:
     """Content of `lookup.json`.
 
-    Attributes
-    ----------
-    kind, source, label : str
-    fingerprint, corpus, encoding : str
-        Of this lookup, its corpus and its encoding.
-    neighbours : dict or None
-        None if none were computed before the export. Else `fingerprint`, `rows` (first and one past the last row that
-        has neighbours), `within` (the split of the neighbours), `width` (neighbours per caption) and `index` (None if
-        exact, else the faiss index, which may miss some).
-    split : str
-    rows : (int, int)
-        Corpus rows covered, first and one past the last; all captions of an image or none.
-    bounds : (float, float)
-        Smallest and largest relevance.
-    pooling, poolings : str, list of str
-        The default, and all that the label supports.
-    references : int
-        Number of an image's first captions that are its references (`paired`: the caption that names it).
-    orientation, siblings : str
-    symmetric : bool
-        True if r(a, b) = r(b, a) for single captions.
-    dtype : str
-        Of stored vectors or weights.
-    sizes : dict of str to int
-        Sizes of `SIZES` for the kind.
-    failed : int
-        Captions without an encoding.
-    params : dict
-        Of the source and its inputs: for a methods section, and to reproduce it.
-    arrays : dict of str to ArrayEntry
+    `fingerprint`, `corpus`, `encoding`: of this lookup, its corpus and its encoding.
+    `neighbours`: None if none were computed before the export. Else `fingerprint`, `rows` (first and one past the last
+        row that has neighbours), `within` (the split of the neighbours), `width` (neighbours per caption) and `index`
+        (None if exact, else the faiss index, which may miss some).
+    `rows`: (int, int); corpus rows covered, first and one past the last; all captions of an image or none.
+    `bounds`: (float, float); smallest and largest relevance.
+    `pooling`, `poolings`: the default, and all that the label supports.
+    `references`: number of an image's first captions that are its references (`paired`: the caption that names it).
+    `symmetric`: True if r(a, b) = r(b, a) for single captions.
+    `dtype`: of stored vectors or weights.
+    `sizes`: sizes of `SIZES` for the kind.
+    `failed`: captions without an encoding.
+    `params`: of the source and its inputs: for a methods section, and to reproduce it.
     """
 
     kind: str
@@ -199,24 +175,7 @@ class Description:
 
 
 def read_description(folder: Path) -> Description:
-    """Read `lookup.json`.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no lookup.
-    LookupFileError
-        If the file is missing, of another format, or holds an invalid value; names the field.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from relabel_train.examples import write_lookup
-    >>> from relabel_train.lookup.format import read_description
-    >>> about = read_description(write_lookup(tempfile.mkdtemp()))
-    >>> about.kind, about.bounds, about.arrays["vectors"].shape
-    ('vectors', (-1.0, 1.0), (6, 2))
-    """
+    """Read `lookup.json`."""
     return open_export(folder, DESCRIPTION, MISSING, parse_description)
 
 

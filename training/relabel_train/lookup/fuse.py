@@ -31,27 +31,10 @@ _PAIRS = 1 << 14
 class SmallTrees:
     """T trees over F features.
 
-    Attributes
-    ----------
-    thresholds : list of F arrays
-        Ascending; a value that is not larger than a threshold goes left.
-    masks : list of F arrays, (thresholds + 1, T) uint8
-        Leaves not ruled out by a value, by the number of thresholds below the value.
-    values : (T, 256) float64
-        Value of the first leaf in a byte.
-
-    Examples
-    --------
-    A tree that gives 1.0 up to a threshold of 0.5, and 2.0 above it:
-
-    >>> import numpy as np
-    >>> from relabel_train.lookup.fuse import SmallTrees
-    >>> nodes, values = np.array([[0, 1, 2], [-1, -1, -1], [-1, -1, -1]]), np.array([0.5, 1.0, 2.0])
-    >>> trees = SmallTrees.of(np.array([0]), nodes, values, features=1)
-    >>> out = np.zeros(3)
-    >>> trees.add([np.array([0.2, 0.5, 0.7])], out)
-    >>> out
-    array([1., 1., 2.])
+    `thresholds`: ascending; a value that is not larger than a threshold goes left.
+    `masks`: list of F arrays, (thresholds + 1, T) uint8; leaves not ruled out by a value, by the number of thresholds
+        below the value.
+    `values`: (T, 256) float64; value of the first leaf in a byte.
     """
 
     thresholds: list[F8]
@@ -60,13 +43,7 @@ class SmallTrees:
 
     @classmethod
     def of(cls, roots: NDArray[Any], nodes: NDArray[Any], values: NDArray[Any], features: int) -> SmallTrees:
-        """Build the tables of trees stored as in format.KINDS.
-
-        Raises
-        ------
-        ValueError
-            If a tree has more than `LEAVES` leaves.
-        """
+        """Build the tables of trees stored as in format.KINDS."""
         splits: list[list[tuple[float, int, int]]] = [[] for _ in range(features)]  # threshold, tree, leaves ruled out
         table = np.zeros((len(roots), 256))
         for tree, root in enumerate(roots.tolist()):
@@ -119,15 +96,10 @@ class SmallTrees:
 class Head:
     """A fitted function of features.
 
-    Attributes
-    ----------
-    looks : sequence of (int, str)
-        Each feature's part, by number, and its pooling of references: max, second, mean or refs.
-    weights : (F + 1,) float64
-        The intercept, then one weight per feature.
-    trees : SmallTrees
-    plateau : (2,) float64
-        A score, and the one that replaces all scores above it.
+    `looks`: sequence of (int, str); each feature's part, by number, and its pooling of references: max, second, mean or
+        refs.
+    `weights`: (F + 1,) float64; the intercept, then one weight per feature.
+    `plateau`: (2,) float64; a score, and the one that replaces all scores above it.
     """
 
     looks: Sequence[tuple[int, str]]
@@ -150,11 +122,7 @@ class Head:
 class FuseBlocks:
     """A function of parts. Products are computed in float64: float32 would blur the thresholds of trees.
 
-    Attributes
-    ----------
-    parts : sequence of Blocks
-    single, set : Head
-        For one reference and for several.
+    `single`, `set`: for one reference and for several.
     """
 
     parts: Sequence[Blocks]

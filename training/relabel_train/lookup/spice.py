@@ -21,19 +21,11 @@ from relabel_train.lookup.format import Pooling
 class SpiceBlocks:
     """Numbered tuples of captions.
 
-    Attributes
-    ----------
-    image : (N,) int32
-        As in format.CAPTIONS.
-    indptr, tuples : (N + 1,) int64, int32
-        Tuples of each caption.
-    caption_indptr, caption_matches : (N + 1,) int64, int32
-        Tuples that match those of each caption.
-    image_indptr, image_matches : (M + 1,) int64, int32
-        Tuples that match those of each image's merged references.
-    image_size : (M,) int32
-        Number of tuples of each image's merged references.
-    numbers : ColumnNumbers
+    `image`: (N,) int32; as in format.CAPTIONS.
+    `indptr`, `tuples`: (N + 1,) int64, int32; tuples of each caption.
+    `caption_indptr`, `caption_matches`: (N + 1,) int64, int32; tuples that match those of each caption.
+    `image_indptr`, `image_matches`: (M + 1,) int64, int32; tuples that match those of each image's merged references.
+    `image_size`: (M,) int32; number of tuples of each image's merged references.
     """
 
     image: NDArray[np.int32]

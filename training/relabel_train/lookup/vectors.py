@@ -23,33 +23,11 @@ if hasattr(os, "register_at_fork"):
 class VectorBlocks:
     """Cosines of stored vectors.
 
-    Attributes
-    ----------
-    vectors : (N, D) float32 or float16
-        Unit vectors; zero for a text without known words, NaN for a caption without an encoding.
-    image_vectors : (M, D) float32 or float16, optional
-        Unit vectors of images. The pooling "refs" compares them with those of the captions.
-    image : (N,) int32, optional
-        Image number of each caption; given with `image_vectors`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel_train.lookup.blocks import References
-    >>> from relabel_train.lookup.vectors import VectorBlocks
-    >>> blocks = VectorBlocks(np.array([[1, 0], [0.6, 0.8], [0, 1]], np.float32))
-    >>> one_image, out = References(np.array([[0], [1]]), None), np.empty((1, 1), np.float32)
-    >>> blocks.fill(one_image, np.array([2]), "max", out)
-    >>> out.round(2)
-    array([[0.8]], dtype=float32)
-
-    With vectors of images:
-
-    >>> image = np.array([0, 0, 1], np.int32)
-    >>> blocks = VectorBlocks(blocks.vectors, np.array([[0, 1], [1, 0]], np.float32), image)
-    >>> blocks.fill(one_image, np.array([2]), "refs", out)
-    >>> out
-    array([[1.]], dtype=float32)
+    `vectors`: (N, D) float32 or float16; unit vectors; zero for a text without known words, NaN for a caption without
+        an encoding.
+    `image_vectors`: (M, D) float32 or float16; unit vectors of images. The pooling "refs" compares them with those of
+        the captions.
+    `image`: (N,) int32; image number of each caption; given with `image_vectors`.
     """
 
     vectors: NDArray[Any]

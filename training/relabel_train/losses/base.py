@@ -18,39 +18,13 @@ Parts = dict[str, Tensor]
 
 
 def check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    """Raise for a value that is not among `choices`.
-
-    Raises
-    ------
-    ValueError
-        Naming the parameter, the value and the choices.
-
-    Examples
-    --------
-    >>> from relabel_train.losses.base import check_choice
-    >>> check_choice("reduction", "total", ("sum", "mean"))
-    Traceback (most recent call last):
-    ValueError: reduction is 'total', not one of 'sum', 'mean'
-    """
+    """Raise for a value that is not among `choices`."""
     if value not in choices:
         raise ValueError(f"{name} is {value!r}, not one of {', '.join(map(repr, choices))}")
 
 
 def check_number(name: str, value: float, above: float | None = None, at_least: float | None = None) -> None:
-    """Raise for a number that is not finite or too small.
-
-    Raises
-    ------
-    ValueError
-        Naming the parameter, the value and the bound.
-
-    Examples
-    --------
-    >>> from relabel_train.losses.base import check_number
-    >>> check_number("tau", 0.0, above=0)
-    Traceback (most recent call last):
-    ValueError: tau is 0.0, not above 0
-    """
+    """Raise for a number that is not finite or too small."""
     # First, since every comparison with NaN is false.
     if not math.isfinite(value):
         raise ValueError(f"{name} is {value}, not a finite number")
@@ -224,29 +198,8 @@ def check_labels(name: str, labels: Tensor, bounds: tuple[float, float] | None =
 
     That is on the CPU, and on any device in torch's anomaly mode; never in compiled code.
 
-    Parameters
-    ----------
-    name : str
-        Of the labels, in the message.
-    labels : (Q, N) float
-    bounds : pair of float, optional
-        Smallest and largest label, up to the tolerance of the dtype.
-
-    Raises
-    ------
-    ValueError
-        Naming the first such entry.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from relabel_train.losses.base import check_labels
-    >>> check_labels("relevance", torch.tensor([[1.0, float("nan")]]))
-    Traceback (most recent call last):
-    ValueError: relevance is NaN at row 0, column 1; leave captions without a label out of the batch
-    >>> check_labels("relevance", torch.tensor([[1.0, -0.2]]), (0.0, 1.0))
-    Traceback (most recent call last):
-    ValueError: relevance is -0.2 at row 0, column 1, not in 0..1
+    `name`: of the labels, in the message. `labels`: (Q, N) float. `bounds`: smallest and largest label, up to the
+    tolerance of the dtype.
     """
     # A branch on values would break a compiled graph.
     if torch.compiler.is_compiling() or not (labels.device.type == "cpu" or torch.is_anomaly_enabled()):
@@ -298,20 +251,8 @@ def with_best_own_label(relevance: Tensor, same_image: Tensor | None, dim: int =
 
     Losses of complete lists use it: they have no set of negatives to remove own items from.
 
-    Parameters
-    ----------
-    relevance : (B_images, B_captions) float
-    same_image : (B_images, B_captions) bool or None
-    dim : int
-        1 for image queries, 0 for caption queries.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from relabel_train.losses.base import with_best_own_label
-    >>> relevance = torch.tensor([[1.0, 0.6, 0.2]])
-    >>> with_best_own_label(relevance, torch.tensor([[True, True, False]]))
-    tensor([[1.0000, 1.0000, 0.2000]])
+    `relevance`: (B_images, B_captions) float. `same_image`: (B_images, B_captions) bool or None. `dim`: 1 for image
+    queries, 0 for caption queries.
     """
     if same_image is None:
         return relevance

@@ -122,23 +122,7 @@ def squared_distances(embeddings: Tensor, anchors: int) -> Tensor:
     gradient needs the sums of g_ij (x_i - x_j) alone, which are two matrix products. That of `torch.cdist` holds all
     A N D differences on a GPU: 4 GiB for 1,024 items of width 1,024.
 
-    Parameters
-    ----------
-    embeddings : (N, D) float32 or float64
-    anchors : int
-        A.
-
-    Returns
-    -------
-    (A, N) float
-        In the dtype of the embeddings.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from relabel_train.losses.distance import squared_distances
-    >>> squared_distances(torch.tensor([[0.0, 0.0], [3.0, 4.0]]), 1)
-    tensor([[ 0., 25.]])
+    `embeddings`: (N, D) float32 or float64. `anchors`: a. Returns (A, N) float: in the dtype of the embeddings.
     """
     if anchors == 1:  # the differences are no larger than the embeddings
         return (embeddings[:1] - embeddings).square().sum(dim=1)[None]
@@ -244,15 +228,7 @@ class LogRatioLoss(DistanceLoss):
 
 
 def sum_pairs(values: Tensor, used: Tensor) -> tuple[Tensor, Tensor]:
-    """Sum (x_i - x_j)^2 over all pairs i < j of used items; return sums and counts of pairs, both (A,).
-
-    Examples
-    --------
-    >>> import torch
-    >>> from relabel_train.losses.distance import sum_pairs
-    >>> sum_pairs(torch.tensor([[1.0, 2.0, 4.0]]), torch.tensor([[True, True, True]]))  # 1 + 9 + 4
-    (tensor([14.]), tensor([3.]))
-    """
+    """Sum (x_i - x_j)^2 over all pairs i < j of used items; return sums and counts of pairs, both (A,)."""
     weight = used.to(values.dtype)
     count = weight.sum(dim=1, keepdim=True)
     mean = (values * weight).sum(dim=1, keepdim=True) / count.clamp(min=1)
@@ -264,13 +240,8 @@ def sum_pairs(values: Tensor, used: Tensor) -> tuple[Tensor, Tensor]:
 def sum_pairs_within(values: Tensor, groups: Tensor, used: Tensor) -> tuple[Tensor, Tensor]:
     """Sum (x_i - x_j)^2 over the pairs i < j of each group; return sums and counts of pairs, both (A,).
 
-    Parameters
-    ----------
-    values : (A, N) float
-    groups : (A, N) int64
-        0..N-1; pairs across groups do not count.
-    used : (A, N) bool
-        Items that count.
+    `values`: (A, N) float. `groups`: (A, N) int64; 0..N-1; pairs across groups do not count. `used`: (A, N) bool; items
+    that count.
     """
     weight = used.to(values.dtype)
     zeros = torch.zeros_like(values)

@@ -14,36 +14,12 @@ from torch import Tensor
 def hinge_ranked(scores: Tensor, above: Tensor, below: Tensor, gap: float, margin: float) -> tuple[Tensor, Tensor]:
     """Sum [s_k - s_j + margin]_+ over all (j, k) with above_j > below_k + gap.
 
-    Parameters
-    ----------
-    scores : (Q, N) float
-    above : (Q, N) float
-        Label of an item as the upper one of a pair; -inf if it never is.
-    below : (Q, N) float
-        Label of an item as the lower one; inf if it never is.
-    gap : float
-        Labels must differ by more.
-    margin : float
+    `scores`: (Q, N) float. `above`: (Q, N) float; label of an item as the upper one of a pair; -inf if it never is.
+    `below`: (Q, N) float; label of an item as the lower one; inf if it never is. `gap`: labels must differ by more.
+    Returns `value`, (Q,) float: the sum for each query; `pairs`, (Q,) int64: number of pairs ordered by label, open or
+    not.
 
-    Returns
-    -------
-    value : (Q,) float
-        The sum for each query.
-    pairs : (Q,) int64
-        Number of pairs ordered by label, open or not.
-
-    Notes
-    -----
     Time O(Q N log N), memory O(Q N).
-
-    Examples
-    --------
-    >>> import torch
-    >>> from relabel_train.losses.pairwise_hinge import hinge_ranked
-    >>> scores, labels = torch.tensor([[0.5, 0.9, 0.1]]), torch.tensor([[1.0, 0.4, 0.3]])
-    >>> value, pairs = hinge_ranked(scores, labels, labels, gap=0.2, margin=0.0)
-    >>> round(value.item(), 4), pairs.item()  # of the pairs (0, 1) and (0, 2) the first is in the wrong order by 0.4
-    (0.4, 2)
     """
     # The same labels on both sides are sorted once.
     other = None if below is above else below
@@ -62,17 +38,8 @@ def count_open_pairs(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Count each item's open pairs as the upper one and as the lower one, and each query's pairs, open or not.
 
-    Parameters
-    ----------
-    scores, above, gap, margin
-        As in `hinge_ranked`.
-    below : (Q, N) float or None
-        None stands for `above`.
-
-    Returns
-    -------
-    as_upper, as_lower : (Q, N) int64
-    pairs : (Q,) int64
+    `scores`, `above`, `gap`, `margin`: as in `hinge_ranked`. `below`: (Q, N) float or None; None stands for `above`.
+    Returns `as_upper, as_lower`, (Q, N) int64; `pairs`, (Q,) int64.
     """
     # On a CPU 2^15 scores per step keep every level of the wavelet tree in a cache.
     size = max(1, (1 << 15) // scores.shape[1]) if scores.device.type == "cpu" else len(scores)
@@ -134,29 +101,9 @@ def _open_pairs(
 def hinge_between(scores: Tensor, upper: Tensor, lower: Tensor, margin: float) -> Tensor:
     """Sum [s_k - s_j + margin]_+ over all j of one set and k of another.
 
-    Parameters
-    ----------
-    scores : (Q, N) float
-    upper, lower : (Q, N) bool
-        Items that are a j, items that are a k.
-    margin : float
+    `scores`: (Q, N) float. `upper`, `lower`: (Q, N) bool; items that are a j, items that are a k. Returns (Q,) float.
 
-    Returns
-    -------
-    (Q,) float
-
-    Notes
-    -----
     Time O(Q N log N), memory O(Q N).
-
-    Examples
-    --------
-    >>> import torch
-    >>> from relabel_train.losses.pairwise_hinge import hinge_between
-    >>> scores = torch.tensor([[0.5, 0.9, 0.1]])
-    >>> upper, lower = torch.tensor([[True, False, False]]), torch.tensor([[False, True, True]])
-    >>> round(hinge_between(scores, upper, lower, margin=0.5).item(), 4)  # 0.9 - 0.5 + 0.5 and 0.1 - 0.5 + 0.5
-    1.0
     """
     with torch.no_grad():
         ranked, order = scores.sort(dim=1, stable=True)
@@ -178,32 +125,12 @@ def hinge_between(scores: Tensor, upper: Tensor, lower: Tensor, margin: float) -
 def count_below(values: Tensor, first: Tensor, limit: Tensor) -> Tensor:
     """Count the values below a limit among the first of a permutation.
 
-    Parameters
-    ----------
-    values : (Q, N) int64
-        Each row is a permutation of 0..N-1.
-    first : (Q, K) int64
-        Number of values to look at, from the left; 0..N.
-    limit : (Q, K) int64
-        0..N.
+    `values`: (Q, N) int64; each row is a permutation of 0..N-1. `first`: (Q, K) int64; number of values to look at,
+    from the left; 0..N. `limit`: (Q, K) int64; 0..N. Returns (Q, K) int64.
 
-    Returns
-    -------
-    (Q, K) int64
-
-    Notes
-    -----
     A wavelet tree: from the highest bit down, values are partitioned stably by that bit within the groups of equal
     higher bits. As the values are a permutation, the group of values v..v+w-1 starts at index v. Time
     O(Q (N + K) log N).
-
-    Examples
-    --------
-    >>> import torch
-    >>> from relabel_train.losses.pairwise_hinge import count_below
-    >>> values = torch.tensor([[2, 0, 3, 1]])
-    >>> count_below(values, torch.tensor([[3, 4]]), torch.tensor([[3, 2]]))  # below 3 of 2, 0, 3; below 2 of all
-    tensor([[2, 2]])
     """
     length = values.shape[1]
     indices = torch.arange(length, device=values.device)
@@ -237,21 +164,7 @@ def transpose_counts(counts: Tensor) -> Tensor:
     If counts_j is the number of items of one sorted row below item j of another, the result is the number of items of
     the other not above item k of the first. Both come from the same comparisons, so rounding cannot make them disagree.
 
-    Parameters
-    ----------
-    counts : (Q, N) int64
-        0..N.
-
-    Returns
-    -------
-    (Q, N) int64
-
-    Examples
-    --------
-    >>> import torch
-    >>> from relabel_train.losses.pairwise_hinge import transpose_counts
-    >>> transpose_counts(torch.tensor([[0, 2, 2]]))
-    tensor([[1, 1, 3]])
+    `counts`: (Q, N) int64; 0..N. Returns (Q, N) int64.
     """
     rows, length = counts.shape
     # Entries of at most k are the running sum of a histogram of the entries.

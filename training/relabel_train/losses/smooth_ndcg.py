@@ -112,23 +112,7 @@ class SmoothNDCGLoss(RelevanceLoss):
 def smooth_ranks(scores: Tensor, tau: float) -> Tensor:
     """Return 1 + sum over k != j of sigmoid((s_k - s_j) / tau).
 
-    Parameters
-    ----------
-    scores : (Q, N) float
-    tau : float
-        Above 0.
-
-    Returns
-    -------
-    (Q, N) float
-        1..N; a tie adds 0.5 to each.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from relabel_train.losses.smooth_ndcg import smooth_ranks
-    >>> smooth_ranks(torch.tensor([[0.9, 0.1, 0.5, 0.1]]), tau=0.01)
-    tensor([[1.0000, 3.5000, 2.0000, 3.5000]])
+    `scores`: (Q, N) float. `tau`: above 0. Returns (Q, N) float: 1..N; a tie adds 0.5 to each.
     """
     ranks: Tensor = _SmoothRanks.apply(scores, tau)
     return ranks

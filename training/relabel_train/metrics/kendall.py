@@ -98,15 +98,7 @@ def compute_taus(keys: Keys) -> Taus:
 
 
 def tied_pairs(ordered: NDArray[Any]) -> NDArray[np.int64]:
-    """Count the pairs of equal items in each row of a sorted array: (Q, n) to (Q,) int64.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel_train.metrics.kendall import tied_pairs
-    >>> tied_pairs(np.array([[1, 1, 1, 2, 2], [1, 2, 3, 4, 5]]))
-    array([4, 0])
-    """
+    """Count the pairs of equal items in each row of a sorted array: (Q, n) to (Q,) int64."""
     same = ordered[:, 1:] == ordered[:, :-1]
     counts = np.zeros(len(ordered), np.int64)
     # Scores of a model seldom tie: most rows are skipped.
@@ -121,25 +113,9 @@ def tied_pairs(ordered: NDArray[Any]) -> NDArray[np.int64]:
 def count_inversions(orders: NDArray[np.integer]) -> NDArray[np.int64]:
     """Count the pairs a < b with orders[a] > orders[b] in each row.
 
-    Parameters
-    ----------
-    orders : (Q, n) int
-        Each row a permutation of 0..n - 1; n at most 2^30.
+    `orders`: (Q, n) int; each row a permutation of 0..n - 1; n at most 2^30. Returns (Q,) int64.
 
-    Returns
-    -------
-    (Q,) int64
-
-    Notes
-    -----
     Merge counting in which every merge of all lists is one vectorised sort: O(n log^2 n).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel_train.metrics.kendall import count_inversions
-    >>> count_inversions(np.array([[0, 1, 2, 3], [1, 0, 3, 2], [3, 2, 1, 0]]))
-    array([0, 2, 6])
     """
     queries, n = orders.shape
     step = max(1, _LISTS // max(1, n))

@@ -198,15 +198,7 @@ def read_positives(
 
 
 def read_ids(path: Path, namespace: str) -> dict[str, list[str]]:
-    """Read the positives of each query; the namespace is put before every id.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        If it is not ``{query id: [ids]}``.
-    """
+    """Read the positives of each query; the namespace is put before every id."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:

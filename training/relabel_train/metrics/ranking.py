@@ -34,26 +34,8 @@ def encode(values: Floats) -> tuple[Codes, Floats | None]:
     The code of a number that float32 holds exactly is its bit pattern, made sortable. Other numbers are replaced by
     their dense rank within the row.
 
-    Parameters
-    ----------
-    values : (Q, n) float32 or float64
-        Without NaN.
-
-    Returns
-    -------
-    codes : (Q, n) int32
-    table : (Q, n) float64 or None
-        Values by dense rank: code c of row q stands for ``table[q, c]``. None for codes that are bit patterns.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel_train.metrics.ranking import decode, encode
-    >>> codes, table = encode(np.array([[0.5, -1.0, 0.0, 0.5]]))
-    >>> np.argsort(codes, kind="stable"), table is None
-    (array([[1, 2, 0, 3]]), True)
-    >>> decode(codes, table)
-    array([[ 0.5, -1. ,  0. ,  0.5]], dtype=float32)
+    `values`: (Q, n) float32 or float64; without NaN. Returns `codes`, (Q, n) int32; `table`, (Q, n) float64 or None:
+    values by dense rank: code c of row q stands for ``table[q, c]``. None for codes that are bit patterns.
     """
     single = values.astype(np.float32)
     if values.dtype != np.float32 and not np.array_equal(single, values):
@@ -305,15 +287,8 @@ def _item_ranks(lists: Floats, positives: QueryPositives, ties: Ties) -> NDArray
 def count_at_least(lists: Floats, levels: NDArray[np.floating[Any]]) -> NDArray[np.int64]:
     """Count the scores of each query that reach each of its levels.
 
-    Parameters
-    ----------
-    lists : (Q, n) float
-        Fast for rows in memory order, and for views of columns.
-    levels : (Q, L) float
-
-    Returns
-    -------
-    (Q, L) int64
+    `lists`: (Q, n) float; fast for rows in memory order, and for views of columns. `levels`: (Q, L) float. Returns (Q,
+    L) int64.
     """
     counts = np.zeros(levels.shape, np.int64)
     if lists.strides[1] <= lists.strides[0]:
@@ -366,19 +341,7 @@ def query_blocks(
 def kth_largest(scores: NDArray[np.floating[Any]], k: int) -> NDArray[np.floating[Any]]:
     """Return the k-th largest score of each row, (Q,) float; fast also for rows in which most scores tie.
 
-    Parameters
-    ----------
-    scores : (Q, N) float
-        Without NaN.
-    k : int
-        1..N.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel_train.metrics.ranking import kth_largest
-    >>> kth_largest(np.array([[0.1, 0.9, 0.5, 0.7], [0.0, 0.0, 0.0, 0.3]]), 2)
-    array([0.7, 0. ])
+    `scores`: (Q, N) float; without NaN. `k`: 1..N.
     """
     queries, items = scores.shape
     # About 8 k groups: their maxima give a tight bound and are few to partition.

@@ -283,24 +283,9 @@ def graded_values(
 ) -> Values:
     """Return every metric of graded labels for a block of queries, from one sort of their lists.
 
-    Parameters
-    ----------
-    scores, labels : (Q, n) float32 or float64
-    own : Items
-        Items that are removed for figures without GT.
-    drawn : (Q,) bool
-        Queries for which Kendall's tau is computed.
-    settings : ReportSettings
-
-    Returns
-    -------
-    dict of name to (Q,) float64
-        NaN for a metric that is not defined or not computed.
-
-    Raises
-    ------
-    ValueError
-        If a label is above `label_top`, or -inf.
+    `scores`, `labels`: (Q, n) float32 or float64. `own`: items that are removed for figures without GT. `drawn`: (Q,)
+    bool; queries for which Kendall's tau is computed. Returns dict of name to (Q,) float64: NaN for a metric that is
+    not defined or not computed.
     """
     top = settings.label_top
     if np.isneginf(labels.min(initial=0)):

@@ -167,13 +167,7 @@ class LookupRelevance:
 
 
 def open_labels(relevance: Any, shape: tuple[int, int]) -> Scores:
-    """Wrap a matrix of labels, or a function of images and captions, which is evaluated once if all labels fit.
-
-    Raises
-    ------
-    ValueError
-        If it does not fit the scores, or a label is NaN.
-    """
+    """Wrap a matrix of labels, or a function of images and captions, which is evaluated once if all labels fit."""
     # A matrix has no call; a tensor, also of a subclass that has one, is a matrix.
     if not callable(relevance) or hasattr(relevance, "detach"):
         labels: Scores = MatrixScores(as_floats(relevance, "relevance"))
@@ -226,16 +220,7 @@ def open_scores(scores: Any) -> Scores:
 def as_floats(values: Any, name: str) -> Floats:
     """Convert a matrix to float32 (half precisions, float32) or float64 (float64, whole numbers).
 
-    Parameters
-    ----------
-    values : (M, N) array or tensor
-    name : str
-        Of the matrix, for messages.
-
-    Raises
-    ------
-    ValueError
-        If it is no matrix of numbers, or holds NaN or +inf.
+    `values`: (M, N) array or tensor. `name`: of the matrix, for messages.
     """
     # A tensor is recognised by its method, so that metrics do not import torch.
     if hasattr(values, "detach"):
@@ -251,13 +236,7 @@ def as_floats(values: Any, name: str) -> Floats:
 
 
 def check_ordered(array: Floats, name: str) -> None:
-    """Reject NaN and +inf, which no list can rank; -inf is allowed.
-
-    Raises
-    ------
-    ValueError
-        Naming the row and column.
-    """
+    """Reject NaN and +inf, which no list can rank; -inf is allowed."""
     # A maximum propagates NaN: one pass without a mask.
     if array.size and not array.max() < np.inf:
         row, column = np.argwhere(~(array < np.inf))[0].tolist()
@@ -278,36 +257,10 @@ def split_into_folds(
 
     A caption goes with its image. A caption without an image is left out.
 
-    Parameters
-    ----------
-    scores : Scores
-        (M, N).
-    image_of_caption : (N,) int64
-    folds : int or (M,) int
-        A number of consecutive parts of one size, as COCO's five times 1,000 images in the order of Karpathy's file; or
-        the fold of each image.
-
-    Yields
-    ------
-    scores : Scores
-        Of the fold's images and captions.
-    image_of_caption : (n,) int64
-        Image of each of its captions, counted within the fold.
-
-    Raises
-    ------
-    ValueError
-        If M is no multiple of the number, or there is not one fold per image.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel_train.metrics.scores import open_scores, split_into_folds
-    >>> scores = open_scores(np.arange(16).reshape(4, 4))
-    >>> for part, image in split_into_folds(scores, np.array([0, 1, 2, 3]), 2):
-    ...     print(part.matrix.tolist(), image)
-    [[0.0, 1.0], [4.0, 5.0]] [0 1]
-    [[10.0, 11.0], [14.0, 15.0]] [0 1]
+    `scores`: (M, N). `image_of_caption`: (N,) int64. `folds`: int or (M,) int; a number of consecutive parts of one
+    size, as COCO's five times 1,000 images in the order of Karpathy's file; or the fold of each image. Yields `scores`:
+    of the fold's images and captions; `image_of_caption`, (n,) int64: image of each of its captions, counted within the
+    fold.
     """
     images = scores.shape[0]
     if isinstance(folds, int | np.integer):

@@ -21,23 +21,7 @@ __all__ = ["GPO", "MODELS", "SAF", "SGR", "VSEPP", "Model", "VSEInfinity", "Voca
 
 
 def make_model(name: str, width: int, vocabulary: Vocabulary, embed: int, word: int, text: str = "gru") -> Model:
-    """Make a model by name.
-
-    Raises
-    ------
-    ValueError
-        If there is no such model, or it has no such text encoder.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from relabel_train.models import Vocabulary, make_model
-    >>> texts = ["a dog on a surfboard", "two cats"]
-    >>> model = make_model("vsepp", width=8, vocabulary=Vocabulary.of(texts, least=1), embed=16, word=12)
-    >>> images = model.encode_images(torch.rand(2, 5, 8), torch.tensor([5, 3]))  # 5 regions, and 3
-    >>> model.scores(images, model.encode_captions(*model.tokens(texts))).shape
-    torch.Size([2, 2])
-    """
+    """Make a model by name."""
     if name == "sgraf":
         raise ValueError("sgraf is the average of an sgr and a saf run: train both, then `relabel eval --average`")
     if name not in MODELS:

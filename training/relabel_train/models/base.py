@@ -34,16 +34,8 @@ class Model(nn.Module):
     def encode_images(self, features: Tensor, lengths: Tensor) -> Tensor:
         """Embed B images.
 
-        Parameters
-        ----------
-        features : (B, R, D) float
-        lengths : (B,) int64
-            Number of the R vectors that count, at least 1.
-
-        Returns
-        -------
-        (B, E) float32
-            Unit vectors.
+        `features`: (B, R, D) float. `lengths`: (B,) int64; number of the R vectors that count, at least 1. Returns (B,
+        E) float32: unit vectors.
         """
 
     @abstractmethod
@@ -66,32 +58,14 @@ class Model(nn.Module):
 
 
 def unit(x: Tensor, eps: float = 1e-8) -> Tensor:
-    """Divide vectors by their length plus eps, in float32.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from relabel_train.models.base import unit
-    >>> unit(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
-    tensor([[0.6000, 0.8000],
-            [0.0000, 0.0000]])
-    """
+    """Divide vectors by their length plus eps, in float32."""
     x = x.float()
     length: Tensor = x.norm(dim=-1, keepdim=True)
     return x / (length + eps)
 
 
 def counted(lengths: Tensor, most: int) -> Tensor:
-    """Mark the first `length` of `most` positions: (B, most) bool.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from relabel_train.models.base import counted
-    >>> counted(torch.tensor([1, 3]), 3)
-    tensor([[ True, False, False],
-            [ True,  True,  True]])
-    """
+    """Mark the first `length` of `most` positions: (B, most) bool."""
     from torch import arange
 
     return arange(most, device=lengths.device) < lengths[:, None]
@@ -102,27 +76,8 @@ def run_gru(gru: nn.GRU, values: Tensor, lengths: Tensor) -> tuple[Tensor, Tenso
 
     cuDNN's GRUs compute in float16 under autocast, whatever its dtype, and bfloat16 training has no loss scale.
 
-    Parameters
-    ----------
-    gru : torch.nn.GRU
-        With `batch_first`.
-    values : (B, T, D) float
-    lengths : (B,) int64
-
-    Returns
-    -------
-    states : (B, T, H) float32
-        0 beyond the length.
-    last : (directions, B, H) float32
-
-    Examples
-    --------
-    >>> import torch
-    >>> from relabel_train.models.base import run_gru
-    >>> gru = torch.nn.GRU(3, 4, batch_first=True)
-    >>> states, last = run_gru(gru, torch.rand(2, 5, 3), torch.tensor([5, 2]))
-    >>> states.shape, last.shape, bool((states[1, 2:] == 0).all())
-    (torch.Size([2, 5, 4]), torch.Size([1, 2, 4]), True)
+    `gru`: with `batch_first`. `values`: (B, T, D) float. `lengths`: (B,) int64. Returns `states`, (B, T, H) float32: 0
+    beyond the length; `last`, (directions, B, H) float32.
     """
     with torch.autocast(values.device.type, enabled=False):
         packed = pack_padded_sequence(values.float(), lengths.cpu(), batch_first=True, enforce_sorted=False)
@@ -136,34 +91,14 @@ _WORD = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)*")
 
 
 def words(text: str) -> list[str]:
-    """Split a caption into lower-case words.
-
-    Examples
-    --------
-    >>> from relabel_train.models.base import words
-    >>> words("A man's dog, on a T-shirt.")
-    ['a', "man's", 'dog', 'on', 'a', 't', 'shirt']
-    """
+    """Split a caption into lower-case words."""
     return _WORD.findall(text.lower())
 
 
 class Vocabulary:
     """Numbered words; 0 to 3 are padding, unknown words, start and end of a caption.
 
-    Parameters
-    ----------
-    vocabulary : sequence of str
-        Words, numbered from 4.
-
-    Examples
-    --------
-    >>> from relabel_train.models import Vocabulary
-    >>> vocabulary = Vocabulary.of(["a dog", "a cat and a dog"], least=2)
-    >>> vocabulary.words
-    ('<pad>', '<unk>', '<start>', '<end>', 'a', 'dog')
-    >>> vocabulary(["A dog.", "A cat and a dog"])  # cat and and are too rare
-    (tensor([[2, 4, 5, 3, 0, 0, 0],
-            [2, 4, 1, 1, 4, 5, 3]]), tensor([4, 7]))
+    `vocabulary`: words, numbered from 4.
     """
 
     def __init__(self, vocabulary: Sequence[str]) -> None:
@@ -179,15 +114,7 @@ class Vocabulary:
 
     @classmethod
     def read(cls, path: Path) -> Vocabulary:
-        """Read a file with the output of `to_json`.
-
-        Raises
-        ------
-        FileNotFoundError
-            If there is no file.
-        FitError
-            If the file is damaged or is no vocabulary.
-        """
+        """Read a file with the output of `to_json`."""
         try:
             words = json.loads(path.read_text(encoding="utf-8"))
         except (ValueError, RecursionError) as error:  # ValueError: bad UTF-8 and bad JSON

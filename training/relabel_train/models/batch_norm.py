@@ -14,14 +14,6 @@ class SharedBatchNorm1d(nn.BatchNorm1d):
     It serves every device and backend. `torch.nn.SyncBatchNorm` is for GPUs alone. Processes may hold different numbers
     of values. Gradients are those of one process with all values, given that `DistributedDataParallel` averages the
     gradients of parameters.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from relabel_train.models.batch_norm import SharedBatchNorm1d
-    >>> SharedBatchNorm1d(2)(torch.tensor([[1.0, 5.0], [3.0, 7.0]])).detach().round(decimals=3)
-    tensor([[-1., -1.],
-            [ 1.,  1.]])
     """
 
     def forward(self, values: Tensor) -> Tensor:
@@ -54,15 +46,7 @@ def _several() -> bool:
 
 
 def total_of_processes(values: Tensor) -> Tensor:
-    """Add the tensors of all processes, if there are several; the gradient is added up as well.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from relabel_train.models.batch_norm import total_of_processes
-    >>> total_of_processes(torch.tensor([1.0, 2.0]))  # a single process
-    tensor([1., 2.])
-    """
+    """Add the tensors of all processes, if there are several; the gradient is added up as well."""
     if not _several():
         return values
     total: Tensor = all_reduce(values)  # type: ignore[no-untyped-call]

@@ -27,19 +27,10 @@ _CELLS = 1 << 23
 class SimilarityModel(Model):
     """Base of SGR and SAF: encoders of regions and words, and the similarity vectors of their alignment.
 
-    Parameters
-    ----------
-    width : int
-        D of an image's vectors.
-    vocabulary : Vocabulary
-    embed, word : int
-        E, and the width of word vectors; 1024 and 300 in the paper. Similarity vectors have a quarter of E, 256 in the
-        paper.
-    drop : float
-        Dropout of word vectors and of the attention to global vectors; 0.4, as the released code.
+    `width`: D of an image's vectors. `embed`, `word`: E, and the width of word vectors; 1024 and 300 in the paper.
+    Similarity vectors have a quarter of E, 256 in the paper. `drop`: dropout of word vectors and of the attention to
+    global vectors; 0.4, as the released code.
 
-    Notes
-    -----
     Scores are in (0, 1). They are computed for blocks of captions, which a training step computes once more for the
     gradient: besides the encodings and the scores, memory is that of one block, a few times 32 MiB or of one caption.
     """
@@ -114,16 +105,8 @@ class SimilarityModel(Model):
     def alignments(self, images: Tensor, captions: Tensor) -> tuple[Tensor, Tensor]:
         """Return the similarity vectors of every pair, first the global one, then one per word.
 
-        Parameters
-        ----------
-        images : (I, 1 + R, E) float
-        captions : (C, 1 + T, E) float
-
-        Returns
-        -------
-        nodes : (I, C, 1 + T, S) float
-        mask : (C, 1 + T) bool
-            Nodes that count.
+        `images`: (I, 1 + R, E) float. `captions`: (C, 1 + T, E) float. Returns `nodes`, (I, C, 1 + T, S) float; `mask`,
+        (C, 1 + T) bool: nodes that count.
         """
         regions, words = images[:, 1:], captions[:, 1:]
         has_word, has_region = (words != 0).any(dim=2), (regions != 0).any(dim=2)
@@ -147,16 +130,6 @@ class SGR(SimilarityModel):
     """Similarity graph reasoning: three steps of attention among the similarity vectors; the global node is the result.
 
     Parameters and notes are those of `SimilarityModel`.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from relabel_train.models import SGR, Vocabulary
-    >>> model = SGR(8, Vocabulary.of(["a dog"], least=1), embed=16, word=12).eval()
-    >>> images = model.encode_images(torch.rand(2, 5, 8), torch.tensor([5, 3]))
-    >>> captions = model.encode_captions(*model.tokens(["a dog", "a cat", "a"]))
-    >>> images.shape, model.scores(images, captions).shape
-    (torch.Size([2, 6, 16]), torch.Size([2, 3]))
     """
 
     def __init__(
@@ -177,15 +150,6 @@ class SAF(SimilarityModel):
     """Similarity attention filtration: a gate per similarity vector, and the gated mean as the result.
 
     Parameters and notes are those of `SimilarityModel`.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from relabel_train.models import SAF, Vocabulary
-    >>> model = SAF(8, Vocabulary.of(["a dog"], least=1), embed=16, word=12).eval()
-    >>> images = model.encode_images(torch.rand(2, 5, 8), torch.tensor([5, 3]))
-    >>> model.scores(images, model.encode_captions(*model.tokens(["a dog", "a cat", "a"]))).shape
-    torch.Size([2, 3])
     """
 
     def __init__(
@@ -230,25 +194,8 @@ def attention(regions: Tensor, words: Tensor, has_region: Tensor, has_word: Tens
     Cosines of a region, cut at 0 with a slope of 0.1 below, are scaled to length 1 over the words of the caption. The
     softmax over regions gives the weights. They are scaled, so that the weighted sum of the regions has length 1.
 
-    Parameters
-    ----------
-    regions : (I, R, E) float32
-    words : (C, T, E) float32
-    has_region : (I, R) bool
-    has_word : (C, T) bool
-
-    Returns
-    -------
-    (I, C, T, R) float32
-        Computed in float32 also under autocast.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from relabel_train.models.sgraf import attention
-    >>> regions, words = torch.eye(2)[None], torch.eye(2)[None, :1]  # one image of two regions, a caption of one word
-    >>> attention(regions, words, torch.ones(1, 2, dtype=torch.bool), torch.ones(1, 1, dtype=torch.bool))
-    tensor([[[[1.0000e+00, 1.2341e-04]]]])
+    `regions`: (I, R, E) float32. `words`: (C, T, E) float32. `has_region`: (I, R) bool. `has_word`: (C, T) bool.
+    Returns (I, C, T, R) float32: computed in float32 also under autocast.
     """
     with torch.autocast(regions.device.type, enabled=False):
         cosines = (words.flatten(0, 1) @ regions.transpose(1, 2)).view(len(regions), *has_word.shape, -1)

@@ -22,23 +22,7 @@ class GPO(nn.Module):
 
     theta = softmax(MLP(BiGRU(position encodings of 1..n)) / temperature).
 
-    Parameters
-    ----------
-    positions, hidden : int
-        Width of the encodings and of each direction of the GRU; 32.
-    temperature : float
-        0.1.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from relabel_train.models import GPO
-    >>> pool = GPO()
-    >>> pool(torch.rand(2, 5, 8), torch.tensor([5, 3])).shape  # 5 regions of the first image count, 3 of the second
-    torch.Size([2, 8])
-    >>> theta = pool.coefficients(torch.tensor([3]), 5)
-    >>> round(theta.sum().item(), 4), theta[0, 3:].tolist()
-    (1.0, [0.0, 0.0])
+    `positions`, `hidden`: width of the encodings and of each direction of the GRU; 32. `temperature`: 0.1.
     """
 
     def __init__(self, positions: int = 32, hidden: int = 32, temperature: float = 0.1) -> None:
@@ -68,15 +52,7 @@ class GPO(nn.Module):
 
 
 def encodings(count: int, width: int) -> Tensor:
-    """Return sines (even columns) and cosines (odd) of positions 0..count - 1: (count, width); Vaswani et al., 2017.
-
-    Examples
-    --------
-    >>> from relabel_train.models.vse_inf import encodings
-    >>> encodings(2, 4)
-    tensor([[0.0000, 1.0000, 0.0000, 1.0000],
-            [0.8415, 0.5403, 0.0100, 0.9999]])
-    """
+    """Return sines (even columns) and cosines (odd) of positions 0..count - 1: (count, width); Vaswani et al., 2017."""
     rates = torch.exp(torch.arange(0, width, 2) * (-math.log(10000.0) / width))
     angles = torch.arange(count)[:, None] * rates
     return torch.stack([angles.sin(), angles.cos()], dim=2).reshape(count, -1)[:, :width]
@@ -85,33 +61,11 @@ def encodings(count: int, width: int) -> Tensor:
 class VSEInfinity(Model):
     """Regions: a linear layer plus a two-layer MLP, pooled. Captions: states of a BiGRU or of a transformer, pooled.
 
-    Parameters
-    ----------
-    width : int
-        D of an image's vectors.
-    vocabulary : Vocabulary
-        Of the BiGRU.
-    embed, word : int
-        E, and the width of word vectors; 1024 and 300.
-    text : str
-        "gru", or a transformers model by name or folder (`bert-base-uncased`, as the paper): its states, then a linear
-        layer.
-    region_drop, word_drop : float
-        Share of regions, and of words, that a training step drops; 0.2 each, as the paper. Half of the dropped words
-        become unknown (a transformer's mask), a tenth another word, the rest are removed.
-
-    Raises
-    ------
-    ImportError
-        If `text` names a transformer and transformers is not installed.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from relabel_train.models import VSEInfinity, Vocabulary
-    >>> model = VSEInfinity(8, Vocabulary.of(["a dog"], least=1), embed=16, word=12).eval()
-    >>> model.encode_images(torch.rand(2, 5, 8), torch.tensor([5, 3])).shape
-    torch.Size([2, 16])
+    `width`: D of an image's vectors. `vocabulary`: of the BiGRU. `embed`, `word`: E, and the width of word vectors;
+    1024 and 300. `text`: "gru", or a transformers model by name or folder (`bert-base-uncased`, as the paper): its
+    states, then a linear layer. `region_drop`, `word_drop`: share of regions, and of words, that a training step drops;
+    0.2 each, as the paper. Half of the dropped words become unknown (a transformer's mask), a tenth another word, the
+    rest are removed.
     """
 
     def __init__(
@@ -186,12 +140,8 @@ class VSEInfinity(Model):
 class _Text(nn.Module):
     """States of words: (B, T, E), by their tokens.
 
-    Attributes
-    ----------
-    mask : int
-        Token of a hidden word.
-    first, size : int
-        Tokens of words are first..size - 1.
+    `mask`: token of a hidden word.
+    `first`, `size`: tokens of words are first..size - 1.
     """
 
     mask: int
@@ -258,18 +208,8 @@ class _Transformer(_Text):
 def _dropped(values: Tensor, mask: Tensor, out: Tensor) -> tuple[Tensor, Tensor]:
     """Remove positions of (B, N, ...) values; the others, at least one per row, move to the front in order.
 
-    Parameters
-    ----------
-    values : (B, N, ...)
-    mask : (B, N) bool
-        Positions that count.
-    out : (B, N) bool
-        Positions to remove.
-
-    Returns
-    -------
-    values : (B, N, ...)
-    mask : (B, N) bool
+    `values`: (B, N, ...). `mask`: (B, N) bool; positions that count. `out`: (B, N) bool; positions to remove. Returns
+    `values`, (B, N, ...); `mask`, (B, N) bool.
     """
     stays = mask & ~out
     # An image or caption never loses everything: its first position stays.

@@ -16,26 +16,9 @@ from relabel_train.models.base import Model, Vocabulary, counted, run_gru, unit
 class VSEPP(Model):
     """Regions: a linear layer, the largest over regions, length 1. Captions: the last state of a GRU, length 1.
 
-    Parameters
-    ----------
-    width : int
-        D of an image's vectors.
-    vocabulary : Vocabulary
-    embed, word : int
-        E, and the width of word vectors; 1024 and 300 in the papers.
+    `width`: D of an image's vectors. `embed`, `word`: E, and the width of word vectors; 1024 and 300 in the papers.
 
-    Notes
-    -----
     Linear layer: Xavier-uniform, bias 0. Words: uniform in -0.1..0.1. The GRU as torch makes it. No dropout.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from relabel_train.models import VSEPP, Vocabulary
-    >>> model = VSEPP(8, Vocabulary.of(["a dog"], least=1), embed=16, word=12)
-    >>> captions = model.encode_captions(*model.tokens(["a dog", "a cat"]))
-    >>> captions.shape, captions.norm(dim=1).round(decimals=4).tolist()
-    (torch.Size([2, 16]), [1.0, 1.0])
     """
 
     def __init__(self, width: int, vocabulary: Vocabulary, embed: int = 1024, word: int = 300) -> None:

@@ -31,14 +31,8 @@ QUANTILES = (0.05, 0.2, 0.5)
 class Split:
     """N captions of one split, sorted by row, and their images.
 
-    Attributes
-    ----------
-    caption_ids, texts : list of str, length N
-    image_ids : list of str, length M
-    image : (N,) int64
-        Index of each caption's image among the M.
-    feature : (M,) int64
-        Row of each image among the features.
+    `image`: (N,) int64; index of each caption's image among the M.
+    `feature`: (M,) int64; row of each image among the features.
     """
 
     caption_ids: list[str]
@@ -61,15 +55,7 @@ class Split:
 
 
 def read_split(folder: Path, split: str, features: Features) -> Split:
-    """Read a split of a corpus, without the images that have no features.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no corpus.
-    FitError
-        If a shard is damaged, there is no such split, or none of its images has features.
-    """
+    """Read a split of a corpus, without the images that have no features."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -106,14 +92,11 @@ def read_split(folder: Path, split: str, features: Features) -> Split:
 class Batch(NamedTuple):
     """A batch of B pairs: this process's share of the inputs, and the labels of the complete batch.
 
-    Attributes
-    ----------
-    features : (b, R, D) float32
-    regions, lengths : (b,) int64
-    tokens : (b, T) int64
-    relevance, paired : (B, B) float32 or None
-        As in objective.Pairs.
-    same_image : (B, B) bool
+    `features`: (b, R, D) float32.
+    `regions`, `lengths`: (b,) int64.
+    `tokens`: (b, T) int64.
+    `relevance`, `paired`: (B, B) float32 or None; as in objective.Pairs.
+    `same_image`: (B, B) bool.
     """
 
     features: Tensor
@@ -133,24 +116,10 @@ class Batch(NamedTuple):
 class Batches:
     """Batches of each epoch, with their inputs and labels.
 
-    Parameters
-    ----------
-    options : FitOptions
-    split : Split
-    features : Features
-    model : Model
-        Used for `tokens` alone.
-    labels : Lookup or None
-    plan : Plan or None
-    paired : bool
-        Read labels among captions as well.
-    rank, world : int
-        This process and the number of processes, which share each batch.
+    `model`: used for `tokens` alone. `paired`: read labels among captions as well. `rank`, `world`: this process and
+    the number of processes, which share each batch.
 
-    Attributes
-    ----------
-    left_out : int
-        Number of captions of the split without a label in the lookup; they are in no batch.
+    `left_out`: number of captions of the split without a label in the lookup; they are in no batch.
     """
 
     def __init__(
@@ -257,13 +226,7 @@ class Batches:
 
 
 def make_sampler(options: FitOptions, captions: Captions, labels: Lookup | None) -> Sampler:
-    """Make the sampler named in the options.
-
-    Raises
-    ------
-    FitError
-        If a parameter is invalid, or the lookup has no neighbours.
-    """
+    """Make the sampler named in the options."""
     more: dict[str, Any] = {"seed": options.seed, "drop_last": False, **parse_settings(options.sampler_set)}
     try:
         if options.sampler == "random":
@@ -280,13 +243,7 @@ def make_sampler(options: FitOptions, captions: Captions, labels: Lookup | None)
 
 
 def check_not_held_out(labels: Lookup, features: Features) -> None:
-    """Raise if a lookup covers held-out captions, which replace images in proxy features: its labels would leak them.
-
-    Raises
-    ------
-    FitError
-        Naming the first such caption.
-    """
+    """Raise if a lookup covers held-out captions, which replace images in proxy features and would leak."""
     held_out: Sequence[str] = features.about.get("held_out", ())
     # About 50 of them: a lookup of the wrong corpus covers all.
     for name in held_out[:: max(1, len(held_out) // 50)]:

@@ -17,13 +17,7 @@ from relabel_train.training.options import FitError
 
 @dataclass(frozen=True)
 class Processes:
-    """Rank of the process in its group, and the device.
-
-    Attributes
-    ----------
-    rank, world : int
-    device : torch.device
-    """
+    """Rank of the process in its group, and the device."""
 
     rank: int
     world: int
@@ -60,14 +54,7 @@ class Processes:
 
 
 def launched() -> tuple[int, int]:
-    """Return this process's rank and the number of processes set by torchrun; 0 and 1 without torchrun.
-
-    Examples
-    --------
-    >>> from relabel_train.training.distributed import launched
-    >>> launched()
-    (0, 1)
-    """
+    """Return this process's rank and the number of processes set by torchrun; 0 and 1 without torchrun."""
     # Some clusters set RANK for a single process: only WORLD_SIZE above 1 is a group.
     world = int(os.environ.get("WORLD_SIZE", "1"))
     return (int(os.environ.get("RANK", "0")), world) if world > 1 else (0, 1)
@@ -83,13 +70,7 @@ def _local_rank(rank: int) -> int:
 
 @contextmanager
 def join_processes(device: str) -> Iterator[Processes]:
-    """Join the process group of torchrun, or yield a group of one.
-
-    Raises
-    ------
-    FitError
-        If a GPU is requested and there is none.
-    """
+    """Join the process group of torchrun, or yield a group of one."""
     rank, world = launched()
     has_gpu = torch.cuda.is_available()
     if device == "cuda" and not has_gpu:

@@ -50,17 +50,6 @@ def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
     """Write nested dicts, lists and tuples of tensors, numbers, text and None.
 
     The file appears under its name once it is complete and on disk.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from pathlib import Path
-    >>> import torch
-    >>> from relabel_train.training.files import load_checkpoint, save_checkpoint
-    >>> path = Path(tempfile.mkdtemp(), "last.npz")
-    >>> save_checkpoint(path, {"step": 3, "model": {"weight": torch.ones(2)}})
-    >>> load_checkpoint(path)
-    {'step': 3, 'model': {'weight': tensor([1., 1.])}}
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     # Left by a killed process: one run at a time uses a folder.
@@ -86,15 +75,7 @@ def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
-    """Read a checkpoint with its tensors on the CPU.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no checkpoint.
-    FitError
-        If it is damaged.
-    """
+    """Read a checkpoint with its tensors on the CPU."""
     try:
         with zipfile.ZipFile(path) as archive:
             tensors = sum(name != _STATE for name in archive.namelist())
@@ -174,16 +155,8 @@ NAME = "log.jsonl"
 class Log:
     """Log that appends to `log.jsonl`. A resumed run first drops the lines after its checkpoint.
 
-    Parameters
-    ----------
-    folder : Path or None
-        None writes nothing, for all processes but the first.
-    notify : callable
-        Called with messages for people.
-    size : int
-        Bytes of the log at the checkpoint.
-    step : int
-        Step of the checkpoint.
+    `folder`: None writes nothing, for all processes but the first. `notify`: called with messages for people. `size`:
+    bytes of the log at the checkpoint. `step`: step of the checkpoint.
     """
 
     def __init__(self, folder: Path | None, notify: Callable[[str], None], size: int = 0, step: int = 0) -> None:

@@ -34,17 +34,11 @@ LOSSES: dict[str, Any] = {
 class Pairs(NamedTuple):
     """Scores, embeddings and labels of B pairs.
 
-    Attributes
-    ----------
-    scores : (B, B) float
-        Rows are images.
-    images, captions : (B, E) float
-        Read by losses of embeddings alone.
-    relevance : (B, B) float or None
-        r(V_i, T_j).
-    paired : (B, B) float or None
-        r(T_i, T_j) among captions, for losses of embeddings.
-    same_image : (B, B) bool
+    `scores`: (B, B) float; rows are images.
+    `images`, `captions`: (B, E) float; read by losses of embeddings alone.
+    `relevance`: (B, B) float or None; r(V_i, T_j).
+    `paired`: (B, B) float or None; r(T_i, T_j) among captions, for losses of embeddings.
+    `same_image`: (B, B) bool.
     """
 
     scores: Tensor
@@ -62,30 +56,8 @@ class Objective(nn.Module):
     and for the captions, with distances ``top`` - r, and a hardest-negative triplet loss (mean over the batch) ties the
     two kinds together.
 
-    Parameters
-    ----------
-    names : sequence of str
-        NAME or NAME:WEIGHT.
-    settings : sequence of str
-        NAME.PARAMETER=VALUE, or PARAMETER=VALUE for a single loss.
-    top : float
-        Upper bound of the label.
-
-    Raises
-    ------
-    FitError
-        If there is no such loss or parameter, or a value is invalid.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from relabel_train.training.objective import Objective, Pairs
-    >>> objective = Objective(["triplet", "soft_target:0.5"], ["triplet.margin=0.1"])
-    >>> vectors, same_image = torch.eye(3), torch.eye(3, dtype=torch.bool)
-    >>> relevance = torch.tensor([[1.0, 0.5, 0.1], [0.5, 1.0, 0.3], [0.1, 0.3, 1.0]])
-    >>> pairs = Pairs(vectors @ vectors.T, vectors, vectors, relevance, None, same_image)
-    >>> list(objective.terms(pairs))
-    ['triplet.triplet_i2t', 'triplet.triplet_t2i', 'soft_target.soft_target_i2t', 'soft_target.soft_target_t2i']
+    `names`: NAME or NAME:WEIGHT. `settings`: NAME.PARAMETER=VALUE, or PARAMETER=VALUE for a single loss. `top`: upper
+    bound of the label.
     """
 
     def __init__(self, names: Sequence[str], settings: Sequence[str] = (), top: float = 1.0) -> None:
@@ -123,13 +95,7 @@ class Objective(nn.Module):
         return [{"params": learned, "lr": lr, "weight_decay": 0.0}] if learned else []
 
     def check_bounds(self, low: float, high: float) -> None:
-        """Raise if labels of low..high are out of the range that a loss is defined for.
-
-        Raises
-        ------
-        FitError
-            Naming the loss, its range and the labels'.
-        """
+        """Raise if labels of low..high are out of the range that a loss is defined for."""
         for name, loss in self.losses.items():
             for part in loss.modules():
                 bounds = getattr(part, "label_bounds", None)

@@ -29,13 +29,7 @@ def option(
 
 
 def check_bounds(options: Any) -> None:
-    """Raise for a number outside the bounds of its field; NaN is outside all bounds.
-
-    Raises
-    ------
-    FitError
-        Naming the first such field.
-    """
+    """Raise for a number outside the bounds of its field; NaN is outside all bounds."""
     for item in fields(options):
         value, least, most = getattr(options, item.name), item.metadata["least"], item.metadata["most"]
         if least is not None and value is not None and not least <= value <= most:
@@ -154,19 +148,7 @@ class FitOptions:
 
 
 def parse_settings(settings: tuple[str, ...]) -> dict[str, Any]:
-    """Parse NAME=VALUE pairs; a value is JSON if it parses, else text.
-
-    Raises
-    ------
-    FitError
-        If there is no `=`, or a number is not finite or beyond 10^9.
-
-    Examples
-    --------
-    >>> from relabel_train.training.options import parse_settings
-    >>> parse_settings(("margin=0.1", "negatives=soft", "thresholds=[0.63, 0.56]"))
-    {'margin': 0.1, 'negatives': 'soft', 'thresholds': [0.63, 0.56]}
-    """
+    """Parse NAME=VALUE pairs; a value is JSON if it parses, else text."""
     values: dict[str, Any] = {}
     for setting in settings:
         name, equals, value = setting.partition("=")

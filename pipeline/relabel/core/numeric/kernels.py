@@ -18,16 +18,7 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 def jit(function: F) -> F:
-    """Compile a function that releases the GIL, and cache its machine code in a folder that numba chooses.
-
-    Examples
-    --------
-    >>> @jit
-    ... def add(a, b):
-    ...     return a + b
-    >>> add(1, 2)
-    3
-    """
+    """Compile a function that releases the GIL, and cache its machine code in a folder that numba chooses."""
     try:
         compiled = numba.njit(nogil=True, cache=True)(function)
     except RuntimeError:
@@ -98,22 +89,8 @@ def sort_heaps(rows: I4, scores: F8) -> None:
 def select_top(scores: F8, rows: I4, best_rows: I4, best_scores: F8) -> None:
     """Select the K best of N candidates for each of M sets, by (-score, row).
 
-    Parameters
-    ----------
-    scores : (M, N) float64
-        At least 0.
-    rows : (N,) int32
-    best_rows, best_scores : (M, K) int32 and float64, 1 <= K <= N
-        Outputs.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> scores, rows = np.array([[0.2, 0.9, 0.2]]), np.array([7, 8, 6], np.int32)
-    >>> best_rows, best_scores = np.empty((1, 2), np.int32), np.empty((1, 2))
-    >>> select_top(scores, rows, best_rows, best_scores)
-    >>> best_rows.tolist(), best_scores.tolist()
-    ([[8, 6]], [[0.9, 0.2]])
+    `scores`: (M, N) float64; at least 0. `rows`: (N,) int32. `best_rows`, `best_scores`: (M, K) int32 and float64, 1 <=
+    K <= N; outputs.
     """
     # Empty slots rank after every candidate, so the first K candidates always enter.
     best_scores[:] = -1.0

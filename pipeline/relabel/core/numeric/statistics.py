@@ -41,21 +41,8 @@ def agreement(
 
     Relevance is first rounded by `round_relative`.
 
-    Parameters
-    ----------
-    relevance, human : (P,) float64
-        Finite.
-    cluster : (P,) int, optional
-        Cluster of each pair for `bootstrap`. Without it, or with ``resamples=0``, there is no interval.
-    resamples : int
-    seed : int
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> result = agreement(np.array([0.1, 0.5, 0.9]), np.array([0.0, 3.0, 5.0]))
-    >>> result.n, round(result.pearson, 3), round(result.spearman, 3), round(result.kendall, 3)
-    (3, 0.993, 1.0, 1.0)
+    `relevance`, `human`: (P,) float64; finite. `cluster`: (P,) int; cluster of each pair for `bootstrap`. Without it,
+    or with ``resamples=0``, there is no interval.
     """
     x, y = round_relative(relevance), human
     interval = None if cluster is None or not resamples else bootstrap(x, y, cluster, resamples, seed)
@@ -66,28 +53,13 @@ def round_relative(x: Vector) -> Vector:
     """Round to 1e-5 of the largest magnitude, so that values equal up to float32 rounding become ties.
 
     The cosine of a caption with itself is 1 plus or minus 3e-7. 25,000 such pairs must not be ranked by their noise.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> round_relative(np.array([1.0000001, 0.9999998, 0.5])).round(5).tolist()
-    [1.0, 1.0, 0.5]
     """
     scale = float(np.abs(x).max(initial=0.0))
     return x if scale == 0 else np.asarray(np.round(x / scale, 5) * scale, np.float64)
 
 
 def pearson(x: Vector, y: Vector) -> float | None:
-    """Compute Pearson's r of two (P,) float64 arrays; None if either is constant or P < 2.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> pearson(np.array([1.0, 2.0, 3.0]), np.array([6.0, 4.0, 2.0]))
-    -1.0
-    >>> pearson(np.array([1.0, 2.0]), np.array([5.0, 5.0])) is None
-    True
-    """
+    """Compute Pearson's r of two (P,) float64 arrays; None if either is constant or P < 2."""
     if _constant(x) or _constant(y):
         return None
     a, b = x - x.mean(), y - y.mean()
@@ -123,25 +95,8 @@ def bootstrap(
     an image counts as often as its image was drawn. Equal C and seed draw equal resamples, so the intervals of two
     labels on the same pairs are comparable.
 
-    Parameters
-    ----------
-    x, y : (P,) float64
-    cluster : (P,) int
-        Any numbering.
-    resamples : int
-    seed : int
-
-    Returns
-    -------
-    Interval or None
-        None if r is undefined or there are fewer than two clusters.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> x, cluster = np.arange(6.0), np.array([0, 0, 1, 1, 2, 2])
-    >>> bootstrap(x, 2 * x, cluster, resamples=50)
-    Interval(low=1.0, high=1.0)
+    `x`, `y`: (P,) float64. `cluster`: (P,) int; any numbering. Returns Interval or None: None if r is undefined or
+    there are fewer than two clusters.
     """
     names, index = np.unique(cluster, return_inverse=True)
     if pearson(x, y) is None or len(names) < 2:
@@ -159,24 +114,8 @@ def bootstrap(
 def percentile_interval(values: Vector, level: float = 0.95) -> Interval | None:
     """Return the interval that holds the central part of resampled values, a share of `level`.
 
-    Parameters
-    ----------
-    values : (resamples,) float64
-        NaN where the statistic of a resample is undefined, as where few clusters carry all variance. These are left
-        out.
-    level : float
-
-    Returns
-    -------
-    Interval or None
-        None if no value is finite.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel.core.numeric.statistics import percentile_interval
-    >>> percentile_interval(np.array([0.0, 1.0, 2.0, np.nan]), level=0.5)
-    Interval(low=0.5, high=1.5)
+    `values`: (resamples,) float64; NaN where the statistic of a resample is undefined, as where few clusters carry all
+    variance. These are left out. Returns Interval or None: None if no value is finite.
     """
     finite = values[np.isfinite(values)]
     if not len(finite):

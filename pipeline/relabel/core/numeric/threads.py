@@ -21,26 +21,8 @@ def run_chunks(
 ) -> None:
     """Call ``work(start, stop)`` for consecutive chunks of 0..count.
 
-    Parameters
-    ----------
-    work : callable
-        Processes one chunk. Chunks run in any order.
-    count : int
-    threads : int
-    step : int
-        Size of a chunk; the last one may be smaller.
-    done : callable, optional
-        Called in the calling thread with the size of each finished chunk.
-
-    Examples
-    --------
-    >>> squares = [0] * 5
-    >>> def work(start, stop):
-    ...     for i in range(start, stop):
-    ...         squares[i] = i * i
-    >>> run_chunks(work, len(squares), threads=2, step=2)
-    >>> squares
-    [0, 1, 4, 9, 16]
+    `work`: processes one chunk. Chunks run in any order. `step`: size of a chunk; the last one may be smaller. `done`:
+    called in the calling thread with the size of each finished chunk.
     """
     chunks = [(start, min(start + step, count)) for start in range(0, count, step)]
     # A pool costs more than it gains where there is nothing to share.

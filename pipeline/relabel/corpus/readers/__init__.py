@@ -47,18 +47,11 @@ _KARPATHY: dict[str, tuple[str, str | None]] = {
 class Input:
     """Captions that can be read.
 
-    Attributes
-    ----------
-    files : dict of str to str
-        Name and sha256 of every file.
-    semantic : dict
-        Parameters that affect the captions.
-    read : callable
-        Returns the captions.
-    note : str
-        Columns and splits that were chosen, for a line that is printed.
-    skipped : Counter
-        Number of records that `read` has left out, by reason.
+    `files`: name and sha256 of every file.
+    `semantic`: parameters that affect the captions.
+    `read`: returns the captions.
+    `note`: columns and splits that were chosen, for a line that is printed.
+    `skipped`: number of records that `read` has left out, by reason.
     """
 
     files: dict[str, str]
@@ -69,23 +62,7 @@ class Input:
 
 
 def open_input(params: IngestParams, runtime: Runtime) -> Input:
-    """Find and hash the files that `params` name, without reading the captions.
-
-    Raises
-    ------
-    UsageError
-        If the format or a path is needed and not given.
-    MissingError
-        If a file is missing.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> _ = Path("my.jsonl").write_text('{"id": 1, "image_id": 7, "caption": "a dog", "split": "test"}')
-    >>> params = IngestParams(dataset="mine", format="jsonl", path="my.jsonl", caption_id_column="id")
-    >>> [caption.caption_id for caption in open_input(params, Runtime()).read()]
-    ['mine:1']
-    """
+    """Find and hash the files that `params` name, without reading the captions."""
     if params.path is None and params.format is None:
         message = f"no captions of dataset {params.dataset} are given"
         raise UsageError(message, where="ingest", todo="Name a file or folder of captions with --path.")
@@ -178,13 +155,7 @@ def _open_table(params: IngestParams, path: Path) -> Input:
 
 
 def _splits_of_names(files: Sequence[Path], path: Path, params: IngestParams) -> list[Split | None]:
-    """Return the split of each file: `in_split`, else that of its name; None for a column of splits.
-
-    Raises
-    ------
-    UsageError
-        If some names contain a split and others do not.
-    """
+    """Return the split of each file: `in_split`, else that of its name; None for a column of splits."""
     if params.in_split is not None or params.split_column is not None or _has_split_column(params, files[0]):
         return [params.in_split] * len(files)
     splits = [split_of_name(file, path) for file in files]

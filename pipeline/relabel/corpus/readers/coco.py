@@ -30,13 +30,7 @@ class _Annotations(NamedTuple):
 
 
 def coco_files(folder: Path) -> list[Path]:
-    """Return the paths of the two files in an annotations folder, or in its parent.
-
-    Raises
-    ------
-    MissingError
-        If a file is missing.
-    """
+    """Return the paths of the two files in an annotations folder, or in its parent."""
     # The archives of COCO unpack to a folder of this name.
     inner = folder / "annotations"
     paths = [(inner if is_folder(inner) else folder) / name for name in FILES]
@@ -48,21 +42,7 @@ def coco_files(folder: Path) -> list[Path]:
 def read_coco(paths: Sequence[Path], splitter: Splitter, namespace: str = "coco") -> Iterator[Caption]:
     """Read COCO's captions.
 
-    Parameters
-    ----------
-    paths : sequence of Path
-        Files of the official format.
-    splitter : Splitter
-        Returns the split of each image.
-    namespace : str
-
-    Raises
-    ------
-    MissingError
-        If a file is missing.
-    CheckError
-        If a file violates the format, a caption has no image, or an image has no caption. The message names file and
-        record.
+    `paths`: files of the official format. `splitter`: returns the split of each image.
     """
     parts = [_read(path) for path in paths]
     captions = np.concatenate([np.array(part.ids, np.int64) for part in parts])
@@ -83,18 +63,7 @@ def read_karpathy(path: Path, namespace: str) -> Iterator[Caption]:
     COCO's captions are named by `sentid`, which is COCO's annotation id, and its images by `cocoid`. Captions and
     images of the other datasets are named by `sentid` and the stem of `filename`.
 
-    Parameters
-    ----------
-    path : Path
-    namespace : str
-        `coco`, `flickr30k`, ...
-
-    Raises
-    ------
-    MissingError
-        If the file is missing.
-    CheckError
-        If the file violates the format, an image appears twice, or has no sentence. The message names file and record.
+    `namespace`: `coco`, `flickr30k`, ...
     """
     # Image to its record, to name both records of a duplicate.
     seen: dict[str, str] = {}

@@ -23,26 +23,13 @@ CAPTION_ID_NAMES = ("caption_id", "sentids")
 class Columns:
     """Names of the columns of a table. None takes the first of the usual names that exists.
 
-    Attributes
-    ----------
-    caption_id : str, optional
-        Strings or whole numbers; lists of them where captions are lists. Without such a column, ids are
+    `caption_id`: strings or whole numbers; lists of them where captions are lists. Without such a column, ids are
         ``IMAGE#0``, ``IMAGE#1``, ... in the order of the file.
-    image_id : str, optional
-        Strings, whole numbers, or records with a `path`.
-    text : str, optional
-        Captions, or lists of captions of one image.
-    split : str, optional
-        Without such a column, all captions are of `in_split`, or train.
-    in_split : "train", "val" or "test", optional
-        Split of every caption; no column is read.
-    image_per_row : bool
-        Whether each row is an image, named by its split and its number there: `train-0`.
-
-    Examples
-    --------
-    >>> Columns().find(["image", "caption"], "my.csv")
-    Columns(caption_id=None, image_id='image', text='caption', split=None, in_split='train', image_per_row=False)
+    `image_id`: strings, whole numbers, or records with a `path`.
+    `text`: captions, or lists of captions of one image.
+    `split`: without such a column, all captions are of `in_split`, or train.
+    `in_split`: split of every caption; no column is read.
+    `image_per_row`: whether each row is an image, named by its split and its number there: `train-0`.
     """
 
     caption_id: str | None = None
@@ -60,14 +47,7 @@ class Columns:
         return tuple(name for name in (self.caption_id, image, self.text, split) if name is not None)
 
     def find(self, present: Collection[str], where: str) -> Columns:
-        """Return the columns of a table whose columns have the names `present`.
-
-        Raises
-        ------
-        CheckError
-            If a named column, or any column of images or captions, is missing. The message names the existing ones and
-            the option that chooses one.
-        """
+        """Return the columns of a table whose columns have the names `present`."""
         split = self.split if self.in_split is None else None
         # A name that the user gave must exist, even where a usual column would do.
         for option, name in (("caption-id", self.caption_id), ("text", self.text), ("split", split)):
@@ -90,13 +70,7 @@ class Columns:
         return Columns(caption, image, text, split, in_split, self.image_per_row)
 
     def describe(self) -> str:
-        """Describe columns for the lines that `relabel ingest` prints; "" for columns that no file has confirmed.
-
-        Examples
-        --------
-        >>> Columns().find(["image", "caption"], "my.csv").describe()
-        'images: column image; captions: column caption; caption ids: image and position; splits: all train'
-        """
+        """Describe columns for the lines that `relabel ingest` prints; "" for columns that no file has confirmed."""
         if self.text is None or not (self.image_id or self.image_per_row) or not (self.split or self.in_split):
             return ""
         image = "one per row" if self.image_per_row else f"column {self.image_id}"
@@ -109,25 +83,8 @@ class Columns:
     ) -> Iterator[Caption]:
         """Yield the captions of a record, whose columns `find` has returned.
 
-        Parameters
-        ----------
-        record : mapping
-            Values by column.
-        namespace, where : str
-        counts : mapping of str to int
-            Number of captions of each image so far, and of rows of each split; updated.
-
-        Raises
-        ------
-        CheckError
-            If a value has a wrong type. A null is read as "", which `Corpus.from_captions` rejects.
-
-        Examples
-        --------
-        >>> columns = Columns().find(["image", "caption"], "my.csv")
-        >>> record = {"image": "7.jpg", "caption": "a dog"}
-        >>> [caption[:4] for caption in columns.captions(record, "mine", "my.csv:2", {})]
-        [('mine:7.jpg#0', 'mine:7.jpg', 'train', 'a dog')]
+        `record`: values by column. `counts`: number of captions of each image so far, and of rows of each split;
+        updated.
         """
         assert self.text is not None, "the columns are those that `find` returned"
         split = self.in_split or split_name(identifier(record[str(self.split)], str(self.split), where))

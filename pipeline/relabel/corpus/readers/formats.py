@@ -23,22 +23,7 @@ _STATES = ("dataset_dict.json", "state.json")  # of Hugging Face `datasets`, wri
 
 
 def guess_format(path: Path) -> tuple[Format, str]:
-    r"""Return the format of a file or folder of captions, and the reason for the guess.
-
-    Raises
-    ------
-    MissingError
-        If there is no such file or folder.
-    UsageError
-        If the path shows no format, or several. The message names all formats.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> _ = Path("my.tsv").write_text("a dog\thttp://x.org/1.jpg")
-    >>> guess_format(Path("my.tsv"))
-    ('csv', 'by its ending')
-    """
+    r"""Return the format of a file or folder of captions, and the reason for the guess."""
     if is_folder(path):
         return _guess_folder(path)
     check_regular(path)
@@ -95,22 +80,6 @@ def table_files(path: Path, endings: Sequence[str], *, none_is_error: bool = Tru
     """Return the file itself, or the files below a folder with one of the endings, sorted by path.
 
     Names that begin with a dot or an underscore are left out, as are caches of Hugging Face `datasets`.
-
-    Raises
-    ------
-    MissingError
-        If the file or folder is missing or cannot be read.
-    UsageError
-        If the folder has no such file.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> Path("mine").mkdir()
-    >>> for name in ("b.csv", "a.csv", "_c.csv"):
-    ...     _ = (Path("mine") / name).write_text("")
-    >>> [file.name for file in table_files(Path("mine"), (".csv",))]
-    ['a.csv', 'b.csv']
     """
     if not is_folder(path):
         return [check_regular(path)]
@@ -127,16 +96,7 @@ def table_files(path: Path, endings: Sequence[str], *, none_is_error: bool = Tru
 
 
 def split_of_name(file: Path, root: Path) -> Split | None:
-    """Return the split that the name of a file, or else of a folder between it and `root`, contains; None without.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> split_of_name(Path("mine/data/validation-00000-of-00001.parquet"), Path("mine"))
-    'val'
-    >>> split_of_name(Path("mine/00000.tar"), Path("mine")) is None
-    True
-    """
+    """Return the split that the name of a file, or else of a folder between it and `root`, contains; None without."""
     # Folders above `root` are the user's, and their names say nothing about the file.
     inner = file.relative_to(root).parts if root in file.parents else (file.name,)
     # The nearest name decides: the file, then its folder. A name of two splits decides nothing.

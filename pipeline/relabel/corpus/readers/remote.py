@@ -31,40 +31,7 @@ def fetch_captions(params: IngestParams, data: Path, progress: Progress = SILENT
 
     Files that were copied before and have not changed since are kept, so that an interrupted copy resumes.
 
-    Parameters
-    ----------
-    params : IngestParams
-    data : Path
-        Folder of fetched files.
-    progress : Progress
-
-    Returns
-    -------
-    Path
-        A file if the URL names a file, else a folder.
-
-    Raises
-    ------
-    UsageError
-        If the URL has an unknown protocol.
-    MissingError
-        If nothing matches, or the package of the file system is not installed.
-    CheckError
-        Without access, or if a tar file is damaged.
-    PartialError
-        If the connection fails.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from relabel.corpus.params import IngestParams
-    >>> from relabel.corpus.readers.remote import fetch_captions
-    >>> from relabel.store.remote import open_remote
-    >>> open_remote("memory://captions").write("train.csv", b"caption_id,image_id,text")
-    >>> params = IngestParams(dataset="mine", url="memory://captions/*.csv")
-    >>> folder = fetch_captions(params, Path("data"))
-    >>> [path.name for path in folder.glob("*.csv")]
-    ['train.csv']
+    `data`: folder of fetched files. Returns Path: a file if the URL names a file, else a folder.
     """
     assert params.url is not None
     root, files = _matches(params)

@@ -18,15 +18,7 @@ Ids = Literal["image", "caption", "position"]
 
 
 def scan_files(folder: Path) -> list[Path]:
-    """Return the `*_caps.txt` of a folder, one per split. `testall` is preferred to `test`, its first 1,000 images.
-
-    Raises
-    ------
-    MissingError
-        If the folder has no such file.
-    UsageError
-        If two files belong to one split.
-    """
+    """Return the `*_caps.txt` of a folder, one per split. `testall` is preferred to `test`, its first 1,000 images."""
     by_split: dict[str, Path] = {}
     if not is_folder(folder):
         raise MissingError("no such folder", where=str(folder))
@@ -42,50 +34,17 @@ def scan_files(folder: Path) -> list[Path]:
 
 
 def ids_file(path: Path) -> Path:
-    """Return the path of the ids of a file of captions.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> ids_file(Path("data/train_caps.txt")).as_posix()
-    'data/train_ids.txt'
-    """
+    """Return the path of the ids of a file of captions."""
     return path.with_name(f"{_name(path)}_ids.txt")
 
 
 def read_scan(path: Path, namespace: str, ids: Ids, captions_per_image: int | None) -> Iterator[Caption]:
     """Read one split.
 
-    Parameters
-    ----------
-    path : Path
-        `{split}_caps.txt`.
-    namespace : str
-    ids : "image", "caption" or "position"
-        Content of `{split}_ids.txt`.
-
-        - "image": image ids, one line per caption or one per image. Captions become `{image}#0`, `{image}#1`, ...
-        - "caption": caption ids. Images become `{split}-0`, ...
-        - "position": the file is not read. Images become `{split}-0`, ..., captions `{split}-0#0`, ...
-    captions_per_image : int, optional
-        Lines per image. Required unless ids name images.
-
-    Raises
-    ------
-    UsageError
-        If `captions_per_image` is required and not given.
-    MissingError
-        If a file is missing.
-    CheckError
-        If the lines of the two files do not match. The message names file and line.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> _ = Path("test_caps.txt").write_text("a dog")
-    >>> captions = list(read_scan(Path("test_caps.txt"), "mine", "position", captions_per_image=1))
-    >>> captions[0].caption_id, captions[0].image_id
-    ('mine:test-0#0', 'mine:test-0')
+    `path`: `{split}_caps.txt`. `ids`: content of `{split}_ids.txt`; "image": image ids, one line per caption or one per
+    image. Captions become `{image}#0`, `{image}#1`, ..; "caption": caption ids. Images become `{split}-0`, ..;
+    "position": the file is not read. Images become `{split}-0`, ..., captions `{split}-0#0`, ... `captions_per_image`:
+    lines per image. Required unless ids name images.
     """
     # The ids can be checked only against the number of all lines.
     lines = list(read_lines(path))

@@ -31,23 +31,7 @@ Counts = MutableMapping[str, int]
 
 
 def read_jsonl(path: Path, namespace: str, columns: Columns, counts: Counts | None = None) -> Iterator[Caption]:
-    """Read a .jsonl file, plain or .gz, with one object per line. Blank lines are skipped.
-
-    Raises
-    ------
-    MissingError
-        If the file is missing.
-    CheckError
-        If a line is not UTF-8, not a JSON object, lacks a key or has a value of the wrong type. The message names file
-        and line.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> _ = Path("my.jsonl").write_text('{"caption_id": 1, "image_id": 7, "text": "a dog", "split": "dev"}')
-    >>> next(read_jsonl(Path("my.jsonl"), "mine", Columns()))
-    Caption(caption_id='mine:1', image_id='mine:7', split='val', text='a dog', where='my.jsonl:1')
-    """
+    """Read a .jsonl file, plain or .gz, with one object per line. Blank lines are skipped."""
     chosen: Columns | None = None
     counts = {} if counts is None else counts
     for number, (where, line) in enumerate(read_lines(path), start=1):
@@ -75,33 +59,8 @@ def read_csv(
 ) -> Iterator[Caption]:
     r"""Read a .csv file, plain or .gz, with one record per image or caption. Blank lines are skipped.
 
-    Parameters
-    ----------
-    path : Path
-    namespace : str
-    columns : Columns
-    delimiter : str
-    header : sequence of str
-        Names of the columns of a file without a header.
-    quotes : bool
-        Whether a field may be quoted, and hold line breaks then. Without quotes, they are part of the captions.
-    counts : mapping of str to int, optional
-        See `Counts`.
-
-    Raises
-    ------
-    MissingError
-        If the file is missing.
-    CheckError
-        If the file is not UTF-8, a column is missing or appears twice, or a record is ragged or badly quoted. The
-        message names file and line.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> _ = Path("my.csv").write_text("image,caption\n7.jpg,a dog\n")
-    >>> [caption[:4] for caption in read_csv(Path("my.csv"), "mine", Columns())]
-    [('mine:7.jpg#0', 'mine:7.jpg', 'train', 'a dog')]
+    `header`: names of the columns of a file without a header. `quotes`: whether a field may be quoted, and hold line
+    breaks then. Without quotes, they are part of the captions. `counts`: see `Counts`.
     """
     names, chosen = list(header), None
     counts = {} if counts is None else counts
@@ -165,23 +124,8 @@ def read_parquet(
 ) -> Iterator[Caption]:
     """Read a .parquet file with one record per image or caption. A corpus that relabel wrote can be read back.
 
-    Parameters
-    ----------
-    path : Path
-    namespace : str
-    columns : Columns
-    counts : mapping of str to int, optional
-        See `Counts`.
-    skipped : Counter, optional
-        For img2dataset's metadata: rows of images that were not downloaded are left out, and counted by their status.
-
-    Raises
-    ------
-    MissingError
-        If the file is missing.
-    CheckError
-        If the file is not Parquet, a column is missing or has a wrong type, or a text is not UTF-8. The message names
-        file and row (from 0).
+    `counts`: see `Counts`. `skipped`: for img2dataset's metadata: rows of images that were not downloaded are left out,
+    and counted by their status.
     """
     check_regular(path)
     try:
@@ -276,13 +220,7 @@ def _batch_captions(
 
 
 def check_column(schema: pa.Schema, name: str, path: str, text: bool = False) -> None:
-    """Raise unless a column appears once and holds strings or lists of strings, or also ids if it is not `text`.
-
-    Raises
-    ------
-    CheckError
-        With the name of the column and its type.
-    """
+    """Raise unless a column appears once and holds strings or lists of strings, or also ids if it is not `text`."""
     if schema.names.count(name) > 1:
         raise CheckError(f"column {name!r} appears twice", where=path)
     kind = schema.field(name).type

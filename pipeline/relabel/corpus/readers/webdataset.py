@@ -38,34 +38,10 @@ def read_webdataset(
 ) -> Iterator[Caption]:
     """Read the captions of one shard.
 
-    Parameters
-    ----------
-    path : Path
-        A .tar file, plain or compressed.
-    namespace : str
-    columns : Columns
-        `text` is the ending of a member or a key of `KEY.json`; by default ``KEY.txt``, else a usual key of the JSON.
-        `image_id` is a key of the JSON; by default the key of the sample.
-    ids : "image" or "shard"
-        "shard" puts the name of the shard before the key, for keys that are unique in their shard only.
-    counts : mapping of str to int, optional
-        Number of captions of each image in the shards before, which is updated.
-
-    Raises
-    ------
-    CheckError
-        If the file is no tar, a sample has no caption, or a key comes back. The message names shard and member.
-
-    Examples
-    --------
-    >>> import io, tarfile
-    >>> from pathlib import Path
-    >>> with tarfile.open("000.tar", "w") as tar:
-    ...     member = tarfile.TarInfo("0001.txt")
-    ...     member.size = 5
-    ...     tar.addfile(member, io.BytesIO(b"a dog"))
-    >>> [caption[:4] for caption in read_webdataset(Path("000.tar"), "mine", Columns(in_split="train"))]
-    [('mine:0001#0', 'mine:0001', 'train', 'a dog')]
+    `path`: a .tar file, plain or compressed. `columns`: `text` is the ending of a member or a key of `KEY.json`; by
+    default ``KEY.txt``, else a usual key of the JSON. `image_id` is a key of the JSON; by default the key of the
+    sample. `ids`: "shard" puts the name of the shard before the key, for keys that are unique in their shard only.
+    `counts`: number of captions of each image in the shards before, which is updated.
     """
     counts = {} if counts is None else counts
     for key, members in groupby(_members(path, _text_endings(columns)), key=lambda member: member[0]):
@@ -97,27 +73,8 @@ def webdataset_digest(path: Path, columns: Columns) -> str:
 def read_keys(path: Path, image_id: str | None = None) -> Iterator[tuple[str, str]]:
     """Yield the key and the name of every sample of a shard, in file order, from the headers of its members.
 
-    Parameters
-    ----------
-    path : Path
-        A .tar file, plain or compressed.
-    image_id : str, optional
-        Key of ``KEY.json`` that holds the name; by default the name is the key of the sample.
-
-    Raises
-    ------
-    CheckError
-        If the file is no tar, or a sample lacks the name.
-
-    Examples
-    --------
-    >>> import io, tarfile
-    >>> from pathlib import Path
-    >>> with tarfile.open("000.tar", "w") as tar:
-    ...     for name in ("1.jpg", "1.txt", "2.jpg"):
-    ...         tar.addfile(tarfile.TarInfo(name))
-    >>> list(read_keys(Path("000.tar")))
-    [('1', '1'), ('2', '2')]
+    `path`: a .tar file, plain or compressed. `image_id`: key of ``KEY.json`` that holds the name; by default the name
+    is the key of the sample.
     """
     for key, members in groupby(_members(path, {"json"} if image_id else set()), key=lambda member: member[0]):
         if image_id is None:
@@ -145,20 +102,8 @@ def _text_endings(columns: Columns) -> set[str | None]:
 def copy_captions(stream: IO[bytes] | io.RawIOBase, copy: Path, text: str | None, where: str) -> None:
     """Write a shard with the captions of another one: its images keep their names and lose their content.
 
-    Parameters
-    ----------
-    stream : binary file
-        A tar file, plain or compressed, which is read from start to end.
-    copy : Path
-    text : str or None
-        Ending of the members with captions, or key of their JSON.
-    where : str
-        Name of the shard for errors.
-
-    Raises
-    ------
-    CheckError
-        If the stream is no complete tar file.
+    `stream`: a tar file, plain or compressed, which is read from start to end. `text`: ending of the members with
+    captions, or key of their JSON. `where`: name of the shard for errors.
     """
     wanted = _text_endings(Columns(text=text))
     with tarfile.open(copy, "w") as target:

@@ -32,23 +32,14 @@ Find = Callable[[str], Path]
 class Judgements:
     """P pairs of a reference set and a candidate, with human ratings of them or human choices between them.
 
-    Attributes
-    ----------
-    ids : list of str, length P
-        Unique; scores that were computed elsewhere name the pairs by them.
-    references : list of list of str, length P
-    candidates : list of str, length P
-    both_orders : bool
-        True if the two texts of a pair have equal rank: each set is one text, and the scores of both orders are
-        averaged.
-    ratings : (P, R) float64, optional
-        R human ratings of each pair.
-    choices : (T, C, 2) int64, optional
-        T judged items of C comparisons each. A comparison names two pairs, of which people found the first better.
-    groups : list of str
-        Kind of each pair (ratings) or item (choices).
-    clusters : list of str
-        Image or text that judgements share, for bootstrap intervals; of the same length.
+    `ids`: unique; scores that were computed elsewhere name the pairs by them.
+    `both_orders`: True if the two texts of a pair have equal rank: each set is one text, and the scores of both orders
+        are averaged.
+    `ratings`: (P, R) float64; R human ratings of each pair.
+    `choices`: (T, C, 2) int64; T judged items of C comparisons each. A comparison names two pairs, of which people
+        found the first better.
+    `groups`: kind of each pair (ratings) or item (choices).
+    `clusters`: image or text that judgements share, for bootstrap intervals; of the same length.
     """
 
     ids: list[str]
@@ -77,32 +68,18 @@ class PublishedFigures:
 class JudgedSet:
     """A human-judged set.
 
-    Attributes
-    ----------
-    name : str
-    title : str
-        The quantity judged, for the heading of a table.
-    dataset : str
-        Manifest that names its files.
-    read : callable
-        Reads the published files.
-    statistics : tuple of Statistic
-        Of ratings, the one of the literature first. Empty for choices, whose figure is the accuracy.
-    group : str
-        Group whose figure stands for the set; "all" for all pairs or the mean of all kinds. The pairs of several groups
-        are compared together for "all" only.
-    pair_ids : str
-        Form of the ids of pairs, for users who have scores of their own.
-    ties : float
-        Choices: worth of a comparison whose two scores are equal; 0.5 is the chance of a guess.
-    protocol : str
-        Pairs that count, references and statistic, as notes below the table say them.
-    unverified : tuple of str
-        Files of the set that the manifest does not list, since no sha256 of them is known. They are read from the
-        folder of the dataset as they are.
-    published : tuple of PublishedFigures
-    papers : dict of str to str
-        Short name to citation.
+    `title`: the quantity judged, for the heading of a table.
+    `dataset`: manifest that names its files.
+    `read`: reads the published files.
+    `statistics`: of ratings, the one of the literature first. Empty for choices, whose figure is the accuracy.
+    `group`: group whose figure stands for the set; "all" for all pairs or the mean of all kinds. The pairs of several
+        groups are compared together for "all" only.
+    `pair_ids`: form of the ids of pairs, for users who have scores of their own.
+    `ties`: choices: worth of a comparison whose two scores are equal; 0.5 is the chance of a guess.
+    `protocol`: pairs that count, references and statistic, as notes below the table say them.
+    `unverified`: files of the set that the manifest does not list, since no sha256 of them is known. They are read from
+        the folder of the dataset as they are.
+    `papers`: short name to citation.
     """
 
     name: str
@@ -119,15 +96,7 @@ class JudgedSet:
     papers: dict[str, str] = field(default_factory=dict)
 
     def open(self, data: Path) -> Judgements:
-        """Read the judgements from fetched or mirrored files.
-
-        Raises
-        ------
-        MissingError
-            If a file is not on this machine.
-        CheckError
-            If a file is not of the published form. The message names file and line.
-        """
+        """Read the judgements from fetched or mirrored files."""
         return self.read(lambda file: self._find(file, data))
 
     def _find(self, file: str, data: Path) -> Path:
@@ -144,33 +113,14 @@ class JudgedSet:
 
 
 def set_names() -> tuple[str, ...]:
-    """Return the names of all sets, sorted.
-
-    Examples
-    --------
-    >>> from relabel.datasets.judged import set_names
-    >>> set_names()
-    ('flickr8k-cf', 'flickr8k-expert', 'pascal-50s', 'sick', 'stsb', 'sugarcrepe-pp', 'vsts')
-    """
+    """Return the names of all sets, sorted."""
     modules = (module.name for module in pkgutil.iter_modules(__path__))
     # Modules that begin with an underscore are readers that several sets share.
     return tuple(sorted(name.replace("_", "-") for name in modules if not name.startswith("_")))
 
 
 def judged_set(name: str) -> JudgedSet:
-    """Import a set by name.
-
-    Raises
-    ------
-    UsageError
-        If there is no such set.
-
-    Examples
-    --------
-    >>> from relabel.datasets.judged import judged_set
-    >>> judged_set("vsts").statistics
-    ('pearson',)
-    """
+    """Import a set by name."""
     # Checked against the list first, so that no other module can be imported by its name.
     if name not in set_names():
         raise UsageError(f"no judged set {name!r}", todo=choices(name, set_names()))
@@ -182,14 +132,7 @@ def judged_set(name: str) -> JudgedSet:
 def rated_sentences(
     ids: list[str], first: list[str], second: list[str], ratings: list[float], groups: list[str]
 ) -> Judgements:
-    """Return rated pairs of sentences, whose orders count equally. Each pair is a cluster.
-
-    Examples
-    --------
-    >>> from relabel.datasets.judged import rated_sentences
-    >>> rated_sentences(["1"], ["a dog"], ["a puppy"], [4.5], ["all"]).references
-    [['a dog']]
-    """
+    """Return rated pairs of sentences, whose orders count equally. Each pair is a cluster."""
     return Judgements(
         ids=ids,
         references=[[text] for text in first],
@@ -203,12 +146,5 @@ def rated_sentences(
 
 
 def choices_of(items: Sequence[Sequence[tuple[int, int]]]) -> NDArray[np.int64]:
-    """Stack the comparisons of items, each with equally many: (T, C, 2) int64.
-
-    Examples
-    --------
-    >>> from relabel.datasets.judged import choices_of
-    >>> choices_of([[(0, 1)], [(3, 2)]]).shape
-    (2, 1, 2)
-    """
+    """Stack the comparisons of items, each with equally many: (T, C, 2) int64."""
     return np.array(items, np.int64).reshape(len(items), -1, 2)

@@ -10,13 +10,7 @@ from relabel.core.parsing import read_lines
 
 
 def read_rows(path: Path, header: Sequence[str], score: str) -> Iterator[tuple[list[str], float]]:
-    """Yield the cells of every row, and the number in the column `score`.
-
-    Raises
-    ------
-    CheckError
-        If the header is another one, or a row has other columns or no score. The message names file and line.
-    """
+    """Yield the cells of every row, and the number in the column `score`."""
     column = list(header).index(score)
     for number, (where, line) in enumerate(read_lines(path)):
         cells = line.split("\t")

@@ -50,13 +50,7 @@ def join(pairs: Sequence[RatedPair]) -> Judgements:
 
 
 def read_captions(path: Path) -> dict[str, dict[str, str]]:
-    """Read captions by image and caption id (`IMAGE.jpg#N`), in the order of the file.
-
-    Raises
-    ------
-    CheckError
-        If a line is not an id, a tab and a caption.
-    """
+    """Read captions by image and caption id (`IMAGE.jpg#N`), in the order of the file."""
     captions: dict[str, dict[str, str]] = {}
     for where, line in _lines(path):
         match = _CAPTION.fullmatch(line)
@@ -68,13 +62,7 @@ def read_captions(path: Path) -> dict[str, dict[str, str]]:
 
 
 def read_judgements(path: Path, columns: int) -> Iterator[tuple[str, str, list[float], str]]:
-    """Yield the image, the caption id, the numbers and `file:line` of every judgement.
-
-    Raises
-    ------
-    CheckError
-        If a line has another number of columns, or one is no number.
-    """
+    """Yield the image, the caption id, the numbers and `file:line` of every judgement."""
     for where, line in _lines(path):
         # A line without two tabs has no numbers, and is refused below with its own name.
         image, caption, *cells = line.split("\t") if line.count("\t") > 1 else ("", "")
@@ -89,13 +77,7 @@ def read_judgements(path: Path, columns: int) -> Iterator[tuple[str, str, list[f
 
 
 def captions_of(captions: dict[str, dict[str, str]], image: str, where: str) -> dict[str, str]:
-    """Return the captions of an image by id.
-
-    Raises
-    ------
-    CheckError
-        If the image has no captions.
-    """
+    """Return the captions of an image by id."""
     try:
         return captions[image]
     except KeyError:
@@ -104,13 +86,7 @@ def captions_of(captions: dict[str, dict[str, str]], image: str, where: str) -> 
 
 
 def text_of(captions: dict[str, dict[str, str]], caption: str, where: str) -> str:
-    """Return the text of a caption id.
-
-    Raises
-    ------
-    CheckError
-        If there is no such caption.
-    """
+    """Return the text of a caption id."""
     try:
         return captions[caption.rpartition("#")[0]][caption]
     except KeyError:

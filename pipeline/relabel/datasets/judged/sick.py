@@ -22,13 +22,7 @@ def read(find: Find) -> Judgements:
 
 
 def read_relatedness(path: Path) -> tuple[list[str], list[str], list[str], list[float]]:
-    """Read the ids, the sentences and the relatedness, 1 to 5, of the pairs of any split.
-
-    Raises
-    ------
-    CheckError
-        If a row is not of the published form. The message names file and line.
-    """
+    """Read the ids, the sentences and the relatedness, 1 to 5, of the pairs of any split."""
     ids, first, second, relatedness = [], [], [], []
     for (pair, left, right, _, _), score in read_rows(path, HEADER, "relatedness_score"):
         ids.append(pair)

@@ -30,22 +30,7 @@ class SentencePair(NamedTuple):
 
 
 def read_stsb(path: Path) -> list[SentencePair]:
-    """Read a CSV file without header: sentence1, sentence2, score.
-
-    Raises
-    ------
-    CheckError
-        If a row does not have three fields, has an empty sentence or no score from 0 to 5, or if the file is not UTF-8
-        or has no rows. The message names file and line.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from relabel.datasets.judged.stsb import read_stsb
-    >>> _ = Path("stsb.csv").write_text("a dog,a puppy,4.2")
-    >>> read_stsb(Path("stsb.csv"))
-    [SentencePair(first='a dog', second='a puppy', score=4.2, line=1)]
-    """
+    """Read a CSV file without header: sentence1, sentence2, score."""
     pairs: list[SentencePair] = []
     reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
     # A quoted sentence may span lines. `line_num` is the last line of a row, so a row begins after the end of the one

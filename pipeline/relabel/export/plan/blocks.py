@@ -53,16 +53,8 @@ def references_of(corpus: Corpus, numbers: NDArray[np.integer[Any]], pooling: Po
 def block_of(relevance: Relevance, rows: Rows, pooling: Pooling) -> Block:
     """Score a batch.
 
-    Parameters
-    ----------
-    relevance : Relevance
-    rows : (B,) int32
-    pooling : Pooling
-
-    Returns
-    -------
-    (B, B) float32
-        The scores of `Relevance.pairs`, rounded once; the bits do not depend on threads or BLAS.
+    `rows`: (B,) int32. Returns (B, B) float32: the scores of `Relevance.pairs`, rounded once; the bits do not depend on
+    threads or BLAS.
     """
     references = references_of(relevance.corpus, owners(relevance.corpus, rows, pooling), pooling)
     return relevance.rounded_block(references, rows, pooling)
@@ -72,12 +64,7 @@ def block_of(relevance: Relevance, rows: Rows, pooling: Pooling) -> Block:
 class Pairs:
     """The distinct pairs of all batches of a plan, divided into parts.
 
-    Attributes
-    ----------
-    corpus : Corpus
-    rows : (n, B) int32
-        Caption rows of the batches, -1 where a batch is short.
-    pooling : Pooling
+    `rows`: (n, B) int32; caption rows of the batches, -1 where a batch is short.
     """
 
     corpus: Corpus

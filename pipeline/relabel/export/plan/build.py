@@ -39,12 +39,8 @@ _BLOCKS = 4  # blocks of a timed sample
 class PlanTasks(Tasks):
     """Work on a batch plan: one task per shard of blocks, preceded by one task per part of the distinct pairs.
 
-    Parameters
-    ----------
-    spec : PlanSpec
-        Its batches are drawn by the main process alone; all workers read them from the work folder.
-    open_relevance : callable
-        Opens the label; called once per worker, when first needed.
+    `spec`: its batches are drawn by the main process alone; all workers read them from the work folder.
+    `open_relevance`: opens the label; called once per worker, when first needed.
     """
 
     def __init__(self, spec: PlanSpec, open_relevance: Callable[[], Relevance]) -> None:
@@ -137,21 +133,9 @@ def _block_file(shape: Shape, shard: int) -> str:
 class Estimate:
     """Cost of a batch plan.
 
-    Attributes
-    ----------
-    batches, batch_size, shards : int
-    bytes, work_bytes : int
-        Bytes of the plan without its manifest, and of the temporary files beside it.
-    pairs : int
-        Pairs that are scored: the distinct ones if the source scores pair by pair, otherwise those of all batches.
-    seconds : float
-        Estimate for this machine at its present load, without opening the encoding.
-
-    Examples
-    --------
-    >>> from relabel.export.plan.build import Estimate
-    >>> Estimate(300, 128, 1, 19_700_000, 0, 4_915_200, 3.0).describe()
-    '300 batches of 128 in 1 shards, 19.7 MB, 4,915,200 pairs to score, about 3 s'
+    `bytes`, `work_bytes`: bytes of the plan without its manifest, and of the temporary files beside it.
+    `pairs`: pairs that are scored: the distinct ones if the source scores pair by pair, otherwise those of all batches.
+    `seconds`: estimate for this machine at its present load, without opening the encoding.
     """
 
     batches: int
@@ -171,13 +155,7 @@ class Estimate:
 
 
 def check_size_limit(spec: PlanSpec) -> None:
-    """Check that the blocks are no larger than `max_bytes`, before anything is drawn or scored.
-
-    Raises
-    ------
-    UsageError
-        If they are larger.
-    """
+    """Check that the blocks are no larger than `max_bytes`, before anything is drawn or scored."""
     size, limit = spec.block_bytes, spec.params.most_bytes
     if size > limit:
         shape = spec.shape
@@ -187,13 +165,7 @@ def check_size_limit(spec: PlanSpec) -> None:
 
 
 def check_disk_space(estimate: Estimate, folder: Path, written: int) -> None:
-    """Check that the disk has room for the plan, of which `written` bytes exist already.
-
-    Raises
-    ------
-    PartialError
-        If it has not.
-    """
+    """Check that the disk has room for the plan, of which `written` bytes exist already."""
     existing = next(p for p in (folder, *folder.absolute().parents) if p.exists())
     free, needed = shutil.disk_usage(existing).free, estimate.bytes + estimate.work_bytes - written
     if needed > free:

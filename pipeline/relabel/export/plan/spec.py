@@ -34,18 +34,7 @@ DEPTH = 100
 class Shape:
     """Number of batches of a plan and their division into shards.
 
-    Attributes
-    ----------
-    batch_size : int
-    epochs : tuple of int
-        Batches of each epoch.
-
-    Examples
-    --------
-    >>> from relabel.export.plan.spec import Shape
-    >>> shape = Shape(batch_size=128, epochs=(1500, 1500))
-    >>> shape.batches, shape.per_shard, shape.shards
-    (3000, 1024, [range(0, 1024), range(1024, 2048), range(2048, 3000)])
+    `epochs`: batches of each epoch.
     """
 
     batch_size: int
@@ -70,15 +59,8 @@ class Shape:
 def usable_captions(corpus: Corpus, rows: range, failed: Rows, pooling: Pooling) -> Captions:
     """Return the captions whose relevance is a number.
 
-    Parameters
-    ----------
-    corpus : Corpus
-    rows : range
-        Rows of complete images.
-    failed : (F,) int32
-        Rows that the source could not encode. They are left out, and, unless pooling is `paired`, so are all captions
-        of the images whose references they are.
-    pooling : Pooling
+    `rows`: rows of complete images. `failed`: (F,) int32; rows that the source could not encode. They are left out,
+    and, unless pooling is `paired`, so are all captions of the images whose references they are.
     """
     image = corpus.image[rows.start : rows.stop]
     # Failures of other splits, which the encoding may also cover, do not count.
@@ -91,19 +73,8 @@ def make_sampler(
 ) -> Sampler:
     """Return the sampler that the parameters describe.
 
-    Parameters
-    ----------
-    params : ExportPlanParams
-    captions : Captions
-        Captions that may be in a batch.
-    neighbours : callable
-        Takes `most` and `least` (see `read_neighbours`) and opens the neighbours; called only by samplers that need
-        them.
-
-    Raises
-    ------
-    UsageError
-        If a sampler refuses its parameters.
+    `captions`: captions that may be in a batch. `neighbours`: takes `most` and `least` (see `read_neighbours`) and
+    opens the neighbours; called only by samplers that need them.
     """
     seed, drop_last, size = params.seed, params.drop_last, params.size
     try:
@@ -142,13 +113,7 @@ def make_sampler(
 
 
 def shape_of(params: ExportPlanParams, sampler: Sampler) -> Shape:
-    """Return the shape of a plan.
-
-    Raises
-    ------
-    UsageError
-        If there are fewer captions than a batch holds, and short batches are left out.
-    """
+    """Return the shape of a plan."""
     count = len(sampler) if params.batches is None else min(len(sampler), params.batches)
     if not count:
         message = f"{len(sampler.captions)} captions fill no batch of {params.size}"
@@ -176,23 +141,11 @@ def images_of(corpus: Corpus, rows: Rows) -> Rows:
 class PlanSpec:
     """Specification of one batch plan.
 
-    Attributes
-    ----------
-    corpus : Corpus
-    label, split : str
-        The label whose relevance is planned, and the split whose captions are used.
-    neighbours_label : str or None
-        The label whose neighbours decide which captions share a batch.
-    source : Source
-    rows : range
-        Rows of the split.
-    failed : (F,) int32
-        Rows that the source could not encode.
-    pooling : Pooling
-    params : ExportPlanParams
-    neighbours : callable
-        See `make_sampler`.
-    fingerprint : str
+    `label`, `split`: the label whose relevance is planned, and the split whose captions are used.
+    `neighbours_label`: the label whose neighbours decide which captions share a batch.
+    `rows`: rows of the split.
+    `failed`: (F,) int32; rows that the source could not encode.
+    `neighbours`: see `make_sampler`.
     """
 
     corpus: Corpus

@@ -43,16 +43,10 @@ _SHOWN = 5  # missing keys that a message names
 class MatchedKeys:
     """Keys of a shard with the captions that they stand for.
 
-    Attributes
-    ----------
-    keys : list of K str
-    images : (K,) int64
-        Image numbers of the lookup; -1 for a key without a label.
-    indptr : (K + 1,) int64
-    captions : (C,) int64
-        Positions in the lookup: key i has ``captions[indptr[i]:indptr[i + 1]]``.
-    complete : bool
-        Whether every key with a label has all captions of its image.
+    `images`: (K,) int64; image numbers of the lookup; -1 for a key without a label.
+    `indptr`: (K + 1,) int64.
+    `captions`: (C,) int64; positions in the lookup: key i has ``captions[indptr[i]:indptr[i + 1]]``.
+    `complete`: whether every key with a label has all captions of its image.
     """
 
     keys: list[str]
@@ -70,17 +64,7 @@ class MatchedKeys:
 class SideCarTasks(Tasks):
     """Work on one side-car: a task per shard.
 
-    Parameters
-    ----------
-    corpus : Corpus
-    lookup : callable
-        Opens the lookup; called once per worker.
-    shards : sequence of KeyShard
-    keys : "image", "caption" or "shard"
-        Meaning of the keys.
-    params : ExportWdsParams
-    artefact : ArtefactSpec
-    progress : Progress
+    `lookup`: opens the lookup; called once per worker. `keys`: meaning of the keys.
     """
 
     def __init__(
@@ -149,13 +133,7 @@ class SideCarTasks(Tasks):
         work.facts |= {"label": about.label, "split": about.split, "dtype": description.dtype, "k": self.k}
 
     def count_keys(self) -> tuple[int, int, int]:
-        """Match all keys; return the numbers of keys, captions, and keys without a label.
-
-        Raises
-        ------
-        CheckError
-            If keys have no label and this is not allowed; names the first ones.
-        """
+        """Match all keys; return the numbers of keys, captions, and keys without a label."""
         missing: list[str] = []
         with self.progress.bar("match keys", sum(shard.count for shard in self.shards.values()), "keys") as bar:
             for name, shard in self.shards.items():

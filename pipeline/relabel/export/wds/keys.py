@@ -29,11 +29,7 @@ _COMPRESSION = re.compile(r"\.(tar(\.\w+)?|tgz)$", re.IGNORECASE)
 class KeyShard(ABC):
     """Keys of one shard.
 
-    Attributes
-    ----------
-    name : str
-        File name of the side-car's shard.
-    count : int
+    `name`: file name of the side-car's shard.
     """
 
     name: str
@@ -107,22 +103,7 @@ def caption_shards(corpus: Corpus, rows: range, namespace: str, captions_per_sha
 def image_shards(params: ExportWdsParams, keys: Keys, namespace: str, progress: Progress) -> list[KeyShard]:
     """Read the keys of image shards, in the order of their samples.
 
-    Parameters
-    ----------
-    params : ExportWdsParams
-        With `shards`.
-    keys : "image", "caption" or "shard"
-    namespace : str
-    progress : Progress
-
-    Raises
-    ------
-    MissingError
-        If a shard is missing.
-    UsageError
-        If there is no shard, or two have one name.
-    CheckError
-        If a shard is no tar file, has no samples, or repeats a key.
+    `params`: with `shards`.
     """
     files = expand_shards(str(params.shards))
     root = Path(os.path.commonpath([file.parent for file in files]))
@@ -138,17 +119,7 @@ def image_shards(params: ExportWdsParams, keys: Keys, namespace: str, progress: 
 
 
 def expand_shards(pattern: str) -> list[Path]:
-    """Return the files of a folder or of a path with braces, as webdataset expands them; raises as `image_shards`.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from relabel.export.wds.keys import expand_shards
-    >>> for name in ("train-00.tar", "train-01.tar"):
-    ...     Path(name).touch()
-    >>> [file.name for file in expand_shards("train-{00..01}.tar")]
-    ['train-00.tar', 'train-01.tar']
-    """
+    """Return the files of a folder or of a path with braces, as webdataset expands them; raises as `image_shards`."""
     paths = list(_expand(pattern))
     if len(paths) == 1:
         return table_files(Path(pattern), ENDINGS["webdataset"])

@@ -121,12 +121,7 @@ class BertSts(Source[BertStsParams]):
         return () if self.params.gate is None else (self.params.gate,)
 
     def check_inputs(self, inputs: Mapping[str, Manifest]) -> None:
-        """Raise if the gate is not a label of vectors.
-
-        Raises
-        ------
-        UsageError
-        """
+        """Raise if the gate is not a label of vectors."""
         for label, manifest in inputs.items():
             if manifest.facts.get("kind") != "vectors":
                 message = f"{label} cannot be the gate: it is not a label of vectors"
@@ -139,15 +134,7 @@ class BertSts(Source[BertStsParams]):
         return params | {"model": {"sha256": self._files(runtime).sha256()}}
 
     def tasks(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> CrossEncoderTasks:
-        """Divide the encoding into shards of token ids. Pairs are scored when they are needed.
-
-        Raises
-        ------
-        MissingError
-            If the model cannot be found.
-        UsageError
-            If the model does not have exactly one label, or does not support `max_length`.
-        """
+        """Divide the encoding into shards of token ids. Pairs are scored when they are needed."""
         p, files = self.params, self._files(runtime)
         # torch is loaded by the work, not with the parameters.
         from relabel.sources.bert_sts.scorer import check_labels
@@ -212,17 +199,8 @@ class BertSts(Source[BertStsParams]):
 class CrossEncoderTasks(ModelTasks):
     """Work on an encoding of bert_sts.
 
-    Parameters
-    ----------
-    corpus : Corpus
-    rows : range
-        Corpus rows to encode.
-    rows_per_shard : int
-    files : ModelFiles
-    load : callable
-        Loads the model.
-    settings : dict
-        Facts of the manifest that follow from the parameters alone.
+    `rows`: corpus rows to encode. `load`: loads the model. `settings`: facts of the manifest that follow from the
+    parameters alone.
     """
 
     def __init__(

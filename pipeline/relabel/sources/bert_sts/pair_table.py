@@ -44,13 +44,8 @@ class DistinctCaptions:
 
     Any statement about two distinct captions holds for all captions they stand for.
 
-    Attributes
-    ----------
-    relevance : BertStsRelevance
-    of_row : (len(rows),) int64
-        Distinct caption of each encoded row; -1 for a failed one.
-    row : (K,) int32
-        One corpus row of each distinct caption.
+    `of_row`: distinct caption of each encoded row; -1 for a failed one.
+    `row`: (K,) int32; one corpus row of each distinct caption.
     """
 
     relevance: BertStsRelevance
@@ -124,14 +119,7 @@ class DistinctCaptions:
     def passing(self, queries: I8, candidates: I8) -> tuple[I8, I8]:
         """Return the pairs of n queries and m candidates that pass the gate, ordered by both.
 
-        Parameters
-        ----------
-        queries, candidates : (n,) and (m,) int64
-            Distinct captions.
-
-        Returns
-        -------
-        one, two : (P,) int64
+        `queries`, `candidates`: (n,) and (m,) int64; distinct captions. Returns `one, two`, (P,) int64.
         """
         if self._vectors is None:
             return np.repeat(queries, len(candidates)), np.tile(candidates, len(queries))
@@ -156,11 +144,7 @@ class DistinctCaptions:
 class PairTable:
     """Pairs of a query and a candidate, refined if they pass the gate.
 
-    Attributes
-    ----------
-    captions : DistinctCaptions
-    queries, candidates : (n,) and (m,) int64
-        Distinct captions, ascending.
+    `queries`, `candidates`: (n,) and (m,) int64; distinct captions, ascending.
     """
 
     captions: DistinctCaptions
@@ -186,13 +170,7 @@ class PairTable:
         return {f"refined-{i:05d}-of-{len(parts):05d}.parquet": part for i, part in enumerate(parts)}
 
     def task_group(self, work: Work) -> TaskGroup:
-        """Return the tasks, and log the estimated cost of those that are not done.
-
-        Raises
-        ------
-        UsageError
-            If there are more pairs than the limit (see `log_cost`).
-        """
+        """Return the tasks, and log the estimated cost of those that are not done."""
         missing = [owners for file, owners in self.tasks.items() if not work.done(file)]
         if missing:
             remaining = np.concatenate(missing)
@@ -239,17 +217,8 @@ class PairTable:
     def scores(self, work: Work, queries: I8) -> tuple[I8, I8, Scores]:
         """Read the refined pairs of some queries.
 
-        Parameters
-        ----------
-        work : Work
-        queries : (q,) int64
-            Distinct captions, ascending.
-
-        Returns
-        -------
-        query, other : (P,) int64
-            Pairs ordered by both.
-        score : (P,) float64
+        `queries`: (q,) int64; distinct captions, ascending. Returns `query, other`, (P,) int64: pairs ordered by both;
+        `score`, (P,) float64.
         """
         tables: list[tuple[I8, I8, Scores]] = []
         for file in self.tasks:

@@ -41,24 +41,9 @@ _PROBE, _WARM = 192, 16  # pairs that are timed, and that warm up the model
 class Gate:
     """Condition under which pairs are refined.
 
-    Attributes
-    ----------
-    label : str or None
-        Label whose score decides; None lets all pairs pass.
-    threshold : float
-        A pair passes if its score by the label is at least this.
-    below : "zero" or "gate"
-        Relevance of a pair that does not pass: 0, or the label's score clipped to 0..1.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel.sources.bert_sts.relevance import Gate
-    >>> gate, coarse = Gate("cbow", threshold=0.8, below="gate"), np.array([0.9, 0.3, -0.1, np.nan])
-    >>> gate.passes(coarse, 4), gate.rest(coarse, 4)
-    (array([ True, False, False, False]), array([0.9, 0.3, 0. , nan]))
-    >>> gate.describe()
-    'cbow >= 0.8'
+    `label`: label whose score decides; None lets all pairs pass.
+    `threshold`: a pair passes if its score by the label is at least this.
+    `below`: relevance of a pair that does not pass: 0, or the label's score clipped to 0..1.
     """
 
     label: str | None
@@ -88,24 +73,13 @@ class BertStsRelevance(Relevance):
 
     A text has relevance 1 to itself without being scored, as in the released code of Ladder Loss.
 
-    Attributes
-    ----------
-    texts : Texts
-        Distinct texts of the encoded captions, as token ids.
-    text : (len(rows),) int32
-        Text of each encoded row.
-    gate : Gate
-    coarse : Relevance or None
-        The gate's label, opened.
-    orders : "both" or "one"
-        "both" averages both orders of a pair, "one" puts the reference first.
-    scorer : callable
-        Loads the cross-encoder; further calls return the same one.
-    max_pairs : int or None
-        Limit of `relabel.sources.bert_sts.relevance.log_cost`.
-    runtime : Runtime
-    counts : dict of str to int
-        Counts since the encoding was opened: pairs of captions `asked` and `passed`, pairs of texts `refined`.
+    `texts`: distinct texts of the encoded captions, as token ids.
+    `text`: text of each encoded row.
+    `coarse`: the gate's label, opened.
+    `orders`: "both" averages both orders of a pair, "one" puts the reference first.
+    `scorer`: loads the cross-encoder; further calls return the same one.
+    `max_pairs`: limit of `relabel.sources.bert_sts.relevance.log_cost`.
+    `counts`: counts since the encoding was opened: pairs of captions `asked` and `passed`, pairs of texts `refined`.
     """
 
     corpus: Corpus
@@ -185,16 +159,8 @@ class BertStsRelevance(Relevance):
     def refine(self, keys: Keys, advance: Advance = ignore_progress) -> Scores:
         """Score D pairs of texts with the cross-encoder.
 
-        Parameters
-        ----------
-        keys : (D,) int64
-            Number of the first text in the upper 32 bits, of the second in the lower 32 bits (see `keys`).
-        advance : callable
-            Receives the number of further pairs that are done.
-
-        Returns
-        -------
-        (D,) float64 in 0..1.
+        `keys`: (D,) int64; number of the first text in the upper 32 bits, of the second in the lower 32 bits (see
+        `keys`). `advance`: receives the number of further pairs that are done. Returns (D,) float64 in 0..1.
         """
         self.counts["refined"] += len(keys)
         return self._score_texts(self.texts, keys >> 32, keys & _LOW, advance)
@@ -251,10 +217,7 @@ class BertStsRelevance(Relevance):
 class DryRunRelevance(BertStsRelevance):
     """Relevance that applies the gate and counts pairs. Every refined score is 0.
 
-    Attributes
-    ----------
-    met : list of (n,) int64
-        Samples of the keys of each call.
+    `met`: list of (n,) int64; samples of the keys of each call.
     """
 
     met: list[Keys] = field(default_factory=list)
@@ -274,25 +237,8 @@ class DryRunRelevance(BertStsRelevance):
 def log_cost(relevance: BertStsRelevance, pairs: int, sample: Keys, title: str) -> float:
     """Log the estimated cost of refining pairs.
 
-    Parameters
-    ----------
-    relevance : BertStsRelevance
-    pairs : int
-        Estimated number of pairs of texts to refine.
-    sample : (S,) int64
-        Keys of some of the pairs.
-    title : str
-        Title of the work that needs them.
-
-    Returns
-    -------
-    float
-        Estimated seconds.
-
-    Raises
-    ------
-    UsageError
-        If there are more pairs than `max_pairs`.
+    `pairs`: estimated number of pairs of texts to refine. `sample`: (S,) int64; keys of some of the pairs. `title`:
+    title of the work that needs them. Returns float: estimated seconds.
     """
     limit = relevance.max_pairs
     if not pairs:

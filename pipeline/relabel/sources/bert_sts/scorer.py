@@ -57,15 +57,9 @@ _HIGHEST = 5.0  # highest score of STS-B, the scale of a model without a sigmoid
 class CrossEncoderModel:
     """A loaded cross-encoder.
 
-    Attributes
-    ----------
-    cross_encoder : sentence_transformers.CrossEncoder
-    output : "sigmoid" or "raw"
-        Whether a sigmoid maps the output to 0..1.
-    scale : float
-        Divisor of an output.
-    limit : int
-        Largest number of tokens of a pair, special tokens included.
+    `output`: whether a sigmoid maps the output to 0..1.
+    `scale`: divisor of an output.
+    `limit`: largest number of tokens of a pair, special tokens included.
     """
 
     cross_encoder: Any
@@ -77,32 +71,7 @@ class CrossEncoderModel:
 def check_labels(folder: Path) -> None:
     """Raise if a model does not give one score for two texts. The model is not loaded.
 
-    Parameters
-    ----------
-    folder : Path
-        Folder of the model's files.
-
-    Raises
-    ------
-    UsageError
-        If the model has no classification head, or more than one output.
-    CheckError
-        If the configuration cannot be read.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from tempfile import TemporaryDirectory
-    >>> from relabel.core.errors import UsageError
-    >>> from relabel.sources.bert_sts.scorer import check_labels
-    >>> with TemporaryDirectory() as folder:
-    ...     config = Path(folder, "config.json")
-    ...     _ = config.write_text('{"architectures": ["BertForSequenceClassification"], "num_labels": 3}')
-    ...     try:
-    ...         check_labels(Path(folder))
-    ...     except UsageError as error:
-    ...         print("this cross-encoder has 3 labels" in str(error))
-    True
+    `folder`: folder of the model's files.
     """
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -127,26 +96,9 @@ def load_cross_encoder(
 ) -> CrossEncoderModel:
     """Load a cross-encoder in float32, for inference.
 
-    Parameters
-    ----------
-    folder : Path
-    device : "cpu" or "cuda"
-    max_length : int or None
-        Tokens a pair is truncated to; None uses the model's limit.
-    output : "sigmoid", "raw" or None
-        None uses the model's configuration: a sigmoid, unless it names the identity.
-    scale : float or None
-        None is 5 for raw outputs, because STS-B's scores are 0..5, and 1 after a sigmoid.
-
-    Raises
-    ------
-    MissingError
-        If sentence-transformers is not installed.
-    CheckError
-        If the files could run code, or are not a model (see `load_from_folder`).
-    UsageError
-        If the model does not give one score (see `check_labels`), `max_length` exceeds the model's positions, or
-        `output` is None and the model ends in a function other than sigmoid and identity.
+    `max_length`: tokens a pair is truncated to; None uses the model's limit. `output`: None uses the model's
+    configuration: a sigmoid, unless it names the identity. `scale`: None is 5 for raw outputs, because STS-B's scores
+    are 0..5, and 1 after a sigmoid.
     """
     check_labels(folder)
     cross_encoder = load_from_folder("CrossEncoder", folder, device=device)
@@ -174,36 +126,14 @@ def _output_kind(cross_encoder: Any, folder: Path) -> Output:
 class PairScorer:
     """A loaded cross-encoder that scores pairs of texts.
 
-    Parameters
-    ----------
-    folder : Path
-        Folder of the model's files.
-    max_length : int or None
-        Tokens a pair is truncated to; None uses the model's limit.
-    output : "sigmoid", "raw" or None
-        How an output becomes a score; None uses the model's configuration.
-    scale : float or None
-        Divisor of a score; None uses 5 for raw outputs and 1 after a sigmoid.
-    dtype : "float32" or "bfloat16"
-        Type of matrix products.
-    runtime : Runtime
-        Threads and device.
+    `folder`: folder of the model's files. `max_length`: tokens a pair is truncated to; None uses the model's limit.
+    `output`: how an output becomes a score; None uses the model's configuration. `scale`: divisor of a score; None uses
+    5 for raw outputs and 1 after a sigmoid. `dtype`: type of matrix products. `runtime`: threads and device.
 
-    Attributes
-    ----------
-    limit : int
-        Largest number of tokens of a pair.
-    output, scale
-        How an output becomes a relevance.
-    backend : str
-        Name of the computation in use.
-    left_out : list of str
-        Faster computations that this model or machine does not support, with the reason.
-
-    Raises
-    ------
-    MissingError, CheckError, UsageError
-        As `load_cross_encoder` and `pick_device`. CheckError also if no computation reproduces the model's scores.
+    `limit`: largest number of tokens of a pair.
+    `output`, `scale`: how an output becomes a relevance.
+    `backend`: name of the computation in use.
+    `left_out`: faster computations that this model or machine does not support, with the reason.
     """
 
     def __init__(
@@ -242,17 +172,8 @@ class PairScorer:
     def score(self, texts: Texts, first: I8, second: I8, advance: Advance = ignore_progress) -> F8:
         """Score P ordered pairs of texts.
 
-        Parameters
-        ----------
-        texts : Texts
-        first, second : (P,) int64
-            Numbers of texts.
-        advance : callable
-            Receives the number of further pairs that are done.
-
-        Returns
-        -------
-        (P,) float64 in 0..1; NaN where the model's output is not finite.
+        `first`, `second`: (P,) int64; numbers of texts. `advance`: receives the number of further pairs that are done.
+        Returns (P,) float64 in 0..1; NaN where the model's output is not finite.
         """
         outputs = self._outputs(texts, first, second, advance)
         if self.output == "sigmoid":

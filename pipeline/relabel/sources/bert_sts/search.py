@@ -30,15 +30,7 @@ _QUERIES = 1 << 13  # queries whose refined pairs are read at once
 
 
 class GatedFinder(Finder):
-    """Finder of the neighbours of reference sets by bert_sts.
-
-    Parameters
-    ----------
-    relevance : BertStsRelevance
-    search : Search
-    pooling : "paired", "max" or "mean"
-    runtime : Runtime
-    """
+    """Finder of the neighbours of reference sets by bert_sts."""
 
     def __init__(self, relevance: BertStsRelevance, search: Search, pooling: Pooling, runtime: Runtime) -> None:
         self.relevance, self.search, self.pooling, self.runtime = relevance, search, pooling, runtime
@@ -86,14 +78,9 @@ class GatedFinder(Finder):
     def _best(self, references: I8, refined: list[tuple[I8, Scores]], exclude: int) -> tuple[Rows, Scores]:
         """Find the best candidates of one query.
 
-        Parameters
-        ----------
-        references : (R,) int64
-            Distinct captions of the query's references.
-        refined : list of (others, scores)
-            For each reference, the distinct captions that pass with it and their refined scores.
-        exclude : int
-            Corpus row that is no neighbour; -1 for none.
+        `references`: (R,) int64; distinct captions of the query's references. `refined`: list of (others, scores); for
+        each reference, the distinct captions that pass with it and their refined scores. `exclude`: corpus row that is
+        no neighbour; -1 for none.
         """
         width = self.search.width
         captions = np.unique(np.concatenate([self._same_text(references), *(other for other, _ in refined)]))

@@ -27,18 +27,8 @@ _PROBES = (
 class Texts:
     """Distinct texts as token ids, without special tokens.
 
-    Attributes
-    ----------
-    ids : (indptr[-1],) int32
-        Text t is ``ids[indptr[t]:indptr[t + 1]]``.
-    indptr : (T + 1,) int64
-
-    Examples
-    --------
-    >>> from relabel.sources.bert_sts.token_pairs import Texts
-    >>> texts = Texts.of([[5, 6], [7]])
-    >>> len(texts), texts[0], texts.sizes
-    (2, array([5, 6], dtype=int32), array([2, 1]))
+    `ids`: (indptr[-1],) int32; text t is ``ids[indptr[t]:indptr[t + 1]]``.
+    `indptr`: (T + 1,) int64.
     """
 
     ids: I4
@@ -67,21 +57,8 @@ class Texts:
 class SpecialTokens:
     """Special tokens that a tokenizer puts around two texts, and the type of each token.
 
-    Attributes
-    ----------
-    head, middle, tail : tuple of int
-        Special tokens before, between and after the texts.
-    types : tuple of five int, or None
-        Token types of head, first text, middle, second text and tail; None if the model takes no types.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel.sources.bert_sts.token_pairs import SpecialTokens
-    >>> bert = SpecialTokens(head=(101,), middle=(102,), tail=(102,), types=(0, 0, 0, 1, 1))
-    >>> ids, types = bert.row(np.array([7, 8]), np.array([9]))
-    >>> ids.tolist(), types.tolist()
-    ([101, 7, 8, 102, 9, 102], [0, 0, 0, 0, 1, 1])
+    `head`, `middle`, `tail`: special tokens before, between and after the texts.
+    `types`: token types of head, first text, middle, second text and tail; None if the model takes no types.
     """
 
     head: tuple[int, ...]
@@ -96,13 +73,7 @@ class SpecialTokens:
 
     @classmethod
     def of(cls, tokenizer: Any, folder: Path) -> SpecialTokens:
-        """Infer the special tokens from one pair, and check them on a few more pairs.
-
-        Raises
-        ------
-        UsageError
-            If the tokenizer joins texts in another way.
-        """
+        """Infer the special tokens from one pair, and check them on a few more pairs."""
         special = cls._infer(tokenizer)
         # The probes have punctuation, other scripts, equal texts and a text of one letter.
         for first, second in _PROBES if special is not None else ():
@@ -155,24 +126,8 @@ def token_ids(tokenizer: Any, texts: Sequence[str], limit: int | None) -> list[l
 def truncated_lengths(first: I8, second: I8, room: int) -> tuple[I8, I8]:
     """Truncate P pairs to `room` ids, the longer text first as tokenizers do. Each text may keep half of the room.
 
-    Parameters
-    ----------
-    first, second : (P,) int64
-        Ids of each text.
-    room : int
-        Ids of both texts together.
-
-    Returns
-    -------
-    first, second : (P,) int64
-        Ids that are kept of each text.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel.sources.bert_sts.token_pairs import truncated_lengths
-    >>> truncated_lengths(np.array([3, 9, 9]), np.array([9, 2, 8]), room=10)
-    (array([3, 8, 5]), array([7, 2, 5]))
+    `first`, `second`: (P,) int64; ids of each text. `room`: ids of both texts together. Returns `first, second`, (P,)
+    int64: ids that are kept of each text.
     """
     short, long = np.minimum(first, second), np.maximum(first, second)
     # The longer text gives way until both are equally long.

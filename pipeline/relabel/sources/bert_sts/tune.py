@@ -70,29 +70,9 @@ def tune_bert_sts(
 
     The checkpoint with the highest Pearson's r on dev is kept. An interrupted run resumes from its last checkpoint.
 
-    Parameters
-    ----------
-    params : TuneBertStsParams
-    out : Path
-        Folder of the artefact (kind `cross_encoder`): the model's files and a manifest with Pearson and Spearman on dev
-        and test. `bert_sts` and sentence-transformers' CrossEncoder load the folder.
-    runtime : Runtime
-    guard : Guard, optional
-        Keeps an existing model from being replaced.
-
-    Returns
-    -------
-    manifest : Manifest
-    built : bool
-        False if the model existed already.
-
-    Raises
-    ------
-    MissingError
-        If the base model, STS-B, or a package for training is missing.
-    CheckError
-        If a row of STS-B is not two sentences and a score, the base model cannot be loaded, or the folder holds
-        something else.
+    `out`: folder of the artefact (kind `cross_encoder`): the model's files and a manifest with Pearson and Spearman on
+    dev and test. `bert_sts` and sentence-transformers' CrossEncoder load the folder. `guard`: keeps an existing model
+    from being replaced. Returns `built`: False if the model existed already.
     """
     check_kind(out, KIND)
     paths = find_stsb_files(runtime)
@@ -120,15 +100,7 @@ def find_stsb_files(runtime: Runtime) -> dict[str, Path]:
 
 
 def pair_columns(pairs: Sequence[SentencePair]) -> dict[str, list[Any]]:
-    """Return pairs as columns, each pair in both orders.
-
-    Examples
-    --------
-    >>> from relabel.datasets.judged.stsb import SentencePair
-    >>> from relabel.sources.bert_sts.tune import pair_columns
-    >>> pair_columns([SentencePair("a dog", "a puppy", 4.0, line=1)])
-    {'first': ['a dog', 'a puppy'], 'second': ['a puppy', 'a dog'], 'label': [0.8, 0.8]}
-    """
+    """Return pairs as columns, each pair in both orders."""
     rows = [(p.first, p.second, p.score / 5) for p in pairs] + [(p.second, p.first, p.score / 5) for p in pairs]
     return {name: [row[i] for row in rows] for i, name in enumerate(("first", "second", "label"))}
 
@@ -138,28 +110,8 @@ def train(
 ) -> dict[str, Any]:
     """Train a cross-encoder and write its files.
 
-    Parameters
-    ----------
-    params : TuneBertStsParams
-    base : Path
-        Folder of the encoder to start from.
-    pairs : mapping of str to sequence of SentencePair
-        Pairs of the splits train, dev and test.
-    work : Work
-        Receives the model's files.
-    runtime : Runtime
-
-    Returns
-    -------
-    dict
-        Facts of the manifest: agreement on dev and test, precision, device and steps.
-
-    Raises
-    ------
-    MissingError
-        If accelerate or datasets is not installed, or the device is not available.
-    CheckError
-        If the base model cannot be loaded.
+    `base`: folder of the encoder to start from. `pairs`: pairs of the splits train, dev and test. `work`: receives the
+    model's files. Returns dict: facts of the manifest: agreement on dev and test, precision, device and steps.
     """
     device = pick_device(runtime.device)
     with quiet(), inner_threads(runtime.threads):

@@ -104,13 +104,6 @@ class Cbow(VectorSource[CbowParams]):
         """Divide the encoding into shards of unit vectors (see `make_vector_table`).
 
         A caption without a known word has a vector of zeros.
-
-        Raises
-        ------
-        MissingError
-            If the word vectors, or PTB tokens that the source needs, are missing.
-        CheckError
-            If the file of word vectors is malformed. The message names file and line.
         """
 
         def bags(part: range) -> WordBags:
@@ -135,21 +128,7 @@ class Cbow(VectorSource[CbowParams]):
     def split_words(self, texts: list[str], runtime: Runtime, tokens: list[str] | None = None) -> WordBags:
         """Split texts into weighted words.
 
-        Parameters
-        ----------
-        texts : list of str
-            Texts as written.
-        runtime : Runtime
-        tokens : list of str, optional
-            PTB tokens of each text, if they are known.
-
-        Examples
-        --------
-        >>> from relabel.core.runtime import Runtime
-        >>> from relabel.sources.cbow import Cbow, CbowParams
-        >>> source = Cbow(CbowParams(tokenizer="lower_split"))
-        >>> source.split_words(["A dog", "Two dogs"], Runtime()).vocabulary
-        ['a', 'dog', 'two', 'dogs']
+        `texts`: texts as written. `tokens`: PTB tokens of each text, if they are known.
         """
         if self.params.weighting == "ladder":
             # Tagging is slow, so each distinct text is tagged once.
@@ -170,15 +149,8 @@ class Cbow(VectorSource[CbowParams]):
 class _TextEncoder:
     """Task vectors of new texts, from the encoding's file of word vectors.
 
-    Attributes
-    ----------
-    source : Cbow
-    manifest : Manifest
-    runtime : Runtime
-    word_vectors : dict of str to (D,) float64
-        Vectors of the words that were looked up.
-    file : WordVectorsFile or None
-        The file, once it is found.
+    `word_vectors`: dict of str to (D,) float64; vectors of the words that were looked up.
+    `file`: the file, once it is found.
     """
 
     source: Cbow
@@ -211,16 +183,7 @@ class _TextEncoder:
 class CbowTasks(WordTasks, VectorTasks):
     """Work on an encoding of cbow.
 
-    Parameters
-    ----------
-    corpus : Corpus
-    rows : range
-        Corpus rows to encode.
-    rows_per_shard : int
-    params : CbowParams
-    runtime : Runtime
-    bags : callable
-        Splits the captions of a range of rows into weighted words.
+    `rows`: corpus rows to encode. `bags`: splits the captions of a range of rows into weighted words.
     """
 
     def __init__(
@@ -285,17 +248,7 @@ class CbowTasks(WordTasks, VectorTasks):
 def load_tagger(model: str) -> Any:
     """Load a spaCy pipeline that tags parts of speech.
 
-    Parameters
-    ----------
-    model : str
-        Name of a spaCy model.
-
-    Raises
-    ------
-    MissingError
-        If spaCy or the model is not installed.
-    UsageError
-        If the model does not tag.
+    `model`: name of a spaCy model.
     """
     try:
         import spacy
@@ -323,13 +276,7 @@ def tagger_version(model: str) -> str:
 def noun_weights(texts: Sequence[str], model: str, progress: Progress) -> Iterator[list[tuple[str, float]]]:
     """Yield the words of each text, lower-cased after tagging, with weight 2 if spaCy's `pos_` is NOUN, else 1.
 
-    Parameters
-    ----------
-    texts : sequence of str
-        Texts as written, because a tagger uses capitals and punctuation.
-    model : str
-        Name of a spaCy model.
-    progress : Progress
+    `texts`: texts as written, because a tagger uses capitals and punctuation. `model`: name of a spaCy model.
     """
     tagger = load_tagger(model)
     with progress.bar(f"parts of speech ({model})", len(texts), "texts") as bar:

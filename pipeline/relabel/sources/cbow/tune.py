@@ -76,31 +76,9 @@ def tune_cbow(
 
     Training uses one thread, so the same corpus, parameters and machine give the same bytes.
 
-    Parameters
-    ----------
-    params : TuneCbowParams
-    corpus : Corpus
-    out : Path
-        Folder of the artefact (kind `word_vectors`): a text file with words by descending frequency, and a manifest.
-    runtime : Runtime
-    guard : Guard, optional
-        Keeps an existing model from being replaced.
-
-    Returns
-    -------
-    manifest : Manifest
-        Its name appears in cbow labels: `word2vec coco-train 100d`.
-    built : bool
-        False if the vectors existed already.
-
-    Raises
-    ------
-    MissingError
-        If gensim is not installed, or PTB tokens are requested and the corpus has none.
-    UsageError
-        If the corpus lacks a split.
-    CheckError
-        If no word is frequent enough.
+    `out`: folder of the artefact (kind `word_vectors`): a text file with words by descending frequency, and a manifest.
+    `guard`: keeps an existing model from being replaced. Returns `manifest`: its name appears in cbow labels: `word2vec
+    coco-train 100d`; `built`: False if the vectors existed already.
     """
     rows = corpus.rows(params.splits)
     dataset = corpus.table["caption_id"][rows.start].as_py().partition(":")[0]

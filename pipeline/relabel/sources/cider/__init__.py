@@ -41,14 +41,7 @@ VOCABULARY = "vocabulary.parquet"
 
 
 class CiderParams(SourceParams):
-    """Parameters of cider.
-
-    Examples
-    --------
-    >>> from relabel.sources.cider import CiderParams
-    >>> CiderParams(sigma=3.0, df="train").model_dump(include={"variant", "n", "sigma", "df"})
-    {'variant': 'cider_d', 'n': 4, 'sigma': 3.0, 'df': 'train'}
-    """
+    """Parameters of cider."""
 
     source: Literal["cider"] = "cider"
     pooling: Pooling = Field("refs", description="refs and mean are the same: CIDEr of a set is a mean over it.")
@@ -66,29 +59,7 @@ class CiderParams(SourceParams):
 
 
 class Cider(Source[CiderParams]):
-    """CIDEr-D and CIDEr by sparse products.
-
-    Examples
-    --------
-    CIDEr-D of one caption against the references of two images:
-
-    >>> import numpy as np
-    >>> from relabel.corpus import References
-    >>> from relabel.sources.cider.ngrams import number_ngrams
-    >>> from relabel.sources.cider.relevance import CiderRelevance, Weighting, features_of, gauss_of, idf_of
-    >>> texts = ["a dog runs", "a brown dog runs", "two cats sleep"]
-    >>> ngrams = number_ngrams(texts, str.split, 4)
-    >>> images = References.of([[0, 1], [2]])
-    >>> idf = idf_of(ngrams.document_frequency(images), documents=2)
-    >>> weighting = Weighting(ngrams.vocabulary.starts, idf, gauss_of(6.0, 4), clip=True)
-    >>> features = features_of(*ngrams.counts(0, 3), np.array([3, 4, 3]), weighting)
-    >>> relevance = CiderRelevance(
-    ...     None, range(3), "refs", features, weighting, None, str.split, unseen_idf=0.69, sigma=6.0, threads=1
-    ... )
-    >>> relevance.block(images, np.array([0, 1, 2], np.int32)).round(2)
-    array([[5.32, 6.57, 0.  ],
-           [0.  , 0.  , 7.5 ]])
-    """
+    """CIDEr-D and CIDEr by sparse products."""
 
     spec = SourceSpec(
         name="cider",
@@ -131,15 +102,7 @@ class Cider(Source[CiderParams]):
         return self.params.model_dump(exclude={"pooling"}) | {"references": REFERENCES}
 
     def tasks(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> CiderTasks:
-        """Cut the work into `vocabulary.parquet` and shards of counted n-grams (see `CiderTasks`).
-
-        Raises
-        ------
-        MissingError
-            If the tokenizer is `ptb` and the corpus has no PTB tokens.
-        UsageError
-            If `df` names a split that the corpus lacks.
-        """
+        """Cut the work into `vocabulary.parquet` and shards of counted n-grams (see `CiderTasks`)."""
         p = self.params
         facts = {"tokenizer": p.tokenizer, "variant": p.variant}
         # PTB tokens are split at any white space, as in CiderScorer.
@@ -201,20 +164,9 @@ class CiderTasks(ShardTasks):
     Making the vocabulary takes about 80 bytes of memory per word beside the corpus: 0.5 GB for the 616,767 captions of
     COCO. Shards need nothing but the vocabulary file, so any worker can make any of them.
 
-    Parameters
-    ----------
-    corpus, rows, rows_per_shard
-        See ShardTasks.
-    documents : References
-        Reference sets whose n-grams are counted, by corpus row.
-    texts : callable
-        Returns the texts of the corpus by row.
-    split : callable
-        Splits one text into words.
-    n : int
-        Longest n-gram.
-    facts : dict
-        Parameters that the manifest repeats among its facts: `tokenizer` and `variant`.
+    `corpus`, `rows`, `rows_per_shard`: see ShardTasks. `documents`: reference sets whose n-grams are counted, by corpus
+    row. `texts`: returns the texts of the corpus by row. `split`: splits one text into words. `n`: longest n-gram.
+    `facts`: parameters that the manifest repeats among its facts: `tokenizer` and `variant`.
     """
 
     def __init__(

@@ -48,21 +48,13 @@ NO_NGRAM = 1 << 40
 class Postings(NamedTuple):
     """Inverted index of N candidates, sorted by length.
 
-    Attributes
-    ----------
-    rows, column : (N,) int32
-        Corpus row of each position, and its column in the order of the caller's candidates.
-    ids : (C,) int32
-        N-grams that some candidate holds, ascending.
-    segments : (C + 1,) int64
-        The segments of n-gram j are ``segments[j]:segments[j + 1]``.
-    begin : (S + 1,) int64
-        The postings of segment s are ``begin[s]:begin[s + 1]``.
-    counts, bigrams : (S,) int32
-        Count and length that the postings of a segment share.
-    position : (E,) int32
-    inverse : (E,) float64
-        1 / norm of the posting's caption for the n-gram's order.
+    `rows`, `column`: (N,) int32; corpus row of each position, and its column in the order of the caller's candidates.
+    `ids`: (C,) int32; N-grams that some candidate holds, ascending.
+    `segments`: (C + 1,) int64; the segments of n-gram j are ``segments[j]:segments[j + 1]``.
+    `begin`: (S + 1,) int64; the postings of segment s are ``begin[s]:begin[s + 1]``.
+    `counts`, `bigrams`: (S,) int32; count and length that the postings of a segment share.
+    `position`: (E,) int32.
+    `inverse`: (E,) float64; 1 / norm of the posting's caption for the n-gram's order.
     """
 
     rows: NDArray[np.int32]
@@ -79,12 +71,9 @@ class Postings(NamedTuple):
 class MergeState(NamedTuple):
     """Buffers of a merge of up to R sorted rows.
 
-    Attributes
-    ----------
-    cursor, stop : (R,) int64
-        Current entry and end of each row.
-    counts, bigrams, weight : (R,) int32, int32, float64
-        Count, caption length and idf^2 tf / norm of the rows that hold the current n-gram, compacted to the front.
+    `cursor`, `stop`: (R,) int64; current entry and end of each row.
+    `counts`, `bigrams`, `weight`: (R,) int32, int32, float64; count, caption length and idf^2 tf / norm of the rows
+        that hold the current n-gram, compacted to the front.
     """
 
     cursor: NDArray[np.int64]
@@ -105,20 +94,8 @@ def postings_of(
 ) -> Postings:
     """Invert candidate captions.
 
-    Parameters
-    ----------
-    features : Features
-    positions : (N,) int
-        Rows of `features` to invert, repeats allowed.
-    rows : (N,) int32
-        Their corpus rows.
-    starts : (n + 1,) int64
-        See Weighting.
-
-    Raises
-    ------
-    UsageError
-        If the sort key of a posting does not fit into 63 bits.
+    `positions`: (N,) int; rows of `features` to invert, repeats allowed. `rows`: (N,) int32; their corpus rows.
+    `starts`: (n + 1,) int64; see Weighting.
     """
     # Sorted by length, candidates of equal length are neighbours within an n-gram's list, so segments are long.
     column = np.argsort(features.bigrams[positions], kind="stable").astype(np.int32)
@@ -179,10 +156,7 @@ def collect_matching_refs(
 ) -> int:
     """Collect count, length and idf^2 tf / |r| of the references whose cursor is at `gram`, and advance these cursors.
 
-    Returns
-    -------
-    int
-        References collected.
+    Returns int: references collected.
     """
     holders = 0
     squared = weighting.idf[gram] * weighting.idf[gram]
@@ -204,15 +178,8 @@ def score_sets(
 ) -> None:
     """Score every candidate against M reference sets.
 
-    Parameters
-    ----------
-    indptr, sets : (M + 1,) int64, (indptr[-1],) int32
-        Reference sets of rows of `refs`.
-    refs, postings, weighting
-    merge : MergeState
-        For the largest set.
-    out : (M, N) float64
-        Filled, columns by position in `postings`.
+    `indptr`, `sets`: (M + 1,) int64, (indptr[-1],) int32; reference sets of rows of `refs`. `merge`: for the largest
+    set. `out`: (M, N) float64; filled, columns by position in `postings`.
     """
     for m in range(len(indptr) - 1):
         rows = sets[indptr[m] : indptr[m + 1]]
@@ -294,11 +261,6 @@ class CaptionIndex:
     """Inverted index of N candidate captions, for reference sets of encoded rows.
 
     Beside its result, a call holds the scores of 4 sets per thread: 32 N bytes, times the set size for `max`.
-
-    Attributes
-    ----------
-    relevance : CiderRelevance
-    postings : Postings
     """
 
     relevance: CiderRelevance
@@ -320,19 +282,8 @@ class CaptionIndex:
     def topk(self, references: References, k: int, pooling: Pooling | None = None) -> tuple[Rows, Scores]:
         """Find the k most relevant candidates of each of M reference sets, without the (M, N) matrix.
 
-        Parameters
-        ----------
-        references : References
-            Of encoded rows. Sets of one caption give the neighbours of captions.
-        k : int
-            At least 1; cut to N.
-        pooling : Pooling, optional
-
-        Returns
-        -------
-        rows : (M, K) int32
-            Corpus rows by (-score, row).
-        scores : (M, K) float64
+        `references`: of encoded rows. Sets of one caption give the neighbours of captions. `k`: at least 1; cut to N.
+        Returns `rows`, (M, K) int32: corpus rows by (-score, row); `scores`, (M, K) float64.
         """
         width = min(k, len(self))
         rows, best = np.empty((len(references), width), np.int32), np.empty((len(references), width))

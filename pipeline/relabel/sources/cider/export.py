@@ -26,14 +26,10 @@ class Columns:
     Under clipping, min(tf_c, tf_r) is the number of levels that both captions reach. So a product over levels needs no
     minimum: an n-gram that occurs three times in a caption has entries in its columns of levels 1, 2 and 3.
 
-    Attributes
-    ----------
-    levels : list of (ids, numbers)
-        For each level, from 1: the n-grams that have a column, ascending, and the number of that column; int32.
-    count : int
-        Number of columns.
-    frequent : int
-        Columns 0 to ``frequent - 1`` are in at least 6% of captions.
+    `levels`: list of (ids, numbers); for each level, from 1: the n-grams that have a column, ascending, and the number
+        of that column; int32.
+    `count`: number of columns.
+    `frequent`: columns 0 to ``frequent - 1`` are in at least 6% of captions.
     """
 
     levels: list[tuple[NDArray[np.int32], NDArray[np.int32]]]
@@ -44,11 +40,7 @@ class Columns:
     def of(cls, features: Features, weighting: Weighting, image: NDArray[np.int32]) -> Columns:
         """Number the columns that captions of two images share and whose idf is not 0.
 
-        Parameters
-        ----------
-        features, weighting
-        image : (N,) int32
-            Image of each caption, ascending.
+        `image`: (N,) int32; image of each caption, ascending.
         """
         owner = np.repeat(image, np.diff(features.indptr))
         ids, counts, level = features.ids, features.counts, 1
@@ -76,13 +68,8 @@ class Columns:
     ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
         """List the entries of a range of captions, by (caption, column).
 
-        Returns
-        -------
-        caption : (E,) int64
-            Row of `features`.
-        column : (E,) int32
-        source : (E,) int64
-            Position in ``features.ids`` that the entry comes from.
+        Returns `caption`, (E,) int64: row of `features`; `column`, (E,) int32; `source`, (E,) int64: position in
+        ``features.ids`` that the entry comes from.
         """
         first, stop = features.indptr[rows.start], features.indptr[rows.stop]
         source = np.arange(first, stop)
@@ -107,17 +94,8 @@ def write_features(relevance: CiderRelevance, largest: float, work: Work) -> dic
 
     Beside the opened encoding this holds 16 bytes per entry: 300 MB for the 616,767 captions of COCO.
 
-    Parameters
-    ----------
-    relevance : CiderRelevance
-    largest : float
-        Upper end of the range of relevance.
-    work : Work
-
-    Returns
-    -------
-    dict of str to int
-        Sizes for `lookup.json`: `columns` and `frequent`.
+    `largest`: upper end of the range of relevance. Returns dict of str to int: sizes for `lookup.json`: `columns` and
+    `frequent`.
     """
     features, weighting, rows = relevance.features, relevance.weighting, relevance.rows
     image = relevance.corpus.image[rows.start : rows.stop]

@@ -30,21 +30,14 @@ _END = np.iinfo(np.int32).max  # larger than every n-gram of the terms
 class ImpactIndex(NamedTuple):
     """Inverted index of C candidates, by position.
 
-    Attributes
-    ----------
-    rows, positions : (C,) int32
-        Corpus row, ascending, and row of the encoding of each candidate.
-    starts : (V + 1,) int64
-        The postings of n-gram w are ``starts[w]:starts[w + 1]``.
-    postings : (E,) uint32
-        candidate * 2^12 + impact, ascending within an n-gram. The impact is idf tf / |c| for the n-gram's order, which
-        is at most 1, in steps of 1 / 4095, rounded up.
-    peak : (V,) float32
-        Largest impact of each n-gram, before rounding up.
-    largest : (C, n) float32
-        Bound of tf / |c| per unit of `Terms.per_count`, by order: 1 / |c| if counts are clipped, else the largest
-        tf / |c|.
-    bigrams : (C,) int32
+    `rows`, `positions`: (C,) int32; corpus row, ascending, and row of the encoding of each candidate.
+    `starts`: (V + 1,) int64; the postings of n-gram w are ``starts[w]:starts[w + 1]``.
+    `postings`: (E,) uint32; candidate * 2^12 + impact, ascending within an n-gram. The impact is idf tf / |c| for the
+        n-gram's order, which is at most 1, in steps of 1 / 4095, rounded up.
+    `peak`: (V,) float32; largest impact of each n-gram, before rounding up.
+    `largest`: (C, n) float32; bound of tf / |c| per unit of `Terms.per_count`, by order: 1 / |c| if counts are clipped,
+        else the largest tf / |c|.
+    `bigrams`: (C,) int32.
     """
 
     rows: I4
@@ -59,21 +52,14 @@ class ImpactIndex(NamedTuple):
 class Terms(NamedTuple):
     """The T n-grams of one reference set, called terms, and the H (n-gram, reference) pairs that occur.
 
-    Attributes
-    ----------
-    grams, orders, by_rarity : (T,) int32
-        N-grams, ascending and followed by a larger number; their orders, from 0; and the terms sorted from the rarest
-        to the most frequent.
-    begin : (T + 1,) int32
-        The references that hold term t are ``begin[t]:begin[t + 1]``.
-    counts, bigrams, weight : (H,) int32, int32, float64
-        As in MergeState.
-    coef : (T + 1,) float64
-        coef_w of `maxscore`: bounds a term's contribution when multiplied by the candidate's impact.
-    per_count : (T + 1,) float64
-        Bounds a term's contribution when multiplied by `ImpactIndex.largest`.
-    remaining : (T + 1,) float64
-        Bound of the sum of all terms from the t-th rarest on.
+    `grams`, `orders`, `by_rarity`: (T,) int32; N-grams, ascending and followed by a larger number; their orders, from
+        0; and the terms sorted from the rarest to the most frequent.
+    `begin`: (T + 1,) int32; the references that hold term t are ``begin[t]:begin[t + 1]``.
+    `counts`, `bigrams`, `weight`: (H,) int32, int32, float64; as in MergeState.
+    `coef`: (T + 1,) float64; coef_w of `maxscore`: bounds a term's contribution when multiplied by the candidate's
+        impact.
+    `per_count`: (T + 1,) float64; bounds a term's contribution when multiplied by `ImpactIndex.largest`.
+    `remaining`: (T + 1,) float64; bound of the sum of all terms from the t-th rarest on.
     """
 
     grams: I4
@@ -97,26 +83,7 @@ class Terms(NamedTuple):
 def impact_index_of(features: Features, weighting: Weighting, positions: I4, rows: I4) -> ImpactIndex:
     """Invert candidate captions by n-gram.
 
-    Parameters
-    ----------
-    features : Features
-    weighting : Weighting
-    positions, rows : (C,) int32
-        Rows of `features`, ascending, and their corpus rows.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel.sources.cider.relevance import Weighting, features_of
-    >>> from relabel.sources.cider.impact_index import IMPACT_BITS, impact_index_of
-    >>> weighting = Weighting(np.array([0, 2]), np.ones(2), np.ones(4), clip=True)
-    >>> ngrams = np.array([0, 2, 3]), np.array([0, 1, 1]), np.array([1, 1, 1])  # two captions: indptr, ids, counts
-    >>> features = features_of(*ngrams, np.array([2, 1]), weighting)
-    >>> index = impact_index_of(features, weighting, *np.array([[0, 1], [70, 71]], np.int32))
-    >>> index.postings[index.starts[1] :] >> IMPACT_BITS  # candidates that hold n-gram 1
-    array([0, 1], dtype=uint32)
-    >>> index.peak.round(3)
-    array([0.707, 1.   ], dtype=float32)
+    `positions`, `rows`: (C,) int32; rows of `features`, ascending, and their corpus rows.
     """
     grams, orders = int(weighting.starts[-1]), features.inverse.shape[1]
     starts = np.zeros(grams + 1, np.int64)
@@ -172,10 +139,7 @@ def collect_terms(
 ) -> int:
     """Collect the n-grams of a reference set that candidates hold, ascending, and the references that hold them.
 
-    Returns
-    -------
-    int
-        Terms collected.
+    Returns int: terms collected.
     """
     for r in range(len(rows)):
         merge.cursor[r], merge.stop[r] = refs.indptr[rows[r]], refs.indptr[rows[r] + 1]

@@ -62,12 +62,8 @@ class CiderFinder(SlabFinder[ImpactIndex]):
 
     Pooling `max` is searched reference by reference: the k best of a set are among the k best of its references.
 
-    Attributes
-    ----------
-    relevance, search, pooling, runtime
-        See SlabFinder.
-    leave_out : float
-        `share` of `maxscore.search`, from 0 to below 1. It affects the time only.
+    `relevance`, `search`, `pooling`, `runtime`: see SlabFinder.
+    `leave_out`: `share` of `maxscore.search`, from 0 to below 1. It affects the time only.
     """
 
     relevance: CiderRelevance
@@ -123,20 +119,13 @@ class CiderFinder(SlabFinder[ImpactIndex]):
 class Sums(NamedTuple):
     """Upper bounds that grow term by term: one sum per candidate, C of them.
 
-    Attributes
-    ----------
-    value : (C,) uint16
-        In steps of 1 / 6000.
-    met : (C + 1,) int32
-        Candidates whose value has reached the threshold. The last element is a scratch cell of `_accumulate`.
-    scored : (C,) bool
-        True exactly for the candidates in `done`.
-    done : (C + 1,) int32
-        Candidates that were scored exactly.
-    penalty : (longest + 1,) float64
-        Largest length penalty over the references, by length of the candidate.
-    left : (n,) float64
-        Sum of `Terms.per_count` over the remaining terms, by order.
+    `value`: (C,) uint16; in steps of 1 / 6000.
+    `met`: (C + 1,) int32; candidates whose value has reached the threshold. The last element is a scratch cell of
+        `_accumulate`.
+    `scored`: (C,) bool; True exactly for the candidates in `done`.
+    `done`: (C + 1,) int32; candidates that were scored exactly.
+    `penalty`: (longest + 1,) float64; largest length penalty over the references, by length of the candidate.
+    `left`: (n,) float64; sum of `Terms.per_count` over the remaining terms, by order.
     """
 
     value: U2
@@ -264,20 +253,11 @@ def search(
 ) -> None:
     """Update the K best candidates of M reference sets with the candidates of an index.
 
-    Parameters
-    ----------
-    indptr, sets : (M + 1,) int64, (indptr[-1],) int32
-        Reference sets of rows of `refs`.
-    exclude : (M,) int32
-        Corpus row that is excluded from each set's candidates, or -1.
-    refs, index, weighting
-    share : float
-        Share of the k-th best sum that the remaining terms may reach: from 0 (no term remains) to below 1. It affects
-        the time only.
-    merge, terms, sums
-        Buffers; `sums.scored` is False throughout before and after.
-    best_rows, best_scores : (M, K) int32 and float64
-        Heaps with the worst pair on top. An empty slot has score -1 and the largest int32 as its row.
+    `indptr`, `sets`: (M + 1,) int64, (indptr[-1],) int32; reference sets of rows of `refs`. `exclude`: (M,) int32;
+    corpus row that is excluded from each set's candidates, or -1. `share`: share of the k-th best sum that the
+    remaining terms may reach: from 0 (no term remains) to below 1. It affects the time only. `merge`, `terms`, `sums`:
+    buffers; `sums.scored` is False throughout before and after. `best_rows`, `best_scores`: (M, K) int32 and float64;
+    heaps with the worst pair on top. An empty slot has score -1 and the largest int32 as its row.
     """
     heap, heap_rows = np.empty(best_rows.shape[1]), np.empty(best_rows.shape[1], np.int32)
     for m in range(len(indptr) - 1):
@@ -350,13 +330,9 @@ def search(
 def merge_references(indptr: I8, rows: I4, scores: F8, best_rows: I4, best_scores: F8) -> None:
     """Merge the heaps of each set's references into the set's heap; a candidate enters once, with its best score.
 
-    Parameters
-    ----------
-    indptr : (M + 1,) int64
-        The references of set m are ``indptr[m] - indptr[0]`` to ``indptr[m + 1] - indptr[0] - 1``.
-    rows, scores : (indptr[M] - indptr[0], K) int32 and float64
-    best_rows, best_scores : (M, K) int32 and float64
-        See `search`.
+    `indptr`: (M + 1,) int64; the references of set m are ``indptr[m] - indptr[0]`` to ``indptr[m + 1] - indptr[0] -
+    1``. `rows`, `scores`: (indptr[M] - indptr[0], K) int32 and float64. `best_rows`, `best_scores`: (M, K) int32 and
+    float64; see `search`.
     """
     for m in range(len(indptr) - 1):
         lo, hi = indptr[m] - indptr[0], indptr[m + 1] - indptr[0]

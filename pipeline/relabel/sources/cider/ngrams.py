@@ -29,23 +29,10 @@ _CHUNK = 50_000  # captions or documents whose words are held as Python objects 
 class Vocabulary:
     """Distinct n-grams by id.
 
-    Attributes
-    ----------
-    starts : (n + 1,) int64
-        The ids of order k (from 1) are ``starts[k - 1]`` to ``starts[k] - 1``.
-    words : (W,) large_string
-        Words by id.
-    prefix, last : (V,) int32
-        Of each n-gram: the id of all but its last word (-1 for a word) and the id of its last word.
-
-    Examples
-    --------
-    >>> from relabel.sources.cider.ngrams import number_ngrams
-    >>> vocabulary = number_ngrams(["a dog runs", "a dog"], str.split, 2).vocabulary
-    >>> vocabulary.texts().to_pylist()
-    ['a', 'dog', 'runs', 'a dog', 'dog runs']
-    >>> vocabulary.find(number_ngrams(["dog runs fast"], str.split, 2).vocabulary)  # of dog, fast, runs, ...
-    array([ 1, -1,  2,  4, -1], dtype=int32)
+    `starts`: (n + 1,) int64; the ids of order k (from 1) are ``starts[k - 1]`` to ``starts[k] - 1``.
+    `words`: (W,) large_string; words by id.
+    `prefix`, `last`: (V,) int32; of each n-gram: the id of all but its last word (-1 for a word) and the id of its last
+        word.
     """
 
     starts: NDArray[np.int64]
@@ -108,13 +95,9 @@ class Vocabulary:
 class NgramOccurrences:
     """Every n-gram occurrence of a list of captions.
 
-    Attributes
-    ----------
-    indptr : (N + 1,) int64
-        The words of caption i are at ``indptr[i]:indptr[i + 1]``.
-    ids : (n, T) int32
-        Id of the n-gram of each order that starts at each word; -1 where it would reach beyond the caption.
-    vocabulary : Vocabulary
+    `indptr`: (N + 1,) int64; the words of caption i are at ``indptr[i]:indptr[i + 1]``.
+    `ids`: (n, T) int32; id of the n-gram of each order that starts at each word; -1 where it would reach beyond the
+        caption.
     """
 
     indptr: NDArray[np.int64]
@@ -124,21 +107,8 @@ class NgramOccurrences:
     def counts(self, first: int, stop: int) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]:
         """Count the n-grams of captions `first` to `stop` - 1.
 
-        Returns
-        -------
-        indptr : (stop - first + 1,) int64
-        ids : (indptr[-1],) int32
-            Ascending within a caption.
-        counts : (indptr[-1],) int32
-
-        Examples
-        --------
-        >>> from relabel.sources.cider.ngrams import number_ngrams
-        >>> ngrams = number_ngrams(["a cat a cat", "a dog"], str.split, 2)
-        >>> indptr, ids, counts = ngrams.counts(0, 2)
-        >>> spelled = ngrams.vocabulary.texts().to_pylist()
-        >>> [(spelled[i], int(c)) for i, c in zip(ids[: indptr[1]], counts)]
-        [('a', 2), ('cat', 2), ('a cat', 2), ('cat a', 1)]
+        Returns `indptr`, (stop - first + 1,) int64; `ids`, (indptr[-1],) int32: ascending within a caption; `counts`,
+        (indptr[-1],) int32.
         """
         bounds, size = self.indptr[first : stop + 1], len(self.vocabulary)
         unique, counts = _distinct(_keys(owners(bounds), self.ids[:, bounds[0] : bounds[-1]], size))
@@ -149,22 +119,7 @@ class NgramOccurrences:
     def document_frequency(self, documents: References) -> NDArray[np.int32]:
         """Count the documents that hold each n-gram.
 
-        Parameters
-        ----------
-        documents : References
-            Sets of captions, by their position in the list passed to `number_ngrams`.
-
-        Returns
-        -------
-        (V,) int32
-
-        Examples
-        --------
-        >>> from relabel.corpus import References
-        >>> from relabel.sources.cider.ngrams import number_ngrams
-        >>> ngrams = number_ngrams(["a dog", "a dog", "a cat"], str.split, 1)
-        >>> ngrams.document_frequency(References.of([[0, 1], [2]]))  # of a, cat, dog
-        array([2, 1, 1], dtype=int32)
+        `documents`: sets of captions, by their position in the list passed to `number_ngrams`. Returns (V,) int32.
         """
         size = len(self.vocabulary)
         df = np.zeros(size, np.int64)
@@ -181,21 +136,7 @@ class NgramOccurrences:
 def number_ngrams(texts: Sequence[str], split: Callable[[str], list[str]], n: int) -> NgramOccurrences:
     """Number the n-grams of captions.
 
-    Parameters
-    ----------
-    texts : sequence of str
-    split : callable
-        Splits one caption into words.
-    n : int
-        Longest order, at least 1.
-
-    Examples
-    --------
-    >>> from relabel.sources.cider.ngrams import number_ngrams
-    >>> ngrams = number_ngrams(["a dog runs"], str.split, 2)
-    >>> ngrams.ids  # the words, then the bigram that starts at each word
-    array([[ 0,  1,  2],
-           [ 3,  4, -1]], dtype=int32)
+    `split`: splits one caption into words. `n`: longest order, at least 1.
     """
     codes, indptr, words = _codes(texts, split)
     width = len(words)

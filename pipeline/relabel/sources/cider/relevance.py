@@ -33,15 +33,10 @@ BOUNDS = (0.0, MAX_SCORE)
 class Features(NamedTuple):
     """Captions as sparse rows (CSR), ids ascending within a row.
 
-    Attributes
-    ----------
-    indptr : (N + 1,) int64
-    ids, counts : (indptr[-1],) int32
-        N-gram ids and how often each occurs.
-    bigrams : (N,) int32
-        Length of each caption in CIDEr-D's penalty: words - 1, at least 0.
-    inverse : (N, n) float64
-        1 / norm of each order's tf * idf; 0 where the norm is 0.
+    `indptr`: (N + 1,) int64.
+    `ids`, `counts`: (indptr[-1],) int32; N-gram ids and how often each occurs.
+    `bigrams`: (N,) int32; length of each caption in CIDEr-D's penalty: words - 1, at least 0.
+    `inverse`: (N, n) float64; 1 / norm of each order's tf * idf; 0 where the norm is 0.
     """
 
     indptr: NDArray[np.int64]
@@ -54,15 +49,10 @@ class Features(NamedTuple):
 class Weighting(NamedTuple):
     """Parameters that turn counts into relevance.
 
-    Attributes
-    ----------
-    starts : (n + 1,) int64
-        The ids of order k (from 1) are ``starts[k - 1]`` to ``starts[k] - 1``.
-    idf : (V,) float64
-    gauss : (longest + 1,) float64
-        Factor for each difference in length; all ones for plain CIDEr.
-    clip : bool
-        True for CIDEr-D, which counts min(tf_c, tf_r); False for plain CIDEr, which counts tf_c.
+    `starts`: (n + 1,) int64; the ids of order k (from 1) are ``starts[k - 1]`` to ``starts[k] - 1``.
+    `idf`: (V,) float64.
+    `gauss`: (longest + 1,) float64; factor for each difference in length; all ones for plain CIDEr.
+    `clip`: True for CIDEr-D, which counts min(tf_c, tf_r); False for plain CIDEr, which counts tf_c.
     """
 
     starts: NDArray[np.int64]
@@ -74,23 +64,7 @@ class Weighting(NamedTuple):
 def idf_of(df: NDArray[np.int32], documents: int) -> NDArray[np.float64]:
     """Compute inverse document frequencies ln(documents) - ln(max(1, df)), exactly 0 where df = documents.
 
-    Parameters
-    ----------
-    df : (V,) int32
-        Documents that hold each n-gram, in 0..documents.
-    documents : int
-        At least 1.
-
-    Returns
-    -------
-    (V,) float64
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel.sources.cider.relevance import idf_of
-    >>> idf_of(np.array([0, 1, 2, 4], np.int32), documents=4).round(3)
-    array([1.386, 1.386, 0.693, 0.   ])
+    `df`: (V,) int32; documents that hold each n-gram, in 0..documents. `documents`: at least 1. Returns (V,) float64.
     """
     idf = np.log(float(documents)) - np.log(np.maximum(1, df).astype(np.float64))
     # The kernels skip n-grams whose idf is 0. The logarithms of a scalar and of an array may differ in the last bit.
@@ -106,24 +80,7 @@ def features_of(
 ) -> Features:
     """Add lengths and norms to counted captions.
 
-    Parameters
-    ----------
-    indptr, ids, counts
-        See Features.
-    words : (N,) int32
-        Number of words of each caption.
-    weighting : Weighting
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel.sources.cider.relevance import Weighting, features_of
-    >>> weighting = Weighting(np.array([0, 2]), np.array([1.0, 2.0]), np.ones(4), clip=True)
-    >>> features = features_of(np.array([0, 2]), np.array([0, 1]), np.array([3, 2]), np.array([5]), weighting)
-    >>> features.inverse  # 1 / sqrt((3 * 1)^2 + (2 * 2)^2)
-    array([[0.2]])
-    >>> features.bigrams
-    array([4], dtype=int32)
+    `indptr`, `ids`, `counts`: see Features. `words`: (N,) int32; number of words of each caption.
     """
     orders = len(weighting.starts) - 1
     order = np.searchsorted(weighting.starts, ids, side="right") - 1
@@ -157,15 +114,8 @@ def features_of_text(
 ) -> Features:
     """Make the single row of a new text.
 
-    Parameters
-    ----------
-    ngrams : NgramOccurrences
-        Of the text alone.
-    vocabulary : Vocabulary
-        Of the encoding.
-    weighting : Weighting
-    unseen_idf : float
-        idf of an n-gram that the vocabulary lacks. Such an n-gram matches nothing, but counts in the norm.
+    `ngrams`: of the text alone. `vocabulary`: of the encoding. `unseen_idf`: idf of an n-gram that the vocabulary
+    lacks. Such an n-gram matches nothing, but counts in the norm.
     """
     _, local, counts = ngrams.counts(0, 1)
     ids = vocabulary.find(ngrams.vocabulary)[local]
@@ -185,20 +135,11 @@ class CiderRelevance(Relevance):
 
     `refs` and `mean` are the same number, since CIDEr of a set is the mean over its captions. `Cider` shows an example.
 
-    Attributes
-    ----------
-    features : Features
-        The encoded rows.
-    weighting : Weighting
-    open_vocabulary : callable
-        Reads the vocabulary; called for the first new text.
-    split : callable
-        Splits a new text into words.
-    unseen_idf : float
-        idf of an n-gram that no document holds: ln(documents).
-    sigma : float or None
-        Width of the length penalty; None for plain CIDEr.
-    threads : int
+    `features`: the encoded rows.
+    `open_vocabulary`: reads the vocabulary; called for the first new text.
+    `split`: splits a new text into words.
+    `unseen_idf`: idf of an n-gram that no document holds: ln(documents).
+    `sigma`: width of the length penalty; None for plain CIDEr.
     """
 
     corpus: Corpus
@@ -318,23 +259,7 @@ class CiderRelevance(Relevance):
 def gauss_of(sigma: float | None, longest: int) -> NDArray[np.float64]:
     """Compute the length penalty exp(-d^2 / (2 sigma^2)) for differences d = 0..longest.
 
-    Parameters
-    ----------
-    sigma : float or None
-        None gives ones: plain CIDEr has no penalty.
-    longest : int
-
-    Returns
-    -------
-    (longest + 1,) float64
-
-    Examples
-    --------
-    >>> from relabel.sources.cider.relevance import gauss_of
-    >>> gauss_of(6.0, 3).round(3)
-    array([1.   , 0.986, 0.946, 0.882])
-    >>> gauss_of(None, 2)
-    array([1., 1., 1.])
+    `sigma`: None gives ones: plain CIDEr has no penalty. Returns (longest + 1,) float64.
     """
     difference = np.arange(longest + 1, dtype=np.float64)
     return np.ones(longest + 1) if sigma is None else np.exp(-(difference**2) / (2 * sigma**2))

@@ -27,14 +27,7 @@ from relabel.store.manifest import Manifest
 
 
 class FuseParams(SourceParams):
-    """Parameters of fuse. The labels that it combines are stored in its model.
-
-    Examples
-    --------
-    >>> from relabel.sources.fuse import FuseParams
-    >>> FuseParams(model="models/fuse", gate="sbert").folder.as_posix()
-    'models/fuse'
-    """
+    """Parameters of fuse. The labels that it combines are stored in its model."""
 
     source: Literal["fuse"] = "fuse"
     pooling: Pooling = Field("refs", description="refs scores the set; paired, max and mean score single references.")
@@ -66,35 +59,7 @@ class FuseParams(SourceParams):
 
 
 class Fuse(Source[FuseParams]):
-    """Learned combination of other labels.
-
-    Examples
-    --------
-    Two labels, combined by linear heads:
-
-    >>> import numpy as np
-    >>> from relabel.corpus import References
-    >>> from relabel.sources.fuse.features import Feature
-    >>> from relabel.sources.fuse.model import FuseModel, Head, Part
-    >>> from relabel.sources.fuse.relevance import FuseRelevance
-    >>> from relabel.sources.relevance import Relevance
-    >>> class Shared(Relevance):  # 1 for equal rows, else a constant
-    ...     def __init__(self, other):
-    ...         self.other = other
-    ...
-    ...     def pairs(self, references, captions, pooling=None):
-    ...         return np.where(references.rows[references.indptr[:-1]] == captions, 1.0, self.other)
-    ...
-    ...     def query(self, text, captions):
-    ...         raise NotImplementedError
-    >>> labels = {"a": Shared(0.0), "b": Shared(0.4)}
-    >>> head = Head((Feature("a", "max"), Feature("b", "max")), intercept=0.0, weights=np.array([0.5, 0.5]))
-    >>> parts = {label: Part("sbert", "vectors", False, {}) for label in labels}
-    >>> model = FuseModel(parts, {"set": head, "single": head})
-    >>> fuse = FuseRelevance(None, range(2), "refs", labels, model)
-    >>> fuse.block(References.of([[0]]), np.array([0, 1], np.int32))
-    array([[1. , 0.2]])
-    """
+    """Learned combination of other labels."""
 
     spec = SourceSpec(
         name="fuse",
@@ -106,15 +71,7 @@ class Fuse(Source[FuseParams]):
     )
 
     def input_labels(self) -> tuple[str, ...]:
-        """Return the labels that its model combines, followed by its gate if that is not one of them.
-
-        Raises
-        ------
-        MissingError
-            If there is no model.
-        CheckError
-            If the folder is not the model of a fuse.
-        """
+        """Return the labels that its model combines, followed by its gate if that is not one of them."""
         # The gate may be one of the parts: each label is encoded once.
         gate = () if self.params.gate is None else (self.params.gate,)
         return tuple(dict.fromkeys((*self._parts, *gate)))
@@ -143,13 +100,7 @@ class Fuse(Source[FuseParams]):
 
     @override
     def check_inputs(self, inputs: Mapping[str, Manifest]) -> None:
-        """Check that the parts are encoded with the parameters of the fit.
-
-        Raises
-        ------
-        CheckError
-            If a parameter of a part's encoding differs; names it.
-        """
+        """Check that the parts are encoded with the parameters of the fit."""
         for label, part in self._parts.items():
             current, fitted = without_rows(inputs[label].semantic), part.semantic
             if current != fitted:

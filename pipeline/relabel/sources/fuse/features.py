@@ -38,24 +38,8 @@ class Feature(NamedTuple):
 def pool_scores(values: Scores, indptr: NDArray[np.int64], pooling: FeaturePooling) -> Scores:
     """Reduce one score per reference to one score per set. NaN stays NaN.
 
-    Parameters
-    ----------
-    values : (indptr[-1], ...) float64
-    indptr : (P + 1,) int64
-        The references of set p are ``indptr[p]:indptr[p + 1]``; no set is empty.
-    pooling : "max", "second" or "mean"
-
-    Returns
-    -------
-    (P, ...) float64
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel.sources.fuse.features import pool_scores
-    >>> scores, indptr = np.array([0.1, 0.7, 0.4, 0.9]), np.array([0, 3, 4])
-    >>> pool_scores(scores, indptr, "second"), pool_scores(scores, indptr, "mean").round(3)
-    (array([0.4, 0.9]), array([0.4, 0.9]))
+    `values`: (indptr[-1], ...) float64. `indptr`: (P + 1,) int64; the references of set p are ``indptr[p]:indptr[p +
+    1]``; no set is empty. Returns (P, ...) float64.
     """
     # Sets of one size are reduced together, reference by reference: one order of operations for every shape.
     sizes = np.diff(indptr)

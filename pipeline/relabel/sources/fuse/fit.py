@@ -30,15 +30,7 @@ Bools = NDArray[np.bool_]
 
 
 class FitParams(Parameters):
-    """Parameters of the fit of a head. The defaults were chosen on val, where none of them matters much.
-
-    Examples
-    --------
-    >>> from relabel.sources.fuse.fit import FitParams
-    >>> params = FitParams(model="linear")
-    >>> params.model, params.penalty, params.folds
-    ('linear', 0.001, 5)
-    """
+    """Parameters of the fit of a head. The defaults were chosen on val, where none of them matters much."""
 
     model: Literal["boosted", "linear"] = Field(
         "boosted", description="boosted trees on top of a linear fit, or the linear fit alone."
@@ -68,14 +60,9 @@ class FitParams(Parameters):
 class AddedPairs:
     """Pairs of no image, which join the trees' judged pairs in every fit.
 
-    Attributes
-    ----------
-    values : (S, N, F) float64
-        Features, in the order of the sample's.
-    human : (N,) float64
-        Assumed scores, 0..1.
-    weight : float
-        Weight of a pair; a judged pair has 1.
+    `values`: (S, N, F) float64; features, in the order of the sample's.
+    `human`: (N,) float64; assumed scores, 0..1.
+    `weight`: weight of a pair; a judged pair has 1.
     """
 
     values: NDArray[np.float64]
@@ -87,15 +74,10 @@ class AddedPairs:
 class Sample:
     """Judged pairs that a head is fitted to.
 
-    Attributes
-    ----------
-    values : (S, P, F) float64
-        Features. S is 1, or 2 if a pair is scored in both directions, and its score is their mean.
-    human : (P,) float64
-        Human scores, 0..1.
-    images : (P, 2) int
-        Images of both sides.
-    added : AddedPairs, optional
+    `values`: (S, P, F) float64; features. S is 1, or 2 if a pair is scored in both directions, and its score is their
+        mean.
+    `human`: (P,) float64; human scores, 0..1.
+    `images`: (P, 2) int; images of both sides.
     """
 
     features: tuple[Feature, ...]
@@ -121,20 +103,7 @@ class Sample:
 
 
 def fit_head(sample: Sample, params: FitParams) -> Head:
-    """Fit a head to a sample.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel.sources.fuse.features import Feature
-    >>> from relabel.sources.fuse.fit import FitParams, Sample, fit_head
-    >>> values = np.linspace(0, 1, 9)
-    >>> images = np.stack([np.arange(9), np.arange(9)], axis=1)
-    >>> sample = Sample((Feature("sbert", "max"),), values[None, :, None], 0.2 + 0.5 * values, images)
-    >>> head = fit_head(sample, FitParams(model="linear", penalty=0))
-    >>> round(head.intercept, 3), head.weights.round(3)
-    (0.2, array([0.5]))
-    """
+    """Fit a head to a sample."""
     # Both directions of a pair are observations of the same human score.
     values = np.ascontiguousarray(sample.values.reshape(-1, len(sample.features)))
     human = np.tile(sample.human, len(sample.values))
@@ -174,17 +143,6 @@ def with_plateau(head: Head, sample: Sample, share: float) -> Head:
     """Return the head with one score for the best `share` of the pairs of one image, and for all that are as good.
 
     The score is the mean of these pairs' scores. A sample without such pairs, or a share of 0, gives no plateau.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel.sources.fuse.features import Feature
-    >>> from relabel.sources.fuse.fit import Sample, with_plateau
-    >>> from relabel.sources.fuse.model import Head
-    >>> head = Head((Feature("sbert", "max"),), 0.0, np.array([1.0]))
-    >>> values, images = np.array([[[0.3], [0.8], [0.9], [1.0]]]), np.array([[0, 1], [2, 2], [3, 3], [4, 4]])
-    >>> with_plateau(head, Sample(head.features, values, values[0, :, 0], images), 0.7).score(values[0]).round(3)
-    array([0.3 , 0.8 , 0.95, 0.95])
     """
     one_image = sample.images[:, 0] == sample.images[:, 1]
     scores = sample.score(head)[one_image]
@@ -198,26 +156,7 @@ def with_plateau(head: Head, sample: Sample, share: float) -> Head:
 def fit_linear(values: Scores, human: Scores, penalty: float) -> tuple[float, Scores]:
     """Minimise |human - intercept - values w|^2 / P + penalty |w * std|^2 over w >= 0.
 
-    Parameters
-    ----------
-    values : (P, F) float64
-    human : (P,) float64
-    penalty : float
-
-    Returns
-    -------
-    intercept : float
-    w : (F,) float64
-        0 for a constant feature.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel.sources.fuse.fit import fit_linear
-    >>> values = np.array([[0.0, 1.0], [1.0, 0.0], [2.0, 0.0]])
-    >>> intercept, weights = fit_linear(values, np.array([0.1, 0.2, 0.3]), penalty=0.0)
-    >>> round(intercept, 3), weights.round(3)
-    (0.1, array([0.1, 0. ]))
+    `values`: (P, F) float64. `human`: (P,) float64. Returns `w`, (F,) float64: 0 for a constant feature.
     """
     from scipy.optimize import nnls
 
@@ -239,9 +178,7 @@ def cross_validate(sample: Sample, params: FitParams) -> Scores:
     Images are assigned to folds. Pairs between folds j and k are scored by a head that was fitted to the pairs without
     an image of either fold.
 
-    Returns
-    -------
-    (P,) float64; NaN if no pairs remain for the fit.
+    Returns (P,) float64; NaN if no pairs remain for the fit.
     """
     numbers = np.unique(sample.images)
     fold = np.random.default_rng(params.seed).integers(0, params.folds, len(numbers))

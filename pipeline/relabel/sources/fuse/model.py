@@ -37,27 +37,9 @@ _STORAGE = ("rows", "rows_per_shard", "index")  # parameters of an encoding that
 class Trees(NamedTuple):
     """T regression trees as one table of N nodes.
 
-    Attributes
-    ----------
-    roots : (T,) int32
-        Root of each tree.
-    nodes : (N, 3) int32
-        Feature, left child and right child of every node; a leaf has feature -1.
-    values : (N,) float64
-        Value of a leaf, or threshold of any other node: a feature that is not larger goes left.
-
-    Examples
-    --------
-    One tree that adds 1 if the feature is larger than 0.5:
-
-    >>> import numpy as np
-    >>> from relabel.sources.fuse.model import Trees, add_trees
-    >>> nodes = np.array([[0, 1, 2], [-1, -1, -1], [-1, -1, -1]], np.int32)
-    >>> trees = Trees(np.array([0], np.int32), nodes, np.array([0.5, 0.0, 1.0]))
-    >>> out = np.array([0.1, 0.1])
-    >>> add_trees(trees, np.array([[0.5], [0.6]]), out)
-    >>> out
-    array([0.1, 1.1])
+    `roots`: (T,) int32; root of each tree.
+    `nodes`: (N, 3) int32; feature, left child and right child of every node; a leaf has feature -1.
+    `values`: (N,) float64; value of a leaf, or threshold of any other node: a feature that is not larger goes left.
     """
 
     roots: I4
@@ -89,13 +71,8 @@ def export_trees(fitted: Any) -> Trees:
 def add_trees(trees: Trees, features: F8, out: F8, threads: int = 1) -> None:
     """Add the trees' values to `out`, tree by tree.
 
-    Parameters
-    ----------
-    trees : Trees
-    features : (P, F) float64, C-contiguous
-    out : (P,) float64
-        Initial values, which are changed in place. Must be NaN wherever a feature is.
-    threads : int
+    `features`: (P, F) float64, C-contiguous. `out`: (P,) float64; initial values, which are changed in place. Must be
+    NaN wherever a feature is.
     """
     if len(trees.roots):
         compiled = _compile_sum()
@@ -146,22 +123,7 @@ class Plateau(NamedTuple):
 class Head:
     """Fitted function of features.
 
-    Attributes
-    ----------
-    features : tuple of Feature
-    intercept : float
-    weights : (F,) float64
-    trees : Trees
-    plateau : Plateau
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel.sources.fuse.features import Feature
-    >>> from relabel.sources.fuse.model import Head
-    >>> head = Head((Feature("sbert", "max"), Feature("cider", "refs")), 0.1, np.array([0.5, 0.04]))
-    >>> head.score(np.array([[0.8, 2.5], [1.0, 10.0]]))  # 0.1 + 0.4 + 0.1; 0.1 + 0.5 + 0.4
-    array([0.6, 1. ])
+    `weights`: (F,) float64.
     """
 
     features: tuple[Feature, ...]
@@ -173,14 +135,8 @@ class Head:
     def score(self, values: Scores, threads: int = 1) -> Scores:
         """Score P pairs by their features.
 
-        Parameters
-        ----------
-        values : (P, F) float64
-        threads : int
-
-        Returns
-        -------
-        (P,) float64, in `BOUNDS`; NaN where a feature is. The bits do not depend on the other pairs of the call.
+        `values`: (P, F) float64. Returns (P,) float64, in `BOUNDS`; NaN where a feature is. The bits do not depend on
+        the other pairs of the call.
         """
         out = np.full(len(values), self.intercept)
         # Column by column: a matrix product would choose its order of additions by the shape.
@@ -195,15 +151,9 @@ class Head:
 class Part:
     """Description of a label that a model was fitted with.
 
-    Attributes
-    ----------
-    source, kind : str
-    pair_by_pair : bool
-        See Source.is_pairwise.
-    semantic : dict
-        Parameters of its encoding, without its rows (see `without_rows`).
-    out_of_fold : str or None
-        sha256 of the out-of-fold predictions that replaced it in the fit, if it was itself tuned on val.
+    `pair_by_pair`: see Source.is_pairwise.
+    `semantic`: parameters of its encoding, without its rows (see `without_rows`).
+    `out_of_fold`: sha256 of the out-of-fold predictions that replaced it in the fit, if it was itself tuned on val.
     """
 
     source: str
@@ -246,15 +196,7 @@ def read_parts(folder: Path) -> dict[str, Part]:
 
 
 def read_model(folder: Path) -> FuseModel:
-    """Read a model and verify the sha256 of its files.
-
-    Raises
-    ------
-    MissingError
-        If there is no model in the folder.
-    CheckError
-        If a file is not the one that was written.
-    """
+    """Read a model and verify the sha256 of its files."""
     _check_present(folder)
     return read_artefact(folder, KIND, lambda _: _model(folder))
 
@@ -279,14 +221,7 @@ def model_manifest(folder: Path) -> Manifest:
 
 
 def without_rows(semantic: Mapping[str, Any]) -> Any:
-    """Return an encoding's parameters without its rows and its storage, as JSON-able values.
-
-    Examples
-    --------
-    >>> from relabel.sources.fuse.model import without_rows
-    >>> without_rows({"source": "cider", "n": 4, "rows": (0, 9), "rows_per_shard": 5})
-    {'source': 'cider', 'n': 4}
-    """
+    """Return an encoding's parameters without its rows and its storage, as JSON-able values."""
     return json.loads(json.dumps({k: v for k, v in semantic.items() if k not in _STORAGE}))
 
 

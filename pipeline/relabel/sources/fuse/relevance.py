@@ -43,16 +43,9 @@ class FuseRelevance(Relevance):
     first reference by the single head. `max` and `mean` pool the single head's scores of all references. `Fuse` shows
     an example.
 
-    Attributes
-    ----------
-    parts : mapping of str to Relevance
-        By label, opened for the same rows.
-    model : FuseModel
-    threads : int
-    gate : str or None
-        Part whose best candidates are scored in a search for neighbours.
-    gate_top : int
-        Number of these candidates.
+    `parts`: by label, opened for the same rows.
+    `gate`: part whose best candidates are scored in a search for neighbours.
+    `gate_top`: number of these candidates.
     """
 
     corpus: Corpus
@@ -125,13 +118,7 @@ class FuseRelevance(Relevance):
 
     @override
     def finder(self, search: Search, pooling: Pooling | None, runtime: Runtime) -> Finder:
-        """Search for neighbours among all candidates, or among the gate's best candidates.
-
-        Raises
-        ------
-        UsageError
-            If a part scores pair by pair and there is no gate.
-        """
+        """Search for neighbours among all candidates, or among the gate's best candidates."""
         return make_finder(self, search, pooling or self.pooling, runtime)
 
     @override
@@ -209,10 +196,7 @@ class ExhaustiveFinder(Finder):
 class GatedFinder(Finder):
     """Best candidates by a fuse among the best candidates by its gate; a candidate that the gate misses is not found.
 
-    Attributes
-    ----------
-    coarse : Finder
-        Finder of the gate, with at least as many neighbours.
+    `coarse`: finder of the gate, with at least as many neighbours.
     """
 
     relevance: FuseRelevance
@@ -248,27 +232,8 @@ class GatedFinder(Finder):
 def select_best(scores: Scores, candidates: Rows, exclude: int, k: int) -> tuple[Rows, Scores]:
     """Select k candidates by (-score, row), with NaN last and without `exclude`.
 
-    Parameters
-    ----------
-    scores : (C,) float64
-    candidates : (C,) int32
-        Rows, ascending.
-    exclude : int
-        A row, or -1.
-    k : int
-        At least 1, and at most the number of candidates without `exclude`.
-
-    Returns
-    -------
-    rows, scores : (k,) int32 and float64
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel.sources.fuse.relevance import select_best
-    >>> rows, scores = select_best(np.array([0.2, np.nan, 0.9, 0.2]), np.array([4, 5, 6, 7], np.int32), 6, 2)
-    >>> rows, scores
-    (array([4, 7], dtype=int32), array([0.2, 0.2]))
+    `scores`: (C,) float64. `candidates`: (C,) int32; rows, ascending. `exclude`: a row, or -1. `k`: at least 1, and at
+    most the number of candidates without `exclude`. Returns `rows, scores`, (k,) int32 and float64.
     """
     # `last` is the k-th largest score. All candidates above it are selected, and of those equal to it the first rows.
     positions = np.flatnonzero(candidates != exclude)
@@ -282,15 +247,7 @@ def select_best(scores: Scores, candidates: Rows, exclude: int, k: int) -> tuple
 def write_others(relevance: FuseRelevance, work: Work) -> dict[str, Any]:
     """Write the arrays of the kind `others` (see `relabel_train.lookup.fuse`).
 
-    Returns
-    -------
-    dict
-        Description of parts and heads for `lookup.json`.
-
-    Raises
-    ------
-    UsageError
-        If a part has no lookup, or a tree has more leaves than a lookup reads.
+    Returns dict: description of parts and heads for `lookup.json`.
     """
     labels = list(relevance.model.parts)
     parts = []

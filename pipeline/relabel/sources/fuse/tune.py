@@ -53,14 +53,7 @@ _HEAD: dict[Task, HeadName] = {"sits": "set", "sts": "single"}
 
 
 class TuneFuseParams(FitParams):
-    """Parameters of `relabel tune fuse`.
-
-    Examples
-    --------
-    >>> from relabel.sources.fuse.tune import TuneFuseParams
-    >>> TuneFuseParams(parts=("sbert", "spice")).parts
-    ('sbert', 'spice')
-    """
+    """Parameters of `relabel tune fuse`."""
 
     on: Literal["cxc-val"] = Field("cxc-val", description="Pairs that it is fitted to: those of CxC's val split.")
     parts: tuple[str, ...] = Field(
@@ -79,15 +72,9 @@ class TuneFuseParams(FitParams):
 class FuseInput:
     """Label that a fuse is fitted with.
 
-    Attributes
-    ----------
-    source : Source
-    semantic : dict
-        Parameters of its encoding of val.
-    identity : str
-        Identity of that encoding as an input of an artefact.
-    opened : callable
-        Opens the encoding.
+    `semantic`: parameters of its encoding of val.
+    `identity`: identity of that encoding as an input of an artefact.
+    `opened`: opens the encoding.
     """
 
     source: Source[Any]
@@ -108,13 +95,7 @@ class FuseInput:
 
 
 def find_out_of_fold(source: Source[Any]) -> Path | None:
-    """Find the out-of-fold predictions of a label whose model was itself tuned on val.
-
-    Raises
-    ------
-    UsageError
-        If the model was tuned on val without writing them.
-    """
+    """Find the out-of-fold predictions of a label whose model was itself tuned on val."""
     folder = source.model_folder()
     if folder is None or not (folder / MANIFEST).is_file():
         return None
@@ -137,32 +118,10 @@ def tune_fuse(
 ) -> tuple[Manifest, bool]:
     """Fit a fuse, unless it exists already. A killed run keeps the features that were computed.
 
-    Parameters
-    ----------
-    params : TuneFuseParams
-    parts : mapping of str to FuseInput
-        Labels in `params.parts`.
-    corpus : Corpus
-        COCO's, with Karpathy's val split.
-    out : Path
-        Folder of the artefact (kind `fuse_model`): the model (see `FuseModel`), the features of all judged pairs
-        (`sits-LABEL.parquet`, ...), those of altered copies, and a manifest that reports cross-validated figures.
-    runtime : Runtime
-    guard : Guard, optional
-        Protects an older model that would be replaced.
-
-    Returns
-    -------
-    manifest : Manifest
-    built : bool
-        False if it existed.
-
-    Raises
-    ------
-    UsageError
-        If there are no parts, one is listed twice, a free one is no part, or one cannot score altered copies.
-    CheckError
-        If the corpus lacks a judged pair of val, or a file of out-of-fold predictions is not valid.
+    `parts`: labels in `params.parts`. `corpus`: COCO's, with Karpathy's val split. `out`: folder of the artefact (kind
+    `fuse_model`): the model (see `FuseModel`), the features of all judged pairs (`sits-LABEL.parquet`, ...), those of
+    altered copies, and a manifest that reports cross-validated figures. `guard`: protects an older model that would be
+    replaced. Returns `built`: False if it existed.
     """
     if not params.parts or len(set(params.parts)) < len(params.parts):
         labels = ", ".join(params.parts) or "none"

@@ -51,14 +51,8 @@ _STEP = 2048  # pairs between two updates of the progress bar
 class JudgedPairs:
     """Judged pairs of one task.
 
-    Attributes
-    ----------
-    task : "sits" or "sts"
-    human : HumanScores
-    left, right : (P,) int32
-        Rows of captions; the right sides of SITS are numbers of images.
-    images : (P, 2) int32
-        Images of both sides.
+    `left`, `right`: (P,) int32; rows of captions; the right sides of SITS are numbers of images.
+    `images`: (P, 2) int32; images of both sides.
     """
 
     task: Task
@@ -69,13 +63,7 @@ class JudgedPairs:
 
     @classmethod
     def of(cls, task: Task, corpus: Corpus) -> JudgedPairs:
-        """Find the pairs of val in a corpus.
-
-        Raises
-        ------
-        CheckError
-            If the corpus lacks a caption or image of a pair.
-        """
+        """Find the pairs of val in a corpus."""
         human = human_scores(task, "val")
         right_of = corpus.image_of if task == "sits" else corpus.row_of
         try:
@@ -119,13 +107,7 @@ class JudgedPairs:
         return pa.table(columns)
 
     def out_of_fold(self, path: Path, poolings: Sequence[FeaturePooling]) -> pa.Table:
-        """Read the features of a part that was itself tuned on val; NaN for pairs between folds.
-
-        Raises
-        ------
-        CheckError
-            If the file lacks a column, or has no judged pair of val.
-        """
+        """Read the features of a part that was itself tuned on val; NaN for pairs between folds."""
         table = pq.read_table(path)
         if missing := {"task", "left", "right", *poolings} - set(table.column_names):
             raise CheckError(f"no column {', '.join(sorted(missing))}", where=str(path), todo="Tune the model again.")
@@ -148,16 +130,7 @@ class JudgedPairs:
 
 
 def poolings_of(source: Source[Any], task: Task) -> tuple[FeaturePooling, ...]:
-    """Return the poolings of a part's features.
-
-    Examples
-    --------
-    >>> from relabel.sources.cider import Cider, CiderParams
-    >>> from relabel.sources.fuse.tune_data import poolings_of
-    >>> source = Cider(CiderParams())
-    >>> poolings_of(source, "sits"), poolings_of(source, "sts")
-    (('refs', 'max', 'second'), ('max',))
-    """
+    """Return the poolings of a part's features."""
     # A single reference has one score under every pooling. A source that scores the set itself is read by that score in
     # place of the mean, and by nothing else if it scores pair by pair, which is slow.
     if task == "sts":
@@ -203,31 +176,13 @@ class AlteredCopy(NamedTuple):
 
 
 def read_train_captions(runtime: Runtime) -> list[str]:
-    """Read the captions of COCO's train2014.
-
-    Raises
-    ------
-    MissingError
-        If the file is not on this machine.
-    """
+    """Read the captions of COCO's train2014."""
     path = locate("coco-captions", FILES[0], runtime.data)
     return [caption.text for caption in read_coco([path], lambda _, images: dict.fromkeys(images.tolist(), "train"))]
 
 
 def alter_captions(captions: Sequence[str], count: int, seed: int) -> list[AlteredCopy]:
-    """Alter `count` captions, drawn without replacement; the kinds of change are as frequent as possible.
-
-    Raises
-    ------
-    UsageError
-        If fewer captions can be altered.
-
-    Examples
-    --------
-    >>> from relabel.sources.fuse.tune_data import alter_captions
-    >>> alter_captions(["a black cat on a white chair"], 1, seed=0)
-    [AlteredCopy(caption='a black cat on a white chair', copy='a white cat on a black chair')]
-    """
+    """Alter `count` captions, drawn without replacement; the kinds of change are as frequent as possible."""
     generator = random.Random(seed)
     shuffled = generator.sample(captions, len(captions))
     lexicon = _count_words(shuffled[:_LEXICON_CAPTIONS])
@@ -258,14 +213,7 @@ def alter_captions(captions: Sequence[str], count: int, seed: int) -> list[Alter
 
 
 def classify_words(words: Sequence[str]) -> list[WordClass | None]:
-    """Assign the words of a caption to classes by their neighbours; None for all others.
-
-    Examples
-    --------
-    >>> from relabel.sources.fuse.tune_data import classify_words
-    >>> classify_words(["two", "red", "birds", "sitting", "on", "a", "branch"])
-    ['count', 'modifier', 'noun', 'activity', 'relation', None, 'noun']
-    """
+    """Assign the words of a caption to classes by their neighbours; None for all others."""
     classes: list[WordClass | None] = [None] * len(words)
     for i, word in enumerate(words):
         following = words[i + 1] if i + 1 < len(words) else ""

@@ -38,15 +38,7 @@ BEAM = 40
 
 
 class MeteorParams(SourceParams):
-    """Parameters of meteor. Those after `language` change no score and enter no fingerprint.
-
-    Examples
-    --------
-    >>> from relabel.sources.meteor import MeteorParams
-    >>> params = MeteorParams(heap="4G")
-    >>> params.language, params.heap, params.processes
-    ('en', '4G', None)
-    """
+    """Parameters of meteor. Those after `language` change no score and enter no fingerprint."""
 
     source: Literal["meteor"] = "meteor"
     pooling: Pooling = "refs"
@@ -59,15 +51,7 @@ class MeteorParams(SourceParams):
 
 
 class Meteor(Source[MeteorParams]):
-    """METEOR 1.5.
-
-    Examples
-    --------
-    >>> from relabel.sources.meteor import Meteor, MeteorParams
-    >>> source = Meteor(MeteorParams(processes=2))
-    >>> source.is_pairwise(), source.lookup_blocker()
-    (True, 'it scores pair by pair')
-    """
+    """METEOR 1.5."""
 
     spec = SourceSpec(
         name="meteor",
@@ -98,13 +82,6 @@ class Meteor(Source[MeteorParams]):
         """Cut the work that pairs share: each row's normalised text (`words`), and METEOR's tables cut to these texts.
 
         Pairs themselves are scored by the opened encoding.
-
-        Raises
-        ------
-        MissingError
-            If the corpus has no PTB tokens, or there is no Java or no pycocoevalcap.
-        PartialError
-            If Java ends early, or gives no answer within `silence` seconds.
         """
         return MeteorTasks(corpus, rows, rows_per_shard, self.params.language, self.params.silence)
 
@@ -133,15 +110,8 @@ class MeteorRelevance(Relevance):
 
     A caption among its own references scores 1 and is not sent to Java.
 
-    Attributes
-    ----------
-    words : list of str
-        Distinct normalised texts; the first is empty.
-    text : (len(rows),) int32
-        Index into `words` of each encoded row's text.
-    scorer : MeteorScorer
-    params : MeteorParams
-    runtime : Runtime
+    `words`: distinct normalised texts; the first is empty.
+    `text`: index into `words` of each encoded row's text.
     """
 
     corpus: Corpus
@@ -155,13 +125,7 @@ class MeteorRelevance(Relevance):
 
     @override
     def pairs(self, references: References, captions: Rows, pooling: Pooling | None = None) -> Scores:
-        """Score P pairs; `max` equals `refs`, because METEOR takes the best of several references.
-
-        Raises
-        ------
-        PartialError
-            If Java ends or hangs repeatedly; names the pair.
-        """
+        """Score P pairs; `max` equals `refs`, because METEOR takes the best of several references."""
         mode = pooling or self.pooling
         if mode == "paired":
             references = references.first()
@@ -236,14 +200,8 @@ class MeteorRelevance(Relevance):
 def make_scorer(params: MeteorParams, tables: Path, runtime: Runtime, manifest: Manifest | None = None) -> MeteorScorer:
     """Make a scorer that starts its processes when needed.
 
-    Parameters
-    ----------
-    params : MeteorParams
-    tables : Path
-        Folder of cut tables.
-    runtime : Runtime
-    manifest : Manifest, optional
-        Of the encoding that holds the tables. The tables must still be its files whenever a process starts.
+    `tables`: folder of cut tables. `manifest`: of the encoding that holds the tables. The tables must still be its
+    files whenever a process starts.
     """
 
     def command(few_lines: bool) -> list[str]:

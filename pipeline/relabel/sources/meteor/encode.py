@@ -40,31 +40,8 @@ _BLOCK = 1 << 24  # bytes of the paraphrase table read at a time
 def cut_paraphrases(table: Path, texts: Iterable[str], out: Path) -> int:
     """Write the entries of a paraphrase table that can match within a list of texts.
 
-    Parameters
-    ----------
-    table : Path
-        gzip file with three lines per entry: probability, phrase, phrase.
-    texts : iterable of str
-        Normalised texts.
-    out : Path
-        gzip file with the kept entries, in their order. Equal texts give equal bytes.
-
-    Returns
-    -------
-    int
-        Number of kept entries.
-
-    Examples
-    --------
-    >>> import gzip
-    >>> from pathlib import Path
-    >>> from relabel.sources.meteor.encode import cut_paraphrases
-    >>> with gzip.open("table.gz", "wt") as file:
-    ...     print("0.5", "a dog", "a hound", "0.3", "a car", "an automobile", sep=chr(10), file=file)
-    >>> cut_paraphrases(Path("table.gz"), ["a dog runs", "the hound", "a hound"], Path("cut.gz"))
-    1
-    >>> gzip.open("cut.gz").read().split()
-    [b'0.5', b'a', b'dog', b'a', b'hound']
+    `table`: gzip file with three lines per entry: probability, phrase, phrase. `texts`: normalised texts. `out`: gzip
+    file with the kept entries, in their order. Equal texts give equal bytes. Returns int: number of kept entries.
     """
     # Phrases are looked up by hash. A collision keeps an entry that cannot match, which changes no score.
     seen = np.zeros(1 << _BITS, np.bool_)
@@ -87,16 +64,7 @@ def cut_synonyms(jar: Path, texts: Iterable[str]) -> tuple[bytes, bytes]:
     METEOR treats two words as synonyms if they share a synonym set, where a word has its own sets and those of its base
     forms. The cut tables list the sets of the base forms under the word itself.
 
-    Parameters
-    ----------
-    jar : Path
-    texts : iterable of str
-        Normalised texts.
-
-    Returns
-    -------
-    synsets, exceptions : bytes
-        Contents for `SYNSETS` and `EXCEPTIONS`.
+    `texts`: normalised texts. Returns `synsets, exceptions`: contents for `SYNSETS` and `EXCEPTIONS`.
     """
     # Invert the table: words of the texts by synonym set.
     sets, bases = read_wordnet(jar)
@@ -156,13 +124,8 @@ def _blocks(table: Path) -> Iterator[list[bytes]]:
 class MeteorTasks(ShardTasks):
     """Work on one encoding of meteor.
 
-    Parameters
-    ----------
-    corpus, rows, rows_per_shard
-        See ShardTasks.
-    language : str
-    silence : float
-        Seconds without an answer after which Java is considered hung.
+    `corpus`, `rows`, `rows_per_shard`: see ShardTasks. `silence`: seconds without an answer after which Java is
+    considered hung.
     """
 
     title = "METEOR's words"
@@ -209,11 +172,7 @@ class MeteorTasks(ShardTasks):
 class MeteorTables:
     """METEOR's tables, cut to the entries that can match within a list of texts.
 
-    Parameters
-    ----------
-    language : str
-    texts : list of str
-        Normalised texts.
+    `texts`: normalised texts.
     """
 
     def __init__(self, language: str, texts: list[str]) -> None:

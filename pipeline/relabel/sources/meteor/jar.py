@@ -38,15 +38,8 @@ def paraphrase_table(language: str) -> Path:
 def scorer_command(language: str, tables: Path, heap: str, few_lines: bool = False) -> list[str]:
     """Return the command line of a scorer of normalised texts.
 
-    Parameters
-    ----------
-    language : str
-    tables : Path
-        Folder of cut tables (see `MeteorTables`).
-    heap : str
-        Largest heap of Java, as `2G`.
-    few_lines : bool
-        Compile with Java's fast compiler only. A process for some hundred lines then takes half a second less CPU time.
+    `tables`: folder of cut tables (see `MeteorTables`). `heap`: largest heap of Java, as `2G`. `few_lines`: compile
+    with Java's fast compiler only. A process for some hundred lines then takes half a second less CPU time.
     """
     # `-norm` would normalise and convert to lower case; `-lower` does the second step only.
     folder = tables.resolve()
@@ -58,25 +51,8 @@ def scorer_command(language: str, tables: Path, heap: str, few_lines: bool = Fal
 def normalise(texts: Sequence[str], language: str, silence: float) -> list[str]:
     """Normalise texts as METEOR's `-norm` does, without its conversion to lower case; each distinct text once.
 
-    Parameters
-    ----------
-    texts : sequence of str
-        PTB tokens.
-    language : str
-    silence : float
-        Seconds without an answer after which Java is considered hung.
-
-    Returns
-    -------
-    list of str
-        Words joined by one space, without `|||`, which METEOR's protocol reserves.
-
-    Raises
-    ------
-    MissingError
-        Without Java or pycocoevalcap.
-    JavaError
-        If the normaliser ends early, hangs or gives a wrong number of lines.
+    `texts`: PTB tokens. `silence`: seconds without an answer after which Java is considered hung. Returns list of str:
+    words joined by one space, without `|||`, which METEOR's protocol reserves.
     """
     lines = [_one_line(text) for text in texts]
     distinct = list(dict.fromkeys(line for line in lines if line))
@@ -96,13 +72,8 @@ def normalise(texts: Sequence[str], language: str, silence: float) -> list[str]:
 class MeteorScorer:
     """Scorer of lines on up to `processes` Java processes, which stay for the next call.
 
-    Parameters
-    ----------
-    command : callable
-        Takes `few_lines` and returns the command that starts one METEOR with `-stdio`; called at every start.
-    processes : int
-    silence : float
-        Seconds without an answer after which a process is considered hung.
+    `command`: takes `few_lines` and returns the command that starts one METEOR with `-stdio`; called at every start.
+    `silence`: seconds without an answer after which a process is considered hung.
     """
 
     def __init__(self, command: Callable[[bool], list[str]], processes: int, silence: float) -> None:
@@ -122,20 +93,7 @@ class MeteorScorer:
     def score(self, lines: Sequence[str]) -> list[float]:
         """Score lines of the form `reference ||| ... ||| candidate`.
 
-        Parameters
-        ----------
-        lines : sequence of str
-            All texts are normalised and not empty.
-
-        Returns
-        -------
-        list of float
-            METEOR of the best reference, 0..1.
-
-        Raises
-        ------
-        LineError
-            If no process answers a line after `ATTEMPTS` tries or `RESTARTS` restarts.
+        `lines`: all texts are normalised and not empty. Returns list of float: METEOR of the best reference, 0..1.
         """
         # Many pairs have equal statistics, so each distinct list of statistics is evaluated once.
         statistics = self._pool.ask([f"SCORE ||| {line}" for line in lines], _statistics, _give_up)

@@ -57,12 +57,8 @@ _LONGEST = 200  # largest number of characters in the path of a module
 class Module(NamedTuple):
     """An entry of `modules.json`.
 
-    Attributes
-    ----------
-    path : str
-        Folder of the module inside the model's folder; empty for the model's folder itself.
-    name : str
-        Class name without its package.
+    `path`: folder of the module inside the model's folder; empty for the model's folder itself.
+    `name`: class name without its package.
     """
 
     path: str
@@ -70,33 +66,7 @@ class Module(NamedTuple):
 
 
 def check_model_folder(folder: Path) -> None:
-    """Raise if a model folder could make a loader run code or unpickle.
-
-    Parameters
-    ----------
-    folder : Path
-
-    Raises
-    ------
-    CheckError
-        If a JSON file cannot be read or names other code. If `modules.json` lists a class that is not in `MODULES`, or
-        a path outside the folder. If weights are pickled, or the folder holds an adapter of another model.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from tempfile import TemporaryDirectory
-    >>> from relabel.core.errors import CheckError
-    >>> from relabel.sources.models.checks import check_model_folder
-    >>> with TemporaryDirectory() as folder:
-    ...     config = Path(folder, "config.json")
-    ...     _ = config.write_text('{"auto_map": {"AutoModel": "evil.Model"}}')
-    ...     try:
-    ...         check_model_folder(Path(folder))
-    ...     except CheckError as error:
-    ...         print("relabel runs no code from a model" in str(error))
-    True
-    """
+    """Raise if a model folder could make a loader run code or unpickle."""
     folders = list(dict.fromkeys([folder, *(folder / module.path for module in read_modules(folder))]))
     # Only folders that a loader reads: the model's own and those of its modules.
     files = [path for parent in folders if is_folder(parent) for path in sorted(parent.iterdir()) if path.is_file()]
@@ -112,21 +82,7 @@ def check_model_folder(folder: Path) -> None:
 def check_weights(files: Collection[str], where: str) -> None:
     """Raise if weights are pickled and no safetensors file in their folder replaces them.
 
-    Parameters
-    ----------
-    files : collection of str
-        Paths of a model's files, relative to its folder.
-    where : str
-        Folder, or name on the hub, for the message.
-
-    Raises
-    ------
-    CheckError
-
-    Examples
-    --------
-    >>> from relabel.sources.models.checks import check_weights
-    >>> check_weights(["model.safetensors", "pytorch_model.bin"], "acme/model")
+    `files`: paths of a model's files, relative to its folder. `where`: folder, or name on the hub, for the message.
     """
     safe = {PurePosixPath(name).parent for name in files if PurePosixPath(name).name in _SAFE_WEIGHTS}
     for path in sorted(map(PurePosixPath, files)):
@@ -148,13 +104,7 @@ def read_modules(folder: Path) -> list[Module]:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file of a model.
-
-    Raises
-    ------
-    CheckError
-        If it cannot be read.
-    """
+    """Read a JSON file of a model."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:

@@ -49,12 +49,8 @@ _PROBES = (
 class Embeddings:
     """Vectors of N texts.
 
-    Attributes
-    ----------
-    vectors : (N, D) float32
-        Task vectors; not finite if the model's output is not.
-    truncated : (N,) bool
-        True if the model saw only the beginning of the text.
+    `vectors`: (N, D) float32; task vectors; not finite if the model's output is not.
+    `truncated`: (N,) bool; True if the model saw only the beginning of the text.
     """
 
     vectors: Vectors
@@ -64,34 +60,13 @@ class Embeddings:
 class SentenceEncoder:
     """A loaded sentence encoder.
 
-    Parameters
-    ----------
-    folder : Path
-        Folder of the model's files.
-    prompt : str or None
-        Text before every input; None uses the model's default prompt, "" uses none.
-    max_length : int or None
-        Tokens a text is truncated to, special tokens included; None uses the model's limit.
-    dtype : "float32" or "bfloat16"
-        Type of matrix products; sums and norms stay in float32.
-    runtime : Runtime
-        Threads and device.
+    `folder`: folder of the model's files. `prompt`: text before every input; None uses the model's default prompt, ""
+    uses none. `max_length`: tokens a text is truncated to, special tokens included; None uses the model's limit.
+    `dtype`: type of matrix products; sums and norms stay in float32. `runtime`: threads and device.
 
-    Attributes
-    ----------
-    prompt : str
-    max_length : int or None
-    width : int
-        Dimension D of the vectors.
-    backend : str
-        Name of the computation in use.
-    left_out : list of str
-        Faster computations that this model or machine does not support, with the reason.
-
-    Raises
-    ------
-    MissingError, CheckError, UsageError
-        As `load_model` and `pick_device`.
+    `width`: dimension D of the vectors.
+    `backend`: name of the computation in use.
+    `left_out`: faster computations that this model or machine does not support, with the reason.
     """
 
     def __init__(
@@ -117,11 +92,7 @@ class SentenceEncoder:
     def encode(self, texts: Sequence[str], advance: Advance = ignore_progress) -> Embeddings:
         """Encode N texts, each distinct text once. White space around a text is removed.
 
-        Parameters
-        ----------
-        texts : sequence of str
-        advance : callable
-            Receives the number of further texts that are done.
+        `advance`: receives the number of further texts that are done.
         """
         stripped = [text.strip() for text in texts]
         number = {text: i for i, text in enumerate(dict.fromkeys(stripped))}
@@ -246,22 +217,8 @@ class SentenceEncoder:
 def batch_by_length(lengths: Sequence[int], budget: int) -> list[Index]:
     """Group N texts by length into batches of at most `budget` tokens (at least one text), the longest first.
 
-    Parameters
-    ----------
-    lengths : (N,) sequence of int
-        Number of tokens of each text.
-    budget : int
-
-    Returns
-    -------
-    list of (B,) int64
-        Texts of each batch; they depend on the lengths only.
-
-    Examples
-    --------
-    >>> from relabel.sources.models.encoder import batch_by_length
-    >>> [batch.tolist() for batch in batch_by_length([3, 5, 3, 3], budget=6)]
-    [[1], [0, 2], [3]]
+    `lengths`: (N,) sequence of int; number of tokens of each text. Returns list of (B,) int64: texts of each batch;
+    they depend on the lengths only.
     """
     counts = np.asarray(lengths, np.int64)
     batches: list[Index] = []

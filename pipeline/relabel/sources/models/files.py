@@ -41,15 +41,9 @@ _OTHER_BACKENDS = ("onnx", "openvino")
 class ModelFiles:
     """A model on disk.
 
-    Attributes
-    ----------
-    name : str
-        Name as requested.
-    folder : Path
-    place : "folder", "hub cache", "package" or "hub"
-        Origin of the files.
-    revision : str or None
-        The hub's commit, if it is known.
+    `name`: name as requested.
+    `place`: origin of the files.
+    `revision`: the hub's commit, if it is known.
     """
 
     name: str
@@ -67,13 +61,7 @@ class ModelFiles:
         return hashlib.sha256("".join(lines).encode()).hexdigest()
 
     def check_unchanged(self, manifest: Manifest) -> str:
-        """Return the sha256, or raise if an encoding was made with another model.
-
-        Raises
-        ------
-        CheckError
-            If the model was replaced after the captions were encoded.
-        """
+        """Return the sha256, or raise if an encoding was made with another model."""
         sha256 = self.sha256()
         if sha256 != manifest.semantic["model"]["sha256"]:
             message = "this is not the model that the encoding was made with"
@@ -88,22 +76,8 @@ class ModelFiles:
 def find_model(name: str, revision: str | None = None, progress: Progress = SILENT) -> ModelFiles:
     """Find a model by path or by its name on the hub.
 
-    Parameters
-    ----------
-    name : str
-        A folder, or a name such as `sentence-transformers/all-MiniLM-L6-v2` (or `all-MiniLM-L6-v2` for short).
-    revision : str, optional
-        Branch, tag or commit on the hub. A package does not know its revision, so it is used only for None.
-    progress : Progress
-
-    Raises
-    ------
-    MissingError
-        If the model cannot be found. The message says how to get it.
-    CheckError
-        If the files could run code or unpickle (see `check_model_folder`), for any origin.
-    UsageError
-        If a revision of a folder is requested.
+    `name`: a folder, or a name such as `sentence-transformers/all-MiniLM-L6-v2` (or `all-MiniLM-L6-v2` for short).
+    `revision`: branch, tag or commit on the hub. A package does not know its revision, so it is used only for None.
     """
     folder = Path(name).expanduser()
     if folder.is_dir():
@@ -135,30 +109,7 @@ def value_files(folder: Path) -> list[str]:
     Weights are safetensors. If there is a tokenizer.json, its parts are left out. Other backends, model cards and files
     of training are left out.
 
-    Parameters
-    ----------
-    folder : Path
-
-    Returns
-    -------
-    list of str
-        Paths relative to the folder.
-
-    Raises
-    ------
-    CheckError
-        If `modules.json` is not a list of modules that relabel loads.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from tempfile import TemporaryDirectory
-    >>> from relabel.sources.models.files import value_files
-    >>> with TemporaryDirectory() as folder:
-    ...     for name in ("config.json", "model.safetensors", "tokenizer.json", "vocab.txt", "README.md"):
-    ...         _ = Path(folder, name).write_text("{}")
-    ...     value_files(Path(folder))
-    ['config.json', 'model.safetensors', 'tokenizer.json']
+    Returns list of str: paths relative to the folder.
     """
     names = {path.relative_to(folder).as_posix() for path in folder.iterdir() if path.is_file()}
     for module in read_modules(folder):

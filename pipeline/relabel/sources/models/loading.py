@@ -20,21 +20,7 @@ _NO_LIMIT = 1_000_000  # limits from here on mean none; some tokenizers have 1e3
 def load_model(folder: Path, device: Literal["cpu", "cuda"], max_length: int | None) -> SentenceTransformer:
     """Load a sentence encoder in float32, for inference.
 
-    Parameters
-    ----------
-    folder : Path
-    device : "cpu" or "cuda"
-    max_length : int or None
-        Tokens a text is truncated to, special tokens included; None uses the model's limit.
-
-    Raises
-    ------
-    MissingError
-        If sentence-transformers is not installed.
-    CheckError
-        If the files could run code, or are not a model (see `load_from_folder`).
-    UsageError
-        If `max_length` exceeds the model's positions, or the model has no such setting.
+    `max_length`: tokens a text is truncated to, special tokens included; None uses the model's limit.
     """
     model: SentenceTransformer = load_from_folder("SentenceTransformer", folder, device=device)
     model.float().eval()
@@ -54,19 +40,7 @@ def load_model(folder: Path, device: Literal["cpu", "cuda"], max_length: int | N
 def load_from_folder(kind: Literal["SentenceTransformer", "CrossEncoder"], folder: Path, **options: Any) -> Any:
     """Load a model of sentence-transformers from its files. Every model is loaded by this function.
 
-    Parameters
-    ----------
-    kind : "SentenceTransformer" or "CrossEncoder"
-    folder : Path
-    **options
-        Further arguments of the class.
-
-    Raises
-    ------
-    MissingError
-        If sentence-transformers is not installed.
-    CheckError
-        If the files could run code or unpickle (see `check_model_folder`), or are not a model it can load.
+    `options`: further arguments of the class.
     """
     # No file of the folder is passed on before it is checked.
     check_model_folder(folder)
@@ -122,27 +96,8 @@ def quiet() -> Iterator[None]:
 def check_max_length(max_length: int | None, positions: int | None) -> None:
     """Raise if texts would be truncated to more tokens than a model has positions.
 
-    Parameters
-    ----------
-    max_length : int or None
-        Requested number of tokens; None leaves the model's limit.
-    positions : int or None
-        Positions of the model (see `positions_of`).
-
-    Raises
-    ------
-    UsageError
-
-    Examples
-    --------
-    >>> from relabel.core.errors import UsageError
-    >>> from relabel.sources.models.loading import check_max_length
-    >>> check_max_length(128, positions=512)
-    >>> try:
-    ...     check_max_length(1000, positions=512)
-    ... except UsageError as error:
-    ...     print(error)
-    max_length 1000 is more than the model's 512 positions. Set `max_length` to 512 or less.
+    `max_length`: requested number of tokens; None leaves the model's limit. `positions`: positions of the model (see
+    `positions_of`).
     """
     if max_length is not None and positions is not None and max_length > positions:
         message = f"max_length {max_length} is more than the model's {positions} positions"
@@ -160,19 +115,7 @@ def positions_of(model: SentenceTransformer) -> int | None:
 
 
 def training_type(requested: str, device: str) -> Literal["float32", "bfloat16"]:
-    """Return the type of products in training: as requested, or for "auto" bfloat16 if the hardware multiplies it.
-
-    Parameters
-    ----------
-    requested : "auto", "float32" or "bfloat16"
-    device : "cpu" or "cuda"
-
-    Examples
-    --------
-    >>> from relabel.sources.models.loading import training_type
-    >>> training_type("float32", "cpu")
-    'float32'
-    """
+    """Return the type of products in training: as requested, or for "auto" bfloat16 if the hardware multiplies it."""
     if requested != "auto":
         return "float32" if requested == "float32" else "bfloat16"
     import torch

@@ -23,10 +23,7 @@ _SHORT = 32  # longest text, in tokens, for which this attention is faster
 def can_pack(dtype: torch.dtype = torch.float32) -> bool:
     """Return True if this torch has oneDNN and its private operators, and the processor supports the type.
 
-    Parameters
-    ----------
-    dtype : torch.dtype
-        float32, which every processor supports, or bfloat16, for which oneDNN needs AVX-512.
+    `dtype`: float32, which every processor supports, or bfloat16, for which oneDNN needs AVX-512.
     """
     available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     operators = ("_linear_pointwise", "_reorder_linear_weight", "_is_mkldnn_bf16_supported")
@@ -40,17 +37,8 @@ def pack(module: nn.Module, dtype: torch.dtype) -> int:
 
     From then on, all texts of a batch must have the same length, because attention masks are ignored.
 
-    Parameters
-    ----------
-    module : torch.nn.Module
-        On the CPU, for inference.
-    dtype : torch.dtype
-        Type of products and of their results: float32 or bfloat16.
-
-    Returns
-    -------
-    int
-        Number of replaced layers.
+    `module`: on the CPU, for inference. `dtype`: type of products and of their results: float32 or bfloat16. Returns
+    int: number of replaced layers.
     """
     swapped = 0
     for name, child in list(module.named_children()):
@@ -69,13 +57,7 @@ def pack(module: nn.Module, dtype: torch.dtype) -> int:
 class PackedLinear(nn.Module):
     """Linear layer x W^T + b, followed by GELU if requested.
 
-    Parameters
-    ----------
-    weight : (out, in) Tensor
-    bias : (out,) Tensor or None
-    dtype : torch.dtype
-        Type of the result.
-    gelu : bool
+    `weight`: (out, in) Tensor. `bias`: (out,) Tensor or None. `dtype`: type of the result.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype, *, gelu: bool = False) -> None:
@@ -94,11 +76,7 @@ class PackedLinear(nn.Module):
 class PackedSelfAttention(nn.Module):
     """Self-attention softmax(Q K^T / sqrt(d)) V per head, for texts of equal length.
 
-    Parameters
-    ----------
-    plain : torch.nn.Module
-        BERT's self-attention, which is replaced.
-    dtype : torch.dtype
+    `plain`: BERT's self-attention, which is replaced.
     """
 
     def __init__(self, plain: Any, dtype: torch.dtype) -> None:

@@ -31,12 +31,8 @@ class ModelTasks(ShardTasks):
     def load_model(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Load the model and check it.
 
-        Returns
-        -------
-        properties : dict
-            Facts of the manifest.
-        execution : dict
-            How the model runs on this machine: `backend`, `device` and `left_out`.
+        Returns `properties`: facts of the manifest; `execution`: how the model runs on this machine: `backend`,
+        `device` and `left_out`.
         """
 
     @override

@@ -53,15 +53,7 @@ _TRIED = 8  # captions that are encoded first, to distinguish a broken model fro
 
 
 class SbertParams(SourceParams):
-    """Parameters of sbert. Vectors always have unit length.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from relabel.sources.sbert import SbertParams
-    >>> SbertParams(model="tuned").with_models(Path("/data"), "coco").model
-    '/data/sbert-cxc'
-    """
+    """Parameters of sbert. Vectors always have unit length."""
 
     source: Literal["sbert"] = "sbert"
     pooling: Pooling = Field("max", description="Pooling of an image's references into one number.")
@@ -128,15 +120,6 @@ class Sbert(VectorSource[SbertParams]):
         """Divide the encoding into shards of unit vectors (see `make_vector_table`), with a column `truncated` (bool).
 
         A caption for which the model returns no finite vector is a failed row.
-
-        Raises
-        ------
-        MissingError
-            If the model cannot be found.
-        CheckError
-            If the model returns no finite vector for any of the first captions.
-        UsageError
-            If faiss does not accept `index`, or the model does not support `max_length`.
         """
         files = self._files(runtime)
         load = partial(self._encoder, files, runtime)
@@ -205,17 +188,7 @@ class SbertTasks(ModelTasks, TextTasks):
 
     A caption for which the model returns no finite vector is a failed row, with a vector of NaN.
 
-    Parameters
-    ----------
-    corpus : Corpus
-    rows : range
-        Corpus rows to encode.
-    rows_per_shard : int
-    params : SbertParams
-    runtime : Runtime
-    files : ModelFiles
-    load : callable
-        Loads the model.
+    `rows`: corpus rows to encode. `load`: loads the model.
     """
 
     def __init__(

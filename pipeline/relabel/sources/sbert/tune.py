@@ -111,31 +111,9 @@ def tune_sbert(
 ) -> tuple[Manifest, bool]:
     """Fine-tune a sentence encoder on CxC's val split, unless the tuned model exists already.
 
-    Parameters
-    ----------
-    params : TuneSbertParams
-    corpus : Corpus
-        All of COCO, or at least its val images.
-    out : Path
-        Folder of the artefact (kind `sentence_encoder`): the model and, with folds, `fold-0`, ..., `folds.json` and
-        `out_of_fold.parquet`.
-    runtime : Runtime
-    guard : Guard, optional
-        Keeps an existing model from being replaced.
-
-    Returns
-    -------
-    manifest : Manifest
-    built : bool
-        False if the model existed already.
-
-    Raises
-    ------
-    UsageError
-        If one fold is requested.
-    MissingError, CheckError
-        If the base cannot be found or is not a model, the corpus lacks judged captions, or the folder holds something
-        else.
+    `corpus`: all of COCO, or at least its val images. `out`: folder of the artefact (kind `sentence_encoder`): the
+    model and, with folds, `fold-0`, ..., `folds.json` and `out_of_fold.parquet`. `guard`: keeps an existing model from
+    being replaced. Returns `built`: False if the model existed already.
     """
     check_kind(out, KIND)
     if params.folds == 1:
@@ -166,14 +144,7 @@ def tune_sbert(
 class _Tuner:
     """Training of the model and of the models of the folds.
 
-    Attributes
-    ----------
-    params : TuneSbertParams
-    base : ModelFiles
-    judged : JudgedSet
-    runtime : Runtime
-    hidden : list of Tensor or None
-        Output of the frozen layers for each caption, computed once and shared by all folds.
+    `hidden`: output of the frozen layers for each caption, computed once and shared by all folds.
     """
 
     params: TuneSbertParams

@@ -33,10 +33,7 @@ _LAYER = re.compile(r"\.layers?\.(\d+)\.")
 class CachedLayers(nn.Module):
     """Module in place of the word embeddings, which returns the lower layers' cached output for this thread's texts.
 
-    Attributes
-    ----------
-    local : threading.local
-        Its attribute `hidden` is the cached output, (B, L, D).
+    `local`: its attribute `hidden` is the cached output, (B, L, D).
     """
 
     def __init__(self) -> None:
@@ -52,22 +49,10 @@ class CachedLayers(nn.Module):
 class SplitEncoder:
     """A model in two parts: the frozen lower layers and the layers that learn.
 
-    Parameters
-    ----------
-    model : SentenceTransformer
-        BERT-like: word embeddings, then an encoder with a list of layers.
-    keep : int
-        Number of layers in the upper part, counted from the last.
+    `model`: BERT-like: word embeddings, then an encoder with a list of layers. `keep`: number of layers in the upper
+    part, counted from the last.
 
-    Attributes
-    ----------
-    cached : CachedLayers
-        Input of the upper part.
-
-    Raises
-    ------
-    AttributeError, TypeError
-        If the model is built otherwise.
+    `cached`: input of the upper part.
     """
 
     def __init__(self, model: Any, keep: int) -> None:
@@ -92,16 +77,7 @@ class SplitEncoder:
 
 
 def layer_number(name: str) -> int | None:
-    """Return the layer that a parameter belongs to, counted from the word embeddings; None if it is in no layer.
-
-    Examples
-    --------
-    >>> from relabel.sources.sbert.tune_backward import layer_number
-    >>> layer_number("0.auto_model.encoder.layer.5.output.dense.weight")
-    5
-    >>> layer_number("0.auto_model.embeddings.LayerNorm.weight") is None
-    True
-    """
+    """Return the layer that a parameter belongs to, counted from the word embeddings; None if it is in no layer."""
     match = _LAYER.search(name)
     return int(match[1]) if match else None
 
@@ -132,12 +108,7 @@ class Dropout(nn.Module):
 
     Without a generator it returns its input.
 
-    Parameters
-    ----------
-    share : float
-        Share of the values that are dropped.
-    local : threading.local
-        Its attribute `generator` is the thread's generator.
+    `share`: share of the values that are dropped. `local`: its attribute `generator` is the thread's generator.
     """
 
     def __init__(self, share: float, local: threading.local) -> None:
@@ -156,35 +127,13 @@ class Dropout(nn.Module):
 class GradientModel:
     """A sentence encoder in training on N captions.
 
-    Parameters
-    ----------
-    folder : Path
-        Folder of the model's files.
-    texts : sequence of str
-        The captions.
-    runtime : Runtime
-    dtype : torch.dtype
-        Type of matrix products.
-    dropout : float
-        Share of each learning layer's output that is dropped in training.
-    embeddings : bool
-        Whether word embeddings learn.
-    layers : int
-        Number of layers that learn, counted from the last; 0 for all.
-    hidden : list of Tensor, optional
-        Attribute `hidden` of another GradientModel with the same files, texts and layers.
+    `folder`: folder of the model's files. `texts`: the captions. `dtype`: type of matrix products. `dropout`: share of
+    each learning layer's output that is dropped in training. `embeddings`: whether word embeddings learn. `layers`:
+    number of layers that learn, counted from the last; 0 for all. `hidden`: attribute `hidden` of another GradientModel
+    with the same files, texts and layers.
 
-    Attributes
-    ----------
-    parameters : dict of str to Parameter
-        Parameters that learn.
-    hidden : list of Tensor or None
-        Output of the frozen layers for each caption, (L, D) each; None if all layers learn.
-
-    Raises
-    ------
-    MissingError, CheckError
-        As `load_model` and `pick_device`.
+    `parameters`: parameters that learn.
+    `hidden`: output of the frozen layers for each caption, (L, D) each; None if all layers learn.
     """
 
     def __init__(
@@ -232,19 +181,8 @@ class GradientModel:
     ) -> tuple[float, dict[str, Tensor]]:
         """Compute a loss of C unit vectors and its gradient.
 
-        Parameters
-        ----------
-        captions : (C,) int64
-        loss : callable
-            Maps (C, D) float32 to a scalar.
-        seed : sequence of int
-            Seed of dropout.
-
-        Returns
-        -------
-        loss : float
-        gradients : dict of str to Tensor
-            Gradient of each parameter.
+        `captions`: (C,) int64. `loss`: maps (C, D) float32 to a scalar. `seed`: seed of dropout. Returns `gradients`:
+        gradient of each parameter.
         """
         pieces = divide_by_length([len(self._tokens[i]) for i in captions])
         vectors = list(self._pool.map(lambda i: self._vectors(captions[pieces[i]], [*seed, i]), range(len(pieces))))
@@ -342,14 +280,7 @@ class GradientModel:
 
 
 def divide_by_length(lengths: Sequence[int]) -> list[NDArray[np.int64]]:
-    """Divide texts, shortest first, into pieces with a bounded number of tokens, padding included.
-
-    Examples
-    --------
-    >>> from relabel.sources.sbert.tune_backward import divide_by_length
-    >>> [piece.tolist() for piece in divide_by_length([600, 20, 500, 30])]
-    [[1, 3], [2], [0]]
-    """
+    """Divide texts, shortest first, into pieces with a bounded number of tokens, padding included."""
     order = np.argsort(lengths, kind="stable")
     pieces: list[NDArray[np.int64]] = []
     start = 0

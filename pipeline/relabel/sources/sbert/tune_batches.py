@@ -24,28 +24,16 @@ from relabel.sources.sbert.tune_data import JudgedSet, Numbers, Pairs, SentenceP
 class Batch:
     """Texts and judged pairs of one training step. All arrays but `captions` hold positions in `captions`.
 
-    Attributes
-    ----------
-    captions : (C,) int64
-        Captions of the batch's images, then other sentences: numbers within the `JudgedSet`.
-    sts : (P, 2) int64
-        Judged pairs of captions.
-    sts_score : (P,) float32
-        Human scores, 0..1.
-    sits : (Q,) int64
-        Captions that are judged with an image.
-    references : (Q, REFERENCES) int64
-        Captions that represent the judged image; -1 for the judged caption itself.
-    sits_score : (Q,) float32
-        Human scores, 0..1.
-    own : (Q,) bool
-        Whether the image is the caption's own.
-    sis : (R, 2, REFERENCES) int64
-        Captions that represent either image of a judged pair of images.
-    sis_score : (R,) float32
-        Human scores, 0..1.
-    sentences : tuple of ((P, 2) int64, (P,) float32)
-        Pairs and human scores, 0..1, of each set of sentence pairs.
+    `captions`: (C,) int64; captions of the batch's images, then other sentences: numbers within the `JudgedSet`.
+    `sts`: (P, 2) int64; judged pairs of captions.
+    `sts_score`: (P,) float32; human scores, 0..1.
+    `sits`: (Q,) int64; captions that are judged with an image.
+    `references`: (Q, REFERENCES) int64; captions that represent the judged image; -1 for the judged caption itself.
+    `sits_score`: (Q,) float32; human scores, 0..1.
+    `own`: (Q,) bool; whether the image is the caption's own.
+    `sis`: (R, 2, REFERENCES) int64; captions that represent either image of a judged pair of images.
+    `sis_score`: (R,) float32; human scores, 0..1.
+    `sentences`: tuple of ((P, 2) int64, (P,) float32); pairs and human scores, 0..1, of each set of sentence pairs.
     """
 
     captions: Numbers
@@ -64,16 +52,8 @@ class Batch:
 class Batches:
     """Batches of every epoch, as a function of seed and epoch.
 
-    Parameters
-    ----------
-    judged : JudgedSet
-    images : (I,) int64
-        Images to learn from. No batch holds a pair with another image.
-    size : int
-        Images per batch.
-    seed : int
-    share : float
-        Share of each set of sentence pairs that an epoch draws and divides among its batches.
+    `images`: (I,) int64; images to learn from. No batch holds a pair with another image. `size`: images per batch.
+    `share`: share of each set of sentence pairs that an epoch draws and divides among its batches.
     """
 
     judged: JudgedSet
@@ -155,14 +135,7 @@ _SLACK = 0.02  # share of its size by which moves may change a fold
 def shared_pair_counts(judged: JudgedSet) -> Any:
     """Count the pairs that any two images share.
 
-    Parameters
-    ----------
-    judged : JudgedSet
-        M images.
-
-    Returns
-    -------
-    (M, M) symmetric scipy.sparse.csr_array of float64, with an empty diagonal.
+    `judged`: M images. Returns (M, M) symmetric scipy.sparse.csr_array of float64, with an empty diagonal.
     """
     from scipy.sparse import csr_array
 
@@ -178,31 +151,9 @@ def shared_pair_counts(judged: JudgedSet) -> Any:
 def cluster_images(shared: Any, images: Numbers, size: int, rng: np.random.Generator) -> list[Numbers]:
     """Partition images into groups that share many pairs.
 
-    Parameters
-    ----------
-    shared : (M, M) csr_array
-        Number of pairs that two images share (see `shared_pair_counts`).
-    images : (I,) int64
-        Images to group.
-    size : int
-        Images per group; the last group may have fewer.
-    rng : Generator
-        Draws the first image of each group, and breaks ties.
-
-    Returns
-    -------
-    list of (B,) int64
-        Every image is in exactly one group.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from scipy.sparse import csr_array
-    >>> from relabel.sources.sbert.tune_batches import cluster_images
-    >>> shared = csr_array(np.array([[0, 0, 3, 0], [0, 0, 0, 2], [3, 0, 0, 0], [0, 2, 0, 0]]))
-    >>> groups = cluster_images(shared, np.arange(4), 2, np.random.default_rng(0))
-    >>> sorted(sorted(group.tolist()) for group in groups)
-    [[0, 2], [1, 3]]
+    `shared`: (M, M) csr_array; number of pairs that two images share (see `shared_pair_counts`). `images`: (I,) int64;
+    images to group. `size`: images per group; the last group may have fewer. `rng`: draws the first image of each
+    group, and breaks ties. Returns list of (B,) int64: every image is in exactly one group.
     """
     order, draw = rng.permutation(images), rng.random(shared.shape[0])
     free = np.zeros(shared.shape[0], bool)
@@ -245,18 +196,8 @@ def cut_folds(judged: JudgedSet, count: int, seed: int) -> NDArray[np.int32]:
 
     Folds are grown as groups are. Then images move to the fold that holds most of their pairs, while any move helps.
 
-    Parameters
-    ----------
-    judged : JudgedSet
-        M images.
-    count : int
-        Number of folds.
-    seed : int
-
-    Returns
-    -------
-    (M,) int32
-        Fold of each image; folds differ in size by a few per cent.
+    `judged`: M images. `count`: number of folds. Returns (M,) int32: fold of each image; folds differ in size by a few
+    per cent.
     """
     shared, rng = shared_pair_counts(judged), np.random.default_rng([seed, count])
     images = len(judged.image_ids)

@@ -39,22 +39,10 @@ Scores = NDArray[np.float64]
 class Pairs:
     """P judged pairs of one task.
 
-    Attributes
-    ----------
-    left, right : (P,) int64
-        For sts, two captions; for sits, a caption and an image; for sis, two images. Numbers within a `JudgedSet`.
-    score : (P,) float64
-        Human score, CxC's 0..5 divided by 5.
-    images : (P, 2) int64
-        Image of either side.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel.sources.sbert.tune_data import Pairs
-    >>> pairs = Pairs(np.array([0, 1]), np.array([2, 3]), np.array([0.8, 0.2]), np.array([[0, 1], [0, 1]]))
-    >>> len(pairs), pairs.take(pairs.score > 0.5).right
-    (2, array([2]))
+    `left`, `right`: (P,) int64; for sts, two captions; for sits, a caption and an image; for sis, two images. Numbers
+        within a `JudgedSet`.
+    `score`: (P,) float64; human score, CxC's 0..5 divided by 5.
+    `images`: (P, 2) int64; image of either side.
     """
 
     left: Numbers
@@ -74,12 +62,8 @@ class Pairs:
 class SentencePairs(NamedTuple):
     """P judged pairs of sentences.
 
-    Attributes
-    ----------
-    texts : (P, 2) int64
-        Numbers of both texts within a `JudgedSet`.
-    score : (P,) float64
-        Human scores, 0..1.
+    `texts`: (P, 2) int64; numbers of both texts within a `JudgedSet`.
+    `score`: (P,) float64; human scores, 0..1.
     """
 
     texts: NDArray[np.int64]
@@ -94,21 +78,12 @@ class SentencePairs(NamedTuple):
 class JudgedSet:
     """N captions of M images and the pairs of them that people have judged, and judged pairs of other sentences.
 
-    Attributes
-    ----------
-    texts : list of str
-        The captions, then the other sentences.
-    image : (N,) int64
-        Image of each caption, ascending.
-    references : (M, REFERENCES) int64
-        Captions that represent an image.
-    image_ids : list of str, length M
-    sts, sits, sis : Pairs
-        In the order of the human scores.
-    digest : str
-        sha256 of ids and captions.
-    sentences : tuple of SentencePairs
-        One element per set of sentence pairs.
+    `texts`: the captions, then the other sentences.
+    `image`: (N,) int64; image of each caption, ascending.
+    `references`: (M, REFERENCES) int64; captions that represent an image.
+    `sts`, `sits`, `sis`: in the order of the human scores.
+    `digest`: sha256 of ids and captions.
+    `sentences`: one element per set of sentence pairs.
     """
 
     texts: list[str]
@@ -123,15 +98,7 @@ class JudgedSet:
 
 
 def read_judged_set(corpus: Corpus, sentences: Sequence[SentenceSet] = ()) -> JudgedSet:
-    """Return the captions of CxC's val images in a corpus, and their judged pairs, with sets of other sentences.
-
-    Raises
-    ------
-    MissingError
-        If the corpus lacks one of the images or captions.
-    CheckError
-        If it holds fewer than `REFERENCES` captions of an image.
-    """
+    """Return the captions of CxC's val images in a corpus, and their judged pairs, with sets of other sentences."""
     ids = [f"coco:{number}" for number in image_ids("val")]
     absent = [i for i in ids if i not in corpus.image_of]
     if absent:
@@ -205,14 +172,8 @@ _FILE: dict[SentenceSetName, str] = {"stsb": FILES["train"], "sick": TRAIN_FILE}
 class SentenceSet:
     """P sentence pairs with human scores.
 
-    Attributes
-    ----------
-    name : str
-    first, second : list of str, length P
-    score : (P,) float64
-        Human scores, 0..1.
-    sha256 : str
-        sha256 of the file.
+    `score`: (P,) float64; human scores, 0..1.
+    `sha256`: sha256 of the file.
     """
 
     name: SentenceSetName
@@ -223,15 +184,7 @@ class SentenceSet:
 
 
 def read_sentence_sets(names: Sequence[SentenceSetName], runtime: Runtime) -> list[SentenceSet]:
-    """Read the train splits of some sets, after fetching the files that are missing.
-
-    Raises
-    ------
-    MissingError
-        If a file is neither on this machine nor to be fetched.
-    CheckError
-        If a file is not of the published form. The message names file and line.
-    """
+    """Read the train splits of some sets, after fetching the files that are missing."""
     return [_read(name, _find(name, runtime)) for name in names]
 
 
@@ -280,20 +233,8 @@ def encode(
 ) -> NDArray[Any]:
     """Encode some of the captions as the source `sbert` does.
 
-    Parameters
-    ----------
-    folder : Path
-        Folder of the model.
-    judged : JudgedSet
-    captions : (n,) int64
-    runtime : Runtime
-    bar : ProgressBar
-        Progress bar that counts captions.
-
-    Returns
-    -------
-    (N, D) float32
-        Task vectors; NaN for captions that are not in `captions`.
+    `folder`: folder of the model. `captions`: (n,) int64. `bar`: progress bar that counts captions. Returns (N, D)
+    float32: task vectors; NaN for captions that are not in `captions`.
     """
     from relabel.sources.models.encoder import SentenceEncoder
 
@@ -306,20 +247,8 @@ def encode(
 def cosine_table(judged: JudgedSet, vectors: NDArray[Any], fold: NDArray[np.int32], folds: list[int]) -> pa.Table:
     """Score the pairs whose two images lie in the same fold.
 
-    Parameters
-    ----------
-    judged : JudgedSet
-    vectors : (N, D) float32
-        Vectors of at least the captions of these folds.
-    fold : (M,) int32
-        Fold of each image.
-    folds : list of int
-        Folds to score.
-
-    Returns
-    -------
-    pyarrow.Table
-        With SCHEMA, in the order of the human scores.
+    `vectors`: (N, D) float32; vectors of at least the captions of these folds. `fold`: (M,) int32; fold of each image.
+    `folds`: folds to score. Returns pyarrow.Table: with SCHEMA, in the order of the human scores.
     """
     tables = []
     for task in ("sts", "sits"):

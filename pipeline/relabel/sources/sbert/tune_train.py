@@ -46,19 +46,10 @@ _CLIP = 1.0  # largest norm of a step's gradient
 class Trainer:
     """A training run.
 
-    Parameters
-    ----------
-    model : GradientModel
-        Model whose parameters are trained.
-    batches : Batches
-    params : TuneSbertParams
-    checkpoint : Path
-        File of the checkpoint; training resumes from it if it exists.
+    `model`: model whose parameters are trained. `checkpoint`: file of the checkpoint; training resumes from it if it
+    exists.
 
-    Attributes
-    ----------
-    losses : list of float
-        Mean loss of each epoch.
+    `losses`: mean loss of each epoch.
     """
 
     model: GradientModel
@@ -82,12 +73,7 @@ class Trainer:
     def run(self, progress: Progress, title: str) -> None:
         """Train to the end, from the last checkpoint if there is one. The model then holds the averaged weights.
 
-        Parameters
-        ----------
-        progress : Progress
-            Counts steps.
-        title : str
-            Title of the progress bar.
+        `progress`: counts steps. `title`: title of the progress bar.
         """
         self._resume()
         with inner_threads(1):  # sums over a tensor then have one order
@@ -185,18 +171,8 @@ class Trainer:
 def learning_rate_factor(step: int, steps: int, warmup: float) -> float:
     """Return the factor of the learning rate at a step: linear warm-up, then cosine decay to 0.
 
-    Parameters
-    ----------
-    step, steps : int
-        Number of the step, and number of all steps.
-    warmup : float
-        Share of the steps in which the factor rises.
-
-    Examples
-    --------
-    >>> from relabel.sources.sbert.tune_train import learning_rate_factor
-    >>> [round(learning_rate_factor(step, 8, warmup=0.25), 2) for step in (0, 1, 2, 5, 8)]
-    [0.33, 0.67, 1.0, 0.5, 0.0]
+    `step`, `steps`: number of the step, and number of all steps. `warmup`: share of the steps in which the factor
+    rises.
     """
     rise = warmup * steps
     if step < rise:
@@ -210,18 +186,11 @@ _MIN_PAIRS = 4  # least number of pairs for a coefficient
 class LossWeights(NamedTuple):
     """Weights of the loss's terms.
 
-    Attributes
-    ----------
-    ranking : float
-        Weight of CoSENT, relative to 1 for Pearson's r.
-    scale : float
-        CoSENT's s.
-    sits : float
-        Weight of SITS, relative to 1 for STS.
-    sis : float
-        Weight of SIS.
-    sentences : float
-        Weight of each set of sentence pairs.
+    `ranking`: weight of CoSENT, relative to 1 for Pearson's r.
+    `scale`: CoSENT's s.
+    `sits`: weight of SITS, relative to 1 for STS.
+    `sis`: weight of SIS.
+    `sentences`: weight of each set of sentence pairs.
     """
 
     ranking: float
@@ -234,16 +203,7 @@ class LossWeights(NamedTuple):
 def compute_loss(vectors: Tensor, batch: Batch, weights: LossWeights) -> Tensor:
     """Compute the loss of one batch.
 
-    Parameters
-    ----------
-    vectors : (C, D) float32
-        Unit vectors of the batch's captions.
-    batch : Batch
-    weights : LossWeights
-
-    Returns
-    -------
-    () float32, 0 if the batch holds no pairs.
+    `vectors`: (C, D) float32; unit vectors of the batch's captions. Returns () float32, 0 if the batch holds no pairs.
     """
     left, right = _tensor(batch.sts, vectors).T
     sts = (vectors[left] * vectors[right]).sum(-1)

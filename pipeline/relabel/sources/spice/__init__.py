@@ -39,14 +39,7 @@ if TYPE_CHECKING:
 
 
 class SpiceParams(SourceParams):
-    """Parameters of spice. `heap` and `silence` change no tuple and enter no fingerprint.
-
-    Examples
-    --------
-    >>> from relabel.sources.spice import SpiceParams
-    >>> SpiceParams(heap="4G").model_dump()
-    {'source': 'spice', 'pooling': 'refs', 'text': 'raw', 'heap': '4G', 'silence': 120.0}
-    """
+    """Parameters of spice. `heap` and `silence` change no tuple and enter no fingerprint."""
 
     source: Literal["spice"] = "spice"
     pooling: Pooling = Field("refs", description="refs merges the references into one graph: that is SPICE.")
@@ -87,24 +80,12 @@ class Spice(Source[SpiceParams]):
 
     @override
     def fingerprint_params(self, corpus: Corpus, rows: range, runtime: Runtime) -> dict[str, Any]:
-        """Return the parameters, and the hashes of the synonyms and the parser.
-
-        Raises
-        ------
-        MissingError
-            Without pycocoevalcap.
-        """
+        """Return the parameters, and the hashes of the synonyms and the parser."""
         parameters = {"source": self.spec.name, "text": self.params.text}
         return parameters | {"synonyms": sha256_file(find_meteor_jar())} | parser_files()
 
     def tasks(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> SceneGraphTasks:
-        """Cut the work into shards of tuples and `words.parquet` (see `SceneGraphTasks`).
-
-        Raises
-        ------
-        MissingError
-            Without Java, CoreNLP or pycocoevalcap, or without PTB tokens where `text` is `ptb`.
-        """
+        """Cut the work into shards of tuples and `words.parquet` (see `SceneGraphTasks`)."""
         p = self.params
         texts: Callable[[], list[str]] = corpus.ptb_tokens if p.text == "ptb" else lambda: corpus.texts
         return SceneGraphTasks(corpus, rows, rows_per_shard, texts, runtime, p.heap, p.silence)

@@ -56,20 +56,10 @@ class SpiceTasks(TextReuseTasks):
     Tuples that an older encoding holds are reused. A caption that crashes the parser, that it refuses or that takes it
     too long is a failed row, and its tuples are null.
 
-    Parameters
-    ----------
-    corpus, rows, rows_per_shard
-        See ShardTasks.
-    texts : callable
-        Returns the text of every corpus row. The parser reads it with collapsed white space (see `collapsed`).
-    runtime : Runtime
-        Its data folder holds CoreNLP.
-    heap : str
-        Largest heap of Java, as `2G`.
-    silence : float
-        Seconds that one caption may take.
-    parser : CaptionParser, optional
-        By default a SpiceParser, whose process starts with the first chunk.
+    `corpus`, `rows`, `rows_per_shard`: see ShardTasks. `texts`: returns the text of every corpus row. The parser reads
+    it with collapsed white space (see `collapsed`). `runtime`: its data folder holds CoreNLP. `heap`: largest heap of
+    Java, as `2G`. `silence`: seconds that one caption may take. `parser`: by default a SpiceParser, whose process
+    starts with the first chunk.
     """
 
     title = "scene graphs"
@@ -203,14 +193,7 @@ class _ChunkPlan:
 
 
 def collapsed(text: str) -> str:
-    """Return a text with every run of white space replaced by one space: the parser reads one line per caption.
-
-    Examples
-    --------
-    >>> from relabel.sources.spice.encode import collapsed
-    >>> collapsed(" A man   rides a horse. ")
-    'A man rides a horse.'
-    """
+    """Return a text with every run of white space replaced by one space: the parser reads one line per caption."""
     return " ".join(text.split())
 
 
@@ -230,17 +213,8 @@ def words_table(words: Iterable[str], jar: Path) -> pa.Table:
     The sets of a word are its own and those of its base forms. Base forms are listed in METEOR's table of exceptions,
     or else derived from the word's ending. The words of a phrase are joined by `_`, as in WordNet.
 
-    Parameters
-    ----------
-    words : iterable of str
-        Repeats allowed.
-    jar : Path
-        METEOR's jar.
-
-    Returns
-    -------
-    pyarrow.Table
-        word string, ascending; synsets list<int32>, WordNet's numbers, ascending.
+    `words`: repeats allowed. `jar`: METEOR's jar. Returns pyarrow.Table: word string, ascending; synsets list<int32>,
+    WordNet's numbers, ascending.
     """
     sets, bases = read_wordnet(jar)
     distinct = sorted(set(words))
@@ -255,36 +229,10 @@ def words_table(words: Iterable[str], jar: Path) -> pa.Table:
 def spelled(tuples: pa.ChunkedArray) -> tuple[NDArray[np.int64], NDArray[np.int8], pa.ChunkedArray]:
     """Split the tuples of captions into words.
 
-    Parameters
-    ----------
-    tuples : list<list<string>>
-        One list per caption, null if it failed. A tuple is (object), (object, attribute) or (subject, object,
-        relation).
-
-    Returns
-    -------
-    start : (N + 1,) int64
-        The tuples of caption i are ``start[i]:start[i + 1]``.
-    sizes : (T,) int8
-        Number of words of each tuple, 1 to 3.
-    words : (sum of sizes,) string
-        Words as SPICE compares them: a leading `be ` of a relation is removed.
-
-    Raises
-    ------
-    CheckError
-        If a tuple has no word, more than three, or a null.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> from relabel.sources.spice.encode import spelled
-    >>> captions = [[["man"], ["horse", "brown"], ["man", "horse", "be on"]], []]
-    >>> start, sizes, words = spelled(pa.chunked_array([pa.array(captions)]))
-    >>> start, sizes
-    (array([0, 3, 3]), array([1, 2, 3], dtype=int8))
-    >>> words.to_pylist()
-    ['man', 'horse', 'brown', 'man', 'horse', 'on']
+    `tuples`: one list per caption, null if it failed. A tuple is (object), (object, attribute) or (subject, object,
+    relation). Returns `start`, (N + 1,) int64: the tuples of caption i are ``start[i]:start[i + 1]``; `sizes`, (T,)
+    int8: number of words of each tuple, 1 to 3; `words`, (sum of sizes,) string: words as SPICE compares them: a
+    leading `be ` of a relation is removed.
     """
     held = pc.fill_null(pc.list_value_length(tuples), 0).to_numpy()
     each = pc.list_flatten(tuples)

@@ -35,21 +35,11 @@ from relabel.sources.spice.scene_graph import (
 class Scenes(NamedTuple):
     """Captions as references (`rows`) and as candidates (`graphs`), with the words and concepts that relate the two.
 
-    Attributes
-    ----------
-    rows : TupleRows
-    words : Words
-    graphs : Graphs
-    concepts : int
-        Number of concepts in `graphs`.
-    size : (N, 4) int64
-        Bound on the size of each caption's graph; see `ReferenceGraph.of`.
-    spelling : large_string array
-        Words by number.
-    numbers : (S,) int32
-        WordNet's number of each synonym set, ascending.
-    multiple : (start, words)
-        Words of each concept that has more than one word, as CSR rows.
+    `concepts`: number of concepts in `graphs`.
+    `size`: (N, 4) int64; bound on the size of each caption's graph; see `ReferenceGraph.of`.
+    `spelling`: words by number.
+    `numbers`: (S,) int32; WordNet's number of each synonym set, ascending.
+    `multiple`: (start, words); words of each concept that has more than one word, as CSR rows.
     """
 
     rows: TupleRows
@@ -65,31 +55,7 @@ class Scenes(NamedTuple):
 def scenes_of(tuples: pa.ChunkedArray, table: pa.Table) -> Scenes:
     """Make the arrays of encoded captions.
 
-    Parameters
-    ----------
-    tuples : list<list<string>>
-        See `spelled`.
-    table : pyarrow.Table
-        All words of the tuples; see `words_table`.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> from relabel.sources.spice.load import scenes_of
-    >>> captions = pa.chunked_array([[[["dog"], ["dog", "brown"]], [["puppy"]]]])
-    >>> words = pa.table(
-    ...     {
-    ...         "word": ["brown", "dog", "puppy"],
-    ...         "synsets": pa.array([[5], [7], [7, 9]], pa.list_(pa.int32())),
-    ...     }
-    ... )
-    >>> scenes = scenes_of(captions, words)
-    >>> scenes.graphs.concepts  # (dog), (dog, brown), (puppy) by number of the word
-    array([[ 1, -1, -1],
-           [ 1,  0, -1],
-           [ 2, -1, -1]], dtype=int32)
-    >>> scenes.words.near[scenes.words.near_start[2] :]  # puppy matches itself and dog
-    array([2, 1], dtype=int32)
+    `tuples`: see `spelled`. `table`: all words of the tuples; see `words_table`.
     """
     spelling = pc.cast(table["word"], pa.large_string()).combine_chunks()
     rows = rows_of(tuples, spelling)
@@ -234,18 +200,9 @@ def near_concepts(
 ) -> tuple[I8, I4]:
     """List, for every word, the concepts that contain it or share a synonym set with it, as CSR rows.
 
-    Parameters
-    ----------
-    words : Words
-        V words. The corpus does not have their synonym sets from number `synsets` on.
-    itself : (V,) int32
-        Number of each word in the corpus, -1 if it is not in the corpus.
-    corpus : Words
-        Words of the corpus.
-    synsets : int
-        Number of synonym sets of the corpus.
-    multiple_start, multiple
-        See Scenes.
+    `words`: V words. The corpus does not have their synonym sets from number `synsets` on. `itself`: (V,) int32; number
+    of each word in the corpus, -1 if it is not in the corpus. `corpus`: words of the corpus. `synsets`: number of
+    synonym sets of the corpus. `multiple_start`, `multiple`: see Scenes.
     """
     count = len(corpus.signature)
     by_set = _inverted(owners(corpus.start), corpus.synsets, synsets)
@@ -310,14 +267,8 @@ def _fill_near(
 def rows_of_text(tuples: list[list[str]], scenes: Scenes, jar: Path) -> tuple[TupleRows, Words]:
     """Make the single row of a new text, and its words with the corpus's concepts that they match.
 
-    Parameters
-    ----------
-    tuples : list of list of str
-        Tuples in the parser's order.
-    scenes : Scenes
-        Of the corpus.
-    jar : Path
-        METEOR's jar, which contains the synonym sets.
+    `tuples`: tuples in the parser's order. `scenes`: of the corpus. `jar`: METEOR's jar, which contains the synonym
+    sets.
     """
     column = pa.chunked_array([pa.array([tuples], pa.list_(pa.list_(pa.string())))])
     table = words_table(spelled(column)[2].to_pylist(), jar)

@@ -59,14 +59,8 @@ Parsed = Tuples | ParseFailure
 class SpiceParser:
     """Parser process that starts with the first caption and is restarted when it ends.
 
-    Parameters
-    ----------
-    command : callable
-        Returns the command line of the program.
-    silence : float
-        Seconds that one caption may take.
-    start : float
-        Seconds that the program may take to be ready.
+    `command`: returns the command line of the program. `silence`: seconds that one caption may take. `start`: seconds
+    that the program may take to be ready.
     """
 
     def __init__(self, command: Callable[[], list[str]], silence: float, start: float = START) -> None:
@@ -76,26 +70,8 @@ class SpiceParser:
     def parse(self, texts: Sequence[str], advance: Advance = ignore_progress) -> list[Parsed]:
         """Parse captions.
 
-        Parameters
-        ----------
-        texts : sequence of str
-            An empty text has no tuples and is not sent to the parser.
-        advance : callable
-            Called with the number of further texts that are done.
-
-        Returns
-        -------
-        list of Parsed
-            Tuples in the parser's order, duplicates as they come.
-
-        Raises
-        ------
-        MissingError
-            Without Java, JPype or the jars.
-        CheckError
-            If a jar is not the expected one.
-        JavaError
-            If the program does not start, or cannot parse any caption.
+        `texts`: an empty text has no tuples and is not sent to the parser. `advance`: called with the number of further
+        texts that are done. Returns list of Parsed: tuples in the parser's order, duplicates as they come.
         """
         questions = [json.dumps(text) for text in texts if text]
         answers: Iterator[Parsed] = iter(self._pool.ask(questions, _parsed, _failure, advance))
@@ -148,21 +124,7 @@ def _json(line: str) -> Any:
 def worker_command(data: Path, heap: str) -> list[str]:
     """Return the command line of the program.
 
-    Parameters
-    ----------
-    data : Path
-        Folder of fetched files, which may hold CoreNLP.
-    heap : str
-        Largest heap of Java, as `2G`.
-
-    Raises
-    ------
-    MissingError
-        Without Java, JPype, pycocoevalcap or CoreNLP.
-    CheckError
-        If a jar is not that of CoreNLP 3.6.0.
-    PartialError
-        If Java does not report its home folder.
+    `data`: folder of fetched files, which may hold CoreNLP. `heap`: largest heap of Java, as `2G`.
     """
     java = find_java()
     major = _major(java_version(java))
@@ -175,15 +137,7 @@ def worker_command(data: Path, heap: str) -> list[str]:
 
 
 def corenlp_jars(data: Path) -> list[Path]:
-    """Find CoreNLP's code and models: in $RELABEL_CORENLP, `data/corenlp/`, pycocoevalcap's folder or the mirror.
-
-    Raises
-    ------
-    MissingError
-        If a jar is missing.
-    CheckError
-        If a jar is incomplete, or of another version than 3.6.0.
-    """
+    """Find CoreNLP's code and models: in $RELABEL_CORENLP, `data/corenlp/`, pycocoevalcap's folder or the mirror."""
     folder = os.environ.get(CORENLP)
     files = load_manifest("corenlp").files
     if folder:

@@ -47,13 +47,8 @@ class SceneGraphRelevance(Relevance):
     `refs` merges all references into one graph, which is SPICE; `max` and `mean` score the references one by one. If
     the references or the caption have no tuples, relevance is 0, as in the jar.
 
-    Attributes
-    ----------
-    scenes : Scenes
-        The encoded rows.
-    new_text : callable
-        Parses a new text.
-    threads : int
+    `scenes`: the encoded rows.
+    `new_text`: parses a new text.
     """
 
     corpus: Corpus
@@ -108,12 +103,9 @@ class SceneGraphRelevance(Relevance):
     def counts(self, references: References, captions: Rows) -> I8:
         """Count the tuples of P pairs, with the references of each pair merged.
 
-        Returns
-        -------
-        (P, 3, 3) int64
-            Objects, attributes and relations; each with the numbers of matching tuples, of the caption's tuples and of
-            the references' tuples. The jar's F1 of a category is NaN where the references have no tuple in it, whereas
-            `f1` is 0.
+        Returns (P, 3, 3) int64: objects, attributes and relations; each with the numbers of matching tuples, of the
+        caption's tuples and of the references' tuples. The jar's F1 of a category is NaN where the references have no
+        tuple in it, whereas `f1` is 0.
         """
         sets, candidates = self.set_positions(references, "refs"), self.positions(captions).astype(np.int32)
         out, scenes = np.empty((len(candidates), 3, 3), np.int64), self.scenes
@@ -123,13 +115,7 @@ class SceneGraphRelevance(Relevance):
 
     @override
     def query(self, text: str, captions: Rows) -> Scores:
-        """Score N captions against one new text, which is parsed first; this takes seconds.
-
-        Raises
-        ------
-        MissingError
-            Without Java, CoreNLP or pycocoevalcap.
-        """
+        """Score N captions against one new text, which is parsed first; this takes seconds."""
         rows, words = self.new_text(text, self.scenes)
         candidates, out = self.positions(captions).astype(np.int32), np.empty((1, len(captions)))
         graph = ReferenceGraph.of(words, self.scenes.concepts, sizes_of(rows, words)[0])
@@ -201,10 +187,7 @@ class SceneGraphFinder(SlabFinder[TupleIndex]):
     A failed row comes after all others, with score NaN. A set with a failed caption has the first candidates as its
     neighbours, all with score NaN.
 
-    Attributes
-    ----------
-    relevance, search, pooling, runtime
-        See SlabFinder.
+    `relevance`, `search`, `pooling`, `runtime`: see SlabFinder.
     """
 
     relevance: SceneGraphRelevance
@@ -272,10 +255,7 @@ def write_scene_graphs(relevance: SceneGraphRelevance, work: Work) -> dict[str, 
 
     Beside the opened encoding this holds the largest of the arrays.
 
-    Returns
-    -------
-    dict of str to int
-        Sizes for `lookup.json`: `tuples`.
+    Returns dict of str to int: sizes for `lookup.json`: `tuples`.
     """
     scenes, rows, corpus = relevance.scenes, relevance.rows, relevance.corpus
     table = tuple_table(scenes.graphs, scenes.concepts)

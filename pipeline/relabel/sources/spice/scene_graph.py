@@ -32,12 +32,9 @@ LIMB = 64
 class TupleRows(NamedTuple):
     """Tuples of N captions, in the parser's order.
 
-    Attributes
-    ----------
-    start : (N + 1,) int64
-        The tuples of caption i are ``start[i]:start[i + 1]``.
-    words : (T, 3) int32
-        (object, -1, -1), (object, attribute, -1) or (subject, object, relation), as numbers of words.
+    `start`: (N + 1,) int64; the tuples of caption i are ``start[i]:start[i + 1]``.
+    `words`: (T, 3) int32; (object, -1, -1), (object, attribute, -1) or (subject, object, relation), as numbers of
+        words.
     """
 
     start: I8
@@ -47,16 +44,13 @@ class TupleRows(NamedTuple):
 class Words(NamedTuple):
     """V words with their WordNet synonym sets, and the concepts of candidates that match them.
 
-    Attributes
-    ----------
-    start : (V + 1,) int64
-    synsets : (start[-1],) int32
-        Synonym sets of word w at ``start[w]:start[w + 1]``, numbered from 0 within the corpus.
-    signature : (V,) uint64
-        Each synonym set sets one bit, and several sets may share it. Words without a common bit share no set.
-    near_start : (V + 1,) int64
-    near : (near_start[-1],) int32
-        Concepts that contain the word or share a synonym set with it.
+    `start`: (V + 1,) int64.
+    `synsets`: (start[-1],) int32; synonym sets of word w at ``start[w]:start[w + 1]``, numbered from 0 within the
+        corpus.
+    `signature`: (V,) uint64; each synonym set sets one bit, and several sets may share it. Words without a common bit
+        share no set.
+    `near_start`: (V + 1,) int64.
+    `near`: (near_start[-1],) int32; concepts that contain the word or share a synonym set with it.
     """
 
     start: I8
@@ -69,12 +63,9 @@ class Words(NamedTuple):
 class Graphs(NamedTuple):
     """Scene graphs of N captions as candidates.
 
-    Attributes
-    ----------
-    start : (N + 1,) int64
-    concepts : (T, 3) int32
-        Tuples as in `TupleRows`, but of concepts: objects first, then attributes, then relations. Concept c < V is word
-        c alone. Concepts from V on are words that were merged within one caption.
+    `start`: (N + 1,) int64.
+    `concepts`: (T, 3) int32; tuples as in `TupleRows`, but of concepts: objects first, then attributes, then relations.
+        Concept c < V is word c alone. Concepts from V on are words that were merged within one caption.
     """
 
     start: I8
@@ -87,38 +78,24 @@ class ReferenceGraph(NamedTuple):
     A concept of the graph is the object of a node, an attribute or a relation. It has the words that were merged, and
     their synonym sets as a linked list. Attributes and relations together are called edges.
 
-    Attributes
-    ----------
-    used : (9,) int64
-        Number of used elements of the arrays, and the last stamp. The indices are `NODES`, `ATTRIBUTES` and so on.
-    limbs : (2,) int64
-        Number of 64-bit words of a bit set of attributes, and of one of relations.
-    node_of : (V,) int32
-        Node of each word, -1 if it is in none.
-    seen : int32
-        Words that are in a node.
-    node : int32
-        Concept of each node.
-    source, target, related, number : int32
-        Of each edge: its nodes (the target of an attribute is -1), its concept, and its number among the edges of its
-        kind.
-    member, member_of : int32
-        Words of edges, and the edge of each.
-    size, held, head : int32
-        Of each concept: its number of words, its number of synonym sets, and its first link.
-    signature : uint64
-        Of each concept; see Words.
-    value, link : int32
-        Synonym set of each link, and the next link, -1 at the end.
-    stamp : int64
-        Of each synonym set: the number of the word that was last compared by it.
-    node_bits : (nodes, limbs[0] + 2 * limbs[1]) uint64
-        Bit sets of each node: attributes that it owns, relations whose subject it is, relations whose object it is.
-    bits : (C, 1 + 2 * limbs[0] + 3 * limbs[1]) uint64
-        Parts of the graph that a concept matches: flags (1: a node, 2: any part), then bit sets of owned attributes,
-        attributes, subjects, objects and relations. Zero between graphs.
-    touched : (C,) int32
-        Concepts that have bits.
+    `used`: (9,) int64; number of used elements of the arrays, and the last stamp. The indices are `NODES`, `ATTRIBUTES`
+        and so on.
+    `limbs`: (2,) int64; number of 64-bit words of a bit set of attributes, and of one of relations.
+    `node_of`: (V,) int32; node of each word, -1 if it is in none.
+    `seen`: words that are in a node.
+    `node`: concept of each node.
+    `source`, `target`, `related`, `number`: of each edge: its nodes (the target of an attribute is -1), its concept,
+        and its number among the edges of its kind.
+    `member`, `member_of`: words of edges, and the edge of each.
+    `size`, `held`, `head`: of each concept: its number of words, its number of synonym sets, and its first link.
+    `signature`: of each concept; see Words.
+    `value`, `link`: synonym set of each link, and the next link, -1 at the end.
+    `stamp`: of each synonym set: the number of the word that was last compared by it.
+    `node_bits`: (nodes, limbs[0] + 2 * limbs[1]) uint64; bit sets of each node: attributes that it owns, relations
+        whose subject it is, relations whose object it is.
+    `bits`: (C, 1 + 2 * limbs[0] + 3 * limbs[1]) uint64; parts of the graph that a concept matches: flags (1: a node, 2:
+        any part), then bit sets of owned attributes, attributes, subjects, objects and relations. Zero between graphs.
+    `touched`: (C,) int32; concepts that have bits.
     """
 
     used: I8
@@ -147,12 +124,7 @@ class ReferenceGraph(NamedTuple):
     def of(cls, words: Words, concepts: int, most: NDArray[np.integer]) -> ReferenceGraph:
         """Allocate an empty graph.
 
-        Parameters
-        ----------
-        words : Words
-        concepts : int
-        most : (4,) int
-            Size of the largest graph: tuples, attributes, relations, and synonym sets of all its words.
+        `most`: (4,) int; size of the largest graph: tuples, attributes, relations, and synonym sets of all its words.
         """
         tuples, attributes, relations, links = (int(n) for n in most)
         limbs = np.array([-(-attributes // LIMB), -(-relations // LIMB)], np.int64)
@@ -241,13 +213,7 @@ def _has_word(word: int, edge: int, members: int, member: I4, member_of: I4) -> 
 def merge(captions: I4, rows: TupleRows, words: Words, graph: ReferenceGraph) -> None:
     """Merge the tuples of captions, one after another, into an empty graph.
 
-    Parameters
-    ----------
-    captions : (R,) int32
-        Captions of `rows`, by number.
-    rows, words
-    graph : ReferenceGraph
-        Filled.
+    `captions`: (R,) int32; captions of `rows`, by number. `graph`: filled.
     """
     count, signature, head, value, link_of, stamp = (
         graph.used,

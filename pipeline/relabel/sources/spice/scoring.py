@@ -126,14 +126,6 @@ def f1(matched: int, candidate: int, reference: int) -> float:
 
     Several tuples of the candidate may match the same tuple of the references. Like the jar, this counts each of them.
     The operations and their order are the jar's, so the bits are, too.
-
-    Examples
-    --------
-    >>> from relabel.sources.spice.scoring import f1
-    >>> f1(2, 3, 5)
-    0.5
-    >>> f1(0, 3, 5)
-    0.0
     """
     if matched == 0 or reference == 0:
         return 0.0

@@ -24,16 +24,11 @@ _SLACK = 1 + 1e-9  # exceeds the relative rounding errors of F1 and of its bound
 class TupleTable(NamedTuple):
     """D distinct tuples, sorted by (kind, first, second, third concept).
 
-    Attributes
-    ----------
-    number : (T,) int32
-        Number of each tuple of the graphs among the distinct ones.
-    concepts : (D, 3) int32
-        See Graphs.
-    object_of : (C,) int32
-        Number of the object tuple of each concept, -1 if there is none.
-    attributes, relations : (C + 1,) int64
-        The attribute tuples that begin with concept c are ``attributes[c]:attributes[c + 1]``; relations alike.
+    `number`: (T,) int32; number of each tuple of the graphs among the distinct ones.
+    `concepts`: (D, 3) int32; see Graphs.
+    `object_of`: (C,) int32; number of the object tuple of each concept, -1 if there is none.
+    `attributes`, `relations`: (C + 1,) int64; the attribute tuples that begin with concept c are
+        ``attributes[c]:attributes[c + 1]``; relations alike.
     """
 
     number: I4
@@ -46,15 +41,10 @@ class TupleTable(NamedTuple):
 class TupleIndex(NamedTuple):
     """Inverted index of N candidates.
 
-    Attributes
-    ----------
-    rows : (N,) int32
-        Corpus rows, ascending.
-    size : (N,) int32
-        Number of tuples of each candidate.
-    start : (D + 1,) int64
-    position : int32
-        The candidates that hold tuple d are ``position[start[d]:start[d + 1]]``.
+    `rows`: (N,) int32; corpus rows, ascending.
+    `size`: (N,) int32; number of tuples of each candidate.
+    `start`: (D + 1,) int64.
+    `position`: the candidates that hold tuple d are ``position[start[d]:start[d + 1]]``.
     """
 
     rows: I4
@@ -66,17 +56,11 @@ class TupleIndex(NamedTuple):
 class Counts(NamedTuple):
     """Counts of N candidates, and a list of up to D tuples.
 
-    Attributes
-    ----------
-    matched : (N,) uint16
-        Number of tuples that match; zero between references.
-    met, ever : (N + 1,) int32
-        Candidates that match the current reference, and those that match any reference of the set. The last element is
-        a scratch cell.
-    total : (N,) float64
-        Best score or sum of scores over references; zero between sets.
-    tuples : (D,) int32
-        Distinct tuples that match the current reference.
+    `matched`: (N,) uint16; number of tuples that match; zero between references.
+    `met`, `ever`: (N + 1,) int32; candidates that match the current reference, and those that match any reference of
+        the set. The last element is a scratch cell.
+    `total`: (N,) float64; best score or sum of scores over references; zero between sets.
+    `tuples`: (D,) int32; distinct tuples that match the current reference.
     """
 
     matched: NDArray[np.uint16]
@@ -95,25 +79,7 @@ class Counts(NamedTuple):
 def tuple_table(graphs: Graphs, concepts: int) -> TupleTable:
     """Number the distinct tuples of graphs.
 
-    Parameters
-    ----------
-    graphs : Graphs
-    concepts : int
-        Number of concepts.
-
-    Examples
-    --------
-    Two captions, "brown dog" and "dog", over the concepts dog (0) and brown (1):
-
-    >>> import numpy as np
-    >>> from relabel.sources.spice.scene_graph import Graphs
-    >>> from relabel.sources.spice.tuple_search import tuple_table
-    >>> tuples = np.array([[0, -1, -1], [0, 1, -1], [0, -1, -1]], np.int32)
-    >>> table = tuple_table(Graphs(np.array([0, 2, 3]), tuples), concepts=2)
-    >>> table.number
-    array([0, 1, 0], dtype=int32)
-    >>> table.object_of
-    array([ 0, -1], dtype=int32)
+    `concepts`: number of concepts.
     """
     first, second, third = (graphs.concepts[:, i].astype(np.int64) for i in range(3))
     kind = (second >= 0).astype(np.int64) + (third >= 0)
@@ -211,19 +177,10 @@ def search(
 ) -> None:
     """Update the K best candidates of M reference sets with the candidates of an index.
 
-    Parameters
-    ----------
-    indptr, sets : (M + 1,) int64, (indptr[-1],) int32
-        Reference sets of captions in `rows`.
-    mode : int
-        `MERGED`, `BEST` or `MEAN`.
-    exclude : (M,) int32
-        Corpus row that is excluded from each set's candidates, or -1.
-    rows, words, table, index
-    graph, counts
-        Buffers, empty before and after.
-    best_rows, best_scores : (M, K) int32 and float64
-        Heaps with the worst pair on top. An empty slot has score -1 and the largest int32 as its row.
+    `indptr`, `sets`: (M + 1,) int64, (indptr[-1],) int32; reference sets of captions in `rows`. `mode`: `MERGED`,
+    `BEST` or `MEAN`. `exclude`: (M,) int32; corpus row that is excluded from each set's candidates, or -1. `graph`,
+    `counts`: buffers, empty before and after. `best_rows`, `best_scores`: (M, K) int32 and float64; heaps with the
+    worst pair on top. An empty slot has score -1 and the largest int32 as its row.
     """
     matched, met, total, ever = counts.matched, counts.met, counts.total, counts.ever
     for m in range(len(indptr) - 1):
@@ -283,16 +240,10 @@ def list_matches(
 ) -> None:
     """List the distinct tuples of candidates that M reference sets match.
 
-    Parameters
-    ----------
-    indptr, sets, rows, words, table, graph
-        See `search`.
-    buffer : (D + 1,) int32
-        Scratch memory.
-    sizes, counts : (M,) int64
-        Filled with the number of tuples of each merged set, and the number of distinct tuples that match it.
-    out : (counts.sum(),) int32
-        Filled set by set, ascending within a set. If it is empty, tuples are counted only.
+    `indptr`, `sets`, `rows`, `words`, `table`, `graph`: see `search`. `buffer`: (D + 1,) int32; scratch memory.
+    `sizes`, `counts`: (M,) int64; filled with the number of tuples of each merged set, and the number of distinct
+    tuples that match it. `out`: (counts.sum(),) int32; filled set by set, ascending within a set. If it is empty,
+    tuples are counted only.
     """
     at = 0
     for m in range(len(indptr) - 1):

@@ -23,13 +23,7 @@ PROPERTIES = {"annotators": "tokenize,ssplit", "depparse.extradependencies": "MA
 class Parser:
     """SPICE's parser in the Java virtual machine of this process.
 
-    Parameters
-    ----------
-    jvm : str
-        The Java library (libjvm).
-    options : list of str
-        Options of the virtual machine.
-    jars : list of str
+    `jvm`: the Java library (libjvm). `options`: options of the virtual machine.
     """
 
     def __init__(self, jvm: str, options: list[str], jars: list[str]) -> None:
@@ -63,11 +57,8 @@ class Parser:
     def answer(self, text: str) -> Any:
         """Parse a caption.
 
-        Returns
-        -------
-        list of list of str, or dict
-            The tuples; `{"failed": reason}` if the caption cannot be parsed; or `{"memory": reason}`, after which the
-            process must end.
+        Returns list of list of str, or dict: the tuples; `{"failed": reason}` if the caption cannot be parsed; or
+        `{"memory": reason}`, after which the process must end.
         """
         try:
             return self.tuples(text)

@@ -130,15 +130,7 @@ class Vectors(VectorSource[VectorsParams]):
         return params
 
     def tasks(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> ExternalVectorTasks:
-        """Divide the encoding into shards of unit vectors (see `make_vector_table`) and a file of image vectors.
-
-        Raises
-        ------
-        MissingError
-            If a file is missing.
-        CheckError
-            If a file lacks an id of the corpus, or holds a row that is not a vector. The message names the ids.
-        """
+        """Divide the encoding into shards of unit vectors (see `make_vector_table`) and a file of image vectors."""
         p = self.params
         self._check_files()
         captions, images = self._opener(p.captions, p.caption_ids), self._opener(p.images, p.image_ids)
@@ -195,16 +187,8 @@ def _no_text(_: str) -> NDArray[np.float32]:
 class ExternalVectorTasks(VectorTasks):
     """Work on an encoding of external vectors.
 
-    Parameters
-    ----------
-    corpus : Corpus
-    rows : range
-        Corpus rows to encode.
-    rows_per_shard : int
-    params : VectorsParams
-    runtime : Runtime
-    captions, images : callable or None
-        Open the files of vectors; at most one is None. Without vectors of captions, a caption has that of its image.
+    `rows`: corpus rows to encode. `captions`, `images`: open the files of vectors; at most one is None. Without vectors
+    of captions, a caption has that of its image.
     """
 
     derived_files = (INDEX, IMAGES)
@@ -332,10 +316,7 @@ class ExternalVectorRelevance(VectorRelevance):
     `vectors` holds the vectors of the captions, followed by those of the images. The images have positions beyond the
     encoded rows.
 
-    Attributes
-    ----------
-    first_image : int or None
-        Number of the first image with a vector; None if images have none.
+    `first_image`: number of the first image with a vector; None if images have none.
     """
 
     first_image: int | None = None

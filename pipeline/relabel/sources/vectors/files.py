@@ -35,23 +35,9 @@ _SHOWN = 5
 class ExternalVectors:
     """Vectors by id.
 
-    Attributes
-    ----------
-    path : Path
-        File of the vectors.
-    row_of : dict of str to int
-        Row of each id in `vectors`.
-    vectors : (n, D) float
-        Mapped from the file if its format allows.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from pathlib import Path
-    >>> from relabel.sources.vectors.files import ExternalVectors
-    >>> vectors = ExternalVectors(Path("clip.npy"), {"123": 0, "coco:456": 1}, np.eye(2))
-    >>> vectors.rows_of(["coco:456", "coco:123"], "captions")
-    array([1, 0])
+    `path`: file of the vectors.
+    `row_of`: row of each id in `vectors`.
+    `vectors`: (n, D) float; mapped from the file if its format allows.
     """
 
     path: Path
@@ -66,20 +52,7 @@ class ExternalVectors:
     def rows_of(self, ids: Sequence[str], kind: str) -> NDArray[np.int64]:
         """Return the rows of corpus ids. An id `coco:123` is looked up under its full name, then as `123`.
 
-        Parameters
-        ----------
-        ids : sequence of str
-        kind : str
-            Plural name of the ids in messages.
-
-        Returns
-        -------
-        (len(ids),) int64
-
-        Raises
-        ------
-        CheckError
-            If ids are missing. The message names the first of them.
+        `kind`: plural name of the ids in messages.
         """
         get = self.row_of.get
         rows = np.fromiter((get(i, -1) for i in ids), np.int64, len(ids))
@@ -97,36 +70,8 @@ class ExternalVectors:
 def read_vector_file(path: Path, ids: Path | None = None, tensor: str | None = None) -> ExternalVectors:
     r"""Open a file of vectors.
 
-    Parameters
-    ----------
-    path : Path
-    ids : Path, optional
-        File of the ids, if it does not lie beside the vectors under the same name.
-    tensor : str, optional
-        Name of the tensor in a safetensors file with several.
-
-    Raises
-    ------
-    MissingError
-        If a file is missing.
-    CheckError
-        If a file does not have its format, vectors differ in width, ids and vectors differ in number, or an id occurs
-        twice.
-    UsageError
-        If the format is unknown, or a safetensors file has several tensors and none is named.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from pathlib import Path
-    >>> from tempfile import TemporaryDirectory
-    >>> from relabel.sources.vectors.files import read_vector_file
-    >>> with TemporaryDirectory() as folder:
-    ...     np.save(Path(folder, "clip.npy"), np.eye(2, 3))
-    ...     _ = Path(folder, "clip.ids.txt").write_text("a\nb\n")
-    ...     vectors = read_vector_file(Path(folder, "clip.npy"))
-    >>> vectors.row_of, vectors.width
-    ({'a': 0, 'b': 1}, 3)
+    `ids`: file of the ids, if it does not lie beside the vectors under the same name. `tensor`: name of the tensor in a
+    safetensors file with several.
     """
     _check_format(path)
     try:

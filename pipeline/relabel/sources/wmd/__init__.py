@@ -71,15 +71,7 @@ ENGLISH = frozenset(word for words in _CLASSES.values() for word in words.split(
 
 
 class WmdParams(WordVectorParams):
-    """Parameters of wmd.
-
-    Examples
-    --------
-    >>> from relabel.sources.wmd import WmdParams
-    >>> params = WmdParams(stop_words="none", unit_vectors=True)
-    >>> params.pooling, params.stop_words, params.unit_vectors, params.tokenizer
-    ('max', 'none', True, 'ptb')
-    """
+    """Parameters of wmd."""
 
     source: Literal["wmd"] = "wmd"
     pooling: Pooling = Field(
@@ -119,15 +111,7 @@ class Wmd(Source[WmdParams]):
         }
 
     def tasks(self, corpus: Corpus, rows: range, rows_per_shard: int, runtime: Runtime) -> WmdTasks:
-        """Cut the work into the words of shards, the vectors of all words, and shards of bags (see `WmdTasks`).
-
-        Raises
-        ------
-        MissingError
-            If the file of word vectors, the file of stop words or the PTB tokens are missing.
-        CheckError
-            If the file of word vectors is malformed, or has none of the captions' words.
-        """
+        """Cut the work into the words of shards, the vectors of all words, and shards of bags (see `WmdTasks`)."""
         return WmdTasks(corpus, rows, rows_per_shard, self.params, runtime.data)
 
     @override
@@ -187,19 +171,8 @@ class _TextEncoder:
 class StopWords:
     """List of words that are left out of bags.
 
-    Attributes
-    ----------
-    name : str
-        `english`, `none`, or the name of the file with the words.
-    words : frozenset of str
-        In lower case.
-
-    Examples
-    --------
-    >>> from relabel.sources.wmd import StopWords
-    >>> stop_words = StopWords.of("english")
-    >>> [word for word in "A man on the horse".split() if word not in stop_words]
-    ['man', 'horse']
+    `name`: `english`, `none`, or the name of the file with the words.
+    `words`: in lower case.
     """
 
     name: str
@@ -209,17 +182,7 @@ class StopWords:
     def of(cls, named: str) -> StopWords:
         """Return the list `english`, the empty list `none`, or the words of a file.
 
-        Parameters
-        ----------
-        named : str
-            `english`, `none`, or the path of a text file with one word per line.
-
-        Raises
-        ------
-        MissingError
-            If there is no such file.
-        CheckError
-            If it is not UTF-8, or a line has several words; names the line.
+        `named`: `english`, `none`, or the path of a text file with one word per line.
         """
         if named in NAMED:
             return cls(named, ENGLISH if named == "english" else frozenset())
@@ -244,13 +207,7 @@ class StopWords:
 class WmdTasks(WordTasks):
     """Work on one encoding of wmd.
 
-    Parameters
-    ----------
-    corpus, rows, rows_per_shard
-        See ShardTasks.
-    params : WmdParams
-    data : Path
-        Folder of fetched files.
+    `corpus`, `rows`, `rows_per_shard`: see ShardTasks. `data`: folder of fetched files.
     """
 
     def __init__(self, corpus: Corpus, rows: range, rows_per_shard: int, params: WmdParams, data: Path) -> None:
@@ -321,16 +278,7 @@ def _read_word_numbers(folder: Path) -> dict[str, int]:
 
 
 def scale_to_unit_length(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Scale (V, D) vectors to length 1; vectors of zeros stay zeros.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel.sources.wmd import scale_to_unit_length
-    >>> scale_to_unit_length(np.array([[3, 4], [0, 0]], np.float32))
-    array([[0.6, 0.8],
-           [0. , 0. ]], dtype=float32)
-    """
+    """Scale (V, D) vectors to length 1; vectors of zeros stay zeros."""
     wide = vectors.astype(np.float64)
     length = np.linalg.norm(wide, axis=1, keepdims=True)
     unit: NDArray[np.float32] = np.divide(wide, length, out=np.zeros_like(wide), where=length > 0).astype(np.float32)
@@ -340,23 +288,8 @@ def scale_to_unit_length(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
 def count_words(indptr: NDArray[Any], words: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     """Count the distinct words of each text; negative words are left out.
 
-    Parameters
-    ----------
-    indptr : (N + 1,) int
-    words : (indptr[-1],) int64
-        Words of text n at ``indptr[n]:indptr[n + 1]``, with repeats.
-
-    Returns
-    -------
-    indptr, words, counts : (N + 1,), (T,) and (T,) int64
-        Words ascending within a text.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel.sources.wmd import count_words
-    >>> count_words(np.array([0, 4, 5]), np.array([7, 2, 7, -1, 2]))
-    (array([0, 2, 3]), array([2, 7, 2]), array([1, 2, 1]))
+    `indptr`: (N + 1,) int. `words`: (indptr[-1],) int64; words of text n at ``indptr[n]:indptr[n + 1]``, with repeats.
+    Returns `indptr, words, counts`, (N + 1,), (T,) and (T,) int64: words ascending within a text.
     """
     text = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))[words >= 0]
     base = int(words.max(initial=0)) + 1

@@ -36,15 +36,10 @@ CODES: dict[Pooling, int] = {"paired": _PAIRED, "max": _MAX, "mean": _MEAN, "ref
 class Bags(NamedTuple):
     """N captions as bags of words that have a vector, with T (caption, word) entries.
 
-    Attributes
-    ----------
-    indptr : (N + 1,) int64
-    words : (T,) int32
-        Caption n has the words ``words[indptr[n]:indptr[n + 1]]``, ascending and distinct.
-    counts : (T,) int64
-        Occurrences of each word.
-    totals : (N,) int64
-        Sum of the counts of each caption; 0 if none of its words has a vector.
+    `indptr`: (N + 1,) int64.
+    `words`: (T,) int32; caption n has the words ``words[indptr[n]:indptr[n + 1]]``, ascending and distinct.
+    `counts`: (T,) int64; occurrences of each word.
+    `totals`: (N,) int64; sum of the counts of each caption; 0 if none of its words has a vector.
     """
 
     indptr: I8
@@ -54,32 +49,14 @@ class Bags(NamedTuple):
 
     @classmethod
     def of(cls, indptr: I8, words: NDArray[np.integer], counts: NDArray[np.integer]) -> Bags:
-        """Make bags from CSR rows of words and counts.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from relabel.sources.wmd.distance import Bags
-        >>> Bags.of(np.array([0, 2, 3]), np.array([0, 4, 4]), np.array([1, 2, 1])).totals
-        array([3, 1])
-        """
+        """Make bags from CSR rows of words and counts."""
         occurrences = np.ascontiguousarray(counts, np.int64)
         sums = np.concatenate([[0], np.cumsum(occurrences)])
         ids, starts = np.ascontiguousarray(words, np.int32), np.ascontiguousarray(indptr, np.int64)
         return cls(starts, ids, occurrences, np.diff(sums[indptr]).astype(np.int64))
 
     def take(self, captions: NDArray[np.integer]) -> Bags:
-        """Return the bags of some captions, in their order.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from relabel.sources.wmd.distance import Bags
-        >>> bags = Bags.of(np.array([0, 2, 3]), np.array([0, 4, 4]), np.array([1, 2, 1]))
-        >>> taken = bags.take(np.array([1, 0]))
-        >>> taken.indptr, taken.words
-        (array([0, 1, 3]), array([4, 0, 4], dtype=int32))
-        """
+        """Return the bags of some captions, in their order."""
         sizes = self.indptr[captions + 1] - self.indptr[captions]
         entries = ranges(self.indptr[captions], sizes)
         return Bags(indptr_of(sizes), self.words[entries], self.counts[entries], self.totals[captions])
@@ -95,33 +72,8 @@ def distances(
 
     The bits are the same for (a, b) and (b, a) if both are captions, and for any number of threads.
 
-    Parameters
-    ----------
-    bags : Bags
-    vectors : (V, D) float64
-        Vectors of all words.
-    left, right : References
-        P sets of captions each, by number; no set is empty.
-    pooling : "paired", "max", "mean" or "refs"
-    threads : int
-
-    Returns
-    -------
-    (P,) float64 in [0, inf]; infinite if all captions of a set have empty bags.
-
-    Examples
-    --------
-    Word 0 lies at the origin, word 1 at distance 3 and word 2 at distance 4 from it:
-
-    >>> import numpy as np
-    >>> from relabel.corpus import References
-    >>> from relabel.sources.wmd.distance import Bags, distances
-    >>> vectors = np.array([[0.0, 0.0], [3.0, 0.0], [0.0, 4.0]])
-    >>> bags = Bags.of(np.array([0, 2, 4]), np.array([0, 1, 0, 2]), np.array([1, 1, 1, 1]))
-    >>> distances(bags, vectors, References.single([0, 0]), References.single([0, 1]))  # half moves from 1 to 2
-    array([0. , 2.5])
-    >>> distances(bags, vectors, References.of([[0, 1]]), References.of([[1]]), "refs")
-    array([2.5])
+    `vectors`: (V, D) float64; vectors of all words. `left`, `right`: P sets of captions each, by number; no set is
+    empty. Returns (P,) float64 in [0, inf]; infinite if all captions of a set have empty bags.
     """
     if pooling == "paired":
         left, right = left.first(), right.first()
@@ -228,25 +180,8 @@ def transport(cost: F8, supply: I8, demand: I8) -> float:
     Node potentials keep reduced costs at 0 or more, so Dijkstra's algorithm over the dense matrix finds each path
     (Ahuja, Magnanti, Orlin: "Network Flows", 1993, section 9.7; Edmonds and Karp, J. ACM 1972).
 
-    Parameters
-    ----------
-    cost : (m, n) float64
-        0 or more.
-    supply, demand : (m,) and (n,) int64
-        Positive, with equal sums. Overwritten.
-
-    Returns
-    -------
-    float
-        Sum of flow times cost, in the units of the supplies.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel.sources.wmd.distance import transport
-    >>> cost = np.array([[1.0, 5.0], [2.0, 4.0]])
-    >>> transport(cost, np.array([2, 1]), np.array([1, 2]))  # 1 * 1 + 1 * 5 + 1 * 4
-    10.0
+    `cost`: (m, n) float64; 0 or more. `supply`, `demand`: (m,) and (n,) int64; positive, with equal sums. Overwritten.
+    Returns float: sum of flow times cost, in the units of the supplies.
     """
     m, n = cost.shape
     flow, row, column = np.zeros((m, n), np.int64), np.empty(m), np.empty(n)

@@ -44,29 +44,10 @@ class WmdRelevance(Relevance):
     distance, as human scores nearly are. 1 - r is the distance up to a constant factor, as losses of label distances
     expect (the log-ratio loss is independent of the factor). `distances` returns d, in [0, inf].
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel.corpus import References
-    >>> from relabel.sources.wmd.distance import Bags
-    >>> from relabel.sources.wmd.relevance import WmdRelevance
-    >>> vectors = np.array([[0, 0], [3, 0], [0, 4]], np.float32)
-    >>> bags = Bags.of(np.arange(4), np.arange(3), np.ones(3, np.int64))  # three captions of one word
-    >>> relevance = WmdRelevance(None, range(3), "max", bags, vectors, None, threads=1)
-    >>> relevance.reach
-    8.0
-    >>> relevance.pairs(References.of([[0, 1], [0, 1]]), np.array([0, 2], np.int32))  # 1 - 0 / 8, 1 - 4 / 8
-    array([1. , 0.5])
-
-    Attributes
-    ----------
-    bags : Bags
-        Bags of the encoded rows.
-    vectors : (V, D) float32
-    encode_text : callable
-        Returns the words of a new text as rows of `vectors` (ascending, new words from V on), their counts, and the
-        vectors of the new words.
-    threads : int
+    `bags`: bags of the encoded rows.
+    `vectors`: (V, D) float32.
+    `encode_text`: returns the words of a new text as rows of `vectors` (ascending, new words from V on), their counts,
+        and the vectors of the new words.
     """
 
     corpus: Corpus
@@ -116,12 +97,8 @@ class WmdRelevance(Relevance):
     ) -> Scores:
         """Convert distances to relevance: 1 - d / reach, in [0, 1].
 
-        Parameters
-        ----------
-        distances : (P,) float64
-        sizes : (P,) int64 or int
-            Captions of both sets; each adds one term to the set distance `refs`, which is at most `reach`.
-        pooling : "paired", "max", "mean" or "refs"
+        `distances`: (P,) float64. `sizes`: (P,) int64 or int; captions of both sets; each adds one term to the set
+        distance `refs`, which is at most `reach`.
         """
         return np.maximum(0.0, 1.0 - distances / (self.reach * (sizes if pooling == "refs" else 1)))
 
@@ -138,15 +115,7 @@ class WmdRelevance(Relevance):
 
 @dataclass(frozen=True, eq=False)
 class WmdFinder(Finder):
-    """Neighbours of reference sets by word mover's distance.
-
-    Attributes
-    ----------
-    relevance : WmdRelevance
-    search : Search
-    pooling : Pooling
-    runtime : Runtime
-    """
+    """Neighbours of reference sets by word mover's distance."""
 
     relevance: WmdRelevance
     search: Search

@@ -40,15 +40,7 @@ class WordVectorParams(SourceParams):
         return ("cbow",) if self.vectors == TUNED else ()
 
     def find_file(self, data: Path, manifest: Manifest | None = None) -> WordVectorsFile:
-        """Find the file of word vectors. If a manifest is passed, it must be the file of that encoding.
-
-        Raises
-        ------
-        MissingError, UsageError
-            As `find_vectors`.
-        CheckError
-            As `find_vectors`; also if the encoding was made with another file.
-        """
+        """Find the file of word vectors. If a manifest is passed, it must be the file of that encoding."""
         file = find_vectors(self.vectors, data)
         if manifest is not None and file.sha256() != manifest.semantic["vectors"]["sha256"]:
             message = "these are not the word vectors that the encoding was made with"
@@ -64,31 +56,7 @@ class WordVectorParams(SourceParams):
 def find_vectors(vectors: str, data: Path) -> WordVectorsFile:
     r"""Find the file that `WordVectorParams.vectors` names.
 
-    Parameters
-    ----------
-    vectors : str
-        `glove`, a file, or a folder that `relabel tune cbow` wrote.
-    data : Path
-        Folder of fetched files.
-
-    Raises
-    ------
-    MissingError
-        If there is no file. The message names the command that gets it.
-    CheckError
-        If the file differs from its manifest.
-    UsageError
-        If there are several files and none is named.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from tempfile import TemporaryDirectory
-    >>> from relabel.sources.words.params import find_vectors
-    >>> with TemporaryDirectory() as folder:
-    ...     _ = Path(folder, "glove.6B.2d.txt").write_text("dog 1 2\n")
-    ...     find_vectors(f"{folder}/glove.6B.2d.txt", Path(folder)).name
-    'glove.6B.2d'
+    `vectors`: `glove`, a file, or a folder that `relabel tune cbow` wrote. `data`: folder of fetched files.
     """
     if vectors == "glove":
         return _find_glove(data)

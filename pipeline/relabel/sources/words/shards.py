@@ -41,26 +41,11 @@ _SHOWN = 20  # out-of-vocabulary words that a manifest lists
 class WordBags:
     """Bags of words of N captions: U distinct texts with T words in total, V of them distinct.
 
-    Attributes
-    ----------
-    vocabulary : list of str
-        V words.
-    indptr : (U + 1,) int64
-    words : (T,) int32
-        Text u has the words ``words[indptr[u]:indptr[u + 1]]``, with repetitions.
-    weights : (T,) float64
-    text_of : (N,) int64
-        Distinct text of each caption.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel.sources.words.shards import WordBags
-    >>> bags = WordBags.from_texts(["a dog", "two dogs", "a dog"])
-    >>> bags.vocabulary, bags.text_of.tolist(), bags.counts().tolist()
-    (['a', 'dog', 'two', 'dogs'], [0, 1, 0], [2, 2, 1, 1])
-    >>> bags.unit_vectors(np.array([[3, 0], [0, 4], [0, 1], [0, 1]]), slice(0, 2)).round(1).tolist()
-    [[0.6..., 0.8...], [0.0, 1.0]]
+    `vocabulary`: V words.
+    `indptr`: (U + 1,) int64.
+    `words`: (T,) int32; text u has the words ``words[indptr[u]:indptr[u + 1]]``, with repetitions.
+    `weights`: (T,) float64.
+    `text_of`: (N,) int64; distinct text of each caption.
     """
 
     vocabulary: list[str]
@@ -85,12 +70,8 @@ class WordBags:
     def from_weighted_words(cls, texts: Sequence[Iterable[tuple[str, float]]], text_of: NDArray[np.int64]) -> WordBags:
         """Make bags of weighted words.
 
-        Parameters
-        ----------
-        texts : sequence of iterables of (str, float)
-            Words and weights of each distinct text.
-        text_of : (N,) int64
-            Distinct text of each caption.
+        `texts`: sequence of iterables of (str, float); words and weights of each distinct text. `text_of`: (N,) int64;
+        distinct text of each caption.
         """
         number: dict[str, int] = {}
         indptr, words, weights = [0], [], []
@@ -111,17 +92,8 @@ class WordBags:
     def unit_vectors(self, vectors: NDArray[np.float64], captions: slice) -> NDArray[np.float32]:
         """Sum the word vectors of captions and scale to length 1. The mean has the same direction.
 
-        Parameters
-        ----------
-        vectors : (V, D) float64
-            Vector of each word of `vocabulary`, zeros for words without one.
-        captions : slice
-            Selects n of the N captions.
-
-        Returns
-        -------
-        (n, D) float32
-            Unit vectors; zeros for a caption without any known word.
+        `vectors`: (V, D) float64; vector of each word of `vocabulary`, zeros for words without one. `captions`: selects
+        n of the N captions. Returns (n, D) float32: unit vectors; zeros for a caption without any known word.
         """
         # Captions with the same text share one product.
         texts, back = np.unique(self.text_of[captions], return_inverse=True)
@@ -168,14 +140,8 @@ class WordTasks(ShardTasks):
     def configure(self, file: WordVectorsFile, bags: Callable[[range], WordBags], tokenizer: str) -> None:
         """Set the inputs of the work.
 
-        Parameters
-        ----------
-        file : WordVectorsFile
-            File of the word vectors.
-        bags : callable
-            Splits the captions of a range of rows into bags of words.
-        tokenizer : str
-            Name of the tokenizer in the manifest.
+        `file`: file of the word vectors. `bags`: splits the captions of a range of rows into bags of words.
+        `tokenizer`: name of the tokenizer in the manifest.
         """
         self.file, self._bags, self.tokenizer = file, bags, tokenizer
         self._words = {name.replace("part-", "words-"): rows for name, rows in self.parts.items()}
@@ -232,20 +198,7 @@ class WordTasks(ShardTasks):
 def vectors_of_words(index: dict[str, int], vectors: NDArray[np.float32], vocabulary: list[str]) -> NDArray[np.float64]:
     """Return the vector of each word of a vocabulary, zeros for words without one: (V, D) float64.
 
-    Parameters
-    ----------
-    index : dict of str to int
-        Row of each word in `vectors`.
-    vectors : (N, D) float32
-    vocabulary : list of str
-        V words.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from relabel.sources.words.shards import vectors_of_words
-    >>> vectors_of_words({"dog": 0}, np.array([[1, 2]], np.float32), ["a", "dog"]).tolist()
-    [[0.0, 0.0], [1.0, 2.0]]
+    `index`: row of each word in `vectors`. `vectors`: (N, D) float32. `vocabulary`: V words.
     """
     out = np.zeros((len(vocabulary), vectors.shape[1]))
     rows = np.array([index.get(w, -1) for w in vocabulary], np.int64)
@@ -292,14 +245,8 @@ def make_vectors_table(read: WordVectors) -> pa.Table:
 def coverage(counts: Counter[str], known: set[str], zeros: int) -> dict[str, Any]:
     """Return the facts of a manifest about words without a vector.
 
-    Parameters
-    ----------
-    counts : Counter of str
-        Number of times each word occurs.
-    known : set of str
-        Words with a vector.
-    zeros : int
-        Number of captions without any known word.
+    `counts`: number of times each word occurs. `known`: words with a vector. `zeros`: number of captions without any
+    known word.
     """
     missing = {word: count for word, count in counts.items() if word not in known}
     tokens, lost = counts.total(), sum(missing.values())

@@ -36,13 +36,8 @@ _LONGEST = 4 << 20  # limit of a line in bytes: 200,000 numbers of 20 characters
 class WordVectorsFile:
     """A file of word vectors, or a member of a .zip.
 
-    Attributes
-    ----------
-    path : Path
-    member : str or None
-        Member of the .zip.
-    name : str
-        Name in labels and manifests: `glove.6B.100d`, `word2vec coco-train 100d`.
+    `member`: member of the .zip.
+    `name`: name in labels and manifests: `glove.6B.100d`, `word2vec coco-train 100d`.
     """
 
     path: Path
@@ -53,20 +48,7 @@ class WordVectorsFile:
     def at(cls, path: str | Path, name: str | None = None) -> WordVectorsFile:
         """Find `FILE`, `FILE.gz`, `FILE.zip` or `FILE.zip:MEMBER`.
 
-        Parameters
-        ----------
-        path : str or Path
-        name : str, optional
-            Name in labels; derived from the file name by default.
-
-        Raises
-        ------
-        MissingError
-            If there is no such file.
-        UsageError
-            If a .zip holds several text files and none is named.
-        CheckError
-            If a .zip is damaged, or lacks the member.
+        `name`: name in labels; derived from the file name by default.
         """
         archive, colon, member = str(path).rpartition(".zip:")
         where = Path(f"{archive}.zip") if colon else Path(path)
@@ -96,15 +78,10 @@ class WordVectorsFile:
 class WordVectors:
     """Vectors of words.
 
-    Attributes
-    ----------
-    index : dict of str to int
-        Row of each requested word that the file holds, in file order.
-    vectors : (V, D) float32
-    words : int
-        Number of words in the file.
-    duplicates : int
-        Number of lines whose word was requested and already had a vector. The first line counts.
+    `index`: row of each requested word that the file holds, in file order.
+    `vectors`: (V, D) float32.
+    `words`: number of words in the file.
+    `duplicates`: number of lines whose word was requested and already had a vector. The first line counts.
     """
 
     index: dict[str, int]
@@ -121,30 +98,7 @@ class WordVectors:
 def read_word_vectors(file: WordVectorsFile, wanted: Collection[str] | None = None) -> WordVectors:
     r"""Read the vectors of words.
 
-    Parameters
-    ----------
-    file : WordVectorsFile
-    wanted : collection of str, optional
-        Words to keep; None keeps all. For other words the number of fields is checked, but not the numbers.
-
-    Raises
-    ------
-    CheckError
-        If the file is empty or has a malformed line: no numbers, a different number of fields than the first line or
-        the header, a field that is not a finite number, or a word that is not UTF-8. Also if the number of words
-        differs from the header. The message names file and line.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from tempfile import TemporaryDirectory
-    >>> from relabel.sources.words.vectors import WordVectorsFile, read_word_vectors
-    >>> with TemporaryDirectory() as folder:
-    ...     path = Path(folder, "glove.2d.txt")
-    ...     _ = path.write_text("dog 1 2\ncat 3 4\n")
-    ...     vectors = read_word_vectors(WordVectorsFile.at(path), ["cat", "bird"])
-    >>> vectors.index, vectors.vectors.tolist(), vectors.words
-    ({'cat': 0}, [[3.0, 4.0]], 2)
+    `wanted`: words to keep; None keeps all. For other words the number of fields is checked, but not the numbers.
     """
     keep = None if wanted is None else frozenset(wanted)
     with file.open() as lines:

@@ -46,11 +46,6 @@ def worker_budget(runtime: Runtime) -> tuple[int, int]:
 
     Local workers share the resources of the run. A worker of a scheduler has its own; 0 threads means as many as it was
     started with.
-
-    Examples
-    --------
-    >>> worker_budget(Runtime(threads=8, memory=4000, workers=2))
-    (4, 2000)
     """
     if runtime.scheduler is not None:
         return 0, runtime.memory
@@ -59,17 +54,7 @@ def worker_budget(runtime: Runtime) -> tuple[int, int]:
 
 @contextmanager
 def connected(runtime: Runtime) -> Iterator[Any]:
-    """Yield a `distributed.Client` of the cluster that a run requests. A local cluster ends with the `with` block.
-
-    Raises
-    ------
-    MissingError
-        If Dask is not installed, or no scheduler answers at the address.
-    UsageError
-        If the address or Dask's configuration of TLS for it is invalid.
-    PartialError
-        If local worker processes end while they start.
-    """
+    """Yield a `distributed.Client` of the cluster that a run requests. A local cluster ends with the `with` block."""
     try:
         import dask
         import distributed
@@ -98,15 +83,7 @@ def connected(runtime: Runtime) -> Iterator[Any]:
 
 
 def _reach(address: str) -> Any:
-    """Connect a client to a scheduler.
-
-    Raises
-    ------
-    TimeoutError
-        If the address accepts connections and never answers. Dask itself would wait forever.
-    Exception
-        Any error that Dask raises.
-    """
+    """Connect a client to a scheduler."""
     import distributed
 
     outcome: list[Any] = []
@@ -230,12 +207,7 @@ def make_on_cluster(tasks: Tasks, work: Work, job: RemoteJob) -> None:
 class DaskPool:
     """The workers of one job. The cluster is opened with the first task.
 
-    Parameters
-    ----------
-    job : RemoteJob
-    work : Work
-    stack : ExitStack
-        Closes the cluster and removes the token.
+    `stack`: closes the cluster and removes the token.
     """
 
     def __init__(self, job: RemoteJob, work: Work, stack: ExitStack) -> None:
@@ -251,13 +223,7 @@ class DaskPool:
         return f"{self._runtime.workers} workers"
 
     def make(self, tasks: Sequence[Task], bar: ProgressBar) -> None:
-        """Run tasks that do not depend on each other, each on the first idle worker.
-
-        Raises
-        ------
-        MissingError, CheckError, PartialError, RelabelError
-            As `relabel.stages.job.run_tasks`.
-        """
+        """Run tasks that do not depend on each other, each on the first idle worker."""
         # Running tasks by their future, with the address of the worker.
         waiting, running, losses = deque(tasks), dict[Any, tuple[Task, str]](), Counter[Task]()
 

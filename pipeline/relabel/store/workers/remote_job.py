@@ -51,23 +51,13 @@ class StageJob(Protocol):
 class RemoteJob:
     """A recipe from which any process can rebuild a job.
 
-    Attributes
-    ----------
-    project : RemoteProject
-    stage : callable
-        Function of a stage, which is pickled by module and name. ``stage(project, *arguments)`` returns the job.
-    arguments : tuple
-        Plain values.
-    artefact : ArtefactSpec
-        Spec that the rebuilt job must have.
-    folder : Path
-        Work folder.
-    token : str
-        Name of a file in the work folder that contains its own name. A process that reads it sees the same folder.
-    versions : str
-        Versions of relabel and of its file format.
-    options : tuple of (str, str)
-        Options that the commands of error messages repeat (see `relabel.core.errors`).
+    `stage`: function of a stage, which is pickled by module and name. ``stage(project, *arguments)`` returns the job.
+    `arguments`: plain values.
+    `artefact`: spec that the rebuilt job must have.
+    `folder`: work folder.
+    `token`: name of a file in the work folder that contains its own name. A process that reads it sees the same folder.
+    `versions`: versions of relabel and of its file format.
+    `options`: tuple of (str, str); options that the commands of error messages repeat (see `relabel.core.errors`).
     """
 
     project: RemoteProject
@@ -82,13 +72,7 @@ class RemoteJob:
     def for_worker(self, token: str, threads: int, memory: int) -> RemoteJob:
         """Return the job as it is sent: silent, with absolute paths and the resources of one worker.
 
-        Parameters
-        ----------
-        token : str
-        threads : int
-            0 for the number of threads that the worker was started with.
-        memory : int
-            Bytes.
+        `threads`: 0 for the number of threads that the worker was started with. `memory`: bytes.
         """
         # A worker runs its tasks itself: without workers of its own and without a display.
         runtime = replace(
@@ -110,15 +94,7 @@ class RemoteJob:
         )
 
     def check_place(self) -> None:
-        """Raise unless this process has the same version of relabel and sees the work folder.
-
-        Raises
-        ------
-        CheckError
-            If the versions differ.
-        MissingError
-            If the work folder is not visible.
-        """
+        """Raise unless this process has the same version of relabel and sees the work folder."""
         if (installed := versions()) != self.versions:
             todo = "Install the same version everywhere."
             raise CheckError(f"expected {self.versions}, found {installed}", where=worker_name(), todo=todo)
@@ -132,13 +108,7 @@ class RemoteJob:
             raise MissingError(f"does not see the work folder {self.folder}", where=worker_name(), todo=todo)
 
     def check_job(self, rebuilt: ArtefactSpec) -> None:
-        """Raise unless the rebuilt job has the fingerprint of this one.
-
-        Raises
-        ------
-        CheckError
-            With the first input or parameter that differs.
-        """
+        """Raise unless the rebuilt job has the fingerprint of this one."""
         if rebuilt.fingerprint == self.artefact.fingerprint:
             return
         # Inputs come first: other files are the likelier cause than other parameters, which are sent.
@@ -152,13 +122,7 @@ class RemoteJob:
 
 
 def versions() -> str:
-    """Return the versions of relabel and of its file format.
-
-    Examples
-    --------
-    >>> versions().startswith("relabel ")
-    True
-    """
+    """Return the versions of relabel and of its file format."""
     return f"relabel {version('relabel-itr')}, format {FORMAT}"
 
 
@@ -175,15 +139,7 @@ def worker_name() -> str:
 
 
 def run_task(remote: RemoteJob, task: Task) -> None:
-    """Write the file of one task.
-
-    Raises
-    ------
-    CheckError, MissingError
-        If this process cannot do the job (see `RemoteJob.check_place` and `RemoteJob.check_job`).
-    RelabelError
-        Any error that the task raises.
-    """
+    """Write the file of one task."""
     with _lock:
         repeat_options(remote.options)
         remote.check_place()
