@@ -10,7 +10,6 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PROGRAMS = ("relabel", "make", "pip", "dvc", "python")
 SHELLS = ("", "sh", "bash", "shell", "console")
-GENERATED = ROOT / "docs" / "reference.md"
 
 _BLOCK = re.compile(
     r"(?:^<!--\s*not run:\s*(?P<reason>.*?)\s*-->\s*\n)?^```(?P<language>\w*)[^\n]*\n(?P<text>.*?)^```\s*$",
@@ -42,9 +41,9 @@ class Block:
 
 
 def pages() -> list[str]:
-    """Return the paths of README.md and of all pages of docs/ that are not generated."""
+    """Return the paths of README.md and of all pages of docs/."""
     files = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    return [str(file.relative_to(ROOT)) for file in files if file != GENERATED]
+    return [str(file.relative_to(ROOT)) for file in files]
 
 
 def blocks(page: str) -> list[Block]:

@@ -14,6 +14,9 @@ from pathlib import Path
 import pytest
 from tests.examples.documents import ROOT, pages
 
+from relabel.sources import SOURCES
+from relabel_cli.root import VERBS
+
 DOCUMENTS = (*pages(), "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md")
 
 
@@ -32,6 +35,11 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     }
     for module, names in documented.items():
         assert all(f'id="{module}.{name}"' in page for name in names)
+    reference = (tmp_path / "site/reference/index.html").read_text(encoding="utf-8")
+    assert all(f'id="relabel-{verb}"' in reference for verb in VERBS)
+    assert all(f'id="source-{name}"' in reference for name in SOURCES)
+    shown = ("--memory &lt;str&gt;", "--device &lt;auto, cpu, cuda&gt;", 'sampler: "random"', "sigma: 6.0")
+    assert all(f"<code>{row}" in reference for row in shown)
     for source in (ROOT / "docs").rglob("*.md"):
         path = source.relative_to(ROOT / "docs").with_suffix("")
         page_folder = path.parent if path.name == "index" else path

@@ -23,6 +23,7 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_a_file_the_defaults_apply() -> None:
     assert load_config(None) == Config() == Config(sources=DEFAULT_SOURCES)
+    assert load_config(Path(__file__).parents[2] / "params.yaml") == Config()
 
 
 def test_python_reads_the_file_of_the_folder_unless_parameters_are_given(tmp_path: Path) -> None:
