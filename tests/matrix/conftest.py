@@ -93,7 +93,7 @@ def project(request: pytest.FixtureRequest, label: str) -> Folder:
 
 @pytest.fixture(scope="module")
 def grown(tmp_path_factory: pytest.TempPathFactory, lines: list[Line]) -> Callable[[Folder, Sequence[str]], Folder]:
-    """Copy a project whose captions are ingested in two steps, with its neighbours updated in between.
+    """Copy a project whose captions are ingested in two steps, with its neighbours built after each.
 
     One caption of an older image and all captions of the last image are new in the second step.
     """

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,25 +16,15 @@ from numpy.typing import NDArray
 from relabel.core.runtime import Advance, Runtime, ignore_progress, resident_bytes
 from relabel.corpus import Corpus
 from relabel.neighbours.faiss_index import IndexFinder, RecallSample
-from relabel.neighbours.incremental import (
-    IncrementalFinder,
-    PreviousTable,
-    UpdatePlan,
-    find_previous_table,
-    plan_update,
-)
-from relabel.neighbours.row_digests import KEYS, read_keys, shared_digest, write_keys
 from relabel.neighbours.spec import SCHEMA, NeighbourSpec, row_groups, table_of
 from relabel.sources.finder import Finder, Search
 from relabel.sources.gate_counts import collect_gate_counts
 from relabel.sources.relevance import Relevance
-from relabel.store.files import write_plain, write_text
-from relabel.store.manifest import Manifest, read_manifest
+from relabel.store.files import write_plain
 from relabel.store.tasks import Blocks, Task, TaskGroup, Tasks
 from relabel.store.workdir import Work, part_name
 
-_UPDATE = "update.json"
-_SUBFOLDER = "update-"
+_RECALL = "recall"  # folder of the work on the exact search that measures the recall of an index
 _FIRST = 64  # queries of the first block of a shard
 _WRITER_BYTES = 160 << 20  # memory of a shard while it is written, in addition to the finder's
 
@@ -44,9 +32,8 @@ _WRITER_BYTES = 160 << 20  # memory of a shard while it is written, in addition 
 class NeighbourTasks(Tasks):
     """Work on one table of neighbours.
 
-    `relevance`: opens the label's encoding; called once per worker, with its first task. `encoding`: folder of that
-    encoding. `out`: folder of the table, which may hold an earlier one. `semantic`: parameters that can change the
-    table, apart from its inputs.
+    `relevance`: opens the label's encoding; called once per worker, with its first task. `semantic`: parameters that
+    can change the table, apart from its inputs.
     """
 
     def __init__(
@@ -54,38 +41,25 @@ class NeighbourTasks(Tasks):
         spec: NeighbourSpec,
         corpus: Corpus,
         relevance: Callable[[], Relevance],
-        encoding: Path,
-        out: Path,
         semantic: dict[str, Any],
         runtime: Runtime,
     ) -> None:
         self.spec, self.corpus, self._open = spec, corpus, relevance
-        self.encoding, self.out, self.semantic, self.runtime = encoding, out, semantic, runtime
+        self.semantic, self.runtime = semantic, runtime
         self.index: str | None = semantic["index"]
-        self._opened_finder: Finder | None = None
-
-    def start(self, work: Work) -> None:
-        """Write the keys of the candidates; plan an update of the earlier table, if any."""
-        # An approximate table is never updated: other candidates would give another index.
-        if self.index is not None:
-            return
-        work.file(KEYS, lambda path: write_keys(path, self.corpus, self.spec.rows, self.encoding))
-        update = self._plan_update(work)
-        work.runtime["update"] = update
-        write_text(work.folder / _UPDATE, json.dumps(update))
 
     def groups(self, work: Work) -> Iterator[TaskGroup]:
         """Yield the work that queries share, unless all shards are done, and then the shards."""
         tasks = [Task(name, len(queries)) for name, queries in self._shards.items()]
         if not all(work.done(task.file) for task in tasks):
-            shared = self._finder(work).preliminary(work)
+            shared = self._finder.preliminary(work)
             if shared is not None:
                 yield shared
         yield TaskGroup(f"neighbours ({self.spec.label})", self.spec.of, tasks)
 
     def make(self, work: Work, task: Task, advance: Advance) -> None:
         """Write one shard, or one file of the work that queries share."""
-        finder = self._finder(work)
+        finder = self._finder
         if task.file not in self._shards:
             finder.prepare(work, task, advance)
             return
@@ -117,8 +91,7 @@ class NeighbourTasks(Tasks):
         # A gate rejects pairs before they are scored, so a gated search can miss neighbours.
         exact = self.index is None and "gate" not in self.semantic
         work.facts |= {"exact": exact, "recall": self._recall(work, search)}
-        work.facts["values"] = shared_digest(self.encoding)
-        work.excluded |= set(work.entries()) - {*self._shards, KEYS}
+        work.excluded |= set(work.entries()) - set(self._shards)
 
     @cached_property
     def relevance(self) -> Relevance:
@@ -130,29 +103,11 @@ class NeighbourTasks(Tasks):
         shards = self.spec.shards(self.corpus)
         return {part_name(i, len(shards)): queries for i, queries in enumerate(shards)}
 
-    def _plan_update(self, work: Work) -> dict[str, Any]:
-        """Plan an update and log it; return its entry of the manifest."""
-        manifest = find_previous_table(self.out, self.semantic, shared_digest(self.encoding))
-        if not isinstance(manifest, Manifest):
-            return self._rebuild(manifest, quiet=not self.out.exists())
-        subfolder = work.subfolder(f"{_SUBFOLDER}{manifest.fingerprint[:12]}")
-        search = self.spec.search(self.corpus)
-        plan = plan_update(self.out, manifest, self.spec.of, search, read_keys(work.folder))
-        if not isinstance(plan, UpdatePlan):
-            return self._rebuild(plan)
-        plan.save(subfolder)
-        kept, added = len(plan.kept), len(plan.added)
-        self.runtime.progress.note(
-            f"neighbours {self.spec.label}: {added:,} captions are new or changed; updating the neighbours of "
-            f"{kept:,} {self.spec.of}, searching those of {len(search.queries) - kept:,}"
-        )
-        return {"from": manifest.fingerprint, "kept": kept, "captions added": added}
-
     def _recall(self, work: Work, search: Search) -> dict[str, Any] | None:
         """Measure the recall of an approximate table by an exact search for a sample of its queries."""
         if self.index is None:
             return None
-        sample, subfolder = RecallSample.of(search), work.subfolder(f"{_SUBFOLDER}recall")
+        sample, subfolder = RecallSample.of(search), work.subfolder(_RECALL)
         finder = self.relevance.finder(sample.search, self.spec.pooling, self.runtime)
         with self.runtime.progress.bar("recall", len(sample.numbers), self.spec.of) as bar:
             group = finder.preliminary(subfolder)
@@ -164,19 +119,9 @@ class NeighbourTasks(Tasks):
         scores = [pc.list_flatten(column).to_numpy().reshape(len(column), -1) for column in columns]
         return sample.recall(exact, np.concatenate(scores)[sample.numbers])
 
-    def _rebuild(self, why: str, quiet: bool = False) -> dict[str, Any]:
-        if not quiet:
-            self.runtime.progress.note(f"neighbours {self.spec.label}: searching all {self.spec.of}: {why}")
-        return {"from": None, "why": why}
-
-    def _finder(self, work: Work) -> Finder:
-        """Return this worker's finder."""
-        # Not a cached property: the finder depends on `work`, which a worker learns with its first task.
-        if self._opened_finder is None:
-            self._opened_finder = self._open_finder(work)
-        return self._opened_finder
-
-    def _open_finder(self, work: Work) -> Finder:
+    @cached_property
+    def _finder(self) -> Finder:
+        """The finder of this worker."""
         relevance = self.relevance
         # The finder gets the memory that the encoding and the writer leave, but never less than an eighth.
         left = self.runtime.memory - _WRITER_BYTES - resident_bytes()
@@ -184,10 +129,4 @@ class NeighbourTasks(Tasks):
         search, pooling = self.spec.search(self.corpus), self.spec.pooling
         if self.index is not None:
             return IndexFinder(relevance, search, pooling, runtime, self.index)
-        previous = json.loads((work.folder / _UPDATE).read_text(encoding="utf-8"))["from"]
-        if previous is None:
-            return relevance.finder(search, pooling, runtime)
-        name = f"{_SUBFOLDER}{previous[:12]}"
-        table = PreviousTable(self.out, read_manifest(self.out, "neighbours"))
-        plan = UpdatePlan.load(work.folder / name)
-        return IncrementalFinder(relevance, search, pooling, runtime, plan, table, name)
+        return relevance.finder(search, pooling, runtime)

@@ -26,7 +26,6 @@ from relabel.core.errors import UsageError
 from relabel.core.runtime import SILENT
 from relabel.corpus import Corpus
 from relabel.corpus.build import SCHEMA
-from relabel.neighbours.row_digests import keys_bytes
 from relabel.neighbours.spec import NeighbourSpec, shard_bytes
 from relabel.sources.cosine import INDEX
 from relabel.sources.text_reuse import TEXTS, text_digest_bytes
@@ -237,10 +236,9 @@ def index_bytes(factory: str | None, width: int, count: int) -> int | None:
 
 
 def neighbours_bytes(corpus: Corpus, spec: NeighbourSpec) -> int:
-    """Return the bytes of a table of exact neighbours and of its keys."""
+    """Return the bytes of a table of exact neighbours."""
     width = spec.search(corpus).width
-    shards = sum(shard_bytes(len(part), width) for part in spec.shards(corpus))
-    return shards + keys_bytes(corpus, spec.rows)
+    return sum(shard_bytes(len(part), width) for part in spec.shards(corpus))
 
 
 def lookup_bytes(corpus: Corpus, rows: range, kind_bytes: int, width: int | None) -> int:

@@ -43,8 +43,8 @@ def neighbours(project: Project, label: str, params: NeighboursParams | None = N
         semantic["gate"] = gate
     inputs = {"corpus": corpus.digest, "encoding": encoding.identity}
     out = project.layout.neighbours(within, params.of, label)
-    opened, folder = partial(open_label, project, label, split, encoding), project.layout.encoding(split, label)
-    tasks = partial(NeighbourTasks, spec, corpus, opened, folder, out, semantic, project.runtime)
+    opened = partial(open_label, project, label, split, encoding)
+    tasks = partial(NeighbourTasks, spec, corpus, opened, semantic, project.runtime)
     artefact = ArtefactSpec("neighbours", label, semantic, inputs)
     # Workers get the resolved splits: the encodings on disk may change while they start.
     resolved = params.model_copy(update={"within": within, "split": split})

@@ -1,4 +1,4 @@
-"""Contract: workers build and update the same table as this process, byte for byte."""
+"""Contract: workers build the same table as this process, byte for byte."""
 
 from __future__ import annotations
 
