@@ -281,7 +281,7 @@ def _warm_up(ids: dict[str, list[int]] | None) -> None:
     from relabel.datasets import cxc
     from relabel.datasets.judged.stsb import FILES
     from relabel.sources.bert_sts import tune
-    from relabel.sources.spice import encode as spice_encode
+    from relabel.sources.spice import parse_cache
 
     torch.set_num_threads(1)
     faiss.omp_set_num_threads(1)
@@ -298,7 +298,7 @@ def _warm_up(ids: dict[str, list[int]] | None) -> None:
 
     cxc._read = few
     tune.find_stsb_files = lambda _: {split: Path(f"stsb-{split}.csv").absolute() for split in FILES}
-    spice_encode.SpiceParser = RandomTuples  # type: ignore[assignment, misc]
+    parse_cache.SpiceParser = RandomTuples  # type: ignore[assignment, misc]
     trial.get_context = lambda _: multiprocessing.get_context("fork")
 
 
@@ -307,6 +307,10 @@ class RandomTuples:
 
     def __init__(self, *_: Any) -> None:
         pass
+
+    def version(self) -> str:
+        """Return a version that no parser has."""
+        return "random"
 
     def parse(self, texts: Sequence[str], advance: Callable[[int], None] = lambda _: None) -> list[Any]:
         """Return tuples of one to three words per caption."""

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from relabel.sources.spice.parse_cache import FILE as CACHE
 from relabel.store.artefact import WORK
 from relabel.store.manifest import MANIFEST
 
@@ -96,9 +97,12 @@ class Road:
 
 
 def finals(folder: Path) -> dict[str, bytes]:
-    """Return every final file; of manifests everything except `runtime`, which holds timings, and its digest."""
+    """Return every final file; of manifests everything except `runtime`, which holds timings, and its digest.
+
+    The cache of parses is left out: its bytes depend on the order of the entries.
+    """
     results = {}
-    for path in sorted(p for p in folder.rglob("*") if p.is_file() and p.parent.name != WORK):
+    for path in sorted(p for p in folder.rglob("*") if p.is_file() and p.parent.name != WORK and p.name != CACHE.name):
         body = path.read_bytes()
         if path.name == MANIFEST:
             facts = {k: v for k, v in json.loads(body).items() if k not in ("runtime", "digest")}

@@ -118,8 +118,7 @@ def test_an_invalid_command_is_detected() -> None:
 def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folder]:
     """Return a project with the checkout's parameters and a small corpus under COCO's name."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("relabel.sources.spice.encode.SpiceParser", WordParser)
-        patch.setattr("relabel.sources.spice.SpiceParser", WordParser)
+        patch.setattr("relabel.sources.spice.parse_cache.SpiceParser", WordParser)
         yield small_coco(tmp_path_factory.mktemp("pages"), patch)
 
 

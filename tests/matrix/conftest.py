@@ -37,8 +37,7 @@ def lines() -> list[Line]:
 def patch() -> Iterator[pytest.MonkeyPatch]:
     """Replace SPICE's parser by a stand-in for the tests of one module."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("relabel.sources.spice.encode.SpiceParser", WordParser)
-        patch.setattr("relabel.sources.spice.SpiceParser", WordParser)
+        patch.setattr("relabel.sources.spice.parse_cache.SpiceParser", WordParser)
         yield patch
 
 

@@ -157,6 +157,10 @@ class WordParser:
 
     def __init__(self, *_: Any, **__: Any) -> None: ...
 
+    def version(self) -> str:
+        """Return a version that no parser has."""
+        return "words"
+
     def parse(self, texts: list[str], advance: Callable[[int], None] = lambda _: None) -> list[Any]:
         """Return tuples of each text."""
         advance(len(texts))

@@ -27,7 +27,8 @@ from relabel.corpus import Corpus
 from relabel.sources.base import OpenEncoding, Source, SourceParams, SourceSpec, TypicalCost
 from relabel.sources.shards import read_failed_rows
 from relabel.sources.spice.encode import WORDS, SceneGraphTasks, collapsed
-from relabel.sources.spice.parser import ParseFailure, SpiceParser, parser_files, worker_command
+from relabel.sources.spice.parse_cache import cached_parser
+from relabel.sources.spice.parser import ParseFailure, parser_files
 from relabel.sources.wordnet import find_meteor_jar
 from relabel.store.files import sha256_file
 from relabel.store.manifest import read_parts
@@ -115,7 +116,7 @@ class Spice(Source[SpiceParams]):
 
             text = tokenize_text(text)
         # The process ends with the text: an opened encoding keeps no parser.
-        parser = SpiceParser(lambda: worker_command(runtime.data, self.params.heap), self.params.silence)
+        parser = cached_parser(runtime, self.params.heap, self.params.silence)
         try:
             parsed = parser.parse([collapsed(text)])[0]
         finally:

@@ -1,7 +1,7 @@
 """Encoding of spice: distinct captions parsed chunk by chunk, then the shards, then the words of their tuples.
 
 A chunk is one task, so a killed run loses less than a minute and workers share the chunks of all shards. Chunks are not
-part of the finished encoding. A damaged shard is made again from its own chunks only.
+part of the finished encoding. Where a shard is made again, its texts are in the cache (`parse_cache`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar, Protocol
 
@@ -24,9 +24,9 @@ from relabel.core.errors import CheckError
 from relabel.core.numeric.csr import indptr_of
 from relabel.core.runtime import Advance, Runtime
 from relabel.corpus import Corpus
-from relabel.sources.shards import FAILED, mark_failed
-from relabel.sources.spice.parser import Parsed, ParseFailure, SpiceParser, worker_command
-from relabel.sources.text_reuse import TextReuseTasks, text_digests
+from relabel.sources.shards import FAILED, ShardTasks, mark_failed
+from relabel.sources.spice.parse_cache import cached_parser
+from relabel.sources.spice.parser import Parsed, ParseFailure
 from relabel.sources.wordnet import find_base_form, find_meteor_jar, read_wordnet
 from relabel.store.tasks import Task, TaskGroup
 from relabel.store.workdir import Work
@@ -50,16 +50,16 @@ class CaptionParser(Protocol):
         ...
 
 
-class SpiceTasks(TextReuseTasks):
+class SpiceTasks(ShardTasks):
     """Work on the shards of one encoding of spice: row int32, and tuples of type `TUPLES`.
 
-    Tuples that an older encoding holds are reused. A caption that crashes the parser, that it refuses or that takes it
-    too long is a failed row, and its tuples are null.
+    A caption that crashes the parser, that it refuses or that takes it too long is a failed row, and its tuples are
+    null.
 
     `corpus`, `rows`, `rows_per_shard`: see ShardTasks. `texts`: returns the text of every corpus row. The parser reads
     it with collapsed white space (see `collapsed`). `runtime`: its data folder holds CoreNLP. `heap`: largest heap of
-    Java, as `2G`. `silence`: seconds that one caption may take. `parser`: by default a SpiceParser, whose process
-    starts with the first chunk.
+    Java, as `2G`. `silence`: seconds that one caption may take. `parser`: by default a CachedParser, whose process
+    starts with the first new text.
     """
 
     title = "scene graphs"
@@ -77,15 +77,8 @@ class SpiceTasks(TextReuseTasks):
     ) -> None:
         super().__init__(corpus, rows, rows_per_shard)
         self._texts = texts
-        self._parser: CaptionParser = parser or SpiceParser(lambda: worker_command(runtime.data, heap), silence)
+        self._parser: CaptionParser = parser or cached_parser(runtime, heap, silence)
         self._plan = lru_cache(maxsize=None)(self._make_plan)
-
-    def start(self, work: Work) -> None:
-        """Drop the shards that hold failed rows, and save their other rows as chunks."""
-        for name in self.parts:
-            if work.done(name) and FAILED in pq.read_schema(work.folder / name).names:
-                self._recover_chunks(work, name)
-        super().start(work)
 
     @override
     def before_shards(self, work: Work) -> Iterator[TaskGroup]:
@@ -98,7 +91,7 @@ class SpiceTasks(TextReuseTasks):
         if match is None:
             return super().make_other(work, task, advance)
         texts = self._plan(list(self.parts)[int(match[1])]).chunks[task.file]
-        return work.table(task.file, lambda: _chunk_table(self._parsed(work, texts, advance)))
+        return work.table(task.file, lambda: _chunk_table(self._parser.parse(texts, advance)))
 
     def make_shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
         """Make one shard from its chunks."""
@@ -118,36 +111,6 @@ class SpiceTasks(TextReuseTasks):
         # Chunks serve a killed run only. They stay out of the artefact.
         for name in self.parts:
             work.excluded.update(self._plan(name).chunks)
-
-    @override
-    def read_texts(self) -> list[str]:
-        return [collapsed(text) for text in self._texts()[self.rows.start : self.rows.stop]]
-
-    def _parsed(self, work: Work, texts: list[str], advance: Advance) -> list[Parsed]:
-        """Parse texts, except those whose tuples an older encoding holds."""
-        older = self.previous(work)
-        positions = older.positions(text_digests(texts)) if older is not None else np.full(len(texts), -1)
-        reused = np.flatnonzero(positions >= 0)
-        tuples: list[Parsed] = []
-        if older is not None and len(reused):
-            tuples = older.take(positions[reused])["tuples"].to_pylist()
-            advance(len(reused))
-        results = dict(zip(reused.tolist(), tuples, strict=True))
-        new = np.flatnonzero(positions < 0).tolist()
-        if new:
-            results |= zip(new, self._parser.parse([texts[i] for i in new], advance), strict=True)
-        return [results[i] for i in range(len(texts))]
-
-    def _recover_chunks(self, work: Work, name: str) -> None:
-        """Write the chunks of a shard again from its rows, except the chunks in which a caption failed."""
-        plan, shard = self._plan(name), pq.read_table(work.folder / name)
-        _, first = np.unique(plan.text_of, return_index=True)  # one row for each distinct text, in order of texts
-        distinct, done = shard.select(["tuples", FAILED]).take(pa.array(first)), 0
-        for chunk, texts in plan.chunks.items():
-            table = distinct.slice(done, len(texts)).combine_chunks()
-            if table[FAILED].null_count == len(texts):
-                work.table(chunk, partial(_identity, table))
-            done += len(texts)
 
     def _make_plan(self, name: str) -> _ChunkPlan:
         """Cut the distinct texts of a shard into chunks."""
@@ -195,10 +158,6 @@ class _ChunkPlan:
 def collapsed(text: str) -> str:
     """Return a text with every run of white space replaced by one space: the parser reads one line per caption."""
     return " ".join(text.split())
-
-
-def _identity(table: pa.Table) -> pa.Table:
-    return table
 
 
 def _chunk_table(parsed: Sequence[Parsed]) -> pa.Table:

@@ -6,6 +6,7 @@ with the reason. pycocoevalcap contains all jars except CoreNLP, which users fet
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -66,6 +67,11 @@ class SpiceParser:
     def __init__(self, command: Callable[[], list[str]], silence: float, start: float = START) -> None:
         self._pool = WorkerPool(Program(command, json.dumps(PROBE), _is_ready, silence, start))
         self.close = self._pool.close
+
+    def version(self) -> str:
+        """Return the sha256 of all that the tuples of a text depend on: the jars, and the program that calls them."""
+        depends = parser_files() | {"program": sha256_file(Path(worker.__file__))}
+        return hashlib.sha256(json.dumps(depends, sort_keys=True).encode()).hexdigest()
 
     def parse(self, texts: Sequence[str], advance: Advance = ignore_progress) -> list[Parsed]:
         """Parse captions.

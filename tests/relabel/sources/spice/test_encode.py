@@ -1,7 +1,7 @@
 """Contract: row r of the encoding holds the tuples of caption r, and each distinct text of a shard is parsed once.
 
 - A run that is killed resumes at its current chunk and ends with the same bytes.
-- A caption that fails to parse is a failed row. Only its chunk is parsed again.
+- A caption that fails to parse is a failed row. With a cache, only new and failed captions are parsed.
 - A damaged shard is rebuilt from its own captions.
 - Words of tuples have METEOR's synonym sets, including those of base forms and phrases.
 - A leading `be ` is removed from relations only, and a list that is no tuple is refused.
@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -20,14 +21,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from relabel.core.errors import CheckError
-from relabel.core.runtime import Runtime
+from relabel.core.runtime import SILENT, Runtime
 from relabel.corpus import Corpus
 from relabel.corpus.build import Caption
 from relabel.sources.shards import FAILED
 from relabel.sources.spice import encode as module
-from relabel.sources.spice.encode import SpiceTasks, collapsed, spelled, words_table
+from relabel.sources.spice.encode import CaptionParser, SpiceTasks, collapsed, spelled, words_table
+from relabel.sources.spice.parse_cache import CachedParser
 from relabel.sources.spice.parser import Parsed, ParseFailure
-from relabel.sources.text_reuse import TEXTS
 from relabel.store.artefact import build
 from relabel.store.manifest import ArtefactSpec, Manifest
 from relabel.store.tasks import Task, make_all
@@ -40,9 +41,14 @@ LINES = [f"a {WORDS[i % 5]}  near\n{i // 7} {WORDS[i % 3]}s" for i in range(95)]
 class Parser:
     """Parser that returns each word as a tuple, counts its requests, and fails or stops on chosen texts."""
 
+    close = None  # a cache passes it on
+
     def __init__(self, bad: Sequence[str] = (), stop: int | None = None) -> None:
         self.requests: Counter[str] = Counter()
         self.bad, self.stop = bad, stop
+
+    def version(self) -> str:
+        return "1"
 
     def parse(self, texts: list[str], advance: Callable[[int], None]) -> list[Parsed]:
         parses: list[Parsed] = []
@@ -60,12 +66,11 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CHUNK", 8)
 
 
-def encode(out: Path, parser: Parser, per_shard: int = 30, lines: Sequence[str] = LINES) -> Manifest:
+def encode(out: Path, parser: CaptionParser, per_shard: int = 30, lines: Sequence[str] = LINES) -> Manifest:
     corpus = Corpus.from_captions(Caption(f"c:{i}", f"i:{i // 5}", "test", text) for i, text in enumerate(lines))
     rows = range(2, len(lines))
     tasks = SpiceTasks(corpus, rows, per_shard, partial(read, corpus), Runtime(), parser=parser)
     semantic = {"rows_per_shard": per_shard, "rows": [rows.start, rows.stop]}
-    tasks.set_previous(out, semantic)
 
     def fill(work: Work) -> None:
         work.facts["rows"] = [rows.start, rows.stop]
@@ -102,7 +107,7 @@ def test_rows_hold_their_captions_tuples_and_equal_texts_are_parsed_once(tmp_pat
     assert parser.requests == sum(
         (Counter({collapsed(LINES[row].replace(".", "")) for row in rows}) for rows in per_shard), Counter()
     )
-    assert set(manifest.files) == {*manifest.parts, TEXTS}
+    assert set(manifest.files) == {*manifest.parts}
     assert manifest.facts["captions"] == len(LINES) - 2
     assert manifest.facts["without_tuples"] == 1
 
@@ -131,10 +136,7 @@ def test_only_an_unparsable_caption_fails_and_is_retried(tmp_path: Path) -> None
     assert [FAILED in table.column_names for table in tables] == [False, True, False, False]
     row = tables[1].slice(40 - 32, 1).to_pylist()[0]
     assert row == {"row": 40, "tuples": None, FAILED: "it is odd"}
-    again = Parser()
-    assert digests(encode(tmp_path / "e", again)) == digests(encode(tmp_path / "whole", Parser()))
-    assert odd in again.requests
-    assert again.requests.total() <= 8  # one chunk; the rest of the shard is kept
+    assert digests(encode(tmp_path / "e", Parser())) == digests(encode(tmp_path / "whole", Parser()))
 
 
 def test_a_failed_text_fails_in_every_row(tmp_path: Path) -> None:
@@ -151,13 +153,19 @@ def test_a_damaged_shard_is_rebuilt_from_its_own_captions(tmp_path: Path) -> Non
     assert set(parser.requests) == {collapsed(LINES[row]) for row in range(62, 92)}
 
 
-def test_captions_that_were_parsed_before_keep_their_tuples(tmp_path: Path) -> None:
-    encode(tmp_path / "e", Parser(bad=[collapsed(LINES[40])]))
-    more = [*LINES[:50], "a new horse", *LINES[50:], "another  tree"]
-    parser = Parser()
-    manifest = encode(tmp_path / "e", parser, per_shard=40, lines=more)
-    assert set(parser.requests) == {"a new horse", "another tree", collapsed(LINES[40])}
-    assert manifest.runtime["reused"]["captions"] == len(more) - 2 - 3
+def test_only_new_and_failed_captions_are_parsed(tmp_path: Path) -> None:
+    odd, more = collapsed(LINES[40]), [*LINES[:50], "a new horse", *LINES[50:], "another  tree"]
+
+    def cached(parser: Parser) -> CaptionParser:
+        return CachedParser(parser, tmp_path / "kept", SILENT)  # type: ignore[arg-type]
+
+    encode(tmp_path / "e", cached(Parser(bad=[odd])))
+    retry, later = Parser(bad=[odd]), Parser()
+    encode(tmp_path / "e", cached(retry))
+    assert retry.requests == Counter([odd])
+    shutil.rmtree(tmp_path / "e")  # as DVC does before a stage
+    manifest = encode(tmp_path / "e", cached(later), per_shard=40, lines=more)
+    assert later.requests == Counter([odd, "a new horse", "another tree"])
     assert digests(manifest) == digests(encode(tmp_path / "whole", Parser(), per_shard=40, lines=more))
 
 
