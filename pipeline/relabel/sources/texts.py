@@ -25,7 +25,6 @@ from relabel.corpus import Corpus, References
 from relabel.corpus.build import Caption
 from relabel.sources.base import OpenEncoding, Source
 from relabel.sources.relevance import Relevance
-from relabel.sources.text_reuse import seconds_of_rows
 from relabel.store.artefact import build
 from relabel.store.manifest import ArtefactSpec, Manifest
 from relabel.store.tasks import make_all
@@ -112,9 +111,8 @@ def score_texts(
 
     `references`: P reference sets. `candidates`: P candidates. `parts`: by label, the sources that `source` is made of
     or gated by, and those of their own parts. `pooling`: the source's own by default. `folder`: keeps the encodings,
-    one folder per label. A later call reads those of the same texts and parameters, and reuses the rows of equal texts.
-    By default, encodings are temporary. `label`: name of the encoding of `source` in `folder`; its parts have their own
-    labels.
+    one folder per label. A later call reads those of the same texts and parameters. By default, encodings are
+    temporary. `label`: name of the encoding of `source` in `folder`; its parts have their own labels.
     """
     for one in (source, *parts.values()):
         if (reason := one.query_blocker()) is not None:
@@ -135,10 +133,8 @@ def score_texts(
             for encoding in opened.values():
                 encoding.relevance.close()
         seconds = time.perf_counter() - started
-        # The cost of a label is the same whether its rows were made now, or by an earlier call.
-        for encoding in opened.values():
-            built_now = encoding.manifest.runtime["seconds"] if encoding.built else 0.0
-            seconds += seconds_of_rows(encoding.manifest) - built_now
+        # The cost of a label is the same whether its encodings were made now, or by an earlier call.
+        seconds += sum(encoding.manifest.runtime["seconds"] for encoding in opened.values() if not encoding.built)
         size = sum(entry.bytes for one in opened.values() for entry in one.manifest.files.values())
     return TextScores(scores, len(corpus), seconds, size)
 
@@ -205,9 +201,7 @@ def _open(
         work.facts |= {"rows": [rows.start, rows.stop], "label": source.spec.name, "kind": source.spec.kind}
         # Only the tasks count documents: the parameters in the manifest stay those that a fuse compares its parts with.
         documented = source.for_scoring().with_documents(REFERENCE_SPLIT)
-        tasks = documented.tasks(corpus, rows, _ROWS_PER_SHARD, runtime)
-        tasks.set_previous(out, semantic)
-        make_all(tasks, work, runtime.progress)
+        make_all(documented.tasks(corpus, rows, _ROWS_PER_SHARD, runtime), work, runtime.progress)
 
     identities = {f"encoding {part}": one.manifest.identity for part, one in inputs.items()}
     artefact = ArtefactSpec("encoding", label, semantic, {"corpus": corpus.digest} | identities)

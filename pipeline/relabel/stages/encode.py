@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
 
 from relabel.config import Config
 from relabel.core.errors import CheckError, FailedRowsError, MissingError, UsageError, command
@@ -13,7 +14,6 @@ from relabel.stages.job import Job, encoding_variant, run_logged, run_tasks
 from relabel.stages.project import Project
 from relabel.stages.tune import check_model, ensure_model
 from relabel.store.manifest import ArtefactSpec, Manifest, read_artefact, read_manifest
-from relabel.store.tasks import Tasks
 from relabel.store.workdir import Work
 
 
@@ -28,11 +28,7 @@ def encode(project: Project, label: str, split: str) -> Job:
     shape = {"rows": [rows.start, rows.stop], "rows_per_shard": size, "version": source.spec.version}
     semantic = source.fingerprint_params(corpus, rows, runtime) | shape
 
-    def tasks() -> Tasks:
-        work = source.tasks(corpus, rows, size, runtime)
-        # Captions that the previous encoding holds under the same parameters are copied rather than encoded again.
-        work.set_previous(out, semantic)
-        return work
+    tasks = partial(source.tasks, corpus, rows, size, runtime)
 
     def fill(work: Work) -> None:
         project.note_single_captions(label)

@@ -28,7 +28,6 @@ from relabel.corpus import Corpus
 from relabel.corpus.build import SCHEMA
 from relabel.neighbours.spec import NeighbourSpec, shard_bytes
 from relabel.sources.cosine import INDEX
-from relabel.sources.text_reuse import TEXTS, text_digest_bytes
 from relabel.sources.vector_index import import_faiss, make_index
 from relabel.stages.job import Job
 from relabel.stages.project import Project
@@ -109,15 +108,14 @@ def _estimate_encoding(small: _Sample, large: _Sample, rows: range, project: Pro
         index = index_bytes(manifest.semantic["index"], manifest.facts["width"], count)
     image_files = _image_files_bytes(artefact, len(project.corpus.images_of(rows)))
     if shards is not None and index is not None and image_files is not None:
-        texts = text_digest_bytes(count) if TEXTS in manifest.files else 0
-        return SizeEstimate(count, shards + index + texts + image_files, exact=True)
+        return SizeEstimate(count, shards + index + image_files, exact=True)
     size = extrapolate((small.captions, small.encoding.manifest.bytes), (large.captions, manifest.bytes), count)
     return SizeEstimate(count, int(size), exact=False)
 
 
 def _image_files_bytes(sample: _SampleArtefact, images: int) -> int | None:
     """Return the bytes of the files with one row per image; None if they depend on the content of the rows."""
-    names = set(sample.manifest.files) - {*sample.manifest.parts, INDEX, TEXTS}
+    names = set(sample.manifest.files) - {*sample.manifest.parts, INDEX}
     tables = [zeros(pq.read_schema(sample.folder / name), images) for name in names if name.endswith(".parquet")]
     if len(tables) < len(names):
         return None

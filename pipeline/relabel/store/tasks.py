@@ -12,8 +12,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -53,13 +51,6 @@ class Tasks(ABC):
 
     Each worker has an instance of its own, made from the same parameters. Instances share only the work folder.
     """
-
-    def set_previous(self, out: Path, semantic: dict[str, Any]) -> None:  # noqa: B027
-        """Let files or rows be copied from an earlier artefact, if this work can. Called before `start`.
-
-        `out`: folder of the artefact that is about to be replaced. It need not exist. `semantic`: semantic parameters
-        of the new artefact.
-        """
 
     def start(self, work: Work) -> None:  # noqa: B027
         """Write files that all tasks need, such as a vocabulary. Called in the main process before any task."""
@@ -198,7 +189,6 @@ class Blocks:
             return None
         table = pq.read_table(self.work.folder / name)
         if not np.array_equal(table[_NUMBER].to_numpy(), rows[: len(table)]):
-            # An earlier run made other rows, for example because it reused others.
             self.work.drop(name)
             return None
         self._names.append(name)
@@ -224,18 +214,19 @@ def write_in_blocks(
     advance: Advance,
     first: int = 1024,
     step: int = 1,
+    plain: bool = False,
 ) -> None:
     """Write the file of a task in saved blocks, which are removed when the file is complete.
 
     `make`: returns the table of a range of the task's rows, and reports them as done. `task`: its size is the number of
-    rows. `first`, `step`: as for `Blocks`.
+    rows. `first`, `step`: as for `Blocks`. `plain`: as for `Work.table`.
     """
     blocks = Blocks(work, task.file, first, step)
 
     def table(numbers: Numbers) -> pa.Table:
         return make(range(int(numbers[0]), int(numbers[-1]) + 1), advance)
 
-    work.table(task.file, lambda: blocks.make(np.arange(task.size), table, advance))
+    work.table(task.file, lambda: blocks.make(np.arange(task.size), table, advance), plain)
     blocks.drop()
 
 

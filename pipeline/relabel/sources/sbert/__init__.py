@@ -27,6 +27,7 @@ from relabel.sources.cosine import (
     StoredType,
     VectorRelevance,
     VectorSource,
+    VectorTasks,
     make_vector_spec,
     make_vector_table,
     read_vectors,
@@ -34,9 +35,9 @@ from relabel.sources.cosine import (
 from relabel.sources.models.files import DEFAULT_MODEL, ModelFiles, find_model
 from relabel.sources.models.tasks import ModelTasks
 from relabel.sources.shards import mark_failed, read_failed_rows
-from relabel.sources.text_reuse import TextTasks
 from relabel.sources.vector_index import make_index
 from relabel.store.manifest import Manifest
+from relabel.store.tasks import Task, exclude_blocks, write_in_blocks
 from relabel.store.workdir import Work
 
 if TYPE_CHECKING:
@@ -183,7 +184,7 @@ def _load_encoder(
     return SentenceEncoder(folder, prompt, max_length, dtype, Runtime(device=device, threads=threads))
 
 
-class SbertTasks(ModelTasks, TextTasks):
+class SbertTasks(ModelTasks, VectorTasks):
     """Work on an encoding of sbert. The model is loaded by the first task that needs it.
 
     A caption for which the model returns no finite vector is a failed row, with a vector of NaN.
@@ -216,10 +217,6 @@ class SbertTasks(ModelTasks, TextTasks):
         return f"sentence embeddings ({self.files.name})"
 
     @override
-    def has_batch_invariant_rows(self) -> bool:
-        return self.encoder.batch_invariant
-
-    @override
     def load_model(self) -> tuple[dict[str, Any], dict[str, Any]]:
         if self.index is not None:
             make_index(self.index, self.encoder.width)
@@ -230,21 +227,32 @@ class SbertTasks(ModelTasks, TextTasks):
         properties = {name: getattr(self.encoder, name) for name in ("width", "prompt", "max_length")}
         return properties, {name: getattr(self.encoder, name) for name in ("backend", "device", "left_out")}
 
-    def encode_rows(self, rows: NDArray[np.int64], advance: Advance) -> pa.Table:
+    @override
+    def make(self, work: Work, task: Task, advance: Advance) -> None:
+        # Only a vector that has the same bytes in any batch allows a shard to be encoded block by block.
+        if task.file not in self.parts or not self.encoder.batch_invariant:
+            return super().make(work, task, advance)
+        first = self.parts[task.file].start
+
+        def encode(rows: range, advance: Advance) -> pa.Table:
+            return self.make_shard(work, range(first + rows.start, first + rows.stop), advance)
+
+        return write_in_blocks(work, encode, task, advance, plain=self.plain)
+
+    def make_shard(self, work: Work, rows: range, advance: Advance) -> pa.Table:
         """Make the columns row, vector and truncated (bool) of some rows."""
-        embeddings = self.encoder.encode(self.corpus.table["text"].take(pa.array(rows)).to_pylist(), advance)
+        embeddings = self.encoder.encode(self.corpus.read("text", rows), advance)
         broken = np.flatnonzero(~np.isfinite(embeddings.vectors).all(axis=1))
         # A vector with one infinite component would otherwise have a cosine with other vectors.
         embeddings.vectors[broken] = np.nan
-        table = make_vector_table(range(len(rows)), embeddings.vectors, self.stored)
-        # Rows of a reused encoding have gaps, so the row numbers are not a range.
-        table = table.set_column(0, "row", pa.array(rows.astype(np.int32)))
+        table = make_vector_table(rows, embeddings.vectors, self.stored)
         table = table.append_column("truncated", pa.array(embeddings.truncated))
         return mark_failed(table, dict.fromkeys(broken.tolist(), _NOT_FINITE))
 
     def finish(self, work: Work) -> None:
-        """Record the truncated captions in the manifest."""
+        """Record the truncated captions in the manifest, and leave the blocks of a killed run out of the artefact."""
         super().finish(work)
+        exclude_blocks(work)
         truncated = sum(int(column.to_numpy().sum()) for column in self.read_column(work, "truncated"))
         warnings = []
         if truncated:

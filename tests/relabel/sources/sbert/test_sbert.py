@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,6 +31,7 @@ from relabel.sources.cosine import INDEX, VectorRelevance, read_vectors
 from relabel.sources.models.encoder import SentenceEncoder
 from relabel.sources.models.packed_layers import can_pack
 from relabel.sources.sbert import Sbert, SbertParams, SbertTasks
+from relabel.store import tasks
 from relabel.store.artefact import build
 from relabel.store.manifest import ArtefactSpec, Manifest
 from relabel.store.tasks import make_all
@@ -189,6 +191,36 @@ def test_an_interrupted_run_resumes_to_the_same_bytes(
     assert again.files == complete.files
     assert again.facts == complete.facts
     assert sum(advanced) == 10
+
+
+def test_an_interrupted_shard_resumes_from_its_saved_blocks(
+    make_model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = str(make_model())
+    _, complete = encode(tmp_path / "whole", corpus(), model=model)
+    monkeypatch.setattr("relabel.sources.sbert.write_in_blocks", partial(tasks.write_in_blocks, first=1))
+    monkeypatch.setattr("relabel.store.tasks.BLOCK_SECONDS", 0.0)  # every block is of one caption
+    plain, encoded, saved = SentenceEncoder.encode, list[str](), list[str]()
+
+    def stops(self: SentenceEncoder, texts: list[str], *advance: Any) -> Any:
+        if advance:  # the model's first texts have none
+            encoded.extend(texts)
+            if len(encoded) == 3:
+                assert tasks.saved is not None
+                saved.append(tasks.saved.describe())
+                raise KeyboardInterrupt
+        return plain(self, texts, *advance)
+
+    monkeypatch.setattr(SentenceEncoder, "encode", stops)
+    with pytest.raises(KeyboardInterrupt):
+        encode(tmp_path / "again", corpus(), model=model)
+    assert saved[0].startswith("2 of 10 captions (sentence embeddings")
+    _, manifest = encode(tmp_path / "again", corpus(), model=model)
+    assert encoded == [*TEXTS[:3], *TEXTS[2:]]
+    assert {name: entry.sha256 for name, entry in manifest.files.items()} == {
+        name: entry.sha256 for name, entry in complete.files.items()
+    }
+    assert {path.name for path in (tmp_path / "again").iterdir()} == {*manifest.files, "manifest.json"}
 
 
 def test_some_rows_only(make_model: Any, tmp_path: Path) -> None:
